@@ -154,6 +154,23 @@ func TestChartIsReleased(t *testing.T) {
 	r.has(false, without(embedded, definitions))
 }
 
+// A second release is refused in a sentence, in any namespace, before anything is written. The
+// first one is upgraded as ever.
+func TestOneReleaseInACluster(t *testing.T) {
+	r := newRelease(t)
+	r.kubectl("create", "namespace", namespace)
+	r.kubectl("create", "namespace", "elsewhere")
+	rig.Must(t, r.helm("install", "keyserver", chartDir))
+	for _, other := range [][2]string{{"keyserver", "elsewhere"}, {"another", "elsewhere"}, {"another", namespace}} {
+		_, errOut, err := helm.Run(t, "install", other[0], chartDir, "--kubeconfig", r.kubeconfig, "--namespace", other[1])
+		if want := "the cluster has the release keyserver in the namespace " + namespace + " already"; err == nil || !strings.Contains(errOut, want) {
+			t.Errorf("%s in %s: got %v, want %q\n%s", other[0], other[1], err, want, errOut)
+		}
+	}
+	r.has(false, ofKind(chartIn(t, "elsewhere", ""), "Deployment"))
+	rig.Must(t, r.helm("upgrade", "keyserver", chartDir, "--reuse-values"))
+}
+
 // What docs/install.md has people type, as it stands there: installed from nothing, and
 // taken over from kubectl.
 func TestChartAsDocumented(t *testing.T) {

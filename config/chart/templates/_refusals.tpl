@@ -13,6 +13,16 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- /* A cluster has one installation: its manager serves the objects of every namespace. Helm
+itself would only say that some ClusterRole cannot be imported. Without a cluster, "lookup"
+finds nothing. */ -}}
+{{- with lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "keyserver-manager" -}}
+{{- $name := dig "metadata" "annotations" "meta.helm.sh/release-name" "" . -}}
+{{- $namespace := dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" . -}}
+{{- if and $name (or (ne $name $.Release.Name) (ne $namespace $.Release.Namespace)) -}}
+{{- fail (printf "the cluster has the release %s in the namespace %s already, and one installation serves every namespace: upgrade that one, or uninstall it first" $name $namespace) -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.networkPolicies.create (has .Release.Namespace (list "default" "kube-system")) -}}
 {{- fail (printf "the namespace is %s, and the network policies close all of it: give --namespace keyserver-system, or another of its own" .Release.Namespace) -}}
 {{- end -}}
