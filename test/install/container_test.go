@@ -148,6 +148,9 @@ type container struct {
 	Env    []string
 	Path   string
 	Args   []string
+	// User and Group are those of the process; zero is the image's user, and its group if
+	// there is no other user.
+	User, Group int
 }
 
 type mount struct {
@@ -219,7 +222,11 @@ func enterContainer(about string) error {
 		return err
 	}
 	if os.Geteuid() == 0 && !inUserNamespace() {
-		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(accountID), syscall.Setuid(accountID)); err != nil {
+		user, group := accountID, accountID
+		if c.User != 0 {
+			user, group = c.User, c.Group
+		}
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(group), syscall.Setuid(user)); err != nil {
 			return fmt.Errorf("become another user: %w", err)
 		}
 		// It went with the user.

@@ -3,9 +3,15 @@ package install
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // Every command of the image does its work, or says in a sentence why it
@@ -85,6 +91,38 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 		}
 		if code != tc.code || !strings.Contains(said, tc.says) || strings.Contains(out+errOut, "goroutine ") {
 			t.Errorf("%s: exit %d, want %d and %q\n%s%s", command, code, tc.code, tc.says, out, errOut)
+		}
+	}
+}
+
+// The key server serves as a user that the image does not know, in group 0, and again with
+// what it has written: so OpenShift runs it.
+func TestARandomUserServes(t *testing.T) {
+	built, data := imageBuilt(t), t.TempDir()
+	if err := os.Chmod(data, 0o770); err != nil { // of group 0, by fsGroup or by OpenShift
+		t.Fatal(err)
+	}
+	own(t, data, 0, 0)
+	user := 1_000_000_000 + rand.IntN(100_000)
+	for range 2 {
+		cmd := container{
+			Root: built.root(), Path: built.entrypoint, Env: built.env, User: user, Mounts: []mount{{From: data, At: "/data"}},
+			Args: []string{"serve", "--listen", "127.0.0.1:0", "--external-listen", "", "--data-dir", "/data/keyserver"},
+		}.command(t)
+		var log rig.Output
+		cmd.Stdout, cmd.Stderr = &log, &log
+		start(t, cmd)
+		rig.Succeeds(t, func() error {
+			if !strings.Contains(log.String(), "ready: ") {
+				return fmt.Errorf("not ready as user %d:\n%s", user, log.Tail())
+			}
+			return nil
+		})
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("user %d: %v\n%s", user, err, log.Tail())
 		}
 	}
 }

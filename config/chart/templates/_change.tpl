@@ -147,6 +147,18 @@ keyserver-settings-{{ $sum | replace "0" "g" | replace "1" "h" | replace "3" "k"
 {{- include "keyserver.append" (list $pod "volumes" $values.pod.extraVolumes) -}}
 {{- end -}}
 
+{{/* list ROOT SECURITYCONTEXT: as whom a Pod runs. Helm leaves out what is null. Values of
+before there was a choice, which "helm upgrade --reuse-values" has, choose nothing. */}}
+{{- define "keyserver.identity" -}}
+{{- $chosen := (index . 0).Values.pod.securityContext -}}{{- $context := index . 1 -}}
+{{- range $name := list "runAsUser" "runAsGroup" "fsGroup" -}}
+{{- if not (kindIs "map" $chosen) -}}{{- $_ := set $context $name 65532 -}}
+{{- else if kindIs "invalid" (dig $name nil $chosen) -}}{{- $_ := unset $context $name -}}
+{{- else -}}{{- $_ := set $context $name (int64 (get $chosen $name)) -}}{{- end -}}
+{{- end -}}
+{{- if not (hasKey $context "fsGroup") -}}{{- $_ := unset $context "fsGroupChangePolicy" -}}{{- end -}}
+{{- end -}}
+
 {{/* list ROOT DEPLOYMENT */}}
 {{- define "keyserver.deployment" -}}
 {{- $root := index . 0 -}}{{- $deployment := index . 1 -}}
@@ -168,6 +180,7 @@ keyserver-settings-{{ $sum | replace "0" "g" | replace "1" "h" | replace "3" "k"
 {{- $_ := set $deployment.spec "replicas" $values.manager.replicas -}}
 {{- end -}}
 {{- with $values.image.pullSecrets -}}{{- $_ := set $pod "imagePullSecrets" . -}}{{- end -}}
+{{- include "keyserver.identity" (list $root $pod.securityContext) -}}
 {{- with $values.pod -}}
 {{- if .annotations -}}{{- $_ := set $template.metadata "annotations" (merge ($template.metadata.annotations | default dict) .annotations) -}}{{- end -}}
 {{- if .labels -}}{{- $_ := set $template.metadata "labels" (merge $template.metadata.labels .labels) -}}{{- end -}}
