@@ -198,3 +198,19 @@ func TestOptionalBody(t *testing.T) {
 		s.Refused(t, officer, "POST", "/api/authority/activate", nil, http.StatusConflict, "AUTHORITY_STATE")
 	})
 }
+
+// A delegated session updates nobody, whoever that is (contract 4.8, 4.11).
+func TestADelegatedSessionUpdatesNobody(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin := s.AsAdmin(t)
+		boss := s.principal(t, "boss", keyserver.RoleAuditor)
+		s.flags(t, boss, rig.Object{"delegation": true})
+		lent := s.delegate(t, admin, boss)
+		for _, id := range []string{s.self(t, admin), boss, s.principal(t, "other")} {
+			a := s.Refused(t, lent, "PUT", "/api/principals/"+id+"/flags", rig.Object{"delegation": true}, http.StatusForbidden, "ACCESS_DENIED")
+			if trail := rig.Trail(s.Rows(t, a.RequestID)); !strings.Contains(trail, "refused notLent") {
+				t.Errorf("the trail has %s", trail)
+			}
+		}
+	})
+}
