@@ -103,7 +103,9 @@ func TestScopedCredentialIsToldWhy(t *testing.T) {
 			{"POST", "/api/approvals/" + noID + "/execute", nil},
 			{"GET", "/api/approvals/" + noID, nil},
 			{"GET", "/api/approvals?asker=" + id, nil},
-			{"POST", "/api/approvals", rig.Object{"method": "POST", "path": "/api/keys/export", "body": rig.Object{"hiddenLink": "AAAAAQ=="}, "reason": "for a test"}},
+			{"POST", "/api/approvals", rig.Object{
+				"method": "PUT", "path": "/api/principals/" + id + "/roles", "body": rig.Object{"roleIds": hexes(keyserver.RoleAuditor)}, "reason": "for a test",
+			}},
 			{"PUT", passwordOf(id), rig.Object{"password": "another password", "current": rig.Password}},
 			{"PUT", passwordOf(id), rig.Object{"password": "another password"}},
 			{"GET", "/api/sessions?principalId=" + id, nil},
@@ -124,9 +126,10 @@ func TestScopedCredentialIsToldWhy(t *testing.T) {
 func TestAnApproverThinksAgain(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
+		to := s.principal(t, "to")
 		ask := func() (rig.Answer, string) {
 			asked := s.OK(t, admin, "POST", "/api/approvals", rig.Object{
-				"method": "PUT", "path": "/api/principals/" + s.principal(t, "to") + "/roles", "reason": "for a test",
+				"method": "PUT", "path": "/api/principals/" + to + "/roles", "reason": "for a test",
 				"body": rig.Object{"roleIds": hexes(keyserver.RoleAdministrator)},
 			})
 			return asked, "/api/approvals/" + asked.Text(t, "approvalId")
@@ -213,4 +216,11 @@ func TestADelegatedSessionUpdatesNobody(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A body has no encoding (contract 1.3).
+func TestEncodedBodies(t *testing.T) {
+	s := one(t)
+	a := s.Do(t, rig.Request{Session: s.AsAdmin(t), Method: "POST", Path: "/api/explain", Body: rig.Object{}, Encoding: "gzip"})
+	is(t, a, http.StatusUnsupportedMediaType, "UNSUPPORTED_ENCODING")
 }
