@@ -115,7 +115,8 @@ func (e *Engine) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.
 }
 
 // opens is the check that the ciphertext names the key that is asked for, or one of
-// the line, and that the caller may use that one.
+// the line, and that the caller may use that one. A caller that the list denies is
+// not told whether the ciphertext is of the line.
 func (e *Engine) opens(by keyserver.Caller, in keyserver.Decryption, key **heldKey) check {
 	return func(ctx context.Context, who access.Subject) error {
 		id, err := ciphertext.KeyOf(in.Sealed)
@@ -128,6 +129,9 @@ func (e *Engine) opens(by keyserver.Caller, in keyserver.Decryption, key **heldK
 				return err
 			}
 			if id != (*key).id {
+				if err := e.lets(*key, who, keyserver.Read); err != nil {
+					return err
+				}
 				return invalid("ciphertext: was not made with the key that ttag names; send the ttag of that key, or the lineage")
 			}
 			return e.chooses(by, named, decrypts, key)(ctx, who)
@@ -140,6 +144,12 @@ func (e *Engine) opens(by keyserver.Caller, in keyserver.Decryption, key **heldK
 			if one == id {
 				return e.chooses(by, named, decrypts, key)(ctx, who)
 			}
+		}
+		if *key, err = e.choose(ctx, in.KeyChoice, decrypts); err != nil {
+			return err
+		}
+		if err := e.lets(*key, who, keyserver.Read); err != nil {
+			return err
 		}
 		return invalid("ciphertext: was not made with a key of that line")
 	}

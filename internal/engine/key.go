@@ -213,7 +213,8 @@ func (e *Engine) use(ctx context.Context, by keyserver.Caller, who access.Subjec
 }
 
 // mayUse refuses unless the key's list lets the caller use it now and its state permits
-// it. The use is yet to be counted.
+// it. The use is yet to be counted. A caller that the list denies, because its uses are
+// spent as well, is not told of the state.
 func (e *Engine) mayUse(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *heldKey) (access.Verdict, error) {
 	verdict := access.Evaluate(key.acl, who, want, e.Clock())
 	e.view.verdict(key, verdict)
@@ -221,10 +222,7 @@ func (e *Engine) mayUse(ctx context.Context, by keyserver.Caller, who access.Sub
 		return verdict, e.step(keyserver.StepList, denied(verdict))
 	}
 	_ = e.step(keyserver.StepList, nil)
-	if err := e.step(keyserver.StepState, key.serves(permits)); err != nil {
-		return verdict, err
-	}
-	if !verdict.Allowed { // perhaps by this very call
+	if !verdict.Allowed { // perhaps spent by an earlier try of this very call
 		var err error
 		if verdict.Allowed, err = e.repeated(ctx, by); err != nil {
 			return verdict, err
@@ -232,6 +230,9 @@ func (e *Engine) mayUse(ctx context.Context, by keyserver.Caller, who access.Sub
 	}
 	if !verdict.Allowed {
 		return verdict, e.step(keyserver.StepUses, denied(verdict))
+	}
+	if err := e.step(keyserver.StepState, key.serves(permits)); err != nil {
+		return verdict, err
 	}
 	return verdict, e.step(keyserver.StepUses, nil)
 }
