@@ -159,6 +159,55 @@ func TestWhoMayNotApprove(t *testing.T) {
 	})
 }
 
+// A refused decision about an approval, and a refused change of duties, has one row, which
+// says refused and why.
+func TestRefusalsHaveOneRow(t *testing.T) {
+	onEach(t, func(t *testing.T, w *world) {
+		c := w.cast(t)
+		a := w.ok(t, "admin 1", "POST", "/api/approvals", giving(c.to))
+		id, right, wrong := a.text("approvalId"), object{"digest": a.text("digest")}, object{"digest": strings.Repeat("0", 64)}
+		roles := "/api/principals/" + c.to.Principal.ID.Hex() + "/roles"
+		for name, x := range map[string]struct {
+			who, method, path string
+			body              any
+			code, row         string
+		}{
+			"own approval":    {"admin 1", "POST", at(id, "approve"), right, "OWN_ACCOUNT", "approve refused notApprovable"},
+			"own rejection":   {"admin 1", "POST", at(id, "reject"), right, "OWN_ACCOUNT", "reject refused notApprovable"},
+			"unbound session": {"officer 1 unbound", "POST", at(id, "approve"), right, "SESSION_NOT_BOUND", "approve refused sessionNotBound"},
+			"no duty":         {"encryptor", "POST", at(id, "approve"), right, "ACCESS_DENIED", "approve refused roleDenied"},
+			"other digest":    {"officer 1", "POST", at(id, "approve"), wrong, "DIGEST_MISMATCH", "approve refused notApprovable"},
+			"other's":         {"officer 1", "POST", at(id, "withdraw"), nil, "ACCESS_DENIED", "withdrawApproval refused notApprovable"},
+			"not approved":    {"admin 1", "POST", at(id, "execute"), nil, "APPROVAL_STATE", "executeApproval refused notApprovable"},
+			"not asked for":   {"admin 1", "PUT", roles, object{"roleIds": []string{keyserver.RoleAdministrator.Hex()}}, "APPROVAL_REQUIRED", "updatePrincipalRoles refused approvalRequired"},
+			"two duties": {"officer 1", "PUT", "/api/principals/" + c.admin.Principal.ID.Hex() + "/roles",
+				object{"roleIds": []string{keyserver.RoleAdministrator.Hex(), keyserver.RoleSecurityOfficer.Hex()}},
+				"DUTIES_CONFLICT", "updatePrincipalRoles refused dutiesConflict"},
+			"escalation": {"officer 1", "PUT", roles, object{"roleIds": []string{keyserver.RoleAdministrator.Hex()}}, "ESCALATION", "updatePrincipalRoles refused escalation"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				answered := w.ask(t, x.who, x.method, x.path, x.body)
+				if answered.text("code") != x.code {
+					t.Errorf("got %s, want %s", answered.raw, x.code)
+				}
+				operation, _, _ := strings.Cut(x.row, " ")
+				var rows []string
+				for _, r := range w.AllRows(t) {
+					if r.RequestID == answered.id && r.Operation == operation {
+						rows = append(rows, r.Operation+" "+string(r.Outcome)+" "+r.Reason)
+					}
+				}
+				if !slices.Equal(rows, []string{x.row}) {
+					t.Errorf("the rows are %q, want %q alone", rows, x.row)
+				}
+			})
+		}
+		if v := w.ok(t, "auditor", "GET", at(id), nil); v.text("state") != "pending" {
+			t.Errorf("it moved: %s", v.raw)
+		}
+	})
+}
+
 // The whole way: refused directly, asked for, approved, executed, in the trail.
 func TestOnceAndAsApproved(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {

@@ -17,6 +17,8 @@ import (
 // Gate authorises and audits what is done here.
 type Gate interface {
 	Guard(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, effect func() error) error
+	// GuardWrite is Guard for one transaction, which may refuse the caller as well. It runs fn twice.
+	GuardWrite(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, fn func(tx *sqlstore.Tx) error) error
 	// Entitled answers nil where a role of the caller grants the operation.
 	Entitled(ctx context.Context, by keyserver.Caller, op keyserver.Operation) error
 }
@@ -108,36 +110,34 @@ func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view 
 		}
 	}
 	by, g := own(by, keyserver.AuditAskApproval, "asking for approval", a.ID)
-	err = o.Gate.Guard(ctx, by, g, func() error {
-		return o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			now := o.Clock().UTC().Truncate(time.Microsecond)
-			a.CreatedAt, a.ExpiresAt = now, now.Add(Lifetime)
-			policy, err := Read(ctx, tx, o.Deployment)
-			if err != nil {
-				return err
-			}
-			if len(policy.Of(a.Operations)) == 0 {
-				return fault.New(fault.InvalidArgument, "no rule of the approval policy guards this request; make it directly").
-					Audited(fault.ReasonInvalidArgument)
-			}
-			if err := room(ctx, tx, by.Principal, now); err != nil {
-				return err
-			}
-			kept, subjects, err := firstLook(ctx, tx, by.Principal.ID, r.Names)
-			if err != nil {
-				return err
-			}
-			a.Subjects = kept
-			if err := tx.InsertApproval(ctx, a); err != nil {
-				return err
-			}
-			view, err = o.view(ctx, tx, a, policy)
-			if err != nil {
-				return err
-			}
-			view.Subjects, err = shown(ctx, tx, by, subjects)
+	err = o.Gate.GuardWrite(ctx, by, g, func(tx *sqlstore.Tx) error {
+		now := o.Clock().UTC().Truncate(time.Microsecond)
+		a.CreatedAt, a.ExpiresAt = now, now.Add(Lifetime)
+		policy, err := Read(ctx, tx, o.Deployment)
+		if err != nil {
 			return err
-		})
+		}
+		if len(policy.Of(a.Operations)) == 0 {
+			return fault.New(fault.InvalidArgument, "no rule of the approval policy guards this request; make it directly").
+				Audited(fault.ReasonInvalidArgument)
+		}
+		if err := room(ctx, tx, by.Principal, now); err != nil {
+			return err
+		}
+		kept, subjects, err := firstLook(ctx, tx, by.Principal.ID, r.Names)
+		if err != nil {
+			return err
+		}
+		a.Subjects = kept
+		if err := tx.InsertApproval(ctx, a); err != nil {
+			return err
+		}
+		view, err = o.view(ctx, tx, a, policy)
+		if err != nil {
+			return err
+		}
+		view.Subjects, err = shown(ctx, tx, by, subjects)
+		return err
 	})
 	return view, err
 }
@@ -212,29 +212,27 @@ func (o *Office) Reject(ctx context.Context, by keyserver.Caller, id keyserver.I
 // Withdraw ends a request that the caller asked for, or takes back the caller's approval.
 func (o *Office) Withdraw(ctx context.Context, by keyserver.Caller, id keyserver.ID) (view View, err error) {
 	by, g := own(by, keyserver.AuditWithdraw, "withdrawing", id)
-	err = o.Gate.Guard(ctx, by, g, func() error {
-		return o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			a, policy, err := o.read(ctx, tx, id)
-			if err != nil {
-				return err
-			}
-			now := o.Clock().UTC().Truncate(time.Microsecond)
-			if err := mayWithdraw(a, by, now); err != nil {
-				return err
-			}
-			if by.Principal == a.Asker {
-				a.Decision, a.DecidedAt, a.DecidedBy = keyserver.ApprovalWithdrawn, now, by.Principal
-				err = tx.DecideApproval(ctx, a)
-			} else {
-				a.Votes = slices.DeleteFunc(a.Votes, func(v keyserver.ApprovalVote) bool { return v.Principal == by.Principal })
-				err = tx.DeleteApprovalVote(ctx, id, by.Principal)
-			}
-			if err != nil {
-				return err
-			}
-			view, err = o.view(ctx, tx, a, policy)
+	err = o.Gate.GuardWrite(ctx, by, g, func(tx *sqlstore.Tx) error {
+		a, policy, err := o.read(ctx, tx, id)
+		if err != nil {
 			return err
-		})
+		}
+		now := o.Clock().UTC().Truncate(time.Microsecond)
+		if err := mayWithdraw(a, by, now); err != nil {
+			return err
+		}
+		if by.Principal == a.Asker {
+			a.Decision, a.DecidedAt, a.DecidedBy = keyserver.ApprovalWithdrawn, now, by.Principal
+			err = tx.DecideApproval(ctx, a)
+		} else {
+			a.Votes = slices.DeleteFunc(a.Votes, func(v keyserver.ApprovalVote) bool { return v.Principal == by.Principal })
+			err = tx.DeleteApprovalVote(ctx, id, by.Principal)
+		}
+		if err != nil {
+			return err
+		}
+		view, err = o.view(ctx, tx, a, policy)
+		return err
 	})
 	return view, err
 }
@@ -242,26 +240,24 @@ func (o *Office) Withdraw(ctx context.Context, by keyserver.Caller, id keyserver
 func (o *Office) decide(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, id keyserver.ID, digest [32]byte,
 	write func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error,
 ) (view View, err error) {
-	err = o.Gate.Guard(ctx, by, g, func() error {
-		return o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			a, policy, err := o.read(ctx, tx, id)
-			if err != nil {
-				return err
-			}
-			holds, err := operationsOf(ctx, tx, by.Principal)
-			if err != nil {
-				return err
-			}
-			now := o.Clock().UTC().Truncate(time.Microsecond)
-			if err := mayDecide(a, policy.Of(a.Operations), by, holds, digest, now); err != nil {
-				return err
-			}
-			if err := write(tx, &a, now); err != nil {
-				return err
-			}
-			view, err = o.view(ctx, tx, a, policy)
+	err = o.Gate.GuardWrite(ctx, by, g, func(tx *sqlstore.Tx) error {
+		a, policy, err := o.read(ctx, tx, id)
+		if err != nil {
 			return err
-		})
+		}
+		holds, err := operationsOf(ctx, tx, by.Principal)
+		if err != nil {
+			return err
+		}
+		now := o.Clock().UTC().Truncate(time.Microsecond)
+		if err := mayDecide(a, policy.Of(a.Operations), by, holds, digest, now); err != nil {
+			return err
+		}
+		if err := write(tx, &a, now); err != nil {
+			return err
+		}
+		view, err = o.view(ctx, tx, a, policy)
+		return err
 	})
 	return view, err
 }
@@ -275,34 +271,32 @@ func (o *Office) Claim(ctx context.Context, by keyserver.Caller, read keyserver.
 		return Execution{}, err
 	}
 	by, g := own(by, keyserver.AuditExecuteApproval, "executing", read.ID)
-	err = o.Gate.Guard(ctx, by, g, func() error {
-		return o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			a, policy, err := o.read(ctx, tx, read.ID)
-			if err != nil {
-				return err
-			}
-			v, err := o.view(ctx, tx, a, policy)
-			if err != nil {
-				return err
-			}
-			now := o.Clock().UTC().Truncate(time.Microsecond)
-			if err := mayExecute(a, v.Tallies, by, runs, now); err != nil {
-				return err
-			}
-			subjects, err := lookAgain(ctx, tx, a)
-			if err != nil {
-				return err
-			}
-			if err := unchanged(a, subjects); err != nil {
-				return err
-			}
-			a.Decision, a.DecidedAt, a.DecidedBy = keyserver.ApprovalExecuted, now, by.Principal
-			x = Execution{ID: a.ID}
-			for _, t := range v.Tallies {
-				x.Approved = append(x.Approved, t.Operation)
-			}
-			return tx.DecideApproval(ctx, a)
-		})
+	err = o.Gate.GuardWrite(ctx, by, g, func(tx *sqlstore.Tx) error {
+		a, policy, err := o.read(ctx, tx, read.ID)
+		if err != nil {
+			return err
+		}
+		v, err := o.view(ctx, tx, a, policy)
+		if err != nil {
+			return err
+		}
+		now := o.Clock().UTC().Truncate(time.Microsecond)
+		if err := mayExecute(a, v.Tallies, by, runs, now); err != nil {
+			return err
+		}
+		subjects, err := lookAgain(ctx, tx, a)
+		if err != nil {
+			return err
+		}
+		if err := unchanged(a, subjects); err != nil {
+			return err
+		}
+		a.Decision, a.DecidedAt, a.DecidedBy = keyserver.ApprovalExecuted, now, by.Principal
+		x = Execution{ID: a.ID}
+		for _, t := range v.Tallies {
+			x.Approved = append(x.Approved, t.Operation)
+		}
+		return tx.DecideApproval(ctx, a)
 	})
 	return x, err
 }

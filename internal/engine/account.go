@@ -14,20 +14,21 @@ import (
 // answers how many there were. Whoever sets somebody's password can become him:
 // all that he holds has to be the caller's to give.
 func (e *Engine) SetPassword(ctx context.Context, by keyserver.Caller, c keyserver.PasswordChange) (ended int, err error) {
-	r := request{by: by, op: keyserver.OpSetPassword, object: c.Principal.Hex(), own: c.Own()}
+	hash := "" // as long as it is tried
+	set := func(tx *sqlstore.Tx) (err error) {
+		ended, err = e.setPassword(ctx, tx, by, c, hash)
+		return err
+	}
+	r := request{by: by, op: keyserver.OpSetPassword, object: c.Principal.Hex(), own: c.Own(), tries: set}
 	err = e.perform(ctx, r, func() error {
 		p, err := e.Store.Principal(ctx, c.Principal)
 		if err := takesPassword(p, c.Principal, err); err != nil {
 			return err
 		}
-		hash, err := c.Hash() // before the transaction: it takes its time
-		if err != nil {
+		if hash, err = c.Hash(); err != nil { // before the transaction: it takes its time
 			return err
 		}
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			ended, err = e.setPassword(ctx, tx, by, c, hash)
-			return err
-		})
+		return e.Store.Update(ctx, set)
 	})
 	return ended, err
 }
@@ -82,13 +83,14 @@ func (e *Engine) DeletePrincipal(ctx context.Context, by keyserver.Caller, d key
 	if !d.Heir.IsZero() {
 		r.object += " to " + d.Heir.Hex()
 	}
+	over := false
+	r.tries = func(tx *sqlstore.Tx) (err error) {
+		done, over, err = e.deletePrincipal(ctx, tx, by, d)
+		return err
+	}
 	err = e.perform(ctx, r, func() error {
-		for over := false; !over; {
-			err := e.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
-				done, over, err = e.deletePrincipal(ctx, tx, by, d)
-				return err
-			})
-			if err != nil {
+		for over = false; !over; {
+			if err := e.Store.Update(ctx, r.tries); err != nil {
 				return err
 			}
 		}

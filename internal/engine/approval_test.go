@@ -85,7 +85,7 @@ func TestBreakGlass(t *testing.T) {
 			rows = append(rows, r.Operation+" "+string(r.Outcome))
 		}
 		want := "breakGlass allowed,listRoles allowed,breakGlass allowed,updatePrincipalRoles allowed,readPrincipal allowed," +
-			"breakGlass allowed,updatePrincipalRoles allowed,updatePrincipalRoles failed"
+			"breakGlass allowed,updatePrincipalRoles refused"
 		if got := strings.Join(rows, ","); got != want {
 			t.Errorf("the trail has %s, want %s", got, want)
 		}

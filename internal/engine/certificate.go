@@ -160,28 +160,26 @@ func (e *Engine) EnrollCertificates(ctx context.Context, by keyserver.Caller, n 
 		ids[i] = keyserver.DigestOf(der).ID().Base64()
 	}
 	r := request{by: by, op: keyserver.OpEnrollCertificate, object: strings.Join(ids, " ")}
-	err = e.perform(ctx, r, func() error {
+	err = e.write(ctx, r, func(tx *sqlstore.Tx) error {
 		leaves, err := e.parseClients(n.Certificates)
 		if err != nil {
 			return err
 		}
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			done = make([]keyserver.Enrolled, len(leaves))
-			issuers, err := authority.Issuers(ctx, tx)
-			if err != nil {
+		done = make([]keyserver.Enrolled, len(leaves))
+		issuers, err := authority.Issuers(ctx, tx)
+		if err != nil {
+			return err
+		}
+		from, err := e.giver(ctx, tx, by)
+		if err != nil {
+			return err
+		}
+		for i, leaf := range leaves {
+			if done[i], err = e.enrol(ctx, tx, by, from, leaf, issuers, n.Roles); err != nil {
 				return err
 			}
-			from, err := e.giver(ctx, tx, by)
-			if err != nil {
-				return err
-			}
-			for i, leaf := range leaves {
-				if done[i], err = e.enrol(ctx, tx, by, from, leaf, issuers, n.Roles); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err

@@ -55,18 +55,16 @@ func (e *Engine) changeDelegate(ctx context.Context, by keyserver.Caller, d keys
 	change func(*sqlstore.Tx, keyserver.Principal) error,
 ) error {
 	r := request{by: by, op: keyserver.OpUpdatePrincipalFlags, object: d.Delegate.Hex() + " for " + d.Principal.Hex()}
-	return e.perform(ctx, r, func() error {
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			p, err := tx.Principal(ctx, d.Principal)
-			switch {
-			case err != nil:
-				return notFound(err, fault.NotFound, "id: no principal has the id %s", d.Principal)
-			case p.Flags.SystemDefined():
-				return nil
-			case !p.Type.CarriesFlags():
-				return invalid("a %s principal carries no flag word, so that nobody acts for it", p.Type)
-			}
-			return change(tx, p)
-		})
+	return e.write(ctx, r, func(tx *sqlstore.Tx) error {
+		p, err := tx.Principal(ctx, d.Principal)
+		switch {
+		case err != nil:
+			return notFound(err, fault.NotFound, "id: no principal has the id %s", d.Principal)
+		case p.Flags.SystemDefined():
+			return nil
+		case !p.Type.CarriesFlags():
+			return invalid("a %s principal carries no flag word, so that nobody acts for it", p.Type)
+		}
+		return change(tx, p)
 	})
 }

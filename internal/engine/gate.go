@@ -26,6 +26,8 @@ type request struct {
 	key      **heldKey // where a check finds which key that is: the row names that one
 	counts   bool      // being let through is a use of the key, and may count one on its list
 	own      bool      // about what is the caller's own, which needs no role
+	// tries is the transaction of the effect, if the transaction itself may refuse it.
+	tries func(tx *sqlstore.Tx) error
 }
 
 // check is a further condition, evaluated after the caller's role. It answers
@@ -64,6 +66,36 @@ func (r request) refusedRow(refusal error) keyserver.AuditEntry {
 	return r.row(keyserver.Failed, fault.ReasonFailed) // not a decision: the store failed, or the caller went away
 }
 
+// refusals are the codes by which a transaction refuses a caller, as opposed to failing.
+var refusals = []fault.Code{
+	fault.Escalation, fault.DutiesConflict, fault.ApprovalRequired, fault.ApprovalState, fault.ApprovalLimit,
+	fault.DigestMismatch, fault.SessionNotBound, fault.AccessDenied, fault.OwnAccount, fault.NotInScope,
+}
+
+func isRefusal(err error) bool { return slices.Contains(refusals, fault.CodeOf(err)) }
+
+// write is perform for an effect that is one transaction, and that the transaction may
+// refuse. The transaction is tried and undone first, so that a refusal has one row and
+// nothing is recorded as allowed. fn therefore runs twice, and must change only tx and
+// what it returns.
+func (e *Engine) write(ctx context.Context, r request, fn func(tx *sqlstore.Tx) error) error {
+	r.tries = fn
+	return e.perform(ctx, r, func() error { return e.Store.Update(ctx, fn) })
+}
+
+// try returns the refusal of the transaction, or the failure of the store. Every other failure
+// is left to the effect, which finds it again.
+func (e *Engine) try(ctx context.Context, r request) error {
+	if r.tries == nil || e.view != nil {
+		return nil
+	}
+	err := e.Store.Try(ctx, r.tries)
+	if f := fault.As(err); err != nil && (isRefusal(err) || f == nil || f.Retryable) {
+		return err
+	}
+	return nil
+}
+
 // perform passes the gate and then runs the effect. A failed effect gets an
 // audit row of its own.
 func (e *Engine) perform(ctx context.Context, r request, effect func() error, checks ...check) error {
@@ -77,11 +109,16 @@ func (e *Engine) perform(ctx context.Context, r request, effect func() error, ch
 }
 
 // failed records that an allowed operation came to nothing, and returns why.
-// The row is written even when the caller has gone away.
+// The row is written even when the caller has gone away. It says refused if
+// another change came between the decision and the effect and brought a refusal.
 func (e *Engine) failed(ctx context.Context, r request, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), failureRowTimeout)
 	defer cancel()
-	if err := e.Auditor.Write(ctx, r.row(keyserver.Failed, fault.ReasonOf(cause))); err != nil {
+	outcome := keyserver.Failed
+	if r.tries != nil && isRefusal(cause) {
+		outcome = keyserver.Refused
+	}
+	if err := e.Auditor.Write(ctx, r.row(outcome, fault.ReasonOf(cause))); err != nil {
 		return errors.Join(err, cause)
 	}
 	return cause
@@ -111,11 +148,14 @@ func (r request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.A
 // be acted for, is the caller's principal alive and enabled, is the
 // certificate that it logged in with in force, does a role
 // of it (or of a group it is in) grant the operation, unless it is about what is
-// its own, has it the approval that the operation takes, and do the further checks
-// agree. Rights are read anew for each operation, from caches that every
+// its own, has it the approval that the operation takes, do the further checks
+// agree, and does the transaction of the effect let it. Rights are read anew for each operation, from caches that every
 // committed change clears.
 func (e *Engine) authorise(ctx context.Context, r request, checks []check) error {
 	refusal := e.decide(ctx, r, checks)
+	if refusal == nil {
+		refusal = e.try(ctx, r)
+	}
 	if e.view != nil {
 		return e.view.asked(r, refusal)
 	}

@@ -67,20 +67,18 @@ func (e *Engine) changeMember(ctx context.Context, by keyserver.Caller, m keyser
 	change func(*sqlstore.Tx, keyserver.Principal) error,
 ) error {
 	r := request{by: by, op: keyserver.OpChangeGroupMembers, object: m.Member.Hex() + " in " + m.Group.Hex()}
-	return e.perform(ctx, r, func() error {
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			g, err := tx.Principal(ctx, m.Group)
-			if err := isGroup(g, m.Group, err); err != nil {
-				return err
-			}
-			p, err := tx.Principal(ctx, m.Member)
-			if err != nil {
-				return notFound(err, fault.NotFound, "no principal has the id %s", m.Member)
-			}
-			if p.Flags.SystemDefined() {
-				return nil
-			}
-			return change(tx, p)
-		})
+	return e.write(ctx, r, func(tx *sqlstore.Tx) error {
+		g, err := tx.Principal(ctx, m.Group)
+		if err := isGroup(g, m.Group, err); err != nil {
+			return err
+		}
+		p, err := tx.Principal(ctx, m.Member)
+		if err != nil {
+			return notFound(err, fault.NotFound, "no principal has the id %s", m.Member)
+		}
+		if p.Flags.SystemDefined() {
+			return nil
+		}
+		return change(tx, p)
 	})
 }

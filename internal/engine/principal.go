@@ -24,16 +24,17 @@ func (e *Engine) CreatePasswordPrincipal(ctx context.Context, by keyserver.Calle
 	if err != nil {
 		return keyserver.ID{}, err
 	}
-	err = e.perform(ctx, request{by: by, op: keyserver.OpCreatePrincipal, object: id.Hex()}, func() error {
-		hash, err := e.PasswordCost.Hash(ctx, n.Password, e.Random)
-		if err != nil {
+	p := keyserver.Principal{
+		ID: id, System: e.System, Type: keyserver.PasswordPrincipal, Name: n.Name,
+		Flags: keyserver.FlagEnable, Roles: keyserver.NormalizeIDs(n.Roles),
+	}
+	hash := "" // as long as it is tried
+	insert := func(tx *sqlstore.Tx) error { return e.insertPrincipal(ctx, tx, by, p, hash) }
+	err = e.perform(ctx, request{by: by, op: keyserver.OpCreatePrincipal, object: id.Hex(), tries: insert}, func() (err error) {
+		if hash, err = e.PasswordCost.Hash(ctx, n.Password, e.Random); err != nil {
 			return err
 		}
-		p := keyserver.Principal{
-			ID: id, System: e.System, Type: keyserver.PasswordPrincipal, Name: n.Name,
-			Flags: keyserver.FlagEnable, Roles: keyserver.NormalizeIDs(n.Roles),
-		}
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return e.insertPrincipal(ctx, tx, by, p, hash) })
+		return e.Store.Update(ctx, insert)
 	})
 	if err != nil {
 		return keyserver.ID{}, err
@@ -51,11 +52,11 @@ func (e *Engine) CreatePrincipal(ctx context.Context, by keyserver.Caller, n key
 		ID: id, System: e.System, Type: n.Type, Name: n.Name,
 		Flags: keyserver.FlagEnable, Roles: keyserver.NormalizeIDs(n.Roles), Identity: n.Identity,
 	}
-	err = e.perform(ctx, request{by: by, op: keyserver.OpCreatePrincipal, object: id.Hex()}, func() error {
+	err = e.write(ctx, request{by: by, op: keyserver.OpCreatePrincipal, object: id.Hex()}, func(tx *sqlstore.Tx) error {
 		if err := refuseType(n); err != nil {
 			return err
 		}
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return e.insertPrincipal(ctx, tx, by, p, "") })
+		return e.insertPrincipal(ctx, tx, by, p, "")
 	})
 	if err != nil {
 		return keyserver.ID{}, err
@@ -146,16 +147,14 @@ func (e *Engine) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, r k
 func (e *Engine) updatePrincipal(ctx context.Context, by keyserver.Caller, op keyserver.Operation, id keyserver.ID,
 	change func(*sqlstore.Tx, keyserver.Principal) error,
 ) error {
-	return e.perform(ctx, request{by: by, op: op, object: id.Hex()}, func() error {
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			p, err := tx.Principal(ctx, id)
-			if err != nil {
-				return notFound(err, fault.NotFound, "no principal has the id %s", id)
-			}
-			if p.Flags.SystemDefined() {
-				return nil
-			}
-			return change(tx, p)
-		})
+	return e.write(ctx, request{by: by, op: op, object: id.Hex()}, func(tx *sqlstore.Tx) error {
+		p, err := tx.Principal(ctx, id)
+		if err != nil {
+			return notFound(err, fault.NotFound, "no principal has the id %s", id)
+		}
+		if p.Flags.SystemDefined() {
+			return nil
+		}
+		return change(tx, p)
 	})
 }

@@ -42,11 +42,9 @@ func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, n keyserve
 		return keyserver.ID{}, err
 	}
 	r := request{by: by, op: keyserver.OpCreateRole, object: id.Hex()}
-	err = e.perform(ctx, r, func() error {
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			return e.givingByRole(ctx, tx, by, id, func() error {
-				return takenName(tx.InsertRole(ctx, n.Role(id)))
-			})
+	err = e.write(ctx, r, func(tx *sqlstore.Tx) error {
+		return e.givingByRole(ctx, tx, by, id, func() error {
+			return takenName(tx.InsertRole(ctx, n.Role(id)))
 		})
 	})
 	if err != nil {
@@ -74,17 +72,15 @@ func (e *Engine) DeleteRole(ctx context.Context, by keyserver.Caller, id keyserv
 func (e *Engine) changeRole(ctx context.Context, by keyserver.Caller, op keyserver.Operation, id keyserver.ID,
 	change func(*sqlstore.Tx) error,
 ) error {
-	return e.perform(ctx, request{by: by, op: op, object: id.Hex()}, func() error {
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			role, err := tx.Role(ctx, id)
-			if err != nil {
-				return notFound(err, fault.NotFound, "no role has the id %s", id)
-			}
-			if role.BuiltIn {
-				return fault.New(fault.BuiltIn, "role %q is system defined and read-only", role.Name).Audited(fault.ReasonBuiltIn)
-			}
-			return change(tx)
-		})
+	return e.write(ctx, request{by: by, op: op, object: id.Hex()}, func(tx *sqlstore.Tx) error {
+		role, err := tx.Role(ctx, id)
+		if err != nil {
+			return notFound(err, fault.NotFound, "no role has the id %s", id)
+		}
+		if role.BuiltIn {
+			return fault.New(fault.BuiltIn, "role %q is system defined and read-only", role.Name).Audited(fault.ReasonBuiltIn)
+		}
+		return change(tx)
 	})
 }
 

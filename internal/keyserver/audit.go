@@ -6,7 +6,8 @@ import "time"
 type Outcome string
 
 // The outcomes. An operation is recorded as allowed before its effect; if the
-// effect then fails, a second row says failed.
+// effect then fails, a second row says failed. A refusal has one row. If another change
+// brought it between the decision and the effect, it is a second row.
 const (
 	Allowed Outcome = "allowed"
 	Refused Outcome = "refused"

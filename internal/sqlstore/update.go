@@ -52,6 +52,23 @@ func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	}
 }
 
+// errTried undoes a transaction that was only tried.
+var errTried = errors.New("the transaction was only tried")
+
+// Try runs fn like Update, undoes what fn did, and returns what fn returned.
+func (s *Store) Try(ctx context.Context, fn func(tx *Tx) error) error {
+	err := s.Update(ctx, func(tx *Tx) error {
+		if err := fn(tx); err != nil {
+			return err
+		}
+		return errTried
+	})
+	if errors.Is(err, errTried) {
+		return nil
+	}
+	return err
+}
+
 func (s *Store) update(ctx context.Context, fn func(tx *Tx) error) error {
 	if s.writer == nil {
 		return errors.New("the database is open for reading only")
