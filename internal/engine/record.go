@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -55,7 +56,7 @@ func (e *Engine) Witness(ctx context.Context, by keyserver.Caller) (w keyserver.
 
 // AuditReceipt implements keyserver.Records.
 func (e *Engine) AuditReceipt(ctx context.Context, by keyserver.Caller, seq int64) (receipt []byte, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAudit}, func() (err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAudit, object: strconv.FormatInt(seq, 10)}, func() (err error) {
 		receipt, err = e.AuditTree.Receipt(ctx, seq)
 		return err
 	})
@@ -75,7 +76,7 @@ func (e *Engine) AuditTile(ctx context.Context, by keyserver.Caller, t keyserver
 	if !t.Entries {
 		return e.AuditTree.Tile(ctx, t.Level, t.Index, t.Width)
 	}
-	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAudit}, func() (err error) {
+	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAudit, object: t.Rows()}, func() (err error) {
 		tile, err = e.AuditTree.Entries(ctx, t.Index, t.Width)
 		return err
 	})

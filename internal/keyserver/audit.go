@@ -1,6 +1,9 @@
 package keyserver
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Outcome is how an audited operation ended.
 type Outcome string
@@ -89,5 +92,14 @@ type AuditTile struct {
 	Entries bool // the rows of a tile of level 0, not the hashes
 	Level   int
 	Index   int64
-	Width   int // 1 to 256
+	Width   int // 1 to AuditTileWidth
+}
+
+// AuditTileWidth is how many hashes, or rows, a whole tile has.
+const AuditTileWidth = 256
+
+// Rows are the numbers of the first and the last row of a tile of level 0, as "257-512".
+func (t AuditTile) Rows() string {
+	first := t.Index * AuditTileWidth
+	return fmt.Sprintf("%d-%d", first+1, first+int64(t.Width))
 }

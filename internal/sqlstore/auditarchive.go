@@ -64,5 +64,5 @@ func (r reads) isHere(ctx context.Context, seq int64) error {
 
 func archived(seq, first int64) error {
 	return fault.New(fault.Archived, "row %d is not in the database any more, whose first row is %d: it is in the segment %s of the audit archive; read it with keyserver-operator audit show --archive",
-		seq, first, audit.Segment(seq))
+		seq, first, audit.Segment(seq)).Audited(fault.ReasonObjectNotFound)
 }

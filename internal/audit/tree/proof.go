@@ -43,7 +43,7 @@ func (t *Tree) Receipt(ctx context.Context, seq int64) ([]byte, error) {
 			return nil, err
 		}
 		if seq > end {
-			return nil, fault.New(fault.NotFound, "the audit trail has no row %d; the last one is %d", seq, end)
+			return nil, fault.New(fault.NotFound, "the audit trail has no row %d; the last one is %d", seq, end).Audited(fault.ReasonObjectNotFound)
 		}
 		if head, err = t.cover(ctx, seq); err != nil {
 			return nil, err
@@ -146,7 +146,7 @@ func Bundle(rows []keyserver.AuditEntry) []byte {
 	return out
 }
 
-var noTile = fault.New(fault.NotFound, "the audit tree has no such tile, or not as many hashes in it")
+var noTile = fault.New(fault.NotFound, "the audit tree has no such tile, or not as many hashes in it").Audited(fault.ReasonObjectNotFound)
 
 func has(size int64, level int, index int64, width int) bool {
 	return level*height < 63 && index>>(63-height) == 0 && index<<height+int64(width) <= size>>(height*level)
