@@ -27,12 +27,17 @@ var fits = map[keyserver.KeyAct]struct {
 	keyserver.DisableKey: {[]keyserver.KeyState{keyserver.KeyEnabled, keyserver.KeyVerifyOnly, keyserver.KeyDisabled}, keyserver.KeyDisabled},
 	keyserver.EnableKey:  {[]keyserver.KeyState{keyserver.KeyEnabled, keyserver.KeyVerifyOnly, keyserver.KeyDisabled}, keyserver.KeyEnabled},
 	keyserver.DestroyKey: {[]keyserver.KeyState{keyserver.KeyEnabled, keyserver.KeyVerifyOnly, keyserver.KeyDisabled}, keyserver.KeyDestroying},
-	keyserver.RestoreKey: {[]keyserver.KeyState{keyserver.KeyDestroying}, keyserver.KeyDisabled},
+	keyserver.RestoreKey: {[]keyserver.KeyState{keyserver.KeyDestroying, keyserver.KeyDisabled}, keyserver.KeyDisabled},
 }
 
-// Target is the state that an act leads to, or KEY_STATE where it does not fit the
-// state that there is. An act that asks for what is fits.
-func Target(act keyserver.KeyAct, from keyserver.KeyState) (keyserver.KeyState, error) {
+// Target returns the state that a change leads to. It returns KEY_STATE if the change
+// does not fit the life of the key. A change that requests the current state fits. A key
+// that is being destroyed is destroyed again only with the same number of days.
+func Target(change keyserver.KeyStateChange, life keyserver.KeyLife) (keyserver.KeyState, error) {
+	act, from := change.Act, life.State
+	if act == keyserver.DestroyKey && from == keyserver.KeyDestroying && life.DestroyAt.Equal(life.StateAt.Add(days(change.Days))) {
+		return from, nil
+	}
 	rule := fits[act]
 	for _, state := range rule.from {
 		if state == from {
@@ -45,7 +50,7 @@ func Target(act keyserver.KeyAct, from keyserver.KeyState) (keyserver.KeyState, 
 	case act == keyserver.RestoreKey:
 		return "", misfit("the key is %s; only one that is being destroyed can be restored", from)
 	case act == keyserver.DestroyKey:
-		return "", misfit("the key is being destroyed already; restore it first to give it another time")
+		return "", misfit("the key is being destroyed already, after another number of days; restore it first to give it another time")
 	default:
 		return "", misfit("the key is being destroyed; restore it first")
 	}
@@ -57,7 +62,7 @@ func misfit(format string, args ...any) error {
 
 // Change is the life of a key after an act at a time.
 func Change(life keyserver.KeyLife, change keyserver.KeyStateChange, now time.Time) (keyserver.KeyLife, error) {
-	to, err := Target(change.Act, life.State)
+	to, err := Target(change, life)
 	switch {
 	case err != nil, to == life.State:
 		return life, err

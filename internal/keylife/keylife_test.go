@@ -25,7 +25,7 @@ func TestActs(t *testing.T) {
 		//                        disable                enable                destroy                  restore
 		keyserver.KeyEnabled:    {keyserver.KeyDisabled, keyserver.KeyEnabled, keyserver.KeyDestroying, ""},
 		keyserver.KeyVerifyOnly: {keyserver.KeyDisabled, keyserver.KeyEnabled, keyserver.KeyDestroying, ""},
-		keyserver.KeyDisabled:   {keyserver.KeyDisabled, keyserver.KeyEnabled, keyserver.KeyDestroying, ""},
+		keyserver.KeyDisabled:   {keyserver.KeyDisabled, keyserver.KeyEnabled, keyserver.KeyDestroying, keyserver.KeyDisabled},
 		keyserver.KeyDestroying: {"", "", "", keyserver.KeyDisabled},
 		keyserver.KeyDestroyed:  {},
 		"unknown":               {},
@@ -47,6 +47,14 @@ func TestActs(t *testing.T) {
 			case got.State != state && got.State != keyserver.KeyDestroying && !got.DestroyAt.IsZero():
 				t.Errorf("%s a %s key: its bytes go at %s", act, state, got.DestroyAt)
 			}
+		}
+	}
+	// Destroyed again after the same number of days, it keeps its time; after another, it is refused.
+	destroying := keyserver.KeyLife{State: keyserver.KeyDestroying, StateAt: start, DestroyAt: start.Add(7 * day)}
+	for days, fits := range map[int]bool{6: false, 7: true, 8: false} {
+		got, err := keylife.Change(destroying, keyserver.KeyStateChange{Act: keyserver.DestroyKey, Days: days}, start.Add(day))
+		if got != destroying || (err == nil) != fits || !fits && fault.CodeOf(err) != fault.KeyState {
+			t.Errorf("destroyed again after %d days: %+v, %v", days, got, err)
 		}
 	}
 	over := keyserver.KeyLife{State: keyserver.KeyDestroying, DestroyAt: start}

@@ -29,7 +29,7 @@ func (s *Service) ChangeKeyState(ctx context.Context, by keyserver.Caller, chang
 	return verifiedWrite[keyserver.KeyMetadata, KeyStateResult]{
 		read: func(ctx context.Context) (keyserver.KeyMetadata, error) { return s.ks.KeyState(ctx, by, change.Link) },
 		refuse: func(before keyserver.KeyMetadata) (err error) {
-			target, err = keylife.Target(change.Act, before.Life.State)
+			target, err = keylife.Target(change, before.Life)
 			return err
 		},
 		write: func(ctx context.Context, before keyserver.KeyMetadata) error {

@@ -42,3 +42,27 @@ func TestRowsOfReceipts(t *testing.T) {
 		}
 	})
 }
+
+// Contract 7.13: who requests the state that there is, gets 200, and nothing changes.
+func TestTheSameStateAgain(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, body := s.AsAdmin(t), rig.Object{"ttag": s.mint(t, "key")}
+		for _, act := range []string{"enable", "disable", "destroy", "restore"} {
+			first := s.OK(t, admin, "POST", "/api/keys/"+act, body)
+			again := s.OK(t, admin, "POST", "/api/keys/"+act, body)
+			for _, field := range []string{"saved", "state", "destroyAt"} {
+				if again.Body[field] != first.Body[field] {
+					t.Errorf("%s again: %s, before that %s", act, again.Raw, first.Raw)
+				}
+			}
+		}
+		days := func(n int) rig.Object { return join(body, rig.Object{"afterDays": n}) }
+		first := s.OK(t, admin, "POST", "/api/keys/destroy", days(7))
+		for _, other := range []rig.Object{days(6), days(8), body} { // which is 30
+			s.Refused(t, admin, "POST", "/api/keys/destroy", other, http.StatusConflict, "KEY_STATE")
+		}
+		if again := s.OK(t, admin, "POST", "/api/keys/destroy", days(7)); again.Body["destroyAt"] != first.Body["destroyAt"] {
+			t.Errorf("destroyed again: %s, before that %s", again.Raw, first.Raw)
+		}
+	})
+}
