@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -49,7 +50,7 @@ func getExplanation(a *API, ctx context.Context, c call, in schema.ExplainReques
 		return schema.Explanation{}, err
 	}
 	out := schema.Explanation{
-		Allowed: x.Allowed, PrincipalID: schema.HexID(x.Principal), Uses: x.Uses, EvidenceAge: x.Staleness.Milliseconds(), Sequence: x.Sequence,
+		Allowed: x.Allowed, PrincipalID: schema.HexID(x.Principal), Uses: x.Uses, EvidenceAge: (x.Staleness + time.Millisecond - 1).Milliseconds(), Sequence: x.Sequence,
 		Detail: "the gate would let this through", Steps: convert(x.Steps, gateStepOf), Change: convert(x.Change, suppositionShown), Roles: convert(x.Roles, gateByOf),
 	}
 	if f := fault.As(x.Refusal); f != nil {

@@ -57,7 +57,7 @@ type Explanation struct {
 	PrincipalID HexID         `json:"principalId" doc:"Who would ask."`
 	Steps       []GateStep    `json:"steps" doc:"The questions of the gate in its order, up to the one that refuses."`
 	Uses        *int64        `json:"uses" doc:"How many uses the list leaves; null where it does not limit them, or the caller lacks Explain Access."`
-	EvidenceAge int64         `json:"evidenceAge" doc:"How many milliseconds old what the answer rests on may be: 0 where no other process changes the database, or at was sent."`
+	EvidenceAge int64         `json:"evidenceAge" doc:"How many milliseconds old the evidence of the answer is, rounded up: the time since the process last knew every change of the database."`
 	Sequence    int64         `json:"sequence" doc:"The last change when the question was answered; 0 where the caller lacks Explain Access."`
 	Change      []Supposition `json:"change" doc:"The fewest changes found that would turn the answer round, as with takes them. Empty where there are none that could be supposed, or the caller lacks Explain Access."`
 	Roles       []GateBy      `json:"roles" doc:"Where change gives a role, each that would do, the one with the fewest operations first, which change has: 16 at most. Otherwise empty."`

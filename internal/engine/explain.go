@@ -38,16 +38,17 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 		if q.At > head {
 			return invalid("at: the last change of this key server is %d, and %d is still to come", head, q.At)
 		}
-		asked := e
+		asked, confirmed := e, e.Store.Confirmed()
 		if q.At > 0 {
-			asked = e.anew()
+			asked, confirmed = e.anew(), e.Store.Now()
 		}
 		told := !own || e.authorise(ctx, request{by: by, op: keyserver.OpExplainAccess}, nil) == nil
 		q.Bare = q.Bare || !told
 		if out, err = asked.answered(ctx, by, q); err != nil {
 			return err
 		}
-		if out.Sequence = head; !told {
+		out.Sequence, out.Staleness = head, e.Store.Now().Sub(confirmed)
+		if !told {
 			withhold(&out)
 		}
 		return nil
@@ -143,9 +144,6 @@ func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver
 	out := keyserver.Explanation{Allowed: refusal == nil, Refusal: refusal, Steps: v.steps, Uses: v.uses, Principal: by.Principal.ID, Asked: v.acl.Link}
 	if entry, has := v.acl.Entry(by.Principal); has {
 		out.Entry = &entry
-	}
-	if e.Store.Shared() && q.At == 0 {
-		out.Staleness = sqlstore.MaxStaleness
 	}
 	return out, nil
 }
@@ -432,13 +430,16 @@ func (v *view) principal(ctx context.Context, id keyserver.ID) (p keyserver.Prin
 	return p, nil
 }
 
-// held is a key with what is supposed of its list and its state.
+// held is a key with the uses of its list that are spent by now, and with what is supposed
+// of its list and its state.
 func (v *view) held(ctx context.Context, id keyserver.ID) (key *heldKey, err error) {
-	if key, err = v.behind.held(ctx, id); err != nil || len(v.q.With) == 0 {
+	if key, err = v.behind.held(ctx, id); err != nil {
 		return key, err
 	}
 	is := *key
-	is.acl.Entries = slices.Clone(key.acl.Entries)
+	if is.acl.Entries, err = v.behind.withUses(ctx, id, key.acl.Entries); err != nil {
+		return nil, err
+	}
 	for _, s := range v.q.With {
 		if cmp.Or(s.Link, v.q.Link) != is.acl.Link {
 			continue
@@ -460,6 +461,25 @@ func (v *view) held(ctx context.Context, id keyserver.ID) (key *heldKey, err err
 		}
 	}
 	return &is, nil
+}
+
+// withUses returns entries of a key's list with the uses that are spent by now. A cached
+// list is only forgotten once an entry is used up.
+func (e *Engine) withUses(ctx context.Context, key keyserver.ID, entries []keyserver.ACLEntry) ([]keyserver.ACLEntry, error) {
+	entries = slices.Clone(entries)
+	if !slices.ContainsFunc(entries, func(entry keyserver.ACLEntry) bool { return entry.MaxUsage > 0 }) {
+		return entries, nil
+	}
+	acl, err := e.Store.ACL(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	for i := range entries {
+		if now, has := acl.Entry(entries[i].Principal); has && now.ID == entries[i].ID {
+			entries[i].Used = now.Used
+		}
+	}
+	return entries, nil
 }
 
 // trust is the row of a principal for a peer, with what is supposed of it.

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -112,4 +113,28 @@ func spend(t *testing.T, f *enginetest.Fixture, link keyserver.HiddenLink, p key
 	}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// An explanation has the uses that are left after each use, by whichever process it was.
+func TestExplainedUsesAreExact(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		const uses = 3
+		link := mint(t, f, f.Admin, nil)
+		team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil)
+		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, []keyserver.ID{team.Principal.ID})
+		grant(t, f, link, user.Principal, keyserver.Read, uses)
+		grant(t, f, link, team.Principal, keyserver.Read, uses)
+		other := engine.New(f.Config)
+		for left := int64(2 * uses); left >= 0; left-- {
+			for _, asked := range []*engine.Engine{f.Engine, other} {
+				is := must(asked.Explain(ctx, f.Admin, keyserver.Question{Operation: keyserver.OpHMAC, Link: link, Principal: &user.Principal.ID}))(t)
+				if is.Uses == nil || *is.Uses != left || is.Allowed != (left > 0) || is.Staleness <= 0 {
+					t.Errorf("with %d uses left: %+v", left, is)
+				}
+			}
+			if left > 0 {
+				must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
+			}
+		}
+	})
 }

@@ -144,8 +144,7 @@ type Explanation struct {
 	Asked HiddenLink
 	Entry *ACLEntry
 	// Sequence is the last change when the question was answered, 0 where the caller may not
-	// ask for it, and Staleness how old
-	// what the answer rests on may be.
+	// ask for it. Staleness is how long before the answer the process last knew every change.
 	Sequence  int64
 	Staleness time.Duration
 }

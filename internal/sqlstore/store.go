@@ -248,6 +248,18 @@ func (s *Store) Current(ctx context.Context) error {
 	return s.follower.Current(ctx)
 }
 
+// Confirmed returns the time at which this process last knew every change. A process that
+// holds a SQLite directory knows every change at any time.
+func (s *Store) Confirmed() time.Time {
+	if s.follower == nil {
+		return s.Now()
+	}
+	return s.follower.Confirmed()
+}
+
+// Now is the time by which Confirmed goes.
+func (s *Store) Now() time.Time { return s.cfg.Clock() }
+
 // Connections are those to the database for one use, and how often and for how long
 // somebody has waited for one.
 type Connections struct {

@@ -66,3 +66,25 @@ func TestTheSameStateAgain(t *testing.T) {
 		}
 	})
 }
+
+// Contract 18.18: an explanation has the uses that are left after each use, and the age of
+// its evidence.
+func TestExplainedUses(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, link := s.AsAdmin(t), s.mint(t, "key")
+		user := s.User(t, "ann", keyserver.RoleExchanger)
+		s.OK(t, admin, "POST", "/api/keys/acl/grant", rig.Object{
+			"ttag": link, "systemId": 1, "principalId": decimal(t, user.ID), "rights": []string{"READ"}, "maxUsage": 3,
+		})
+		asked := rig.Object{"operation": "hmacData", "hiddenLink": link, "principalId": user.ID}
+		for left := 3.0; left >= 0; left-- {
+			a := s.OK(t, admin, "POST", "/api/explain", asked)
+			if age, _ := a.Body["evidenceAge"].(float64); a.Body["uses"] != left || a.Body["allowed"] != (left > 0) || age <= 0 {
+				t.Errorf("with %v uses left: %s", left, a.Raw)
+			}
+			if left > 0 {
+				s.OK(t, user.Session, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""})
+			}
+		}
+	})
+}

@@ -1059,8 +1059,8 @@ export interface Explanation {
   /** For people; its wording may change. */
   detail: string;
   /**
-   * How many milliseconds old what the answer rests on may be: 0 where no other process changes the
-   * database, or at was sent.
+   * How many milliseconds old the evidence of the answer is, rounded up: the time since the process
+   * last knew every change of the database.
    */
   evidenceAge: number;
   /** Who would ask. */

@@ -177,11 +177,13 @@ func notCurrent(cause error) error {
 		"this replica cannot confirm that what it knows is current; try again or ask another").Because(cause)
 }
 
-func (f *Follower) isCurrent() bool {
+func (f *Follower) isCurrent() bool { return f.source.Clock().Sub(f.Confirmed()) < MaxStaleness }
+
+// Confirmed returns the time up to which the hooks have had every change.
+func (f *Follower) Confirmed() time.Time {
 	f.mu.Lock()
-	confirmed := f.confirmed
-	f.mu.Unlock()
-	return f.source.Clock().Sub(confirmed) < MaxStaleness
+	defer f.mu.Unlock()
+	return f.confirmed
 }
 
 // look delivers all changes after the cursor. This process is then as current
