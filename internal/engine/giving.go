@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -165,6 +166,82 @@ func (e *Engine) givingDelegation(ctx context.Context, tx *sqlstore.Tx, by keyse
 		return err
 	}
 	return from.refuseToGive(slices.DeleteFunc(lent, func(op keyserver.ID) bool { return !keyserver.OperationOf(op).Lent() }))
+}
+
+// listsPerRead is how many keys of a group are read at once.
+const listsPerRead = 256
+
+// givingKeys refuses to add a member to a group whose entries give rights on keys, or on
+// ACL templates, that the caller may not share. The caller is judged, not the member. With
+// Grant Any Operation or an approval of the request nothing is asked. Entries on lists of
+// peers are unknown here.
+func (e *Engine) givingKeys(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, group keyserver.ID) error {
+	if slices.Contains(by.Approved, approval.GiveDuties) || slices.Contains(by.Approved, keyserver.OpChangeGroupMembers.Key) {
+		return nil
+	}
+	from, err := e.giver(ctx, tx, by)
+	if err != nil || slices.Contains(from.operations, keyserver.OpGrantAny.ID) {
+		return err
+	}
+	who, err := subjectIn(ctx, tx, by.Principal)
+	if err != nil {
+		return err
+	}
+	of := keyserver.PrincipalRef{System: e.System, ID: group}
+	for after, more := (keyserver.ID{}), true; more; {
+		keys, err := tx.KeysWithEntries(ctx, []keyserver.PrincipalRef{of}, after, listsPerRead)
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if !access.MayShare(key.List, who, of, e.Clock()) {
+				return refuseToShare("a key")
+			}
+			after = key.ACL
+		}
+		more = len(keys) == listsPerRead
+	}
+	memberships, err := tx.ACLTemplateMemberships(ctx, of)
+	if err != nil {
+		return err
+	}
+	for id, m := range memberships {
+		if !m.Rights.Widen().Has(keyserver.Write) {
+			continue // which gives nothing before a key is made
+		}
+		t, err := tx.ACLTemplate(ctx, id)
+		if err != nil {
+			return err
+		}
+		if !e.mayWrite(who, t) {
+			return refuseToShare("an ACL template")
+		}
+	}
+	return nil
+}
+
+func refuseToShare(what string) error {
+	return fault.New(fault.Escalation, "the group holds rights on %s that the caller does not hold; have an owner of it add the member, or a holder of %s, or ask with POST /api/approvals", what, keyserver.OpGrantAny.Name).
+		Audited(fault.ReasonEscalation)
+}
+
+// subjectIn reads a principal with its enabled groups as the transaction sees them.
+func subjectIn(ctx context.Context, tx *sqlstore.Tx, ref keyserver.PrincipalRef) (access.Subject, error) {
+	who := access.Subject{Principal: ref}
+	p, err := tx.Principal(ctx, ref.ID)
+	if err != nil {
+		return who, notFound(err, fault.SessionNotFound, "the session's principal no longer exists")
+	}
+	for _, id := range p.Groups {
+		g, err := tx.Principal(ctx, id)
+		if err != nil {
+			return who, err
+		}
+		if !g.Flags.Disabled() {
+			who.Groups = append(who.Groups, g.Ref())
+		}
+	}
+	return who, nil
 }
 
 // giver reads what the caller holds. It is asked of the transaction and not of

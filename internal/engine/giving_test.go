@@ -175,6 +175,72 @@ func TestNobodyRaisesHimself(t *testing.T) {
 	})
 }
 
+// Adding a member to a group gives the group's rights on keys, which the caller has to hold.
+func TestMembersGainKeys(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		clerks := f.Add(t, keyserver.GroupPrincipal, "clerks", nil, nil).Principal
+		clerk := f.Add(t, keyserver.PasswordPrincipal, "clerk", []keyserver.ID{role(t, f, "members", keyserver.OpChangeGroupMembers)}, []keyserver.ID{clerks.ID})
+		giver := f.Add(t, keyserver.PasswordPrincipal, "giver", []keyserver.ID{role(t, f, "any", keyserver.OpChangeGroupMembers, keyserver.OpGrantAny)}, nil)
+		approved, other := clerk, clerk
+		approved.Approved, other.Approved = []string{"changeGroupMembers"}, []string{"exportKey"}
+		template := must(f.CreateACLTemplate(ctx, f.Admin, "template"))(t)
+		for name, tc := range map[string]struct {
+			by    keyserver.Caller
+			given map[keyserver.PrincipalRef]keyserver.Rights // besides the group's
+			group keyserver.Rights                            // 0: no entry
+			write bool                                        // the group writes a template
+			may   bool
+		}{
+			"nothing":             {by: clerk, may: true},
+			"READ":                {by: clerk, group: keyserver.Read},
+			"OWNER":               {by: clerk, group: keyserver.Owner, given: map[keyserver.PrincipalRef]keyserver.Rights{clerk.Principal: keyserver.Write}},
+			"the same":            {by: clerk, group: keyserver.Read, given: map[keyserver.PrincipalRef]keyserver.Rights{clerk.Principal: keyserver.Read}, may: true},
+			"by a group":          {by: clerk, group: keyserver.Owner, given: map[keyserver.PrincipalRef]keyserver.Rights{clerks: keyserver.Owner}, may: true},
+			"demand":              {by: clerk, group: keyserver.MandatoryGroup},
+			"template":            {by: clerk, write: true},
+			"any operation":       {by: giver, group: keyserver.Owner, write: true, may: true},
+			"approved":            {by: approved, group: keyserver.Owner, write: true, may: true},
+			"approved for others": {by: other, group: keyserver.Owner},
+		} {
+			t.Run(name, func(t *testing.T) {
+				group := f.Add(t, keyserver.GroupPrincipal, name, nil, nil).Principal
+				member := f.Add(t, keyserver.PasswordPrincipal, "member of "+name, nil, nil).Principal
+				// The first key gives nothing that the caller could not give.
+				for _, rights := range []keyserver.Rights{0, tc.group} {
+					link := mint(t, f, f.Admin, nil)
+					if rights == 0 {
+						grant(t, f, link, group, keyserver.Owner, keyserver.NoUsageLimit)
+						grant(t, f, link, clerks, keyserver.Owner, keyserver.NoUsageLimit)
+						continue
+					}
+					grant(t, f, link, group, rights, keyserver.NoUsageLimit)
+					for p, rights := range tc.given {
+						grant(t, f, link, p, rights, keyserver.NoUsageLimit)
+					}
+				}
+				if tc.write {
+					if err := f.PutACLTemplateMember(ctx, f.Admin, keyserver.TemplateMembership{Template: template, Member: keyserver.TemplateMember{
+						Principal: group, Rights: keyserver.Write, MaxUsage: keyserver.NoUsageLimit,
+					}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				err := f.AddGroupMember(ctx, tc.by, keyserver.Membership{Group: group.ID, Member: member.ID})
+				p := must(f.Store.Principal(ctx, member.ID))(t)
+				if tc.may && (err != nil || len(p.Groups) != 1) {
+					t.Errorf("in %d groups, %v", len(p.Groups), err)
+				}
+				if !tc.may {
+					refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+					if len(p.Groups) > 0 {
+						t.Error("it was added after all")
+					}
+				}
+			})
+		}
+	})
+}
+
 // Taking away is no giving, and neither is what the target has already.
 func TestTakingIsNoGiving(t *testing.T) {
 	ctx := context.Background()

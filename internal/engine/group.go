@@ -47,6 +47,9 @@ func (e *Engine) AddGroupMember(ctx context.Context, by keyserver.Caller, m keys
 			return fault.New(fault.InvalidArgument, "principal %q is in %d groups, which is the most it may be in", p.Name, len(p.Groups)).
 				Audited(fault.ReasonInvalidArgument)
 		}
+		if err := e.givingKeys(ctx, tx, by, m.Group); err != nil {
+			return err
+		}
 		return e.giving(ctx, tx, by, m.Member, func() error { return tx.AddGroupMember(ctx, m.Group, m.Member) })
 	})
 }

@@ -61,7 +61,7 @@ var (
 	BuiltInPrincipal       = code("BUILT_IN_PRINCIPAL", "A system-defined principal: the key server would skip the update and report success, so nothing was sent.")
 	OwnAccount             = code("OWN_ACCOUNT", "The target is the caller's own principal; another administrator has to do it. Nothing was sent.")
 	NoFlagWord             = code("NO_FLAG_WORD", "Principals of that type have no flags; nothing was sent.")
-	Escalation             = extension("ESCALATION", "The change gives an operation that the caller does not hold; detail names it. Nothing was changed.")
+	Escalation             = extension("ESCALATION", "The change gives an operation, or a right on a key, that the caller does not hold; detail names it. Nothing was changed.")
 	DutiesConflict         = extension("DUTIES_CONFLICT", "A principal would hold two duties that are apart in this deployment; detail names an operation of each. Nothing was changed.")
 	ApprovalRequired       = extension("APPROVAL_REQUIRED", "A rule of the approval policy guards the operation; detail names it. Ask with POST /api/approvals. Nothing was changed.")
 	SessionNotBound        = extension("SESSION_NOT_BOUND", "Who approves or rejects needs a session that is bound to a key: log in with a DPoP proof or a client certificate.")

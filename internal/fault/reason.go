@@ -60,7 +60,7 @@ var (
 	ReasonInvalidArgument     = reason("invalidArgument", "The key server refused an argument.")
 	ReasonBadMessage          = reason("badMessage", "The message to be authenticated could not be read to its end.")
 	ReasonLimit               = reason("limit", "A limit of the key server is reached.")
-	ReasonEscalation          = reason("escalation", "The change would have given an operation that the caller does not hold.")
+	ReasonEscalation          = reason("escalation", "The change would have given an operation, or a right on a key, that the caller does not hold.")
 	ReasonDutiesConflict      = reason("dutiesConflict", "The change would have given a principal two duties that are apart.")
 	ReasonNotLent             = reason("notLent", "A delegated session was used for another duty than the use of keys.")
 	ReasonStoreTampered       = reason("storeTampered", "What the database holds about an object was not written by this key server.")

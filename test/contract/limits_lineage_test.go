@@ -2,6 +2,7 @@ package contract
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -86,5 +87,34 @@ func TestExplainedUses(t *testing.T) {
 				s.OK(t, user.Session, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""})
 			}
 		}
+	})
+}
+
+// Contract 4.9: whoever adds a member to a group has to hold the group's rights on keys.
+func TestGroupsThatOwnKeys(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, link := s.AsAdmin(t), s.mint(t, "key")
+		members, err := keyserver.ParseHexID(s.OK(t, admin, "POST", "/api/roles", rig.Object{
+			"name": "members", "operations": opIDs(keyserver.OpChangeGroupMembers, keyserver.OpListGroupMembers, keyserver.OpReadPrincipal),
+		}).Text(t, "id"))
+		rig.Must(t, err)
+		clerk := s.User(t, "clerk", members, keyserver.RoleEncryptor)
+		second := s.User(t, "second", keyserver.RoleEncryptor)
+		group := s.group(t, "owners")
+		entry := func(id string, rights string) rig.Object {
+			return rig.Object{"ttag": link, "systemId": 1, "principalId": decimal(t, id), "rights": []string{rights}}
+		}
+		path := "/api/principals/groups/" + group + "/members/" + second.ID
+		s.OK(t, clerk.Session, "PUT", path, nil) // it gives nothing
+		s.OK(t, clerk.Session, "DELETE", path, nil)
+		s.OK(t, admin, "POST", "/api/keys/acl/grant", entry(group, "OWNER"))
+		a := s.Refused(t, clerk.Session, "PUT", path, nil, http.StatusForbidden, "ESCALATION")
+		if rows := rig.Trail(s.Rows(t, a.Header.Get("X-Request-Id"))); !strings.Contains(rows, `"changeGroupMembers refused escalation"`) || strings.Contains(rows, "changeGroupMembers allowed") {
+			t.Errorf("the rows are %s", rows)
+		}
+		s.Refused(t, second.Session, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""}, http.StatusForbidden, "ACL_DENIED")
+		s.OK(t, admin, "POST", "/api/keys/acl/grant", entry(clerk.ID, "OWNER"))
+		s.OK(t, clerk.Session, "PUT", path, nil)
+		s.OK(t, second.Session, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""})
 	})
 }

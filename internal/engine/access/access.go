@@ -73,6 +73,45 @@ func Evaluate(acl keyserver.ACL, who Subject, want keyserver.Rights, now time.Ti
 	return verdict
 }
 
+// MayShare reports whether the giver may let others use the entries of a group on a list, as
+// whoever adds a member to the group does. It is pure. Rules (contract 4.9): an owner of the
+// key may. Anybody else may share only what an entry of its own gives it now, for as long,
+// and without a usage limit unless it is the same entry. It cannot lift a demand that it
+// does not meet.
+func MayShare(acl keyserver.ACL, giver Subject, group keyserver.PrincipalRef, now time.Time) bool {
+	if Owns(acl, giver, now) {
+		return true
+	}
+	const demands = keyserver.MandatoryGroup | keyserver.HostMatrix
+	given := slices.DeleteFunc(slices.Clone(acl.Entries), func(e keyserver.ACLEntry) bool { return e.Principal != group || !gives(e, now) })
+	if len(given) == 0 {
+		return true
+	}
+	if slices.ContainsFunc(acl.Entries, func(e keyserver.ACLEntry) bool { return e.Rights&demands != 0 && !giver.Is(e.Principal) }) {
+		return false
+	}
+	return !slices.ContainsFunc(given, func(e keyserver.ACLEntry) bool {
+		return !slices.ContainsFunc(acl.Entries, func(own keyserver.ACLEntry) bool {
+			return giver.Is(own.Principal) && inWindow(own, now) && own.Rights.Widen().Has(e.Rights.Widen()&^demands) &&
+				(own.ID == e.ID || own.MaxUsage == keyserver.NoUsageLimit) &&
+				(own.End.IsUnset() || !e.End.IsUnset() && e.End.Millis() <= own.End.Millis())
+		})
+	})
+}
+
+// gives reports whether an entry gives its principal something, now or later: a right, or
+// what the list demands.
+func gives(e keyserver.ACLEntry, now time.Time) bool {
+	switch {
+	case e.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0: // which no time and no limit ends
+		return true
+	case !e.End.IsUnset() && keyserver.StampOf(now).Millis() >= e.End.Millis():
+		return false
+	default:
+		return e.Rights.Has(keyserver.Owner) || e.MaxUsage == keyserver.NoUsageLimit || e.Used < e.MaxUsage
+	}
+}
+
 // renewed is how long an entry is let again whose window is over and had no beginning.
 const renewed = 24 * time.Hour
 

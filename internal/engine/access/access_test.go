@@ -273,3 +273,67 @@ func TestAmended(t *testing.T) {
 		})
 	}
 }
+
+// Contract 4.9: who may let others use the entries of a group.
+func TestMayShare(t *testing.T) {
+	var (
+		now   = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+		clerk = keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(10)}
+		own   = keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(11)} // a group of the clerk
+		group = keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(20)}
+		at    = func(d time.Duration) keyserver.Stamp { return keyserver.StampOf(now.Add(d)) }
+	)
+	entry := func(p keyserver.PrincipalRef, rights keyserver.Rights, change ...func(*keyserver.ACLEntry)) keyserver.ACLEntry {
+		e := keyserver.ACLEntry{ID: p.ID, Principal: p, Rights: rights, MaxUsage: keyserver.NoUsageLimit}
+		for _, c := range change {
+			c(&e)
+		}
+		return e
+	}
+	uses := func(most, used int64) func(*keyserver.ACLEntry) {
+		return func(e *keyserver.ACLEntry) { e.MaxUsage, e.Used = most, used }
+	}
+	window := func(start, end keyserver.Stamp) func(*keyserver.ACLEntry) {
+		return func(e *keyserver.ACLEntry) { e.Start, e.End = start, end }
+	}
+	never := keyserver.Stamp{}
+	for name, tc := range map[string]struct {
+		reason  string
+		entries []keyserver.ACLEntry
+		member  bool // the clerk is in the group
+		may     bool
+	}{
+		"NoEntry":      {"a group without an entry gives nothing", nil, false, true},
+		"Nothing":      {"the clerk has no entry", []keyserver.ACLEntry{entry(group, keyserver.Read)}, false, false},
+		"Same":         {"what it holds it may share", []keyserver.ACLEntry{entry(group, keyserver.Read), entry(clerk, keyserver.Read)}, false, true},
+		"ByGroup":      {"by a group of its own as well", []keyserver.ACLEntry{entry(group, keyserver.Read), entry(own, keyserver.Write)}, false, true},
+		"Member":       {"as a member it holds what it shares", []keyserver.ACLEntry{entry(group, keyserver.Read, uses(3, 1))}, true, true},
+		"Less":         {"OWNER is more than WRITE", []keyserver.ACLEntry{entry(group, keyserver.Owner), entry(clerk, keyserver.Write)}, false, false},
+		"Widened":      {"WRITE is more than READ", []keyserver.ACLEntry{entry(group, keyserver.Write), entry(clerk, keyserver.Read)}, false, false},
+		"Limited":      {"its own uses end", []keyserver.ACLEntry{entry(group, keyserver.Read), entry(clerk, keyserver.Read, uses(9, 0))}, false, false},
+		"TwoLimits":    {"they would be added", []keyserver.ACLEntry{entry(group, keyserver.Read, uses(1, 0)), entry(clerk, keyserver.Read, uses(9, 0))}, false, false},
+		"Ending":       {"its own time ends", []keyserver.ACLEntry{entry(group, keyserver.Read), entry(clerk, keyserver.Read, window(never, at(time.Hour)))}, false, false},
+		"EndingLater":  {"but not before the group's", []keyserver.ACLEntry{entry(group, keyserver.Read, window(never, at(time.Hour))), entry(clerk, keyserver.Read, window(never, at(time.Hour)))}, false, true},
+		"NotYet":       {"its own time has not begun", []keyserver.ACLEntry{entry(group, keyserver.Read), entry(clerk, keyserver.Read, window(at(time.Hour), never))}, false, false},
+		"ToCome":       {"that of the group will", []keyserver.ACLEntry{entry(group, keyserver.Read, window(at(time.Hour), never))}, false, false},
+		"Over":         {"that of the group is over", []keyserver.ACLEntry{entry(group, keyserver.Owner, window(never, at(0)))}, false, true},
+		"Empty":        {"no use at all", []keyserver.ACLEntry{entry(group, keyserver.Read, uses(0, 0))}, false, true},
+		"Spent":        {"no use left", []keyserver.ACLEntry{entry(group, keyserver.Write, uses(2, 2))}, false, true},
+		"SpentOwner":   {"an owner changes the list without a use", []keyserver.ACLEntry{entry(group, keyserver.Owner, uses(2, 2))}, false, false},
+		"Owner":        {"an owner may give it directly", []keyserver.ACLEntry{entry(group, keyserver.Owner), entry(clerk, keyserver.Owner, uses(0, 0), window(never, at(time.Hour)))}, false, true},
+		"Demand":       {"the demand is met by joining", []keyserver.ACLEntry{entry(group, keyserver.MandatoryGroup), entry(clerk, keyserver.Read)}, false, false},
+		"DemandOver":   {"a demand does not lapse", []keyserver.ACLEntry{entry(group, keyserver.HostMatrix, uses(0, 0), window(never, at(0)))}, false, false},
+		"DemandMet":    {"the clerk meets it", []keyserver.ACLEntry{entry(group, keyserver.MandatoryGroup), entry(clerk, keyserver.Read)}, true, true},
+		"DemandOfAll":  {"a demand keeps the clerk from its rights", []keyserver.ACLEntry{entry(group, keyserver.Read), entry(clerk, keyserver.Write), entry(keyserver.PrincipalRef{System: 1}, keyserver.MandatoryGroup)}, false, false},
+		"DemandOwner":  {"but not from its ownership", []keyserver.ACLEntry{entry(group, keyserver.MandatoryGroup), entry(clerk, keyserver.Owner)}, false, true},
+		"OtherEntries": {"nobody else's entry counts", []keyserver.ACLEntry{entry(keyserver.PrincipalRef{System: 2, ID: clerk.ID}, keyserver.Owner), entry(group, keyserver.Read)}, false, false},
+	} {
+		giver := Subject{Principal: clerk, Groups: []keyserver.PrincipalRef{own}}
+		if tc.member {
+			giver.Groups = append(giver.Groups, group)
+		}
+		if got := MayShare(keyserver.ACL{Entries: tc.entries}, giver, group, now); got != tc.may {
+			t.Errorf("%s: got %t (%s)", name, got, tc.reason)
+		}
+	}
+}
