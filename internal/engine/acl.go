@@ -120,13 +120,17 @@ func noEntry(p keyserver.PrincipalRef) error {
 }
 
 // putEntry writes an entry with widened rights and the limits of the change.
-// A new usage limit starts counting anew.
+// A new usage limit starts counting anew, for all keys of the line.
 func putEntry(ctx context.Context, tx *sqlstore.Tx, entry keyserver.ACLEntry, rights keyserver.Rights, change keyserver.ACLChange) error {
-	if entry.MaxUsage != change.MaxUsage {
+	restarts := entry.MaxUsage != change.MaxUsage
+	if restarts {
 		entry.Used = 0
 	}
 	entry.Rights, entry.MaxUsage, entry.Start, entry.End = rights.Widen(), change.MaxUsage, change.Start, change.End
-	return tx.PutACLEntry(ctx, entry)
+	if err := tx.PutACLEntry(ctx, entry); err != nil || !restarts || change.MaxUsage == keyserver.NoUsageLimit {
+		return err
+	}
+	return tx.RestartUses(ctx, entry.ID)
 }
 
 // amend runs a change of a key's list for its owner, on the list as the

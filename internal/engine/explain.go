@@ -437,7 +437,7 @@ func (v *view) held(ctx context.Context, id keyserver.ID) (key *heldKey, err err
 		return key, err
 	}
 	is := *key
-	if is.acl.Entries, err = v.behind.withUses(ctx, id, key.acl.Entries); err != nil {
+	if is.acl.Entries, err = v.behind.withUses(ctx, key.life.Lineage, key.acl.Entries); err != nil {
 		return nil, err
 	}
 	for _, s := range v.q.With {
@@ -461,25 +461,6 @@ func (v *view) held(ctx context.Context, id keyserver.ID) (key *heldKey, err err
 		}
 	}
 	return &is, nil
-}
-
-// withUses returns entries of a key's list with the uses that are spent by now. A cached
-// list is only forgotten once an entry is used up.
-func (e *Engine) withUses(ctx context.Context, key keyserver.ID, entries []keyserver.ACLEntry) ([]keyserver.ACLEntry, error) {
-	entries = slices.Clone(entries)
-	if !slices.ContainsFunc(entries, func(entry keyserver.ACLEntry) bool { return entry.MaxUsage > 0 }) {
-		return entries, nil
-	}
-	acl, err := e.Store.ACL(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	for i := range entries {
-		if now, has := acl.Entry(entries[i].Principal); has && now.ID == entries[i].ID {
-			entries[i].Used = now.Used
-		}
-	}
-	return entries, nil
 }
 
 // trust is the row of a principal for a peer, with what is supposed of it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ciphertext"
@@ -308,6 +309,9 @@ func (e *Engine) hold(ctx context.Context, id keyserver.ID) (*heldKey, error) {
 	if err != nil {
 		return nil, err
 	}
+	if acl.Entries, err = e.withUses(ctx, record.Life.Lineage, acl.Entries); err != nil {
+		return nil, err
+	}
 	acl.Link = keyserver.NewHiddenLink(e.System, id)
 	held := &heldKey{id: id, algorithm: record.Algorithm, keyBytes: record.KeyBytes, acl: acl, life: record.Life}
 	if !record.Life.State.Checks() {
@@ -325,4 +329,23 @@ func (e *Engine) hold(ctx context.Context, id keyserver.ID) (*heldKey, error) {
 	}
 	held.macs, err = newMACs(plain)
 	return held, err
+}
+
+// withUses returns entries of the list of a key with the uses of its line that are spent by
+// now. A cached list is only forgotten once an entry is used up.
+func (e *Engine) withUses(ctx context.Context, line keyserver.ID, entries []keyserver.ACLEntry) ([]keyserver.ACLEntry, error) {
+	entries = slices.Clone(entries)
+	if !slices.ContainsFunc(entries, func(entry keyserver.ACLEntry) bool { return entry.MaxUsage > 0 }) {
+		return entries, nil
+	}
+	spent, err := e.Store.UsesOfLine(ctx, line)
+	if err != nil {
+		return nil, err
+	}
+	for i := range entries {
+		if used, limited := spent[entries[i].Principal]; limited && entries[i].MaxUsage > 0 {
+			entries[i].Used = used
+		}
+	}
+	return entries, nil
 }

@@ -1,8 +1,11 @@
 package engine_test
 
 import (
+	"strconv"
+	"sync"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -137,4 +140,104 @@ func TestExplainedUsesAreExact(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A limit is of the line of keys: whichever generations are named, by however many replicas
+// and peers, and while the line is rotated, no use is granted more than it allows, and none less.
+func TestALimitIsOfTheLine(t *testing.T) {
+	const limit, replicas, rotations = 30, 2, 4
+	for name, database := range enginetest.Databases {
+		t.Run(name, func(t *testing.T) {
+			config := database(t)
+			kek := must(custody.EnsureFileKey(t.TempDir()))(t)
+			f := enginetest.NewUnder(t, config, kek)
+			engines := []*engine.Engine{f.Engine, engine.New(f.Config)}
+			if f.Store.Shared() {
+				engines[1] = enginetest.NewUnder(t, config, kek).Engine
+			}
+			must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+			line := mint(t, f, f.Admin, nil)
+			team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil)
+			user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, []keyserver.ID{team.Principal.ID})
+			peer := callOf("foreign", "")
+			grant(t, f, line, team.Principal, keyserver.Read, limit)
+			grant(t, f, line, peer.Principal, keyserver.Read, limit)
+
+			var mu sync.Mutex
+			links, calls := []keyserver.HiddenLink{line}, 0
+			var granted [2]int
+			use := func(e *engine.Engine, n int) error {
+				mu.Lock()
+				link := links[n%len(links)]
+				calls++
+				by := user
+				if n%2 == 1 {
+					by = callOf("foreign", strconv.Itoa(calls))
+				}
+				mu.Unlock()
+				var err error
+				if n%3 == 0 {
+					_, err = e.MAC(ctx, by, keyserver.MACRequest{Line: line, Message: text("m")})
+				} else {
+					_, err = e.HMAC(ctx, by, keyserver.HMACRequest{Link: link, Message: text("m")})
+				}
+				if err == nil {
+					mu.Lock()
+					granted[n%2]++
+					mu.Unlock()
+				}
+				return err
+			}
+			var wg sync.WaitGroup
+			for i := range 4 * replicas {
+				wg.Go(func() {
+					for n := range limit {
+						err := use(engines[i%replicas], i/replicas+n)
+						if code := fault.CodeOf(err); err != nil && code != fault.ACLDenied && code != fault.NotCurrent {
+							t.Errorf("got %v", err)
+						}
+					}
+				})
+			}
+			wg.Go(func() {
+				for range rotations {
+					next, err := f.RotateKey(ctx, f.Admin, line)
+					if err != nil {
+						t.Errorf("rotate: %v", err)
+						return
+					}
+					mu.Lock()
+					links = append(links, next)
+					mu.Unlock()
+				}
+			})
+			wg.Wait()
+			for n := range 2 * len(links) { // each generation is named once more by both
+				_ = use(engines[0], n)
+			}
+			if granted != [2]int{limit, limit} {
+				t.Errorf("%v uses were granted, the limit is %d", granted, limit)
+			}
+			for _, link := range links {
+				for _, p := range []keyserver.PrincipalRef{team.Principal, peer.Principal} {
+					if entry, _ := must(f.Store.ACL(ctx, idOf(link)))(t).Entry(p); entry.Used != limit {
+						t.Errorf("the list of %s says %d uses", link.Base64(), entry.Used)
+					}
+				}
+			}
+			// Another limit counts anew, for the whole line.
+			grant(t, f, links[1], team.Principal, keyserver.Read, 2)
+			for i, link := range []keyserver.HiddenLink{links[1], links[0], links[1], links[0]} {
+				want := i != 2 // two uses are spent, which is the limit of that list alone
+				if _, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}); (err == nil) != want {
+					t.Errorf("use %d after the change of the limit: %v", i+1, err)
+				}
+			}
+		})
+	}
+}
+
+func idOf(link keyserver.HiddenLink) keyserver.ID {
+	_, id, _ := link.Split()
+	return id
 }

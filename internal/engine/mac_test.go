@@ -498,7 +498,7 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		spent := f.Add(t, keyserver.PasswordPrincipal, "spent", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", []keyserver.ID{keyserver.RoleExchanger}, nil)
-		grant(t, f, key, user.Principal, keyserver.Read, 3)
+		grant(t, f, key, user.Principal, keyserver.Read, 4)
 		grant(t, f, key, spent.Principal, keyserver.Read, 0)
 		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			_, _, err := tx.ReserveEncryptions(ctx, id, keyserver.MaxEncryptions-1, keyserver.MaxEncryptions)
@@ -537,11 +537,11 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 				refused(t, f, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
 			}
 		}
-		left(key, 3)
+		left(key, 4)
 
 		successor := must(engine.New(f.Config).Encrypt(ctx, user, keyserver.Encryption{KeyChoice: byLine, Plain: []byte("t")}))(t)
-		left(key, 3)
-		left(successor.Link, 2)
+		left(key, 3) // of the line
+		left(successor.Link, 3)
 		decrypt := func(sealed []byte) error {
 			_, err := f.Decrypt(ctx, user, keyserver.Decryption{KeyChoice: byKey, Sealed: sealed})
 			return err

@@ -64,34 +64,109 @@ func (tx *Tx) DeleteACLEntry(ctx context.Context, acl keyserver.ID, p keyserver.
 	return nil
 }
 
-// UseACLEntry counts one grant and answers whether the entry still allowed
-// it. An entry without a limit always does, and is not counted. A change is
-// recorded only for the grant that uses the entry up: until then it says the
+// sharedEntries selects the entries that share their uses with the entry $1: those of its
+// principal on the lists of all keys of its line. CROSS JOIN has SQLite go through the line
+// and not through all entries of the principal.
+const sharedEntries = `WITH named AS (SELECT e.system_id, e.principal_id, COALESCE(k.lineage, k.id) AS line
+		FROM acl_entries e CROSS JOIN stored_keys k WHERE e.id = $1 AND k.acl_id = e.acl_id)
+	SELECT e.id, k.id AS key_id, e.used, e.max_usage FROM named CROSS JOIN stored_keys k CROSS JOIN acl_entries e
+		WHERE (k.id = named.line OR k.lineage = named.line)
+			AND e.acl_id = k.acl_id AND e.system_id = named.system_id AND e.principal_id = named.principal_id`
+
+// sharedEntry is one of the entries that share their uses.
+type sharedEntry struct {
+	id, key        keyserver.ID
+	used, maxUsage int64
+}
+
+func (e sharedEntry) limited() bool { return e.maxUsage >= 0 }
+
+func (e sharedEntry) spent(used int64) bool { return e.limited() && used >= e.maxUsage }
+
+// UseACLEntry counts one grant and returns whether the entry still allowed
+// it. An entry without a limit always does, and is not counted. A limit is of the line of
+// keys: each entry of the principal on a list of the line counts the grant. A change is
+// recorded only of a key whose entry is used up by the grant: until then the list says the
 // same to everybody.
 func (tx *Tx) UseACLEntry(ctx context.Context, entry keyserver.ID) (bool, error) {
-	var acl keyserver.ID
-	var used, maxUsage int64
-	hit := false
-	err := tx.each(ctx, `UPDATE acl_entries SET used = used + 1 WHERE id = $1 AND used < max_usage
-		RETURNING acl_id, used, max_usage`, []any{entry[:]}, func(row scanner) error {
-		hit = true
-		return row.Scan(intoID(&acl), &used, &maxUsage)
-	})
+	shared, err := tx.sharedEntries(ctx, entry)
 	if err != nil {
 		return false, err
 	}
-	if !hit {
-		err := tx.row(ctx, `SELECT max_usage FROM acl_entries WHERE id = $1`, []any{entry[:]}, &maxUsage)
-		return err == nil && maxUsage < 0, err
+	named := shared[slices.IndexFunc(shared, func(e sharedEntry) bool { return e.id == entry })]
+	if !named.limited() {
+		return true, nil
 	}
-	if used == maxUsage {
-		key, err := tx.keyOfACL(ctx, acl)
-		if err != nil {
-			return false, err
+	used := usesOf(shared)
+	if named.spent(used) {
+		return false, nil
+	}
+	return true, tx.setUses(ctx, entry, shared, used+1)
+}
+
+// usesOf returns how many uses are spent. Entries that were counted one by one, before they
+// shared their uses, differ: the highest count is that of all.
+func usesOf(shared []sharedEntry) (used int64) {
+	for _, e := range shared {
+		if e.limited() {
+			used = max(used, e.used)
 		}
-		tx.record(keyserver.ChangeKey, key, keyserver.Updated)
 	}
-	return true, nil
+	return used
+}
+
+// UsesOfLine reads how many uses each principal has spent that has an entry with a limit on
+// a list of the line that begins with a key.
+func (r reads) UsesOfLine(ctx context.Context, first keyserver.ID) (map[keyserver.PrincipalRef]int64, error) {
+	spent := map[keyserver.PrincipalRef]int64{}
+	err := r.each(ctx, `SELECT e.system_id, e.principal_id, MAX(e.used) FROM stored_keys k CROSS JOIN acl_entries e
+		WHERE (k.id = $1 OR k.lineage = $1) AND e.acl_id = k.acl_id AND e.max_usage >= 0 GROUP BY e.system_id, e.principal_id`,
+		[]any{first[:]}, func(row scanner) error {
+			var system, used int64
+			var p keyserver.PrincipalRef
+			err := row.Scan(&system, intoID(&p.ID), &used)
+			p.System = keyserver.SystemID(system) //nolint:gosec // as it was stored
+			spent[p] = used
+			return err
+		})
+	return spent, err
+}
+
+// RestartUses has the uses of an entry, and of those that share them, count from 0.
+func (tx *Tx) RestartUses(ctx context.Context, entry keyserver.ID) error {
+	shared, err := tx.sharedEntries(ctx, entry)
+	if err != nil {
+		return err
+	}
+	return tx.setUses(ctx, entry, shared, 0)
+}
+
+// sharedEntries reads the entry and those that share its uses. ErrNotFound if there is no
+// such entry.
+func (tx *Tx) sharedEntries(ctx context.Context, entry keyserver.ID) (shared []sharedEntry, err error) {
+	err = tx.each(ctx, sharedEntries, []any{entry[:]}, func(row scanner) error {
+		var e sharedEntry
+		err := row.Scan(intoID(&e.id), intoID(&e.key), &e.used, &e.maxUsage)
+		shared = append(shared, e)
+		return err
+	})
+	if err == nil && len(shared) == 0 {
+		err = ErrNotFound
+	}
+	return shared, err
+}
+
+// setUses stores how many uses are spent. It records a change of each key for whose list
+// this makes a difference.
+func (tx *Tx) setUses(ctx context.Context, entry keyserver.ID, shared []sharedEntry, used int64) error {
+	was := usesOf(shared)
+	for _, e := range shared {
+		if e.spent(was) != e.spent(used) {
+			tx.record(keyserver.ChangeKey, e.key, keyserver.Updated)
+		}
+	}
+	_, err := tx.exec(ctx, `UPDATE acl_entries SET used = $2 WHERE max_usage >= 0 AND id IN (SELECT id FROM (`+sharedEntries+`) AS shared)`, entry[:], used)
+	return err
 }
 
 func (tx *Tx) keyOfACL(ctx context.Context, acl keyserver.ID) (keyserver.ID, error) {

@@ -125,6 +125,7 @@ func TestConformance(t *testing.T) {
 				"Successors":         testSuccessors,
 				"ACLs":               testACLs,
 				"UsageLimit":         testUsageLimit,
+				"UsageLimitOfALine":  testUsageLimitOfALine,
 				"TrustedCAs":         testTrustedCAs,
 				"Sessions":           testSessions,
 				"DerivedSessions":    testDerivedSessions,
@@ -786,6 +787,80 @@ func testUsageLimit(t *testing.T, make newDatabase) {
 	if diff := cmp.Diff([]keyserver.Change{{Seq: before + 1, Kind: keyserver.ChangeKey, ID: id(30), Action: keyserver.Updated}}, page.Changes); diff != "" {
 		t.Errorf("only the grant that uses the entry up is a change: %s", diff)
 	}
+}
+
+// Entries of one principal on the lists of a line share their uses, each up to its own limit.
+func testUsageLimitOfALine(t *testing.T, make newDatabase) {
+	s := openStore(t, make)
+	successor := func(n uint64, generation int) sqlstore.KeyRecord {
+		k := key(n)
+		k.Life.Lineage, k.Life.Generation = id(30), generation
+		return k
+	}
+	limited := func(n, who uint64, most, used int64) keyserver.ACLEntry {
+		e := entry(n, who)
+		e.MaxUsage, e.Used = most, used
+		return e
+	}
+	insert := func(k sqlstore.KeyRecord, entries ...keyserver.ACLEntry) write {
+		return func(ctx context.Context, tx *sqlstore.Tx) error { return tx.InsertKey(ctx, k, entries...) }
+	}
+	update(t, s, // as they were counted one by one: 3 uses are spent
+		insert(key(30), limited(40, 20, 5, 3), limited(41, 21, 5, 1)),
+		insert(successor(31, 2), limited(42, 20, 5, 2), limited(43, 21, 5, 0)),
+		insert(successor(32, 3), limited(44, 20, 6, 0), entry(45, 21)),
+		insert(key(33), limited(46, 20, 5, 0))) // of another line
+	use := func(n uint64, want bool) {
+		t.Helper()
+		update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
+			if ok, err := tx.UseACLEntry(ctx, id(n)); ok != want || err != nil {
+				t.Errorf("entry %d: %t, %v", n, ok, err)
+			}
+			return nil
+		})
+	}
+	used := func(want map[uint64][]int64) {
+		t.Helper()
+		for k, want := range want {
+			acl, err := s.ACL(t.Context(), id(k))
+			var got []int64
+			for _, e := range acl.Entries {
+				got = append(got, e.Used)
+			}
+			if !slices.Equal(got, want) || err != nil {
+				t.Errorf("the list of key %d says %v, %v, want %v", k, got, err, want)
+			}
+		}
+	}
+	changed := func(what func(), want ...uint64) {
+		t.Helper()
+		before, err := s.ChangeHead(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		what()
+		page, err := s.Changes(t.Context(), before, 10)
+		var got []keyserver.ID
+		for _, c := range page.Changes {
+			got = append(got, c.ID)
+		}
+		if want := ids(want...); !slices.Equal(keyserver.NormalizeIDs(got), keyserver.NormalizeIDs(want)) || err != nil {
+			t.Errorf("changes of the keys %v, %v, want %v", got, err, want)
+		}
+	}
+	changed(func() { use(42, true) })
+	used(map[uint64][]int64{30: {4, 1}, 31: {4, 0}, 32: {4, 0}, 33: {0}})
+	changed(func() { use(44, true) }, 30, 31) // which are used up
+	changed(func() { use(40, false); use(42, false) })
+	changed(func() { use(44, true) }, 32)
+	changed(func() { use(44, false); use(45, true); use(41, true) }) // of another principal
+	used(map[uint64][]int64{30: {6, 2}, 31: {6, 2}, 32: {6, 0}, 33: {0}})
+	changed(func() {
+		update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.RestartUses(ctx, id(42)) })
+	}, 30, 31, 32)
+	used(map[uint64][]int64{30: {0, 2}, 31: {0, 2}, 32: {0, 0}, 33: {0}})
+	use(40, true)
+	used(map[uint64][]int64{30: {1, 2}, 31: {1, 2}, 32: {1, 0}, 33: {0}})
 }
 
 func testTrustedCAs(t *testing.T, make newDatabase) {

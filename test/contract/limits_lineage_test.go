@@ -19,11 +19,11 @@ func TestRowsOfReceipts(t *testing.T) {
 			trail   string
 			objects string
 		}{
-			"/api/audit/1/receipt":                 {http.StatusOK, `["readAudit allowed"]`, "1"},
-			"/api/audit/999999999/receipt":         {http.StatusNotFound, `["readAudit allowed" "readAudit failed objectNotFound"]`, "999999999"},
-			"/api/audit/tile/entries/x001/000":     {http.StatusNotFound, `["readAudit allowed" "readAudit failed objectNotFound"]`, "256001-256256"},
-			"/api/audit/tile/entries/x001/000.p/8": {http.StatusNotFound, `["readAudit allowed" "readAudit failed objectNotFound"]`, "256001-256008"},
-			"/api/audit/tile/entries/000.p/1":      {http.StatusOK, `["readAudit allowed"]`, "1-1"},
+			"/api/audit/1/receipt":                     {http.StatusOK, `["readAudit allowed"]`, "1"},
+			"/api/audit/999999999/receipt":             {http.StatusNotFound, `["readAudit allowed" "readAudit failed objectNotFound"]`, "999999999"},
+			"/api/audit/tile/entries/x001%2F000":       {http.StatusNotFound, `["readAudit allowed" "readAudit failed objectNotFound"]`, "256001-256256"},
+			"/api/audit/tile/entries/x001%2F000.p%2F8": {http.StatusNotFound, `["readAudit allowed" "readAudit failed objectNotFound"]`, "256001-256008"},
+			"/api/audit/tile/entries/000.p%2F1":        {http.StatusOK, `["readAudit allowed"]`, "1-1"},
 		} {
 			t.Run(path, func(t *testing.T) {
 				a := s.Do(t, rig.Request{Session: auditor, Method: "GET", Path: path})
@@ -116,5 +116,41 @@ func TestGroupsThatOwnKeys(t *testing.T) {
 		s.OK(t, admin, "POST", "/api/keys/acl/grant", entry(clerk.ID, "OWNER"))
 		s.OK(t, clerk.Session, "PUT", path, nil)
 		s.OK(t, second.Session, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""})
+	})
+}
+
+// Contract 3.7: a limit belongs to the line of keys, whichever generation is named.
+func TestLimitOfALine(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		const limit = 5
+		admin, first := s.AsAdmin(t), s.mint(t, "key")
+		user := s.User(t, "ann", keyserver.RoleExchanger)
+		entry := rig.Object{"systemId": 1, "principalId": decimal(t, user.ID), "rights": []string{"READ"}, "maxUsage": limit}
+		s.OK(t, admin, "POST", "/api/keys/acl/grant", join(entry, rig.Object{"ttag": first}))
+		line := []string{first}
+		for range 3 {
+			line = append(line, s.OK(t, admin, "POST", "/api/keys/rotate", rig.Object{"ttag": first}).Text(t, "ttag"))
+		}
+		uses := func() (granted int) {
+			for range limit + 1 {
+				for _, link := range line {
+					a := s.Send(t, user.Session, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""})
+					if a.Status == http.StatusOK {
+						granted++
+						continue
+					}
+					is(t, a, http.StatusForbidden, "ACL_DENIED")
+				}
+			}
+			return granted
+		}
+		if got := uses(); got != limit {
+			t.Errorf("%d uses were granted, the limit is %d", got, limit)
+		}
+		s.Refused(t, user.Session, "POST", "/api/crypto/mac", rig.Object{"lineage": first, "data": ""}, http.StatusForbidden, "ACL_DENIED")
+		s.OK(t, admin, "POST", "/api/keys/acl/update", join(entry, rig.Object{"ttag": line[2], "maxUsage": limit - 1})) // which counts anew
+		if got := uses(); got != limit {
+			t.Errorf("%d uses were granted anew, of at most %d", got, limit)
+		}
 	})
 }
