@@ -16,6 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keys,verbs=get;list;watch;patch
@@ -400,19 +401,15 @@ func (keyAdapter) Published(ctx context.Context, in managed.Input, obj *v1alpha1
 		if err != nil {
 			return nil, err
 		}
-		data["ca.crt"] = string(certificatesIn(ca))
-	}
-	return []managed.Publication{managed.ConfigMap(obj.Namespace, obj.Spec.Publish.ConfigMap.Name, data)}, nil
-}
-
-// certificatesIn leaves out whatever else a bundle holds, a private key above all.
-func certificatesIn(bundle []byte) (certificates []byte) {
-	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type == "CERTIFICATE" {
-			certificates = append(certificates, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
+		certs, err := certtext.Certificates(ca)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range certs { // without comments
+			data["ca.crt"] += string(pem.EncodeToMemory(&pem.Block{Type: certtext.CertificateType, Bytes: c.Raw}))
 		}
 	}
-	return certificates
+	return []managed.Publication{managed.ConfigMap(obj.Namespace, obj.Spec.Publish.ConfigMap.Name, data)}, nil
 }
 
 // Publications implements managed.Publisher.

@@ -20,6 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keyservers,verbs=get;list;watch;patch
@@ -244,9 +245,8 @@ func (r *keyServerReconciler) roots(ctx context.Context, from *v1alpha1.CABundle
 	if err != nil {
 		return nil, nil, err
 	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(pem)
-	return pool, pem, nil
+	pool, err := certtext.Pool(pem)
+	return pool, pem, err
 }
 
 // bundle reads the certificates by which a service is trusted.
@@ -259,8 +259,8 @@ func bundle(ctx context.Context, sources *managed.Sources, from *v1alpha1.CABund
 			return nil, err
 		}
 	}
-	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s holds no PEM certificate", where)
+	if _, err := certtext.Certificates(pem); err != nil {
+		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	return pem, nil
 }

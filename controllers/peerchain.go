@@ -5,9 +5,12 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/smallstep/pkcs7"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // peerChain is what a trust blob says of a peer's certificate.
@@ -23,7 +26,7 @@ type peerChain struct {
 func parsePeerChain(der []byte) (peerChain, error) {
 	p7, err := pkcs7.Parse(der)
 	if err != nil {
-		return peerChain{}, errors.New("has a chain that is not PKCS#7 with X.509 certificates")
+		return peerChain{}, fmt.Errorf("has a chain that is not PKCS#7 with X.509 certificates: %s", certtext.Cause(err))
 	}
 	var c peerChain
 	var cas []*x509.Certificate

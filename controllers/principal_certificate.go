@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki/slash"
 )
 
@@ -122,29 +123,24 @@ func leafDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal
 // none of it: a reference may name a private key by mistake.
 func parseLeaf(text []byte, obj *v1alpha1.Principal) (*declaredLeaf, error) {
 	from := obj.Spec.Certificate
-	block, rest := pem.Decode(text)
 	if from.Request == nil {
-		if block == nil || block.Type != "CERTIFICATE" {
-			return nil, errors.New("is not a PEM block of type CERTIFICATE")
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
+		chain, err := certtext.Certificates(text)
 		if err != nil {
-			return nil, errors.New("is a PEM block, but not an X.509 certificate")
+			return nil, fmt.Errorf("is not a PEM block of type CERTIFICATE, with its chain or without: it %w", err)
 		}
+		cert := chain[0]
 		if cert.BasicConstraintsValid && cert.IsCA {
 			return nil, errors.New("is the certificate of a CA, which is nobody; declare a client certificate")
 		}
 		return &declaredLeaf{name: slash.Name(cert.Subject), cert: cert}, nil
 	}
-	if block == nil || block.Type != "CERTIFICATE REQUEST" {
-		return nil, errors.New("is not a PEM block of type CERTIFICATE REQUEST")
-	}
-	if next, _ := pem.Decode(rest); next != nil {
-		return nil, errors.New("holds more than one PEM block; declare each request in an object of its own")
-	}
-	request, err := x509.ParseCertificateRequest(block.Bytes)
+	der, err := certtext.One(text, certtext.RequestType)
 	if err != nil {
-		return nil, errors.New("is a PEM block, but not a PKCS#10 certificate request")
+		return nil, fmt.Errorf("%w; declare one request in an object of its own", err)
+	}
+	request, err := certtext.Request(der)
+	if err != nil {
+		return nil, err
 	}
 	leaf := &declaredLeaf{name: slash.Name(request.Subject), request: request}
 	if from.ValidityDays != nil {
@@ -207,12 +203,8 @@ func differsInLeaf(ctx context.Context, in managed.Input, obj *v1alpha1.Principa
 
 // issued reports whether a certificate of the status is for the request.
 func (l *declaredLeaf) issued(text string) bool {
-	block, _ := pem.Decode([]byte(text))
-	if block == nil {
-		return false
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	return err == nil && l.newest([]*x509.Certificate{cert}) != nil
+	certs, err := certtext.Certificates([]byte(text))
+	return err == nil && l.newest(certs) != nil
 }
 
 // enrol has the certificate get in, issued first where there is a request. making says
@@ -256,9 +248,9 @@ func issue(ctx context.Context, c *link.Connection, leaf *declaredLeaf) (*x509.C
 	if err != nil {
 		return nil, err
 	}
-	cert, err := x509.ParseCertificate(issued.Certificate)
+	cert, err := certtext.Certificate(issued.Certificate)
 	if err != nil {
-		return nil, link.NewProblem(v1alpha1.ReasonNotVerified, "what the key server has issued is no X.509 certificate")
+		return nil, link.NewProblem(v1alpha1.ReasonNotVerified, "what the key server has issued %s", err)
 	}
 	return cert, nil
 }

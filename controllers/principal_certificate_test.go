@@ -29,6 +29,8 @@ func TestParseLeafRefuses(t *testing.T) {
 	block := func(kind, body string) string {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: []byte(body)}))
 	}
+	damaged := func(kind string) string { return "-----BEGIN " + kind + "-----\nAAA\n-----END " + kind + "-----\n" }
+	leaf := rig.NewCA(t, "A CA").PEM
 	requested := &v1alpha1.PrincipalCertificate{Request: &v1alpha1.CertificateRequestSource{}}
 	declared := &v1alpha1.PrincipalCertificate{Certificate: &v1alpha1.ClientCertificateSource{}}
 	for name, tc := range map[string]struct {
@@ -39,7 +41,10 @@ func TestParseLeafRefuses(t *testing.T) {
 		"Nothing":            {declared, "", "is not a PEM block of type CERTIFICATE"},
 		"Key":                {declared, block("PRIVATE KEY", "planted"), "is not a PEM block of type CERTIFICATE"},
 		"NoCertificate":      {declared, block("CERTIFICATE", "planted"), "not an X.509 certificate"},
-		"CA":                 {declared, rig.NewCA(t, "A CA").PEM, "is the certificate of a CA"},
+		"Damaged":            {declared, damaged("CERTIFICATE") + leaf, "line 3: the base64 of the block that begins on line 1 is incomplete"},
+		"DamagedIssuer":      {declared, leaf + damaged("CERTIFICATE"), "is not a list of PEM certificates: line "},
+		"DamagedRequest":     {requested, damaged("CERTIFICATE REQUEST") + block("CERTIFICATE REQUEST", "planted"), "line 3: the base64 of the block that begins on line 1 is incomplete"},
+		"CA":                 {declared, leaf, "is the certificate of a CA"},
 		"RequestNothing":     {requested, "planted", "is not a PEM block of type CERTIFICATE REQUEST"},
 		"RequestCertificate": {requested, rig.NewCA(t, "A CA").PEM, "is not a PEM block of type CERTIFICATE REQUEST"},
 		"NoRequest":          {requested, block("CERTIFICATE REQUEST", "planted"), "not a PKCS#10 certificate request"},

@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
@@ -20,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // revocationIssuers is the list of trusted CAs with their revocation policy and list,
@@ -131,20 +131,13 @@ func parseCRL(text []byte) (*x509.RevocationList, error) {
 	if len(text) > maxCRL {
 		return nil, errors.New("is longer than 4 MiB")
 	}
-	der := text
-	if trimmed := bytes.TrimSpace(text); bytes.HasPrefix(trimmed, []byte("-----BEGIN ")) {
-		block, rest := pem.Decode(trimmed)
-		if block == nil || block.Type != "X509 CRL" {
-			return nil, errors.New("is not a PEM block of type X509 CRL")
-		}
-		if len(bytes.TrimSpace(rest)) > 0 {
-			return nil, errors.New("holds more than one revocation list; give the complete list of the one CA")
-		}
-		der = block.Bytes
+	der, err := certtext.Object(text, certtext.CRLType)
+	if err != nil {
+		return nil, fmt.Errorf("%w; give the complete list of the one CA", err)
 	}
-	list, err := x509.ParseRevocationList(der)
-	if err != nil || len(list.Raw) != len(der) {
-		return nil, errors.New("is not one certificate revocation list in PEM or DER")
+	list, err := certtext.RevocationList(der)
+	if err != nil {
+		return nil, err
 	}
 	if critical(list.Extensions) {
 		return nil, errors.New("has a critical extension that is not understood: a delta or a partial list; give the complete one")

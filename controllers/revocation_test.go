@@ -158,7 +158,10 @@ var _ = Describe("TrustedCA revocation", func() {
 	},
 		Entry("text", "is not one certificate revocation list", func(issuer) string { return "hello" }),
 		Entry("a certificate", "is not a PEM block of type X509 CRL", func(i issuer) string { return i.pem }),
-		Entry("two lists", "holds more than one revocation list", func(i issuer) string { return crlPEM(i.crl(1, now()), i.crl(2, now())) }),
+		Entry("a damaged list and a good one", "is not a PEM block of type X509 CRL: line 3: the base64 of the block that begins on line 1 is incomplete", func(i issuer) string {
+			return "-----BEGIN X509 CRL-----\nAAA\n-----END X509 CRL-----\n" + crlPEM(i.crl(1, now()))
+		}),
+		Entry("two lists", "holds more than one PEM block: the second begins on line ", func(i issuer) string { return crlPEM(i.crl(1, now()), i.crl(2, now())) }),
 		Entry("a list of another CA", "is a revocation list of ", func(issuer) string { return crlPEM(newIssuer().crl(1, now())) }),
 		Entry("a list of a CA of the same name", "is not signed with that CA's key", func(i issuer) string {
 			return crlPEM(newIssuer(func(t *x509.Certificate) { t.Subject = i.cert.Subject }).crl(1, now()))

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedcas,verbs=get;list;watch;patch
@@ -366,16 +366,13 @@ func (trustedCAAdapter) Struck(obj *v1alpha1.TrustedCA, id string) {
 // sentence that begins with where the text comes from, and quote none of it: a
 // reference may name a private key by mistake.
 func parseCA(text []byte) (declaredCA, error) {
-	block, rest := pem.Decode(text)
-	if block == nil || block.Type != "CERTIFICATE" {
-		return declaredCA{}, errors.New("is not a PEM block of type CERTIFICATE")
-	}
-	if next, _ := pem.Decode(rest); next != nil {
-		return declaredCA{}, errors.New("holds more than one PEM block; declare each CA in an object of its own")
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
+	der, err := certtext.One(text, certtext.CertificateType)
 	if err != nil {
-		return declaredCA{}, errors.New("is a PEM block, but not an X.509 certificate")
+		return declaredCA{}, fmt.Errorf("%w; declare each CA in an object of its own", err)
+	}
+	cert, err := certtext.Certificate(der)
+	if err != nil {
+		return declaredCA{}, err
 	}
 	if !cert.BasicConstraintsValid || !cert.IsCA {
 		return declaredCA{}, errors.New("is a certificate, but not of a CA: its basic constraints do not say CA")

@@ -1,23 +1,19 @@
 package schema
 
 import (
-	"bytes"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // DER is one ASN.1 object that a request may send as base64 of its DER or as
-// one PEM block. An answer is base64.
+// one PEM block, with comments around it or not. An answer is base64.
 type DER []byte
 
-var errDER = errors.New("must be the canonical base64 of one DER object, or one PEM block and nothing else")
-
-// pemStart is what no DER begins with.
-const pemStart = "-----BEGIN "
+var errDER = errors.New("must be the canonical base64 of one DER object, or one PEM block")
 
 // MarshalText spells the DER in base64.
 func (d DER) MarshalText() ([]byte, error) { return Base64(d).MarshalText() }
@@ -28,22 +24,18 @@ func (d *DER) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		return errDER
 	}
-	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte(pemStart)) {
+	if !certtext.IsPEM(text) {
 		raw, err := canonical.Decode(string(text))
 		if err != nil {
 			return errDER
 		}
-		if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte(pemStart)) {
-			*d = raw
-			return nil
-		}
 		text = raw
 	}
-	block, rest := pem.Decode(bytes.TrimSpace(text))
-	if block == nil || len(block.Headers) > 0 || len(block.Bytes) == 0 || len(bytes.TrimSpace(rest)) > 0 {
-		return errDER
+	der, err := certtext.Object(text, "")
+	if err != nil {
+		return fmt.Errorf("%w: it %w", errDER, err)
 	}
-	*d = block.Bytes
+	*d = der
 	return nil
 }
 

@@ -12,10 +12,12 @@ import (
 func TestDER(t *testing.T) {
 	der := bytes.Repeat([]byte{0x30, 0xff}, 60)
 	block := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	damaged := "-----BEGIN CERTIFICATE-----\nAAA\n-----END CERTIFICATE-----\n"
 	encoded := base64.StdEncoding.EncodeToString(der)
 	for name, text := range map[string]string{
 		"Base64": encoded, "PEM": block, "PEMWithCarriageReturns": strings.ReplaceAll(block, "\n", "\r\n"),
 		"PEMWithoutLastBreak": strings.TrimSpace(block), "Base64OfPEM": base64.StdEncoding.EncodeToString([]byte(block)),
+		"TextBefore": "subject=x\n" + block, "TextAfter": block + "x", "ByteOrderMark": "\uFEFF" + block, "Indented": "  " + strings.ReplaceAll(block, "\n", "\n  "),
 	} {
 		var got DER
 		if err := got.UnmarshalText([]byte(text)); err != nil || !bytes.Equal(got, der) {
@@ -24,9 +26,10 @@ func TestDER(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"Empty": "", "BrokenLines": encoded[:64] + "\n" + encoded[64:], "NoPadding": "AAAAAAAAAAE", "StrayBits": "AAAAAAAAAAF=",
-		"TwoBlocks": block + block, "TextBefore": "subject=x\n" + block, "TextAfter": block + "x", "Headers": strings.Replace(block, "\n", "\nProc-Type: 4,ENCRYPTED\n\n", 1),
+		"TwoBlocks": block + block, "DamagedFirst": damaged + block, "DamagedLast": block + damaged, "Headers": strings.Replace(block, "\n", "\nProc-Type: 4,ENCRYPTED\n\n", 1),
 		"EmptyBlock": "-----BEGIN X-----\n-----END X-----\n", "OpenBlock": strings.Split(block, "-----END")[0],
-		"Base64OfTwo": base64.StdEncoding.EncodeToString([]byte(block + block)),
+		"Base64OfDamagedFirst": base64.StdEncoding.EncodeToString([]byte(damaged + block)),
+		"Base64OfTwo":          base64.StdEncoding.EncodeToString([]byte(block + block)),
 	} {
 		got := DER("kept")
 		if err := got.UnmarshalText([]byte(text)); err == nil || string(got) != "kept" {

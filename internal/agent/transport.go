@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // Bounds of connections to the key server.
@@ -62,9 +64,9 @@ func roots(file string) (*x509.CertPool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--ca-file: %w", err)
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("--ca-file: %s holds no PEM certificate", file)
+	pool, err := certtext.Pool(text)
+	if err != nil {
+		return nil, fmt.Errorf("--ca-file: %s %w", file, err)
 	}
 	return pool, nil
 }

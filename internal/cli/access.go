@@ -18,6 +18,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // maxCredential bounds what is read of a file that should hold a password or
@@ -100,8 +101,8 @@ func (o accessOptions) read(cmd *cobra.Command) (access, error) {
 		if a.ca, err = readCredential("--ca-file", o.caFile); err != nil {
 			return a, err
 		}
-		if !x509.NewCertPool().AppendCertsFromPEM([]byte(a.ca)) {
-			return a, fmt.Errorf("--ca-file: %s holds no PEM certificate", o.caFile)
+		if _, err := certtext.Certificates([]byte(a.ca)); err != nil {
+			return a, fmt.Errorf("--ca-file: %s %w", o.caFile, err)
 		}
 	}
 	if o.tokenFile != "" {
@@ -209,18 +210,20 @@ func (a access) client(ctx context.Context, l *login, userAgent string) (*client
 }
 
 // roots are those of --ca-file, nil for the system's.
-func (a access) roots() *x509.CertPool {
+func (a access) roots() (*x509.CertPool, error) {
 	if a.ca == "" {
-		return nil
+		return nil, nil
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM([]byte(a.ca))
-	return roots
+	return certtext.Pool([]byte(a.ca))
 }
 
 func (a access) connect(l *login, userAgent string, proof crypto.Signer) (*client.Client, error) {
+	roots, err := a.roots()
+	if err != nil {
+		return nil, fmt.Errorf("--ca-file %w", err)
+	}
 	c, err := client.New(client.Options{
-		BaseURL: a.url, RootCAs: a.roots(), UserAgent: userAgent, ProofKey: proof,
+		BaseURL: a.url, RootCAs: roots, UserAgent: userAgent, ProofKey: proof,
 		Credentials: l.credentials(),
 	})
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/version"
 )
 
@@ -129,9 +129,8 @@ func (p *place) client(credentials client.Credentials, key crypto.Signer) (*clie
 		if err != nil {
 			return nil, fmt.Errorf("--ca-file: %w", err)
 		}
-		o.RootCAs = x509.NewCertPool()
-		if !o.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("--ca-file: %s holds no PEM certificate", p.CAFile)
+		if o.RootCAs, err = certtext.Pool(text); err != nil {
+			return nil, fmt.Errorf("--ca-file: %s %w", p.CAFile, err)
 		}
 	}
 	return client.New(o)
@@ -158,7 +157,16 @@ func (h *here) resume() (*client.Client, error) {
 
 func certificate(cert, key string) func() (*tls.Certificate, error) {
 	return func() (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(cert, key)
+		shown, err := readFile(cert, false)
+		if err != nil {
+			return nil, fmt.Errorf("--certificate: %w", err)
+		}
+		held, err := readFile(key, false)
+		if err != nil {
+			return nil, fmt.Errorf("--key: %w", err)
+		}
+		defer clear(held)
+		pair, err := certtext.KeyPair(shown, held)
 		if err != nil {
 			return nil, fmt.Errorf("--certificate: %w", err)
 		}

@@ -321,7 +321,7 @@ func TestLoginByCertificate(t *testing.T) {
 	if err := os.Remove(private); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, code := u.ctl("", "whoami"); code == 0 || !strings.Contains(said, "--certificate: ") {
+	if _, said, code := u.ctl("", "whoami"); code == 0 || !strings.Contains(said, "--key: ") {
 		t.Errorf("%d %s", code, said)
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/zalando/go-keyring"
 	"golang.org/x/sys/unix"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // place is where a key server is, and how it is spoken to.
@@ -205,11 +207,11 @@ func (s *store) key(name string, of *session) (crypto.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, fmt.Errorf("the key of context %q is no PEM", name)
+	der, err := certtext.One(text, "PRIVATE KEY")
+	if err != nil {
+		return nil, fmt.Errorf("the key of context %q %w", name, err)
 	}
-	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	parsed, err := x509.ParsePKCS8PrivateKey(der)
 	if err != nil {
 		return nil, fmt.Errorf("the key of context %q: %w", name, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -190,9 +191,9 @@ func (e *Engine) EnrollCertificates(ctx context.Context, by keyserver.Caller, n 
 func (e *Engine) parseClients(ders [][]byte) ([]*x509.Certificate, error) {
 	leaves := make([]*x509.Certificate, len(ders))
 	for i, der := range ders {
-		cert, err := x509.ParseCertificate(der)
+		cert, err := certtext.Certificate(der)
 		if err != nil {
-			return nil, invalid("certificates[%d] is not one X.509 certificate", i)
+			return nil, invalid("certificates[%d] %s", i, err)
 		}
 		if err := pki.CheckClient(cert, e.Clock()); err != nil {
 			return nil, invalid("certificates[%d] cannot be enrolled: %s", i, err)

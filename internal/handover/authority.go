@@ -3,7 +3,6 @@ package handover
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // AuthorityKey is the key of the ConfigMap that holds the certificate.
@@ -55,8 +56,8 @@ func (a Authority) Publish(ctx context.Context) error {
 	if bytes.Contains(content, []byte("PRIVATE KEY")) {
 		return fmt.Errorf("%s holds a private key, which is not published", a.File)
 	}
-	if !x509.NewCertPool().AppendCertsFromPEM(content) {
-		return fmt.Errorf("%s holds no PEM certificate", a.File)
+	if _, err := certtext.Certificates(content); err != nil {
+		return fmt.Errorf("%s %w", a.File, err)
 	}
 	have, err := a.ConfigMaps.ConfigMaps(a.ConfigMap.Namespace).Get(ctx, a.ConfigMap.Name, metav1.GetOptions{})
 	switch {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 const (
@@ -71,12 +72,11 @@ func (n *connection) client() (keyServer, error) {
 		case err != nil || n.current != nil && bytes.Equal(ca, n.ca):
 			return n.current, nil
 		}
-		roots = x509.NewCertPool()
-		if !roots.AppendCertsFromPEM(ca) {
+		if roots, err = certtext.Pool(ca); err != nil {
 			if n.current != nil {
 				return n.current, nil
 			}
-			return nil, fmt.Errorf("--ca-file: %s holds no PEM certificate", n.caFile)
+			return nil, fmt.Errorf("--ca-file: %s %w", n.caFile, err)
 		}
 		n.ca = ca
 	} else if n.current != nil {

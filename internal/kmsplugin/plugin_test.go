@@ -458,7 +458,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"the same": one, "nothing": "nothing"} {
+	for name, text := range map[string]string{"the same": one, "nothing": "nothing", "half of it": one[:len(one)/2] + other} {
 		write(text)
 		if again, err := n.client(); err != nil || again != first {
 			t.Errorf("with %s there is another client, or none: %v", name, err)

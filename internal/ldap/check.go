@@ -3,7 +3,6 @@ package ldap
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,8 @@ import (
 
 	ber "github.com/go-asn1-ber/asn1-ber"
 	"github.com/go-ldap/ldap/v3"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 const (
@@ -196,9 +197,8 @@ func (d *Directory) tls(host string) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.RootCAs = x509.NewCertPool()
-	if !config.RootCAs.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s holds no PEM certificate", d.config.CAFile)
+	if config.RootCAs, err = certtext.Pool(text); err != nil {
+		return nil, fmt.Errorf("%s %w", d.config.CAFile, err)
 	}
 	return config, nil
 }

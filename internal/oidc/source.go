@@ -14,6 +14,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // maxDocument bounds everything that is read from a source.
@@ -101,9 +103,9 @@ func (d Discovery) roots() (*x509.CertPool, error) {
 	if err != nil {
 		return nil, err
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s holds no PEM certificate", d.CAFile)
+	roots, err := certtext.Pool(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", d.CAFile, err)
 	}
 	return roots, nil
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/smallstep/pkcs7"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // maxChain bounds the certificates of a chain.
@@ -43,7 +45,7 @@ func ParseChain(der []byte) (Chain, error) {
 	}
 	p7, err := pkcs7.Parse(der)
 	if err != nil {
-		return Chain{}, errors.New("the chain is not PKCS#7 with X.509 certificates")
+		return Chain{}, fmt.Errorf("the chain is not PKCS#7 with X.509 certificates: %s", certtext.Cause(err))
 	}
 	// A signature that nobody checks must not look as if it counted.
 	if len(p7.Signers) > 0 || len(p7.Content) > 0 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // clientLifetime is the validity of a client certificate when none is asked for.
@@ -28,9 +29,9 @@ const (
 // ParseRequest reads a PKCS#10 request and checks its signature, its key and
 // its subject. Each refusal is one sentence for people.
 func ParseRequest(der []byte) (*x509.CertificateRequest, error) {
-	req, err := x509.ParseCertificateRequest(der)
+	req, err := certtext.Request(der)
 	if err != nil {
-		return nil, errors.New("the bytes are not one PKCS#10 certificate request")
+		return nil, fmt.Errorf("what was sent %w", err)
 	}
 	if err := checkKey(req.PublicKey); err != nil {
 		return nil, err

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math/big"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // clockSkew is how far in the future a list may have been made.
@@ -22,9 +24,9 @@ type CRL struct {
 // for a part of an issuer's certificates only are refused: what they leave out
 // would pass for not revoked. Each refusal is one sentence for people.
 func ParseCRL(der []byte, now time.Time) (CRL, error) {
-	list, err := x509.ParseRevocationList(der)
-	if err != nil || len(list.Raw) != len(der) { // the parser passes over what follows the list
-		return CRL{}, errors.New("the bytes are not one certificate revocation list")
+	list, err := certtext.RevocationList(der)
+	if err != nil {
+		return CRL{}, fmt.Errorf("what was sent %w", err)
 	}
 	if hasCritical(list.Extensions) {
 		return CRL{}, errors.New("the list has a critical extension that is not understood: a delta or a partial list; send the complete one")

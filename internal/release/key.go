@@ -1,15 +1,15 @@
 package release
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // PEM types of the two key files.
@@ -82,9 +82,12 @@ func readPEM(path, kind string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	block, rest := pem.Decode(text)
-	if len(text) > maxKeyFile || block == nil || block.Type != kind || len(bytes.TrimSpace(rest)) > 0 {
-		return nil, errors.New(path + " must hold one PEM block of type " + kind + " and nothing else")
+	if len(text) > maxKeyFile {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, maxKeyFile)
 	}
-	return block.Bytes, nil
+	der, err := certtext.One(text, kind)
+	if err != nil {
+		return nil, fmt.Errorf("%s must hold one PEM block of type %s: it %w", path, kind, err)
+	}
+	return der, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 const (
@@ -130,7 +131,7 @@ func (f *certificateFiles) readOnce() (*tls.Certificate, [sha256.Size]byte, erro
 		whole.Write(sum[:])
 	}
 	whole.Sum(digest[:0])
-	pair, err := tls.X509KeyPair(cert, key)
+	pair, err := certtext.KeyPair(cert, key)
 	if err != nil {
 		return nil, digest, err
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/listener"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/rewrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
@@ -511,9 +512,9 @@ func (s *Server) Roots() (*x509.CertPool, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(content) {
-		return nil, fmt.Errorf("%s holds no certificate", s.CAFile())
+	pool, err := certtext.Pool(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", s.CAFile(), err)
 	}
 	return pool, nil
 }

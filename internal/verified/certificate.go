@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // Bounds of what is asked for.
@@ -129,8 +130,8 @@ func (s *Service) IssueCertificate(ctx context.Context, by keyserver.Caller, n k
 // RenewCertificate has a certificate issued anew from its saved request, and
 // verifies the new one and that the old one is expired.
 func (s *Service) RenewCertificate(ctx context.Context, by keyserver.Caller, der []byte) (CertificateIssued, error) {
-	if _, err := x509.ParseCertificate(der); err != nil {
-		return CertificateIssued{}, fault.New(fault.BadRequest, "certificate is not one X.509 certificate")
+	if _, err := certtext.Certificate(der); err != nil {
+		return CertificateIssued{}, fault.New(fault.BadRequest, "certificate %s", err)
 	}
 	digest := keyserver.DigestOf(der)
 	old, err := s.certificate(ctx, by, digest)
@@ -319,8 +320,8 @@ func refuseEnrolment(ders [][]byte) error {
 	}
 	seen := map[keyserver.Digest]bool{}
 	for i, der := range ders {
-		if _, err := x509.ParseCertificate(der); err != nil {
-			return fault.New(fault.BadRequest, "certificates[%d] is not one X.509 certificate", i)
+		if _, err := certtext.Certificate(der); err != nil {
+			return fault.New(fault.BadRequest, "certificates[%d] %s", i, err)
 		}
 		digest := keyserver.DigestOf(der)
 		if seen[digest] {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 // How strongly a fresh read shows that a CA was added, strongest first.
@@ -137,9 +138,9 @@ func refuseNoCA(der []byte) error {
 	if len(der) == 0 {
 		return fault.New(fault.BadRequest, "certificate must not be empty; send one DER certificate as base64")
 	}
-	cert, err := x509.ParseCertificate(der)
+	cert, err := certtext.Certificate(der)
 	if err != nil {
-		return fault.New(fault.BadRequest, "certificate is not one DER X.509 certificate (PEM and bundles are not taken)").Because(err)
+		return fault.New(fault.BadRequest, "certificate %s; send one certificate in DER, not PEM and not a bundle", err).Because(err)
 	}
 	if !cert.BasicConstraintsValid || !cert.IsCA {
 		return fault.New(fault.BadRequest, "certificate is not a CA certificate: its basic constraints do not say CA")

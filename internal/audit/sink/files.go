@@ -4,13 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/textproto"
 	"os"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 )
 
 const (
@@ -29,9 +30,8 @@ func (f files) tls() (*tls.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, errors.New("the file of ca holds no PEM certificate")
+		if c.RootCAs, err = certtext.Pool(pem); err != nil {
+			return nil, fmt.Errorf("the file of ca %w", err)
 		}
 	}
 	if f.cert != "" {
@@ -43,9 +43,9 @@ func (f files) tls() (*tls.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		pair, err := tls.X509KeyPair(cert, key)
+		pair, err := certtext.KeyPair(cert, key)
 		if err != nil {
-			return nil, errors.New("the files of cert and key are not a PEM certificate and its key")
+			return nil, fmt.Errorf("the files of cert and key are not a PEM certificate and its key: %w", err)
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}

@@ -100,12 +100,13 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"ca=" + dir + "/none":         "ca cannot be read",
 		"ca=" + dir:                   "ca cannot be read",
 		"ca=" + file("ca", "hunter2"): "no PEM",
-		"ca=" + file("big", strings.Repeat("x", 1<<20+1)):                "more than",
-		"cert=" + file("c", "hunter2") + "&key=" + file("k", "hunter2"):  "not a PEM",
-		"header-file=" + dir + "/none":                                   "header-file cannot be read",
-		"header-file=" + file("empty", ""):                               "NAME: VALUE",
-		"header-file=" + file("bare", "hunter2\n"):                       "NAME: VALUE",
-		"header-file=" + file("long", "A: "+strings.Repeat("x", 16<<10)): "more than",
+		"ca=" + file("damaged", "-----BEGIN CERTIFICATE-----\nhunter2\n-----END CERTIFICATE-----\n"+rig.NewCA(t, "good").PEM): "line 3",
+		"ca=" + file("big", strings.Repeat("x", 1<<20+1)):                                                                     "more than",
+		"cert=" + file("c", "hunter2") + "&key=" + file("k", "hunter2"):                                                       "not a PEM",
+		"header-file=" + dir + "/none":                                                                                        "header-file cannot be read",
+		"header-file=" + file("empty", ""):                                                                                    "NAME: VALUE",
+		"header-file=" + file("bare", "hunter2\n"):                                                                            "NAME: VALUE",
+		"header-file=" + file("long", "A: "+strings.Repeat("x", 16<<10)):                                                      "more than",
 	} {
 		list, err := Parse([]string{"https://siem?" + query})
 		rig.Must(t, err)
