@@ -211,9 +211,9 @@ func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller
 ) (keyserver.Enrolled, error) {
 	var none keyserver.Enrolled
 	subject := pki.SlashName(leaf.Subject)
-	issuer := pki.IssuerOf(leaf, issuers, e.Clock())
-	if issuer == nil {
-		return none, invalid("%s cannot be enrolled: its issuing CA %s is not trusted; add it with POST /api/trusted-cas", subject, pki.SlashName(leaf.Issuer))
+	issuer, err := pki.IssuerOf(leaf, issuers, e.Clock())
+	if err != nil {
+		return none, invalid("%s cannot be enrolled: %s", subject, err)
 	}
 	stored, err := tx.Certificate(ctx, keyserver.DigestOf(leaf.Raw))
 	known := err == nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/authority"
@@ -24,7 +25,7 @@ func (e *Engine) issuerTrusted(ctx context.Context, c keyserver.Certificate) err
 	switch {
 	case errors.Is(err, errNoIssuer), err == nil && e.Clock().After(until):
 		return fault.New(fault.SessionNotFound, "the CA that issued the session's certificate is no longer trusted; log in with a certificate of a trusted one").
-			Audited(fault.ReasonIssuerUntrusted)
+			Audited(fault.ReasonIssuerUntrusted).Because(err)
 	default:
 		return err
 	}
@@ -57,9 +58,9 @@ func (e *Engine) trustedUntil(ctx context.Context, c keyserver.Certificate) (tim
 	if err != nil {
 		return time.Time{}, err
 	}
-	issuer := pki.IssuerOf(leaf, cas, e.Clock())
-	if issuer == nil {
-		return time.Time{}, errNoIssuer
+	issuer, err := pki.IssuerOf(leaf, cas, e.Clock())
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w: %w", errNoIssuer, err)
 	}
 	return issuer.NotAfter, nil
 }

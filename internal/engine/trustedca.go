@@ -9,6 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -62,28 +63,27 @@ func (e *Engine) RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id ke
 
 // describeCA is the stored form of a CA certificate.
 func describeCA(id keyserver.ID, der []byte) (keyserver.Certificate, error) {
-	cert, err := x509.ParseCertificate(der)
-	if err != nil || !cert.IsCA {
-		return keyserver.Certificate{}, fault.New(fault.InvalidArgument, "the bytes are not one CA certificate").
-			Audited(fault.ReasonInvalidArgument).Because(err)
+	cert, err := certtext.Certificate(der)
+	if err != nil {
+		return keyserver.Certificate{}, invalid("the certificate %s", err)
 	}
-	if err := pki.CheckStrength(cert); err != nil {
+	if err := pki.CheckCA(cert); err != nil {
 		return keyserver.Certificate{}, invalid("%s cannot be trusted: %s", pki.SlashName(cert.Subject), err)
 	}
 	return storedForm(id, keyserver.StatusCA, cert), nil
 }
 
-// WarnOfWeakCAs logs which trusted CAs would not be taken today. That was possible
-// once, and is left to people to put right: what they signed goes on.
+// WarnOfWeakCAs logs which trusted CAs would be rejected today. Older releases accepted
+// them. They stay trusted until somebody removes them.
 func WarnOfWeakCAs(ctx context.Context, store *sqlstore.Store, logger *slog.Logger) error {
 	cas, err := store.TrustedCAs(ctx)
 	for _, ca := range cas {
 		cert, err := x509.ParseCertificate(ca.DER)
 		if err == nil {
-			err = pki.CheckStrength(cert)
+			err = pki.CheckCA(cert)
 		}
 		if err != nil {
-			logger.WarnContext(ctx, "a trusted CA is too weak to be trusted; remove it and add a stronger one",
+			logger.WarnContext(ctx, "a trusted CA would be rejected today; remove it and add a better one",
 				"certificateId", ca.ID.Base64(), "subject", ca.Subject, "cause", err)
 		}
 	}

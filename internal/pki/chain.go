@@ -75,26 +75,19 @@ func ParseChain(der []byte) (Chain, error) {
 // certificate may be used for is decided at each handshake. Each refusal is one
 // sentence for people.
 func (c Chain) Verify(trusted []*x509.Certificate, now time.Time) error {
-	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
-	for _, ca := range trusted {
-		roots.AddCert(ca)
-	}
-	for _, ca := range c.Intermediates {
-		intermediates.AddCert(ca)
-	}
 	_, err := c.Leaf.Verify(x509.VerifyOptions{
-		Roots: roots, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+		Roots: poolOf(trusted), Intermediates: poolOf(c.Intermediates), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
-	var invalid x509.CertificateInvalidError
+	var unknown x509.UnknownAuthorityError
 	switch {
 	case err == nil:
 		return nil
 	case now.Before(c.Leaf.NotBefore) || now.After(c.Leaf.NotAfter):
 		return fmt.Errorf("the server certificate is valid from %s until %s, not now",
 			c.Leaf.NotBefore.UTC().Format(time.RFC3339), c.Leaf.NotAfter.UTC().Format(time.RFC3339))
-	case errors.As(err, &invalid):
-		return errors.New("the chain does not hold: a certificate of it is expired, no CA, or signed by another key than it says")
+	case errors.As(err, &unknown):
+		return fmt.Errorf("its issuing CA %s is not trusted here; add that CA first: %s", SlashName(c.Leaf.Issuer), certtext.Cause(err))
 	default:
-		return fmt.Errorf("its issuing CA %s is not trusted here; add that CA first", SlashName(c.Leaf.Issuer))
+		return fmt.Errorf("the chain cannot be verified: %s", certtext.Cause(err))
 	}
 }

@@ -117,30 +117,6 @@ func CheckClient(cert *x509.Certificate, now time.Time) error {
 	return CheckSubject(SlashName(cert.Subject))
 }
 
-// IssuerOf returns the one of the CAs that signed the certificate and is in
-// force at now, or nil. A certificate that is valid only later is judged at the
-// start of its own life.
-func IssuerOf(cert *x509.Certificate, cas []*x509.Certificate, now time.Time) *x509.Certificate {
-	at := now
-	if cert.NotBefore.After(at) {
-		at = cert.NotBefore
-	}
-	for _, ca := range cas {
-		if !bytes.Equal(ca.RawSubject, cert.RawIssuer) || now.Before(ca.NotBefore) || now.After(ca.NotAfter) {
-			continue
-		}
-		roots := x509.NewCertPool()
-		roots.AddCert(ca)
-		chains, err := cert.Verify(x509.VerifyOptions{
-			Roots: roots, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		})
-		if err == nil && len(chains) > 0 {
-			return ca
-		}
-	}
-	return nil
-}
-
 // broken are the signature algorithms under which somebody else may have what was
 // signed say something else.
 var broken = []x509.SignatureAlgorithm{x509.MD2WithRSA, x509.MD5WithRSA, x509.SHA1WithRSA, x509.DSAWithSHA1, x509.ECDSAWithSHA1}

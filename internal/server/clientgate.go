@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/authority"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -123,13 +124,7 @@ func (g *clientGate) roots(ctx context.Context) (*x509.CertPool, error) {
 }
 
 func (g *clientGate) trusted(roots *x509.CertPool, chain []*x509.Certificate) error {
-	intermediates := x509.NewCertPool()
-	for _, c := range chain[1:] {
-		intermediates.AddCert(c)
-	}
-	_, err := chain[0].Verify(x509.VerifyOptions{
-		Roots: roots, Intermediates: intermediates, CurrentTime: g.clock(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
+	_, err := pki.VerifyClient(chain[0], chain[1:], roots, g.clock())
 	return err
 }
 
