@@ -35,6 +35,7 @@ var byReason = map[v1alpha1.Reason]string{
 	v1alpha1.ReasonDrifted:              argocd.Degraded,
 	v1alpha1.ReasonInUse:                argocd.Progressing,
 	v1alpha1.ReasonPaused:               argocd.Suspended,
+	v1alpha1.ReasonNotYetValid:          argocd.Progressing,
 	v1alpha1.ReasonExpired:              argocd.Degraded,
 	v1alpha1.ReasonExpiring:             argocd.Healthy,
 	v1alpha1.ReasonFollowing:            argocd.Healthy,

@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -36,5 +39,39 @@ func TestDamagedCertificates(t *testing.T) {
 		check("CA", tc.ca, err)
 		_, err = bundle(t.Context(), nil, &v1alpha1.CABundle{Inline: &tc.text})
 		check("bundle", tc.bundle, err)
+	}
+}
+
+// A replaced CA stays as long as the one that replaces it is not valid.
+func TestKeepUntilValid(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	const day, overlap = 24 * time.Hour, time.Minute
+	for name, tc := range map[string]struct {
+		from, until time.Duration
+		before      []time.Duration // when each is removed, from now
+		want        []time.Duration
+	}{
+		"Valid":      {-day, day, []time.Duration{overlap}, []time.Duration{overlap}},
+		"Ending":     {-day, day, []time.Duration{time.Second}, []time.Duration{time.Second}},
+		"Later":      {40 * day, 80 * day, []time.Duration{overlap}, []time.Duration{40*day + overlap}},
+		"LaterTwice": {80 * day, 90 * day, []time.Duration{40*day + overlap, overlap}, []time.Duration{40*day + overlap, 80*day + overlap}},
+		"Corrected":  {-day, day, []time.Duration{40*day + overlap, overlap}, []time.Duration{overlap, overlap}},
+		"None":       {40 * day, 80 * day, nil, nil},
+	} {
+		var list []v1alpha1.SupersededCA
+		for _, d := range tc.before {
+			list = append(list, v1alpha1.SupersededCA{RemoveAfter: metav1.NewTime(now.Add(d))})
+		}
+		keepUntilValid(list, now.Add(tc.from), now.Add(tc.until), now, overlap)
+		for i, s := range list {
+			if got := s.RemoveAfter.Sub(now); got != tc.want[i] {
+				t.Errorf("%s: number %d is removed after %s, want %s", name, i, got, tc.want[i])
+			}
+		}
+	}
+	expired := []v1alpha1.SupersededCA{{RemoveAfter: metav1.NewTime(now)}}
+	keepUntilValid(expired, now.Add(-2*day), now.Add(-day), now, overlap)
+	if at := expired[0].RemoveAfter; !at.After(now.AddDate(90, 0, 0)) {
+		t.Errorf("what an expired CA replaces is removed at %s", at)
 	}
 }

@@ -525,12 +525,12 @@ func (principalAdapter) Record(obj *v1alpha1.Principal, want *declaredPrincipal,
 
 // Expiry implements managed.Expirer. A certificate that is renewed by itself is about
 // to expire only where that fails.
-func (principalAdapter) Expiry(obj *v1alpha1.Principal) (*metav1.Time, time.Duration) {
-	warn := warnBefore(obj.Spec.WarnBefore)
+func (principalAdapter) Expiry(obj *v1alpha1.Principal) (notBefore, notAfter *metav1.Time, warn time.Duration) {
+	warn = warnBefore(obj.Spec.WarnBefore)
 	if s := obj.Status; s.NotAfter != nil && s.RenewAfter != nil {
 		warn = min(warn, s.NotAfter.Sub(s.RenewAfter.Time)/2)
 	}
-	return obj.Status.NotAfter, warn
+	return obj.Status.NotBefore, obj.Status.NotAfter, warn
 }
 
 // RenewAfter implements managed.Renewer.

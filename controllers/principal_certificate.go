@@ -260,8 +260,8 @@ func (l *declaredLeaf) record(s *v1alpha1.PrincipalStatus) {
 	if l.cert == nil {
 		return
 	}
-	until := managed.Stamp(l.cert.NotAfter)
-	s.NotAfter = &until
+	from, until := managed.Stamp(l.cert.NotBefore), managed.Stamp(l.cert.NotAfter)
+	s.NotBefore, s.NotAfter = &from, &until
 	if l.request != nil {
 		renew := managed.Stamp(renewalOf(l.cert))
 		s.RenewAfter = &renew

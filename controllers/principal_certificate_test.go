@@ -89,12 +89,12 @@ func TestExpiryOfPrincipals(t *testing.T) {
 		"Declared": {v1alpha1.PrincipalStatus{NotAfter: at(30)}, warn.Duration},
 		"Issued":   {v1alpha1.PrincipalStatus{NotAfter: at(31), RenewAfter: at(21)}, 5 * 24 * time.Hour},
 	} {
-		until, got := principalAdapter{}.Expiry(&v1alpha1.Principal{Spec: v1alpha1.PrincipalSpec{WarnBefore: warn}, Status: tc.status})
+		_, until, got := principalAdapter{}.Expiry(&v1alpha1.Principal{Spec: v1alpha1.PrincipalSpec{WarnBefore: warn}, Status: tc.status})
 		if got != tc.want || !until.Equal(tc.status.NotAfter) {
 			t.Errorf("%s: warned %s before %s, want %s", name, got, until, tc.want)
 		}
 	}
-	if until, _ := (principalAdapter{}).Expiry(&v1alpha1.Principal{}); until != nil {
+	if _, until, _ := (principalAdapter{}).Expiry(&v1alpha1.Principal{}); until != nil {
 		t.Errorf("one without a certificate ends at %s", until)
 	}
 }

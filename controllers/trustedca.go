@@ -39,7 +39,6 @@ type declaredCA struct {
 	der         []byte
 	fingerprint string // lower-case hexadecimal SHA-256
 	subject     string
-	notAfter    time.Time
 	cert        *x509.Certificate
 	revocation  *declaredRevocation // nil where it is left as it is
 }
@@ -295,8 +294,11 @@ func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen m
 		s.Superseded = slices.DeleteFunc(s.Superseded, func(o v1alpha1.SupersededCA) bool { return o.CertificateID == seen.ID })
 		s.CertificateID = seen.ID
 	}
-	notAfter := managed.Stamp(want.notAfter)
-	s.Fingerprint, s.Subject, s.NotAfter = want.fingerprint, want.subject, &notAfter
+	from, until := managed.Stamp(want.cert.NotBefore), managed.Stamp(want.cert.NotAfter)
+	s.Fingerprint, s.Subject, s.NotBefore, s.NotAfter = want.fingerprint, want.subject, &from, &until
+	if owner {
+		keepUntilValid(s.Superseded, from.Time, until.Time, now, overlapOf(obj))
+	}
 	if noted, is := seen.Noted.(revocationNotes); is && owner {
 		s.Revocation = noted.record(now)
 	} else if want.revocation == nil || !owner {
@@ -305,8 +307,8 @@ func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen m
 }
 
 // Expiry implements managed.Expirer.
-func (trustedCAAdapter) Expiry(obj *v1alpha1.TrustedCA) (*metav1.Time, time.Duration) {
-	return obj.Status.NotAfter, warnBefore(obj.Spec.WarnBefore)
+func (trustedCAAdapter) Expiry(obj *v1alpha1.TrustedCA) (notBefore, notAfter *metav1.Time, warn time.Duration) {
+	return obj.Status.NotBefore, obj.Status.NotAfter, warnBefore(obj.Spec.WarnBefore)
 }
 
 // warnBefore is what the schema has as the default, for objects from before it had one.
@@ -348,6 +350,29 @@ func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old managed.Supersede
 	}
 }
 
+// keepUntilValid has a replaced CA stay trusted as long as the CA that replaces it, which
+// is valid from one time until another, is not valid: its overlap begins with that
+// validity. This concerns the last one of the list. Those before it were replaced by it.
+// If the CA is valid, none stays longer than an overlap from now.
+func keepUntilValid(replaced []v1alpha1.SupersededCA, from, until, now time.Time, overlap time.Duration) {
+	if len(replaced) == 0 {
+		return
+	}
+	last := &replaced[len(replaced)-1]
+	switch {
+	case now.Before(from):
+		last.RemoveAfter = managed.Stamp(from.Add(overlap))
+	case !now.Before(until): // it replaces nothing, until another one is declared
+		last.RemoveAfter = managed.Stamp(until.AddDate(100, 0, 0))
+	default:
+		for i := range replaced {
+			if end := now.Add(overlap); replaced[i].RemoveAfter.After(end) {
+				replaced[i].RemoveAfter = managed.Stamp(end)
+			}
+		}
+	}
+}
+
 const defaultOverlap = 24 * time.Hour
 
 func overlapOf(obj *v1alpha1.TrustedCA) time.Duration {
@@ -383,7 +408,7 @@ func parseCA(text []byte) (declaredCA, error) {
 func declareCA(cert *x509.Certificate) declaredCA {
 	return declaredCA{
 		der: cert.Raw, fingerprint: fingerprint(cert),
-		subject: cert.Subject.String(), notAfter: cert.NotAfter, cert: cert,
+		subject: cert.Subject.String(), cert: cert,
 	}
 }
 

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -175,6 +176,36 @@ var _ = Describe("TrustedCA", func() {
 		remove(ctx, obj)
 		Expect(isTrusted(ctx, fresh)()).To(BeFalse())
 		Expect(isTrusted(ctx, old)()).To(BeFalse())
+	})
+
+	It("keeps the old CA as long as the new one is not valid, and says until when", func(ctx context.Context) {
+		old, next := newCA(), newCA()
+		later := newIssuer(func(c *x509.Certificate) { c.NotBefore = time.Now().Add(40 * 24 * time.Hour) })
+		obj := shown.trustedCA(old, func(o *v1alpha1.TrustedCA) {
+			o.Spec.Rotation.Overlap = &metav1.Duration{Duration: time.Second}
+		})
+		apply(ctx, obj, beReady(""))
+		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.Certificate.Inline = &later.pem })
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonNotYetValid, "the certificate is valid from "+later.cert.NotBefore.UTC().Format(time.RFC3339)))
+		Expect(isTrusted(ctx, later.testCA)()).To(BeTrue())
+		Expect(isTrusted(ctx, old)()).To(BeTrue())
+		Expect(obj.Status.Superseded).To(ConsistOf(HaveField("RemoveAfter.Time", BeTemporally("==", later.cert.NotBefore.Add(time.Second)))))
+		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("NotYetValid"))
+
+		By("removing both after the overlap of a CA that is valid")
+		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.Certificate.Inline = &next.pem })
+		Eventually(readiness(ctx, obj)).Should(beReady(""))
+		Eventually(isTrusted(ctx, old)).Should(BeFalse())
+		Eventually(isTrusted(ctx, later.testCA)).Should(BeFalse())
+		Expect(isTrusted(ctx, next)()).To(BeTrue())
+	})
+
+	It("is Ready at the moment at which its certificate becomes valid", func(ctx context.Context) {
+		ca := newIssuer(func(c *x509.Certificate) { c.NotBefore = time.Now().Add(5 * time.Second) })
+		obj := shown.trustedCA(ca.testCA)
+		Expect(kube.Create(ctx, obj)).To(Succeed())
+		Eventually(readiness(ctx, obj)).WithTimeout(time.Minute).Should(beReady(""))
+		Expect(time.Now()).To(BeTemporally(">=", ca.cert.NotBefore))
 	})
 
 	It("under Observe reports and writes nothing", func(ctx context.Context) {

@@ -522,9 +522,10 @@ func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPe
 	s.Fingerprint, s.Issuer, s.IssuerFingerprint = fingerprint(want.chain.leaf), want.chain.issuer(), noted.vouched
 }
 
-// Expiry implements managed.Expirer.
-func (trustedServerAdapter) Expiry(obj *v1alpha1.TrustedServer) (*metav1.Time, time.Duration) {
-	return obj.Status.NotAfter, warnBefore(obj.Spec.WarnBefore)
+// Expiry implements managed.Expirer. The key server registers no certificate that
+// becomes valid later.
+func (trustedServerAdapter) Expiry(obj *v1alpha1.TrustedServer) (notBefore, notAfter *metav1.Time, warn time.Duration) {
+	return nil, obj.Status.NotAfter, warnBefore(obj.Spec.WarnBefore)
 }
 
 func deref[V any](p *V) (v V) {

@@ -48,6 +48,7 @@ const (
 	ReasonInUse                Reason = "InUse"
 	ReasonPaused               Reason = "Paused"
 	ReasonFollowing            Reason = "Following"
+	ReasonNotYetValid          Reason = "NotYetValid"
 	ReasonExpired              Reason = "Expired"
 	ReasonExpiring             Reason = "Expiring"
 )
@@ -101,6 +102,8 @@ var Reasons = []ReasonEntry{
 		"Remove the objects that the message names; the deletion then finishes."},
 	{ReasonPaused, metav1.ConditionUnknown, metav1.ConditionUnknown, NeedsHelp,
 		"Remove the annotation trust.keyserver.dev/paused."},
+	{ReasonNotYetValid, metav1.ConditionFalse, metav1.ConditionTrue, Retrying,
+		"Wait for the time in the message, when the certificate becomes valid, or declare one that is valid now. A CA that it replaces stays trusted until then."},
 	{ReasonExpired, metav1.ConditionFalse, metav1.ConditionTrue, NeedsHelp,
 		"Declare what is valid, a certificate or a revocation list as the message says: nobody is trusted by one that has expired."},
 	{ReasonExpiring, metav1.ConditionTrue, metav1.ConditionTrue, Settled,

@@ -261,6 +261,9 @@ type PrincipalStatus struct {
 	// as PEM.
 	// +optional
 	Certificate string `json:"certificate,omitempty"`
+	// NotBefore is when the certificate becomes valid.
+	// +optional
+	NotBefore *metav1.Time `json:"notBefore,omitempty"`
 	// NotAfter is when the certificate expires.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`

@@ -172,6 +172,9 @@ type TrustedCAStatus struct {
 	// key server shows it as "/O=Shop/CN=Partners CA".
 	// +optional
 	Subject string `json:"subject,omitempty"`
+	// NotBefore is when the certificate becomes valid.
+	// +optional
+	NotBefore *metav1.Time `json:"notBefore,omitempty"`
 	// NotAfter is when the certificate expires.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`

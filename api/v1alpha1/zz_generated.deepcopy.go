@@ -1259,6 +1259,10 @@ func (in *PrincipalStatus) DeepCopyInto(out *PrincipalStatus) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.NotBefore != nil {
+		in, out := &in.NotBefore, &out.NotBefore
+		*out = (*in).DeepCopy()
+	}
 	if in.NotAfter != nil {
 		in, out := &in.NotAfter, &out.NotAfter
 		*out = (*in).DeepCopy()
@@ -1832,6 +1836,10 @@ func (in *TrustedCASpec) DeepCopy() *TrustedCASpec {
 func (in *TrustedCAStatus) DeepCopyInto(out *TrustedCAStatus) {
 	*out = *in
 	in.ManagedStatus.DeepCopyInto(&out.ManagedStatus)
+	if in.NotBefore != nil {
+		in, out := &in.NotBefore, &out.NotBefore
+		*out = (*in).DeepCopy()
+	}
 	if in.NotAfter != nil {
 		in, out := &in.NotAfter, &out.NotAfter
 		*out = (*in).DeepCopy()

@@ -14,9 +14,9 @@ import (
 
 // Expirer is implemented by adapters of objects that declare a certificate.
 type Expirer[T Object] interface {
-	// Expiry answers until when the certificate is valid, nil where that is not
-	// known, and how long before it is warned of.
-	Expiry(obj T) (notAfter *metav1.Time, warn time.Duration)
+	// Expiry returns when the certificate becomes valid and when it expires, each nil
+	// if that is not known, and how long before its end a warning is given.
+	Expiry(obj T) (notBefore, notAfter *metav1.Time, warn time.Duration)
 }
 
 // Renewer is implemented by adapters of objects whose certificate the key server
@@ -57,9 +57,10 @@ type Term struct {
 
 // expiry is until when something of an object is of use. Its zero value never ends.
 type expiry struct {
-	notAfter time.Time
-	warn     time.Duration
-	term     *Term // nil for the certificate
+	notBefore time.Time // of the certificate
+	notAfter  time.Time
+	warn      time.Duration
+	term      *Term // nil for the certificate
 }
 
 // expiries are all of an object.
@@ -71,11 +72,15 @@ func (r *reconciler[T, D]) expiry(obj T) expiry {
 	if !ok {
 		return expiry{}
 	}
-	at, warn := x.Expiry(obj)
-	if at == nil {
+	from, until, warn := x.Expiry(obj)
+	if until == nil {
 		return expiry{}
 	}
-	return expiry{notAfter: at.Time, warn: warn}
+	e := expiry{notAfter: until.Time, warn: warn}
+	if from != nil {
+		e.notBefore = from.Time
+	}
+	return e
 }
 
 func (r *reconciler[T, D]) expiries(obj T) expiries {
@@ -96,9 +101,14 @@ func (e expiry) expiring(now time.Time) bool {
 	return e.ends() && !e.expired(now) && !now.Before(e.notAfter.Add(-e.warn))
 }
 
+// pending reports whether the certificate becomes valid later.
+func (e expiry) pending(now time.Time) bool { return now.Before(e.notBefore) && !e.expired(now) }
+
 // next is how long it takes until something is to be said, 0 where nothing is.
 func (e expiry) next(now time.Time) time.Duration {
 	switch {
+	case e.pending(now):
+		return e.notBefore.Sub(now)
 	case !e.ends() || e.expired(now):
 		return 0
 	case e.expiring(now):
@@ -122,7 +132,8 @@ func (e expiry) reason() v1alpha1.Reason {
 	return v1alpha1.ReasonExpired
 }
 
-// heed says of an object that is as declared that something of it has expired.
+// heed says of an object that is as declared that something of it has expired, or is not
+// valid yet.
 func (all expiries) heed(res result, now time.Time) result {
 	for _, e := range all {
 		if res.Reason == v1alpha1.ReasonVerified && e.expired(now) {
@@ -130,6 +141,9 @@ func (all expiries) heed(res result, now time.Time) result {
 			if e.term == nil {
 				res.Message += "; the key server holds it as declared"
 			}
+		} else if res.Reason == v1alpha1.ReasonVerified && e.pending(now) {
+			res.Reason = v1alpha1.ReasonNotYetValid
+			res.Message = "the certificate is valid from " + e.notBefore.UTC().Format(time.RFC3339) + "; the key server holds it as declared"
 		}
 	}
 	return res

@@ -27,6 +27,7 @@ func TestWhatReasonsPromise(t *testing.T) {
 		v1alpha1.ReasonUnsupported:          "Ready=False Verified=Unknown, NeedsHelp, event Warning",
 		v1alpha1.ReasonConflict:             "Ready=False Verified=False, NeedsHelp, event Warning",
 		v1alpha1.ReasonDrifted:              "Ready=False Verified=False, NeedsHelp, event Warning",
+		v1alpha1.ReasonNotYetValid:          "Ready=False Verified=True, Retrying, event Warning",
 		v1alpha1.ReasonExpired:              "Ready=False Verified=True, NeedsHelp, event Warning",
 		v1alpha1.ReasonExpiring:             "Ready=True Verified=True, Settled, event Normal",
 		v1alpha1.ReasonPaused:               "Ready=Unknown Verified=Unknown, NeedsHelp, event Warning",

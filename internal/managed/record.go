@@ -71,7 +71,7 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	if message, begins := lives.warning(&p.status.Conditions, p.obj.GetGeneration(), now); begins {
 		r.say(p, expiringEvent(message))
 	}
-	if res.Reason == v1alpha1.ReasonExpired && (before == nil || before.Reason != string(res.Reason)) {
+	if validity(res.Reason) && (before == nil || before.Reason != string(res.Reason)) {
 		r.say(p, ReasonEvent(res.Reason, false, res.Message))
 	}
 	p.status.ObservedGeneration = p.obj.GetGeneration()
@@ -161,11 +161,17 @@ func (r *reconciler[T, D]) foundDrift(p *pass[T, D], res result) bool {
 		res.Reason == v1alpha1.ReasonDrifted && p.verified(was) && !p.facts.External.Renewed
 }
 
+// validity reports whether a reason is about when a certificate is valid.
+func validity(reason v1alpha1.Reason) bool {
+	return reason == v1alpha1.ReasonExpired || reason == v1alpha1.ReasonNotYetValid
+}
+
 // notable says which states are worth an event on each object. That a key
 // server is down is said once, on the KeyServer, unless it holds a deletion.
 func notable(reason v1alpha1.Reason, deleting bool) bool {
 	switch reason {
-	case v1alpha1.ReasonVerified, v1alpha1.ReasonProgressing, v1alpha1.ReasonExpired: // which has its own
+	case v1alpha1.ReasonVerified, v1alpha1.ReasonProgressing,
+		v1alpha1.ReasonExpired, v1alpha1.ReasonNotYetValid: // which have their own
 		return false
 	case v1alpha1.ReasonKeyServerUnavailable:
 		return deleting

@@ -60,6 +60,9 @@ func newCertificateFiles(c Config) (*certificateFiles, error) {
 	f.judged = digest
 	f.current.Store(pair)
 	f.broken.Store(new(string))
+	if err := f.valid(pair); err != nil { // there is no other one to show
+		c.Logger.Warn("the certificate of --tls-cert is shown, and no client accepts it now", "error", err)
+	}
 	return f, nil
 }
 
@@ -78,8 +81,8 @@ func (f *certificateFiles) look() {
 	if err == nil && digest == f.judged && *f.broken.Load() == "" {
 		return
 	}
-	if err == nil && !f.clock().Before(pair.Leaf.NotAfter) {
-		err = fmt.Errorf("the certificate expired on %s", pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	if err == nil {
+		err = f.valid(pair)
 	}
 	f.judged = digest
 	if err != nil {
@@ -89,6 +92,15 @@ func (f *certificateFiles) look() {
 	f.current.Store(pair)
 	f.broken.Store(new(string))
 	f.logger.Info("the certificate of the API was replaced", "subject", pki.SlashName(pair.Leaf.Subject), "notAfter", pair.Leaf.NotAfter)
+}
+
+// valid rejects a pair that no client would accept now. The next looks try it again, so
+// that a certificate that becomes valid later is taken over then.
+func (f *certificateFiles) valid(pair *tls.Certificate) error {
+	if err := pki.CheckValidity(pair.Leaf, f.clock()); err != nil {
+		return fmt.Errorf("the certificate cannot be shown: %w", err)
+	}
+	return nil
 }
 
 // refuse goes on with the certificate there is. A lasting failure is one

@@ -77,6 +77,7 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 	oneCert, oneKey := newPair(t, "one", now)
 	twoCert, twoKey := newPair(t, "two", now)
 	oldCert, oldKey := newPair(t, "old", now.AddDate(-2, 0, 0))
+	nextCert, nextKey := newPair(t, "next", now.Add(2*time.Hour))
 	dir := newSecretDir(t, oneCert, oneKey)
 	var log bytes.Buffer
 	f, err := newCertificateFiles(Config{
@@ -98,6 +99,11 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 		{"another pair", func() { dir.swap(t, twoCert, twoKey) }, "two", false},
 		{"an expired one", func() { dir.swap(t, oldCert, oldKey) }, "two", true},
 		{"the same as is shown", func() { dir.swap(t, twoCert, twoKey) }, "two", false},
+		{"one that becomes valid later", func() { dir.swap(t, nextCert, nextKey) }, "two", true},
+		{"the same when it is valid", func() { now = now.Add(2 * time.Hour) }, "next", false},
+		{"a damaged certificate before a good one", func() {
+			dir.swap(t, append([]byte("-----BEGIN CERTIFICATE-----\nAAA\n-----END CERTIFICATE-----\n"), twoCert...), twoKey)
+		}, "next", true},
 		{"written in place", func() {
 			check(t, os.Remove(dir.cert()))
 			check(t, os.Remove(dir.key()))
@@ -120,11 +126,14 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 			t.Errorf("%s: strangers are told a path: %s", s.reason, part.Detail)
 		}
 	}
-	if failures := testutil.ToFloat64(f.failures); failures != 4 {
-		t.Errorf("counted %v failures, want one for each of the 4", failures)
+	if failures := testutil.ToFloat64(f.failures); failures != 6 {
+		t.Errorf("counted %v failures, want one for each of the 6", failures)
 	}
-	if n := strings.Count(log.String(), "level=WARN"); n != 4 {
+	if n := strings.Count(log.String(), "level=WARN"); n != 6 {
 		t.Errorf("a failure is logged once, got %d records:\n%s", n, log.String())
+	}
+	if !strings.Contains(log.String(), "it becomes valid on 2026-03-01T13:55:00Z") {
+		t.Errorf("the log does not say when the certificate becomes valid:\n%s", log.String())
 	}
 	if strings.Contains(log.String(), "PRIVATE KEY") {
 		t.Error("the log holds a key")
