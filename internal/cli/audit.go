@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -36,9 +35,9 @@ func (o *databaseOptions) config() (sqlstore.Config, error) {
 		return sqlstore.Config{}, usagef("--data-dir must not be empty")
 	case o.databaseURL == "":
 		return sqlstore.Config{Dir: o.dataDir}, nil
-	case !strings.HasPrefix(o.databaseURL, "postgres://") && !strings.HasPrefix(o.databaseURL, "postgresql://"):
-		// The URL holds a password, so that it is not repeated.
-		return sqlstore.Config{}, usagef("--database-url must start with postgres:// or postgresql://; leave it out for the embedded database")
+	}
+	if err := sqlstore.CheckURL(o.databaseURL); err != nil {
+		return sqlstore.Config{}, usageError{err}
 	}
 	return sqlstore.Config{URL: o.databaseURL}, nil
 }

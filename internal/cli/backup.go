@@ -57,6 +57,11 @@ func (o *backupOptions) run(cmd *cobra.Command) (err error) {
 	if err := needed(cmd, flags...); err != nil {
 		return err
 	}
+	if o.databaseURL != "" { // also where it is not used
+		if _, err := o.config(); err != nil {
+			return err
+		}
+	}
 	recipient, err := backup.ParseRecipient(o.recipient)
 	if err != nil {
 		return usagef("--%w", err)

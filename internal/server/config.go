@@ -20,6 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 	"github.com/keyserver-operator/keyserver-operator/internal/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/steady"
 	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
 )
@@ -232,9 +233,10 @@ func (c *Config) validateURLs() error {
 			return errors.New("--external-url must be a URL of scheme, host and port alone, for instance https://keys.example.com")
 		}
 	}
-	if c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://") {
-		// The URL holds a password, so it is not repeated.
-		return errors.New("--database-url must start with postgres:// or postgresql://; leave it out for the embedded database")
+	if c.DatabaseURL != "" {
+		if err := sqlstore.CheckURL(c.DatabaseURL); err != nil {
+			return err
+		}
 	}
 	return c.validateKEK()
 }

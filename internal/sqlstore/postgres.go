@@ -247,6 +247,7 @@ func (d *postgres) chainsHeld(ctx context.Context, in statements) (n int, err er
 const (
 	pgUniqueViolation     = "23505"
 	pgForeignKeyViolation = "23503"
+	pgUndefinedObject     = "42704"
 	pgDivisionByZero      = "22012"
 	pgReadOnly            = "25006"
 	pgIdleInTransaction   = "25P03"
@@ -258,9 +259,15 @@ const (
 // connection, transaction rollback, resources, and an operator's intervention.
 var pgUnavailable = map[string]bool{"08": true, "40": true, "53": true, "57": true, "58": true}
 
-func (d *postgres) full(err error) bool {
+func (d *postgres) full(err error) bool { return codeOfServer(err) == pgDiskFull }
+
+// codeOfServer returns the code of an error that PostgreSQL reported, or "" for any other error.
+func codeOfServer(err error) string {
 	var e *pgconn.PgError
-	return errors.As(err, &e) && e.Code == pgDiskFull
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
 }
 
 func (d *postgres) classify(err error) errorClass {

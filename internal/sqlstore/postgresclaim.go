@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // claim is a lock of the database that one process has until it gives it back, or
@@ -78,10 +76,7 @@ func (c *claim) held(ctx context.Context) bool {
 // errLockHeld says that the lock that orders what replicas do was not to be had for a while.
 var errLockHeld = errors.New("another process holds the lock of the database")
 
-func lockTimedOut(err error) bool {
-	var e *pgconn.PgError
-	return errors.As(err, &e) && e.Code == pgLockNotAvailable
-}
+func lockTimedOut(err error) bool { return codeOfServer(err) == pgLockNotAvailable }
 
 // evictTimeout bounds the search for who sleeps with a lock.
 const evictTimeout = 5 * time.Second

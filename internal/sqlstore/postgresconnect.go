@@ -46,9 +46,12 @@ var postgresSettings = []struct{ name, value string }{
 // config reads the URL. The parser's own error may repeat the URL, and with it
 // a password.
 func (d *postgres) config() (*pgx.ConnConfig, error) {
+	if err := CheckURL(d.url); err != nil {
+		return nil, refuse(ErrUnusable, "%s", err)
+	}
 	cfg, err := pgx.ParseConfig(d.url)
-	if err != nil || !strings.HasPrefix(d.url, "postgres") {
-		return nil, refuse(ErrUnusable, "the database URL cannot be read: want postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+	if err != nil {
+		return nil, refuse(ErrUnusable, "--database-url: cannot be read; %s", wantURL)
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectTimeout
@@ -145,6 +148,9 @@ func (d *postgres) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	switch {
 	case errors.Is(err, pgconn.ErrStandbyConnection), errors.Is(err, pgconn.ErrReadOnlyConnection):
 		return refuse(ErrUnusable, "the database is a standby, or read-only, and takes no writes: name the primary, or all hosts: postgres://USER:PASSWORD@HOST1,HOST2/DATABASE?target_session_attrs=read-write")
+	case codeOfServer(err) == pgUndefinedObject:
+		// Its name is not repeated: it may be what follows a & in a password.
+		return refuse(ErrUnusable, "--database-url: the database does not know one of the parameters; %s", wantURL)
 	case err != nil:
 		return refuse(ErrUnusable, "the database cannot be reached: %s", err)
 	}

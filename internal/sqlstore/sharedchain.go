@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
@@ -230,7 +229,4 @@ func send(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch) (err error) {
 }
 
 // hitNothing reports whether a statement found that it is not as it was thought to be.
-func hitNothing(err error) bool {
-	var e *pgconn.PgError
-	return errors.As(err, &e) && e.Code == pgDivisionByZero
-}
+func hitNothing(err error) bool { return codeOfServer(err) == pgDivisionByZero }
