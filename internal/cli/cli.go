@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/ctl"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
 )
@@ -298,8 +299,8 @@ func trim(v pflag.Value) error {
 		}
 		return list.Replace(trimmed)
 	}
-	if v.Type() == "string" {
-		return v.Set(strings.TrimSpace(v.String()))
+	if bare := strings.TrimSpace(v.String()); v.Type() == "string" && bare != v.String() {
+		return v.Set(bare)
 	}
 	return nil
 }
@@ -312,6 +313,6 @@ func envName(flag string) string {
 // and one record to a log collector. What a terminal would act upon, such as
 // an escape sequence in the name of a file or an object, does not reach it.
 func oneLine(err error) string {
-	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	lines := strings.FieldsFunc(fault.Explain(err), func(r rune) bool { return r == '\n' || r == '\r' })
 	return keyserver.Shown(strings.Join(lines, "; "))
 }

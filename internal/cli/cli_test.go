@@ -3,8 +3,11 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 )
 
 // broken fails as no writer should.
@@ -37,5 +40,23 @@ func TestOneLine(t *testing.T) {
 		if got := oneLine(errors.New(given)); got != want {
 			t.Errorf("%q: got %q, want %q", given, got, want)
 		}
+	}
+}
+
+// TestCauses: the last line of a command and each line of the log have the causes of errors,
+// however deep they are.
+func TestCauses(t *testing.T) {
+	err := fmt.Errorf("start: %w", fault.New(fault.StoreUnavailable, "the database does not answer; try again").Because(errors.New("SQLSTATE 25006")))
+	if got := oneLine(err); !strings.HasSuffix(got, "try again: SQLSTATE 25006") {
+		t.Error(got)
+	}
+	var log bytes.Buffer
+	logger, made := newLogger(&log, "info")
+	if made != nil {
+		t.Fatal(made)
+	}
+	logger.Warn("a part of the service fails", "error", err)
+	if !strings.Contains(log.String(), `try again: SQLSTATE 25006"`) {
+		t.Error(log.String())
 	}
 }

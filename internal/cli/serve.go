@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/release"
@@ -180,5 +181,13 @@ func newLogger(w io.Writer, level string) (*slog.Logger, error) {
 	default:
 		return nil, usagef("--log-level is %q; it must be debug, info, warn or error", level)
 	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l, ReplaceAttr: urltext.Attr})), nil
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l, ReplaceAttr: explained})), nil
+}
+
+// explained writes errors with their causes, and of URLs only the scheme and the host.
+func explained(groups []string, a slog.Attr) slog.Attr {
+	if err, is := a.Value.Any().(error); is && err != nil {
+		a.Value = slog.StringValue(fault.Explain(err))
+	}
+	return urltext.Attr(groups, a)
 }

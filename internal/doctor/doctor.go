@@ -45,7 +45,7 @@ func Run(ctx context.Context, out io.Writer, checks []Check) error {
 			return ctx.Err()
 		case err != nil:
 			findings++
-			_, err = fmt.Fprintf(out, "%s: FAILED: %s\n", c.Name, oneLine(err.Error()))
+			_, err = fmt.Fprintf(out, "%s: FAILED: %s\n", c.Name, oneLine(fault.Explain(err)))
 		case findings > 0:
 			_, err = fmt.Fprintln(out, strings.TrimSuffix(fmt.Sprintf("%s: FAILED: %s; %s", c.Name, counted(findings), oneLine(holds)), "; "))
 		default:

@@ -7,6 +7,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -73,6 +74,36 @@ func (e *Error) Unwrap() error { return e.cause }
 func (e *Error) Is(target error) bool {
 	var t *Error
 	return errors.As(target, &t) && t.Code == e.Code
+}
+
+// Explain returns the text of an error with the causes of the faults in its chain. It is for
+// logs and for the terminal of an operator, never for a caller of the API.
+func Explain(err error) string {
+	text := err.Error()
+	for _, cause := range causes(err) {
+		if !strings.Contains(text, cause) {
+			text += ": " + cause
+		}
+	}
+	return text
+}
+
+func causes(err error) (all []string) {
+	switch e := err.(type) { //nolint:errorlint // each link of the chain is looked at
+	case *Error:
+		if e.cause != nil {
+			all = append(all, Explain(e.cause))
+		}
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			all = append(all, causes(one)...)
+		}
+	case interface{ Unwrap() error }:
+		if one := e.Unwrap(); one != nil {
+			all = causes(one)
+		}
+	}
+	return all
 }
 
 // CodeOf returns the code of the first fault in err's chain, or OpFailed for

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
@@ -78,4 +79,10 @@ func unavailable(err error) error {
 		"the database does not answer; try again").Because(opaque(err))
 }
 
-func opaque(err error) error { return errors.New("database: " + err.Error()) }
+func opaque(err error) error { return errors.New("database: " + driverText(err)) }
+
+// driverText returns the text of a driver's error as one line of valid UTF-8. The drivers indent
+// by tabs, and a server may report in an encoding of its own.
+func driverText(err error) string {
+	return strings.Join(strings.Fields(strings.ToValidUTF8(err.Error(), "?")), " ")
+}

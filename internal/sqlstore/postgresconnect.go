@@ -152,7 +152,7 @@ func (d *postgres) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 		// Its name is not repeated: it may be what follows a & in a password.
 		return refuse(ErrUnusable, "--database-url: the database does not know one of the parameters; %s", wantURL)
 	case err != nil:
-		return refuse(ErrUnusable, "the database cannot be reached: %s", err)
+		return refuse(ErrUnusable, "the database cannot be reached: %s", driverText(err))
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it has answered
 	var syncs, commits string
@@ -160,7 +160,7 @@ func (d *postgres) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	err = conn.QueryRow(ctx, `SELECT current_setting('fsync'), current_setting('synchronous_commit'), pg_backend_pid()`, pgx.QueryExecModeExec).
 		Scan(&syncs, &commits, &backend)
 	if err != nil {
-		return refuse(ErrUnusable, "the database cannot be reached: %s", err)
+		return refuse(ErrUnusable, "the database cannot be reached: %s", driverText(err))
 	}
 	if syncs != "on" {
 		d.log.Warn("PostgreSQL runs with fsync off: acknowledged writes and audit rows may be lost when its machine stops")
@@ -172,7 +172,7 @@ func (d *postgres) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	if d.pooled {
 		for _, text := range []string{"BEGIN", "ROLLBACK"} {
 			if _, err := conn.Exec(ctx, text); err != nil {
-				return refuse(ErrUnusable, "the pooler before the database lets no transaction through: set its pool mode to transaction or session: %s", err)
+				return refuse(ErrUnusable, "the pooler before the database lets no transaction through: set its pool mode to transaction or session: %s", driverText(err))
 			}
 		}
 	}
