@@ -331,6 +331,9 @@ func (w *Writer) commit() (err error) {
 	if silent := began.Sub(w.heard); silent > unheard || silent < 0 { // or the clock was set back
 		w.known = false
 	}
+	if chain, may := w.chain.(interface{ Outdated() bool }); may && chain.Outdated() {
+		w.known = false // it is claimed again on a new connection
+	}
 	err = w.ready(ctx)
 	if err == nil {
 		for _, wait := range w.batch {

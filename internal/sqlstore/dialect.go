@@ -34,6 +34,9 @@ type dialect interface {
 
 	// runnerOn gives statements the place to run on.
 	runnerOn(on prepared.Place) runner
+	// outdated reports whether a connection has to be replaced, because new ones would have
+	// other settings.
+	outdated(conn *sql.Conn) bool
 	// shared reports whether other processes may work on the database.
 	shared() bool
 	// alone commits one statement and answers how many rows it hit.

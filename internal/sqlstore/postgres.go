@@ -55,8 +55,9 @@ type postgres struct {
 	pooled      bool   // a pooler stands between: no session outlives a transaction
 	incarnation string // the expression that names what runs there (incarnations)
 
-	hosts hosts
-	lines lines
+	hosts    hosts
+	lines    lines
+	sessions sessions
 
 	// restore says that what is made has not got the name of a whole database yet.
 	restore bool
@@ -248,6 +249,8 @@ const (
 	pgUniqueViolation     = "23505"
 	pgForeignKeyViolation = "23503"
 	pgUndefinedObject     = "42704"
+	pgUndefinedTable      = "42P01"
+	pgCanceled            = "57014"
 	pgDivisionByZero      = "22012"
 	pgReadOnly            = "25006"
 	pgIdleInTransaction   = "25P03"
@@ -277,6 +280,9 @@ func (d *postgres) classify(err error) errorClass {
 			return classOther
 		}
 		return classUnavailable // not from the server, so it did not get there or back
+	}
+	if refusals[e.Code] {
+		d.sessions.refused.Store(true)
 	}
 	switch {
 	case e.Code == pgUniqueViolation:

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"strings"
 	"time"
@@ -116,6 +117,11 @@ func (d *postgres) pool(cfg *pgx.ConnConfig, size int, setting string) pool {
 	db := sql.OpenDB(d.hosts.connector(cfg, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, settings)
 		return err
+	}), stdlib.OptionResetSession(func(_ context.Context, conn *pgx.Conn) error {
+		if d.lines.outdated(conn.PgConn().Conn()) {
+			return driver.ErrBadConn // the pool opens another one
+		}
+		return nil
 	})))
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)

@@ -21,11 +21,18 @@ func (d *postgres) follow(ctx context.Context, s *Store) (*follow.Follower, erro
 	source := follow.Source{
 		State: func(ctx context.Context) (state follow.State, err error) {
 			moment := d.lines.next()
-			err = s.looks.row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+d.incarnation,
-				nil, &state.Changes, &state.Audit, &state.Incarnation)
+			var settings string
+			var refuses bool
+			err = s.looks.row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+
+				d.incarnation+`, `+sessionSettings+`, `+refusesWrites,
+				nil, &state.Changes, &state.Audit, &state.Incarnation, &settings, &refuses)
 			if err == nil {
 				d.answered(s, &quiet)
 			}
+			if refuses {
+				d.sessions.refused.Store(true)
+			}
+			d.renew(settings, err, s.cfg.Clock())
 			d.asked(ctx, err, moment, &quiet)
 			return state, err
 		},

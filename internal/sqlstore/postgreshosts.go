@@ -158,6 +158,7 @@ func first[T any](ctx context.Context, favourite *atomic.Int32, each []func(cont
 // which nothing will come any more can be cut, whoever waits for it.
 type lines struct {
 	moment atomic.Int64 // counts the looks at the database
+	era    atomic.Int64 // counts how often all connections became outdated (sessionSettings)
 	mu     sync.Mutex
 	open   map[*line]struct{}
 }
@@ -166,17 +167,19 @@ type lines struct {
 type line struct {
 	net.Conn
 	of    *lines
+	era   int64        // when it was opened
 	heard atomic.Int64 // the moment when something last came
 }
 
 // through has what dials be kept.
 func (l *lines) through(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		era := l.era.Load() // before the session begins, and with it its settings
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		c := &line{Conn: conn, of: l}
+		c := &line{Conn: conn, of: l, era: era}
 		c.heard.Store(l.moment.Load())
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -203,6 +206,15 @@ func (c *line) Close() error {
 	delete(c.of.open, c)
 	c.of.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// outdated reports whether a connection was opened in an earlier era.
+func (l *lines) outdated(conn net.Conn) bool {
+	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
+		conn = secured.NetConn()
+	}
+	c, ok := conn.(*line)
+	return ok && c.era < l.era.Load()
 }
 
 // next begins a moment.

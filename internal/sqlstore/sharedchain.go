@@ -58,9 +58,15 @@ func (c *sharedChain) create(ctx context.Context) error {
 	})
 }
 
-// Head implements audit.Chain.
+// Outdated reports whether the chain has to be claimed again on a new connection.
+func (c *sharedChain) Outdated() bool { return !c.session.lost && c.dialect.outdated(c.session.conn) }
+
+// Head implements audit.Chain. It gives an outdated session up.
 func (c *sharedChain) Head(ctx context.Context) (audit.Head, error) {
 	head := audit.Head{Chain: c.chain}
+	if c.Outdated() {
+		c.session.drop()
+	}
 	if err := c.held(); err != nil {
 		return head, err
 	}

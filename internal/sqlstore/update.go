@@ -169,6 +169,10 @@ func (w *writer) transact(ctx context.Context, fn func(in statements) error) err
 }
 
 func (w *writer) attempt(ctx context.Context, fn func(in statements) error) error {
+	if w.session != nil && w.dialect.outdated(w.session.conn) {
+		w.session.drop()
+		w.session = nil
+	}
 	if w.session == nil {
 		var err error
 		if w.session, err = openSession(ctx, w.dialect, w.db); err != nil {
