@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -108,7 +109,11 @@ func (h *house) looks(t *testing.T, cfg sqlstore.Config) error {
 		return err
 	}
 	defer store.Close()
-	return doctor.Run(t.Context(), io.Discard, doctor.Database(store, func() (string, error) { return custody.FileKey(h.dir) }))
+	var says strings.Builder
+	if err := doctor.Run(t.Context(), &says, doctor.Database(store, func() (string, error) { return custody.FileKey(h.dir) })); err != nil {
+		return fmt.Errorf("%w\n%s", err, says.String())
+	}
+	return nil
 }
 
 // members takes the backup apart, lets it be changed, and makes one again that is well

@@ -105,12 +105,18 @@ func Volume(dir string) Check {
 func Database(store *sqlstore.Store, kek func() (url string, err error)) []Check {
 	opened := errors.New("the data key is not open")
 	return []Check{
-		{"schema", func(ctx context.Context, _ func(string) error) (string, error) {
+		{"schema", func(ctx context.Context, found func(string) error) (string, error) {
 			holds := "the database is of this version" // an older one is not opened
 			if newer := store.Ahead(); newer != "" {
 				holds = newer
 			}
-			return holds, store.Ping(ctx)
+			differences, err := store.CheckSchema(ctx)
+			for _, d := range differences {
+				if err == nil {
+					err = found(d.Text)
+				}
+			}
+			return holds, err
 		}},
 		{"key", func(ctx context.Context, found func(string) error) (string, error) {
 			custodian, err := openKey(ctx, store, kek)

@@ -24,6 +24,9 @@ const (
 	// lookSoon is how often while nothing is written to PostgreSQL: nobody is sent here
 	// before it was seen that it takes writes again.
 	lookSoon = 150 * time.Millisecond
+	// schemaEvery is how often the schema of the database is compared with the one that the
+	// migrations make.
+	schemaEvery = 30 * time.Second
 	// doubt is how long a commit that failed counts where none came after it.
 	doubt = 4 * time.Second
 )
@@ -40,6 +43,9 @@ type health struct {
 	backups func() string
 	// replica is what is not replicated, empty where all is.
 	replica func() string
+
+	compared time.Time // when the schema was compared last
+	differs  atomic.Pointer[[]sqlstore.SchemaFinding]
 
 	seen    atomic.Pointer[[]keyserver.Readiness]
 	failing map[string]bool // by part
@@ -86,6 +92,7 @@ func (h *health) look(ctx context.Context) {
 	parts := []keyserver.Readiness{
 		h.part(auditPart, h.audit(), "rows are written"),
 		h.part(writesPart, h.store.Writable(ctx), "the database takes writes"),
+		h.part("schema", h.schema(ctx), "the schema of the database is what the migrations make"),
 		h.part("key", h.key.trouble(), "the key-encryption key opens the data keys"),
 		h.part("chain", h.own(), "this server's own certificate is good"),
 	}
@@ -127,6 +134,23 @@ func (h *health) audit() error {
 	return nil
 }
 
+// schema goes by the last comparison. A database that does not answer is the matter of
+// another part.
+func (h *health) schema(ctx context.Context) error {
+	if now := h.cfg.Clock(); !h.failing[writesPart] && now.Sub(h.compared).Abs() >= schemaEvery {
+		if findings, err := h.store.CheckSchema(ctx); err == nil {
+			h.compared = now
+			h.differs.Store(&findings)
+		}
+	}
+	if findings := h.differs.Load(); findings != nil {
+		if text := sqlstore.Severe(*findings); text != "" {
+			return fault.New(fault.NotReady, "%s", text)
+		}
+	}
+	return nil
+}
+
 // warnings are what GET /api/ready says beside its parts: the service works, and should
 // not stay like this.
 func (h *health) warnings() []string {
@@ -136,6 +160,11 @@ func (h *health) warnings() []string {
 	}
 	if w := h.store.Ahead(); w != "" {
 		all = append(all, w)
+	}
+	if findings := h.differs.Load(); findings != nil && sqlstore.Severe(*findings) == "" {
+		for _, f := range *findings {
+			all = append(all, f.Text)
+		}
 	}
 	for _, late := range []func() string{h.backups, h.replica} {
 		if w := late(); w != "" {

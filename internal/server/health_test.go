@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"crypto/tls"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -163,6 +164,39 @@ func TestReadyWhileTheDatabaseRefusesWrites(t *testing.T) {
 	set(`ALTER SYSTEM SET default_transaction_read_only = on`)
 	rig.Soon(t, "the part fails", func() bool { _, fails := failing(t, s, "writes"); return fails })
 	set(`ALTER SYSTEM RESET default_transaction_read_only`)
+	rig.Soon(t, "it is ready again by itself", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
+}
+
+// TestReadyWithAChangedSchema: a running server notices what could hide or change rows.
+func TestReadyWithAChangedSchema(t *testing.T) {
+	var ahead atomic.Int64
+	var dir string
+	s := testserver.Start(t, func(c *server.Config) {
+		dir = c.DataDir
+		c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	if p, fails := failing(t, s, "schema"); fails {
+		t.Fatalf("from the start: %+v", p)
+	}
+	change := func(statement string) {
+		t.Helper()
+		db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "keyserver.db")+"?_busy_timeout=10000")
+		rig.Must(t, err)
+		_, err = db.ExecContext(t.Context(), statement)
+		rig.Must(t, errors.Join(err, db.Close()))
+		ahead.Add(int64(time.Minute))
+	}
+	change(`CREATE INDEX theirs ON sessions (address)`)
+	rig.Soon(t, "there is a warning", func() bool {
+		status, out := ready(t, s)
+		return status == http.StatusOK && slices.ContainsFunc(out.Warnings, func(w string) bool { return strings.Contains(w, `index "theirs"`) })
+	})
+	change(`CREATE TRIGGER keep BEFORE DELETE ON sessions BEGIN SELECT RAISE(IGNORE); END`)
+	rig.Soon(t, "the part fails", func() bool {
+		p, fails := failing(t, s, "schema")
+		return fails && strings.Contains(p.Detail, `trigger "keep"`)
+	})
+	change(`DROP TRIGGER keep`)
 	rig.Soon(t, "it is ready again by itself", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
 }
 

@@ -55,6 +55,7 @@ func (d database) tamper(t testing.TB, statements ...string) {
 		t.Fatal(err)
 	}
 	defer db.Close()
+	db.SetMaxOpenConns(1) // what is set for a connection holds for the statements behind it
 	for _, s := range statements {
 		if _, err := db.ExecContext(t.Context(), s); err != nil {
 			t.Fatalf("%s: %v", s, err)

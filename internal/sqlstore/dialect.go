@@ -26,6 +26,10 @@ type dialect interface {
 
 	// migrations are the files that goose applies.
 	migrations() (goose.Dialect, fs.FS)
+	// name is that of the database, in names of files.
+	name() string
+	// schemaOf lists what the schema has that concerns the tables.
+	schemaOf(ctx context.Context, in statements, tables []string) ([]schemaObject, error)
 	// lockMigrations keeps other processes from migrating until unlock.
 	lockMigrations(ctx context.Context, db pool) (unlock func() error, err error)
 	// tables counts the tables of the database, and those among them that have

@@ -177,3 +177,32 @@ func Releases() (all []Release) {
 	}
 	return all
 }
+
+// SchemaList migrates an empty database, and lists the schema that it has then.
+func SchemaList(ctx context.Context, cfg Config) (name, list string, err error) {
+	if cfg, err = cfg.complete(); err != nil {
+		return "", "", err
+	}
+	if err := MigrateTo(ctx, cfg, Versions()[len(Versions())-1]); err != nil {
+		return "", "", err
+	}
+	var db pool
+	d := dialectOf(cfg)
+	switch d := d.(type) {
+	case *sqlite:
+		db = d.pool("rw", 1)
+	case *postgres:
+		of, err := d.config()
+		if err != nil {
+			return "", "", err
+		}
+		db = d.pool(of, 1, "")
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	objects, err := d.schemaOf(ctx, statements{run: db, dialect: d}, nil)
+	var b strings.Builder
+	for _, o := range objects {
+		b.WriteString(o.line() + "\n")
+	}
+	return d.name(), b.String(), err
+}

@@ -235,14 +235,6 @@ func (tx *Tx) TouchSessions(ctx context.Context, used map[keyserver.ID]time.Time
 	return nil
 }
 
-func (tx *Tx) deleteSessions(ctx context.Context, query string, args ...any) (int, error) {
-	gone, err := tx.ids(ctx, query, args...)
-	for _, id := range gone {
-		tx.record(keyserver.ChangeSession, id, keyserver.Deleted)
-	}
-	return len(gone), err
-}
-
 // DeleteExpiredSessions removes up to limit sessions that are no longer alive
 // at now, and answers how many. No change is recorded: their end was known to
 // everybody from the start. One that others were made from stays until they

@@ -1,9 +1,11 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -41,25 +43,75 @@ func (r reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, 
 	return list, err
 }
 
-// withMade does something to the live sessions of a condition, with all that were
-// made from them, and from those.
-func withMade(condition, do string) string {
-	return `WITH RECURSIVE made(id) AS (
+// ending ends the live sessions of a condition, with all that were made from them, and from
+// those.
+type ending struct {
+	statement string
+	// left counts the sessions of the condition that are live afterwards.
+	left string
+}
+
+func newEnding(condition, do string) ending {
+	return ending{
+		statement: `WITH RECURSIVE made(id) AS (
 			SELECT id FROM sessions WHERE ` + condition + `
 			UNION SELECT s.id FROM sessions s JOIN made ON s.parent_id = made.id)
-		` + do + ` WHERE ended = 0 AND id IN (SELECT id FROM made) RETURNING id`
+		` + do + ` WHERE ended = 0 AND id IN (SELECT id FROM made) RETURNING id`,
+		left: `SELECT count(*) FROM sessions WHERE ended = 0 AND (` + condition + `)`,
+	}
 }
 
 var (
-	deleteSession    = withMade(`id = $1`, `DELETE FROM sessions`)
-	deleteSessionsOf = withMade(`principal_id = $1 AND system_id = $2 OR actor_id = $1 AND actor_system = $2`, `DELETE FROM sessions`)
-	closeSessionsOf  = withMade(`principal_id = $1 OR actor_id = $1`, `UPDATE sessions SET ended = 1, mac = NULL`)
+	deleteSession    = newEnding(`id = $1`, `DELETE FROM sessions`)
+	deleteSessionsOf = newEnding(`principal_id = $1 AND system_id = $2 OR actor_id = $1 AND actor_system = $2`, `DELETE FROM sessions`)
+	closeSessionsOf  = newEnding(`principal_id = $1 OR actor_id = $1`, `UPDATE sessions SET ended = 1, mac = NULL`)
 )
+
+// readBack is how many sessions one statement looks for.
+const readBack = 64
+
+// end ends sessions, and reads back that none of them is left: a trigger, for instance, can
+// keep rows without an error.
+func (tx *Tx) end(ctx context.Context, how ending, args ...any) (int, error) {
+	gone, err := tx.ids(ctx, how.statement, args...)
+	if err != nil {
+		return 0, err
+	}
+	for _, id := range gone {
+		tx.record(keyserver.ChangeSession, id, keyserver.Deleted)
+	}
+	var left int
+	if err := tx.row(ctx, how.left, args, &left); err != nil || left > 0 {
+		return 0, cmp.Or(err, errSessionsLeft)
+	}
+	for rest := gone; len(rest) > 0; {
+		n := 1
+		if len(rest) >= readBack {
+			n = readBack
+		}
+		ids := make([]any, n)
+		for i := range ids {
+			ids[i] = rest[i][:]
+		}
+		for _, column := range []string{"id", "parent_id"} {
+			err := tx.row(ctx, `SELECT count(*) FROM sessions WHERE ended = 0 AND `+column+` IN `+tx.dialect.placeholders(1, n), ids, &left)
+			if err != nil || left > 0 {
+				return 0, cmp.Or(err, errSessionsLeft)
+			}
+		}
+		rest = rest[n:]
+	}
+	return len(gone), nil
+}
+
+// errSessionsLeft is an error so that the transaction is undone, and nobody hears of success.
+var errSessionsLeft error = fault.New(fault.StoreTampered, "the database keeps sessions that were ended; an operator has to look at its schema (doctor)").
+	Audited(fault.ReasonStoreTampered)
 
 // DeleteSession ends a session with all that were made from it, and answers how
 // many there were: ErrNotFound where there is none.
 func (tx *Tx) DeleteSession(ctx context.Context, id keyserver.ID) (int, error) {
-	gone, err := tx.deleteSessions(ctx, deleteSession, id[:])
+	gone, err := tx.end(ctx, deleteSession, id[:])
 	if err == nil && gone == 0 {
 		err = ErrNotFound
 	}
@@ -70,12 +122,12 @@ func (tx *Tx) DeleteSession(ctx context.Context, id keyserver.ID) (int, error) {
 // acts with another's rights and those that were made from them, and answers
 // how many there were.
 func (tx *Tx) DeleteSessionsOf(ctx context.Context, principal keyserver.PrincipalRef) (int, error) {
-	return tx.deleteSessions(ctx, deleteSessionsOf, principal.ID[:], int64(principal.System))
+	return tx.end(ctx, deleteSessionsOf, principal.ID[:], int64(principal.System))
 }
 
 // closeSessionsOf ends every session of a principal as DeleteSessionsOf does, but
 // keeps what they were.
 func (tx *Tx) closeSessionsOf(ctx context.Context, principal keyserver.ID) error {
-	_, err := tx.deleteSessions(ctx, closeSessionsOf, principal[:])
+	_, err := tx.end(ctx, closeSessionsOf, principal[:])
 	return err
 }

@@ -133,6 +133,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s.target = target
 	s.stands(is)
 	s.writer = newWriter(d, p.write)
+	if err := s.refuseSchema(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	if err := d.recoverTrail(ctx, s); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -44,8 +44,8 @@ func prunedTrail(t *testing.T, s site) {
 	noted(begin % 100) // before the first row
 	rig.Must(t, server.Stop())
 	end := s.longTrail(t, archive.Rows)
-	sweeps := s.noSweep(t) // a server would remove what is said here to be archived
 	server = s.serve(t)
+	sweeps := s.noSweep(t) // the server would remove what is said here to be archived
 	noted(end + 40)
 
 	here := append(append([]string{"audit", "verify", "--data-dir", s.dir}, s.state...), with...)
@@ -80,9 +80,9 @@ func prunedTrail(t *testing.T, s site) {
 	rig.Must(t, server.Stop())
 	intact(t, here)
 	s.args = kept
-	s.noSweep(t)
 	server = s.serve(t)
 	defer server.Kill()
+	s.noSweep(t)
 	there = append(there, "--server", "https://"+server.Address)
 	intact(t, there)
 	newestFirst(t, server.Admin(t, program.Never))
@@ -174,7 +174,8 @@ func (s site) exec(t *testing.T, text string) {
 	rig.Must(t, err)
 }
 
-// noSweep lets no server remove rows of the trail, until what it answers is called.
+// noSweep lets no running server remove rows of the trail, until what it answers is called.
+// None starts meanwhile: the schema is changed.
 func (s site) noSweep(t *testing.T) (again func()) {
 	t.Helper()
 	if s.state != nil {

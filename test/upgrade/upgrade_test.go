@@ -21,6 +21,7 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -87,17 +88,70 @@ func changed() (map[string]string, error) {
 			migration += fmt.Sprintf("PRAGMA user_version = %d;\n", nextSchema)
 		}
 		migration += "CREATE TABLE of_the_next (what TEXT NOT NULL);\n"
+		const lists = "internal/sqlstore/schema/"
+		list, err := os.ReadFile(filepath.Join(root, lists, dialect+".txt"))
+		if err != nil {
+			return nil, err
+		}
+		listed, alters := string(list)+"table\tof_the_next\t\trp\ncolumn\tof_the_next\twhat\ttext NOT NULL\n", ""
 		for name, is := range there {
 			if is {
-				migration += "ALTER TABLE " + name + " ADD COLUMN of_the_next TEXT;\n"
+				alters += "ALTER TABLE " + name + " ADD COLUMN of_the_next TEXT;\n"
+				listed += "column\t" + name + "\tof_the_next\ttext\n"
 			}
 		}
+		migration += alters
 		files[fmt.Sprintf("%s%s/%05d_next.sql", dir, dialect, nextSchema)] = migration
+		if dialect == "sqlite" {
+			if listed, err = sqliteSchema(string(list), "CREATE TABLE of_the_next (what TEXT NOT NULL);\n"+alters); err != nil {
+				return nil, err
+			}
+		}
+		files[lists+dialect+".txt"] = listed
 	}
 	const release = "internal/version/version.go"
 	text, err := os.ReadFile(filepath.Join(root, release))
 	files[release] = strings.Replace(string(text), fmt.Sprintf("Minor   = %d", version.Minor), "Minor   = 99", 1)
 	return files, err
+}
+
+// sqliteSchema returns the list of a schema after a migration. SQLite itself changes the
+// definitions of the tables.
+func sqliteSchema(list, migration string) (string, error) {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1) // each connection has a database in memory of its own
+	var tables, indexes []string
+	for line := range strings.Lines(list) {
+		part := strings.SplitN(line, "\t", 4)
+		if part[0] == "table" {
+			tables = append(tables, part[3])
+		} else {
+			indexes = append(indexes, part[3])
+		}
+	}
+	for _, statement := range append(append(tables, indexes...), migration) {
+		if _, err := db.Exec(statement); err != nil {
+			return "", fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	rows, err := db.Query(`SELECT type, tbl_name, CASE type WHEN 'table' THEN '' ELSE name END, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\_%' ESCAPE '\'`)
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	var next strings.Builder
+	for rows.Next() {
+		var kind, table, name, definition string
+		if err := rows.Scan(&kind, &table, &name, &definition); err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&next, "%s\t%s\t%s\t%s\n", kind, table, name, strings.Join(strings.Fields(definition), " "))
+	}
+	return next.String(), rows.Err()
 }
 
 // password is admin's first one.
