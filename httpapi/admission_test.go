@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // notAdmitted is what a watch answers about a build that must not serve.
@@ -36,8 +37,11 @@ func TestABuildThatIsNotAdmitted(t *testing.T) {
 		"Denied":     {"never a 403", func(f *fixture, _ *http.Request) { f.ops.err = fault.New(fault.AccessDenied, "no") }},
 		"NobodyHome": {"nothing is asked, so nothing is done", func(f *fixture, _ *http.Request) { f.api.Sessions, f.api.Operations = nil, nil }},
 		"Full": {"no ceiling goes first", func(f *fixture, _ *http.Request) {
-			f.api.places.inFlight.Store(DefaultMaxInFlight)
-			f.api.places.waiting.Store(DefaultMaxWaiting)
+			for i := range shares {
+				other := keyserver.PrincipalRef{ID: keyserver.ID{7: byte(i + 100)}}
+				f.api.places.inFlight.Take(other, DefaultMaxInFlight/shares)
+				f.api.places.waiting.Take(other, DefaultMaxWaiting/shares)
+			}
 		}},
 		"SessionEnded": {"never a 401", func(f *fixture, _ *http.Request) { f.sessions.err = fault.New(fault.SessionExpired, "over") }},
 	} {

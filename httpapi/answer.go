@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 )
 
 // raw is an answer that is JSON already, its last line ended. Requests share
@@ -151,14 +152,29 @@ func (x *exchange) send(status int, body []byte) {
 		// request comes by this one (HTTP/2: GOAWAY).
 		x.w.Header()["Connection"] = []string{"close"}
 	}
+	x.leavePlace()
+	x.holdUnread(int64(len(body)))
 	x.w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.w.WriteHeader(status)
 	_, _ = x.w.Write(body) // the client may be gone
-	if x.among != nil {
+	if x.member != nil || x.refused {
 		// With HTTP/2 the rest of an answer is sent after the handler, by when a
 		// stranger's place would be free, and the answer still held.
 		_ = http.NewResponseController(x.w).Flush()
 	}
+}
+
+// holdUnread counts an answer for the principal until it is written. It hangs up if the principal
+// leaves more answers unread than its share of bytes.
+func (x *exchange) holdUnread(n int64) {
+	if x.member != nil || x.refused || n <= smallBody {
+		return
+	}
+	if x.api.places.unread.Take(x.payer(), n) != quota.Taken {
+		x.code = fault.Overloaded
+		panic(http.ErrAbortHandler)
+	}
+	x.unreadBytes = n
 }
 
 // unspeakable answers 500 where the answer cannot be spelled as JSON.

@@ -477,11 +477,13 @@ func TestBodyLimits(t *testing.T) {
 
 func TestOverload(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	f := newFixture(t, func(c *Config) { c.MaxInFlight = 1 })
+	f := newFixture(t, func(c *Config) { c.MaxInFlight = shares })
+	take(t, f.api.places.inFlight, shares-1, 1)
 	f.ops.during = func(context.Context) { entered <- struct{}{}; <-leave }
 	var wg sync.WaitGroup
 	wg.Go(func() { f.do(http.MethodGet, "/api/roles", "") })
 	<-entered
+	f.sessions.as = principal(100)
 	w := f.do(http.MethodGet, "/api/roles", "")
 	e := errorOf(t, w)
 	if w.Code != http.StatusServiceUnavailable || e.Code != "OVERLOADED" || e.Scope != "process" || e.Retryable == nil || !*e.Retryable || w.Header().Get("Retry-After") != "1" {
@@ -532,7 +534,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	for _, family := range families {
 		seen[family.GetName()] = len(family.GetMetric())
 	}
-	want := map[string]int{"keyserver_http_requests_total": 4, "keyserver_http_request_duration_seconds": 4, "keyserver_http_requests_in_flight": 1, "keyserver_http_requests_at_work": 1, "keyserver_http_waiting": 1, "keyserver_http_streams": 1, "keyserver_http_strangers": 1, "keyserver_http_spooled_bytes": 1}
+	want := map[string]int{"keyserver_http_requests_total": 4, "keyserver_http_request_duration_seconds": 4, "keyserver_http_requests_in_flight": 1, "keyserver_http_requests_at_work": 1, "keyserver_http_waiting": 1, "keyserver_http_streams": 1, "keyserver_http_strangers": 1, "keyserver_http_body_bytes": 1, "keyserver_http_unread_bytes": 1, "keyserver_http_spooled_bytes": 1}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Error(diff)
 	}

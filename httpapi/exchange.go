@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -36,10 +35,17 @@ type exchange struct {
 
 	stored *inApproval // of a request that stands in an approval; nil in every other
 
-	from     netip.Addr // of the client
-	release  func()     // of the session
-	place    *atomic.Int64
-	among    *quota.Quota[netip.Prefix]
+	from    netip.Addr // of the client
+	release func()     // of the session
+	place   *quota.Quota[keyserver.PrincipalRef]
+	// Of a request without a session: its place, or that it is one of those that are told that
+	// there is none.
+	member  *quota.Member[netip.Prefix]
+	refused bool
+	// Bytes that it holds of places.bodies and places.unread.
+	bodyBytes, unreadBytes int64
+	bodySeen               int64 // bytes of the body that have arrived
+
 	span     tracing.Span
 	answered bool
 	code     fault.Code // empty for success
@@ -226,7 +232,7 @@ func (x *exchange) decode(table *wire.Table, in any) error {
 	}
 	buf := buffers.Get().(*bytes.Buffer) //nolint:errcheck // the pool holds nothing else
 	defer recycle(buf)
-	if _, err := buf.ReadFrom(x.body()); err != nil {
+	if _, err := buf.ReadFrom(paidReader{x, x.body()}); err != nil {
 		return err
 	}
 	x.bodyArrived()
@@ -276,6 +282,26 @@ type refusedBody struct{ error }
 
 // Read implements io.Reader.
 func (r refusedBody) Read([]byte) (int, error) { return 0, r.error }
+
+// paidReader counts what arrives beyond a small body for the principal, before it is in memory
+// twice: a request whose principal has its share of bytes is refused.
+type paidReader struct {
+	x *exchange
+	io.Reader
+}
+
+func (p paidReader) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	p.x.bodySeen += int64(n)
+	if due := p.x.bodySeen - smallBody - p.x.bodyBytes; due > 0 {
+		if p.x.api.places.bodies.Take(p.x.payer(), due) != quota.Taken {
+			return n, fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
+				"body: too many bytes of requests are under way, in all or of this principal; send fewer long requests at once")
+		}
+		p.x.bodyBytes += due
+	}
+	return n, err
+}
 
 type faultReader struct{ io.Reader }
 

@@ -77,7 +77,8 @@ const testToken = "the-session-id-of-these-tests"
 // fakeSessions knows one session id.
 type fakeSessions struct {
 	err error
-	ops *fakePort // whose refusals also meet who asks for others' sessions
+	ops *fakePort              // whose refusals also meet who asks for others' sessions
+	as  keyserver.PrincipalRef // who calls; zero: ann
 
 	mu       sync.Mutex
 	logins   []session.Login
@@ -132,7 +133,11 @@ func (f *fakeSessions) Authenticate(_ context.Context, token string, _ session.P
 	case token != testToken:
 		return keyserver.Caller{}, nil, fault.New(fault.SessionNotFound, "no such session")
 	}
-	return keyserver.Caller{Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(9001)}, Name: "ann", RequestID: from.RequestID}, func() {
+	who := ann
+	if !f.as.ID.IsZero() {
+		who = f.as
+	}
+	return keyserver.Caller{Principal: who, Name: "ann", RequestID: from.RequestID}, func() {
 		f.mu.Lock()
 		f.released++
 		f.mu.Unlock()

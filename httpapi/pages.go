@@ -55,9 +55,6 @@ func (a *API) mountPages() {
 }
 
 func page(x *exchange) (any, error) {
-	if err := x.enter(); err != nil {
-		return nil, err
-	}
 	name, below := strings.CutPrefix(x.r.URL.Path, pagesPath)
 	if !below {
 		x.w.Header().Set("Location", pagesPath)
@@ -77,8 +74,5 @@ func report(x *exchange) (any, error) {
 		return nil, err
 	}
 	x.bodyArrived()
-	if err := x.enter(); err != nil {
-		return nil, err
-	}
 	return plainText{http.StatusOK, "text/plain; charset=utf-8", nil}, nil
 }

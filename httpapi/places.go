@@ -3,7 +3,6 @@ package httpapi
 import (
 	"net/http"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,16 +23,33 @@ const (
 
 	DefaultMaxSpoolBytes           = 1 << 30
 	DefaultMaxSpoolBytesPerSession = 64 << 20
+
+	// maxBodyBytes bounds the request bodies in memory beyond smallBody each, and maxUnreadBytes
+	// the answers that clients have not read yet.
+	maxBodyBytes   = 256 << 20
+	maxUnreadBytes = 256 << 20
+
+	// shares of a ceiling exist: one principal may hold one of them.
+	shares = 4
 )
 
 // places are what requests hold while they are under way. One that has shown a
 // session holds a place of that session (--max-requests-per-session) from then
 // on, and one of the process once there is something to do: while its body
-// arrives it takes nothing from others. Every other request is a stranger's.
+// arrives it takes nothing from others, and before its answer is written it gives
+// the place back. Every other request is a stranger's.
+//
+// A principal may hold a quarter of each ceiling, so it cannot keep the others out.
+// Requests in sessions that it has made for others count for it, too.
 type places struct {
-	inFlight, waiting, streams atomic.Int64
+	inFlight, waiting, streams *quota.Quota[keyserver.PrincipalRef]
+	// administration is for requests that end sessions or change principals, if inFlight is full.
+	administration *quota.Quota[keyserver.PrincipalRef]
+	bodies, unread *quota.Quota[keyserver.PrincipalRef] // bytes
 
-	strangers *quota.Quota[netip.Prefix]
+	// strangers hold a place until their answer is read. If all places are taken, the oldest one
+	// of the network that holds most is evicted.
+	strangers *quota.Crowd[netip.Prefix]
 	// refused are strangers that are told that they are too many. They have as
 	// many places again; whoever asks beyond those is told nothing.
 	refused *quota.Quota[netip.Prefix]
@@ -42,8 +58,13 @@ type places struct {
 }
 
 func newPlaces(c Config) *places {
+	shared := func(most int) *quota.Quota[keyserver.PrincipalRef] {
+		return quota.New[keyserver.PrincipalRef](int64(most), int64(max(1, most/shares)))
+	}
 	return &places{
-		strangers: quota.New[netip.Prefix](int64(c.MaxStrangers), int64(c.MaxStrangersPerAddress)),
+		inFlight: shared(c.MaxInFlight), waiting: shared(c.MaxWaiting), streams: shared(c.MaxStreams),
+		administration: shared(max(1, c.MaxInFlight/shares)), bodies: shared(maxBodyBytes), unread: shared(maxUnreadBytes),
+		strangers: quota.NewCrowd[netip.Prefix](c.MaxStrangers, c.MaxStrangersPerAddress),
 		refused:   quota.New[netip.Prefix](int64(c.MaxStrangers), int64(c.MaxStrangersPerAddress)),
 		spool:     quota.New[keyserver.ID](c.MaxSpoolBytes, c.MaxSpoolBytesPerSession),
 	}
@@ -56,12 +77,16 @@ func (p *places) gauges() []prometheus.Collector {
 	}
 	return []prometheus.Collector{
 		gauge("keyserver_http_requests_in_flight", "Requests at work, long polls and streamed messages included.", func() int64 {
-			return p.inFlight.Load() + p.waiting.Load() + p.streams.Load()
+			return p.inFlight.Held() + p.administration.Held() + p.waiting.Held() + p.streams.Held()
 		}),
-		gauge("keyserver_http_requests_at_work", "Requests at work, without long polls and streamed messages (--max-requests).", p.inFlight.Load),
-		gauge("keyserver_http_waiting", "Long polls that are held open (--max-waiting).", p.waiting.Load),
-		gauge("keyserver_http_streams", "Messages that are read while they are worked on.", p.streams.Load),
+		gauge("keyserver_http_requests_at_work", "Requests at work, without long polls and streamed messages (--max-requests).", func() int64 {
+			return p.inFlight.Held() + p.administration.Held()
+		}),
+		gauge("keyserver_http_waiting", "Long polls that are held open (--max-waiting).", p.waiting.Held),
+		gauge("keyserver_http_streams", "Messages that are read while they are worked on.", p.streams.Held),
 		gauge("keyserver_http_strangers", "Requests under way for which no session was shown, or none yet.", p.strangers.Held),
+		gauge("keyserver_http_body_bytes", "Bytes of request bodies in memory, beyond 64 KiB of each request.", p.bodies.Held),
+		gauge("keyserver_http_unread_bytes", "Bytes of answers in sessions that clients have not read yet.", p.unread.Held),
 		gauge("keyserver_http_spooled_bytes", "Bytes of messages that came before the name of their key and wait for it.", p.spool.Held),
 	}
 }
@@ -69,56 +94,100 @@ func (p *places) gauges() []prometheus.Collector {
 // enter takes a place among the requests at work. A request that holds a
 // stranger's place, such as a login, gives that back at its end.
 func (x *exchange) enter() error {
-	p, most := x.api.places, x.api.Config
+	p := x.api.places
 	switch {
-	case x.route.Uncounted:
+	case x.route.Uncounted || x.member != nil && !x.route.Session: // a stranger has its place
 		return nil
 	case x.route.Waits:
-		return x.take(&p.waiting, most.MaxWaiting, "long polls")
+		return x.take(p.waiting, x.api.MaxWaiting, "long polls")
 	case x.route.streams:
-		return x.take(&p.streams, most.MaxStreams, "messages under way")
-	default:
-		return x.take(&p.inFlight, most.MaxInFlight, "requests at work")
+		return x.take(p.streams, x.api.MaxStreams, "messages under way")
 	}
+	err := x.take(p.inFlight, x.api.MaxInFlight, "requests at work")
+	if err != nil && x.route.administers() && p.administration.Take(x.payer(), 1) == quota.Taken {
+		x.place, err = p.administration, nil
+	}
+	return err
 }
 
-func (x *exchange) take(held *atomic.Int64, most int, what string) error {
-	if held.Add(1) > int64(most) {
-		held.Add(-1)
-		return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
-			"the service has %d %s, which is the most it takes on; try again", most, what)
-	}
-	x.place = held
-	return nil
+// administers reports whether the route ends sessions or changes principals.
+func (r Route) administers() bool {
+	return r.Tag == "Sessions" || r.Tag == "Principals"
 }
 
-// stranger takes a place among the requests that have shown no session. Where
-// there is none, it says so to as many again and hangs up on the rest: even a
-// refusal that nobody reads has to be held.
+func (x *exchange) take(from *quota.Quota[keyserver.PrincipalRef], most int, what string) error {
+	verdict := from.Take(x.payer(), 1)
+	if verdict == quota.Taken {
+		x.place = from
+		return nil
+	}
+	if verdict == quota.FullEach && from.Held() < int64(most) {
+		return fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
+			"the principal has %d %s, a quarter of what the service takes on; try again", max(1, most/shares), what)
+	}
+	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
+		"the service has %d %s, which is the most it takes on; try again", most, what)
+}
+
+// payer is the principal that places and bytes count for: in a delegated session the one
+// that acts.
+func (x *exchange) payer() keyserver.PrincipalRef {
+	by := &x.call.by
+	if !by.Actor.ID.IsZero() {
+		return by.Actor
+	}
+	return by.Principal
+}
+
+// stranger takes a place among the requests that have shown no session. If the network has all
+// that it may have, as many again are told so, and the connections of the rest are closed: even a
+// refusal that is not read takes memory.
 func (x *exchange) stranger() error {
 	from := origin.Network(x.from)
-	switch x.api.places.strangers.Take(from, 1) {
-	case quota.Taken:
-		x.among = x.api.places.strangers
+	var verdict quota.Verdict
+	if x.member, verdict = x.api.places.strangers.Join(from, x.hangUp); verdict == quota.Taken {
 		return nil
-	case quota.FullAll, quota.FullEach:
 	}
 	if x.api.places.refused.Take(from, 1) != quota.Taken {
 		x.code = fault.Overloaded
 		panic(http.ErrAbortHandler)
 	}
-	x.among = x.api.places.refused
+	x.refused = true
 	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
-		"too many requests without a session are under way, in all or from this address; try again")
+		"too many requests without a session are under way from this address; try again")
+}
+
+// hangUp ends reading and writing of a request whose place a newcomer takes.
+func (x *exchange) hangUp() {
+	rc := http.NewResponseController(x.w)
+	_ = rc.SetReadDeadline(longAgo)
+	_ = rc.SetWriteDeadline(longAgo)
+}
+
+var longAgo = time.Unix(1, 0)
+
+// leavePlace gives back the place of the work. The rest is held until the answer is written.
+func (x *exchange) leavePlace() {
+	if x.place != nil {
+		x.place.Return(x.payer(), 1)
+		x.place = nil
+	}
 }
 
 // leave gives back what the request holds.
 func (x *exchange) leave() {
-	if x.place != nil {
-		x.place.Add(-1)
+	x.leavePlace()
+	if x.member != nil {
+		x.member.Leave()
 	}
-	if x.among != nil {
-		x.among.Return(origin.Network(x.from), 1)
+	if x.refused {
+		x.api.places.refused.Return(origin.Network(x.from), 1)
+	}
+	if x.bodyBytes > 0 {
+		x.api.places.bodies.Return(x.payer(), x.bodyBytes)
+	}
+	if x.unreadBytes > 0 {
+		x.api.places.unread.Return(x.payer(), x.unreadBytes)
 	}
 	if x.release != nil {
 		x.release()

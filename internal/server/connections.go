@@ -1,9 +1,10 @@
 package server
 
 import (
+	"crypto/tls"
 	"net"
+	"net/http"
 	"net/netip"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -16,6 +17,7 @@ import (
 const (
 	closedAll     = "all"     // the process has as many as it may (--max-connections)
 	closedAddress = "address" // one address has (--max-connections-per-address)
+	closedIdle    = "idle"    // a newcomer took the place of one without a request
 )
 
 const (
@@ -44,22 +46,23 @@ func (c *Config) fitFiles() {
 	c.MaxConnectionsPerAddress = min(c.MaxConnectionsPerAddress, max(c.MaxConnections/quarter, 1))
 }
 
-// boundedListener closes the connections that are too many. Nobody waits in the
-// system's queue for a stranger to leave.
+// boundedListener bounds the connections of the API, in all and of one address. If there are as many
+// as there may be, a newcomer takes the place of a connection without a request: the oldest one of the
+// address that has most. A connection that cannot be taken on is closed at once.
 type boundedListener struct {
 	net.Listener
-	held    *quota.Quota[holder]
+	held    *quota.Crowd[holder]
 	proxies origin.Proxies
 	closed  *prometheus.CounterVec
 }
 
-func (s *Server) bound(l net.Listener, registry prometheus.Registerer) net.Listener {
+func (s *Server) bound(l net.Listener, registry prometheus.Registerer) *boundedListener {
 	b := &boundedListener{
 		Listener: l, proxies: s.cfg.proxies,
-		held: quota.New[holder](int64(s.cfg.MaxConnections), int64(s.cfg.MaxConnectionsPerAddress)),
+		held: quota.NewCrowd[holder](s.cfg.MaxConnections, s.cfg.MaxConnectionsPerAddress),
 		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keyserver_connections_closed_total",
-			Help: "Connections to the API that were closed as they came, because too many were open in all or from one address.",
+			Help: "Connections to the API that were closed because too many were open: as they came, in all or from one address, or later, while they were idle.",
 		}, []string{"bound"}),
 	}
 	registry.MustRegister(b.closed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -75,10 +78,13 @@ func (b *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		from := b.holder(conn)
-		switch b.held.Take(from, 1) {
+		member, verdict := b.held.Join(b.holder(conn), func() {
+			b.closed.WithLabelValues(closedIdle).Inc()
+			_ = conn.Close()
+		})
+		switch verdict {
 		case quota.Taken:
-			return &heldConn{Conn: conn, leave: sync.OnceFunc(func() { b.held.Return(from, 1) })}, nil
+			return &heldConn{Conn: conn, member: member}, nil
 		case quota.FullAll:
 			b.closed.WithLabelValues(closedAll).Inc()
 		case quota.FullEach:
@@ -107,11 +113,29 @@ func (b *boundedListener) holder(conn net.Conn) holder {
 // heldConn gives its place back when it is closed.
 type heldConn struct {
 	net.Conn
-	leave func()
+	member *quota.Member[holder]
+}
+
+// track protects a connection from newcomers while it has a request. It is an http.Server's ConnState.
+func track(conn net.Conn, state http.ConnState) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	held, ok := conn.(*heldConn)
+	if !ok {
+		return
+	}
+	switch state {
+	case http.StateActive:
+		held.member.Keep()
+	case http.StateIdle:
+		held.member.Expose()
+	case http.StateNew, http.StateHijacked, http.StateClosed:
+	}
 }
 
 // Close implements net.Conn.
 func (c *heldConn) Close() error {
-	c.leave()
+	c.member.Leave()
 	return c.Conn.Close()
 }

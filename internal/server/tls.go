@@ -77,11 +77,14 @@ const maxStreams = 128
 // serveAPI opens the API on its listener, over TLS unless show is nil.
 func (s *Server) serveAPI(l net.Listener, handler http.Handler, show shown, gate *clientGate) {
 	scheme, srv := "http", &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout,
+		Handler: handler, ReadHeaderTimeout: headerTimeout, ConnState: track,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 	}
 	if show != nil {
-		scheme, srv.ConnState = "https", gate.track
+		scheme, srv.ConnState = "https", func(conn net.Conn, state http.ConnState) {
+			track(conn, state)
+			gate.track(conn, state)
+		}
 		l = tls.NewListener(l, s.apiTLS(show, gate))
 		s.background(gate.run)
 	}

@@ -1,0 +1,221 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+)
+
+func principal(n uint64) keyserver.PrincipalRef {
+	return keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(n)}
+}
+
+// ann is the principal of the fixture's session.
+var ann = principal(9001)
+
+// take takes n for each of some other principals.
+func take(t *testing.T, from *quota.Quota[keyserver.PrincipalRef], others int, n int64) {
+	t.Helper()
+	for i := range others {
+		if from.Take(principal(uint64(i)), n) != quota.Taken {
+			t.Fatalf("principal %d gets nothing", i)
+		}
+	}
+}
+
+func TestAPrincipalHoldsAQuarterOfACeiling(t *testing.T) {
+	ceilings := func(c *Config) { c.MaxInFlight, c.MaxWaiting, c.MaxStreams = 8, 8, 8 }
+	for name, c := range map[string]struct {
+		of     func(*places) *quota.Quota[keyserver.PrincipalRef]
+		choose func(Route) bool
+	}{
+		"AtWork":  {func(p *places) *quota.Quota[keyserver.PrincipalRef] { return p.inFlight }, func(r Route) bool { return r.Path == "/api/roles" && r.Method == http.MethodGet }},
+		"Waiting": {func(p *places) *quota.Quota[keyserver.PrincipalRef] { return p.waiting }, func(r Route) bool { return r.Waits }},
+		"Streams": {func(p *places) *quota.Quota[keyserver.PrincipalRef] { return p.streams }, func(r Route) bool { return r.streams }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, ceilings)
+			of := c.of(f.api.places)
+			all := Routes()
+			r := all[slices.IndexFunc(all, c.choose)]
+			good := sampleOf(r)
+			send := func() *httptest.ResponseRecorder { return f.do(r.Method, good.target(r), good.text()) }
+			if w := send(); w.Code != http.StatusOK || of.Held() != 0 {
+				t.Fatalf("alone: %d %s, %d places held", w.Code, w.Body, of.Held())
+			}
+			of.Take(ann, 2)
+			w := send()
+			if e := errorOf(t, w); e.Code != string(fault.Overloaded) || e.Scope != string(fault.ScopeSession) || w.Header().Get("Retry-After") == "" {
+				t.Errorf("beside two of its own: %d %s", w.Code, w.Body)
+			}
+			of.Return(ann, 2)
+			take(t, of, 3, 2)
+			if w := send(); w.Code != http.StatusOK {
+				t.Errorf("beside three other principals: %d %s", w.Code, w.Body)
+			}
+			of.Take(principal(3), 2)
+			w = send()
+			if e := errorOf(t, w); e.Code != string(fault.Overloaded) || e.Scope != string(fault.ScopeProcess) {
+				t.Errorf("beside four other principals: %d %s", w.Code, w.Body)
+			}
+		})
+	}
+}
+
+// An administrator can end sessions and disable principals while others hold all places.
+func TestAdministrationHasAReserve(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxInFlight = 8 })
+	take(t, f.api.places.inFlight, shares, 2)
+	for _, r := range Routes() {
+		if !r.Session || r.Uncounted || r.Waits || r.streams || r.executes {
+			continue
+		}
+		good := sampleOf(r)
+		w := f.do(r.Method, good.target(r), good.text())
+		refused := strings.Contains(w.Body.String(), `"`+string(fault.Overloaded)+`"`)
+		if reserved := r.Tag == "Sessions" || r.Tag == "Principals"; refused == reserved {
+			t.Errorf("%s %s of %q: %d %s", r.Method, r.Path, r.Tag, w.Code, w.Body)
+		}
+	}
+	if held := f.api.places.administration.Held(); held != 0 {
+		t.Errorf("%d places of the reserve are still held", held)
+	}
+}
+
+// A delegated session counts for the principal that acts, not for its delegator.
+func TestTheActingPrincipalPays(t *testing.T) {
+	x := &exchange{call: call{by: keyserver.Caller{Principal: principal(1), Actor: principal(2)}}}
+	if got := x.payer(); got != principal(2) {
+		t.Errorf("%v pays", got)
+	}
+}
+
+// watched looks at the places while an answer is written.
+type watched struct {
+	*httptest.ResponseRecorder
+	write func()
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	w.write()
+	return w.ResponseRecorder.Write(b)
+}
+
+func TestThePlaceIsFreeBeforeTheAnswerIsWritten(t *testing.T) {
+	f := newFixture(t)
+	held := int64(-1)
+	w := &watched{httptest.NewRecorder(), func() { held = f.api.places.inFlight.Held() }}
+	f.api.ServeHTTP(w, request(http.MethodGet, "/api/roles", ""))
+	if w.Code != http.StatusOK || held != 0 {
+		t.Errorf("answered %d, with %d places held", w.Code, held)
+	}
+}
+
+func TestLongBodiesHaveAShare(t *testing.T) {
+	route := func() Route {
+		for _, r := range Routes() {
+			if r.Name == "macBatch" || r.BodyLimit > smallBody && !r.streams && r.Session {
+				return r
+			}
+		}
+		t.Fatal("no route takes a long body")
+		return Route{}
+	}()
+	long := strings.Repeat(" ", 3*smallBody) + sampleOf(route).text()
+	f := newFixture(t)
+	f.api.places.bodies.Take(ann, maxBodyBytes/shares-smallBody)
+	w := f.do(route.Method, sampleOf(route).target(route), long)
+	if e := errorOf(t, w); e.Code != string(fault.Overloaded) || !strings.HasPrefix(e.Detail, "body: ") {
+		t.Errorf("beyond the share: %d %s", w.Code, w.Body)
+	}
+	f.api.places.bodies.Return(ann, maxBodyBytes/shares-smallBody)
+	if w := f.do(route.Method, sampleOf(route).target(route), long); w.Code != http.StatusOK {
+		t.Errorf("within it: %d %s", w.Code, w.Body)
+	}
+	if held := f.api.places.bodies.Held(); held != 0 {
+		t.Errorf("%d bytes are still held", held)
+	}
+}
+
+func TestUnreadAnswersHaveAShare(t *testing.T) {
+	f := newFixture(t)
+	x := &exchange{api: f.api, call: call{by: keyserver.Caller{Principal: ann}}}
+	f.api.places.unread.Take(ann, maxUnreadBytes/shares-smallBody)
+	x.holdUnread(smallBody) // a short answer counts for nothing
+	func() {
+		defer func() {
+			if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+				t.Error("the connection is not closed")
+			}
+		}()
+		x.holdUnread(2 * smallBody)
+	}()
+	f.api.places.unread.Return(ann, smallBody)
+	x.holdUnread(2 * smallBody)
+	x.leave()
+	if held := f.api.places.unread.Held(); held != maxUnreadBytes/shares-2*smallBody {
+		t.Errorf("%d bytes are held", held)
+	}
+}
+
+// Requests without a session give way to new ones: the oldest of the network that holds most.
+func TestStrangersGiveWay(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 6, 3 })
+	var evicted []string
+	for i, network := range []string{"192.0.2.1/32", "192.0.2.2/32"} {
+		for j := range 3 {
+			name := fmt.Sprint(i, j)
+			if _, got := f.api.places.strangers.Join(netip.MustParsePrefix(network), func() { evicted = append(evicted, name) }); got != quota.Taken {
+				t.Fatal(got)
+			}
+		}
+	}
+	for _, path := range []string{"/api/health", "/api/ready", "/api/openapi.json", "/nothing"} {
+		r := request(http.MethodGet, path, "")
+		r.RemoteAddr = "192.0.2.3:1"
+		if w := f.send(r); w.Code == http.StatusServiceUnavailable {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	if len(evicted) != 1 || !strings.HasSuffix(evicted[0], "0") {
+		t.Errorf("evicted: %v; want the oldest one of one network, once, because each answer gives its place back", evicted)
+	}
+}
+
+// A request that gives way ends: its connection is closed.
+func TestAStrangerThatGivesWayEnds(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 1, 1 })
+	s := httptest.NewServer(f.api)
+	defer s.Close()
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("POST /api/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")); err != nil {
+		t.Fatal(err)
+	}
+	for f.api.places.strangers.Held() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	r := request(http.MethodGet, "/api/health", "")
+	r.RemoteAddr = "192.0.2.3:1"
+	if w := f.send(r); w.Code != http.StatusOK {
+		t.Errorf("health: %d %s", w.Code, w.Body)
+	}
+	if text, err := io.ReadAll(conn); err != nil || len(text) > 0 {
+		t.Errorf("it is answered %q, %v", text, err)
+	}
+}

@@ -1,0 +1,103 @@
+package quota_test
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+)
+
+func TestCrowdEvictsTheOldestOfTheLargestHolder(t *testing.T) {
+	var evicted []string
+	c := quota.NewCrowd[string](4, 3)
+	join := func(holder, name string) (*quota.Member[string], quota.Verdict) {
+		return c.Join(holder, func() { evicted = append(evicted, name) })
+	}
+	first, _ := join("a", "a1")
+	join("a", "a2")
+	join("a", "a3")
+	if _, got := join("a", "a4"); got != quota.FullEach {
+		t.Errorf("a fourth member of one holder: %v", got)
+	}
+	join("b", "b1")
+	first.Keep()
+	if _, got := join("c", "c1"); got != quota.Taken || !slices.Equal(evicted, []string{"a2"}) {
+		t.Fatalf("a newcomer: %v, evicted %v; want a2, because a1 is protected", got, evicted)
+	}
+	first.Expose() // now the youngest of its holder
+	if _, got := join("c", "c2"); got != quota.Taken || !slices.Equal(evicted, []string{"a2", "a3"}) {
+		t.Errorf("the next one: %v, evicted %v", got, evicted)
+	}
+	first.Leave()
+	first.Leave()
+	if c.Held() != 3 {
+		t.Errorf("%d members, want 3", c.Held())
+	}
+}
+
+func TestCrowdWithoutVictim(t *testing.T) {
+	c := quota.NewCrowd[int](1, 1)
+	m, _ := c.Join(1, func() { t.Error("a protected member was evicted") })
+	m.Keep()
+	if _, got := c.Join(2, nil); got != quota.FullAll {
+		t.Errorf("joined: %v", got)
+	}
+}
+
+// A newcomer gets in if and only if its own holder has less than its share. It evicts the oldest
+// member of a holder that holds most, and nobody else.
+func TestCrowdBounds(t *testing.T) {
+	type one struct {
+		id, holder int
+		member     *quota.Member[int]
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		all := rapid.IntRange(1, 12).Draw(t, "all")
+		each := rapid.IntRange(1, all).Draw(t, "each")
+		c := quota.NewCrowd[int](all, each)
+		var members []one
+		evicted := -1 // the last one
+		for id := range rapid.IntRange(1, 60).Draw(t, "steps") {
+			if len(members) > 0 && rapid.IntRange(0, 2).Draw(t, "leave") == 0 {
+				i := rapid.IntRange(0, len(members)-1).Draw(t, "which")
+				members[i].member.Leave()
+				members = slices.Delete(members, i, i+1)
+				continue
+			}
+			count := map[int]int{}
+			for _, m := range members {
+				count[m.holder]++
+			}
+			largest := 0
+			for _, n := range count {
+				largest = max(largest, n)
+			}
+			holder := rapid.IntRange(0, 4).Draw(t, "holder")
+			evicted = -1
+			m, got := c.Join(holder, func() { evicted = id })
+			if (got == quota.Taken) != (count[holder] < each) {
+				t.Fatalf("holder %d has %d of %d: %v", holder, count[holder], each, got)
+			}
+			if got != quota.Taken {
+				continue
+			}
+			if (evicted >= 0) != (len(members) == all) {
+				t.Fatalf("with %d of %d members, member %d was evicted", len(members), all, evicted)
+			}
+			if evicted >= 0 {
+				i := slices.IndexFunc(members, func(o one) bool { return o.id == evicted })
+				oldest := slices.IndexFunc(members, func(o one) bool { return o.holder == members[i].holder })
+				if i != oldest || count[members[i].holder] != largest {
+					t.Fatalf("member %d was evicted, of a holder with %d, the largest has %d", evicted, count[members[i].holder], largest)
+				}
+				members = slices.Delete(members, i, i+1)
+			}
+			members = append(members, one{id, holder, m})
+			if c.Held() != int64(len(members)) {
+				t.Fatalf("%d members, want %d", c.Held(), len(members))
+			}
+		}
+	})
+}
