@@ -1,5 +1,5 @@
-// Package listener bounds the connections of a process by the files that it may open, and
-// reports connections that it cannot accept.
+// Package listener bounds the connections of a process by the files that it may open, reports
+// connections that it cannot accept, and closes HTTP/2 connections that are abused.
 package listener
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// sayEvery is how often failed accepts are logged: each failure is counted.
+	// sayEvery is how often failed accepts and closed connections are logged: each one is counted.
 	sayEvery = time.Minute
 	// mostProbes bounds the connections of a listener for probes or metrics.
 	mostProbes = 64

@@ -13,11 +13,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 )
 
-// Why a connection is closed as soon as it is made; the metric's label.
+// Why a connection is closed; the metric's label.
 const (
 	closedAll     = "all"     // the process has as many as it may (--max-connections)
 	closedAddress = "address" // one address has (--max-connections-per-address)
 	closedIdle    = "idle"    // a newcomer took the place of one without a request
+	closedResets  = "resets"  // its client made the server reset too many streams
 )
 
 const (
@@ -62,7 +63,7 @@ func (s *Server) bound(l net.Listener, registry prometheus.Registerer) *boundedL
 		held: quota.NewCrowd[holder](s.cfg.MaxConnections, s.cfg.MaxConnectionsPerAddress),
 		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keyserver_connections_closed_total",
-			Help: "Connections to the API that were closed because too many were open: as they came, in all or from one address, or later, while they were idle.",
+			Help: "Connections to the API that were closed: because too many were open, in all or from one address, while they were idle, or because their clients made the server reset too many streams.",
 		}, []string{"bound"}),
 	}
 	registry.MustRegister(b.closed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{

