@@ -43,7 +43,7 @@ type Supposition struct {
 	SystemID    *SystemID   `json:"systemId,omitzero" names:"-" doc:"setEntry, removeEntry: the key server of the principal, this one where left out. expose, restrict: the peer."`
 	HiddenLink  *HiddenLink `json:"hiddenLink,omitzero" names:"-" doc:"setEntry, removeEntry, enableKey: the key, that of the question where left out. Of a line another one may be asked."`
 	Rights      []string    `json:"rights,omitzero" items:"1..5" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"setEntry: the rights of the entry, which takes the place of the one that there is."`
-	MaxUsage    *int64      `json:"maxUsage,omitzero" limit:"-1..9007199254740992" doc:"setEntry: as POST /api/acl/grant has it."`
+	MaxUsage    *int64      `json:"maxUsage,omitzero" limit:"-1..9007199254740992" doc:"setEntry: as POST /api/keys/acl/grant has it."`
 	StartTime   *Stamp      `json:"startTime,omitzero" doc:"setEntry: likewise."`
 	EndTime     *Stamp      `json:"endTime,omitzero" doc:"setEntry: likewise."`
 }

@@ -49,6 +49,40 @@ func TestThreats(t *testing.T) {
 	}
 }
 
+// TestRemainingRisks: each test that the text of docs/security.md names, outside its tables,
+// is there. The directory stands before it in the same paragraph.
+func TestRemainingRisks(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	directory, tests := "", 0
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "|") {
+			continue
+		}
+		if strings.HasPrefix(line, "- ") || strings.TrimSpace(line) == "" {
+			directory = ""
+		}
+		for _, name := range quoted.FindAllStringSubmatch(line, -1) {
+			switch {
+			case strings.HasPrefix(name[1], "Test"), strings.HasPrefix(name[1], "Fuzz"):
+				tests++
+				if !functionsOf(t, directory)[name[1]] {
+					t.Errorf("%q: there is no %s in %q", strings.TrimSpace(line), name[1], directory)
+				}
+			default:
+				if at, err := os.Stat(filepath.Join(root, name[1])); err == nil && at.IsDir() {
+					directory = name[1]
+				}
+			}
+		}
+	}
+	if tests < 3 {
+		t.Errorf("only %d tests were read", tests)
+	}
+}
+
 func functionsOf(t *testing.T, directory string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, directory, "*_test.go"))

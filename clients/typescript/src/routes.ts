@@ -2199,7 +2199,7 @@ export interface Supposition {
    * another one may be asked.
    */
   hiddenLink?: HiddenLink;
-  /** setEntry: as POST /api/acl/grant has it. */
+  /** setEntry: as POST /api/keys/acl/grant has it. */
   maxUsage?: number;
   /**
    * giveRole, takeRole, addMember, removeMember: what the role or the group is called, for people.
