@@ -119,7 +119,7 @@ func askApproval(x *exchange) (any, error) {
 		return nil, wire.Refuse("body."+secrets[0], "is for nobody else to see, and an approval is; what takes an approval has to be asked for without it")
 	}
 	view, err := x.api.Approvals.Ask(x.ctx, x.call.by, approval.Request{
-		Method: in.Method, Path: string(in.Path), Body: in.Body, Reason: in.Reason, Operations: inner.route.Operations, Names: names,
+		Method: in.Method, Path: string(in.Path), Body: in.Body, Reason: in.Reason, Operations: inner.route.Operations, Effect: inner.route.effect, Names: names,
 	})
 	if err != nil {
 		return nil, err
@@ -174,11 +174,12 @@ func setApprovalPolicy(a *API, ctx context.Context, c call, in schema.ApprovalPo
 	return schema.ApprovalPolicySaved{Saved: err == nil, Rules: convert(saved, ruleOf), Verdict: schema.Verdict{Detail: "reads back as it was sent"}}, err
 }
 
-// canAsk reports whether some route that needs the operation can be asked for, which one
+// canAsk reports whether some route that needs the operation, or has the effect, can be asked for, which one
 // cannot that takes a secret in any case.
 func (a *API) canAsk(operation string) bool {
 	return slices.ContainsFunc(a.routes, func(r Route) bool {
-		return r.askable() && !wire.Of(r.Request).NeedsSecret() && slices.ContainsFunc(r.Operations, func(op keyserver.Operation) bool { return op.Key == operation })
+		needs := slices.ContainsFunc(r.Operations, func(op keyserver.Operation) bool { return op.Key == operation })
+		return r.askable() && !wire.Of(r.Request).NeedsSecret() && (needs || r.effect == operation)
 	})
 }
 

@@ -59,6 +59,7 @@ type Route struct {
 	Request  reflect.Type // a struct of package schema's tags
 	Response reflect.Type
 
+	effect   string         // the rule of the approval policy for it, besides those of Operations
 	executes bool           // it answers what another route answers
 	streams  bool           // the body is read during the work
 	form     *hmacbody.Form // of such a body; nil: the route reads it like any other

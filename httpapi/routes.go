@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -248,7 +249,7 @@ func keyLifeRoutes() []Route {
 		endpoint(Route{
 			Name: "destroyKey", Method: http.MethodPost, Path: "/api/keys/destroy", Extension: true, Session: true,
 			Summary:    "Rules every use of a key out and lets its bytes go after some days, and verifies the state.",
-			Operations: grants(keyserver.OpChangeKeyState), Faults: change,
+			Operations: grants(keyserver.OpChangeKeyState), Faults: change, effect: approval.DestroyKey,
 		}, destroyKey),
 		endpoint(Route{
 			Name: "restoreKey", Method: http.MethodPost, Path: "/api/keys/restore", Extension: true, Session: true,

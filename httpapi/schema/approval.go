@@ -4,7 +4,7 @@ import "time"
 
 // ApprovalRule says who has to approve an operation.
 type ApprovalRule struct {
-	Operation string `json:"operation" limit:"1..64" doc:"The key of an operation, as GET /api/operations lists it, or giveDuties: whatever gives an operation of administration, trust or audit."`
+	Operation string `json:"operation" limit:"1..64" doc:"The key of an operation, as GET /api/operations lists it, or giveDuties: whatever gives an operation of administration, trust or audit; or destroyKey: what begins the destruction of a key."`
 	Approvers int    `json:"approvers" limit:"1..5" doc:"How many others have to approve."`
 	Duty      string `json:"duty" enum:"administration,trust,audit,any" doc:"The duty that each of them has; any is any of the three."`
 }
@@ -80,7 +80,7 @@ type Approval struct {
 	Reason     string            `json:"reason" doc:"As the asker says."`
 	Asker      ApprovalPerson    `json:"asker" doc:"Who asked, and alone executes it."`
 	AskerName  string            `json:"askerName" doc:"What the asker was called then."`
-	Operations []string          `json:"operations" doc:"Keys of the operations that the request needs."`
+	Operations []string          `json:"operations" doc:"Keys of the operations that the request needs, and destroyKey if it begins the destruction of a key."`
 	Required   int               `json:"required" doc:"How many have to approve, by the rule that asks for most."`
 	Rules      []ApprovalTally   `json:"rules" doc:"Those that guard it by the policy of this moment; each has to be met."`
 	ApprovedBy []ApprovalVote    `json:"approvedBy" doc:"Who approved, in that order, whether or not it counts now."`

@@ -353,7 +353,7 @@ func TestPolicy(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		w.cast(t)
 		const path = "/api/approvals/policy"
-		if p := w.ok(t, "admin 1", "GET", path, nil); !strings.Contains(p.raw, `"giveDuties"`) || !strings.Contains(p.raw, `"exportKey"`) || !strings.Contains(p.raw, `"setApprovalPolicy"`) {
+		if p := w.ok(t, "admin 1", "GET", path, nil); !strings.Contains(p.raw, `"giveDuties"`) || !strings.Contains(p.raw, `"exportKey"`) || !strings.Contains(p.raw, `"destroyKey"`) || !strings.Contains(p.raw, `"setApprovalPolicy"`) {
 			t.Errorf("where duties are apart it begins as %s", p.raw)
 		}
 		rule := func(operation string, approvers int, duty string) object {

@@ -45,6 +45,7 @@ type Request struct {
 	Body         []byte // canonical, nil where there is none
 	Reason       string
 	Operations   []keyserver.Operation // that it needs
+	Effect       string                // DestroyKey, or empty
 	Names        []keyserver.Subject   // what stands in it
 }
 
@@ -101,6 +102,9 @@ func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view 
 	}
 	for _, op := range r.Operations {
 		a.Operations = append(a.Operations, op.Key)
+	}
+	if r.Effect != "" {
+		a.Operations = append(a.Operations, r.Effect)
 	}
 	entitled := by
 	entitled.Approved = append([]string{GiveDuties}, a.Operations...)

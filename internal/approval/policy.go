@@ -16,6 +16,10 @@ import (
 // that are kept apart, by whichever operation it is made.
 const GiveDuties = "giveDuties"
 
+// DestroyKey is the rule for beginning the destruction of a key. Disabling, enabling and
+// restoring need the same operation and are not guarded by it.
+const DestroyKey = "destroyKey"
+
 // giving are the operations by which a duty can be given, so that a request which
 // needs one of them may need the rule.
 var giving = []string{
@@ -28,7 +32,7 @@ const MaxApprovers = 5
 
 // Rule says who has to approve an operation.
 type Rule struct {
-	Operation string         `json:"operation"` // its key, or GiveDuties
+	Operation string         `json:"operation"` // its key, GiveDuties or DestroyKey
 	Approvers int            `json:"approvers"` // besides whoever asks
 	Duty      keyserver.Duty `json:"duty"`      // that each of them has
 }
@@ -46,6 +50,7 @@ func Default(d keyserver.Deployment) Policy {
 	return Policy{
 		{GiveDuties, 1, keyserver.AnyDuty},
 		{keyserver.OpExportKey.Key, 1, keyserver.Trust},
+		{DestroyKey, 1, keyserver.Trust},
 		{keyserver.OpSetApprovalPolicy.Key, 1, keyserver.Trust},
 	}
 }
@@ -59,7 +64,8 @@ func (p Policy) Guards(operation string) (Rule, bool) {
 	return p[i], true
 }
 
-// Of answers the rules that a request which needs these operations may need.
+// Of answers the rules that a request may need. operations are the keys of what it needs,
+// and its effect where it has one.
 func (p Policy) Of(operations []string) []Rule {
 	var rules []Rule
 	for _, r := range p {
@@ -76,13 +82,13 @@ func CanGive(operations []string) bool {
 }
 
 // Validate refuses a policy that means nothing. askable says whether there is a
-// request that needs the operation and can be asked for.
+// request that needs the operation, or has the effect, and can be asked for.
 func (p Policy) Validate(askable func(operation string) bool) error {
 	for i, r := range p {
-		known := r.Operation == GiveDuties || slices.ContainsFunc(keyserver.Operations, func(op keyserver.Operation) bool { return op.Key == r.Operation })
+		known := r.Operation == GiveDuties || r.Operation == DestroyKey || slices.ContainsFunc(keyserver.Operations, func(op keyserver.Operation) bool { return op.Key == r.Operation })
 		switch {
 		case !known:
-			return refusedRule(i, "operation names %q, which is no operation; GET /api/operations lists them, and %s is one more", r.Operation, GiveDuties)
+			return refusedRule(i, "operation names %q, which is no operation; GET /api/operations lists them, and %s and %s are two more", r.Operation, GiveDuties, DestroyKey)
 		case slices.ContainsFunc(p[:i], func(o Rule) bool { return o.Operation == r.Operation }):
 			return refusedRule(i, "operation names %s, which another rule is about; an operation has one rule", r.Operation)
 		case r.Operation != GiveDuties && !askable(r.Operation):

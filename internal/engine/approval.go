@@ -11,18 +11,23 @@ import (
 )
 
 // guarded is the gate's question to the approval policy: does a rule guard the
-// operation, and has the caller an approval that satisfies it. What gives a duty
+// operation or its effect, and has the caller an approval that satisfies it. What gives a duty
 // is asked where it is known what is given (giving.go).
 func (e *Engine) guarded(ctx context.Context, r request) error {
 	policy, err := e.policies.Get(ctx, e.Deployment, func() (approval.Policy, error) { return approval.Read(ctx, e.Store, e.Deployment) })
 	if err != nil {
 		return err
 	}
+	what := r.op.Name
 	rule, needed := unapproved(policy, r.by, r.op.Key)
+	if !needed && r.effect == approval.DestroyKey {
+		what = "destroying a key"
+		rule, needed = unapproved(policy, r.by, r.effect)
+	}
 	needed = needed && !e.view.approves()
 	if !e.BreakGlass {
 		if needed {
-			return approval.Required(rule, r.op.Name)
+			return approval.Required(rule, what)
 		}
 		return nil
 	}

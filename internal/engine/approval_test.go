@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
@@ -92,6 +93,62 @@ func TestBreakGlass(t *testing.T) {
 		if log := f.Log.String(); strings.Count(log, "level=ERROR") != 3 || !strings.Contains(log, "operation=listRoles") {
 			t.Errorf("the log has %s", log)
 		}
+	})
+}
+
+// Where duties are apart, nobody destroys a key alone. What can be taken back at once, and
+// what a rotation does by itself, takes no approval. A policy that was set keeps its rules.
+func TestDestroyingAKey(t *testing.T) {
+	ctx := context.Background()
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		e, _, _, _ := apart(t, f)
+		owner := f.Add(t, keyserver.PasswordPrincipal, "owner", []keyserver.ID{keyserver.RoleEncryptor}, nil)
+		former := must(e.MintKey(ctx, owner, keyserver.NewKey{Algorithm: keyserver.HMACSHA384}))(t).Link
+		newest := must(e.RotateKey(ctx, owner, former))(t)
+		change := func(by keyserver.Caller, act keyserver.KeyAct) error {
+			return e.ChangeKeyState(ctx, by, keyserver.KeyStateChange{Link: newest, Act: act, Days: 7})
+		}
+		allowed := func(by keyserver.Caller, acts ...keyserver.KeyAct) {
+			t.Helper()
+			for _, act := range acts {
+				if err := change(by, act); err != nil {
+					t.Errorf("%s: %v", act, err)
+				}
+			}
+		}
+		state := func(link keyserver.HiddenLink) keyserver.KeyState {
+			return must(e.KeyState(ctx, owner, link))(t).Life.State
+		}
+		refused(t, f, change(owner, keyserver.DestroyKey), fault.ApprovalRequired, fault.ReasonApprovalRequired)
+		refused(t, f, change(approved(owner), keyserver.DestroyKey), fault.ApprovalRequired, fault.ReasonApprovalRequired)
+		if got := state(newest); got != keyserver.KeyEnabled {
+			t.Errorf("the key is %s after a refusal", got)
+		}
+		allowed(owner, keyserver.DisableKey, keyserver.EnableKey)
+		under := approved(owner)
+		under.Approved = []string{approval.DestroyKey}
+		allowed(under, keyserver.DestroyKey)
+		if got := state(newest); got != keyserver.KeyDestroying {
+			t.Errorf("the key is %s under an approval", got)
+		}
+		allowed(owner, keyserver.RestoreKey, keyserver.EnableKey)
+
+		rotation := keyserver.KeyRotation{VerifyOnly: 1, DestroyAfter: 1}
+		if err := e.SetKeyRotation(ctx, owner, keyserver.KeyRotationChange{Link: newest, Rotation: rotation}); err != nil {
+			t.Fatal(err)
+		}
+		third := must(e.RotateKey(ctx, owner, newest))(t)
+		f.Clock.Advance(25 * time.Hour)
+		if err := e.Age(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := state(newest); got != keyserver.KeyDestroying {
+			t.Errorf("a former key of a line with a rotation is %s", got)
+		}
+
+		setPolicy(t, f, `[{"operation":"exportKey","approvers":1,"duty":"trust"}]`)
+		newest = third
+		allowed(owner, keyserver.DestroyKey)
 	})
 }
 

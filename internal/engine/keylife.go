@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keylife"
@@ -125,6 +126,9 @@ func (e *Engine) KeyState(ctx context.Context, by keyserver.Caller, link keyserv
 func (e *Engine) ChangeKeyState(ctx context.Context, by keyserver.Caller, change keyserver.KeyStateChange) error {
 	var key *heldKey
 	r := request{by: by, op: keyserver.OpChangeKeyState, link: change.Link, object: change.Link.Base64() + " " + string(change.Act)}
+	if change.Act == keyserver.DestroyKey {
+		r.effect = approval.DestroyKey
+	}
 	return e.perform(ctx, r, func() error {
 		return e.age(ctx, key.id, func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
 			return keylife.Change(life, change, e.now())

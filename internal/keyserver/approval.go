@@ -27,7 +27,8 @@ type Approval struct {
 	Body      []byte // as RFC 8785 spells it; nil where there is none
 	Reason    string
 	Digest    [32]byte // SHA-256 of the RFC 8785 form of method, path and body
-	// Operations are the keys of what the request needs, by which rules guard it.
+	// Operations are the keys of what the request needs, and its effect where it has one,
+	// by which rules guard it.
 	Operations []string
 	CreatedAt  time.Time // times to the microsecond
 	ExpiresAt  time.Time

@@ -298,7 +298,10 @@ export interface Approval {
   expiresAt: string;
   /** Of the request that is to be carried out. */
   method: string;
-  /** Keys of the operations that the request needs. */
+  /**
+   * Keys of the operations that the request needs, and destroyKey if it begins the destruction of a
+   * key.
+   */
   operations: string[];
   /** Its path and query. */
   path: string;
@@ -385,7 +388,8 @@ export interface ApprovalRule {
   duty: "administration" | "trust" | "audit" | "any";
   /**
    * The key of an operation, as GET /api/operations lists it, or giveDuties: whatever gives an
-   * operation of administration, trust or audit.
+   * operation of administration, trust or audit; or destroyKey: what begins the destruction of a
+   * key.
    */
   operation: string;
 }
@@ -427,7 +431,8 @@ export interface ApprovalTally {
   duty: "administration" | "trust" | "audit" | "any";
   /**
    * The key of an operation, as GET /api/operations lists it, or giveDuties: whatever gives an
-   * operation of administration, trust or audit.
+   * operation of administration, trust or audit; or destroyKey: what begins the destruction of a
+   * key.
    */
   operation: string;
 }
