@@ -331,6 +331,15 @@ func (keyAdapter) Delete(ctx context.Context, c *link.Connection, obj *v1alpha1.
 				return managed.Outcome{}, &link.Problem{Reason: v1alpha1.ReasonAccessDenied, Again: inUseAgain, Code: client.CodeOf(err),
 					Message: fmt.Sprintf("generation %d of the line of keys %s: %s", generationOf(k), first, makeOwner)}
 			}
+			if client.CodeOf(err) == "APPROVAL_REQUIRED" {
+				why, err := link.AsProblem(ctx, err)
+				if err != nil {
+					return managed.Outcome{}, err
+				}
+				why.Message = fmt.Sprintf("generation %d of the line of keys %s: %s; have an owner of the key ask for it, or set deletionPolicy to Retain to leave every key",
+					generationOf(k), first, why.Message)
+				return managed.Outcome{}, why
+			}
 			if err != nil {
 				return managed.Outcome{}, err
 			}

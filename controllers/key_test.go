@@ -242,6 +242,27 @@ var _ = Describe("Key", func() {
 			apply(ctx, obj, beUnready(v1alpha1.ReasonAccessDenied, "Create Key"))
 		})
 
+		It("says what to do if destroying a key takes an approval", func(ctx context.Context) {
+			s := newStage(ctx)
+			obj := s.key()
+			apply(ctx, obj, beReady("created"))
+			_, err := s.admin().CreatePasswordPrincipal(ctx, schema.CreatePasswordPrincipalRequest{
+				Name: "approver", Password: "a password of an approver", RoleIDs: []schema.HexID{s.roles(ctx)["Administrator"].ID},
+			})
+			Expect(err).NotTo(HaveOccurred())
+			_, err = s.admin().SetApprovalPolicy(ctx, schema.ApprovalPolicyRequest{Rules: []schema.ApprovalRule{{Operation: "destroyKey", Approvers: 1, Duty: "any"}}})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(kube.Delete(ctx, obj)).To(Succeed())
+			Eventually(readiness(ctx, obj)).Should(And(
+				beUnready(v1alpha1.ReasonAccessDenied, "APPROVAL_REQUIRED: destroying a key takes the approval of another principal"),
+				beUnready(v1alpha1.ReasonAccessDenied, "have an owner of the key ask for it, or set deletionPolicy to Retain"),
+			))
+			Expect(s.states(ctx, obj.Status.Lineage)()).To(Equal([]string{stateEnabled}))
+			edit(ctx, obj, func(o *v1alpha1.Key) { o.Spec.DeletionPolicy = v1alpha1.RetainExternal })
+			Eventually(gone(ctx, obj)).Should(BeTrue())
+			Expect(s.states(ctx, obj.Status.Lineage)()).To(Equal([]string{stateEnabled}))
+		})
+
 		It("does not take the manager's being shut out for a line that is gone", func(ctx context.Context) {
 			s := newStage(ctx)
 			group := s.group(ctx)
