@@ -108,6 +108,32 @@ func TestApprovalsAreReadAndFew(t *testing.T) {
 	}, split)
 }
 
+// Contract 4.12: where duties are apart, nobody destroys a key alone, from the first start on.
+func TestDestroyingTakesAnApproval(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		owner := s.with(t, keyserver.RoleEncryptor)
+		link := s.OK(t, owner, "POST", "/api/keys", rig.Object{"algorithm": "AES-256"}).Text(t, "ttag")
+		const path = "/api/keys/destroy"
+		body := rig.Object{"ttag": link, "afterDays": 7}
+		s.Refused(t, owner, "POST", path, body, http.StatusForbidden, "APPROVAL_REQUIRED")
+		if got := s.facts(t, owner, link)["state"]; got != "enabled" {
+			t.Errorf("the key is %v after a refusal", got)
+		}
+		// What can be taken back at once is done without.
+		s.turn(t, owner, "disable", rig.Object{"ttag": link})
+		s.turn(t, owner, "enable", rig.Object{"ttag": link})
+		s.Refused(t, owner, "POST", "/api/approvals", rig.Object{
+			"method": "POST", "path": "/api/keys/disable", "body": rig.Object{"ttag": link}, "reason": "for a test",
+		}, http.StatusBadRequest, "INVALID_ARGUMENT")
+
+		if a := s.Approved(t, owner, s.Officer, "POST", path, body); a.Body["state"] != "destroying" || a.Body["saved"] != true {
+			t.Errorf("approved: %s", a.Raw)
+		}
+		s.turn(t, owner, "restore", rig.Object{"ttag": link})
+		s.Refused(t, owner, "POST", path, body, http.StatusForbidden, "APPROVAL_REQUIRED")
+	}, split)
+}
+
 // Contract 4.16: what takes an approval is done without, as long as the process
 // runs that was started for it, and the trail says so.
 func TestBreakGlass(t *testing.T) {
