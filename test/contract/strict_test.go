@@ -1,15 +1,10 @@
 package contract
 
 import (
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -144,7 +139,7 @@ func TestAnApproverThinksAgain(t *testing.T) {
 		s.Approve(t, s.Officer, asked)
 		state(at, "approved")
 		officer := s.As(t, s.Officer.Name, s.Officer.Password)
-		approver := s.boundClient(t, s.Officer)
+		approver := s.Bound(t, s.Officer)
 		s.Refused(t, officer, "POST", at+"/withdraw", nil, http.StatusForbidden, "SESSION_NOT_BOUND")
 		if a, err := approver.WithdrawApproval(t.Context(), schema.ByID{ID: decisionOn(t, asked).ID}); err != nil || a.State != "pending" {
 			t.Errorf("an approver withdraws: %+v, %v", a, err)
@@ -162,23 +157,6 @@ func TestAnApproverThinksAgain(t *testing.T) {
 		}
 		state(at, "rejected")
 	}, split)
-}
-
-// boundClient returns a client whose session is bound to a key.
-func (s *subject) boundClient(t *testing.T, who rig.Credentials) *client.Client {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(client.Options{
-		BaseURL: s.Base(), HTTPClient: &http.Client{Transport: s.HTTP.Transport}, ProofKey: key,
-		Credentials: client.PasswordCredentials(who.Name, func(context.Context) (string, error) { return who.Password, nil }),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
 }
 
 func decisionOn(t *testing.T, asked rig.Answer) (d schema.ApprovalDecision) {

@@ -34,7 +34,7 @@ func (s *Site) TryToApprove(t testing.TB, by Credentials, asked Answer) error {
 	if err := decision.Digest.UnmarshalText([]byte(asked.Text(t, "digest"))); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.bound(t, by).Approve(context.WithoutCancel(t.Context()), decision)
+	_, err = s.Bound(t, by).Approve(context.WithoutCancel(t.Context()), decision)
 	return err
 }
 
@@ -51,8 +51,8 @@ func (s *Site) Approved(t testing.TB, session string, by Credentials, method, pa
 	return s.OK(t, session, "POST", "/api/approvals/"+asked.Text(t, "approvalId")+"/execute", nil)
 }
 
-// bound answers a client that binds its sessions to a key, the same for each call.
-func (s *Site) bound(t testing.TB, who Credentials) *client.Client {
+// Bound returns a client that binds its sessions to a key, the same for each call.
+func (s *Site) Bound(t testing.TB, who Credentials) *client.Client {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
