@@ -39,6 +39,19 @@ func onOwnServer(t *testing.T) (config sqlstore.Config, admin func(string)) {
 
 const endOtherSessions = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
 
+// storeOnOwnServer opens a store and an audit writer on a server of the test.
+func storeOnOwnServer(t *testing.T) (cfg sqlstore.Config, admin func(string), s *sqlstore.Store, w *audit.Writer) {
+	t.Helper()
+	cfg, admin = onOwnServer(t)
+	s, err := sqlstore.Open(t.Context(), cfg)
+	rig.Must(t, err)
+	t.Cleanup(func() { closeStore(t, s) })
+	s.UseRowKey(rowKey(t))
+	w = openWriter(t, s, audit.Options{})
+	t.Cleanup(func() { closeWriter(t, w) })
+	return cfg, admin, s, w
+}
+
 // TestSettingsOfSessionsChange: sessions that began under settings of the role or the database
 // that were changed since are replaced, whether or not they fail.
 func TestSettingsOfSessionsChange(t *testing.T) {
@@ -47,13 +60,7 @@ func TestSettingsOfSessionsChange(t *testing.T) {
 		"NoTables": {`ALTER ROLE keyserver SET search_path = nowhere`, `ALTER ROLE keyserver RESET search_path`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, admin := onOwnServer(t)
-			s, err := sqlstore.Open(t.Context(), cfg)
-			rig.Must(t, err)
-			s.UseRowKey(rowKey(t))
-			defer closeStore(t, s)
-			w := openWriter(t, s, audit.Options{})
-			defer closeWriter(t, w)
+			cfg, admin, s, w := storeOnOwnServer(t)
 			u, err := pgx.ParseConfig(cfg.URL)
 			rig.Must(t, err)
 			admin(strings.ReplaceAll(tc.set, "%s", u.Database))
@@ -77,13 +84,7 @@ func TestSettingsOfSessionsChange(t *testing.T) {
 
 // TestSessionsAreReplacedWhenSettingsChange: also those that work.
 func TestSessionsAreReplacedWhenSettingsChange(t *testing.T) {
-	cfg, admin := onOwnServer(t)
-	s, err := sqlstore.Open(t.Context(), cfg)
-	rig.Must(t, err)
-	s.UseRowKey(rowKey(t))
-	defer closeStore(t, s)
-	w := openWriter(t, s, audit.Options{})
-	defer closeWriter(t, w)
+	cfg, admin, s, w := storeOnOwnServer(t)
 	use := func() {
 		t.Helper()
 		rig.Must(t, w.Write(t.Context(), row("hmacData", "", 1)))
