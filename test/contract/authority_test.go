@@ -116,7 +116,8 @@ func TestAuthority(t *testing.T) {
 			t.Errorf("renewed by another one: %v", err)
 		}
 		var feed []string
-		for _, c := range s.OK(t, admin, "GET", "/api/changes?after=0&wait=0", nil).List(t, "changes") {
+		changes, _ := s.Changes(t, admin, "0")
+		for _, c := range changes {
 			if c["kind"] == "authority" {
 				feed = append(feed, c["action"].(string))
 			}

@@ -467,8 +467,8 @@ func TestStatesOfAPeer(t *testing.T) {
 // cursor is where the change feed stands.
 func (s *subject) cursor(t testing.TB, session string) string {
 	t.Helper()
-	n, _ := s.OK(t, session, "GET", "/api/changes?after=0", nil).Body["cursor"].(float64)
-	return strconv.FormatInt(int64(n), 10)
+	_, end := s.Changes(t, session, "0")
+	return end
 }
 
 // changedSince lists kinds and actions of the changes after a cursor, sorted, of
@@ -476,7 +476,8 @@ func (s *subject) cursor(t testing.TB, session string) string {
 func (s *subject) changedSince(t testing.TB, session, cursor string, ids ...any) []string {
 	t.Helper()
 	var kinds []string
-	for _, c := range s.OK(t, session, "GET", "/api/changes?after="+cursor, nil).List(t, "changes") {
+	changes, _ := s.Changes(t, session, cursor)
+	for _, c := range changes {
 		if c["kind"] != "session" && (len(ids) == 0 || slices.Contains(ids, c["id"])) {
 			kinds = append(kinds, fmt.Sprintf("%v %v", c["kind"], c["action"]))
 		}

@@ -75,7 +75,7 @@ func TestForwardedLookup(t *testing.T) {
 
 		// Disabled, and never heard of.
 		b.OK(t, b.AsAdmin(t), "PUT", "/api/principals/"+there.ID+"/flags", rig.Object{"disabled": true})
-		cursor := a.OK(t, a.AsAdmin(t), "GET", "/api/changes?after=0", nil).Body["cursor"]
+		_, cursor := a.Changes(t, a.AsAdmin(t), "0")
 		found = a.lookup(t, asker.Session, pair(there), pair(other), pair(removed))
 		if got := found.List(t, "principals"); len(got) != 2 || got[0]["disabled"] != true || got[1]["disabled"] != false {
 			t.Errorf("disabled: %s", found.Raw)
@@ -94,7 +94,7 @@ func TestForwardedLookup(t *testing.T) {
 
 		// Said again, it changes nothing more; enabled again, the owner has to
 		// grant anew.
-		cursor = a.OK(t, a.AsAdmin(t), "GET", "/api/changes?after=0", nil).Body["cursor"]
+		_, cursor = a.Changes(t, a.AsAdmin(t), "0")
 		a.lookup(t, asker.Session, pair(there), pair(removed))
 		if got := a.changes(t, cursor); got != "" {
 			t.Errorf("said again: %s", got)
@@ -109,10 +109,11 @@ func TestForwardedLookup(t *testing.T) {
 }
 
 // changes lists what the feed has after a cursor, sessions left out.
-func (s *site) changes(t testing.TB, cursor any) string {
+func (s *site) changes(t testing.TB, cursor string) string {
 	t.Helper()
 	var all []string
-	for _, c := range s.OK(t, s.AsAdmin(t), "GET", "/api/changes?after="+rig.Number(cursor), nil).List(t, "changes") {
+	changes, _ := s.Changes(t, s.AsAdmin(t), cursor)
+	for _, c := range changes {
 		if c["kind"] != "session" {
 			all = append(all, c["kind"].(string)+" "+c["action"].(string))
 		}

@@ -164,6 +164,20 @@ func (s *Site) Over(c *http.Client) *Site {
 	return &Site{System: s.System, Base: s.Base, HTTP: c, Administrator: s.Administrator, Officer: s.Officer, Inspect: s.Inspect, Log: s.Log}
 }
 
+// Changes reads the change feed behind a cursor to its end, and answers the
+// cursor there. Nothing or 0 is the start.
+func (s *Site) Changes(t testing.TB, session, after string) (changes []Object, cursor string) {
+	t.Helper()
+	for cursor = after; ; {
+		a := s.OK(t, session, "GET", "/api/changes?wait=0&after="+cursor, nil)
+		page := a.List(t, "changes")
+		changes, cursor = append(changes, page...), Number(a.Body["cursor"])
+		if len(page) == 0 {
+			return changes, cursor
+		}
+	}
+}
+
 // Rows are those of the audit trail with a request id.
 func (s *Site) Rows(t testing.TB, requestID string) []Object {
 	t.Helper()

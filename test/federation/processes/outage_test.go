@@ -197,7 +197,7 @@ func answerLost(t *testing.T, on database) {
 	// peer is at the change.
 	change := func(t *testing.T, of rig.User) *pending {
 		t.Helper()
-		cursor := feed(t, b)
+		_, cursor := b.Changes(t, b.AsAdmin(t), "0")
 		over.hold(false, true)
 		p := a.begin(t, ab.caller.Session, "/api/keys/acl/grant", of.Entry(ab.ttag, "READ"))
 		rig.Soon(t, "the peer makes the change", func() bool {
@@ -209,7 +209,7 @@ func answerLost(t *testing.T, on database) {
 		return p
 	}
 	t.Run("ChangeIsRepeatedAndMadeOnce", func(t *testing.T) {
-		cursor := feed(t, b)
+		_, cursor := b.Changes(t, b.AsAdmin(t), "0")
 		p := change(t, a.User(t, "guest", keyserver.RoleExchanger))
 		over.cut()
 		over.hold(false, false)
@@ -243,16 +243,11 @@ func answerLost(t *testing.T, on database) {
 	})
 }
 
-// feed is the cursor behind the last change.
-func feed(t *testing.T, s *site) string {
-	t.Helper()
-	return rig.Number(s.OK(t, s.AsAdmin(t), "GET", "/api/changes?after=0", nil).Body["cursor"])
-}
-
 // keyChanges counts the changes of keys and their lists after a cursor.
 func keyChanges(t *testing.T, s *site, cursor string) (n int) {
 	t.Helper()
-	for _, c := range s.OK(t, s.AsAdmin(t), "GET", "/api/changes?after="+cursor, nil).List(t, "changes") {
+	changes, _ := s.Changes(t, s.AsAdmin(t), cursor)
+	for _, c := range changes {
 		if c["kind"] == "key" {
 			n++
 		}

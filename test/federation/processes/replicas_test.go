@@ -99,7 +99,7 @@ func TestRepeatedAtAnotherReplica(t *testing.T) {
 		})
 		t.Run(name+"/Change", func(t *testing.T) {
 			guest := a.User(t, "guest of "+name, keyserver.RoleExchanger)
-			cursor := feed(t, first)
+			_, cursor := first.Changes(t, first.AsAdmin(t), "0")
 			asked := repeated(t, way[0], way[1], "/api/keys/acl/grant", guest.Entry(p.ttag, "READ"), func(id string) bool {
 				if !strings.Contains(first.trail(t, id), "amendACL") { // the list is read first
 					over.pulse()
