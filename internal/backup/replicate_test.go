@@ -235,7 +235,7 @@ func TestAPlaceThatIsAway(t *testing.T) {
 		bases  int
 	}{
 		"Short": {"the log waits", 1 << 30, 1},
-		"Long":  {"the log is bounded", 1 << 20, 2},
+		"Long":  {"the log is bounded", 128 << 10, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReplica(t, 7, filepath.Join(t.TempDir(), "place"))
