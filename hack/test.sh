@@ -10,7 +10,13 @@ tier=$1 named=$2
 shift 2
 cd "$root"
 mkdir -p bin/test
-if [[ -n $named ]]; then read -r -a packages <<<"$named"; else mapfile -t packages < <("$root/hack/needs.sh" -tier "$tier" ./...); fi
+# Packages that take minutes begin first, so that none of them runs on alone at the end.
+longest="internal/sqlstore controllers test/crash test/script test/contract test/e2e test/federation/processes"
+ranked() {
+	awk -v longest="$longest" 'BEGIN { n = split(longest, name, " ") }
+		{ rank = n + 1; for (i in name) if ($0 ~ "/" name[i] "$") rank = i; print rank, $0 }' | sort -s -n -k 1,1 | cut -d ' ' -f 2
+}
+if [[ -n $named ]]; then read -r -a packages <<<"$named"; else mapfile -t packages < <("$root/hack/needs.sh" -tier "$tier" ./... | ranked); fi
 ((${#packages[@]} > 0)) || fail "no package belongs to the tier $tier"
 
 processors=$(getconf _NPROCESSORS_ONLN)
@@ -50,9 +56,16 @@ check)
 	;;
 esac
 
-results=bin/test/$tier.json status=0
+# A test that fails runs once more. What passes then is listed at the end: it is a defect as well.
+results=bin/test/$tier.json again=bin/test/$tier.again status=0
+: >"$again"
 CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath" \
-	bin/gotestsum --format "$format" --format-icons text "${hidden[@]}" --jsonfile "$results" -- "${flags[@]}" "$@" "${packages[@]}" || status=$?
+	bin/gotestsum --format "$format" --format-icons text "${hidden[@]}" --jsonfile "$results" \
+	--rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-report="$again" --packages "${packages[*]}" -- "${flags[@]}" "$@" || status=$?
+if [[ -s $again ]]; then
+	say "failed at first, and ran again (mend the test, or what it found):"
+	cat "$again" >&2
+fi
 say "the ten slowest tests of ${#packages[@]} packages:"
 bin/gotestsum tool slowest --num 10 --threshold 1s --jsonfile "$results" >&2 || true # it reads no lines over 64 KiB
 exit "$status"
