@@ -19,6 +19,9 @@ const (
 	// resets because the client broke the protocol. A client that keeps to it causes none.
 	resetsPerSecond = 10
 	resetsAtOnce    = 100
+	// stallTime is how long a client may read nothing while the server has frames to send. Then
+	// the server closes the connection. The deadline of a request ends its stream only.
+	stallTime = 15 * time.Second
 	// farewellTime bounds how long the last frame of such a connection may take.
 	farewellTime = time.Second
 )
@@ -29,6 +32,7 @@ const (
 type ResetGuard struct {
 	perSecond rate.Limit
 	atOnce    int
+	stall     time.Duration
 	closed    prometheus.Counter
 	logger    *slog.Logger
 	say       rate.Sometimes
@@ -36,7 +40,7 @@ type ResetGuard struct {
 
 // NewResetGuard returns a guard that counts the connections that it closes.
 func NewResetGuard(closed prometheus.Counter, logger *slog.Logger) *ResetGuard {
-	return &ResetGuard{perSecond: resetsPerSecond, atOnce: resetsAtOnce, closed: closed, logger: logger, say: rate.Sometimes{First: 1, Interval: sayEvery}}
+	return &ResetGuard{perSecond: resetsPerSecond, atOnce: resetsAtOnce, stall: stallTime, closed: closed, logger: logger, say: rate.Sometimes{First: 1, Interval: sayEvery}}
 }
 
 // Configure makes srv serve HTTP/2 over guarded TLS connections, of which each has at most streams
@@ -44,8 +48,8 @@ func NewResetGuard(closed prometheus.Counter, logger *slog.Logger) *ResetGuard {
 // connection other than a *tls.Conn. The ConnState of srv sees guarded connections: see Unguarded.
 func (g *ResetGuard) Configure(srv *http.Server, streams int, idle time.Duration) error {
 	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
-	h2 := &http2.Server{IdleTimeout: idle}                 //nolint:staticcheck // deprecated for net/http's, which takes no such connection
-	if err := http2.ConfigureServer(srv, h2); err != nil { //nolint:staticcheck // as above
+	h2 := &http2.Server{IdleTimeout: idle, WriteByteTimeout: g.stall} //nolint:staticcheck // deprecated for net/http's, which takes no such connection
+	if err := http2.ConfigureServer(srv, h2); err != nil {            //nolint:staticcheck // as above
 		return err
 	}
 	srv.TLSNextProto[http2.NextProtoTLS] = func(srv *http.Server, conn *tls.Conn, handler http.Handler) {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -21,11 +22,14 @@ import (
 )
 
 // guarded serves a handler over guarded connections, each of which may cause so many resets in all.
-func guarded(t testing.TB, resets int, handler http.HandlerFunc) (*httptest.Server, *ResetGuard) {
+func guarded(t testing.TB, resets int, handler http.HandlerFunc, adjust ...func(*ResetGuard, *http.Server)) (*httptest.Server, *ResetGuard) {
 	t.Helper()
 	g := NewResetGuard(prometheus.NewCounter(prometheus.CounterOpts{Name: "closed"}), slog.New(slog.DiscardHandler))
 	g.perSecond, g.atOnce = 0, resets
 	s := httptest.NewUnstartedServer(handler)
+	for _, f := range adjust {
+		f(g, s.Config)
+	}
 	rig.Must(t, g.Configure(s.Config, 128, time.Minute))
 	s.EnableHTTP2 = true
 	s.StartTLS()
@@ -42,7 +46,8 @@ type rude struct {
 	heard  chan http2.FrameHeader // of each stream, and of pings, until the connection is closed
 }
 
-func newRude(t testing.TB, s *httptest.Server) *rude {
+// dialRude connects a client that has sent nothing but the preface, and reads nothing.
+func dialRude(t testing.TB, s *httptest.Server) *rude {
 	t.Helper()
 	conn, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13})
 	rig.Must(t, err)
@@ -53,6 +58,12 @@ func newRude(t testing.TB, s *httptest.Server) *rude {
 	r.coder = hpack.NewEncoder(&r.header)
 	_, err = io.WriteString(conn, http2.ClientPreface)
 	rig.Must(t, err)
+	return r
+}
+
+func newRude(t testing.TB, s *httptest.Server) *rude {
+	t.Helper()
+	r := dialRude(t, s)
 	rig.Must(t, r.frames.WriteSettings())
 	rig.Must(t, r.frames.WriteSettingsAck())
 	go func() {
@@ -184,6 +195,39 @@ func TestBodiesThatTheServerDoesNotWant(t *testing.T) {
 	r.await(t, 401)
 	if closed := testutil.ToFloat64(g.closed); closed != 0 {
 		t.Errorf("%v connections were closed", closed)
+	}
+}
+
+// TestClientThatReadsNothing: a connection is closed whose client leaves the TCP window closed, so
+// that not even the end of a stream reaches it.
+func TestClientThatReadsNothing(t *testing.T) {
+	failed, closed := make(chan struct{}), make(chan struct{})
+	s, _ := guarded(t, resetsAtOnce, func(w http.ResponseWriter, _ *http.Request) {
+		part := make([]byte, 1<<20)
+		for {
+			if _, err := w.Write(part); err != nil {
+				close(failed)
+				return
+			}
+		}
+	}, func(g *ResetGuard, srv *http.Server) {
+		g.stall = 100 * time.Millisecond
+		srv.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateClosed {
+				close(closed)
+			}
+		}
+	})
+	r := dialRude(t, s)
+	rig.Must(t, r.frames.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}))
+	rig.Must(t, r.frames.WriteWindowUpdate(0, 1<<30))
+	rig.Must(t, r.headers(1, 0, true))
+	for what, done := range map[string]chan struct{}{"the answer": failed, "the connection": closed} {
+		select {
+		case <-done:
+		case <-time.After(rig.Patience):
+			t.Errorf("%s has not ended", what)
+		}
 	}
 }
 
