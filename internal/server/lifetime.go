@@ -1,0 +1,94 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+)
+
+// Failed delivers the error of a listener that stopped by itself.
+func (s *Server) Failed() <-chan error { return s.failed }
+
+// Shutdown stops accepting, waits for requests under way until ctx ends, and
+// closes everything in the reverse order of opening.
+func (s *Server) Shutdown(ctx context.Context) error {
+	if s.started {
+		s.cfg.Logger.InfoContext(ctx, "stopping")
+	}
+	var errs []error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		errs = append(errs, s.closers[i](ctx))
+	}
+	s.closers = nil
+	if s.started {
+		s.started = false
+		s.cfg.Logger.InfoContext(ctx, "stopped")
+	}
+	return sqlstore.Explain(errors.Join(errs...), s.storeConfig())
+}
+
+func (s *Server) onClose(f func(context.Context) error) { s.closers = append(s.closers, f) }
+
+// background runs a loop until Shutdown.
+func (s *Server) background(loop func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		loop(ctx)
+	}()
+	s.onClose(func(context.Context) error {
+		cancel()
+		<-done
+		return nil
+	})
+}
+
+// serve runs one HTTP server until Shutdown.
+func (s *Server) serve(l net.Listener, srv *http.Server) {
+	srv.ReadHeaderTimeout, srv.IdleTimeout, srv.MaxHeaderBytes = headerTimeout, idleTimeout, maxHeaderBytes
+	srv.DisableGeneralOptionsHandler = true // OPTIONS * is an unknown path like any other, and is answered so
+	srv.ErrorLog = log.New(logWriter{s.cfg.Logger}, "", 0)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.failed <- fmt.Errorf("the listener on %s stopped: %w", l.Addr(), err)
+		}
+	}()
+	s.onClose(func(ctx context.Context) error {
+		err := srv.Shutdown(ctx)
+		if err != nil {
+			err = errors.Join(fmt.Errorf("requests were still under way: %w", err), srv.Close())
+		}
+		<-done
+		return err
+	})
+}
+
+// logWriter takes what net/http logs: handshakes of strangers and the like.
+type logWriter struct{ logger *slog.Logger }
+
+func (w logWriter) Write(line []byte) (int, error) {
+	w.logger.Debug("http server", "message", string(bytes.TrimSpace(line)))
+	return len(line), nil
+}
+
+// reachable turns a listening address into one a client on this machine can use.
+func reachable(addr net.Addr) string {
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return net.JoinHostPort(host, port)
+}
