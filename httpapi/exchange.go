@@ -38,10 +38,8 @@ type exchange struct {
 	from    netip.Addr // of the client
 	release func()     // of the session
 	place   *quota.Quota[keyserver.PrincipalRef]
-	// Of a request without a session: its place, or that it is one of those that are told that
-	// there is none.
-	member  *quota.Member[netip.Prefix]
-	refused bool
+	member  *quota.Member[netip.Prefix] // the place of a request without a session
+	refused bool                        // there was no such place; it holds one of places.refused
 	// Bytes that it holds of places.bodies and places.unread.
 	bodyBytes, unreadBytes int64
 	bodySeen               int64 // bytes of the body that have arrived

@@ -29,7 +29,7 @@ const (
 	maxBodyBytes   = 256 << 20
 	maxUnreadBytes = 256 << 20
 
-	// shares of a ceiling exist: one principal may hold one of them.
+	// shares is the number of principals that together fill a ceiling.
 	shares = 4
 )
 
@@ -47,8 +47,8 @@ type places struct {
 	administration *quota.Quota[keyserver.PrincipalRef]
 	bodies, unread *quota.Quota[keyserver.PrincipalRef] // bytes
 
-	// strangers hold a place until their answer is read. If all places are taken, the oldest one
-	// of the network that holds most is evicted.
+	// strangers are requests without a session. Each holds a place until its answer is read. If
+	// all places are taken, a new request evicts the oldest one of the network with most places.
 	strangers *quota.Crowd[netip.Prefix]
 	// refused are strangers that are told that they are too many. They have as
 	// many places again; whoever asks beyond those is told nothing.
@@ -57,13 +57,16 @@ type places struct {
 	spool *quota.Quota[keyserver.ID] // bytes, by session
 }
 
+// share is how much of a ceiling one principal may hold.
+func share(most int) int { return max(1, most/shares) }
+
 func newPlaces(c Config) *places {
 	shared := func(most int) *quota.Quota[keyserver.PrincipalRef] {
-		return quota.New[keyserver.PrincipalRef](int64(most), int64(max(1, most/shares)))
+		return quota.New[keyserver.PrincipalRef](int64(most), int64(share(most)))
 	}
 	return &places{
 		inFlight: shared(c.MaxInFlight), waiting: shared(c.MaxWaiting), streams: shared(c.MaxStreams),
-		administration: shared(max(1, c.MaxInFlight/shares)), bodies: shared(maxBodyBytes), unread: shared(maxUnreadBytes),
+		administration: shared(share(c.MaxInFlight)), bodies: shared(maxBodyBytes), unread: shared(maxUnreadBytes),
 		strangers: quota.NewCrowd[netip.Prefix](c.MaxStrangers, c.MaxStrangersPerAddress),
 		refused:   quota.New[netip.Prefix](int64(c.MaxStrangers), int64(c.MaxStrangersPerAddress)),
 		spool:     quota.New[keyserver.ID](c.MaxSpoolBytes, c.MaxSpoolBytesPerSession),
@@ -123,7 +126,7 @@ func (x *exchange) take(from *quota.Quota[keyserver.PrincipalRef], most int, wha
 	}
 	if verdict == quota.FullEach && from.Held() < int64(most) {
 		return fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
-			"the principal has %d %s, a quarter of what the service takes on; try again", max(1, most/shares), what)
+			"the principal has %d %s, a quarter of what the service takes on; try again", share(most), what)
 	}
 	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
 		"the service has %d %s, which is the most it takes on; try again", most, what)
@@ -139,9 +142,9 @@ func (x *exchange) payer() keyserver.PrincipalRef {
 	return by.Principal
 }
 
-// stranger takes a place among the requests that have shown no session. If the network has all
-// that it may have, as many again are told so, and the connections of the rest are closed: even a
-// refusal that is not read takes memory.
+// stranger takes a place among the requests without a session. If the network has no place left,
+// the request is refused. There are as many places for refusals, because an unread refusal takes
+// memory, too. If those are taken as well, stranger closes the connection.
 func (x *exchange) stranger() error {
 	from := origin.Network(x.from)
 	var verdict quota.Verdict

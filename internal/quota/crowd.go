@@ -33,7 +33,7 @@ func NewCrowd[K comparable](all, each int) *Crowd[K] {
 
 // Join adds a member. evict is called at most once, before Leave returns, if a newcomer needs
 // the place; it must not block and must not call the crowd. Join fails with FullEach if the
-// holder has all it may have, and with FullAll if nobody can be evicted.
+// holder has each members, and with FullAll if no member can be evicted.
 func (c *Crowd[K]) Join(holder K, evict func()) (*Member[K], Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
