@@ -4,7 +4,7 @@ import "time"
 
 // ApprovalRule says who has to approve an operation.
 type ApprovalRule struct {
-	Operation string `json:"operation" limit:"1..64" doc:"The key of an operation, as GET /api/operations lists it, or giveDuties: whatever gives an operation of administration, trust or audit; or destroyKey: what begins the destruction of a key."`
+	Operation string `json:"operation" limit:"1..64" doc:"The key of an operation, as GET /api/operations lists it, or giveDuties, which guards requests that give an operation of administration, trust or audit, or destroyKey, which guards requests that begin the destruction of a key."`
 	Approvers int    `json:"approvers" limit:"1..5" doc:"How many others have to approve."`
 	Duty      string `json:"duty" enum:"administration,trust,audit,any" doc:"The duty that each of them has; any is any of the three."`
 }

@@ -96,8 +96,8 @@ func TestBreakGlass(t *testing.T) {
 	})
 }
 
-// Where duties are apart, nobody destroys a key alone. What can be taken back at once, and
-// what a rotation does by itself, takes no approval. A policy that was set keeps its rules.
+// In a split deployment no principal destroys a key alone. Reversible changes and rotations
+// need no approval. A policy that was set keeps its rules.
 func TestDestroyingAKey(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {

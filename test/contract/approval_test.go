@@ -108,7 +108,7 @@ func TestApprovalsAreReadAndFew(t *testing.T) {
 	}, split)
 }
 
-// Contract 4.12: where duties are apart, nobody destroys a key alone, from the first start on.
+// Contract 4.12: in a split deployment no principal destroys a key alone, from the first start on.
 func TestDestroyingTakesAnApproval(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		owner := s.with(t, keyserver.RoleEncryptor)

@@ -387,9 +387,9 @@ export interface ApprovalRule {
   /** The duty that each of them has; any is any of the three. */
   duty: "administration" | "trust" | "audit" | "any";
   /**
-   * The key of an operation, as GET /api/operations lists it, or giveDuties: whatever gives an
-   * operation of administration, trust or audit; or destroyKey: what begins the destruction of a
-   * key.
+   * The key of an operation, as GET /api/operations lists it, or giveDuties, which guards requests
+   * that give an operation of administration, trust or audit, or destroyKey, which guards requests
+   * that begin the destruction of a key.
    */
   operation: string;
 }
@@ -430,9 +430,9 @@ export interface ApprovalTally {
   /** The duty that each of them has; any is any of the three. */
   duty: "administration" | "trust" | "audit" | "any";
   /**
-   * The key of an operation, as GET /api/operations lists it, or giveDuties: whatever gives an
-   * operation of administration, trust or audit; or destroyKey: what begins the destruction of a
-   * key.
+   * The key of an operation, as GET /api/operations lists it, or giveDuties, which guards requests
+   * that give an operation of administration, trust or audit, or destroyKey, which guards requests
+   * that begin the destruction of a key.
    */
   operation: string;
 }
