@@ -471,19 +471,10 @@ func (s *subject) cursor(t testing.TB, session string) string {
 	return end
 }
 
-// changedSince lists kinds and actions of the changes after a cursor, sorted, of
-// all objects or of some; sessions come and go by themselves.
+// changedSince is Changed, sorted.
 func (s *subject) changedSince(t testing.TB, session, cursor string, ids ...any) []string {
 	t.Helper()
-	var kinds []string
-	changes, _ := s.Changes(t, session, cursor)
-	for _, c := range changes {
-		if c["kind"] != "session" && (len(ids) == 0 || slices.Contains(ids, c["id"])) {
-			kinds = append(kinds, fmt.Sprintf("%v %v", c["kind"], c["action"]))
-		}
-	}
-	slices.Sort(kinds)
-	return kinds
+	return slices.Sorted(slices.Values(s.Changed(t, session, cursor, ids...)))
 }
 
 // On a split deployment peers are the Security Officer's; the Administrator

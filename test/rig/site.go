@@ -164,7 +164,7 @@ func (s *Site) Over(c *http.Client) *Site {
 	return &Site{System: s.System, Base: s.Base, HTTP: c, Administrator: s.Administrator, Officer: s.Officer, Inspect: s.Inspect, Log: s.Log}
 }
 
-// Changes reads the change feed behind a cursor to its end, and answers the
+// Changes reads the change feed behind a cursor to its end, and returns the
 // cursor there. Nothing or 0 is the start.
 func (s *Site) Changes(t testing.TB, session, after string) (changes []Object, cursor string) {
 	t.Helper()
@@ -176,6 +176,19 @@ func (s *Site) Changes(t testing.TB, session, after string) (changes []Object, c
 			return changes, cursor
 		}
 	}
+}
+
+// Changed returns kind and action of each change behind a cursor, in the order of the feed: of all
+// objects, or of those with one of the ids. Sessions are left out: they begin and end by themselves.
+func (s *Site) Changed(t testing.TB, session, after string, ids ...any) (changed []string) {
+	t.Helper()
+	changes, _ := s.Changes(t, session, after)
+	for _, c := range changes {
+		if c["kind"] != "session" && (len(ids) == 0 || slices.Contains(ids, c["id"])) {
+			changed = append(changed, fmt.Sprintf("%v %v", c["kind"], c["action"]))
+		}
+	}
+	return changed
 }
 
 // Rows are those of the audit trail with a request id.
