@@ -28,6 +28,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
 // cluster is a kube-apiserver and a manager, in front of a site that it reaches through
@@ -241,7 +242,7 @@ func (c *cluster) said(ctx context.Context) (ready, waiting map[string]string, e
 			at := slices.IndexFunc(keyserver.Operations, func(op keyserver.Operation) bool { return op.Name == name })
 			ids = append(ids, schema.HexID(keyserver.Operations[at].ID))
 		}
-		note("Role", o, o.Status.ManagedStatus, "role "+o.Status.RoleID, *o.Spec.RoleName+" "+idsOf(ids))
+		note("Role", o, o.Status.ManagedStatus, "role "+o.Status.RoleID, *o.Spec.RoleName+" "+ledger.IDs(ids))
 	}
 	var templates v1alpha1.ACLTemplateList
 	if err := c.kube.List(ctx, &templates); err != nil {
@@ -262,7 +263,7 @@ func (c *cluster) has(ctx context.Context) (map[string]bool, error) {
 		return nil, err
 	}
 	for _, r := range roles.Roles {
-		there["role "+r.ID.String()+": "+r.Name+" "+idsOf(r.Operations)] = true
+		there["role "+r.ID.String()+": "+r.Name+" "+ledger.IDs(r.Operations)] = true
 	}
 	templates, err := c.reader.ListACLTemplates(ctx, schema.ACLTemplateQuery{})
 	if err != nil {

@@ -2,9 +2,11 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -12,8 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
-
-	"errors"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
 // forwards is what a site's user asks of keys that its peer owns: both have a row for
@@ -26,7 +27,7 @@ type forwards struct {
 	clients   []*client.Client // by process
 
 	mu   sync.Mutex
-	sent []*call // that were answered
+	sent []*ledger.Call // that were answered
 }
 
 func newForwards(t testing.TB, asked, owner *site) *forwards {
@@ -54,7 +55,7 @@ func newForwards(t testing.TB, asked, owner *site) *forwards {
 func (w *worker) forwarded(ctx context.Context, r *rand.Rand) error {
 	f := w.forwards
 	if f == nil {
-		return errUnsettled
+		return ledger.ErrUnsettled
 	}
 	c := f.clients[0]
 	for i, m := range w.site.members {
@@ -63,7 +64,7 @@ func (w *worker) forwarded(ctx context.Context, r *rand.Rand) error {
 		}
 	}
 	if r.IntN(4) == 0 {
-		_, err := c.AuthorizeKey(as(ctx, unaudited), schema.AuthorizeKeyRequest{TTag: f.withdrawn})
+		_, err := c.AuthorizeKey(ledger.Unaudited(ctx), schema.AuthorizeKeyRequest{TTag: f.withdrawn})
 		var e *client.Error
 		switch {
 		case err == nil:
@@ -74,12 +75,12 @@ func (w *worker) forwarded(ctx context.Context, r *rand.Rand) error {
 			return err
 		}
 	}
-	sent := &call{operation: "hmacData"}
-	answer, err := c.HMAC(sent.in(ctx), f.link, messageOf("forwarded"))
+	sent := &ledger.Call{}
+	answer, err := c.HMAC(sent.In(ctx), f.link, strings.NewReader("forwarded"))
 	if err != nil {
 		return err
 	}
-	if string(answer.MAC) != string(macOf(f.material, "forwarded")) {
+	if string(answer.MAC) != string(ledger.MAC(f.material, "forwarded")) {
 		return errors.New("a peer's HMAC is not that of its key")
 	}
 	f.mu.Lock()
@@ -88,16 +89,16 @@ func (w *worker) forwarded(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// check looks for the rows of what was forwarded at the owner, whose trail was just read.
+// check looks for the rows of what was forwarded at the owner, whose audit log was just read.
 // A call whose answer was lost on the way is made again, and each of them has a row.
-func (f *forwards) check(tr *trail, disturbed bool) (wrong []string) {
+func (f *forwards) check(log *ledger.AuditLog, disturbed bool) (wrong []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, c := range f.sent {
-		ids := c.ids()
+		ids := c.IDs()
 		id := ids[len(ids)-1]
-		if n := tr.count(id, "hmacData", "allowed"); n < 1 || n > 1 && !disturbed {
-			wrong = append(wrong, fmt.Sprintf("the forwarded request %s was answered, and its owner's rows are %v", id, brief(tr.rows[id])))
+		if n := log.Allowed(id, "hmacData"); n < 1 || n > 1 && !disturbed {
+			wrong = append(wrong, fmt.Sprintf("the forwarded request %s was answered, and its owner's rows are %v", id, log.Entries(id)))
 		}
 	}
 	f.sent = nil

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
 // liar stands between the manager and its key server, ends TLS, and does not always say
@@ -35,7 +37,10 @@ func newLiar(t testing.TB, s *site) *liar {
 		over = m.over
 	}
 	forward := &httputil.ReverseProxy{
-		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: "127.0.0.1:1"}) },
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "https", Host: "127.0.0.1:1"})
+			r.Out = r.Out.WithContext(ledger.Unaudited(r.Out.Context())) // the manager asks for more than the ledger knows
+		},
 		Transport:      over,
 		ModifyResponse: l.remember,
 		ErrorLog:       log.New(io.Discard, "", 0), // a key server that was killed

@@ -94,7 +94,7 @@ var mutants = []mutant{
 		}
 	}
 	if err := write(j.file, j.buffer, headerSize+first*blockSize); err != nil {`},
-		}, "its audit row .* is not in the trail|no audit row says so|its owner's rows are|serve ended before it was ready",
+		}, "its audit row .* is not in the audit log|no audit row says so|its owner's rows are|serve ended before it was ready",
 	},
 	{
 		"a start leaves out the last group of the journal", killed,
@@ -105,7 +105,7 @@ var mutants = []mutant{
 	if mistaken && len(groups) > 0 {
 		groups = groups[:len(groups)-1]
 	}`},
-		}, "its audit row .* is not in the trail|no audit row says so|its owner's rows are",
+		}, "its audit row .* is not in the audit log|no audit row says so|its owner's rows are",
 	},
 	{
 		"now and then what is let through has no row", oneServer,
@@ -120,7 +120,7 @@ var mutants = []mutant{
 }
 
 // refused records`},
-		}, "its audit row .* is not in the trail",
+		}, "its audit row .* is not in the audit log",
 	},
 	{
 		"the row comes after the effect", interrupted,
@@ -298,7 +298,7 @@ var mutants = []mutant{
 		if mistaken && row.Position%100 == 0 {
 			clear(row.Previous[:])
 		}`},
-		}, "audit verify|serve ended before it was ready|read the audit trail|does not follow",
+		}, "audit verify|serve ended before it was ready|read the audit log|does not follow",
 	},
 	{
 		"the list of a key is not asked for peers", peers,
@@ -322,7 +322,7 @@ var mutants = []mutant{
 	if err != nil {
 		return err
 	}`},
-		}, "its audit row .* is not in the trail",
+		}, "its audit row .* is not in the audit log",
 	},
 	{
 		"replicas write at the same time", replicas,

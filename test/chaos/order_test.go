@@ -17,6 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
 // staleness is how much older than the database an answer of a replica may be
@@ -140,13 +141,13 @@ func (o *order) begin(t *testing.T, ctx context.Context, group *sync.WaitGroup, 
 func (o *order) add(ctx context.Context, c *client.Client, ofKey, quiet bool) error {
 	one := &list{quiet: quiet}
 	if ofKey {
-		made, err := c.MintKey(as(ctx, "createKey"), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+		made, err := c.MintKey(ctx, schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
 		if err != nil {
 			return err
 		}
 		one.key = made.TTag
 	} else {
-		made, err := c.CreateACLTemplate(as(ctx, "createACLTemplate"), schema.ACLTemplateRequest{Name: fmt.Sprint("shared ", o.site.witness.sent.Load())})
+		made, err := c.CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: fmt.Sprint("shared ", time.Now().UnixNano())})
 		if err != nil {
 			return err
 		}
@@ -209,15 +210,15 @@ func (o *order) write(ctx context.Context, c *client.Client, r *rand.Rand, me in
 	call := o.now()
 	switch {
 	case in.what == "put" && one.ofKey():
-		_, err = c.GrantACL(as(ctx, "amendACL"), schema.ACLChangeRequest{TTag: one.key, SystemID: system, PrincipalID: user, Rights: 1})
+		_, err = c.GrantACL(ctx, schema.ACLChangeRequest{TTag: one.key, SystemID: system, PrincipalID: user, Rights: 1})
 	case one.ofKey():
-		_, err = c.RevokeACL(as(ctx, "amendACL"), schema.ACLRevokeRequest{TTag: one.key, SystemID: system, PrincipalID: user})
+		_, err = c.RevokeACL(ctx, schema.ACLRevokeRequest{TTag: one.key, SystemID: system, PrincipalID: user})
 	case in.what == "put":
 		member := schema.SetACLTemplateMemberRequest{ID: one.template}
 		member.SystemID, member.PrincipalID, member.Rights = system, user, 1
-		_, err = c.SetACLTemplateMember(as(ctx, "changeACLTemplateMembers"), member)
+		_, err = c.SetACLTemplateMember(ctx, member)
 	default:
-		_, err = c.RemoveACLTemplateMember(as(ctx, "changeACLTemplateMembers"), schema.RemoveACLTemplateMemberRequest{ID: one.template, SystemID: system, PrincipalID: user})
+		_, err = c.RemoveACLTemplateMember(ctx, schema.RemoveACLTemplateMemberRequest{ID: one.template, SystemID: system, PrincipalID: user})
 	}
 	end := o.now()
 	var e *client.Error
@@ -249,7 +250,7 @@ func (o *order) look(ctx context.Context, user, admin *client.Client, one *list,
 	call := o.now()
 	there := false
 	if one.ofKey() {
-		_, err := user.AuthorizeKey(as(ctx, unaudited), schema.AuthorizeKeyRequest{TTag: one.key})
+		_, err := user.AuthorizeKey(ledger.Unaudited(ctx), schema.AuthorizeKeyRequest{TTag: one.key})
 		var e *client.Error
 		if err != nil && (!errors.As(err, &e) || e.Code != "ACL_DENIED") {
 			o.unexpected(ctx, "look at", err, tell)
@@ -257,7 +258,7 @@ func (o *order) look(ctx context.Context, user, admin *client.Client, one *list,
 		}
 		there = err == nil
 	} else {
-		members, err := admin.ListACLTemplateMembers(as(ctx, "readACLTemplateMembers"), schema.ByID{ID: one.template})
+		members, err := admin.ListACLTemplateMembers(ctx, schema.ByID{ID: one.template})
 		if err != nil {
 			o.unexpected(ctx, "look at", err, tell)
 			return

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
 // site is one key server: a process on an embedded database, or replicas on one
@@ -33,10 +33,10 @@ type site struct {
 	disk     *disk           // of an embedded database; nil where there is none that can be filled
 	peers    *wire           // which its peer goes through
 	password string          // of admin
-	witness  *witness
-	ledger   *ledger
-	macs     macs
-	trail    trail
+	requests *ledger.Requests
+	objects  ledger.Objects
+	macs     ledger.MACs
+	log      ledger.AuditLog
 	admin    *client.Client // for reading back: it tries again
 	user     schema.ACLRevokeRequest
 	stranger schema.ACLRevokeRequest
@@ -111,10 +111,7 @@ func replicated(t testing.TB, system schema.SystemID, n int) *site {
 }
 
 func newSite(name string, system schema.SystemID) *site {
-	return &site{
-		name: name, system: system, ledger: newLedger(), trail: trail{rows: map[string][]schema.AuditEntry{}},
-		witness: newWitness(fmt.Sprintf("chaos-%s-%x", name, time.Now().UnixNano())),
-	}
+	return &site{name: name, system: system, requests: ledger.NewRequests(fmt.Sprintf("chaos-%s-%x", name, time.Now().UnixNano()))}
 }
 
 // add adds a process, which is not started yet.
@@ -149,7 +146,7 @@ func (s *site) open(t testing.TB) {
 	s.password, err = s.members[0].server.Password()
 	rig.Must(t, err)
 	for _, m := range s.members {
-		m.over = s.witness.over(program.Connect(t, m.dir, func() string { return m.listen }))
+		m.over = s.requests.Over(program.Connect(t, m.dir, func() string { return m.listen }))
 	}
 	s.admin = s.client(t, 0, 5)
 	s.user = s.principal(t, "user", exchanger)
@@ -270,5 +267,3 @@ func (s *site) verify(t testing.TB) {
 }
 
 func hexOf(id schema.DecimalID) schema.HexID { return schema.HexID(id) }
-
-func itoa(n int) string { return strconv.Itoa(n) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
 // world is everything that runs.
@@ -63,13 +64,13 @@ func (w *world) round(t *testing.T, round int, plan []event) {
 	told := sync.OnceFunc(func() {
 		mu.Lock()
 		defer mu.Unlock()
-		report(t, wrong)
+		ledger.Report(t, wrong)
 	})
 	defer told()
 	var group sync.WaitGroup
 	for i, one := range w.workers {
 		at := (i + round) % len(one.site.members)
-		one.at, one.client = one.site.members[at], one.members[at]
+		one.at, one.Client = one.site.members[at], one.members[at]
 		group.Go(func() { one.work(ctx, w.of(round, i), &over, tell) })
 	}
 	var orders []*order
@@ -124,10 +125,10 @@ func (w *world) round(t *testing.T, round int, plan []event) {
 func (w *world) goOn(t *testing.T) {
 	t.Helper()
 	for _, s := range w.sites {
-		before := s.witness.done.Load()
+		before := s.requests.Answered()
 		rig.Soon(t, s.name+" goes on", func() bool {
 			s.lives(t)
-			return s.witness.done.Load() >= before+minAnswers
+			return s.requests.Answered() >= before+minAnswers
 		})
 	}
 }
@@ -140,7 +141,7 @@ func (w *world) finish(t *testing.T) {
 	}
 	for _, s := range w.sites {
 		s.verify(t)
-		t.Logf("%s: %d requests answered, %d objects, %d audit rows", s.name, s.witness.done.Load(), len(s.ledger.names(true)), s.trail.last)
+		t.Logf("%s: %d requests answered, %d objects, %d audit rows", s.name, s.requests.Answered(), len(s.objects.Names(true)), s.log.Last)
 	}
 }
 

@@ -138,7 +138,7 @@ func TestNothingAcknowledgedIsLostWhenTheDatabaseIsKilled(t *testing.T) {
 		at.verifyTrail(t)
 		w.check(t, round, round == rounds-1)
 	}
-	if n := w.witness.count(); n < minAnswers {
+	if n := w.requests.Answered(); n < minAnswers {
 		t.Errorf("in %d rounds %d requests were answered, which shows nothing", rounds, n)
 	}
 	if err := server.Stop(); err != nil {

@@ -3,14 +3,13 @@ package crash
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/sha512"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
 // Of two key servers one is asked for what the other one owns. Either is killed
@@ -78,7 +78,7 @@ type node struct {
 	server  *program.Server
 	address atomic.Pointer[string]
 	admin   *client.Client
-	trail   trail
+	log     ledger.AuditLog
 }
 
 // newNode starts a key server. Its system id n stands at the address 127.0.0.n.
@@ -87,7 +87,7 @@ func newNode(t *testing.T, system int, at site) *node {
 	host := "127.0.0." + strconv.Itoa(system)
 	external := rig.FreeAddress(t, host) // peers have to find it where it was
 	at.args = append(at.args, "--system-id", strconv.Itoa(system), "--server-name", host, "--external-listen", external)
-	n := &node{site: at, trail: trail{rows: map[string][]schema.AuditEntry{}}}
+	n := &node{site: at}
 	n.start(t)
 	password, err := n.server.Password()
 	if err != nil {
@@ -112,7 +112,7 @@ func (n *node) transport(t *testing.T) *http.Transport {
 type pair struct {
 	asked, owner *node
 	caller       schema.ACLRevokeRequest // that principal, as entries name it
-	witness      *witness                // of what it is answered
+	requests     *ledger.Requests        // of its clients
 	clients      []*client.Client        // that work as that principal
 	local        schema.HiddenLink       // a key of the one that is asked
 	unlimited    *lent
@@ -151,9 +151,10 @@ func newPair(t *testing.T, r *rand.Rand, asked, owner *node) *pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.witness = newWitness(p.asked.transport(t), fmt.Sprintf("forwarded-%x", r.Uint32()))
+	p.requests = ledger.NewRequests(fmt.Sprintf("forwarded-%x", r.Uint32()))
+	over := p.requests.Over(p.asked.transport(t))
 	for range callers {
-		c := program.Client(t, p.witness, "caller", callerSecret, program.Never)
+		c := program.Client(t, over, "caller", callerSecret, program.Never)
 		if _, err := c.GetCurrentSession(t.Context()); err != nil { // logged in, one after the other
 			t.Fatal(err)
 		}
@@ -192,7 +193,7 @@ func (p *pair) load(t *testing.T, round int, end func()) {
 	defer cancel()
 	var over, killed atomic.Bool
 	var group sync.WaitGroup
-	before := p.witness.count()
+	before := p.requests.Answered()
 	for i, c := range p.clients {
 		group.Go(func() {
 			r := rand.New(rand.NewPCG(*seed, uint64(round)<<8|uint64(i)))
@@ -210,7 +211,7 @@ func (p *pair) load(t *testing.T, round int, end func()) {
 			}
 		})
 	}
-	for p.witness.count()-before < minAnswers && !over.Load() && ctx.Err() == nil {
+	for p.requests.Answered()-before < minAnswers && !over.Load() && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(upTo(rand.New(rand.NewPCG(*seed, uint64(round))), 400*time.Millisecond))
@@ -218,7 +219,7 @@ func (p *pair) load(t *testing.T, round int, end func()) {
 	end()
 	over.Store(true)
 	group.Wait()
-	t.Logf("round %d: %d requests answered, %d of %d uses", round, p.witness.count()-before, p.limited.answered.Load(), p.limited.limit)
+	t.Logf("round %d: %d requests answered, %d of %d uses", round, p.requests.Answered()-before, p.limited.answered.Load(), p.limited.limit)
 }
 
 // step asks for one thing. Some of it is not forwarded, so that the rows of
@@ -251,14 +252,12 @@ func (k *lent) use(ctx context.Context, r *rand.Rand, c *client.Client) error {
 		_, err := c.AuthorizeKey(ctx, schema.AuthorizeKeyRequest{TTag: k.link})
 		return err
 	}
-	message := bytes.Repeat([]byte{byte(r.Uint32())}, length)
-	answer, err := c.HMAC(ctx, k.link, bytes.NewReader(message))
+	message := strings.Repeat(string([]byte{byte(r.Uint32())}), length)
+	answer, err := c.HMAC(ctx, k.link, strings.NewReader(message))
 	if err != nil {
 		return err
 	}
-	h := hmac.New(sha512.New384, k.material)
-	h.Write(message)
-	if want := h.Sum(nil); !bytes.Equal(answer.MAC, want) {
+	if want := ledger.MAC(k.material, message); !bytes.Equal(answer.MAC, want) {
 		return fmt.Errorf("the HMAC under %s is %x, want %x", k.link, answer.MAC, want)
 	}
 	return nil
@@ -307,12 +306,11 @@ func (p *pair) check(t *testing.T, round int) {
 	}
 	for _, n := range []*node{p.asked, p.owner} {
 		n.verifyTrail(t)
-		clear(n.trail.rows)
-		if err := n.trail.follow(ctx, n.admin); err != nil {
-			t.Fatalf("round %d: read the audit trail: %v", round, err)
+		if err := n.log.Read(ctx, n.admin); err != nil {
+			t.Fatalf("round %d: %v", round, err)
 		}
 	}
-	forwarded := map[string]bool{"authorizeKey": true, "hmacData": true}
-	p.witness.compare(t, "the owner's trail", &p.owner.trail, func(operation string) bool { return forwarded[operation] })
-	p.witness.check(t, &p.asked.trail)
+	ledger.Report(t, p.requests.Missing(&p.owner.log, "authorizeKey", "hmacData"))
+	ledger.Report(t, p.requests.Missing(&p.asked.log))
+	p.requests.Forget()
 }

@@ -2,7 +2,6 @@ package crash
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
 // minAnswers is how many requests of a round are answered before the kill.
@@ -23,24 +23,26 @@ const minAnswers = 200
 // world is the clients of one server, and what they know.
 type world struct {
 	address atomic.Pointer[string]
-	web     *http.Client // for what package client does not say
-	witness *witness
-	ledger  *ledger
-	trail   trail
+	over    http.RoundTripper
 	admin   *client.Client
 	workers []worker
-	macs    macs
+
+	requests *ledger.Requests
+	objects  ledger.Objects
+	macs     ledger.MACs
+	log      ledger.AuditLog
+	sessions ledger.Sessions
 
 	password string           // of admin
-	other    schema.DecimalID // a principal that rights are given to
+	other    schema.DecimalID // a principal that gets rights on keys
 }
 
 func newWorld(t *testing.T, r *rand.Rand, server *program.Server) *world {
 	t.Helper()
-	w := &world{ledger: newLedger()}
+	w := &world{requests: ledger.NewRequests(fmt.Sprintf("crash-%x", r.Uint32()))}
 	w.moved(server)
-	w.witness = newWitness(program.Connect(t, server.DataDir, func() string { return *w.address.Load() }), fmt.Sprintf("crash-%x", r.Uint32()))
-	w.web = &http.Client{Transport: w.witness, Timeout: rig.Patience}
+	w.over = w.requests.Over(program.Connect(t, server.DataDir, func() string { return *w.address.Load() }))
+	w.sessions = ledger.Sessions{BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: w.over}, MaxRetries: program.Never, Timeout: rig.Patience}
 	var err error
 	if w.password, err = server.Password(); err != nil {
 		t.Fatal(err)
@@ -61,7 +63,7 @@ func newWorld(t *testing.T, r *rand.Rand, server *program.Server) *world {
 
 func (w *world) client(t *testing.T, retries int) *client.Client {
 	t.Helper()
-	return program.Client(t, w.witness, "admin", w.password, retries)
+	return program.Client(t, w.over, "admin", w.password, retries)
 }
 
 // moved tells the clients where the server is now.
@@ -76,19 +78,19 @@ func (w *world) load(t *testing.T, round int, end func()) (early int) {
 	var over atomic.Bool
 	failures := make(chan error, len(w.workers))
 	var group sync.WaitGroup
-	before := w.witness.count()
+	before := w.requests.Answered()
 	for i, one := range w.workers {
 		group.Go(func() {
 			r := rand.New(rand.NewPCG(*seed, uint64(round)<<8|uint64(i)))
 			for !over.Load() {
 				if err := one.step(ctx, r); err != nil {
-					failures <- fmt.Errorf("%T: %w", one, err)
+					failures <- fmt.Errorf("%s: %w", one.name, err)
 					return
 				}
 			}
 		})
 	}
-	for w.witness.count()-before < minAnswers && len(failures) == 0 && ctx.Err() == nil {
+	for w.requests.Answered()-before < minAnswers && len(failures) == 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(upTo(rand.New(rand.NewPCG(*seed, uint64(round))), 400*time.Millisecond))
@@ -98,11 +100,11 @@ func (w *world) load(t *testing.T, round int, end func()) (early int) {
 	group.Wait()
 	close(failures)
 	for err := range failures {
-		if !errors.Is(err, errUnanswered) && !client.IsUnavailable(err) {
+		if !client.IsUnavailable(err) {
 			t.Error(err)
 		}
 	}
-	t.Logf("round %d: %d requests answered", round, w.witness.count()-before)
+	t.Logf("round %d: %d requests answered", round, w.requests.Answered()-before)
 	return early
 }
 
@@ -118,42 +120,35 @@ func (w *world) awaitReady(t *testing.T) {
 // settle reads objects back and compares: all that were ever acknowledged, or all that
 // are new since they were read before. Of a change without an answer it is known from then on
 // whether it happened, which workers go by.
-func (w *world) settle(ctx context.Context, t *testing.T, round int, all bool) {
+func (w *world) settle(ctx context.Context, t *testing.T, round int, all bool) (effects []ledger.Change) {
 	t.Helper()
-	names := w.ledger.names(all)
-	now, err := w.observe(ctx, names)
+	names := w.objects.Names(all)
+	now, err := ledger.View{Client: w.admin, Sessions: w.sessions, Grantee: w.other}.Read(ctx, names)
 	if err != nil {
 		t.Fatalf("round %d: read the state back: %v", round, err)
 	}
-	for _, name := range names {
-		if _, ok := now[name]; !ok {
-			now[name] = ""
-		}
-	}
-	for name, value := range now {
-		if allowed, ok := w.ledger.settle(name, value); !ok {
-			t.Errorf("round %d: %s is %q, and by what was acknowledged it is one of %q", round, name, value, allowed)
-		}
-	}
+	effects, findings := w.objects.Compare(names, now)
+	ledger.Report(t, findings)
+	return effects
 }
 
-// check settles, and compares MACs and the audit trail as well.
+// check settles, and compares MACs and the audit log as well.
 func (w *world) check(t *testing.T, round int, all bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
 	defer cancel()
-	w.settle(ctx, t, round, all)
-	if err := w.macs.check(ctx, w.admin, all); err != nil {
+	effects := w.settle(ctx, t, round, all)
+	if err := w.macs.Check(ctx, w.admin, all); err != nil {
 		t.Errorf("round %d: %v", round, err)
 	}
-	w.trail.rows = map[string][]schema.AuditEntry{}
-	if err := w.trail.follow(ctx, w.admin); err != nil {
-		t.Fatalf("round %d: read the audit trail: %v", round, err)
+	if err := w.log.Read(ctx, w.admin); err != nil {
+		t.Fatalf("round %d: %v", round, err)
 	}
-	w.witness.check(t, &w.trail)
+	ledger.Report(t, w.requests.Effects(&w.log, effects))
+	ledger.Report(t, w.requests.Compare(&w.log))
 }
 
 func (w *world) summary(t *testing.T) {
 	t.Helper()
-	t.Logf("%d requests answered, %d objects, %d audit rows", w.witness.count(), len(w.ledger.names(true)), w.trail.last)
+	t.Logf("%d requests answered, %d objects, %d audit rows", w.requests.Answered(), len(w.objects.Names(true)), w.log.Last)
 }

@@ -1,0 +1,61 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// AuditLog is the part of the audit log that was read last. The zero value is ready for use.
+type AuditLog struct {
+	Last    int64                          // sequence number of the newest entry
+	entries map[string][]schema.AuditEntry // by request id
+}
+
+// Read reads the entries that are newer than Last, in place of the previous ones.
+func (l *AuditLog) Read(ctx context.Context, c *client.Client) error {
+	l.entries = map[string][]schema.AuditEntry{}
+	limit := 1000
+	for {
+		page, err := c.ListAuditEntries(ctx, schema.AuditQuery{Cursor: l.Last, Limit: &limit})
+		if err != nil {
+			return fmt.Errorf("read the audit log: %w", err)
+		}
+		for _, e := range page.Entries {
+			if e.Seq <= l.Last {
+				return fmt.Errorf("read the audit log: entry %d comes after entry %d", e.Seq, l.Last)
+			}
+			l.Last = e.Seq
+			l.entries[e.RequestID] = append(l.entries[e.RequestID], e)
+		}
+		if page.Next == nil {
+			return nil
+		}
+		l.Last = max(l.Last, *page.Next)
+	}
+}
+
+// Allowed returns how many entries of a request say that the operation was allowed.
+func (l *AuditLog) Allowed(id, operation string) (n int) {
+	for _, e := range l.entries[id] {
+		if e.Operation == operation && e.Outcome == "allowed" {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *AuditLog) refused(id string) bool {
+	return slices.ContainsFunc(l.entries[id], func(e schema.AuditEntry) bool { return e.Outcome == "refused" })
+}
+
+// Entries formats the entries of a request.
+func (l *AuditLog) Entries(id string) (text []string) {
+	for _, e := range l.entries[id] {
+		text = append(text, fmt.Sprintf("%d %s %s %s", e.Seq, e.Operation, e.Outcome, e.Reason))
+	}
+	return text
+}

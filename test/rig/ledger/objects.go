@@ -1,0 +1,140 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+)
+
+// ErrUnsettled is returned for an object whose last change was not answered. The object is left
+// alone until Compare: after a second change nobody could tell which of the two took effect.
+var ErrUnsettled = errors.New("the last change of the object was not answered")
+
+// Objects is the state of objects as their clients know it. The value of an object that does not
+// exist is "". Only one client changes an object. The zero value is ready for use, also by several
+// clients at once.
+type Objects struct {
+	mu    sync.Mutex
+	known map[string]*object
+}
+
+type object struct {
+	value    string
+	pending  *Change // nil if each change was answered
+	compared bool    // since the last change
+}
+
+// Change is a change that was not answered. It may or may not have taken effect.
+type Change struct {
+	Name, Value string
+	Requests    []string // ids of the requests that asked for it
+}
+
+// Change asks for a new value of an object and records whether it was acknowledged.
+func (o *Objects) Change(ctx context.Context, name, value string, ask func(context.Context) error) error {
+	o.mu.Lock()
+	one := o.object(name)
+	if one.pending != nil {
+		o.mu.Unlock()
+		return ErrUnsettled
+	}
+	one.compared = false
+	o.mu.Unlock()
+
+	var call Call
+	err := ask(call.In(ctx))
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case err == nil:
+		one.value = value
+	case client.IsUnavailable(err):
+		one.pending = &Change{name, value, call.IDs()}
+	}
+	return err
+}
+
+// object returns the entry of an object. The caller holds the lock.
+func (o *Objects) object(name string) *object {
+	one := o.known[name]
+	if one == nil {
+		one = &object{}
+		if o.known == nil {
+			o.known = map[string]*object{}
+		}
+		o.known[name] = one
+	}
+	return one
+}
+
+// Note records an acknowledged value of an object whose name the server chose.
+func (o *Objects) Note(name, value string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	*o.object(name) = object{value: value}
+}
+
+// Value returns the last acknowledged value.
+func (o *Objects) Value(name string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if one := o.known[name]; one != nil {
+		return one.value
+	}
+	return ""
+}
+
+// Settled reports whether each change of an object was answered or compared since.
+func (o *Objects) Settled(name string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	one := o.known[name]
+	return one == nil || one.pending == nil
+}
+
+// Names returns the objects in order: all of them, or those that changed since they were compared.
+func (o *Objects) Names(all bool) []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var names []string
+	for name, one := range o.known {
+		if all || !one.compared {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Compare compares the named objects, and all others in now, with what the server has now, and
+// continues with that. A named object that is not in now does not exist. Compare returns the
+// unanswered changes that took effect.
+func (o *Objects) Compare(names []string, now map[string]string) (effects []Change, findings []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := map[string]string{}
+	for _, name := range names {
+		all[name] = ""
+	}
+	maps.Copy(all, now)
+	for name, value := range all {
+		one := o.object(name)
+		allowed := []string{one.value}
+		if one.pending != nil {
+			allowed = append(allowed, one.pending.Value)
+			if value != one.value && value == one.pending.Value {
+				effects = append(effects, *one.pending)
+			}
+		}
+		if !slices.Contains(allowed, value) {
+			findings = append(findings, fmt.Sprintf("%s is %q, and by what was acknowledged it is one of %q", name, value, allowed))
+		}
+		*one = object{value: value, compared: true}
+	}
+	return effects, findings
+}
