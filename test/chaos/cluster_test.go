@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -40,9 +38,7 @@ type cluster struct {
 	kubeconfig string
 	kube       kube.Client
 	reader     *client.Client // of the site, past the liar
-	manager    *exec.Cmd
-	ended      chan struct{}
-	log        *rig.Output
+	manager    *program.Process
 	n          int // of what was declared, so that nothing is declared twice
 	looks      atomic.Int64
 }
@@ -53,7 +49,7 @@ const namespace = "default"
 func newCluster(t testing.TB, s *site) *cluster {
 	t.Helper()
 	environment := controlplane.Start(t, controlplane.Lasting(t))
-	c := &cluster{site: s, config: environment.Config, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), log: &rig.Output{}}
+	c := &cluster{site: s, config: environment.Config, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	rig.Must(t, os.WriteFile(c.kubeconfig, environment.KubeConfig, 0o600))
 	c.config.QPS, c.config.Burst, c.config.Timeout = 200, 400, rig.Patience
 	var err error
@@ -101,28 +97,16 @@ func (c *cluster) installation() []kube.Object {
 
 func (c *cluster) start(t testing.TB) {
 	t.Helper()
-	c.manager = exec.Command(built.Path, "manager", "--kubeconfig", c.kubeconfig)
-	c.manager.Env, c.manager.Stdout, c.manager.Stderr = program.Environment(), c.log, c.log
-	c.manager.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	rig.Must(t, c.manager.Start())
-	cmd, ended := c.manager, make(chan struct{})
-	c.ended = ended
-	go func() {
-		_ = cmd.Wait() // how it ended is seen where that matters
-		close(ended)
-	}()
-}
-
-func (c *cluster) kill() {
-	_ = c.manager.Process.Kill() // it fails only for a process that has ended
-	<-c.ended
+	var err error
+	c.manager, err = built.Start("manager", "--kubeconfig", c.kubeconfig)
+	rig.Must(t, err)
 }
 
 func (c *cluster) stop(t testing.TB) {
 	t.Helper()
-	c.kill()
+	c.manager.Kill()
 	if t.Failed() {
-		t.Logf("the manager's log ends with\n%s", c.log.Tail()[max(0, len(c.log.Tail())-3000):])
+		t.Logf("the manager's log ends with\n%s", c.manager.Log()[max(0, len(c.manager.Log())-3000):])
 	}
 }
 
@@ -131,7 +115,7 @@ func (c *cluster) stop(t testing.TB) {
 func (c *cluster) running(t testing.TB) {
 	t.Helper()
 	select {
-	case <-c.ended:
+	case <-c.manager.Exited():
 		c.start(t)
 	default:
 	}
@@ -343,13 +327,12 @@ func (c *cluster) faults() []fault {
 			return controlplane.KillAPIServer(t, controlplane.Port(c.config.Host))
 		}},
 		{"kill the manager", []string{"manager"}, func(t *testing.T, _ *rand.Rand) func() {
-			c.kill()
+			c.manager.Kill()
 			return func() { c.start(t) }
 		}},
 		{"freeze the manager", []string{"manager"}, func(t *testing.T, _ *rand.Rand) func() {
-			pid := c.manager.Process.Pid
-			_ = syscall.Kill(pid, syscall.SIGSTOP)                   // it fails only for a process that has ended
-			return func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // likewise
+			c.running(t)
+			return c.manager.Freeze(t)
 		}},
 		{"take writes well and drop them", []string{"liar"}, func(*testing.T, *rand.Rand) func() {
 			c.liar.drops.Store(true)

@@ -88,10 +88,7 @@ func BenchmarkConditions(b *testing.B) {
 			})
 		})
 		b.Run("ReplicaFrozen", func(b *testing.B) { // the one that the manager talks to
-			c.measure(b, func(testing.TB) func() {
-				s.members[0].signal(syscall.SIGSTOP)
-				return func() { s.members[0].signal(syscall.SIGCONT) }
-			})
+			c.measure(b, func(t testing.TB) func() { return s.members[0].server.Freeze(t) })
 		})
 	})
 	b.Run("Token", func(b *testing.B) {
@@ -146,7 +143,7 @@ func wentBack(b *testing.B, n int) (took followed) {
 	url := primary.Database(b)
 	standby := primary.Standby(b, "second")
 	s := newSite(fmt.Sprint("pair ", n), schema.SystemID(4+n))
-	s.add(b, filepath.Join(b.TempDir(), "data"), "--database-url", pgtest.On(url, primary, standby), "--kek", kek)
+	s.add(b, filepath.Join(b.TempDir(), "data"), "--database-url", pgtest.On(url, primary, standby), "--kek", program.KEK)
 	s.open(b)
 	c := newCluster(b, s)
 	c.await(b, true)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -92,9 +91,8 @@ func (m *member) killed(t *testing.T, r *rand.Rand) (heal func()) {
 	}
 }
 
-func (m *member) frozen(*testing.T, *rand.Rand) (heal func()) {
-	m.signal(syscall.SIGSTOP)
-	return func() { m.signal(syscall.SIGCONT) }
+func (m *member) frozen(t *testing.T, _ *rand.Rand) (heal func()) {
+	return m.server.Freeze(t)
 }
 
 // clockSet has the machine's clock jump by as much as an hour, either way, and back.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -89,9 +88,6 @@ func embedded(t testing.TB, system schema.SystemID) *site {
 	return s
 }
 
-// kek is the key-encryption key of replicas.
-const kek = "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4="
-
 // replicated starts some on one PostgreSQL, each over a wire of its own.
 func replicated(t testing.TB, system schema.SystemID, n int) *site {
 	t.Helper()
@@ -102,8 +98,7 @@ func replicated(t testing.TB, system schema.SystemID, n int) *site {
 	s.state = []string{"--database-url", url}
 	for range n {
 		w := unixWire(t, socket)
-		// They have the key-encryption key in common, as replicas must.
-		m := s.add(t, filepath.Join(t.TempDir(), "data"), "--database-url", base+"?host="+w.dir, "--kek", kek)
+		m := s.add(t, filepath.Join(t.TempDir(), "data"), "--database-url", base+"?host="+w.dir, "--kek", program.KEK)
 		m.wire = w
 	}
 	s.open(t)
@@ -134,7 +129,6 @@ func (s *site) open(t testing.TB) {
 	for _, m := range s.members {
 		m.start(t)
 		t.Cleanup(func() {
-			_ = syscall.Kill(m.server.PID(), syscall.SIGCONT) // it fails only for a process that has ended
 			m.server.Kill()
 			if t.Failed() {
 				text := m.server.Log()
@@ -179,9 +173,6 @@ func (m *member) start(t testing.TB) {
 	m.server = server
 	m.life.Add(1)
 }
-
-// signal sends one to the process. One that has ended by itself is found by lives.
-func (m *member) signal(s syscall.Signal) { _ = syscall.Kill(m.server.PID(), s) }
 
 // ready asks the process itself.
 func (m *member) ready(ctx context.Context) bool {

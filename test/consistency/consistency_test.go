@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -77,30 +76,22 @@ func TestAReplicaThatWasFrozen(t *testing.T) {
 	w := replicas(t, func(s *program.Server) { frozen = s })
 	check(t, w, staleness, func(ctx context.Context) {
 		for ctx.Err() == nil {
-			for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
-				if err := syscall.Kill(frozen.PID(), signal); err != nil {
-					t.Error(err)
-				}
-				sleep(ctx, staleness*5/2)
-			}
+			resume := frozen.Freeze(t)
+			sleep(ctx, staleness*5/2)
+			resume()
+			sleep(ctx, staleness*5/2)
 		}
-		_ = syscall.Kill(frozen.PID(), syscall.SIGCONT)
 	})
 }
 
 // replicas are two processes on one PostgreSQL; the second is shown.
 func replicas(t testing.TB, show ...func(*program.Server)) *world {
 	t.Helper()
-	args := []string{"--database-url", pgtest.DurableDatabase(t)}
-	dirs := t.TempDir()
-	// They have the key-encryption key in common, as replicas must.
-	args = append(args, "--kek", "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4=")
-	first := serve(t, args, filepath.Join(dirs, "first"))
-	second := serve(t, args, filepath.Join(dirs, "second"))
+	both := built.Replicas(t, make([][]string, 2), "--database-url", pgtest.DurableDatabase(t))
 	for _, f := range show {
-		f(second)
+		f(both[1])
 	}
-	return newWorld(t, first, second)
+	return newWorld(t, both...)
 }
 
 func serve(t testing.TB, args []string, dir string) *program.Server {

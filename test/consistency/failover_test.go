@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,7 +14,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
-	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -84,12 +82,7 @@ func failover(t testing.TB, fail func(*pgtest.Cluster, testing.TB)) (took times)
 	standby := primary.Standby(t, "second")
 	primary.SQL(t, `ALTER SYSTEM SET synchronous_standby_names = 'second'`)
 	primary.SQL(t, `SELECT pg_reload_conf()`)
-	args := []string{"--database-url", pgtest.On(url, primary, standby), "--kek", "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4="}
-	dirs := t.TempDir()
-	var servers []*program.Server
-	for n := range 3 {
-		servers = append(servers, serve(t, args, filepath.Join(dirs, strconv.Itoa(n))))
-	}
+	servers := built.Replicas(t, make([][]string, 3), "--database-url", pgtest.On(url, primary, standby))
 	w := newWorld(t, servers...)
 	w.hold = make(chan struct{})
 

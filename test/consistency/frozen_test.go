@@ -3,7 +3,6 @@ package consistency
 import (
 	"errors"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,14 +27,6 @@ func TestAReplicaThatWasFrozenHasForgotten(t *testing.T) {
 		var e *client.Error
 		return err == nil, err == nil || errors.As(err, &e) && e.Code == "ACL_DENIED"
 	}
-	signal := func(s syscall.Signal) {
-		t.Helper()
-		if err := syscall.Kill(frozen.PID(), s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(func() { _ = syscall.Kill(frozen.PID(), syscall.SIGCONT) })
-
 	refused := 0
 	for range rounds {
 		grant := schema.ACLChangeRequest{TTag: mine.TTag, SystemID: mine.SystemID, PrincipalID: mine.PrincipalID, Rights: 1}
@@ -48,7 +39,7 @@ func TestAReplicaThatWasFrozenHasForgotten(t *testing.T) {
 				return allowed
 			})
 		}
-		signal(syscall.SIGSTOP)
+		resume := frozen.Freeze(t)
 		if _, err := owner.RevokeACL(ctx, mine); err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +60,7 @@ func TestAReplicaThatWasFrozenHasForgotten(t *testing.T) {
 			})
 		}
 		time.Sleep(200 * time.Millisecond) // so that the questions are there
-		signal(syscall.SIGCONT)
+		resume()
 		waiting.Wait()
 	}
 	if refused == 0 {

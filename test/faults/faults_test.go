@@ -5,9 +5,6 @@ package faults
 import (
 	"context"
 	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,15 +38,7 @@ func replicas(t testing.TB, n int, args ...string) (all []*replica) {
 // replicasEach start a process for each list of arguments, with others that all have.
 func replicasEach(t testing.TB, each [][]string, args ...string) (all []*replica) {
 	t.Helper()
-	dirs := t.TempDir()
-	// They have the key-encryption key in common, as replicas must.
-	args = append(args, "--kek", "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4=")
-	for i, own := range each {
-		s, err := built.Serve(filepath.Join(dirs, strconv.Itoa(i)), slices.Concat(args, own)...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Kill)
+	for _, s := range built.Replicas(t, each, args...) {
 		all = append(all, &replica{Server: s})
 	}
 	password, err := all[0].Password()

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,13 +27,6 @@ func othersGoOn(t *testing.T, url, through string) {
 	all := replicas(t, 3, "--database-url", through)
 	_, stop := load(t, all, 4)
 	frozen, others := all[0], all[1:]
-	signal := func(s syscall.Signal) {
-		t.Helper()
-		if err := syscall.Kill(frozen.PID(), s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(func() { _ = syscall.Kill(frozen.PID(), syscall.SIGCONT) })
 	look := connect(t, url)
 	// asleep counts transactions that hold the row, and whose client says nothing.
 	asleep := func() (n int) {
@@ -50,14 +42,15 @@ func othersGoOn(t *testing.T, url, through string) {
 	const rounds = 3
 	for range rounds {
 		var since time.Time
+		var resume func()
 		rig.Soon(t, "it is stopped in the middle of a transaction", func() bool {
 			since = time.Now()
-			signal(syscall.SIGSTOP)
+			resume = frozen.Freeze(t)
 			time.Sleep(100 * time.Millisecond)
 			if asleep() > 0 {
 				return true
 			}
-			signal(syscall.SIGCONT)
+			resume()
 			time.Sleep(20 * time.Millisecond)
 			return false
 		})
@@ -69,7 +62,7 @@ func othersGoOn(t *testing.T, url, through string) {
 		if asleep() > 0 {
 			t.Error("it still holds the row")
 		}
-		signal(syscall.SIGCONT)
+		resume()
 		mine := frozen.done.Load()
 		rig.Soon(t, "it goes on itself", func() bool { return frozen.done.Load() > mine })
 	}

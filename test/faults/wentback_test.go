@@ -3,7 +3,6 @@ package faults
 import (
 	"errors"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -56,8 +55,7 @@ func TestADatabaseThatWentBack(t *testing.T) {
 		rig.Must(t, change())
 	}
 	rig.Soon(t, "the right is known, and what will be gone", func() bool { allowed, _ := ask(); return allowed })
-	rig.Must(t, syscall.Kill(second.PID(), syscall.SIGSTOP))
-	t.Cleanup(func() { _ = syscall.Kill(second.PID(), syscall.SIGCONT) })
+	resume := second.Freeze(t)
 	primary.Kill(t)
 	standby.Restart(t)
 	standby.Promote(t)
@@ -70,7 +68,7 @@ func TestADatabaseThatWentBack(t *testing.T) {
 		rig.Must(t, change())
 	}
 	time.Sleep(1200 * time.Millisecond) // longer than an answer may be old
-	rig.Must(t, syscall.Kill(second.PID(), syscall.SIGCONT))
+	resume()
 	rig.Soon(t, "the second one decides", func() bool {
 		allowed, decided := ask()
 		if allowed {

@@ -196,7 +196,7 @@ func TestRealAPIServer(t *testing.T) {
 	}
 
 	// Killed: what it has read or written it goes on reading and writing.
-	p.kill()
+	p.Kill()
 	c.reads(t, "without the plugin", "left")
 	c.create(t, "written-meanwhile")
 

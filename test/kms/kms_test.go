@@ -12,10 +12,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -125,48 +123,32 @@ func (w *world) rotate(t *testing.T) schema.HiddenLink {
 // plugin is a process of the program.
 type plugin struct {
 	api.KeyManagementServiceClient
+	*program.Process
 	socket string
-	log    *rig.Output
-	cmd    *exec.Cmd
-	exited chan struct{}
-	err    error // once exited is closed
 }
 
 // start runs the plugin at a socket until the test ends, and waits until it is ready.
 func (w *world) start(t *testing.T, socket string, args ...string) *plugin {
 	t.Helper()
-	rig.Must(t, program.DependOnSources())
-	p := &plugin{socket: socket, log: &rig.Output{}, exited: make(chan struct{})}
-	p.cmd = exec.Command(built.Path, append([]string{
+	process, err := built.Start(append([]string{
 		"kms", "--server", w.URL(), "--ca-file", w.ca, "--token-file", w.token, "--lineage", w.lineage.String(), "--listen", "unix://" + socket,
 	}, args...)...)
-	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = program.Environment(), p.log, p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	rig.Must(t, p.cmd.Start())
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.exited)
-	}()
-	t.Cleanup(p.kill)
+	rig.Must(t, err)
+	p := &plugin{Process: process, socket: socket}
+	t.Cleanup(p.Kill)
 	rig.Soon(t, "the plugin is ready", func() bool {
 		select {
-		case <-p.exited:
-			t.Fatalf("the plugin ended: %v\n%s", p.err, p.log)
+		case <-p.Exited():
+			t.Fatalf("the plugin ended: %s", p.Log())
 		default:
 		}
-		return strings.Contains(p.log.String(), "ready: unix://"+socket)
+		return strings.Contains(p.Log(), "ready: unix://"+socket)
 	})
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	rig.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	p.KeyManagementServiceClient = api.NewKeyManagementServiceClient(conn)
 	return p
-}
-
-// kill ends it as kill -9 does.
-func (p *plugin) kill() {
-	_ = p.cmd.Process.Kill() // it fails only for a process that has ended
-	<-p.exited
 }
 
 // within is as long as kube-apiserver waits.
@@ -280,15 +262,14 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	if said, _ := json.Marshal(rows); !bytes.Contains(said, []byte(`"kms Encrypt call-of-a-test"`)) {
 		t.Error("no row of the trail names the call")
 	}
-	rig.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	if <-p.exited; p.err != nil {
-		t.Errorf("the end: %v\n%s", p.err, p.log)
+	if err := p.Stop(); err != nil {
+		t.Errorf("the end: %v", err)
 	}
 	if _, err := os.Stat(p.socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is left over: %v", err)
 	}
 	for what, secret := range map[string][]byte{"a token": []byte("eyJ"), "what was encrypted": seed} {
-		if strings.Contains(p.log.String(), string(secret)) {
+		if strings.Contains(p.Log(), string(secret)) {
 			t.Errorf("the log has %s", what)
 		}
 	}

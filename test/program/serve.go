@@ -9,29 +9,17 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
-
-	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
-
-// patience bounds every wait for a process. It is generous, because it must
-// only tell a slow machine from a process that hangs.
-const patience = 2 * time.Minute
 
 // Server is a running "serve" process.
 type Server struct {
+	*Process
 	Address string // host:port of the API
 	DataDir string
-
-	cmd    *exec.Cmd
-	log    *rig.Output
-	exited chan struct{}
-	err    error // of the process, once exited is closed
 }
 
 var readyLine = regexp.MustCompile(`(?m)^ready: https?://(\S+) `)
@@ -52,22 +40,8 @@ func (p Program) Serve(dataDir string, args ...string) (*Server, error) {
 
 // Begin starts "serve" without waiting for anything.
 func (p Program) Begin(dataDir string, args ...string) (*Server, error) {
-	if err := DependOnSources(); err != nil {
-		return nil, err
-	}
-	all := append([]string{"serve", "--listen", "127.0.0.1:0", "--external-listen", "", "--data-dir", dataDir}, args...)
-	s := &Server{DataDir: dataDir, cmd: exec.Command(p.Path, all...), log: &rig.Output{}, exited: make(chan struct{})}
-	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = Environment(), s.log, s.log
-	// Whatever ends the test ends the server, too.
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		s.err = s.cmd.Wait()
-		close(s.exited)
-	}()
-	return s, nil
+	process, err := p.Start(append([]string{"serve", "--listen", "127.0.0.1:0", "--external-listen", "", "--data-dir", dataDir}, args...)...)
+	return &Server{Process: process, DataDir: dataDir}, err
 }
 
 func (s *Server) awaitReady() error {
@@ -87,38 +61,6 @@ func (s *Server) awaitReady() error {
 			return fmt.Errorf("serve is not ready after %s\n%s", patience, s.log)
 		}
 	}
-}
-
-// PID is the process's id.
-func (s *Server) PID() int { return s.cmd.Process.Pid }
-
-// Exited is closed when the process has ended.
-func (s *Server) Exited() <-chan struct{} { return s.exited }
-
-// Log is what the process has printed so far.
-func (s *Server) Log() string { return s.log.String() }
-
-// Kill ends the process as kill -9 does, and waits for its end.
-func (s *Server) Kill() {
-	_ = s.cmd.Process.Kill() // it fails only for a process that has ended
-	<-s.exited
-}
-
-// Stop asks the process to end and waits until it has drained.
-func (s *Server) Stop() error {
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return errors.Join(err, s.err)
-	}
-	select {
-	case <-s.exited:
-	case <-time.After(patience):
-		s.Kill()
-		return fmt.Errorf("serve does not stop\n%s", s.log)
-	}
-	if s.err != nil {
-		return fmt.Errorf("serve: %w\n%s", s.err, s.log)
-	}
-	return nil
 }
 
 // Password is admin's generated first password.

@@ -35,8 +35,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/rsyslog"
 )
 
-const kek = "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4="
-
 var binary program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &binary, false)) }
@@ -79,7 +77,7 @@ func logKey(t *testing.T, database sqlstore.Config) note.Verifier {
 	store, err := sqlstore.Open(t.Context(), database)
 	rig.Must(t, err)
 	defer store.Close()
-	keeper, err := custody.Open(t.Context(), kek)
+	keeper, err := custody.Open(t.Context(), program.KEK)
 	rig.Must(t, err)
 	defer keeper.Close()
 	custodian, err := custody.Start(t.Context(), keeper, store, custody.Options{Clock: time.Now})
@@ -132,7 +130,7 @@ func lastRow(t *testing.T, admin *client.Client) (last int64) {
 func TestAServerThatIsKilled(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	receiver, syslog := newWeb(t), rsyslog.Start(t, "ossl")
-	args := []string{"--kek", kek, "--server-name", "keys", "--audit-sink", receiver.url, "--audit-sink", syslog.URL, "--checkpoint-interval", "100ms"}
+	args := []string{"--kek", program.KEK, "--server-name", "keys", "--audit-sink", receiver.url, "--audit-sink", syslog.URL, "--checkpoint-interval", "100ms"}
 	first, err := binary.Serve(dir, args...)
 	rig.Must(t, err)
 	rig.Must(t, first.Stop())
@@ -179,7 +177,7 @@ func TestAServerThatIsKilled(t *testing.T) {
 // TestAReplicaThatIsKilled: another one goes on where it was.
 func TestAReplicaThatIsKilled(t *testing.T) {
 	url, receiver := migrated.Database(t), newWeb(t)
-	args := []string{"--kek", kek, "--server-name", "keys", "--database-url", url, "--audit-sink", receiver.url, "--checkpoint-interval", "100ms"}
+	args := []string{"--kek", program.KEK, "--server-name", "keys", "--database-url", url, "--audit-sink", receiver.url, "--checkpoint-interval", "100ms"}
 	first, err := binary.Serve(filepath.Join(t.TempDir(), "data"), args...)
 	rig.Must(t, err)
 	admin := first.Admin(t, 0)
@@ -207,7 +205,7 @@ func TestAReplicaThatIsKilled(t *testing.T) {
 // who has gone, stop nothing.
 func TestStandardOutput(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	args := []string{"--kek", kek, "--server-name", "keys", "--audit-sink", "stdout:", "--checkpoint-interval", "100ms"}
+	args := []string{"--kek", program.KEK, "--server-name", "keys", "--audit-sink", "stdout:", "--checkpoint-interval", "100ms"}
 	server, err := binary.Serve(dir, args...)
 	rig.Must(t, err)
 	last := work(t, server.Admin(t, 0))

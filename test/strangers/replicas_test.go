@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
+	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -15,7 +16,7 @@ import (
 // to the other within a second.
 func replicas(t *testing.T) (first, second *site) {
 	t.Helper()
-	args := []string{"--database-url", migrated.Database(t), "--kek", "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4="}
+	args := []string{"--database-url", migrated.Database(t), "--kek", program.KEK}
 	first = start(t, args...)
 	second = serve(t, args...)
 	second.Administrator, second.user, second.link = first.Administrator, first.user, first.link

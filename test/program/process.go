@@ -1,0 +1,99 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// patience bounds every wait for a process. It is generous, because it must
+// only tell a slow machine from a process that hangs.
+const patience = 2 * time.Minute
+
+// Process is a command of the program that runs until it is stopped.
+type Process struct {
+	command string
+	cmd     *exec.Cmd
+	log     *rig.Output
+	exited  chan struct{}
+	err     error // of the process, once exited is closed
+}
+
+// Start starts a command without waiting for anything. Call Stop or Kill to end it.
+func (p Program) Start(args ...string) (*Process, error) {
+	if err := DependOnSources(); err != nil {
+		return nil, err
+	}
+	r := &Process{command: args[0], cmd: exec.Command(p.Path, args...), log: &rig.Output{}, exited: make(chan struct{})}
+	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = Environment(), r.log, r.log
+	// Whatever ends the test ends the process, too.
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := r.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		r.err = r.cmd.Wait()
+		close(r.exited)
+	}()
+	return r, nil
+}
+
+// PID is the process's id.
+func (r *Process) PID() int { return r.cmd.Process.Pid }
+
+// Exited is closed when the process has ended.
+func (r *Process) Exited() <-chan struct{} { return r.exited }
+
+// Wait waits for the end of the process and returns how it ended.
+func (r *Process) Wait() error {
+	<-r.exited
+	return r.err
+}
+
+// Signal sends a signal to the process.
+func (r *Process) Signal(signal syscall.Signal) error { return r.cmd.Process.Signal(signal) }
+
+// Log is what the process has printed so far.
+func (r *Process) Log() string { return r.log.String() }
+
+// Kill ends the process as kill -9 does, and waits for its end.
+func (r *Process) Kill() {
+	_ = r.cmd.Process.Kill() // it fails only for a process that has ended
+	<-r.exited
+}
+
+// Freeze stops the process in the middle of its work, with its connections open, until resume is
+// called or the test ends. Any goroutine may call it.
+func (r *Process) Freeze(t testing.TB) (resume func()) {
+	t.Helper()
+	if err := r.Signal(syscall.SIGSTOP); err != nil {
+		t.Error(err)
+	}
+	resume = sync.OnceFunc(func() { _ = r.Signal(syscall.SIGCONT) }) // it fails only for a process that has ended
+	t.Cleanup(resume)
+	return resume
+}
+
+// Stop asks the process to end and waits until it has drained. A process that ended by itself is
+// an error.
+func (r *Process) Stop() error {
+	if err := r.Signal(syscall.SIGTERM); err != nil {
+		return errors.Join(fmt.Errorf("%s has ended by itself: %w", r.command, err), r.Wait())
+	}
+	select {
+	case <-r.exited:
+	case <-time.After(patience):
+		r.Kill()
+		return fmt.Errorf("%s does not stop\n%s", r.command, r.log)
+	}
+	if r.err != nil {
+		return fmt.Errorf("%s: %w\n%s", r.command, r.err, r.log)
+	}
+	return nil
+}
