@@ -134,7 +134,7 @@ var elsewhere = map[fault.Code]string{
 	fault.NotVerified:  "internal/verified TestASwallowedWriteIsNeverASuccess",
 	fault.OpFailed:     "httpapi TestFaultsAtTheEdge",
 	// These need a second key server.
-	fault.PeerUnavailable: "test/federation TestPeerDown",
+	fault.PeerUnavailable: "test/federation/processes TestPeerKilledInMidCall",
 	fault.PeerNoAnswer:    "test/federation/processes TestAnswerLost",
 }
 

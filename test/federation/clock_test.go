@@ -1,6 +1,8 @@
 package federation
 
 import (
+	"crypto/rand"
+	"crypto/tls"
 	"encoding/base64"
 	"log/slog"
 	"net/http"
@@ -13,7 +15,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/federation/impostor"
@@ -279,4 +283,17 @@ func TestClocksTooFarApart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// agent enrols a certificate and logs in with it.
+func (s *site) agent(t testing.TB, name string, roles ...keyserver.ID) rig.User {
+	t.Helper()
+	ca, err := pki.NewCA("CA of agents", time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.TrustCA(t, ca.Certificate.Raw)
+	holder := enginetest.NewAgent(t, ca, name, time.Now(), nil)
+	over := s.client(t, tls.Certificate{Certificate: [][]byte{holder.Certificate.Raw}, PrivateKey: holder.Key})
+	return s.Agent(t, holder.Certificate.Raw, over, roles...)
 }

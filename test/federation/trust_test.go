@@ -73,27 +73,3 @@ func TestRestrictedGroup(t *testing.T) {
 		a.OK(t, caller.Session, "POST", "/api/keys/authorize", ask)
 	})
 }
-
-// A transport principal that is disabled shuts its key server out.
-func TestTransportPrincipalDisabled(t *testing.T) {
-	between(t, func(t *testing.T, a, b *site) {
-		owner := b.User(t, "owner", keyserver.RoleEncryptor)
-		caller := a.User(t, "caller", keyserver.RoleExchanger)
-		a.Expose(t, caller.ID, b.Site)
-		ttag := owner.Mint(t, nil)
-		owner.Grant(t, ttag, caller, "READ")
-		transport := b.OK(t, b.AsAdmin(t), "GET", "/api/trusted-servers", nil).List(t, "trustedServers")[0]["transportPrincipalId"]
-		id, err := keyserver.ParseDecimalID(transport.(string))
-		if err != nil {
-			t.Fatal(err)
-		}
-		flags := "/api/principals/" + id.Hex() + "/flags"
-		b.OK(t, b.AsAdmin(t), "PUT", flags, rig.Object{"disabled": true})
-		refusal := a.Refused(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag}, http.StatusForbidden, "PRINCIPAL_DISABLED")
-		if got := rig.Trail(b.Rows(t, refusal.RequestID)); got != `["authorizeKey refused principalDisabled"]` {
-			t.Errorf("where the key is: %s", got)
-		}
-		b.OK(t, b.AsAdmin(t), "PUT", flags, rig.Object{"disabled": false})
-		a.OK(t, caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag})
-	})
-}

@@ -26,6 +26,10 @@ var databases = map[string]func(testing.TB) testserver.Option{
 	},
 }
 
+// prompt is less than the minute after which a key server checks everything again. Within prompt,
+// something told it about the change.
+const prompt = 30 * time.Second
+
 // between runs a test on two key servers that are registered with each other,
 // per database.
 func between(t *testing.T, test func(t *testing.T, a, b *site), options ...testserver.Option) {

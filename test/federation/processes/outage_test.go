@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -52,14 +51,7 @@ func TestSlowPeer(t *testing.T) {
 	ab, ac := share(t, a, b, "slow", "OWNER"), share(t, a, c, "quick", "READ")
 	guest := a.User(t, "guest", keyserver.RoleExchanger)
 	ab.works(t)
-	signal := func(s syscall.Signal) {
-		t.Helper()
-		if err := syscall.Kill(b.server.PID(), s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	signal(syscall.SIGSTOP)
-	t.Cleanup(func() { _ = syscall.Kill(b.server.PID(), syscall.SIGCONT) })
+	resume := b.server.Freeze(t)
 	var asked []*pending
 	for range 5 { // as many failures as open the breaker
 		asked = append(asked, a.begin(t, ab.caller.Session, "/api/keys/authorize", rig.Object{"ttag": ab.ttag}))
@@ -76,17 +68,17 @@ func TestSlowPeer(t *testing.T) {
 		return strings.Contains(shut.Field("detail"), "a moment ago")
 	})
 	ac.works(t)
-	signal(syscall.SIGCONT)
+	resume()
 	ab.works(t)
 	if rows := b.Rows(t, shut.RequestID); len(rows) != 0 {
 		t.Errorf("asked past the breaker: %v", rows)
 	}
 
 	// A change reads the list first, which changes nothing.
-	signal(syscall.SIGSTOP)
+	resume = b.server.Freeze(t)
 	change := a.begin(t, ab.caller.Session, "/api/keys/acl/grant", guest.Entry(ab.ttag, "READ"))
 	unavailable(t, change.wait(t))
-	signal(syscall.SIGCONT)
+	resume()
 	ab.works(t)
 	if got := a.trail(t, change.id); !strings.HasSuffix(got, `"readACL failed peerUnavailable"]`) {
 		t.Errorf("rows of the change: %s", got)
@@ -116,8 +108,10 @@ func peerKilledInMidCall(t *testing.T, on database) {
 	a.links[b.System].hold(false, false)
 	unavailable(t, stream.wait(t))
 	unavailable(t, short.wait(t))
+	whileDown(t, ab)
 
 	b.start(t)
+	rig.Within(t, prompt, "the peer is asked again", func() bool { return ab.ask(t).Status == http.StatusOK })
 	ab.works(t)
 	if got := b.trail(t, stream.id); got != `["hmacData allowed"]` {
 		t.Errorf("the stream was asked again: %s", got)
@@ -136,6 +130,35 @@ func peerKilledInMidCall(t *testing.T, on database) {
 	}
 	for _, s := range []*site{a, b} {
 		s.verifyTrail(t)
+	}
+}
+
+// whileDown expects that each call for a key of a peer that does not run is refused, and that all
+// other calls work.
+func whileDown(t *testing.T, p pair) {
+	t.Helper()
+	a, call := p.from, p.caller.Session
+	own := p.caller.Mint(t, []byte(material))
+	var last rig.Answer
+	for range 3 { // the breaker opens meanwhile
+		for path, body := range map[string]rig.Object{
+			"/api/keys/authorize": {"ttag": p.ttag}, "/api/crypto/hmac": hmacOf(p.ttag, messageOf(300_000)), "/api/keys/acl/get": {"ttag": p.ttag},
+			"/api/keys/acl/grant": p.caller.Entry(p.ttag, "READ"),
+		} {
+			unavailable(t, a.Refused(t, call, "POST", path, body, http.StatusServiceUnavailable, "PEER_UNAVAILABLE"))
+		}
+		last = p.ask(t)
+		unavailable(t, last)
+	}
+	if got := a.trail(t, last.RequestID); got != `["authorizeKey allowed" "authorizeKey failed peerUnavailable"]` {
+		t.Errorf("rows: %s", got)
+	}
+	a.OK(t, call, "POST", "/api/keys/authorize", rig.Object{"ttag": own})
+	found := a.OK(t, call, "POST", "/api/principals/lookup", rig.Object{"principals": []rig.Object{
+		{"systemId": p.to.System, "principalId": p.owner.Decimal}, {"systemId": a.System, "principalId": p.caller.Decimal},
+	}})
+	if list := found.List(t, "principals"); len(list) != 1 {
+		t.Errorf("a lookup at a peer that is down finds %v", found.Body)
 	}
 }
 

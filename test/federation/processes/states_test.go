@@ -1,6 +1,7 @@
 package processes
 
 import (
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,7 +42,12 @@ func states(t *testing.T, on database) {
 	}{
 		{"BothRegistered", func(t *testing.T) { transports["first"] = b.transport(t, a) }, all},
 		{"RowRestricts", func(t *testing.T) { a.OK(t, a.AsAdmin(t), "PUT", trustPath(), rig.Object{"flag": "restrict"}) }, view{closed, "OK", 1, 1, "restrict", true, true}},
-		{"RowExposes", func(t *testing.T) { a.OK(t, a.AsAdmin(t), "PUT", trustPath(), rig.Object{"flag": "expose"}) }, all},
+		{"RowExposes", func(t *testing.T) {
+			a.OK(t, a.AsAdmin(t), "PUT", trustPath(), rig.Object{"flag": "expose"})
+			if got := ab.ask(t).Brief(); got != "OK" { // no connection was lost
+				t.Errorf("right after it: %s", got)
+			}
+		}, all},
 		{"PeerRemovedByTheCallersSide", func(t *testing.T) {
 			out := a.OK(t, a.AsAdmin(t), "DELETE", peer(b), nil)
 			if orphans := out.List(t, "orphanedPrincipalTrusts"); len(orphans) != 1 || orphans[0]["id"] != ab.row {
@@ -76,6 +82,10 @@ func states(t *testing.T, on database) {
 		}, all},
 		{"TransportPrincipalDisabled", func(t *testing.T) {
 			b.OK(t, b.AsAdmin(t), "PUT", "/api/principals/"+b.transport(t, a)+"/flags", rig.Object{"disabled": true})
+			refusal := ab.ask(t)
+			if got := b.trail(t, refusal.RequestID); refusal.Status != http.StatusForbidden || got != `["authorizeKey refused principalDisabled"]` {
+				t.Errorf("refused with %d, and where the key is: %s", refusal.Status, got)
+			}
 		}, view{"PRINCIPAL_DISABLED", "OK", 1, 1, "expose", true, true}},
 		{"TransportPrincipalEnabled", func(t *testing.T) {
 			b.OK(t, b.AsAdmin(t), "PUT", "/api/principals/"+b.transport(t, a)+"/flags", rig.Object{"disabled": false})
@@ -97,12 +107,12 @@ func states(t *testing.T, on database) {
 				}
 			}
 			got := look()
-			// What is shut is shut at once; what is let in again is, after the
-			// pause that a failure has made.
-			if got.asks == "OK" && step.want.asks != "OK" || got.back == "OK" && step.want.back != "OK" {
+			// A refusal takes effect immediately. Access is back after the pause that a
+			// failure causes.
+			if step.want.asks != "OK" && got.asks != step.want.asks || got.back == "OK" && step.want.back != "OK" {
 				t.Errorf("right after it: %+v", got)
 			}
-			rig.Soon(t, "the state that the contract has", func() bool { got = look(); return got == step.want || t.Failed() })
+			rig.Within(t, prompt, "the state that the contract has", func() bool { got = look(); return got == step.want || t.Failed() })
 			ac.works(t) // nobody else notices
 		})
 		if !ok {

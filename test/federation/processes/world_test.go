@@ -23,6 +23,10 @@ import (
 // an answer takes.
 const peerTimeout = 5 * time.Second
 
+// prompt is less than the minute after which a key server checks everything again. Within prompt,
+// something told it about the change.
+const prompt = 30 * time.Second
+
 var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
