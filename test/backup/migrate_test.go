@@ -1,10 +1,8 @@
 package backup
 
 import (
-	"bytes"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -31,29 +29,13 @@ func halfway(t *testing.T, dir string, end syscall.Signal) (url, said string) {
 		url = pgtest.DurableDatabase(t)
 		conn, err := pgx.Connect(t.Context(), url)
 		rig.Must(t, err)
-		cmd := exec.CommandContext(t.Context(), built.Path, migrateArgs(dir, url)...)
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		rig.Must(t, cmd.Start())
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
-		half := false
-		for running := true; running && !half; {
-			select {
-			case err := <-ended:
-				if running = false; err != nil {
-					t.Fatal(err, out.String())
-				}
-			default:
-				rig.Must(t, conn.QueryRow(t.Context(), `SELECT to_regclass('keyserver_schema_restoring') IS NOT NULL AND to_regclass('roles') IS NOT NULL`).Scan(&half))
-			}
-		}
+		said, ended := endWhen(t, end, func() (half bool) {
+			rig.Must(t, conn.QueryRow(t.Context(), `SELECT to_regclass('keyserver_schema_restoring') IS NOT NULL AND to_regclass('roles') IS NOT NULL`).Scan(&half))
+			return half
+		}, migrateArgs(dir, url)...)
 		rig.Must(t, conn.Close(t.Context()))
-		if half {
-			rig.Must(t, cmd.Process.Signal(end))
-			if err := <-ended; err != nil {
-				return url, out.String()
-			}
+		if ended {
+			return url, said
 		}
 		rig.Must(t, os.Remove(filepath.Join(dir, sqlstore.MovedFile))) // it went all the way
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -145,35 +144,42 @@ func TestARestoreThatWasKilledWithItsKEK(t *testing.T) {
 	}
 }
 
+// endWhen starts a command and sends it a signal as soon as it is half done. It returns the output,
+// and false if the command succeeded because it was faster.
+func endWhen(t *testing.T, signal syscall.Signal, half func() bool, args ...string) (out string, ended bool) {
+	t.Helper()
+	p, err := built.Start(args...)
+	rig.Must(t, err)
+	t.Cleanup(p.Kill)
+	for {
+		select {
+		case <-p.Exited():
+			if err := p.Wait(); err != nil {
+				t.Fatal(err, p.Log())
+			}
+			return p.Log(), false
+		default:
+		}
+		if half() {
+			rig.Must(t, p.Signal(signal))
+			err := p.Wait()
+			return p.Log(), err != nil
+		}
+	}
+}
+
 // until starts a restore that is to be ended while it has something half done, and answers what it
 // said. It is begun anew where it was faster.
 func (k kept) until(t *testing.T, from string, end syscall.Signal, half string) (dir, out string) {
 	t.Helper()
 	for range 50 {
 		dir = filepath.Join(t.TempDir(), "new")
-		cmd := exec.CommandContext(t.Context(), built.Path, k.args(from, dir)...)
-		var said bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &said, &said
-		rig.Must(t, cmd.Start())
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
-		for running := true; running; {
-			select {
-			case err := <-ended:
-				if err == nil {
-					running = false
-					continue
-				}
-				t.Fatal(err, said.String())
-			default:
-			}
-			if found, _ := filepath.Glob(filepath.Join(dir, half)); len(found) > 0 {
-				rig.Must(t, cmd.Process.Signal(end))
-				if err := <-ended; err != nil {
-					return dir, said.String()
-				}
-				running = false
-			}
+		out, ended := endWhen(t, end, func() bool {
+			found, _ := filepath.Glob(filepath.Join(dir, half))
+			return len(found) > 0
+		}, k.args(from, dir)...)
+		if ended {
+			return dir, out
 		}
 	}
 	t.Fatal("it is always faster")

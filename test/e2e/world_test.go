@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -44,9 +43,8 @@ func run(m *testing.M) int {
 type world struct {
 	*cluster
 	*installation
-	manager     *exec.Cmd
+	manager     *program.Process
 	stopManager func()
-	log         *os.File // of the manager
 }
 
 // newWorld starts everything and waits until the KeyServer "default" is Ready.
@@ -63,38 +61,16 @@ func newWorld(t *testing.T) *world {
 func (w *world) startManager(t *testing.T) {
 	t.Helper()
 	var err error
-	if w.log, err = os.CreateTemp(t.TempDir(), "manager-*.log"); err != nil {
+	if w.manager, err = binary.Start("manager", "--kubeconfig", w.kubeconfig, "--log-level", "debug"); err != nil {
 		t.Fatal(err)
 	}
-	w.manager = exec.CommandContext(context.WithoutCancel(t.Context()), binary.Path, "manager", "--kubeconfig", w.kubeconfig, "--log-level", "debug")
-	w.manager.Env, w.manager.Stdout, w.manager.Stderr = program.Environment(), w.log, w.log
-	w.manager.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := w.manager.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var failed error
-	ended := make(chan struct{})
-	go func() {
-		failed = w.manager.Wait()
-		close(ended)
-	}()
 	w.stopManager = sync.OnceFunc(func() {
-		if err := w.manager.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Errorf("the manager has ended by itself: %v", err)
-		}
-		select {
-		case <-ended:
-			if failed != nil {
-				t.Errorf("the manager did not end well: %v", failed)
-			}
-		case <-time.After(rig.Patience):
-			t.Error("the manager does not stop")
-			_ = w.manager.Process.Kill() // it fails only for a process that has ended
-			<-ended
+		if err := w.manager.Stop(); err != nil {
+			t.Errorf("the manager did not end well: %.1000v", err)
 		}
 		if t.Failed() {
-			text, _ := os.ReadFile(w.log.Name())
-			t.Logf("the manager's log ends with\n%s", text[max(0, len(text)-16<<10):])
+			log := w.manager.Log()
+			t.Logf("the manager's log ends with\n%s", log[max(0, len(log)-16<<10):])
 		}
 	})
 	t.Cleanup(w.stopManager)

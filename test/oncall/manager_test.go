@@ -1,14 +1,12 @@
 package oncall
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -31,7 +29,7 @@ type operated struct {
 	*keyServer
 	kubeconfig, home string
 	metrics          string // of the manager
-	manager          *exec.Cmd
+	manager          *program.Process
 	administrator    *client.Client
 	operator         schema.Principal // as whom the manager logs in
 }
@@ -49,7 +47,7 @@ func newOperated(t *testing.T) *operated {
 	rig.Must(t, err)
 	o.operator = *saved.Principal
 	o.startManager(t)
-	t.Cleanup(func() { o.killManager() })
+	t.Cleanup(func() { o.manager.Kill() }) // before the kube-apiserver is stopped
 	o.credentials(t, rig.Password)
 	ca, err := os.ReadFile(filepath.Join(o.dataDir, "ca.crt"))
 	rig.Must(t, err)
@@ -86,19 +84,11 @@ stringData: {username: operator, password: %q}
 
 func (o *operated) startManager(t *testing.T) {
 	t.Helper()
-	rig.Must(t, program.DependOnSources())
-	// context.Background: it is killed before the kube-apiserver is stopped.
-	o.manager = exec.CommandContext(context.Background(), built.Path, "manager", "--kubeconfig", o.kubeconfig, "--metrics-listen", o.metrics,
+	var err error
+	o.manager, err = built.Start("manager", "--kubeconfig", o.kubeconfig, "--metrics-listen", o.metrics,
 		"--leader-elect", "--leader-elect-namespace", "default",
 		"--leader-elect-lease-duration", "3s", "--leader-elect-renew-deadline", "2s", "--leader-elect-retry-period", "300ms")
-	o.manager.Env = program.Environment()
-	o.manager.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	rig.Must(t, o.manager.Start())
-}
-
-func (o *operated) killManager() {
-	_ = o.manager.Process.Kill() // it fails only for a process that has ended
-	_ = o.manager.Wait()         // says that it was killed
+	rig.Must(t, err)
 }
 
 // kubectl runs it. An error says what it wrote to standard error.
@@ -199,7 +189,7 @@ func TestAlertsOfManagers(t *testing.T) {
 	hmacData, exportKey := schema.HexID(keyserver.OpHMAC.ID), schema.HexID(keyserver.OpExportKey.ID)
 	all := map[string]fault{
 		"KeyServerManagerMissing": {
-			provoke: func(*testing.T) { o.killManager() },
+			provoke: func(*testing.T) { o.manager.Kill() },
 			cure: func(t *testing.T) {
 				o.says(t, "manager.trust.keyserver.dev", "-n", "default", "get", "lease")
 				o.startManager(t)
@@ -270,8 +260,7 @@ func TestAlertsOfManagers(t *testing.T) {
 		"KeyServerVerificationSlow": {
 			labels: map[string]string{"kind": "Role"},
 			provoke: func(t *testing.T) {
-				rig.Must(t, syscall.Kill(o.PID(), syscall.SIGSTOP))
-				defer func() { rig.Must(t, syscall.Kill(o.PID(), syscall.SIGCONT)) }()
+				defer o.Freeze(t)()
 				o.apply(t, role("waits", "Waits", "Manage"))
 				rig.Within(t, 3*rig.Patience, "it waits for more than a minute", func() bool {
 					since, err := o.kubectl(t, "", "get", "ksrole/waits", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].lastTransitionTime}`)

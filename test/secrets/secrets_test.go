@@ -248,7 +248,7 @@ func (r *run) look(t *testing.T) {
 	r.nowhere(t, "the page of metrics", metrics)
 	r.bundle(t, at)
 
-	if err := syscall.Kill(r.server.PID(), syscall.SIGQUIT); err != nil {
+	if err := r.server.Signal(syscall.SIGQUIT); err != nil {
 		t.Fatal(err)
 	}
 	<-r.server.Exited()
