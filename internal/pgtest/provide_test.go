@@ -167,6 +167,15 @@ func TestAPartOfATemplateIsMadeAgain(t *testing.T) {
 	execute(t, pgtest.Copy(t, name, half), `INSERT INTO half VALUES (1)`)
 }
 
+// TestCopyOf checks that a copy has the rows of the original, and that writes to the copy stay there.
+func TestCopyOf(t *testing.T) {
+	original := pgtest.Database(t)
+	execute(t, original, `CREATE TABLE theirs (n INTEGER UNIQUE); INSERT INTO theirs VALUES (1)`)
+	for range 2 {
+		execute(t, pgtest.CopyOf(t, original), `DO $$ BEGIN ASSERT (SELECT count(*) FROM theirs) = 1; END $$; INSERT INTO theirs VALUES (2)`)
+	}
+}
+
 func TestSuitesOfCrashesHaveDurability(t *testing.T) {
 	for name, c := range map[string]struct{ url, want string }{
 		"Database":        {pgtest.Database(t), "off"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -84,6 +85,15 @@ func Copy(t testing.TB, template string, fill func(ctx context.Context, url stri
 		t.Fatalf("pgtest: create the template %s: %v", template, err)
 	}
 	return c.create(t, template)
+}
+
+// CopyOf creates a database on the shared server as a copy of another one there, and returns
+// its URL. No connection to the other one may be open. The copy is dropped when the test ends.
+func CopyOf(t testing.TB, url string) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(url, "@/")
+	name, _, _ := strings.Cut(rest, "?")
+	return fastOne(t).create(t, name)
 }
 
 // share keeps connections to the server open, because a new one costs as much as the

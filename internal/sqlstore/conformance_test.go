@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,6 +46,20 @@ func inDirectory(t testing.TB) database {
 func onServer(t testing.TB) database {
 	u := pgtest.Database(t)
 	return database{config: sqlstore.Config{URL: u}, driver: "pgx", source: u}
+}
+
+// copy copies a database that nothing is connected to.
+func (d database) copy(t testing.TB) database {
+	t.Helper()
+	if d.driver != "sqlite" {
+		u := pgtest.CopyOf(t, d.source)
+		return database{config: sqlstore.Config{URL: u}, driver: d.driver, source: u}
+	}
+	c := inDirectory(t)
+	if err := os.CopyFS(c.config.Dir, os.DirFS(d.config.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // tamper runs statements that no store would.

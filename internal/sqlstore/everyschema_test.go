@@ -44,6 +44,8 @@ type former struct {
 	database
 	kek      string
 	dataKey  []byte // as it was before rows had MACs
+	shape    shape
+	rowsOf   *sql.DB // what fill copies
 	link     keyserver.HiddenLink
 	material []byte
 	template string
@@ -76,6 +78,11 @@ func newFormer(t *testing.T, make newDatabase) *former {
 		t.Fatal(err)
 	}
 	t.Run("made", func(t *testing.T) { f.populate(t) }) // whose end closes it
+	f.shape = shapeOf(t, f.database)
+	if f.rowsOf, err = sql.Open(f.driver, f.source); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.rowsOf.Close() })
 	return f
 }
 
@@ -119,18 +126,13 @@ func (f *former) populate(t *testing.T) {
 func (f *former) fill(t *testing.T, d database, version int64) {
 	t.Helper()
 	ctx := t.Context()
-	from, to := shapeOf(t, f.database), shapeOf(t, d)
-	source, err := sql.Open(f.driver, f.source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer source.Close()
 	target, err := sql.Open(d.driver, d.source)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer target.Close()
 	target.SetMaxOpenConns(1)
+	to := shapeIn(t, d.driver, target)
 	run := func(statement string, args ...any) {
 		t.Helper()
 		if _, err := target.ExecContext(ctx, statement, args...); err != nil {
@@ -162,7 +164,7 @@ func (f *former) fill(t *testing.T, d database, version int64) {
 		}
 		var both []string
 		for name := range columns {
-			if _, ok := from.columns[table][name]; ok {
+			if _, ok := f.shape.columns[table][name]; ok {
 				both = append(both, name)
 			}
 		}
@@ -173,13 +175,13 @@ func (f *former) fill(t *testing.T, d database, version int64) {
 		for i := range both {
 			places[i] = "$" + strconv.Itoa(i+1)
 		}
-		for _, values := range allRows(t, source, `SELECT `+strings.Join(both, ", ")+` FROM `+table, len(both)) {
+		for _, values := range allRows(t, f.rowsOf, `SELECT `+strings.Join(both, ", ")+` FROM `+table, len(both)) {
 			run(`INSERT INTO `+table+` (`+strings.Join(both, ", ")+`) VALUES (`+strings.Join(places, ", ")+`)`, values...)
 		}
 	}
 	for _, name := range []string{"changes", "audit"} {
 		var value int64
-		if err := source.QueryRowContext(ctx, `SELECT value FROM sequences WHERE name = $1`, name).Scan(&value); err != nil {
+		if err := f.rowsOf.QueryRowContext(ctx, `SELECT value FROM sequences WHERE name = $1`, name).Scan(&value); err != nil {
 			t.Fatal(err)
 		}
 		if name == "changes" || version >= trailSince {
@@ -204,13 +206,13 @@ func TestEverySchema(t *testing.T) {
 	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFormer(t, make)
+			f, migrated := newFormer(t, make), make(t)
 			for _, version := range sqlstore.Versions() {
 				t.Run(fmt.Sprint(version), func(t *testing.T) {
-					d := make(t)
-					if err := sqlstore.MigrateTo(t.Context(), d.config, version); err != nil {
+					if err := sqlstore.MigrateTo(t.Context(), migrated.config, version); err != nil {
 						t.Fatal(err)
 					}
+					d := migrated.copy(t)
 					f.fill(t, d, version)
 					f.holds(t, d, version)
 				})
@@ -259,7 +261,7 @@ func (f *former) holds(t *testing.T, d database, version int64) {
 	if err := doctor.Run(ctx, &out, doctor.Database(beside, func() (string, error) { return f.kek, nil })); err != nil {
 		t.Errorf("%v\n%s", err, out.String())
 	}
-	if now := shapeOf(t, d); !maps.EqualFunc(now.columns, shapeOf(t, f.database).columns, maps.Equal[map[string]column, map[string]column]) {
+	if now := shapeOf(t, d); !maps.EqualFunc(now.columns, f.shape.columns, maps.Equal[map[string]column, map[string]column]) {
 		t.Error("its tables are not those of a new database")
 	}
 }

@@ -37,20 +37,25 @@ type shape struct {
 
 func shapeOf(t *testing.T, d database) shape {
 	t.Helper()
-	columns, unique := `SELECT table_name, column_name, data_type, is_nullable = 'YES', column_default IS NOT NULL
-		FROM information_schema.columns WHERE table_schema = current_schema()`,
-		`SELECT tablename, substring(indexdef from ' USING .*$') FROM pg_indexes WHERE schemaname = current_schema() AND indexdef LIKE 'CREATE UNIQUE %'`
-	if d.driver == "sqlite" {
-		columns = `SELECT m.name, c.name, c.type, c."notnull" = 0, c.dflt_value IS NOT NULL
-			FROM sqlite_schema m, pragma_table_info(m.name) c WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%'`
-		unique = `SELECT m.name, (SELECT group_concat(i.name, ',') FROM pragma_index_info(l.name) i) || l.partial
-			FROM sqlite_schema m, pragma_index_list(m.name) l WHERE m.type = 'table' AND l."unique" = 1`
-	}
 	db, err := sql.Open(d.driver, d.source)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
+	return shapeIn(t, d.driver, db)
+}
+
+func shapeIn(t *testing.T, driver string, db *sql.DB) shape {
+	t.Helper()
+	columns, unique := `SELECT table_name, column_name, data_type, is_nullable = 'YES', column_default IS NOT NULL
+		FROM information_schema.columns WHERE table_schema = current_schema()`,
+		`SELECT tablename, substring(indexdef from ' USING .*$') FROM pg_indexes WHERE schemaname = current_schema() AND indexdef LIKE 'CREATE UNIQUE %'`
+	if driver == "sqlite" {
+		columns = `SELECT m.name, c.name, c.type, c."notnull" = 0, c.dflt_value IS NOT NULL
+			FROM sqlite_schema m, pragma_table_info(m.name) c WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%'`
+		unique = `SELECT m.name, (SELECT group_concat(i.name, ',') FROM pragma_index_info(l.name) i) || l.partial
+			FROM sqlite_schema m, pragma_index_list(m.name) l WHERE m.type = 'table' AND l."unique" = 1`
+	}
 	out := shape{columns: map[string]map[string]column{}, unique: map[string]bool{}}
 	each := func(query string, row func(*sql.Rows) error) {
 		t.Helper()
