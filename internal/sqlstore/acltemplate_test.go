@@ -17,7 +17,7 @@ import (
 // TestTemplateConformance holds both databases to one behaviour with ACL
 // templates and templated directories.
 func TestTemplateConformance(t *testing.T) {
-	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
+	for name, make := range migratedKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for name, test := range map[string]func(*testing.T, newDatabase){

@@ -14,7 +14,7 @@ import (
 
 // TestCertificateConformance holds both databases to one behaviour.
 func TestCertificateConformance(t *testing.T) {
-	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
+	for name, make := range migratedKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for name, test := range map[string]func(*testing.T, *sqlstore.Store){

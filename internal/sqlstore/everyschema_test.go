@@ -203,7 +203,7 @@ func (f *former) fill(t *testing.T, d database, version int64) {
 // could hold, is one of now after a start: its keys make the same MACs, who had rights
 // has them, every row has its MAC, and the audit trail is whole.
 func TestEverySchema(t *testing.T) {
-	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
+	for name, make := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, migrated := newFormer(t, make), make(t)

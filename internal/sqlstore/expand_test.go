@@ -131,7 +131,7 @@ func breaks(before, after shape) (all []string) {
 
 // What the rule is about is seen, on both databases.
 func TestWhatBreaksOlderPrograms(t *testing.T) {
-	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
+	for name, make := range kinds {
 		t.Run(name, func(t *testing.T) {
 			d := make(t)
 			closeStore(t, d.open(t))

@@ -134,7 +134,7 @@ func TestEraseWaitsForNobody(t *testing.T) {
 
 // TestLease: one has it at a time, until he gives it back or its time is over.
 func TestLease(t *testing.T) {
-	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
+	for name, make := range migratedKinds {
 		t.Run(name, func(t *testing.T) {
 			d := make(t)
 			s := d.open(t)

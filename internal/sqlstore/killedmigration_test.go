@@ -69,7 +69,7 @@ func dumped(t *testing.T, d database) []string {
 // before its commit. The next start goes on, and in the end the schema is that of a
 // database that was never disturbed.
 func TestKilledMigrating(t *testing.T) {
-	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
+	for name, make := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			calm, d := make(t), make(t)

@@ -15,7 +15,7 @@ import (
 // TestPeerConformance holds both databases to one behaviour with the calls of
 // peers and the entries of their principals.
 func TestPeerConformance(t *testing.T) {
-	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
+	for name, make := range migratedKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Run("Calls", func(t *testing.T) { testPeerCalls(t, make) })
 			t.Run("ManyCalls", func(t *testing.T) { testManyPeerCalls(t, make) })

@@ -18,7 +18,7 @@ import (
 // TestPrincipalConformance holds both databases to one behaviour with
 // listings, identities and memberships.
 func TestPrincipalConformance(t *testing.T) {
-	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
+	for name, make := range migratedKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for name, test := range map[string]func(*testing.T, newDatabase){

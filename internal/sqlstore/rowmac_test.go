@@ -22,7 +22,7 @@ import (
 // TestRowMACs: what is put into the database beside the store is found, whatever
 // it is.
 func TestRowMACs(t *testing.T) {
-	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
+	for name, make := range migratedKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for name, test := range map[string]func(*testing.T, database, *sqlstore.Store, outside){

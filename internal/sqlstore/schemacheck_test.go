@@ -193,7 +193,7 @@ func testVerdict(t *testing.T, d database, want string) {
 
 // TestSchemaOfANewerRelease: it may have more, and differ, but not by what hides or changes rows.
 func TestSchemaOfANewerRelease(t *testing.T) {
-	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
+	for name, make := range kinds {
 		t.Run(name, func(t *testing.T) {
 			d := make(t)
 			closeStore(t, d.open(t))
@@ -255,7 +255,7 @@ func TestEndedSessionsAreReadBack(t *testing.T) {
 				`CREATE TRIGGER keep AFTER DELETE ON sessions FOR EACH ROW EXECUTE FUNCTION again()`, `CREATE TRIGGER keep2 BEFORE UPDATE ON sessions FOR EACH ROW EXECUTE FUNCTION as_before()`},
 		},
 	}
-	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
+	for name, make := range kinds {
 		for what, statements := range keeps[name] {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				d := make(t)
@@ -286,7 +286,7 @@ func TestEndedSessionsAreReadBack(t *testing.T) {
 
 // BenchmarkSchema is what the comparison adds to a start.
 func BenchmarkSchema(b *testing.B) {
-	for name, make := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
+	for name, make := range kinds {
 		b.Run(name, func(b *testing.B) {
 			s := make(b).open(b)
 			defer closeStore(b, s)

@@ -21,8 +21,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/tuple"
 )
 
-var kinds = map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer}
-
 // copied is a snapshot in memory.
 type copied struct {
 	*sqlstore.Snapshot

@@ -17,7 +17,7 @@ func TestTrailsThatDoNotFitTogether(t *testing.T) {
 		"no beginning":      {`DELETE FROM audit_extent`, "audit_extent does not say"},
 		"before the first":  {`UPDATE audit_extent SET first = -5`, "audit_extent does not say"},
 	} {
-		for kind, d := range map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer} {
+		for kind, d := range migratedKinds {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				d := d(t)
 				s := d.open(t)
