@@ -92,7 +92,7 @@ func TestDelegateRefusals(t *testing.T) {
 			"Itself":      {boss, boss, 400, "INVALID_ARGUMENT"},
 			"OfAGroup":    {group, plain, 409, "NO_FLAG_WORD"},
 			"Own":         {s.self(t, admin), plain, 403, "OWN_ACCOUNT"},
-			"Decimal":     {boss, "12345678901234567890", 400, "BAD_REQUEST"}, // one in a thousand has 16 digits
+			"Decimal":     {boss, nobodyDecimal, 400, "BAD_REQUEST"},
 			"Zero":        {boss, "0000000000000000", 400, "BAD_REQUEST"},
 		} {
 			t.Run(name, func(t *testing.T) {

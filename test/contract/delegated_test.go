@@ -46,7 +46,7 @@ func TestDelegatedLoginRefusals(t *testing.T) {
 		s.flags(t, boss, rig.Object{"delegation": true})
 		for name, body := range map[string]rig.Object{
 			"NoPrincipal": {"method": "delegated"}, "Name": {"method": "delegated", "principalId": boss, "name": "boss"},
-			"Decimal": delegated(decimal(t, boss)), "Objects": {"method": "delegated", "principalId": boss, "objects": []string{"AAAAAQ=="}},
+			"Decimal": delegated(nobodyDecimal), "Objects": {"method": "delegated", "principalId": boss, "objects": []string{"AAAAAQ=="}},
 			"BindTo": {"method": "delegated", "principalId": boss, "dpopJkt": newHolder(t).thumbprint(t)},
 		} {
 			t.Run(name, func(t *testing.T) {
