@@ -164,12 +164,16 @@ func (x *exchange) send(status int, body []byte) {
 	}
 }
 
+// answerOverhead is about what a request under way takes in memory, beside its answer.
+const answerOverhead = 16 << 10
+
 // holdUnread counts an answer for the principal until it is written. It hangs up if the principal
 // leaves more answers unread than its share of bytes.
 func (x *exchange) holdUnread(n int64) {
-	if x.member != nil || x.refused || n <= smallBody {
+	if x.member != nil || x.refused {
 		return
 	}
+	n += answerOverhead
 	if x.api.places.unread.Take(x.payer(), n) != quota.Taken {
 		x.code = fault.Overloaded
 		panic(http.ErrAbortHandler)

@@ -61,6 +61,8 @@ type Config struct {
 	MaxWaiting  int // long polls held open; default 1024
 	MaxStreams  int // messages that are read while they are worked on; default 1024
 
+	MaxConnections int // of clients, of which one principal may keep a quarter busy; default 4096
+
 	// Of requests for which no session was shown, or none yet; default 1024 and
 	// 128 of them from one address.
 	MaxStrangers           int
@@ -111,7 +113,7 @@ func New(c Config) (*API, error) {
 		def   int
 	}{
 		{&c.MaxInFlight, DefaultMaxInFlight}, {&c.MaxWaiting, DefaultMaxWaiting}, {&c.MaxStreams, DefaultMaxStreams},
-		{&c.MaxStrangers, DefaultMaxStrangers}, {&c.MaxStrangersPerAddress, DefaultMaxStrangersPerAddress},
+		{&c.MaxConnections, DefaultMaxConnections}, {&c.MaxStrangers, DefaultMaxStrangers}, {&c.MaxStrangersPerAddress, DefaultMaxStrangersPerAddress},
 	} {
 		if *ceiling.value <= 0 {
 			*ceiling.value = ceiling.def

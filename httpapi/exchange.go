@@ -40,6 +40,7 @@ type exchange struct {
 	place   *quota.Quota[keyserver.PrincipalRef]
 	member  *quota.Member[netip.Prefix] // the place of a request without a session
 	refused bool                        // there was no such place; it holds one of places.refused
+	counted bool                        // in places.underWay
 	// Bytes that it holds of places.bodies and places.unread.
 	bodyBytes, unreadBytes int64
 	bodySeen               int64 // bytes of the body that have arrived
@@ -119,6 +120,9 @@ func (x *exchange) handle() (any, error) {
 		if full := x.stranger(); full != nil {
 			return nil, full
 		}
+		return nil, err
+	}
+	if err := x.count(); err != nil {
 		return nil, err
 	}
 	return x.route.run(x)

@@ -99,12 +99,12 @@ func hmac(x *exchange) (schema.HMACResponse, error) {
 // spool is room for a message that comes before the name of its key. Whoever has
 // no role for what he asks for gets none.
 func (x *exchange) spool(op keyserver.Operation) hmacbody.Spool {
-	by, room := x.call.by, x.api.places.spool
+	by, p := x.call.by, x.api.places
 	return hmacbody.Spool{
 		Dir:   x.api.SpoolDir,
 		Begin: func() error { return x.api.Operations.Entitled(x.ctx, by, op) },
 		Take: func(n int64) error {
-			switch room.Take(by.Session, n) {
+			switch p.spool.Take(by.Session, n) {
 			case quota.FullEach:
 				return fault.Temporary(fault.RequestLimit, fault.ScopeSession, time.Second,
 					"the session has as many bytes of messages aside as it may (--max-spool-bytes-per-session); name the key before data, and none have to be put aside")
@@ -113,9 +113,17 @@ func (x *exchange) spool(op keyserver.Operation) hmacbody.Spool {
 					"the service has as many bytes of messages aside as it may (--max-spool-bytes); name the key before data, and none have to be put aside")
 			case quota.Taken:
 			}
-			return nil
+			if p.spoolShare.Take(x.payer(), n) == quota.Taken {
+				return nil
+			}
+			p.spool.Return(by.Session, n)
+			return fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
+				"the principal has as many bytes of messages aside as it may (a quarter of --max-spool-bytes); name the key before data, and none have to be put aside")
 		},
-		Return: func(n int64) { room.Return(by.Session, n) },
+		Return: func(n int64) {
+			p.spoolShare.Return(x.payer(), n)
+			p.spool.Return(by.Session, n)
+		},
 	}
 }
 

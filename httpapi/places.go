@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"math"
 	"net/http"
 	"net/netip"
 	"time"
@@ -18,6 +19,7 @@ const (
 	DefaultMaxInFlight            = 1024
 	DefaultMaxWaiting             = 1024
 	DefaultMaxStreams             = 1024
+	DefaultMaxConnections         = 4096
 	DefaultMaxStrangers           = 1024
 	DefaultMaxStrangersPerAddress = 128
 
@@ -31,6 +33,9 @@ const (
 
 	// shares is the number of principals that together fill a ceiling.
 	shares = 4
+	// reserveShares of the administrators' reserve exist. No administrator needs many at once,
+	// and everybody may ask for the sessions of its own.
+	reserveShares = 64
 )
 
 // places are what requests hold while they are under way. One that has shown a
@@ -45,16 +50,22 @@ type places struct {
 	inFlight, waiting, streams *quota.Quota[keyserver.PrincipalRef]
 	// administration is for requests that end sessions or change principals, if inFlight is full.
 	administration *quota.Quota[keyserver.PrincipalRef]
+	// underWay are all requests in sessions, until their answers are written.
+	underWay       *quota.Quota[keyserver.PrincipalRef]
 	bodies, unread *quota.Quota[keyserver.PrincipalRef] // bytes
 
 	// strangers are requests without a session. Each holds a place until its answer is read. If
 	// all places are taken, a new request evicts the oldest one of the network with most places.
 	strangers *quota.Crowd[netip.Prefix]
+	// uncounted are the requests of routes that are always answered, such as health. They give
+	// way to each other like strangers, but never to those.
+	uncounted *quota.Crowd[netip.Prefix]
 	// refused are strangers that are told that they are too many. They have as
 	// many places again; whoever asks beyond those is told nothing.
 	refused *quota.Quota[netip.Prefix]
 
-	spool *quota.Quota[keyserver.ID] // bytes, by session
+	spool      *quota.Quota[keyserver.ID]           // bytes, by session
+	spoolShare *quota.Quota[keyserver.PrincipalRef] // the same bytes, by principal
 }
 
 // share is how much of a ceiling one principal may hold.
@@ -64,12 +75,17 @@ func newPlaces(c Config) *places {
 	shared := func(most int) *quota.Quota[keyserver.PrincipalRef] {
 		return quota.New[keyserver.PrincipalRef](int64(most), int64(share(most)))
 	}
+	reserve := int64(share(c.MaxInFlight))
 	return &places{
 		inFlight: shared(c.MaxInFlight), waiting: shared(c.MaxWaiting), streams: shared(c.MaxStreams),
-		administration: shared(share(c.MaxInFlight)), bodies: shared(maxBodyBytes), unread: shared(maxUnreadBytes),
-		strangers: quota.NewCrowd[netip.Prefix](c.MaxStrangers, c.MaxStrangersPerAddress),
-		refused:   quota.New[netip.Prefix](int64(c.MaxStrangers), int64(c.MaxStrangersPerAddress)),
-		spool:     quota.New[keyserver.ID](c.MaxSpoolBytes, c.MaxSpoolBytesPerSession),
+		administration: quota.New[keyserver.PrincipalRef](reserve, max(1, reserve/reserveShares)),
+		bodies:         shared(maxBodyBytes), unread: shared(maxUnreadBytes),
+		underWay:   quota.New[keyserver.PrincipalRef](math.MaxInt64, int64(share(c.MaxConnections))),
+		strangers:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, origin.Site),
+		uncounted:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, origin.Site),
+		refused:    quota.New[netip.Prefix](int64(c.MaxStrangers), int64(c.MaxStrangersPerAddress)),
+		spool:      quota.New[keyserver.ID](c.MaxSpoolBytes, c.MaxSpoolBytesPerSession),
+		spoolShare: quota.New[keyserver.PrincipalRef](c.MaxSpoolBytes, max(c.MaxSpoolBytesPerSession, c.MaxSpoolBytes/shares)),
 	}
 }
 
@@ -87,11 +103,26 @@ func (p *places) gauges() []prometheus.Collector {
 		}),
 		gauge("keyserver_http_waiting", "Long polls that are held open (--max-waiting).", p.waiting.Held),
 		gauge("keyserver_http_streams", "Messages that are read while they are worked on.", p.streams.Held),
-		gauge("keyserver_http_strangers", "Requests under way for which no session was shown, or none yet.", p.strangers.Held),
+		gauge("keyserver_http_strangers", "Requests under way for which no session was shown, or none yet.", func() int64 {
+			return p.strangers.Held() + p.uncounted.Held()
+		}),
 		gauge("keyserver_http_body_bytes", "Bytes of request bodies in memory, beyond 64 KiB of each request.", p.bodies.Held),
-		gauge("keyserver_http_unread_bytes", "Bytes of answers in sessions that clients have not read yet.", p.unread.Held),
+		gauge("keyserver_http_unread_bytes", "Bytes of answers in sessions that clients have not read yet, with 16 KiB more for each.", p.unread.Held),
 		gauge("keyserver_http_spooled_bytes", "Bytes of messages that came before the name of their key and wait for it.", p.spool.Held),
 	}
+}
+
+// count counts a request for its principal until its answer is written. Such a request protects
+// its connection from newcomers, so a principal may have as many as a quarter of all connections.
+func (x *exchange) count() error {
+	p := x.api.places
+	if p.underWay.Take(x.payer(), 1) == quota.Taken {
+		x.counted = true
+		return nil
+	}
+	x.w.Header()["Connection"] = []string{"close"}
+	return fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
+		"the principal has %d requests under way, a quarter of what the service has connections for; try again", max(1, x.api.MaxConnections/shares))
 }
 
 // enter takes a place among the requests at work. A request that holds a
@@ -113,9 +144,11 @@ func (x *exchange) enter() error {
 	return err
 }
 
-// administers reports whether the route ends sessions or changes principals.
+// administers reports whether the route lists or ends sessions, or reads or changes principals,
+// or may do so with an approval.
 func (r Route) administers() bool {
-	return r.Tag == "Sessions" || r.Tag == "Principals"
+	about := r.Tag == "Sessions" || r.Tag == "Principals"
+	return about && (r.Method != http.MethodGet || len(r.Operations) > 0) || r.executes
 }
 
 func (x *exchange) take(from *quota.Quota[keyserver.PrincipalRef], most int, what string) error {
@@ -132,23 +165,20 @@ func (x *exchange) take(from *quota.Quota[keyserver.PrincipalRef], most int, wha
 		"the service has %d %s, which is the most it takes on; try again", most, what)
 }
 
-// payer is the principal that places and bytes count for: in a delegated session the one
-// that acts.
-func (x *exchange) payer() keyserver.PrincipalRef {
-	by := &x.call.by
-	if !by.Actor.ID.IsZero() {
-		return by.Actor
-	}
-	return by.Principal
-}
+// payer is the principal that places and bytes count for.
+func (x *exchange) payer() keyserver.PrincipalRef { return x.call.by.Acting() }
 
 // stranger takes a place among the requests without a session. If the network has no place left,
 // the request is refused. There are as many places for refusals, because an unread refusal takes
 // memory, too. If those are taken as well, stranger closes the connection.
 func (x *exchange) stranger() error {
 	from := origin.Network(x.from)
+	crowd := x.api.places.strangers
+	if x.route.Uncounted {
+		crowd = x.api.places.uncounted
+	}
 	var verdict quota.Verdict
-	if x.member, verdict = x.api.places.strangers.Join(from, x.hangUp); verdict == quota.Taken {
+	if x.member, verdict = crowd.Join(from, x.hangUp); verdict == quota.Taken {
 		return nil
 	}
 	if x.api.places.refused.Take(from, 1) != quota.Taken {
@@ -185,6 +215,9 @@ func (x *exchange) leave() {
 	}
 	if x.refused {
 		x.api.places.refused.Return(origin.Network(x.from), 1)
+	}
+	if x.counted {
+		x.api.places.underWay.Return(x.payer(), 1)
 	}
 	if x.bodyBytes > 0 {
 		x.api.places.bodies.Return(x.payer(), x.bodyBytes)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/quota"
@@ -79,18 +80,41 @@ func TestAdministrationHasAReserve(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxInFlight = 8 })
 	take(t, f.api.places.inFlight, shares, 2)
 	for _, r := range Routes() {
-		if !r.Session || r.Uncounted || r.Waits || r.streams || r.executes {
+		if !r.Session || r.Uncounted || r.Waits || r.streams {
 			continue
 		}
 		good := sampleOf(r)
 		w := f.do(r.Method, good.target(r), good.text())
 		refused := strings.Contains(w.Body.String(), `"`+string(fault.Overloaded)+`"`)
-		if reserved := r.Tag == "Sessions" || r.Tag == "Principals"; refused == reserved {
+		own := r.Name == "getCurrentSession"
+		if reserved := (r.Tag == "Sessions" || r.Tag == "Principals") && !own || r.executes; refused == reserved {
 			t.Errorf("%s %s of %q: %d %s", r.Method, r.Path, r.Tag, w.Code, w.Body)
 		}
 	}
 	if held := f.api.places.administration.Held(); held != 0 {
 		t.Errorf("%d places of the reserve are still held", held)
+	}
+}
+
+// A principal keeps at most a quarter of all connections busy.
+func TestConnectionsHaveAShare(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxConnections = 8 })
+	f.api.places.underWay.Take(ann, 1)
+	if w := f.do(http.MethodGet, "/api/roles", ""); w.Code != http.StatusOK {
+		t.Errorf("beside one of its own: %d %s", w.Code, w.Body)
+	}
+	f.api.places.underWay.Take(ann, 1)
+	w := f.do(http.MethodGet, "/api/sessions/current", "")
+	if e := errorOf(t, w); e.Code != string(fault.Overloaded) || e.Scope != string(fault.ScopeSession) || w.Header().Get("Connection") != "close" {
+		t.Errorf("beside two of its own: %d %s %v", w.Code, w.Body, w.Header())
+	}
+	take(t, f.api.places.underWay, 3, 2)
+	f.api.places.underWay.Return(ann, 2)
+	if w := f.do(http.MethodGet, "/api/roles", ""); w.Code != http.StatusOK {
+		t.Errorf("beside three other principals: %d %s", w.Code, w.Body)
+	}
+	if held := f.api.places.underWay.Held(); held != 6 {
+		t.Errorf("%d are counted", held)
 	}
 }
 
@@ -152,8 +176,10 @@ func TestLongBodiesHaveAShare(t *testing.T) {
 func TestUnreadAnswersHaveAShare(t *testing.T) {
 	f := newFixture(t)
 	x := &exchange{api: f.api, call: call{by: keyserver.Caller{Principal: ann}}}
-	f.api.places.unread.Take(ann, maxUnreadBytes/shares-smallBody)
-	x.holdUnread(smallBody) // a short answer counts for nothing
+	f.api.places.unread.Take(ann, maxUnreadBytes/shares-3*smallBody)
+	x.holdUnread(0) // which takes memory, too
+	x.leave()
+	f.api.places.unread.Take(ann, 2*smallBody)
 	func() {
 		defer func() {
 			if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
@@ -162,10 +188,10 @@ func TestUnreadAnswersHaveAShare(t *testing.T) {
 		}()
 		x.holdUnread(2 * smallBody)
 	}()
-	f.api.places.unread.Return(ann, smallBody)
+	f.api.places.unread.Return(ann, 2*smallBody)
 	x.holdUnread(2 * smallBody)
 	x.leave()
-	if held := f.api.places.unread.Held(); held != maxUnreadBytes/shares-2*smallBody {
+	if held := f.api.places.unread.Held(); held != maxUnreadBytes/shares-3*smallBody {
 		t.Errorf("%d bytes are held", held)
 	}
 }
@@ -173,24 +199,50 @@ func TestUnreadAnswersHaveAShare(t *testing.T) {
 // Requests without a session give way to new ones: the oldest of the network that holds most.
 func TestStrangersGiveWay(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 6, 3 })
-	var evicted []string
-	for i, network := range []string{"192.0.2.1/32", "192.0.2.2/32"} {
+	evicted := f.strangers(t, "192.0.2.1/32", "192.0.2.2/32")
+	for range 3 {
+		r := request(http.MethodPost, "/api/sessions", "{}")
+		r.RemoteAddr = "192.0.2.3:1"
+		if w := f.send(r); w.Code == http.StatusServiceUnavailable {
+			t.Errorf("a login: %d %s", w.Code, w.Body)
+		}
+	}
+	if len(*evicted) != 1 || (*evicted)[0] != "192.0.2.1/32 0" {
+		t.Errorf("evicted: %v; want the oldest one, once, because each answer gives its place back", *evicted)
+	}
+}
+
+// strangers takes three strangers' places for each network, and lists who is evicted.
+func (f *fixture) strangers(t *testing.T, networks ...string) *[]string {
+	t.Helper()
+	evicted := &[]string{}
+	for _, network := range networks {
 		for j := range 3 {
-			name := fmt.Sprint(i, j)
-			if _, got := f.api.places.strangers.Join(netip.MustParsePrefix(network), func() { evicted = append(evicted, name) }); got != quota.Taken {
+			name := fmt.Sprint(network, " ", j)
+			if _, got := f.api.places.strangers.Join(netip.MustParsePrefix(network), func() { *evicted = append(*evicted, name) }); got != quota.Taken {
 				t.Fatal(got)
 			}
 		}
 	}
-	for _, path := range []string{"/api/health", "/api/ready", "/api/openapi.json", "/nothing"} {
-		r := request(http.MethodGet, path, "")
-		r.RemoteAddr = "192.0.2.3:1"
-		if w := f.send(r); w.Code == http.StatusServiceUnavailable {
-			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+	return evicted
+}
+
+// Who asks for health takes no place from strangers, and is answered whatever those hold: other
+// networks, and its own.
+func TestHealthIsAnsweredBesideStrangers(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 6, 3 })
+	evicted := f.strangers(t, "192.0.2.1/32", "192.0.2.2/32")
+	for _, from := range []string{"192.0.2.1:1", "192.0.2.3:1"} {
+		for _, path := range []string{"/api/health", "/api/ready", "/api/openapi.json", "/nothing"} {
+			r := request(http.MethodGet, path, "")
+			r.RemoteAddr = from
+			if w := f.send(r); w.Code == http.StatusServiceUnavailable {
+				t.Errorf("%s from %s: %d %s", path, from, w.Code, w.Body)
+			}
 		}
 	}
-	if len(evicted) != 1 || !strings.HasSuffix(evicted[0], "0") {
-		t.Errorf("evicted: %v; want the oldest one of one network, once, because each answer gives its place back", evicted)
+	if len(*evicted) != 0 {
+		t.Errorf("evicted: %v", *evicted)
 	}
 }
 
@@ -210,12 +262,42 @@ func TestAStrangerThatGivesWayEnds(t *testing.T) {
 	for f.api.places.strangers.Held() == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	r := request(http.MethodGet, "/api/health", "")
+	r := request(http.MethodPost, "/api/sessions", "{}")
 	r.RemoteAddr = "192.0.2.3:1"
-	if w := f.send(r); w.Code != http.StatusOK {
-		t.Errorf("health: %d %s", w.Code, w.Body)
+	if w := f.send(r); w.Code == http.StatusServiceUnavailable {
+		t.Errorf("a login: %d %s", w.Code, w.Body)
 	}
 	if text, err := io.ReadAll(conn); err != nil || len(text) > 0 {
 		t.Errorf("it is answered %q, %v", text, err)
+	}
+}
+
+// The sessions of one principal share a quarter of the bytes that messages may put aside.
+func TestMessagesPutAsideHaveAShare(t *testing.T) {
+	f := newFixture(t)
+	var spools []hmacbody.Spool
+	for i := range shares + 1 {
+		x := &exchange{api: f.api, call: call{by: keyserver.Caller{Principal: ann, Session: keyserver.ID{byte(i + 1)}}}}
+		spools = append(spools, x.spool(keyserver.OpHMAC))
+	}
+	const each = DefaultMaxSpoolBytesPerSession
+	for i, s := range spools {
+		err := s.Take(each)
+		if i < DefaultMaxSpoolBytes/shares/each {
+			if err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if e := fault.As(err); e == nil || e.Code != fault.Overloaded || e.Scope != fault.ScopeSession {
+			t.Errorf("session %d: %v", i, err)
+		}
+	}
+	spools[0].Return(each)
+	if err := spools[shares].Take(each); err != nil {
+		t.Errorf("after some were given back: %v", err)
+	}
+	if held := f.api.places.spool.Held(); held != DefaultMaxSpoolBytes/shares {
+		t.Errorf("%d bytes are held", held)
 	}
 }

@@ -58,3 +58,11 @@ type Caller struct {
 	// Peer is set in a call between key servers and nowhere else.
 	Peer *PeerCall
 }
+
+// Acting is the principal that really acts: in a delegated session not the delegator.
+func (c *Caller) Acting() PrincipalRef {
+	if !c.Actor.ID.IsZero() {
+		return c.Actor
+	}
+	return c.Principal
+}

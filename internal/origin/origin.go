@@ -25,6 +25,18 @@ func Network(a netip.Addr) netip.Prefix {
 	return p
 }
 
+// siteBits is the network that a site usually has of IPv6 (RFC 6177): whoever has
+// it sends from 65,536 networks.
+const siteBits = 48
+
+// Site is the network that a network is counted together with when places run out.
+func Site(network netip.Prefix) netip.Prefix {
+	if !network.Addr().Is6() || network.Bits() < siteBits {
+		return network
+	}
+	return netip.PrefixFrom(network.Addr(), siteBits).Masked()
+}
+
 // OfConn is the address at the other end of a connection, the zero one where it
 // has none.
 func OfConn(at net.Addr) netip.Addr {

@@ -98,3 +98,16 @@ func FuzzClient(f *testing.F) {
 		}
 	})
 }
+
+func TestSite(t *testing.T) {
+	for network, want := range map[string]string{
+		"192.0.2.7/32": "192.0.2.7/32", "2001:db8:1:2::/64": "2001:db8:1::/48", "2001:db8:1:ffff::/64": "2001:db8:1::/48", "2001:db8::/32": "2001:db8::/32",
+	} {
+		if got := origin.Site(netip.MustParsePrefix(network)).String(); got != want {
+			t.Errorf("%s: %s, want %s", network, got, want)
+		}
+	}
+	if origin.Site(netip.Prefix{}) != (netip.Prefix{}) {
+		t.Error("no network has a site")
+	}
+}

@@ -6,29 +6,44 @@ import (
 )
 
 // Crowd bounds what all holders hold together, and what one holder holds. If all of it is
-// taken, a newcomer evicts the oldest member of the largest holder, so no holder can keep the
-// others out. It is safe for concurrent use.
+// taken, a newcomer evicts a member: the oldest one of the largest holder of the largest
+// group, so no holder and no group can keep the others out. It is safe for concurrent use.
 type Crowd[K comparable] struct {
 	all, each int
+	groupOf   func(holder K) K
 
 	mu      sync.Mutex
-	holders map[K]*list.List // of *Member[K] that may be evicted, the oldest first
-	held    map[K]int
+	holders map[K]*crowdHolder[K]
+	groups  map[K]*int // members of each
 	sum     int
+	joined  uint64 // members so far
+}
+
+// crowdHolder is a holder that has members.
+type crowdHolder[K comparable] struct {
+	key, groupKey K
+	held          int
+	group         *int      // members of its group
+	exposed       list.List // of *Member[K] that may be evicted, the oldest first
 }
 
 // Member is a place in a Crowd.
 type Member[K comparable] struct {
 	crowd  *Crowd[K]
-	holder K
+	holder *crowdHolder[K]
 	evict  func()
 	in     *list.Element // nil if it may not be evicted
+	since  uint64
 	gone   bool
 }
 
 // NewCrowd returns a crowd of at most all members, and at most each members of one holder.
-func NewCrowd[K comparable](all, each int) *Crowd[K] {
-	return &Crowd[K]{all: all, each: each, holders: map[K]*list.List{}, held: map[K]int{}}
+// groupOf names the group of a holder; each holder is its own group if groupOf is nil.
+func NewCrowd[K comparable](all, each int, groupOf func(holder K) K) *Crowd[K] {
+	if groupOf == nil {
+		groupOf = func(holder K) K { return holder }
+	}
+	return &Crowd[K]{all: all, each: each, groupOf: groupOf, holders: map[K]*crowdHolder[K]{}, groups: map[K]*int{}}
 }
 
 // Join adds a member. evict is called at most once, before Leave returns, if a newcomer needs
@@ -37,7 +52,7 @@ func NewCrowd[K comparable](all, each int) *Crowd[K] {
 func (c *Crowd[K]) Join(holder K, evict func()) (*Member[K], Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.held[holder] >= c.each {
+	if h := c.holders[holder]; h != nil && h.held >= c.each && c.each < c.all {
 		return nil, FullEach
 	}
 	if c.sum >= c.all {
@@ -48,23 +63,53 @@ func (c *Crowd[K]) Join(holder K, evict func()) (*Member[K], Verdict) {
 		c.remove(victim)
 		victim.evict()
 	}
-	m := &Member[K]{crowd: c, holder: holder, evict: evict}
-	c.held[holder]++
+	m := &Member[K]{crowd: c, holder: c.holder(holder), evict: evict}
+	m.holder.held++
+	*m.holder.group++
 	c.sum++
 	m.expose()
 	return m, Taken
 }
 
-// victim is the oldest member of the holder that holds most and has one to evict.
+// holder returns the holder of that key, which may be new.
+func (c *Crowd[K]) holder(key K) *crowdHolder[K] {
+	h := c.holders[key]
+	if h == nil {
+		h = &crowdHolder[K]{key: key, groupKey: c.groupOf(key)}
+		if h.group = c.groups[h.groupKey]; h.group == nil {
+			h.group = new(int)
+			c.groups[h.groupKey] = h.group
+		}
+		c.holders[key] = h
+	}
+	return h
+}
+
+// victim is the oldest member that may be evicted of the largest holder of the largest group.
 func (c *Crowd[K]) victim() *Member[K] {
-	var oldest *Member[K]
-	most := 0
-	for holder, members := range c.holders {
-		if held := c.held[holder]; held > most {
-			most, oldest = held, members.Front().Value.(*Member[K]) //nolint:errcheck // the list holds nothing else
+	var victim *Member[K]
+	for _, h := range c.holders {
+		first := h.exposed.Front()
+		if first == nil {
+			continue
+		}
+		m := first.Value.(*Member[K]) //nolint:errcheck // the list holds nothing else
+		if victim == nil || m.before(victim) {
+			victim = m
 		}
 	}
-	return oldest
+	return victim
+}
+
+// before reports whether m has to go before another member.
+func (m *Member[K]) before(other *Member[K]) bool {
+	switch a, b := m.holder, other.holder; {
+	case *a.group != *b.group:
+		return *a.group > *b.group
+	case a.held != b.held:
+		return a.held > b.held
+	}
+	return m.since < other.since
 }
 
 // Keep protects the member from eviction until Expose is called.
@@ -74,7 +119,7 @@ func (m *Member[K]) Keep() {
 	m.protect()
 }
 
-// Expose lets newcomers evict the member again. It counts as the holder's youngest.
+// Expose lets newcomers evict the member again. It counts as the youngest.
 func (m *Member[K]) Expose() {
 	m.crowd.mu.Lock()
 	defer m.crowd.mu.Unlock()
@@ -103,28 +148,26 @@ func (c *Crowd[K]) remove(m *Member[K]) {
 	m.protect()
 	m.gone = true
 	c.sum--
-	if c.held[m.holder]--; c.held[m.holder] == 0 {
-		delete(c.held, m.holder)
+	h := m.holder
+	*h.group--
+	if h.held--; h.held > 0 {
+		return
+	}
+	delete(c.holders, h.key)
+	if *h.group == 0 {
+		delete(c.groups, h.groupKey)
 	}
 }
 
 func (m *Member[K]) expose() {
-	members := m.crowd.holders[m.holder]
-	if members == nil {
-		members = list.New()
-		m.crowd.holders[m.holder] = members
-	}
-	m.in = members.PushBack(m)
+	m.crowd.joined++
+	m.since = m.crowd.joined
+	m.in = m.holder.exposed.PushBack(m)
 }
 
 func (m *Member[K]) protect() {
-	if m.in == nil {
-		return
-	}
-	members := m.crowd.holders[m.holder]
-	members.Remove(m.in)
-	m.in = nil
-	if members.Len() == 0 {
-		delete(m.crowd.holders, m.holder)
+	if m.in != nil {
+		m.holder.exposed.Remove(m.in)
+		m.in = nil
 	}
 }

@@ -1,6 +1,7 @@
 package quota_test
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 
 func TestCrowdEvictsTheOldestOfTheLargestHolder(t *testing.T) {
 	var evicted []string
-	c := quota.NewCrowd[string](4, 3)
+	c := quota.NewCrowd[string](4, 3, nil)
 	join := func(holder, name string) (*quota.Member[string], quota.Verdict) {
 		return c.Join(holder, func() { evicted = append(evicted, name) })
 	}
@@ -38,7 +39,7 @@ func TestCrowdEvictsTheOldestOfTheLargestHolder(t *testing.T) {
 }
 
 func TestCrowdWithoutVictim(t *testing.T) {
-	c := quota.NewCrowd[int](1, 1)
+	c := quota.NewCrowd[int](1, 1, nil)
 	m, _ := c.Join(1, func() { t.Error("a protected member was evicted") })
 	m.Keep()
 	if _, got := c.Join(2, nil); got != quota.FullAll {
@@ -46,8 +47,8 @@ func TestCrowdWithoutVictim(t *testing.T) {
 	}
 }
 
-// A newcomer gets in if and only if its own holder has less than its share. It evicts the oldest
-// member of a holder that holds most, and nobody else.
+// A newcomer gets in if and only if its own holder has less than its share, or that is all. It evicts the oldest
+// member of the largest holder of the largest group, and nobody else.
 func TestCrowdBounds(t *testing.T) {
 	type one struct {
 		id, holder int
@@ -56,7 +57,7 @@ func TestCrowdBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := rapid.IntRange(1, 12).Draw(t, "all")
 		each := rapid.IntRange(1, all).Draw(t, "each")
-		c := quota.NewCrowd[int](all, each)
+		c := quota.NewCrowd(all, each, func(holder int) int { return holder % 2 })
 		var members []one
 		evicted := -1 // the last one
 		for id := range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -66,18 +67,21 @@ func TestCrowdBounds(t *testing.T) {
 				members = slices.Delete(members, i, i+1)
 				continue
 			}
-			count := map[int]int{}
+			count, group := map[int]int{}, map[int]int{}
 			for _, m := range members {
 				count[m.holder]++
+				group[m.holder%2]++
 			}
-			largest := 0
-			for _, n := range count {
-				largest = max(largest, n)
+			victim := -1
+			for i, m := range members { // the oldest first
+				if victim < 0 || cmp.Or(cmp.Compare(group[m.holder%2], group[members[victim].holder%2]), cmp.Compare(count[m.holder], count[members[victim].holder])) > 0 {
+					victim = i
+				}
 			}
 			holder := rapid.IntRange(0, 4).Draw(t, "holder")
 			evicted = -1
 			m, got := c.Join(holder, func() { evicted = id })
-			if (got == quota.Taken) != (count[holder] < each) {
+			if (got == quota.Taken) != (count[holder] < each || each == all) {
 				t.Fatalf("holder %d has %d of %d: %v", holder, count[holder], each, got)
 			}
 			if got != quota.Taken {
@@ -87,12 +91,10 @@ func TestCrowdBounds(t *testing.T) {
 				t.Fatalf("with %d of %d members, member %d was evicted", len(members), all, evicted)
 			}
 			if evicted >= 0 {
-				i := slices.IndexFunc(members, func(o one) bool { return o.id == evicted })
-				oldest := slices.IndexFunc(members, func(o one) bool { return o.holder == members[i].holder })
-				if i != oldest || count[members[i].holder] != largest {
-					t.Fatalf("member %d was evicted, of a holder with %d, the largest has %d", evicted, count[members[i].holder], largest)
+				if members[victim].id != evicted {
+					t.Fatalf("member %d was evicted of %v, want %d", evicted, members, members[victim].id)
 				}
-				members = slices.Delete(members, i, i+1)
+				members = slices.Delete(members, victim, victim+1)
 			}
 			members = append(members, one{id, holder, m})
 			if c.Held() != int64(len(members)) {

@@ -25,7 +25,7 @@ const (
 	// ownFiles are the files that a process needs beside connections: of its database, its
 	// listeners, and its own connections to others, but for PostgreSQL's.
 	ownFiles = 96
-	// quarter is the part of all connections that one address may have at most.
+	// quarter is the part of all connections that one address may have at most, or strangers.
 	quarter = 4
 )
 
@@ -47,6 +47,13 @@ func (c *Config) fitFiles() {
 	c.MaxConnectionsPerAddress = min(c.MaxConnectionsPerAddress, max(c.MaxConnections/quarter, 1))
 }
 
+// fitStrangers leaves connections to sessions: requests without one may hold a quarter of all, and
+// as many again that are only told that they are too many.
+func (c *Config) fitStrangers() {
+	c.MaxStrangers = min(c.MaxStrangers, max(c.MaxConnections/quarter, 1))
+	c.MaxStrangersPerAddress = min(c.MaxStrangersPerAddress, c.MaxStrangers)
+}
+
 // boundedListener bounds the connections of the API, in all and of one address. If there are as many
 // as there may be, a newcomer takes the place of a connection without a request: the oldest one of the
 // address that has most. A connection that cannot be taken on is closed at once.
@@ -60,7 +67,7 @@ type boundedListener struct {
 func (s *Server) bound(l net.Listener, registry prometheus.Registerer) *boundedListener {
 	b := &boundedListener{
 		Listener: l, proxies: s.cfg.proxies,
-		held: quota.NewCrowd[holder](s.cfg.MaxConnections, s.cfg.MaxConnectionsPerAddress),
+		held: quota.NewCrowd(s.cfg.MaxConnections, s.cfg.MaxConnectionsPerAddress, holder.site),
 		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keyserver_connections_closed_total",
 			Help: "Connections to the API that were closed: because too many were open, in all or from one address, while they were idle, or because their clients made the server reset too many streams.",
@@ -107,6 +114,14 @@ func (b *boundedListener) holder(conn net.Conn) holder {
 	h := holder{network: origin.Network(at)}
 	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok && b.proxies.Trusts(at) {
 		h.port = tcp.AddrPort().Port()
+	}
+	return h
+}
+
+// site is what the holder is a part of. A proxy's connections are clients of their own.
+func (h holder) site() holder {
+	if h.port == 0 {
+		h.network = origin.Site(h.network)
 	}
 	return h
 }

@@ -35,7 +35,7 @@ type Limits struct {
 
 // Defaults of Limits that are not another package's.
 const (
-	DefaultMaxConnections           = 4096
+	DefaultMaxConnections           = httpapi.DefaultMaxConnections
 	DefaultMaxConnectionsPerAddress = 512
 )
 

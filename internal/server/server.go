@@ -74,6 +74,7 @@ type Server struct {
 // the start only.
 func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	cfg.fitFiles()
+	cfg.fitStrangers()
 	s = &Server{cfg: cfg, failed: make(chan error, 3)}
 	defer func() {
 		if err != nil {
@@ -233,7 +234,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		Tracer:   tracer,
 		Witness:  cosigner, Pages: pages,
 		MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting, MaxStreams: cfg.MaxStreams,
-		MaxStrangers: cfg.MaxStrangers, MaxStrangersPerAddress: cfg.MaxStrangersPerAddress,
+		MaxConnections: cfg.MaxConnections, MaxStrangers: cfg.MaxStrangers, MaxStrangersPerAddress: cfg.MaxStrangersPerAddress,
 		MaxSpoolBytes: cfg.MaxSpoolBytes, MaxSpoolBytesPerSession: cfg.MaxSpoolBytesPerSession,
 	})
 	if err != nil {
