@@ -61,6 +61,9 @@ type Config struct {
 	MaxWaiting  int // long polls held open; default 1024
 	MaxStreams  int // messages that are read while they are worked on; default 1024
 
+	// Restrain refuses a caller whose principal was refused too much; nil refuses nobody.
+	Restrain func(by keyserver.Caller) error
+
 	MaxConnections int // of clients, of which one principal may keep a quarter busy; default 4096
 
 	// Of requests for which no session was shown, or none yet; default 1024 and

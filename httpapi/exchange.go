@@ -125,6 +125,9 @@ func (x *exchange) handle() (any, error) {
 	if err := x.count(); err != nil {
 		return nil, err
 	}
+	if err := x.restrain(); err != nil {
+		return nil, err
+	}
 	return x.route.run(x)
 }
 

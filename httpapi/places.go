@@ -125,6 +125,34 @@ func (x *exchange) count() error {
 		"the principal has %d requests under way, a quarter of what the service has connections for; try again", max(1, x.api.MaxConnections/shares))
 }
 
+// restraint is how long a request of a principal that was refused too much is held before it is put
+// off. It is shorter than bodyTime.
+const restraint = 2 * time.Second
+
+// restrain holds a request whose principal was refused too much. It holds no place meanwhile, and
+// nothing was read of its body: who does not wait takes no more from others than who waits.
+func (x *exchange) restrain() error {
+	if x.api.Restrain == nil {
+		return nil
+	}
+	err := x.api.Restrain(x.call.by)
+	if err == nil {
+		return nil
+	}
+	wait := restraint
+	if f := fault.As(err); f != nil {
+		wait = min(wait, f.RetryAfter)
+	}
+	held := time.NewTimer(wait)
+	defer held.Stop()
+	select {
+	case <-held.C:
+	case <-x.ctx.Done():
+		return err
+	}
+	return x.api.Restrain(x.call.by)
+}
+
 // enter takes a place among the requests at work. A request that holds a
 // stranger's place, such as a login, gives that back at its end.
 func (x *exchange) enter() error {

@@ -118,6 +118,40 @@ func TestConnectionsHaveAShare(t *testing.T) {
 	}
 }
 
+// A request of a principal that was refused too much is held for a while, and put off if that did not
+// help. It takes no place and nothing is done.
+func TestWhoWasRefusedTooMuchIsHeld(t *testing.T) {
+	off := fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Millisecond, "refused too much")
+	var answers []error
+	f := newFixture(t, func(c *Config) {
+		c.Restrain = func(by keyserver.Caller) error {
+			if by.Principal != ann {
+				t.Errorf("%v is asked about", by.Principal)
+			}
+			err := answers[0]
+			answers = answers[1:]
+			return err
+		}
+	})
+	for _, c := range []struct {
+		answers []error
+		status  int
+	}{
+		{[]error{nil}, http.StatusOK},
+		{[]error{off, nil}, http.StatusOK},
+		{[]error{off, off}, http.StatusServiceUnavailable},
+	} {
+		answers = c.answers
+		w := f.do(http.MethodGet, "/api/roles", "")
+		if w.Code != c.status || len(answers) != 0 {
+			t.Errorf("%v: %d %s, %d questions were not asked", c.answers, w.Code, w.Body, len(answers))
+		}
+	}
+	if held := f.api.places.inFlight.Held() + f.api.places.underWay.Held(); held != 0 {
+		t.Errorf("%d places are held", held)
+	}
+}
+
 // A delegated session counts for the principal that acts, not for its delegator.
 func TestTheActingPrincipalPays(t *testing.T) {
 	x := &exchange{call: call{by: keyserver.Caller{Principal: principal(1), Actor: principal(2)}}}

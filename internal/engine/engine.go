@@ -43,7 +43,8 @@ type Auditor interface {
 	WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error
 }
 
-// Config is what an engine needs. Every field but Settings, Peers and PasswordCost is required.
+// Config is what an engine needs. Every field but Settings, Peers, PasswordCost and Refusals
+// is required.
 type Config struct {
 	Store     *sqlstore.Store
 	Custodian *custody.Custodian
@@ -73,6 +74,8 @@ type Config struct {
 	BreakGlass bool
 	// PasswordCost is that of new password hashes.
 	PasswordCost password.Cost
+	// Refusals bounds what principals can be refused; nil bounds nothing.
+	Refusals *Refusals
 }
 
 // Engine is one key server. It is safe for concurrent use.

@@ -40,6 +40,9 @@ type check func(ctx context.Context, who access.Subject) error
 // effect. If no row can be written, nothing is let through. A refusal is
 // answered only once its row is durable too.
 func (e *Engine) enter(ctx context.Context, r request, checks ...check) error {
+	if err := e.restrained(r.by, 1); err != nil {
+		return err
+	}
 	refusal := e.authorise(ctx, r, checks)
 	if r.counts {
 		// A use that was counted has a row, even where the caller has gone away. The
@@ -54,7 +57,11 @@ func (e *Engine) enter(ctx context.Context, r request, checks ...check) error {
 
 // refused records that the gate let nobody through, and returns why.
 func (e *Engine) refused(ctx context.Context, r request, refusal error) error {
-	if err := e.Auditor.Write(ctx, r.refusedRow(refusal)); err != nil {
+	row := r.refusedRow(refusal)
+	if row.Outcome == keyserver.Refused {
+		e.Refusals.Count(r.by.Acting(), 1)
+	}
+	if err := e.Auditor.Write(ctx, row); err != nil {
 		return err
 	}
 	return refusal

@@ -12,6 +12,9 @@ import (
 // MACBatch implements keyserver.Keys. Each item passes the gate by itself; the rows
 // of all decisions are durable before the first MAC is made.
 func (e *Engine) MACBatch(ctx context.Context, by keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACAnswer, error) {
+	if err := e.restrained(by, len(items)); err != nil {
+		return nil, err
+	}
 	if err := e.Entitled(ctx, by, keyserver.OpMACData); err != nil {
 		return nil, err
 	}
@@ -27,6 +30,11 @@ func (e *Engine) MACBatch(ctx context.Context, by keyserver.Caller, items []keys
 			rows = append(rows, r.row(keyserver.Allowed, ""))
 		case f != nil && f.Reason != "":
 			rows, answers[i].Err = append(rows, r.refusedRow(err)), err
+			e.Refusals.Count(by.Acting(), 1)
+			if e.restrained(by, 1) != nil {
+				e.Refusals.Count(by.Acting(), len(items)-i) // a batch costs its items, decided or not
+				broken = e.restrained(by, len(items))
+			}
 		default: // no decision: what was counted so far keeps its rows
 			rows, broken = append(rows, r.refusedRow(err)), err
 		}

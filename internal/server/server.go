@@ -202,6 +202,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		Office: office, Self: s.self(leaf, external), Backups: backups,
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers, BreakGlass: cfg.BreakGlass, PasswordCost: cfg.PasswordCost,
+		Refusals: engine.NewRefusals(cfg.Clock),
 	})
 	s.background(s.noteBlocks(store.FillAuditBlock))
 	s.background(keylife.Loop{Keys: ks, Every: keyPasses, Logger: cfg.Logger}.Run)
@@ -230,9 +231,9 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: verified.New(ks), Sessions: sessions, Approvals: approvals, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
 		Site: s.site(api, leaf.api), Proxies: cfg.proxies, Admission: admission, Parts: func() []keyserver.Readiness { return append(leaf.readiness(), care.parts()...) },
-		Warnings: care.warnings,
-		Tracer:   tracer,
-		Witness:  cosigner, Pages: pages,
+		Warnings: care.warnings, Restrain: ks.Restrained,
+		Tracer:  tracer,
+		Witness: cosigner, Pages: pages,
 		MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting, MaxStreams: cfg.MaxStreams,
 		MaxConnections: cfg.MaxConnections, MaxStrangers: cfg.MaxStrangers, MaxStrangersPerAddress: cfg.MaxStrangersPerAddress,
 		MaxSpoolBytes: cfg.MaxSpoolBytes, MaxSpoolBytesPerSession: cfg.MaxSpoolBytesPerSession,
