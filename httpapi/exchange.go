@@ -289,7 +289,7 @@ type refusedBody struct{ error }
 func (r refusedBody) Read([]byte) (int, error) { return 0, r.error }
 
 // paidReader counts what arrives beyond a small body for the principal, before it is in memory
-// twice: a request whose principal has its share of bytes is refused.
+// twice: a request is refused if its principal has its share of bytes, or lacks the operation.
 type paidReader struct {
 	x *exchange
 	io.Reader
@@ -297,7 +297,15 @@ type paidReader struct {
 
 func (p paidReader) Read(b []byte) (int, error) {
 	n, err := p.Reader.Read(b)
+	small := p.x.bodySeen <= smallBody
 	p.x.bodySeen += int64(n)
+	if small && p.x.bodySeen > smallBody && p.x.route.Session {
+		for _, op := range p.x.route.Operations {
+			if refusal := p.x.api.Operations.Entitled(p.x.ctx, p.x.call.by, op); refusal != nil {
+				return n, refusal
+			}
+		}
+	}
 	if due := p.x.bodySeen - smallBody - p.x.bodyBytes; due > 0 {
 		if p.x.api.places.bodies.Take(p.x.payer(), due) != quota.Taken {
 			return n, fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,

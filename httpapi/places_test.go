@@ -181,6 +181,31 @@ func TestThePlaceIsFreeBeforeTheAnswerIsWritten(t *testing.T) {
 	}
 }
 
+// Whoever may not do what a long body asks for is told so when little of it was read.
+func TestLongBodiesOfWhoMayNotSendThem(t *testing.T) {
+	routes := 0
+	for _, route := range Routes() {
+		if route.BodyLimit <= smallBody || route.streams || len(route.Operations) == 0 {
+			continue
+		}
+		routes++
+		f := newFixture(t)
+		f.ops.err = fault.New(fault.AccessDenied, "no role")
+		body := strings.NewReader(strings.Repeat(" ", 1<<20))
+		r := httptest.NewRequest(route.Method, sampleOf(route).target(route), body)
+		r.Header.Set("Authorization", "Bearer "+testToken)
+		if w := f.send(r); w.Code != http.StatusForbidden {
+			t.Errorf("%s: %d %s", route.Name, w.Code, w.Body)
+		}
+		if read := 1<<20 - body.Len(); read > 4*smallBody {
+			t.Errorf("%s: %d bytes were read", route.Name, read)
+		}
+	}
+	if routes < 2 {
+		t.Errorf("%d routes were tried", routes)
+	}
+}
+
 func TestLongBodiesHaveAShare(t *testing.T) {
 	route := func() Route {
 		for _, r := range Routes() {

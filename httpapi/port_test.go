@@ -285,6 +285,10 @@ func (f *fakePort) AuthorizeKey(ctx context.Context, _ keyserver.Caller, use key
 	return answer(keyserver.Grant{System: 1, FilenameAudited: use.Filename != ""}, f.called(ctx, "AuthorizeKey", use))
 }
 
+func (f *fakePort) Entitled(context.Context, keyserver.Caller, keyserver.Operation) error {
+	return f.err // no call of its own: the operation comes after it
+}
+
 func (f *fakePort) HMAC(ctx context.Context, _ keyserver.Caller, r keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
 	if err := f.called(ctx, "HMAC", nil); err != nil {
 		return mac, err
