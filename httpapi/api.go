@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/origin"
@@ -86,7 +87,8 @@ type API struct {
 	metrics *metrics
 	openAPI []byte
 
-	places *places
+	places  *places
+	crowded rate.Sometimes // when a request that found no room is a warning
 
 	draining context.Context //nolint:containedctx // a state of the server, not of a request
 	drain    context.CancelFunc
@@ -128,7 +130,7 @@ func New(c Config) (*API, error) {
 	if c.MaxSpoolBytesPerSession <= 0 {
 		c.MaxSpoolBytesPerSession = DefaultMaxSpoolBytesPerSession
 	}
-	a := &API{Config: c, mux: http.NewServeMux(), places: newPlaces(c)}
+	a := &API{Config: c, mux: http.NewServeMux(), places: newPlaces(c), crowded: rate.Sometimes{Interval: time.Minute}}
 	a.draining, a.drain = context.WithCancel(context.Background())
 	var err error
 	if a.metrics, err = newMetrics(c.Registerer, a.places); err != nil {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,6 +67,8 @@ type places struct {
 
 	spool      *quota.Quota[keyserver.ID]           // bytes, by session
 	spoolShare *quota.Quota[keyserver.PrincipalRef] // the same bytes, by principal
+
+	restrained quota.Tally // requests of principals that were refused too much
 }
 
 // share is how much of a ceiling one principal may hold.
@@ -94,7 +97,13 @@ func (p *places) gauges() []prometheus.Collector {
 	gauge := func(name, help string, value func() int64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
 	}
-	return []prometheus.Collector{
+	shown := slices.Concat(
+		p.inFlight.Collectors("requests"), p.administration.Collectors("administration"), p.waiting.Collectors("waiting"),
+		p.streams.Collectors("streams"), p.underWay.Collectors("busyConnections"),
+		p.bodies.Collectors("bodyBytes"), p.unread.Collectors("unreadBytes"), p.spoolShare.Collectors("spoolBytes"),
+		p.strangers.Collectors("strangers"), p.uncounted.Collectors("probes"), p.restrained.Collectors("refusals", nil),
+	)
+	return append(shown,
 		gauge("keyserver_http_requests_in_flight", "Requests at work, long polls and streamed messages included.", func() int64 {
 			return p.inFlight.Held() + p.administration.Held() + p.waiting.Held() + p.streams.Held()
 		}),
@@ -109,7 +118,7 @@ func (p *places) gauges() []prometheus.Collector {
 		gauge("keyserver_http_body_bytes", "Bytes of request bodies in memory, beyond 64 KiB of each request.", p.bodies.Held),
 		gauge("keyserver_http_unread_bytes", "Bytes of answers in sessions that clients have not read yet, with 16 KiB more for each.", p.unread.Held),
 		gauge("keyserver_http_spooled_bytes", "Bytes of messages that came before the name of their key and wait for it.", p.spool.Held),
-	}
+	)
 }
 
 // count counts a request for its principal until its answer is written. Such a request protects
@@ -150,7 +159,10 @@ func (x *exchange) restrain() error {
 	case <-x.ctx.Done():
 		return err
 	}
-	return x.api.Restrain(x.call.by)
+	if err = x.api.Restrain(x.call.by); err != nil {
+		x.api.places.restrained.Count(quota.FullEach)
+	}
+	return err
 }
 
 // enter takes a place among the requests at work. A request that holds a

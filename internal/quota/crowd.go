@@ -17,6 +17,8 @@ type Crowd[K comparable] struct {
 	groups  map[K]*int // members of each
 	sum     int
 	joined  uint64 // members so far
+
+	tally Tally
 }
 
 // crowdHolder is a holder that has members.
@@ -53,9 +55,11 @@ func (c *Crowd[K]) Join(holder K, evict func()) (*Member[K], Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h := c.holders[holder]; h != nil && h.held >= c.each && c.each < c.all {
+		c.tally.Count(FullEach)
 		return nil, FullEach
 	}
 	if c.sum >= c.all {
+		c.tally.Count(FullAll)
 		victim := c.victim()
 		if victim == nil {
 			return nil, FullAll

@@ -12,6 +12,8 @@ type Quota[K comparable] struct {
 	mu   sync.Mutex
 	held map[K]int64
 	sum  int64
+
+	tally Tally
 }
 
 // New returns a quota of all in sum and each for one holder.
@@ -30,7 +32,8 @@ const (
 )
 
 // Take gives n to a holder, or nothing. Give it back with Return.
-func (q *Quota[K]) Take(holder K, n int64) Verdict {
+func (q *Quota[K]) Take(holder K, n int64) (v Verdict) {
+	defer func() { q.tally.Count(v) }()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {

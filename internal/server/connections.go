@@ -73,9 +73,9 @@ func (s *Server) bound(l net.Listener, registry prometheus.Registerer) *boundedL
 			Help: "Connections to the API that were closed: because too many were open, in all or from one address, while they were idle, or because their clients made the server reset too many streams.",
 		}, []string{"bound"}),
 	}
-	registry.MustRegister(b.closed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	registry.MustRegister(append(b.held.Collectors("connections"), b.closed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "keyserver_connections", Help: "Connections to the API that are open.",
-	}, func() float64 { return float64(b.held.Held()) }))
+	}, func() float64 { return float64(b.held.Held()) }))...)
 	return b
 }
 

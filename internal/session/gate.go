@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -50,12 +51,12 @@ func (g *loginGate) observe(r prometheus.Registerer) {
 	if r == nil {
 		return
 	}
-	r.MustRegister(
+	r.MustRegister(append(slices.Concat(g.strangers.queue.Collectors("loginsOfStrangers"), g.known.queue.Collectors("logins")),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_logins_hashed", Help: "Passwords that are being hashed."},
 			func() float64 { return float64(g.hashed.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_logins_waiting", Help: "Logins that wait for their turn to be hashed."},
 			func() float64 { return float64(g.strangers.queue.Held() + g.known.queue.Held()) }),
-	)
+	)...)
 }
 
 // enter waits for a place. OVERLOADED where too many wait.

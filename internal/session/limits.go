@@ -6,6 +6,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -111,6 +112,11 @@ func (m *Manager) takeRoom(ctx context.Context, tx *sqlstore.Tx, record sqlstore
 
 // full: room comes when a session ends or has been idle for long enough.
 func (m *Manager) full(scope fault.Scope, format string, most int) error {
+	verdict := quota.FullEach
+	if scope == fault.ScopeProcess {
+		verdict = quota.FullAll
+	}
+	m.meter.sessions.Count(verdict)
 	return fault.Temporary(fault.SessionLimit, scope, m.Idle/touchPeriods, format, most).Audited(fault.ReasonLimit)
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 )
 
 // meter counts logins and proofs. Its labels are methods and codes of the tables, nothing
@@ -12,6 +13,7 @@ import (
 type meter struct {
 	logins, proofs *prometheus.CounterVec
 	goodProofs     prometheus.Counter
+	sessions       quota.Tally // that found no room
 }
 
 // succeeded is the outcome of what was not refused.
@@ -34,9 +36,9 @@ func (m *meter) observe(r prometheus.Registerer, memory *proofMemory) {
 	if r == nil {
 		return
 	}
-	r.MustRegister(m.logins, m.proofs, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	r.MustRegister(append(m.sessions.Collectors("sessions", nil), m.logins, m.proofs, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "keyserver_proofs_remembered", Help: "Used DPoP proofs that the process remembers (--max-proofs).",
-	}, func() float64 { return float64(memory.size()) }))
+	}, func() float64 { return float64(memory.size()) }))...)
 }
 
 // login counts one that has ended. The caller has looked up the method.
