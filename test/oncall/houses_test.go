@@ -41,6 +41,8 @@ var houses = []house{
 	{"KeyServerReplicationBehind", nil, replicationBehind},
 	{"KeyServerAuditSinkBehind", nil, sinkBehind},
 	{"KeyServerVolumeFillsUp", nil, fillsUp},
+	{"KeyServerShareUsedUp", map[string]string{"ceiling": "waiting"}, shareUsedUp},
+	{"KeyServerCeilingReached", map[string]string{"ceiling": "strangers"}, ceilingReached},
 }
 
 // wentBack: a standby without the newest changes takes over.
