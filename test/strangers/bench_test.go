@@ -3,11 +3,11 @@ package strangers
 import (
 	"context"
 	"fmt"
-	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // BenchmarkBeside compares what somebody honest gets beside an attack with what
@@ -46,10 +46,11 @@ func BenchmarkBeside(b *testing.B) {
 			return stop
 		}
 	}
-	for _, attack := range []struct {
+	type attack struct {
 		name  string
 		begin func(testing.TB, *site) func()
-	}{
+	}
+	attacks := []attack{
 		{"nothing", func(testing.TB, *site) func() { return func() {} }},
 		{"5000 bodies that do not arrive", held(40, 125, 1<<16, "POST", "/api/sessions", []byte("{"))},
 		{"5000 answers that nobody reads", held(40, 125, 0, "GET", "/api/openapi.json", nil)},
@@ -61,32 +62,29 @@ func BenchmarkBeside(b *testing.B) {
 		}},
 		{"guesses", going("POST", "/api/sessions", []byte(`{"method":"password","name":"honest","password":"a wrong one"}`), "content-type", "application/json")},
 		{"sessions that are none", going("POST", "/api/crypto/hmac", []byte(`{}`), "authorization", "Bearer "+fmt.Sprintf("%043d", 0))},
-	} {
+		{"batches that are refused", func(t testing.TB, s *site) func() {
+			var decided, putOff atomic.Int64
+			return refusedBatches(t, s, s.User(t, "greedy", keyserver.RoleEncryptor), &decided, &putOff)
+		}},
+	}
+	for _, one := range insiders {
+		attacks = append(attacks, attack{one.name, func(t testing.TB, s *site) func() {
+			return one.begin(t, s, s.User(t, "greedy", one.roles...))
+		}})
+	}
+	for _, attack := range attacks {
 		b.Run(attack.name, func(b *testing.B) {
 			s := start(b)
-			measure := func(n int) (perSecond float64, p99 time.Duration) {
-				took := make([]time.Duration, n)
-				begin := time.Now()
-				for i := range took {
-					one := time.Now()
-					a := s.Send(b, s.user.Session, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": s.link, "data": "AAAA"})
-					took[i] = time.Since(one)
-					if a.Status != 200 {
-						b.Fatalf("somebody honest: %s", a.Brief())
-					}
-				}
-				slices.Sort(took)
-				return float64(n) / time.Since(begin).Seconds(), took[n*99/100]
-			}
-			measure(500) // warm
-			quiet, quiet99 := measure(1500)
+			s.rate(b, 500) // warm
+			quiet, quiet99 := s.rate(b, 1500)
 			end := attack.begin(b, s)
 			defer end()
 			b.ResetTimer()
-			rate, p99 := measure(max(b.N, 1500))
+			rate, p99 := s.rate(b, max(b.N, 1500))
 			b.ReportMetric(rate/quiet, "of-quiet-rate")
 			b.ReportMetric(float64(p99)/float64(quiet99), "x-quiet-p99")
 			b.ReportMetric(rate, "req/s")
+			b.ReportMetric(float64(s.memory(b)>>20), "MiB")
 		})
 	}
 }
