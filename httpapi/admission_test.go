@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 )
 
 // notAdmitted is what a watch answers about a build that must not serve.
@@ -37,10 +38,10 @@ func TestABuildThatIsNotAdmitted(t *testing.T) {
 		"Denied":     {"never a 403", func(f *fixture, _ *http.Request) { f.ops.err = fault.New(fault.AccessDenied, "no") }},
 		"NobodyHome": {"nothing is asked, so nothing is done", func(f *fixture, _ *http.Request) { f.api.Sessions, f.api.Operations = nil, nil }},
 		"Full": {"no ceiling goes first", func(f *fixture, _ *http.Request) {
-			for i := range shares {
+			for i := range quota.Shares {
 				other := keyserver.PrincipalRef{ID: keyserver.ID{7: byte(i + 100)}}
-				f.api.places.inFlight.Take(other, DefaultMaxInFlight/shares)
-				f.api.places.waiting.Take(other, DefaultMaxWaiting/shares)
+				f.api.places.inFlight.Take(other, DefaultMaxInFlight/quota.Shares)
+				f.api.places.waiting.Take(other, DefaultMaxWaiting/quota.Shares)
 			}
 		}},
 		"SessionEnded": {"never a 401", func(f *fixture, _ *http.Request) { f.sessions.err = fault.New(fault.SessionExpired, "over") }},

@@ -25,6 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 )
 
 func errorOf(t *testing.T, w *httptest.ResponseRecorder) schema.Error {
@@ -477,8 +478,8 @@ func TestBodyLimits(t *testing.T) {
 
 func TestOverload(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	f := newFixture(t, func(c *Config) { c.MaxInFlight = shares })
-	take(t, f.api.places.inFlight, shares-1, 1)
+	f := newFixture(t, func(c *Config) { c.MaxInFlight = quota.Shares })
+	take(t, f.api.places.inFlight, quota.Shares-1, 1)
 	f.ops.during = func(context.Context) { entered <- struct{}{}; <-leave }
 	var wg sync.WaitGroup
 	wg.Go(func() { f.do(http.MethodGet, "/api/roles", "") })

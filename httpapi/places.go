@@ -32,8 +32,6 @@ const (
 	maxBodyBytes   = 256 << 20
 	maxUnreadBytes = 256 << 20
 
-	// shares is the number of principals that together fill a ceiling.
-	shares = 4
 	// reserveShares of the administrators' reserve exist. No administrator needs many at once,
 	// and everybody may ask for the sessions of its own.
 	reserveShares = 64
@@ -71,24 +69,21 @@ type places struct {
 	restrained quota.Tally // requests of principals that were refused too much
 }
 
-// share is how much of a ceiling one principal may hold.
-func share(most int) int { return max(1, most/shares) }
-
 func newPlaces(c Config) *places {
 	shared := func(most int) *quota.Quota[keyserver.PrincipalRef] {
-		return quota.New[keyserver.PrincipalRef](int64(most), int64(share(most)))
+		return quota.New[keyserver.PrincipalRef](int64(most), quota.Share(int64(most)))
 	}
-	reserve := int64(share(c.MaxInFlight))
+	reserve := int64(quota.Share(c.MaxInFlight))
 	return &places{
 		inFlight: shared(c.MaxInFlight), waiting: shared(c.MaxWaiting), streams: shared(c.MaxStreams),
 		administration: quota.New[keyserver.PrincipalRef](reserve, max(1, reserve/reserveShares)),
 		bodies:         shared(maxBodyBytes), unread: shared(maxUnreadBytes),
-		underWay:   quota.New[keyserver.PrincipalRef](math.MaxInt64, int64(share(c.MaxConnections))),
+		underWay:   quota.New[keyserver.PrincipalRef](math.MaxInt64, int64(quota.Share(c.MaxConnections))),
 		strangers:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, origin.Site),
 		uncounted:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, origin.Site),
 		refused:    quota.New[netip.Prefix](int64(c.MaxStrangers), int64(c.MaxStrangersPerAddress)),
 		spool:      quota.New[keyserver.ID](c.MaxSpoolBytes, c.MaxSpoolBytesPerSession),
-		spoolShare: quota.New[keyserver.PrincipalRef](c.MaxSpoolBytes, max(c.MaxSpoolBytesPerSession, c.MaxSpoolBytes/shares)),
+		spoolShare: quota.New[keyserver.PrincipalRef](c.MaxSpoolBytes, max(c.MaxSpoolBytesPerSession, quota.Share(c.MaxSpoolBytes))),
 	}
 }
 
@@ -131,7 +126,7 @@ func (x *exchange) count() error {
 	}
 	x.w.Header()["Connection"] = []string{"close"}
 	return fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
-		"the principal has %d requests under way, a quarter of what the service has connections for; try again", max(1, x.api.MaxConnections/shares))
+		"the principal has %d requests under way, a quarter of what the service has connections for; try again", quota.Share(x.api.MaxConnections))
 }
 
 // restraint is how long a request of a principal that was refused too much is held before it is put
@@ -199,7 +194,7 @@ func (x *exchange) take(from *quota.Quota[keyserver.PrincipalRef], most int, wha
 	}
 	if verdict == quota.FullEach && from.Held() < int64(most) {
 		return fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
-			"the principal has %d %s, a quarter of what the service takes on; try again", share(most), what)
+			"the principal has %d %s, a quarter of what the service takes on; try again", quota.Share(most), what)
 	}
 	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
 		"the service has %d %s, which is the most it takes on; try again", most, what)

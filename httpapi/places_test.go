@@ -78,7 +78,7 @@ func TestAPrincipalHoldsAQuarterOfACeiling(t *testing.T) {
 // An administrator can end sessions and disable principals while others hold all places.
 func TestAdministrationHasAReserve(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxInFlight = 8 })
-	take(t, f.api.places.inFlight, shares, 2)
+	take(t, f.api.places.inFlight, quota.Shares, 2)
 	for _, r := range Routes() {
 		if !r.Session || r.Uncounted || r.Waits || r.streams {
 			continue
@@ -218,12 +218,12 @@ func TestLongBodiesHaveAShare(t *testing.T) {
 	}()
 	long := strings.Repeat(" ", 3*smallBody) + sampleOf(route).text()
 	f := newFixture(t)
-	f.api.places.bodies.Take(ann, maxBodyBytes/shares-smallBody)
+	f.api.places.bodies.Take(ann, maxBodyBytes/quota.Shares-smallBody)
 	w := f.do(route.Method, sampleOf(route).target(route), long)
 	if e := errorOf(t, w); e.Code != string(fault.Overloaded) || !strings.HasPrefix(e.Detail, "body: ") {
 		t.Errorf("beyond the share: %d %s", w.Code, w.Body)
 	}
-	f.api.places.bodies.Return(ann, maxBodyBytes/shares-smallBody)
+	f.api.places.bodies.Return(ann, maxBodyBytes/quota.Shares-smallBody)
 	if w := f.do(route.Method, sampleOf(route).target(route), long); w.Code != http.StatusOK {
 		t.Errorf("within it: %d %s", w.Code, w.Body)
 	}
@@ -235,7 +235,7 @@ func TestLongBodiesHaveAShare(t *testing.T) {
 func TestUnreadAnswersHaveAShare(t *testing.T) {
 	f := newFixture(t)
 	x := &exchange{api: f.api, call: call{by: keyserver.Caller{Principal: ann}}}
-	f.api.places.unread.Take(ann, maxUnreadBytes/shares-3*smallBody)
+	f.api.places.unread.Take(ann, maxUnreadBytes/quota.Shares-3*smallBody)
 	x.holdUnread(0) // which takes memory, too
 	x.leave()
 	f.api.places.unread.Take(ann, 2*smallBody)
@@ -250,7 +250,7 @@ func TestUnreadAnswersHaveAShare(t *testing.T) {
 	f.api.places.unread.Return(ann, 2*smallBody)
 	x.holdUnread(2 * smallBody)
 	x.leave()
-	if held := f.api.places.unread.Held(); held != maxUnreadBytes/shares-3*smallBody {
+	if held := f.api.places.unread.Held(); held != maxUnreadBytes/quota.Shares-3*smallBody {
 		t.Errorf("%d bytes are held", held)
 	}
 }
@@ -335,14 +335,14 @@ func TestAStrangerThatGivesWayEnds(t *testing.T) {
 func TestMessagesPutAsideHaveAShare(t *testing.T) {
 	f := newFixture(t)
 	var spools []hmacbody.Spool
-	for i := range shares + 1 {
+	for i := range quota.Shares + 1 {
 		x := &exchange{api: f.api, call: call{by: keyserver.Caller{Principal: ann, Session: keyserver.ID{byte(i + 1)}}}}
 		spools = append(spools, x.spool(keyserver.OpHMAC))
 	}
 	const each = DefaultMaxSpoolBytesPerSession
 	for i, s := range spools {
 		err := s.Take(each)
-		if i < DefaultMaxSpoolBytes/shares/each {
+		if i < DefaultMaxSpoolBytes/quota.Shares/each {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -353,10 +353,10 @@ func TestMessagesPutAsideHaveAShare(t *testing.T) {
 		}
 	}
 	spools[0].Return(each)
-	if err := spools[shares].Take(each); err != nil {
+	if err := spools[quota.Shares].Take(each); err != nil {
 		t.Errorf("after some were given back: %v", err)
 	}
-	if held := f.api.places.spool.Held(); held != DefaultMaxSpoolBytes/shares {
+	if held := f.api.places.spool.Held(); held != DefaultMaxSpoolBytes/quota.Shares {
 		t.Errorf("%d bytes are held", held)
 	}
 }

@@ -16,6 +16,12 @@ type Quota[K comparable] struct {
 	tally Tally
 }
 
+// Shares of a ceiling fill it: a holder that could starve the others has one of them at most.
+const Shares = 4
+
+// Share returns how much of a ceiling is one share, at least 1.
+func Share[N int | int64](most N) N { return max(1, most/Shares) }
+
 // New returns a quota of all in sum and each for one holder.
 func New[K comparable](all, each int64) *Quota[K] {
 	return &Quota[K]{all: all, each: each, held: map[K]int64{}}

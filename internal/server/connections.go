@@ -21,13 +21,9 @@ const (
 	closedResets  = "resets"  // its client made the server reset too many streams
 )
 
-const (
-	// ownFiles are the files that a process needs beside connections: of its database, its
-	// listeners, and its own connections to others, but for PostgreSQL's.
-	ownFiles = 96
-	// quarter is the part of all connections that one address may have at most, or strangers.
-	quarter = 4
-)
+// ownFiles are the files that a process needs beside connections: of its database, its
+// listeners, and its own connections to others, but for PostgreSQL's.
+const ownFiles = 96
 
 // fitFiles lowers the limits of connections to the files that the process may open.
 func (c *Config) fitFiles() {
@@ -44,13 +40,13 @@ func (c *Config) fitFiles() {
 		return
 	}
 	c.MaxConnections = max(fits*c.MaxConnections/wanted, 1)
-	c.MaxConnectionsPerAddress = min(c.MaxConnectionsPerAddress, max(c.MaxConnections/quarter, 1))
+	c.MaxConnectionsPerAddress = min(c.MaxConnectionsPerAddress, quota.Share(c.MaxConnections))
 }
 
 // fitStrangers leaves connections to sessions: requests without one may hold a quarter of all, and
 // as many again that are only told that they are too many.
 func (c *Config) fitStrangers() {
-	c.MaxStrangers = min(c.MaxStrangers, max(c.MaxConnections/quarter, 1))
+	c.MaxStrangers = min(c.MaxStrangers, quota.Share(c.MaxConnections))
 	c.MaxStrangersPerAddress = min(c.MaxStrangersPerAddress, c.MaxStrangers)
 }
 

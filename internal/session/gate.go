@@ -13,12 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 )
 
-// Bounds of the logins that wait for a place, by how many places there are.
-const (
-	waitingPerPlace = 16
-	// waitingShare of them may be of one network.
-	waitingShare = 4
-)
+// waitingPerPlace is how many logins may wait for each place. One network has a share of them.
+const waitingPerPlace = 16
 
 // loginGate bounds the passwords that are hashed at once, each of which holds
 // its whole memory cost and a core. Those who have logged in from where they are
@@ -36,7 +32,7 @@ type turnstile struct {
 
 func newTurnstile(places int) turnstile {
 	queue := int64(places * waitingPerPlace)
-	return turnstile{make(chan struct{}, places), quota.New[string](queue, max(1, queue/waitingShare))}
+	return turnstile{make(chan struct{}, places), quota.New[string](queue, quota.Share(queue))}
 }
 
 func newLoginGate(most int) *loginGate {

@@ -39,8 +39,6 @@ func (l *Limits) setDefaults() {
 }
 
 const (
-	// sessionShare of the places for sessions may be one principal's.
-	sessionShare = 4
 	// fewPlaces are more than the logins that can be under way at once, of all replicas
 	// together. Only if no more are left, a login counts all sessions again while it
 	// holds up other writers.
@@ -72,7 +70,7 @@ func (m *Manager) room(ctx context.Context, in sessionCounts, record sqlstore.Se
 // from a session counts for the principal that logged in to that one, up to its share,
 // but not as a login: whoever holds one session cannot keep its principal from logging in.
 func (m *Manager) ownRoom(ctx context.Context, in sessionCounts, record sqlstore.SessionRecord) error {
-	now, acts, share := record.CreatedAt, record.Principal, max(1, m.MaxSessions/sessionShare)
+	now, acts, share := record.CreatedAt, record.Principal, quota.Share(m.MaxSessions)
 	if !record.Actor.ID.IsZero() {
 		acts = record.Actor
 	}
