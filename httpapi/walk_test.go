@@ -1,0 +1,166 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+)
+
+// under is a request of the walk.
+type under struct {
+	*httptest.ResponseRecorder
+	x       *exchange
+	from    int    // its principal or its network
+	kind    string // of its place; empty once it was given back
+	evicted bool
+}
+
+// SetReadDeadline is how a request is told that it gives way.
+func (u *under) SetReadDeadline(time.Time) error { u.evicted = true; return nil }
+
+// walk has requests arrive, be answered and end in any order, and stall in between.
+type walk struct {
+	api  *API
+	here []*under
+}
+
+// count returns how many places of a kind are held, and how many of them by one.
+func (w *walk) count(kind string, from int) (all, own int) {
+	for _, u := range w.here {
+		if u.kind == kind {
+			all++
+			if u.from == from {
+				own++
+			}
+		}
+	}
+	return all, own
+}
+
+// sessions are the kinds of routes that a principal asks for.
+var sessions = map[string]Route{
+	"work":   {Session: true, Method: http.MethodGet, Tag: "Keys"},
+	"admin":  {Session: true, Method: http.MethodDelete, Tag: "Sessions"},
+	"poll":   {Session: true, Waits: true},
+	"stream": {Session: true, streams: true},
+}
+
+func (w *walk) arrive(route Route, from int) *under {
+	u := &under{ResponseRecorder: httptest.NewRecorder(), from: from}
+	u.x = &exchange{api: w.api, w: u, r: httptest.NewRequest(http.MethodGet, "/", nil), route: &bound{Route: route}}
+	return u
+}
+
+// asks has a principal ask, and fails the test unless it is admitted exactly where it has to be.
+func (w *walk) asks(t *rapid.T, name string, from int) {
+	u := w.arrive(sessions[name], from)
+	u.x.call.by.Principal = principal(uint64(from))
+	kind := name
+	if name == "admin" {
+		kind = "work"
+	}
+	all, own := w.count(kind, from)
+	want := all < walkCeiling && own < quota.Share(walkCeiling)
+	if !want && name == "admin" { // a place of the reserve
+		all, own = w.count("reserve", from)
+		want, kind = all < quota.Share(walkCeiling) && own < 1, "reserve"
+	}
+	err := u.x.count()
+	if err == nil {
+		err = u.x.enter()
+	}
+	if (err == nil) != want {
+		t.Fatalf("principal %d asks for %s beside %d places, %d of its own: %v", from, name, all, own, err)
+	}
+	if err != nil {
+		u.x.leave()
+		return
+	}
+	u.kind = kind
+	w.here = append(w.here, u)
+}
+
+// comes has a stranger ask. It finds a place unless its network has all it may have, whatever others hold.
+func (w *walk) comes(t *rapid.T, from int) {
+	u := w.arrive(Route{}, from)
+	u.x.from = netip.AddrFrom4([4]byte{192, 0, 2, byte(from)})
+	all, own := w.count("stranger", from)
+	switch err := u.x.stranger(); {
+	case (err == nil) != (own < walkStrangersEach):
+		t.Fatalf("network %d comes beside %d strangers, %d of its own: %v", from, all, own, err)
+	case err != nil:
+		u.x.leave()
+		return
+	}
+	given := 0
+	for _, other := range w.here {
+		if other.evicted && other.kind != "" {
+			other.kind = ""
+			given++
+		}
+	}
+	if (given == 1) != (all == walkStrangers) || given > 1 {
+		t.Fatalf("%d give way to one that comes beside %d", given, all)
+	}
+	u.kind = "stranger"
+	w.here = append(w.here, u)
+}
+
+const walkCeiling, walkStrangers, walkStrangersEach = 8, 6, 3
+
+// TestNobodyKeepsOthersOut: whatever requests do, a ceiling is never passed, and a principal or
+// network gets its share unless all is taken by others that have no more than theirs.
+func TestNobodyKeepsOthersOut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Config{
+			MaxInFlight: walkCeiling, MaxWaiting: walkCeiling, MaxStreams: walkCeiling, MaxConnections: 1000,
+			MaxStrangers: walkStrangers, MaxStrangersPerAddress: walkStrangersEach,
+		}
+		w := &walk{api: &API{Config: c, places: newPlaces(c)}}
+		p := w.api.places
+		holds := map[string]func() int64{
+			"work": p.inFlight.Held, "reserve": p.administration.Held, "poll": p.waiting.Held, "stream": p.streams.Held, "stranger": p.strangers.Held,
+		}
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			step := rapid.SampledFrom([]string{"work", "admin", "poll", "stream", "stranger", "answer", "end"}).Draw(t, "step")
+			switch {
+			case step == "stranger":
+				w.comes(t, rapid.IntRange(0, 3).Draw(t, "network"))
+			case step != "answer" && step != "end":
+				w.asks(t, step, rapid.IntRange(0, 5).Draw(t, "principal"))
+			case len(w.here) > 0:
+				i := rapid.IntRange(0, len(w.here)-1).Draw(t, "which")
+				u := w.here[i]
+				if step == "answer" && u.kind != "stranger" {
+					u.x.leavePlace()
+					u.kind = ""
+				} else {
+					u.x.leave()
+					w.here = append(w.here[:i], w.here[i+1:]...)
+				}
+			}
+			for kind, held := range holds {
+				if all, _ := w.count(kind, 0); held() != int64(all) {
+					t.Fatalf("after %s, %d of %s are held, want %d", step, held(), kind, all)
+				}
+			}
+		}
+		for _, u := range w.here {
+			u.x.leave()
+		}
+		for kind, held := range holds {
+			if held() != 0 {
+				t.Fatalf("%d of %s are held by nobody", held(), kind)
+			}
+		}
+		if held := p.underWay.Held(); held != 0 {
+			t.Fatalf("%d requests are under way", held)
+		}
+	})
+}
