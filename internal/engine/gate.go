@@ -59,7 +59,7 @@ func (e *Engine) enter(ctx context.Context, r request, checks ...check) error {
 func (e *Engine) refused(ctx context.Context, r request, refusal error) error {
 	row := r.refusedRow(refusal)
 	if row.Outcome == keyserver.Refused {
-		e.Refusals.Count(r.by.Acting(), 1)
+		e.Refusals.Count(partyOf(r.by), 1)
 	}
 	if err := e.Auditor.Write(ctx, row); err != nil {
 		return err

@@ -30,9 +30,9 @@ func (e *Engine) MACBatch(ctx context.Context, by keyserver.Caller, items []keys
 			rows = append(rows, r.row(keyserver.Allowed, ""))
 		case f != nil && f.Reason != "":
 			rows, answers[i].Err = append(rows, r.refusedRow(err)), err
-			e.Refusals.Count(by.Acting(), 1)
+			e.Refusals.Count(partyOf(by), 1)
 			if e.restrained(by, 1) != nil {
-				e.Refusals.Count(by.Acting(), len(items)-i) // a batch costs its items, decided or not
+				e.Refusals.Count(partyOf(by), len(items)-i) // a batch costs its items, decided or not
 				broken = e.restrained(by, len(items))
 			}
 		default: // no decision: what was counted so far keeps its rows

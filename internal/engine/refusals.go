@@ -16,12 +16,21 @@ const (
 	refusalsAtOnce    = 2000 // two batches
 )
 
-// Refusals counts what principals were refused.
-type Refusals = quota.Meter[keyserver.PrincipalRef]
+// Refusals counts what principals were refused, and what they may ask without any right.
+type Refusals = quota.Meter[refusedParty]
+
+// refusedParty is whom a refusal counts for. Credentials that a principal has made for others count
+// apart, so that whoever holds one cannot put the principal itself off.
+type refusedParty struct {
+	principal keyserver.PrincipalRef
+	scoped    bool
+}
+
+func partyOf(by keyserver.Caller) refusedParty { return refusedParty{by.Acting(), len(by.Scope) > 0} }
 
 // NewRefusals returns a meter with the bounds of a key server.
 func NewRefusals(clock func() time.Time) *Refusals {
-	return quota.NewMeter[keyserver.PrincipalRef](refusalsPerSecond, refusalsAtOnce, clock)
+	return quota.NewMeter[refusedParty](refusalsPerSecond, refusalsAtOnce, clock)
 }
 
 // Restrained puts off a caller whose principal was refused too much. That is no decision, and has
@@ -30,7 +39,7 @@ func (e *Engine) Restrained(by keyserver.Caller) error { return e.restrained(by,
 
 // restrained is Restrained for a caller that asks for n operations.
 func (e *Engine) restrained(by keyserver.Caller, n int) error {
-	wait := e.Refusals.Wait(by.Acting(), n)
+	wait := e.Refusals.Wait(partyOf(by), n)
 	if wait == 0 || e.view != nil {
 		return nil
 	}

@@ -55,3 +55,45 @@ func TestRefusalsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// Whoever may do nothing may ask about its own access. Each answer is a row.
+func TestQuestionsAboutOneselfAreBounded(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		cfg := f.Config
+		cfg.Refusals = engine.NewRefusals(f.Clock.Now)
+		e := engine.New(cfg)
+		greedy := f.Add(t, keyserver.PasswordPrincipal, "greedy", nil, nil)
+		ask := func() error {
+			_, err := e.Explain(ctx, greedy, keyserver.Question{Operation: keyserver.OpHMAC})
+			return err
+		}
+		answered := 0
+		for answered < 3000 && ask() == nil {
+			answered++
+		}
+		if err := ask(); answered < 2000 || answered > 2010 || fault.CodeOf(err) != fault.Overloaded {
+			t.Errorf("%d questions were answered, then %v", answered, err)
+		}
+	})
+}
+
+// Whoever holds a credential that a principal has made for others does not put the principal off.
+func TestScopedCredentialsAreRefusedApart(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		cfg := f.Config
+		cfg.Refusals = engine.NewRefusals(f.Clock.Now)
+		e := engine.New(cfg)
+		line := mint(t, f, f.Admin, nil)
+		scoped := f.Admin
+		scoped.Scope, scoped.ScopeOperations = []keyserver.HiddenLink{line}, []keyserver.ID{keyserver.OpMACData.ID}
+		for range 2100 {
+			_, _ = e.Roles(ctx, scoped)
+		}
+		if _, err := e.Roles(ctx, scoped); fault.CodeOf(err) != fault.Overloaded {
+			t.Errorf("the credential: %v", err)
+		}
+		if _, err := e.Roles(ctx, f.Admin); err != nil {
+			t.Errorf("its principal: %v", err)
+		}
+	})
+}
