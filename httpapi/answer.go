@@ -218,7 +218,7 @@ func (x *exchange) report(f *fault.Error, e edge, err error) {
 		level = slog.LevelError
 	case e.status > http.StatusInternalServerError && cause != nil && !errors.Is(err, context.Canceled):
 		level = slog.LevelWarn
-	case f.Code == fault.Overloaded || f.Code == fault.SessionLimit || f.Code == fault.RequestLimit:
+	case x.release != nil && (f.Code == fault.Overloaded || f.Code == fault.SessionLimit || f.Code == fault.RequestLimit):
 		x.api.crowded.Do(func() { level = slog.LevelWarn }) // so that the log tells who it is
 	}
 	if !x.api.Logger.Enabled(x.r.Context(), level) {

@@ -66,6 +66,9 @@ type Config struct {
 	Restrain func(by keyserver.Caller) error
 
 	MaxConnections int // of clients, of which one principal may keep a quarter busy; default 4096
+	// Protect keeps newcomers from taking the place of a request's connection until release is
+	// called; nil protects nothing.
+	Protect func(ctx context.Context) (release func())
 
 	// Of requests for which no session was shown, or none yet; default 1024 and
 	// 128 of them from one address.

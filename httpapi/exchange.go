@@ -41,6 +41,7 @@ type exchange struct {
 	member  *quota.Member[netip.Prefix] // the place of a request without a session
 	refused bool                        // there was no such place; it holds one of places.refused
 	counted bool                        // in places.underWay
+	exposed func()                      // ends the protection of its connection
 	// Bytes that it holds of places.bodies and places.unread.
 	bodyBytes, unreadBytes int64
 	bodySeen               int64 // bytes of the body that have arrived

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"math"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -78,7 +77,7 @@ func newPlaces(c Config) *places {
 		inFlight: shared(c.MaxInFlight), waiting: shared(c.MaxWaiting), streams: shared(c.MaxStreams),
 		administration: quota.New[keyserver.PrincipalRef](reserve, max(1, reserve/reserveShares)),
 		bodies:         shared(maxBodyBytes), unread: shared(maxUnreadBytes),
-		underWay:   quota.New[keyserver.PrincipalRef](math.MaxInt64, int64(quota.Share(c.MaxConnections))),
+		underWay:   quota.New[keyserver.PrincipalRef](int64(mostUnderWay(c)), int64(quota.Share(c.MaxConnections))),
 		strangers:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, origin.Site),
 		uncounted:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, origin.Site),
 		refused:    quota.New[netip.Prefix](int64(c.MaxStrangers), int64(c.MaxStrangersPerAddress)),
@@ -116,17 +115,23 @@ func (p *places) gauges() []prometheus.Collector {
 	)
 }
 
+// mostUnderWay leaves a share of the connections to newcomers.
+func mostUnderWay(c Config) int { return max(1, c.MaxConnections-quota.Share(c.MaxConnections)) }
+
 // count counts a request for its principal until its answer is written. Such a request protects
 // its connection from newcomers, so a principal may have as many as a quarter of all connections.
 func (x *exchange) count() error {
-	p := x.api.places
-	if p.underWay.Take(x.payer(), 1) == quota.Taken {
+	from := x.api.places.underWay
+	verdict := from.Take(x.payer(), 1)
+	if verdict == quota.Taken {
 		x.counted = true
+		if x.api.Protect != nil {
+			x.exposed = x.api.Protect(x.r.Context())
+		}
 		return nil
 	}
 	x.w.Header()["Connection"] = []string{"close"}
-	return fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
-		"the principal has %d requests under way, a quarter of what the service has connections for; try again", quota.Share(x.api.MaxConnections))
+	return noRoom(verdict, from, quota.Share(x.api.MaxConnections), mostUnderWay(x.api.Config), "requests under way")
 }
 
 // restraint is how long a request of a principal that was refused too much is held before it is put
@@ -192,9 +197,14 @@ func (x *exchange) take(from *quota.Quota[keyserver.PrincipalRef], most int, wha
 		x.place = from
 		return nil
 	}
+	return noRoom(verdict, from, quota.Share(most), most, what)
+}
+
+// noRoom tells a principal that it has its share, or that all is taken.
+func noRoom(verdict quota.Verdict, from *quota.Quota[keyserver.PrincipalRef], share, most int, what string) error {
 	if verdict == quota.FullEach && from.Held() < int64(most) {
 		return fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
-			"the principal has %d %s, a quarter of what the service takes on; try again", quota.Share(most), what)
+			"the principal has %d %s, its share of what the service takes on; try again", share, what)
 	}
 	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
 		"the service has %d %s, which is the most it takes on; try again", most, what)
@@ -253,6 +263,9 @@ func (x *exchange) leave() {
 	}
 	if x.counted {
 		x.api.places.underWay.Return(x.payer(), 1)
+	}
+	if x.exposed != nil {
+		x.exposed()
 	}
 	if x.bodyBytes > 0 {
 		x.api.places.bodies.Return(x.payer(), x.bodyBytes)

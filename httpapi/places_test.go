@@ -108,10 +108,15 @@ func TestConnectionsHaveAShare(t *testing.T) {
 	if e := errorOf(t, w); e.Code != string(fault.Overloaded) || e.Scope != string(fault.ScopeSession) || w.Header().Get("Connection") != "close" {
 		t.Errorf("beside two of its own: %d %s %v", w.Code, w.Body, w.Header())
 	}
-	take(t, f.api.places.underWay, 3, 2)
 	f.api.places.underWay.Return(ann, 2)
+	take(t, f.api.places.underWay, 2, 2)
 	if w := f.do(http.MethodGet, "/api/roles", ""); w.Code != http.StatusOK {
-		t.Errorf("beside three other principals: %d %s", w.Code, w.Body)
+		t.Errorf("beside two other principals: %d %s", w.Code, w.Body)
+	}
+	f.api.places.underWay.Take(principal(2), 2)
+	w = f.do(http.MethodGet, "/api/roles", "")
+	if e := errorOf(t, w); e.Code != string(fault.Overloaded) || e.Scope != string(fault.ScopeProcess) {
+		t.Errorf("beside three other principals, which leave a quarter to newcomers: %d %s", w.Code, w.Body)
 	}
 	if held := f.api.places.underWay.Held(); held != 6 {
 		t.Errorf("%d are counted", held)

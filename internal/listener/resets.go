@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"log/slog"
@@ -54,7 +55,11 @@ func (g *ResetGuard) Configure(srv *http.Server, streams int, idle time.Duration
 	}
 	srv.TLSNextProto[http2.NextProtoTLS] = func(srv *http.Server, conn *tls.Conn, handler http.Handler) {
 		guarded := &guardedConn{Conn: conn, guard: g, allowed: rate.NewLimiter(g.perSecond, g.atOnce), recent: make([]uint32, streams)}
-		h2.ServeConn(guarded, &http2.ServeConnOpts{BaseConfig: srv, Handler: handler}) //nolint:staticcheck // as above
+		opts := &http2.ServeConnOpts{BaseConfig: srv, Handler: handler} //nolint:staticcheck // as above
+		if base, ok := handler.(interface{ BaseContext() context.Context }); ok {
+			opts.Context = base.BaseContext() // which net/http hands over like this, with what ConnContext added
+		}
+		h2.ServeConn(guarded, opts) //nolint:staticcheck // as above
 	}
 	return nil
 }

@@ -1,10 +1,11 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
-	"net/http"
 	"net/netip"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -17,7 +18,7 @@ import (
 const (
 	closedAll     = "all"     // the process has as many as it may (--max-connections)
 	closedAddress = "address" // one address has (--max-connections-per-address)
-	closedIdle    = "idle"    // a newcomer took the place of one without a request
+	closedIdle    = "idle"    // a newcomer took the place of one without a request in a session
 	closedResets  = "resets"  // its client made the server reset too many streams
 )
 
@@ -51,8 +52,8 @@ func (c *Config) fitStrangers() {
 }
 
 // boundedListener bounds the connections of the API, in all and of one address. If there are as many
-// as there may be, a newcomer takes the place of a connection without a request: the oldest one of the
-// address that has most. A connection that cannot be taken on is closed at once.
+// as there may be, a newcomer takes the place of a connection without a request in a session: the oldest
+// one of the address that has most. A connection that cannot be taken on is closed at once.
 type boundedListener struct {
 	net.Listener
 	held    *quota.Crowd[holder]
@@ -122,32 +123,50 @@ func (h holder) site() holder {
 	return h
 }
 
-// heldConn gives its place back when it is closed.
+// heldConn gives its place back when it is closed. Newcomers may take its place while no request
+// in a session is under way: a client without a session can keep a request open without end.
 type heldConn struct {
 	net.Conn
 	member *quota.Member[holder]
-}
 
-// track protects a connection from newcomers while it has a request. It is an http.Server's ConnState.
-func track(conn net.Conn, state http.ConnState) {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
-	held, ok := conn.(*heldConn)
-	if !ok {
-		return
-	}
-	switch state {
-	case http.StateActive:
-		held.member.Keep()
-	case http.StateIdle:
-		held.member.Expose()
-	case http.StateNew, http.StateHijacked, http.StateClosed:
-	}
+	mu       sync.Mutex
+	requests int // in sessions
 }
 
 // Close implements net.Conn.
 func (c *heldConn) Close() error {
 	c.member.Leave()
 	return c.Conn.Close()
+}
+
+type heldKey struct{}
+
+// withHeld adds the connection to the context of its requests. It is an http.Server's ConnContext.
+func withHeld(ctx context.Context, conn net.Conn) context.Context {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	return context.WithValue(ctx, heldKey{}, conn)
+}
+
+// protect keeps the connection of a request from newcomers until release is called.
+func protect(ctx context.Context) (release func()) {
+	c, ok := ctx.Value(heldKey{}).(*heldConn)
+	if !ok {
+		return func() {}
+	}
+	c.count(1)
+	return func() { c.count(-1) }
+}
+
+func (c *heldConn) count(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests += n
+	switch c.requests {
+	case 0:
+		c.member.Expose()
+	case n: // the first
+		c.member.Keep()
+	}
 }

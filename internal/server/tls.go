@@ -79,13 +79,11 @@ const maxStreams = 128
 func (s *Server) serveAPI(bounded *boundedListener, handler http.Handler, show shown, gate *clientGate) error {
 	var l net.Listener = bounded
 	scheme, srv := "http", &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, ConnState: track,
+		Handler: handler, ReadHeaderTimeout: headerTimeout, ConnContext: withHeld,
 	}
 	if show != nil {
 		scheme, srv.ConnState = "https", func(conn net.Conn, state http.ConnState) {
-			conn = listener.Unguarded(conn)
-			track(conn, state)
-			gate.track(conn, state)
+			gate.track(listener.Unguarded(conn), state)
 		}
 		if err := listener.NewResetGuard(bounded.closed.WithLabelValues(closedResets), s.cfg.Logger).Configure(srv, maxStreams, idleTimeout); err != nil {
 			return err

@@ -33,7 +33,14 @@ type attacker struct {
 // window of so many bytes.
 func connect(t testing.TB, s *site, window uint32) *attacker {
 	t.Helper()
-	raw, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, ServerName: "localhost", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13})
+	return connectFrom(t, s, nil, window)
+}
+
+// connectFrom is connect from an address of this machine; nil: any.
+func connectFrom(t testing.TB, s *site, from net.IP, window uint32) *attacker {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}
+	raw, err := tls.DialWithDialer(&dialer, "tcp", s.address, &tls.Config{RootCAs: s.roots, ServerName: "localhost", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13})
 	rig.Must(t, err)
 	t.Cleanup(func() { _ = raw.Close() })
 	a := &attacker{raw: raw, frames: http2.NewFramer(raw, raw), next: 1, host: s.address, pongs: make(chan struct{}, 1)}

@@ -3,6 +3,7 @@ package strangers
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -136,6 +137,24 @@ func almost(t testing.TB, s *site, u rig.User, path string) (stop func()) {
 		context.AfterFunc(ctx, func() { _ = conn.Close() })
 	}
 	return func() { cancel(); sending.Wait() }
+}
+
+// TestConnectionsThatStayBusy: one principal keeps small answers unread and strangers keep requests
+// open on all connections that there may be. Newcomers get in.
+func TestConnectionsThatStayBusy(t *testing.T) {
+	const most = 60
+	s := start(t, "--max-connections", fmt.Sprint(most))
+	u := s.User(t, "greedy")
+	for i := range 2 * most {
+		a := connectFrom(t, s, net.IPv4(127, 1, 0, byte(i%5+1)), 0)
+		for range 10 {
+			_, _ = a.ask("GET", "/api/sessions/current", nil, true, "authorization", "Bearer "+u.Session)
+			_, _ = a.ask("POST", "/api/sessions", []byte("{"), false)
+		}
+		a.arrived()
+	}
+	s.HTTP.CloseIdleConnections() // or it would use the connection that it has
+	s.serves(t, u)
 }
 
 // TestSessionsOfOnePrincipal: whoever opens sessions without end gets a quarter of them.
