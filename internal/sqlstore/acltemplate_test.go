@@ -17,19 +17,12 @@ import (
 // TestTemplateConformance holds both databases to one behaviour with ACL
 // templates and templated directories.
 func TestTemplateConformance(t *testing.T) {
-	for name, make := range migratedKinds {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for name, test := range map[string]func(*testing.T, newDatabase){
-				"Refusals":      testTemplateRefusals,
-				"Templates":     testTemplates,
-				"MembersDigest": testMembersDigest,
-				"Directories":   testDirectories,
-			} {
-				t.Run(name, func(t *testing.T) { test(t, make) })
-			}
-		})
-	}
+	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
+		"Refusals":      testTemplateRefusals,
+		"Templates":     testTemplates,
+		"MembersDigest": testMembersDigest,
+		"Directories":   testDirectories,
+	})
 }
 
 func member(system keyserver.SystemID, who uint64, rights keyserver.Rights) keyserver.TemplateMember {

@@ -61,7 +61,19 @@ var (
 	}
 )
 
-// copy copies a database that nothing is connected to.
+// onEach runs tests on databases of each kind, both kinds in parallel.
+func onEach(t *testing.T, kinds map[string]newDatabase, tests map[string]func(*testing.T, newDatabase)) {
+	for name, make := range kinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for name, test := range tests {
+				t.Run(name, func(t *testing.T) { test(t, make) })
+			}
+		})
+	}
+}
+
+// copy copies a database without open connections.
 func (d database) copy(t testing.TB) database {
 	t.Helper()
 	if d.driver != "sqlite" {
@@ -136,55 +148,41 @@ func closeStore(t testing.TB, s *sqlstore.Store) {
 
 // TestConformance holds both databases to one behaviour.
 func TestConformance(t *testing.T) {
-	for name, make := range migratedKinds {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for name, test := range map[string]func(*testing.T, newDatabase){
-				"Refusals":           testRefusals,
-				"FailedTransaction":  testFailedTransaction,
-				"OtherVersions":      testOtherVersions,
-				"Settings":           testSettings,
-				"Principals":         testPrincipals,
-				"Roles":              testRoles,
-				"Keys":               testKeys,
-				"Encryptions":        testEncryptions,
-				"Successors":         testSuccessors,
-				"ACLs":               testACLs,
-				"UsageLimit":         testUsageLimit,
-				"UsageLimitOfALine":  testUsageLimitOfALine,
-				"TrustedCAs":         testTrustedCAs,
-				"Sessions":           testSessions,
-				"DerivedSessions":    testDerivedSessions,
-				"Changes":            testChanges,
-				"ChangesInOrder":     testChangesInOrder,
-				"ChangesPruned":      testChangesPruned,
-				"AuditFilters":       testAuditFilters,
-				"AuditPaging":        testAuditPaging,
-				"AuditTampering":     testAuditTampering,
-				"AuditWhileServing":  testAuditWhileServing,
-				"AuditOneOwner":      testAuditChains,
-				"SurvivesReopening":  testReopen,
-				"ConcurrentFirstUse": testEnsureSetting,
-			} {
-				t.Run(name, func(t *testing.T) { test(t, make) })
-			}
-		})
-	}
+	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
+		"Refusals":           testRefusals,
+		"FailedTransaction":  testFailedTransaction,
+		"OtherVersions":      testOtherVersions,
+		"Settings":           testSettings,
+		"Principals":         testPrincipals,
+		"Roles":              testRoles,
+		"Keys":               testKeys,
+		"Encryptions":        testEncryptions,
+		"Successors":         testSuccessors,
+		"ACLs":               testACLs,
+		"UsageLimit":         testUsageLimit,
+		"UsageLimitOfALine":  testUsageLimitOfALine,
+		"TrustedCAs":         testTrustedCAs,
+		"Sessions":           testSessions,
+		"DerivedSessions":    testDerivedSessions,
+		"Changes":            testChanges,
+		"ChangesInOrder":     testChangesInOrder,
+		"ChangesPruned":      testChangesPruned,
+		"AuditFilters":       testAuditFilters,
+		"AuditPaging":        testAuditPaging,
+		"AuditTampering":     testAuditTampering,
+		"AuditWhileServing":  testAuditWhileServing,
+		"AuditOneOwner":      testAuditChains,
+		"SurvivesReopening":  testReopen,
+		"ConcurrentFirstUse": testEnsureSetting,
+	})
 }
 
 // TestEmptyConformance is the part of TestConformance that begins with an empty database.
 func TestEmptyConformance(t *testing.T) {
-	for name, make := range kinds {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for name, test := range map[string]func(*testing.T, newDatabase){
-				"ForeignDatabase": testForeignDatabase,
-				"ReadOnly":        testReadOnly,
-			} {
-				t.Run(name, func(t *testing.T) { test(t, make) })
-			}
-		})
-	}
+	onEach(t, kinds, map[string]func(*testing.T, newDatabase){
+		"ForeignDatabase": testForeignDatabase,
+		"ReadOnly":        testReadOnly,
+	})
 }
 
 // Things to store.

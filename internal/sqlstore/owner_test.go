@@ -14,16 +14,9 @@ import (
 
 // TestOwnerConformance holds both databases to one behaviour with owner marks.
 func TestOwnerConformance(t *testing.T) {
-	for name, make := range migratedKinds {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for name, test := range map[string]func(*testing.T, newDatabase){
-				"Refusals": testOwnerRefusals, "Marks": testOwners, "Deletions": testOwnersGoWithTheirObjects,
-			} {
-				t.Run(name, func(t *testing.T) { test(t, make) })
-			}
-		})
-	}
+	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
+		"Refusals": testOwnerRefusals, "Marks": testOwners, "Deletions": testOwnersGoWithTheirObjects,
+	})
 }
 
 func object(kind keyserver.ChangeKind, n uint64) keyserver.Object {

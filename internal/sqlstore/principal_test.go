@@ -18,20 +18,13 @@ import (
 // TestPrincipalConformance holds both databases to one behaviour with
 // listings, identities and memberships.
 func TestPrincipalConformance(t *testing.T) {
-	for name, make := range migratedKinds {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for name, test := range map[string]func(*testing.T, newDatabase){
-				"Identities": testIdentities,
-				"Listings":   testListings,
-				"AnyPrefix":  testAnyPrefix,
-				"ByID":       testPrincipalsByID,
-				"Members":    testMembers,
-			} {
-				t.Run(name, func(t *testing.T) { test(t, make) })
-			}
-		})
-	}
+	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
+		"Identities": testIdentities,
+		"Listings":   testListings,
+		"AnyPrefix":  testAnyPrefix,
+		"ByID":       testPrincipalsByID,
+		"Members":    testMembers,
+	})
 }
 
 func xauth(n uint64, name, issuer, subject string, audiences ...string) keyserver.Principal {

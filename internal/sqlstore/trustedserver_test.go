@@ -15,20 +15,13 @@ import (
 // TestTrustConformance holds both databases to one behaviour with peers and
 // principal trusts.
 func TestTrustConformance(t *testing.T) {
-	for name, make := range migratedKinds {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for name, test := range map[string]func(*testing.T, newDatabase){
-				"Refusals":        testTrustRefusals,
-				"TrustedServers":  testTrustedServers,
-				"PurgedEntries":   testPurgedEntries,
-				"ManyKeys":        testPurgeOfManyKeys,
-				"PrincipalTrusts": testPrincipalTrusts,
-			} {
-				t.Run(name, func(t *testing.T) { test(t, make) })
-			}
-		})
-	}
+	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
+		"Refusals":        testTrustRefusals,
+		"TrustedServers":  testTrustedServers,
+		"PurgedEntries":   testPurgedEntries,
+		"ManyKeys":        testPurgeOfManyKeys,
+		"PrincipalTrusts": testPrincipalTrusts,
+	})
 }
 
 func peer(system keyserver.SystemID, transport uint64) keyserver.TrustedServer {
