@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -34,9 +33,7 @@ func (c *Cluster) Line(t testing.TB, url string) (*Line, string) {
 	l.change = sync.NewCond(&l.mu)
 	l.ways.Go(l.accept)
 	t.Cleanup(l.close)
-	base, _, _ := strings.Cut(url, "?")
-	_, database, _ := strings.Cut(base, "@/")
-	return l, fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", superuser, listener.Addr(), database)
+	return l, fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", superuser, listener.Addr(), databaseOf(url))
 }
 
 // Hold swallows what goes to the server, what comes from it, or both: nobody is told that

@@ -235,6 +235,13 @@ func (c *Cluster) url(database string) string {
 	return fmt.Sprintf("postgres://%s@/%s?host=%s", superuser, database, c.dir)
 }
 
+// databaseOf returns the name of the database of a URL of a Cluster.
+func databaseOf(url string) string {
+	_, rest, _ := strings.Cut(url, "@/")
+	name, _, _ := strings.Cut(rest, "?")
+	return name
+}
+
 func (c *Cluster) sql(statement string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,9 +90,7 @@ func Copy(t testing.TB, template string, fill func(ctx context.Context, url stri
 // its URL. No connection to the other one may be open. The copy is dropped when the test ends.
 func CopyOf(t testing.TB, url string) string {
 	t.Helper()
-	_, rest, _ := strings.Cut(url, "@/")
-	name, _, _ := strings.Cut(rest, "?")
-	return fastOne(t).create(t, name)
+	return fastOne(t).create(t, databaseOf(url))
 }
 
 // share keeps connections to the server open, because a new one costs as much as the

@@ -108,8 +108,6 @@ func (c *Cluster) DatabaseOn(t testing.TB, disk string) string {
 	t.Helper()
 	c.SQL(t, "CREATE TABLESPACE own LOCATION '"+disk+"'")
 	url := c.Database(t)
-	_, rest, _ := strings.Cut(url, "@/")
-	name, _, _ := strings.Cut(rest, "?")
-	c.SQL(t, "ALTER DATABASE "+name+" SET TABLESPACE own")
+	c.SQL(t, "ALTER DATABASE "+databaseOf(url)+" SET TABLESPACE own")
 	return url
 }
