@@ -164,7 +164,7 @@ func (x *exchange) send(status int, body []byte) {
 	}
 }
 
-// answerOverhead is about what a request under way takes in memory, beside its answer.
+// answerOverhead approximates the memory of a request without its response, in bytes.
 const answerOverhead = 16 << 10
 
 // holdUnread counts an answer for the principal until it is written. It hangs up if the principal
@@ -219,7 +219,7 @@ func (x *exchange) report(f *fault.Error, e edge, err error) {
 	case e.status > http.StatusInternalServerError && cause != nil && !errors.Is(err, context.Canceled):
 		level = slog.LevelWarn
 	case x.release != nil && (f.Code == fault.Overloaded || f.Code == fault.SessionLimit || f.Code == fault.RequestLimit):
-		x.api.crowded.Do(func() { level = slog.LevelWarn }) // so that the log tells who it is
+		x.api.crowded.Do(func() { level = slog.LevelWarn }) // names the principal
 	}
 	if !x.api.Logger.Enabled(x.r.Context(), level) {
 		return

@@ -62,12 +62,13 @@ type Config struct {
 	MaxWaiting  int // long polls held open; default 1024
 	MaxStreams  int // messages that are read while they are worked on; default 1024
 
-	// Restrain refuses a caller whose principal was refused too much; nil refuses nobody.
+	// Restrain returns OVERLOADED if the principal of a caller was refused too many operations.
+	// It is optional.
 	Restrain func(by keyserver.Caller) error
 
-	MaxConnections int // of clients, of which one principal may keep a quarter busy; default 4096
-	// Protect keeps newcomers from taking the place of a request's connection until release is
-	// called; nil protects nothing.
+	MaxConnections int // one principal may keep a quarter of them busy; default 4096
+	// Protect prevents the eviction of the connection of a request until release is called. ctx is
+	// that of the request. It is optional.
 	Protect func(ctx context.Context) (release func())
 
 	// Of requests for which no session was shown, or none yet; default 1024 and
@@ -91,7 +92,7 @@ type API struct {
 	openAPI []byte
 
 	places  *places
-	crowded rate.Sometimes // when a request that found no room is a warning
+	crowded rate.Sometimes // limits warnings about requests without room
 
 	draining context.Context //nolint:containedctx // a state of the server, not of a request
 	drain    context.CancelFunc

@@ -40,8 +40,7 @@ type exchange struct {
 	place   *quota.Quota[keyserver.PrincipalRef]
 	member  *quota.Member[netip.Prefix] // the place of a request without a session
 	refused bool                        // there was no such place; it holds one of places.refused
-	counted bool                        // in places.underWay
-	exposed func()                      // ends the protection of its connection
+	uncount func()                      // gives back a place in places.underWay, if not nil
 	// Bytes that it holds of places.bodies and places.unread.
 	bodyBytes, unreadBytes int64
 	bodySeen               int64 // bytes of the body that have arrived
@@ -289,8 +288,8 @@ type refusedBody struct{ error }
 // Read implements io.Reader.
 func (r refusedBody) Read([]byte) (int, error) { return 0, r.error }
 
-// paidReader counts what arrives beyond a small body for the principal, before it is in memory
-// twice: a request is refused if its principal has its share of bytes, or lacks the operation.
+// paidReader counts the bytes beyond a small body for the principal. It refuses a long body if the
+// principal has its share of bytes, or if no role grants the operations of the route.
 type paidReader struct {
 	x *exchange
 	io.Reader
@@ -300,11 +299,9 @@ func (p paidReader) Read(b []byte) (int, error) {
 	n, err := p.Reader.Read(b)
 	small := p.x.bodySeen <= smallBody
 	p.x.bodySeen += int64(n)
-	if small && p.x.bodySeen > smallBody && p.x.route.Session {
-		for _, op := range p.x.route.Operations {
-			if refusal := p.x.api.Operations.Entitled(p.x.ctx, p.x.call.by, op); refusal != nil {
-				return n, refusal
-			}
+	if small && p.x.bodySeen > smallBody {
+		if refusal := p.x.entitled(); refusal != nil {
+			return n, refusal
 		}
 	}
 	if due := p.x.bodySeen - smallBody - p.x.bodyBytes; due > 0 {
@@ -315,6 +312,16 @@ func (p paidReader) Read(b []byte) (int, error) {
 		p.x.bodyBytes += due
 	}
 	return n, err
+}
+
+// entitled fails with ACCESS_DENIED if no role grants the operations of the route.
+func (x *exchange) entitled() error {
+	for _, op := range x.route.Operations {
+		if err := x.api.Operations.Entitled(x.ctx, x.call.by, op); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type faultReader struct{ io.Reader }

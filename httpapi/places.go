@@ -31,8 +31,8 @@ const (
 	maxBodyBytes   = 256 << 20
 	maxUnreadBytes = 256 << 20
 
-	// reserveShares of the administrators' reserve exist. No administrator needs many at once,
-	// and everybody may ask for the sessions of its own.
+	// reserveShares is the number of principals that together fill the administrators' reserve.
+	// An administrator needs few places, and any principal can use it to list its own sessions.
 	reserveShares = 64
 )
 
@@ -48,15 +48,15 @@ type places struct {
 	inFlight, waiting, streams *quota.Quota[keyserver.PrincipalRef]
 	// administration is for requests that end sessions or change principals, if inFlight is full.
 	administration *quota.Quota[keyserver.PrincipalRef]
-	// underWay are all requests in sessions, until their answers are written.
+	// underWay counts all requests in sessions until their responses are written.
 	underWay       *quota.Quota[keyserver.PrincipalRef]
 	bodies, unread *quota.Quota[keyserver.PrincipalRef] // bytes
 
 	// strangers are requests without a session. Each holds a place until its answer is read. If
 	// all places are taken, a new request evicts the oldest one of the network with most places.
 	strangers *quota.Crowd[netip.Prefix]
-	// uncounted are the requests of routes that are always answered, such as health. They give
-	// way to each other like strangers, but never to those.
+	// uncounted are requests for routes that must always respond, such as health. They evict each
+	// other like strangers do, but strangers never evict them.
 	uncounted *quota.Crowd[netip.Prefix]
 	// refused are strangers that are told that they are too many. They have as
 	// many places again; whoever asks beyond those is told nothing.
@@ -65,7 +65,7 @@ type places struct {
 	spool      *quota.Quota[keyserver.ID]           // bytes, by session
 	spoolShare *quota.Quota[keyserver.PrincipalRef] // the same bytes, by principal
 
-	restrained quota.Tally // requests of principals that were refused too much
+	restrained quota.Tally // requests rejected by restrain
 }
 
 func newPlaces(c Config) *places {
@@ -118,28 +118,29 @@ func (p *places) gauges() []prometheus.Collector {
 // mostUnderWay leaves a share of the connections to newcomers.
 func mostUnderWay(c Config) int { return max(1, c.MaxConnections-quota.Share(c.MaxConnections)) }
 
-// count counts a request for its principal until its answer is written. Such a request protects
-// its connection from newcomers, so a principal may have as many as a quarter of all connections.
+// count counts a request in a session until its response is written, and protects its connection
+// from newcomers. A principal may have as many such requests as a quarter of all connections.
 func (x *exchange) count() error {
 	from := x.api.places.underWay
 	verdict := from.Take(x.payer(), 1)
 	if verdict == quota.Taken {
-		x.counted = true
+		expose := func() {}
 		if x.api.Protect != nil {
-			x.exposed = x.api.Protect(x.r.Context())
+			expose = x.api.Protect(x.r.Context())
 		}
+		x.uncount = func() { expose(); from.Return(x.payer(), 1) }
 		return nil
 	}
 	x.w.Header()["Connection"] = []string{"close"}
 	return noRoom(verdict, from, quota.Share(x.api.MaxConnections), mostUnderWay(x.api.Config), "requests under way")
 }
 
-// restraint is how long a request of a principal that was refused too much is held before it is put
-// off. It is shorter than bodyTime.
+// restraint is the longest time for which restrain delays a request. It is shorter than bodyTime.
 const restraint = 2 * time.Second
 
-// restrain holds a request whose principal was refused too much. It holds no place meanwhile, and
-// nothing was read of its body: who does not wait takes no more from others than who waits.
+// restrain delays a request if its principal was refused too many operations, and rejects it if the
+// principal is still over the limit afterwards. Meanwhile the request holds no place of work, and none
+// of its body is read, so a client that retries at once gains nothing.
 func (x *exchange) restrain() error {
 	if x.api.Restrain == nil {
 		return nil
@@ -184,8 +185,8 @@ func (x *exchange) enter() error {
 	return err
 }
 
-// administers reports whether the route lists or ends sessions, or reads or changes principals,
-// or may do so with an approval.
+// administers reports whether the route lists or ends sessions, reads or changes principals, or
+// executes an approval.
 func (r Route) administers() bool {
 	about := r.Tag == "Sessions" || r.Tag == "Principals"
 	return about && (r.Method != http.MethodGet || len(r.Operations) > 0) || r.executes
@@ -200,7 +201,8 @@ func (x *exchange) take(from *quota.Quota[keyserver.PrincipalRef], most int, wha
 	return noRoom(verdict, from, quota.Share(most), most, what)
 }
 
-// noRoom tells a principal that it has its share, or that all is taken.
+// noRoom returns OVERLOADED, with scope session if the principal has its share and others could
+// still get a place.
 func noRoom(verdict quota.Verdict, from *quota.Quota[keyserver.PrincipalRef], share, most int, what string) error {
 	if verdict == quota.FullEach && from.Held() < int64(most) {
 		return fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
@@ -261,11 +263,8 @@ func (x *exchange) leave() {
 	if x.refused {
 		x.api.places.refused.Return(origin.Network(x.from), 1)
 	}
-	if x.counted {
-		x.api.places.underWay.Return(x.payer(), 1)
-	}
-	if x.exposed != nil {
-		x.exposed()
+	if x.uncount != nil {
+		x.uncount()
 	}
 	if x.bodyBytes > 0 {
 		x.api.places.bodies.Return(x.payer(), x.bodyBytes)

@@ -96,7 +96,7 @@ func TestAdministrationHasAReserve(t *testing.T) {
 	}
 }
 
-// A principal keeps at most a quarter of all connections busy.
+// TestConnectionsHaveAShare checks that a principal keeps at most a quarter of all connections busy.
 func TestConnectionsHaveAShare(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxConnections = 8 })
 	f.api.places.underWay.Take(ann, 1)
@@ -123,8 +123,8 @@ func TestConnectionsHaveAShare(t *testing.T) {
 	}
 }
 
-// A request of a principal that was refused too much is held for a while, and put off if that did not
-// help. It takes no place and nothing is done.
+// TestWhoWasRefusedTooMuchIsHeld checks that a request over the limit of refusals is delayed, and then
+// rejected if the principal is still over the limit. It holds no place and calls no operation.
 func TestWhoWasRefusedTooMuchIsHeld(t *testing.T) {
 	off := fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Millisecond, "refused too much")
 	var answers []error
@@ -186,7 +186,8 @@ func TestThePlaceIsFreeBeforeTheAnswerIsWritten(t *testing.T) {
 	}
 }
 
-// Whoever may not do what a long body asks for is told so when little of it was read.
+// TestLongBodiesOfWhoMayNotSendThem checks that little of a long body is read if no role grants the
+// operation.
 func TestLongBodiesOfWhoMayNotSendThem(t *testing.T) {
 	routes := 0
 	for _, route := range Routes() {
@@ -276,7 +277,7 @@ func TestStrangersGiveWay(t *testing.T) {
 	}
 }
 
-// strangers takes three strangers' places for each network, and lists who is evicted.
+// strangers takes three places of strangers for each network, and returns the evicted ones.
 func (f *fixture) strangers(t *testing.T, networks ...string) *[]string {
 	t.Helper()
 	evicted := &[]string{}
@@ -291,8 +292,8 @@ func (f *fixture) strangers(t *testing.T, networks ...string) *[]string {
 	return evicted
 }
 
-// Who asks for health takes no place from strangers, and is answered whatever those hold: other
-// networks, and its own.
+// TestHealthIsAnsweredBesideStrangers checks that requests for health get responses although strangers
+// hold all their places, and that they evict no stranger.
 func TestHealthIsAnsweredBesideStrangers(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 6, 3 })
 	evicted := f.strangers(t, "192.0.2.1/32", "192.0.2.2/32")

@@ -12,25 +12,25 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 )
 
-// under is a request of the walk.
+// under is a request that is under way.
 type under struct {
 	*httptest.ResponseRecorder
 	x       *exchange
 	from    int    // its principal or its network
-	kind    string // of its place; empty once it was given back
+	kind    string // of its place; empty without a place
 	evicted bool
 }
 
-// SetReadDeadline is how a request is told that it gives way.
+// SetReadDeadline records an eviction (exchange.hangUp).
 func (u *under) SetReadDeadline(time.Time) error { u.evicted = true; return nil }
 
-// walk has requests arrive, be answered and end in any order, and stall in between.
+// walk is a server whose requests arrive, stall, get their responses and end in any order.
 type walk struct {
 	api  *API
 	here []*under
 }
 
-// count returns how many places of a kind are held, and how many of them by one.
+// count returns the number of places of a kind that are held, and of those held by one principal or network.
 func (w *walk) count(kind string, from int) (all, own int) {
 	for _, u := range w.here {
 		if u.kind == kind {
@@ -43,7 +43,7 @@ func (w *walk) count(kind string, from int) (all, own int) {
 	return all, own
 }
 
-// sessions are the kinds of routes that a principal asks for.
+// sessions are routes that need a session, by kind.
 var sessions = map[string]Route{
 	"work":   {Session: true, Method: http.MethodGet, Tag: "Keys"},
 	"admin":  {Session: true, Method: http.MethodDelete, Tag: "Sessions"},
@@ -57,7 +57,8 @@ func (w *walk) arrive(route Route, from int) *under {
 	return u
 }
 
-// asks has a principal ask, and fails the test unless it is admitted exactly where it has to be.
+// asks sends a request of a principal, and fails the test unless it is admitted if and only if the model
+// says so.
 func (w *walk) asks(t *rapid.T, name string, from int) {
 	u := w.arrive(sessions[name], from)
 	u.x.call.by.Principal = principal(uint64(from))
@@ -86,7 +87,7 @@ func (w *walk) asks(t *rapid.T, name string, from int) {
 	w.here = append(w.here, u)
 }
 
-// comes has a stranger ask. It finds a place unless its network has all it may have, whatever others hold.
+// comes sends a request without a session. It must get a place unless its network has its share.
 func (w *walk) comes(t *rapid.T, from int) {
 	u := w.arrive(Route{}, from)
 	u.x.from = netip.AddrFrom4([4]byte{192, 0, 2, byte(from)})
@@ -114,8 +115,8 @@ func (w *walk) comes(t *rapid.T, from int) {
 
 const walkCeiling, walkStrangers, walkStrangersEach = 8, 6, 3
 
-// TestNobodyKeepsOthersOut: whatever requests do, a ceiling is never passed, and a principal or
-// network gets its share unless all is taken by others that have no more than theirs.
+// TestNobodyKeepsOthersOut checks in random walks that no ceiling is exceeded, and that a principal or
+// network gets its share unless others fill the ceiling with no more than their shares.
 func TestNobodyKeepsOthersOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{

@@ -36,6 +36,7 @@ type Member[K comparable] struct {
 	evict  func()
 	in     *list.Element // nil if it may not be evicted
 	since  uint64
+	kept   int // calls of Keep without an Expose
 	gone   bool
 }
 
@@ -55,8 +56,7 @@ func (c *Crowd[K]) Join(holder K, evict func()) (*Member[K], Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h := c.holders[holder]; h != nil && h.held >= c.each && c.each < c.all {
-		c.tally.Count(FullEach)
-		return nil, FullEach
+		return nil, c.tally.Count(FullEach)
 	}
 	if c.sum >= c.all {
 		c.tally.Count(FullAll)
@@ -105,7 +105,7 @@ func (c *Crowd[K]) victim() *Member[K] {
 	return victim
 }
 
-// before reports whether m has to go before another member.
+// before reports whether m is evicted before another member.
 func (m *Member[K]) before(other *Member[K]) bool {
 	switch a, b := m.holder, other.holder; {
 	case *a.group != *b.group:
@@ -116,18 +116,20 @@ func (m *Member[K]) before(other *Member[K]) bool {
 	return m.since < other.since
 }
 
-// Keep protects the member from eviction until Expose is called.
+// Keep protects the member from eviction until Expose has been called as often as Keep.
 func (m *Member[K]) Keep() {
 	m.crowd.mu.Lock()
 	defer m.crowd.mu.Unlock()
+	m.kept++
 	m.protect()
 }
 
-// Expose lets newcomers evict the member again. It counts as the youngest.
+// Expose ends the protection of one call of Keep. After the last one, newcomers may evict the
+// member again, and it counts as the youngest.
 func (m *Member[K]) Expose() {
 	m.crowd.mu.Lock()
 	defer m.crowd.mu.Unlock()
-	if !m.gone && m.in == nil {
+	if m.kept--; m.kept == 0 && !m.gone {
 		m.expose()
 	}
 }

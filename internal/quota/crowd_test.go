@@ -24,6 +24,8 @@ func TestCrowdEvictsTheOldestOfTheLargestHolder(t *testing.T) {
 	}
 	join("b", "b1")
 	first.Keep()
+	first.Keep()
+	first.Expose() // one call of Keep is left
 	if _, got := join("c", "c1"); got != quota.Taken || !slices.Equal(evicted, []string{"a2"}) {
 		t.Fatalf("a newcomer: %v, evicted %v; want a2, because a1 is protected", got, evicted)
 	}
@@ -47,8 +49,8 @@ func TestCrowdWithoutVictim(t *testing.T) {
 	}
 }
 
-// A newcomer gets in if and only if its own holder has less than its share, or that is all. It evicts the oldest
-// member of the largest holder of the largest group, and nobody else.
+// A newcomer gets in if and only if its own holder has less than its share, or the share is the ceiling. It
+// evicts only the oldest member of the largest holder of the largest group.
 func TestCrowdBounds(t *testing.T) {
 	type one struct {
 		id, holder int

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Meter bounds how fast each holder may cause what is known only when it has happened. A
-// holder that has caused too much is in debt until enough time has passed. The debt is never
-// more than two bursts. It is safe for concurrent use, and remembers only holders that have
-// caused something lately. A nil Meter bounds nothing.
+// Meter limits the rate of events of each holder, if an event can only be counted after it has
+// happened. Events beyond the limit put the holder in debt, of at most two bursts, which time pays off.
+// A Meter is safe for concurrent use and forgets holders without recent events. A nil Meter limits
+// nothing.
 type Meter[K comparable] struct {
 	perSecond rate.Limit
 	atOnce    int
@@ -21,15 +21,16 @@ type Meter[K comparable] struct {
 	sweepAt int // holders
 }
 
-// fewHolders are not worth a sweep.
+// fewHolders is the number of holders below which there is no sweep.
 const fewHolders = 1024
 
-// NewMeter returns a meter of so many at once, and then so many per second, for each holder.
+// NewMeter returns a meter that allows each holder a burst of atOnce events and then perSecond events
+// per second.
 func NewMeter[K comparable](perSecond float64, atOnce int, clock func() time.Time) *Meter[K] {
 	return &Meter[K]{perSecond: rate.Limit(perSecond), atOnce: atOnce, clock: clock, holders: map[K]*rate.Limiter{}, sweepAt: fewHolders}
 }
 
-// Count adds n to what the holder has caused, or a whole burst if n is more.
+// Count adds n events of the holder, but at most a burst.
 func (m *Meter[K]) Count(holder K, n int) {
 	if m == nil {
 		return
@@ -48,8 +49,8 @@ func (m *Meter[K]) Count(holder K, n int) {
 	}
 }
 
-// Wait returns how long the holder has to wait until it may cause n more. It is zero if the
-// holder is not in debt now.
+// Wait returns the time until the holder may cause n more events. It is zero if the holder is not in
+// debt.
 func (m *Meter[K]) Wait(holder K, n int) time.Duration {
 	if m == nil {
 		return 0
@@ -67,7 +68,7 @@ func (m *Meter[K]) Wait(holder K, n int) time.Duration {
 	return time.Duration((float64(min(n, m.atOnce)) - tokens) / float64(m.perSecond) * float64(time.Second))
 }
 
-// sweep forgets holders that have no debt and their whole burst again.
+// sweep forgets holders whose burst is complete again.
 func (m *Meter[K]) sweep(now time.Time) {
 	if len(m.holders) < m.sweepAt {
 		return

@@ -6,11 +6,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Tally counts what a bound refuses. It is safe for concurrent use.
+// Tally counts refusals. The zero value is ready for use. It is safe for concurrent use.
 type Tally struct{ each, all atomic.Uint64 }
 
-// Count counts a verdict.
-func (t *Tally) Count(v Verdict) {
+// Count counts a verdict and returns it.
+func (t *Tally) Count(v Verdict) Verdict {
 	switch v {
 	case Taken:
 	case FullEach:
@@ -18,15 +18,16 @@ func (t *Tally) Count(v Verdict) {
 	case FullAll:
 		t.all.Add(1)
 	}
+	return v
 }
 
-// Collectors shows how full the shares of a ceiling are and how often it refused. largest
-// returns what the holder with most has, as a part of its share; without it there is no gauge.
+// Collectors returns the metrics of a ceiling: how often it refused, and the usage of the largest
+// holder. largest returns that usage divided by the share of a holder; if it is nil, there is no gauge.
 func (t *Tally) Collectors(ceiling string, largest func() float64) []prometheus.Collector {
 	count := func(bound string, n *atomic.Uint64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name:        "keyserver_ceiling_refusals_total",
-			Help:        "What found no room: because its principal or address had its share, or because the ceiling was reached.",
+			Help:        "Requests, connections or bytes that were refused, because the principal or address had its share or because the ceiling was reached.",
 			ConstLabels: prometheus.Labels{"ceiling": ceiling, "bound": bound},
 		}, func() float64 { return float64(n.Load()) })
 	}
@@ -36,17 +37,17 @@ func (t *Tally) Collectors(ceiling string, largest func() float64) []prometheus.
 	}
 	return append(shown, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name:        "keyserver_ceiling_largest_share_ratio",
-		Help:        "What the principal or address with most of a ceiling has, as a part of what it may have.",
+		Help:        "Usage of a ceiling by the principal or address that uses most of it, divided by its share.",
 		ConstLabels: prometheus.Labels{"ceiling": ceiling},
 	}, largest))
 }
 
-// Collectors shows the quota to Prometheus.
+// Collectors returns the metrics of the quota (see Tally.Collectors).
 func (q *Quota[K]) Collectors(ceiling string) []prometheus.Collector {
 	return q.tally.Collectors(ceiling, q.largest)
 }
 
-// largest returns what the holder with most has, as a part of its share.
+// largest returns the usage of the largest holder, divided by its share.
 func (q *Quota[K]) largest() float64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -57,7 +58,8 @@ func (q *Quota[K]) largest() float64 {
 	return float64(most) / float64(q.each)
 }
 
-// Collectors shows the crowd to Prometheus. A newcomer that evicts a member has met the ceiling.
+// Collectors returns the metrics of the crowd (see Tally.Collectors). An eviction counts as a refusal
+// because the ceiling was reached.
 func (c *Crowd[K]) Collectors(ceiling string) []prometheus.Collector {
 	return c.tally.Collectors(ceiling, c.largest)
 }

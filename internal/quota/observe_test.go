@@ -29,11 +29,11 @@ func TestCollectors(t *testing.T) {
 		}
 	}
 	const want = `
-# HELP keyserver_ceiling_largest_share_ratio What the principal or address with most of a ceiling has, as a part of what it may have.
+# HELP keyserver_ceiling_largest_share_ratio Usage of a ceiling by the principal or address that uses most of it, divided by its share.
 # TYPE keyserver_ceiling_largest_share_ratio gauge
 keyserver_ceiling_largest_share_ratio{ceiling="bytes"} 0.75
 keyserver_ceiling_largest_share_ratio{ceiling="connections"} 1
-# HELP keyserver_ceiling_refusals_total What found no room: because its principal or address had its share, or because the ceiling was reached.
+# HELP keyserver_ceiling_refusals_total Requests, connections or bytes that were refused, because the principal or address had its share or because the ceiling was reached.
 # TYPE keyserver_ceiling_refusals_total counter
 keyserver_ceiling_refusals_total{bound="ceiling",ceiling="bytes"} 1
 keyserver_ceiling_refusals_total{bound="ceiling",ceiling="connections"} 1

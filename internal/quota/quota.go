@@ -16,7 +16,7 @@ type Quota[K comparable] struct {
 	tally Tally
 }
 
-// Shares of a ceiling fill it: a holder that could starve the others has one of them at most.
+// Shares is the number of equal parts of a ceiling. A holder that could starve others may have one.
 const Shares = 4
 
 // Share returns how much of a ceiling is one share, at least 1.
@@ -38,15 +38,14 @@ const (
 )
 
 // Take gives n to a holder, or nothing. Give it back with Return.
-func (q *Quota[K]) Take(holder K, n int64) (v Verdict) {
-	defer func() { q.tally.Count(v) }()
+func (q *Quota[K]) Take(holder K, n int64) Verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.held[holder]+n > q.each:
-		return FullEach
+		return q.tally.Count(FullEach)
 	case q.sum+n > q.all:
-		return FullAll
+		return q.tally.Count(FullAll)
 	}
 	q.held[holder] += n
 	q.sum += n

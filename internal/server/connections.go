@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"net"
 	"net/netip"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -44,8 +43,7 @@ func (c *Config) fitFiles() {
 	c.MaxConnectionsPerAddress = min(c.MaxConnectionsPerAddress, quota.Share(c.MaxConnections))
 }
 
-// fitStrangers leaves connections to sessions: requests without one may hold a quarter of all, and
-// as many again that are only told that they are too many.
+// fitStrangers lowers the limits of requests without a session to a share of the connections.
 func (c *Config) fitStrangers() {
 	c.MaxStrangers = min(c.MaxStrangers, quota.Share(c.MaxConnections))
 	c.MaxStrangersPerAddress = min(c.MaxStrangersPerAddress, c.MaxStrangers)
@@ -67,7 +65,7 @@ func (s *Server) bound(l net.Listener, registry prometheus.Registerer) *boundedL
 		held: quota.NewCrowd(s.cfg.MaxConnections, s.cfg.MaxConnectionsPerAddress, holder.site),
 		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keyserver_connections_closed_total",
-			Help: "Connections to the API that were closed: because too many were open, in all or from one address, while they were idle, or because their clients made the server reset too many streams.",
+			Help: "Connections to the API that were closed: because too many were open, in all or from one address, while they had no request in a session, or because their clients made the server reset too many streams.",
 		}, []string{"bound"}),
 	}
 	registry.MustRegister(append(b.held.Collectors("connections"), b.closed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -115,7 +113,8 @@ func (b *boundedListener) holder(conn net.Conn) holder {
 	return h
 }
 
-// site is what the holder is a part of. A proxy's connections are clients of their own.
+// site returns the group of the holder: its IPv6 network of 48 bits. A connection of a proxy is a
+// group of its own.
 func (h holder) site() holder {
 	if h.port == 0 {
 		h.network = origin.Site(h.network)
@@ -123,14 +122,10 @@ func (h holder) site() holder {
 	return h
 }
 
-// heldConn gives its place back when it is closed. Newcomers may take its place while no request
-// in a session is under way: a client without a session can keep a request open without end.
+// heldConn gives its place back when it is closed.
 type heldConn struct {
 	net.Conn
 	member *quota.Member[holder]
-
-	mu       sync.Mutex
-	requests int // in sessions
 }
 
 // Close implements net.Conn.
@@ -141,7 +136,7 @@ func (c *heldConn) Close() error {
 
 type heldKey struct{}
 
-// withHeld adds the connection to the context of its requests. It is an http.Server's ConnContext.
+// withHeld adds the connection to the context of its requests (http.Server.ConnContext).
 func withHeld(ctx context.Context, conn net.Conn) context.Context {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -149,24 +144,13 @@ func withHeld(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, heldKey{}, conn)
 }
 
-// protect keeps the connection of a request from newcomers until release is called.
+// protect implements httpapi.Config.Protect. Without a session, a client can keep a request open
+// for as long as it likes, so requests without a session do not protect their connection.
 func protect(ctx context.Context) (release func()) {
 	c, ok := ctx.Value(heldKey{}).(*heldConn)
 	if !ok {
 		return func() {}
 	}
-	c.count(1)
-	return func() { c.count(-1) }
-}
-
-func (c *heldConn) count(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.requests += n
-	switch c.requests {
-	case 0:
-		c.member.Expose()
-	case n: // the first
-		c.member.Keep()
-	}
+	c.member.Keep()
+	return c.member.Expose
 }

@@ -2,7 +2,7 @@ package server
 
 import "testing"
 
-// Strangers leave most connections to sessions.
+// TestStrangersFitConnections checks that requests without a session get at most a share of the connections.
 func TestStrangersFitConnections(t *testing.T) {
 	for _, c := range []struct{ connections, strangers, each, wantAll, wantEach int }{
 		{4096, 1024, 128, 1024, 128},

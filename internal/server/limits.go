@@ -35,7 +35,6 @@ type Limits struct {
 
 // Defaults of Limits that are not another package's.
 const (
-	DefaultMaxConnections           = httpapi.DefaultMaxConnections
 	DefaultMaxConnectionsPerAddress = 512
 )
 
@@ -73,7 +72,7 @@ func DefaultLimits() Limits {
 			MaxLogins: session.DefaultMaxLogins(),
 		},
 		MaxRequests: httpapi.DefaultMaxInFlight, MaxWaiting: httpapi.DefaultMaxWaiting, MaxStreams: httpapi.DefaultMaxStreams,
-		MaxConnections: DefaultMaxConnections, MaxConnectionsPerAddress: DefaultMaxConnectionsPerAddress,
+		MaxConnections: httpapi.DefaultMaxConnections, MaxConnectionsPerAddress: DefaultMaxConnectionsPerAddress,
 		DatabaseMaxConnections: sqlstore.DefaultConnections,
 		MaxStrangers:           httpapi.DefaultMaxStrangers, MaxStrangersPerAddress: httpapi.DefaultMaxStrangersPerAddress,
 		MaxSpoolBytes: httpapi.DefaultMaxSpoolBytes, MaxSpoolBytesPerSession: httpapi.DefaultMaxSpoolBytesPerSession,
