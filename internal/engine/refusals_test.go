@@ -10,13 +10,19 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// A principal that is refused without end writes few rows: beyond two batches it is put off, with
-// the time after which a whole batch is decided again. Others do not notice.
+// limited returns an engine on the database of f that limits refusals.
+func limited(f *enginetest.Fixture) *engine.Engine {
+	cfg := f.Config
+	cfg.Refusals = engine.NewRefusals(f.Clock.Now)
+	return engine.New(cfg)
+}
+
+// TestRefusalsAreBounded checks that a principal gets OVERLOADED without an audit row after two batches
+// of refused items, and that Retry-After is the time until a complete batch is decided again. Other
+// principals are not affected.
 func TestRefusalsAreBounded(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		cfg := f.Config
-		cfg.Refusals = engine.NewRefusals(f.Clock.Now)
-		e := engine.New(cfg)
+		e := limited(f)
 		line := mint(t, f, f.Admin, nil)
 		greedy := f.Add(t, keyserver.PasswordPrincipal, "greedy", []keyserver.ID{keyserver.RoleEncryptor}, nil)
 		batch := make([]keyserver.MACItem, 1000)
@@ -56,12 +62,11 @@ func TestRefusalsAreBounded(t *testing.T) {
 	})
 }
 
-// Whoever may do nothing may ask about its own access. Each answer is a row.
+// TestQuestionsAboutOneselfAreBounded checks that questions of a principal without roles about its own
+// access count as refusals, because each has an audit row.
 func TestQuestionsAboutOneselfAreBounded(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		cfg := f.Config
-		cfg.Refusals = engine.NewRefusals(f.Clock.Now)
-		e := engine.New(cfg)
+		e := limited(f)
 		greedy := f.Add(t, keyserver.PasswordPrincipal, "greedy", nil, nil)
 		ask := func() error {
 			_, err := e.Explain(ctx, greedy, keyserver.Question{Operation: keyserver.OpHMAC})
@@ -77,12 +82,11 @@ func TestQuestionsAboutOneselfAreBounded(t *testing.T) {
 	})
 }
 
-// Whoever holds a credential that a principal has made for others does not put the principal off.
+// TestScopedCredentialsAreRefusedApart checks that refusals of a scoped credential do not use up the
+// limit of its principal.
 func TestScopedCredentialsAreRefusedApart(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		cfg := f.Config
-		cfg.Refusals = engine.NewRefusals(f.Clock.Now)
-		e := engine.New(cfg)
+		e := limited(f)
 		line := mint(t, f, f.Admin, nil)
 		scoped := f.Admin
 		scoped.Scope, scoped.ScopeOperations = []keyserver.HiddenLink{line}, []keyserver.ID{keyserver.OpMACData.ID}

@@ -36,7 +36,7 @@ func connect(t testing.TB, s *site, window uint32) *attacker {
 	return connectFrom(t, s, nil, window)
 }
 
-// connectFrom is connect from an address of this machine; nil: any.
+// connectFrom is connect from an address of this machine, or from any if it is nil.
 func connectFrom(t testing.TB, s *site, from net.IP, window uint32) *attacker {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}

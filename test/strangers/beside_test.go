@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// rate sends n requests of somebody honest, one after the other. It returns how many were
-// answered in a second, and how long the slowest hundredth took.
+// rate sends n requests of the honest client one after the other. It returns the requests per second
+// and the 99th percentile of their times.
 func (s *site) rate(t testing.TB, n int) (perSecond float64, p99 time.Duration) {
 	t.Helper()
 	took := make([]time.Duration, n)
@@ -21,9 +21,9 @@ func (s *site) rate(t testing.TB, n int) (perSecond float64, p99 time.Duration) 
 	return float64(n) / time.Since(begun).Seconds(), took[n*99/100]
 }
 
-// keeps returns which part of its rate somebody honest keeps next to a disturbance. Other programs
-// on the machine disturb both rates, so the best of a few rounds counts. A round that reaches the
-// aim is the last one.
+// keeps returns the rate of the honest client during a disturbance, divided by its rate before. Other
+// programs on the machine disturb both rates, so keeps returns the best of a few rounds. A round that
+// reaches the aim is the last one.
 func (s *site) keeps(t *testing.T, aim float64, disturb func() (stop func())) (best float64) {
 	t.Helper()
 	const requests, rounds = 300, 5

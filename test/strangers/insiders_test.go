@@ -12,16 +12,15 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// insider is somebody with a session who takes all he can get until stop is called.
+// insider is an attack of a principal with a session. It lasts until stop is called.
 type insider struct {
 	name  string
 	roles []keyserver.ID
 	begin func(t testing.TB, s *site, u rig.User) (stop func())
-	// grows is how many bytes of memory he may make the process hold.
+	// grows is the most memory that the process may use for it, in bytes.
 	grows int64
 }
 
@@ -41,8 +40,8 @@ var insiders = []insider{
 	}, 128 << 20},
 }
 
-// TestInsiders: whatever one principal holds, others are served, a newcomer logs in, and an
-// administrator ends it.
+// TestInsiders checks that, during each attack, other clients get responses, a new client can log in,
+// and an administrator can end the sessions of the attacker.
 func TestInsiders(t *testing.T) {
 	for _, one := range insiders {
 		t.Run(one.name, func(t *testing.T) {
@@ -52,7 +51,7 @@ func TestInsiders(t *testing.T) {
 			before := s.memory(t)
 			kept := s.keeps(t, 0.7, func() (stop func()) { return one.begin(t, s, u) })
 			if kept < 0.4 {
-				t.Errorf("somebody honest keeps %.2f of its rate", kept)
+				t.Errorf("an honest client keeps %.2f of its rate", kept)
 			}
 			stop := one.begin(t, s, u)
 			defer stop()
@@ -64,7 +63,8 @@ func TestInsiders(t *testing.T) {
 	}
 }
 
-// serves fails the test unless others than u get what they need, and an administrator is rid of u.
+// serves fails the test unless other clients than u get responses, and an administrator can end the
+// sessions of u and disable it.
 func (s *site) serves(t *testing.T, u rig.User) {
 	t.Helper()
 	s.works(t, 20)
@@ -79,14 +79,15 @@ func (s *site) serves(t *testing.T, u rig.User) {
 	s.Refused(t, u.Session, "GET", "/api/sessions/current", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 }
 
-// cursor is the end of the change feed.
+// cursor returns the end of the change feed.
 func (s *site) cursor(t testing.TB) string {
 	t.Helper()
 	_, cursor := s.Changes(t, s.AsAdmin(t), "0")
 	return cursor
 }
 
-// many sends 1,200 requests on ten connections that grant each answer a window of so many bytes.
+// many sends 1,200 requests on ten connections. window is the flow-control window of each stream, in
+// bytes.
 func many(t testing.TB, s *site, window uint32, method, path string, body []byte, complete bool, sessions ...string) (stop func()) {
 	t.Helper()
 	var attackers []*attacker
@@ -95,7 +96,7 @@ func many(t testing.TB, s *site, window uint32, method, path string, body []byte
 		attackers = append(attackers, a)
 		for range 120 {
 			if _, err := a.ask(method, path, body, complete, "authorization", "Bearer "+sessions[i%len(sessions)], "content-type", "application/json"); err != nil {
-				break // the server has had enough
+				break // the server closed the connection
 			}
 		}
 		a.arrived()
@@ -107,7 +108,7 @@ func many(t testing.TB, s *site, window uint32, method, path string, body []byte
 	}
 }
 
-// unreadAnswers asks with sessions that were made from one, too: they count for its principal.
+// unreadAnswers leaves responses unread in a session and in four scoped sessions of the principal.
 func unreadAnswers(t testing.TB, s *site, u rig.User) (stop func()) {
 	t.Helper()
 	sessions := []string{u.Session}
@@ -120,7 +121,7 @@ func unreadAnswers(t testing.TB, s *site, u rig.User) (stop func()) {
 	return many(t, s, 0, "POST", "/access/v1/evaluations", []byte(question), true, sessions...)
 }
 
-// almost sends 100 bodies of 5 MB, all but the last byte.
+// almost sends 100 bodies of 5 MB without their last byte.
 func almost(t testing.TB, s *site, u rig.User, path string) (stop func()) {
 	t.Helper()
 	const length = 5_000_000
@@ -139,8 +140,8 @@ func almost(t testing.TB, s *site, u rig.User, path string) (stop func()) {
 	return func() { cancel(); sending.Wait() }
 }
 
-// TestConnectionsThatStayBusy: one principal keeps small answers unread and strangers keep requests
-// open on all connections that there may be. Newcomers get in.
+// TestConnectionsThatStayBusy checks that new connections are accepted although one principal leaves
+// small responses unread and strangers leave requests open on all connections.
 func TestConnectionsThatStayBusy(t *testing.T) {
 	const most = 60
 	s := start(t, "--max-connections", fmt.Sprint(most))
@@ -153,15 +154,14 @@ func TestConnectionsThatStayBusy(t *testing.T) {
 		}
 		a.arrived()
 	}
-	s.HTTP.CloseIdleConnections() // or it would use the connection that it has
+	s.HTTP.CloseIdleConnections() // an honest client needs a new connection
 	s.serves(t, u)
 }
 
-// TestSessionsOfOnePrincipal: whoever opens sessions without end gets a quarter of them.
+// TestSessionsOfOnePrincipal checks that one principal gets at most a quarter of all sessions.
 func TestSessionsOfOnePrincipal(t *testing.T) {
 	const most = 40
-	test := func(t *testing.T, args ...string) {
-		s := start(t, append(args, "--max-sessions", fmt.Sprint(most))...)
+	each(t, func(t *testing.T, s *site) {
 		u := s.User(t, "greedy")
 		opened := 1
 		for ; opened <= most; opened++ {
@@ -174,20 +174,18 @@ func TestSessionsOfOnePrincipal(t *testing.T) {
 			t.Errorf("one principal has %d of %d sessions", opened, most)
 		}
 		s.serves(t, u)
-	}
-	t.Run("SQLite", func(t *testing.T) { test(t) })
-	t.Run("PostgreSQL", func(t *testing.T) { test(t, "--database-url", migrated.Database(t)) })
+	}, "--max-sessions", fmt.Sprint(most))
 }
 
-// TestBatchesThatAreRefused: whoever sends batches of which each item is refused, and a row of the
-// trail, leaves half of its rate to somebody honest, and is put off.
+// TestBatchesThatAreRefused checks that an honest client keeps its rate next to a principal that sends
+// batches of refused items, and that the batches are rejected after a while.
 func TestBatchesThatAreRefused(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		greedy := s.User(t, "greedy", keyserver.RoleEncryptor)
 		var decided, putOff atomic.Int64
 		kept := s.keeps(t, 0.5, func() (stop func()) { return refusedBatches(t, s, greedy, &decided, &putOff) })
 		if kept < 0.3 {
-			t.Errorf("somebody honest keeps %.2f of its rate", kept)
+			t.Errorf("an honest client keeps %.2f of its rate", kept)
 		}
 		if decided.Load() == 0 || putOff.Load() == 0 {
 			t.Errorf("%d batches were decided and %d put off", decided.Load(), putOff.Load())
@@ -195,7 +193,7 @@ func TestBatchesThatAreRefused(t *testing.T) {
 	})
 }
 
-// refusedBatches sends batches of 1,000 items that are refused, two at a time.
+// refusedBatches sends batches of 1,000 refused items, two at a time.
 func refusedBatches(t testing.TB, s *site, u rig.User, decided, putOff *atomic.Int64) (stop func()) {
 	t.Helper()
 	items := make([]rig.Object, 1000)

@@ -78,9 +78,11 @@ func (s *site) again(t testing.TB) {
 }
 
 // each runs a test against both databases.
-func each(t *testing.T, test func(t *testing.T, s *site)) {
-	t.Run("SQLite", func(t *testing.T) { test(t, start(t)) })
-	t.Run("PostgreSQL", func(t *testing.T) { test(t, start(t, "--database-url", migrated.Database(t))) })
+func each(t *testing.T, test func(t *testing.T, s *site), args ...string) {
+	t.Run("SQLite", func(t *testing.T) { test(t, start(t, args...)) })
+	t.Run("PostgreSQL", func(t *testing.T) {
+		test(t, start(t, append([]string{"--database-url", migrated.Database(t)}, args...)...))
+	})
 }
 
 // works fails the test unless somebody with a session gets each of his answers.

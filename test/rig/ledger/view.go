@@ -21,7 +21,7 @@ type View struct {
 }
 
 // Read returns the values of the named objects that exist, and of all roles and trusted CAs of the
-// workers, also of those that no worker asked for.
+// workers, also of those without a request of a worker.
 func (v View) Read(ctx context.Context, names []string) (map[string]string, error) {
 	var mu sync.Mutex
 	now := map[string]string{}
@@ -99,8 +99,11 @@ func (v View) readPrincipal(ctx context.Context, id string, put func(name, value
 	if client.IsCode(err, "NOT_FOUND") {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
 	put("principal "+id, Principal(p.Name, p.RoleIDs))
-	return err
+	return nil
 }
 
 // Principal returns the value of a principal among Objects.
