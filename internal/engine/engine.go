@@ -74,7 +74,7 @@ type Config struct {
 	BreakGlass bool
 	// PasswordCost is that of new password hashes.
 	PasswordCost password.Cost
-	// Refusals bounds what principals can be refused; nil bounds nothing.
+	// Refusals limits the refusals of each principal; nil limits nothing.
 	Refusals *Refusals
 }
 

@@ -45,7 +45,7 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 		told := !own || e.authorise(ctx, request{by: by, op: keyserver.OpExplainAccess}, nil) == nil
 		q.Bare = q.Bare || !told
 		if !told {
-			e.Refusals.Count(partyOf(by), 1) // its row costs as much
+			e.Refusals.Count(partyOf(by), 1) // it has a row and needs no right, like a refusal
 		}
 		if out, err = asked.answered(ctx, by, q); err != nil {
 			return err

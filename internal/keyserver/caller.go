@@ -59,7 +59,7 @@ type Caller struct {
 	Peer *PeerCall
 }
 
-// Acting is the principal that really acts: in a delegated session not the delegator.
+// Acting returns the principal that sent the request. In a delegated session this is the delegate.
 func (c *Caller) Acting() PrincipalRef {
 	if !c.Actor.ID.IsZero() {
 		return c.Actor

@@ -57,7 +57,7 @@ func (g *ResetGuard) Configure(srv *http.Server, streams int, idle time.Duration
 		guarded := &guardedConn{Conn: conn, guard: g, allowed: rate.NewLimiter(g.perSecond, g.atOnce), recent: make([]uint32, streams)}
 		opts := &http2.ServeConnOpts{BaseConfig: srv, Handler: handler} //nolint:staticcheck // as above
 		if base, ok := handler.(interface{ BaseContext() context.Context }); ok {
-			opts.Context = base.BaseContext() // which net/http hands over like this, with what ConnContext added
+			opts.Context = base.BaseContext() // of net/http, with the values of ConnContext
 		}
 		h2.ServeConn(guarded, opts) //nolint:staticcheck // as above
 	}

@@ -25,11 +25,11 @@ func Network(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// siteBits is the network that a site usually has of IPv6 (RFC 6177): whoever has
-// it sends from 65,536 networks.
+// siteBits is the length of the IPv6 prefix that a site usually has (RFC 6177). It contains 65,536
+// networks of 64 bits.
 const siteBits = 48
 
-// Site is the network that a network is counted together with when places run out.
+// Site returns the prefix of the site that an IPv6 network belongs to, and an IPv4 network as it is.
 func Site(network netip.Prefix) netip.Prefix {
 	if !network.Addr().Is6() || network.Bits() < siteBits {
 		return network

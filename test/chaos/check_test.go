@@ -27,7 +27,7 @@ func (s *site) check(t *testing.T, round int) {
 			now, err = s.observe(ctx, through, m, names)
 			return err
 		})
-		// The first one settles what was not answered, for the others too.
+		// The first comparison settles unanswered changes for the others as well.
 		took, wrong := s.objects.Compare(names, now)
 		effects = append(effects, took...)
 		for _, one := range wrong {

@@ -89,7 +89,7 @@ func (w *worker) forwarded(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// check looks for the rows of what was forwarded at the owner, whose audit log was just read.
+// check looks for the rows of forwarded requests in the audit log of the owner, which was just read.
 // A call whose answer was lost on the way is made again, and each of them has a row.
 func (f *forwards) check(log *ledger.AuditLog, disturbed bool) (wrong []string) {
 	f.mu.Lock()

@@ -39,7 +39,7 @@ func newLiar(t testing.TB, s *site) *liar {
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "https", Host: "127.0.0.1:1"})
-			r.Out = r.Out.WithContext(ledger.Unaudited(r.Out.Context())) // the manager asks for more than the ledger knows
+			r.Out = r.Out.WithContext(ledger.Unaudited(r.Out.Context())) // the manager uses routes that the ledger does not know
 		},
 		Transport:      over,
 		ModifyResponse: l.remember,

@@ -73,11 +73,11 @@ func (s *subject) systemDefined(t testing.TB) string {
 	return list[0]["id"].(string)
 }
 
-// Ids that nobody has. One of 16 digits could be in either form: of the ids that servers draw, one
-// in two thousand is.
+// Ids of no principal. Of random ids, one in two thousand has 16 decimal digits, so that it is valid in
+// both forms.
 const (
-	nobody        = "00000000deadbeef"     // no decimal one
-	nobodyDecimal = "12345678901234567890" // no hexadecimal one
+	nobody        = "00000000deadbeef"     // not valid in decimal
+	nobodyDecimal = "12345678901234567890" // not valid in hexadecimal
 )
 
 type refusal struct {

@@ -26,8 +26,8 @@ var databases = map[string]func(testing.TB) testserver.Option{
 	},
 }
 
-// prompt is less than the minute after which a key server checks everything again. Within prompt,
-// something told it about the change.
+// prompt is shorter than the minute after which a key server checks everything again. A change that
+// takes effect within prompt was announced.
 const prompt = 30 * time.Second
 
 // between runs a test on two key servers that are registered with each other,

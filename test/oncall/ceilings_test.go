@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// shareUsedUp: one principal asks for more long polls than its share.
+// shareUsedUp: one principal opens more long polls than its share.
 func shareUsedUp(t *testing.T) construction {
 	k := serve(t, built, "--max-waiting", "4")
 	admin := k.admin(t)
@@ -29,13 +29,13 @@ func shareUsedUp(t *testing.T) construction {
 			})
 		},
 		cure: func(t *testing.T) {
-			rig.Soon(t, "the log says who", func() bool { return strings.Contains(k.Log(), "OVERLOADED") && strings.Contains(k.Log(), "long polls") })
+			rig.Soon(t, "the log names the principal", func() bool { return strings.Contains(k.Log(), "OVERLOADED") && strings.Contains(k.Log(), "long polls") })
 			k.restart(t, "--max-waiting", "1024")
 		},
 	}
 }
 
-// ceilingReached: strangers send bodies that never end, more than there are places for.
+// ceilingReached: strangers send more endless bodies than there are places.
 func ceilingReached(t *testing.T) construction {
 	k := serve(t, built, "--max-strangers", "2", "--max-strangers-per-address", "2")
 	roots, err := program.Roots(k.dataDir)

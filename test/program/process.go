@@ -32,7 +32,7 @@ func (p Program) Start(args ...string) (*Process, error) {
 	}
 	r := &Process{command: args[0], cmd: exec.Command(p.Path, args...), log: &rig.Output{}, exited: make(chan struct{})}
 	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = Environment(), r.log, r.log
-	// Whatever ends the test ends the process, too.
+	// The process ends with the test, also if the test is killed.
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := r.cmd.Start(); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (p Program) Start(args ...string) (*Process, error) {
 	return r, nil
 }
 
-// PID is the process's id.
+// PID returns the id of the process.
 func (r *Process) PID() int { return r.cmd.Process.Pid }
 
 // Exited is closed when the process has ended.
@@ -59,7 +59,7 @@ func (r *Process) Wait() error {
 // Signal sends a signal to the process.
 func (r *Process) Signal(signal syscall.Signal) error { return r.cmd.Process.Signal(signal) }
 
-// Log is what the process has printed so far.
+// Log returns the output of the process so far.
 func (r *Process) Log() string { return r.log.String() }
 
 // Kill ends the process as kill -9 does, and waits for its end.

@@ -78,7 +78,7 @@ func everyOperation(t *testing.T, p pair, third *site, name string) {
 	}
 }
 
-// lookup has a principal looked up where it belongs.
+// lookup looks a principal up at its own key server.
 func lookup(t *testing.T, p pair) {
 	t.Helper()
 	look := rig.Object{"principals": []rig.Object{{"systemId": p.to.System, "principalId": p.owner.Decimal}}}

@@ -23,8 +23,8 @@ import (
 // an answer takes.
 const peerTimeout = 5 * time.Second
 
-// prompt is less than the minute after which a key server checks everything again. Within prompt,
-// something told it about the change.
+// prompt is shorter than the minute after which a key server checks everything again. A change that
+// takes effect within prompt was announced.
 const prompt = 30 * time.Second
 
 var built program.Program

@@ -1,5 +1,5 @@
 // Package ledger records what a key server acknowledged to the clients of a test, and compares it
-// with what the server has later. The suites that kill the server or its surroundings use it
+// with the state of the server later. The suites that kill the server or its surroundings use it
 // (test/crash, test/chaos).
 //
 // Objects holds the state of keys, roles and other objects, MACs holds the computed MACs, and

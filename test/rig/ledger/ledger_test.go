@@ -20,8 +20,8 @@ var (
 	errRefused    = &client.Error{Status: http.StatusForbidden, Code: "ACCESS_DENIED"}
 )
 
-// TestObjects compares a role that was acknowledged as "old" and then changed to "new" with what the
-// server has.
+// TestObjects compares a role that was acknowledged as "old" and then changed to "new" with the state
+// of the server.
 func TestObjects(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer  error // to the change
@@ -37,7 +37,7 @@ func TestObjects(t *testing.T) {
 		"unanswered":              {errUnanswered, map[string]string{"role": "old"}, "", false},
 		"unanswered, in effect":   {errUnanswered, map[string]string{"role": "new"}, "", true},
 		"unanswered and gone":     {errUnanswered, nil, `role is "", and by what was acknowledged it is one of ["old" "new"]`, false},
-		"an object of nobody":     {nil, map[string]string{"role": "new", "other": "x"}, `other is "x"`, false},
+		"an unknown object":       {nil, map[string]string{"role": "new", "other": "x"}, `other is "x"`, false},
 		"a third value":           {errUnanswered, map[string]string{"role": "other"}, `role is "other"`, false},
 		"a value for each, twice": {nil, map[string]string{"role": "new", "other": ""}, "", false},
 	} {
@@ -62,7 +62,7 @@ func TestObjects(t *testing.T) {
 				t.Errorf("not compared: %v", left)
 			}
 			_, findings = o.Compare(o.Names(true), tc.now)
-			expect(t, findings, "") // what the server has counts from now on
+			expect(t, findings, "") // the state of the server counts from now on
 		})
 	}
 }
@@ -142,7 +142,7 @@ func send(ctx context.Context, t *testing.T, over http.RoundTripper, method, pat
 	}
 }
 
-// TestMACs asks a server that computes one MAC rightly, and changes it later.
+// TestMACs uses a server that computes the right MAC at first, and another one later.
 func TestMACs(t *testing.T) {
 	material := []byte("material")
 	mac := MAC(material, "message")

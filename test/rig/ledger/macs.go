@@ -26,7 +26,7 @@ type mac struct {
 	checked bool // by Check
 }
 
-// Compute asks for a MAC and compares it with the earlier answer and, if the material of the key is
+// Compute requests a MAC and compares it with the earlier answer and, if the material of the key is
 // known, with the right one.
 func (m *MACs) Compute(ctx context.Context, c *client.Client, link schema.HiddenLink, material []byte, message string) error {
 	answer, err := c.HMAC(ctx, link, bytes.NewReader([]byte(message)))
@@ -50,7 +50,7 @@ func (m *MACs) Compute(ctx context.Context, c *client.Client, link schema.Hidden
 	return nil
 }
 
-// Check asks again for all MACs, or for those that it has not checked yet.
+// Check requests all MACs again, or those that it has not checked yet.
 func (m *MACs) Check(ctx context.Context, c *client.Client, all bool) error {
 	m.mu.Lock()
 	var again []*mac

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrUnsettled is returned for an object whose last change was not answered. The object is left
-// alone until Compare: after a second change nobody could tell which of the two took effect.
+// alone until Compare, because after a second change it would be unknown which of the two took effect.
 var ErrUnsettled = errors.New("the last change of the object was not answered")
 
 // Objects is the state of objects as their clients know it. The value of an object that does not
@@ -35,7 +35,7 @@ type Change struct {
 	Requests    []string // ids of the requests that asked for it
 }
 
-// Change asks for a new value of an object and records whether it was acknowledged.
+// Change calls ask to change the value of an object, and records whether it was acknowledged.
 func (o *Objects) Change(ctx context.Context, name, value string, ask func(context.Context) error) error {
 	o.mu.Lock()
 	one := o.object(name)
@@ -111,8 +111,8 @@ func (o *Objects) Names(all bool) []string {
 	return names
 }
 
-// Compare compares the named objects, and all others in now, with what the server has now, and
-// continues with that. A named object that is not in now does not exist. Compare returns the
+// Compare compares the named objects, and all others in now, with their state now, and continues with
+// that state. A named object that is not in now does not exist. Compare returns the
 // unanswered changes that took effect.
 func (o *Objects) Compare(names []string, now map[string]string) (effects []Change, findings []string) {
 	o.mu.Lock()

@@ -104,7 +104,7 @@ func Unaudited(ctx context.Context) context.Context {
 	return context.WithValue(ctx, unauditedKey{}, true)
 }
 
-// loginRoute is the route that a client also asks for by itself.
+// loginRoute is the route that a client also uses by itself.
 const loginRoute = "POST /api/sessions"
 
 // operations are the operations that audit entries name, by route. An empty one has no entry.

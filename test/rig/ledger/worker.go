@@ -29,7 +29,7 @@ type Worker struct {
 	links []schema.HiddenLink
 }
 
-// NewCAs makes CAs for a worker.
+// NewCAs creates CAs for a worker.
 func NewCAs(t testing.TB, name string) []rig.CA {
 	t.Helper()
 	list := make([]rig.CA, 6)
