@@ -100,7 +100,7 @@ func (o *serveOptions) bindLimits(f *pflag.FlagSet) {
 	f.IntVar(&o.MaxStrangersPerAddress, "max-strangers-per-address", def.MaxStrangersPerAddress, "of them, those of one address (IPv6: one network of 64 bits)")
 	f.Int64Var(&o.MaxSpoolBytes, "max-spool-bytes", def.MaxSpoolBytes, "bytes of messages that come before the name of their key and are put aside")
 	f.Int64Var(&o.MaxSpoolBytesPerSession, "max-spool-bytes-per-session", def.MaxSpoolBytesPerSession, "of them, those of one session")
-	f.IntVar(&o.MaxLogins, "max-logins", def.MaxLogins, "passwords of strangers that are hashed at once, 19 MiB each; default: twice the cores")
+	f.IntVar(&o.MaxLogins, "max-logins", def.MaxLogins, "passwords that are hashed at once, 19 MiB each; default: half of the cores")
 	f.IntVar(&o.MaxProofs, "max-proofs", def.MaxProofs, "used DPoP proofs that the process remembers")
 }
 

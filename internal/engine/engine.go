@@ -43,7 +43,7 @@ type Auditor interface {
 	WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error
 }
 
-// Config is what an engine needs. Every field but Settings, Peers, PasswordCost and Refusals
+// Config is what an engine needs. Every field but Settings, Peers, PasswordCost, Hashes and Refusals
 // is required.
 type Config struct {
 	Store     *sqlstore.Store
@@ -76,6 +76,8 @@ type Config struct {
 	PasswordCost password.Cost
 	// Refusals limits the refusals of each principal; nil limits nothing.
 	Refusals *Refusals
+	// Hashes bounds the hashes at once of all that work in the process; nil bounds nothing.
+	Hashes *password.Gate
 }
 
 // Engine is one key server. It is safe for concurrent use.

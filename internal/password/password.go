@@ -1,7 +1,6 @@
 // Package password hashes and checks passwords with argon2id (RFC 9106). A hash
 // carries its own cost and is checked with it. Each hash under way holds its
-// whole memory cost: those of Hash and Rehash are bounded here, those of Check by
-// its caller, who knows whose turn it is.
+// whole memory cost and a core. Callers of Hash, Rehash and Check pass a Gate first.
 package password
 
 import (
@@ -11,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 
 	"golang.org/x/crypto/argon2"
@@ -42,9 +40,6 @@ const (
 	hashLen = 32
 )
 
-// slots bounds the hashes that are made at once in this process.
-var slots = make(chan struct{}, runtime.GOMAXPROCS(0))
-
 var (
 	errFormat = errors.New("the stored password hash is malformed")
 	errCost   = errors.New("the cost of a password hash is out of bounds")
@@ -74,11 +69,8 @@ func (c Cost) hash(ctx context.Context, password string, salt []byte) (string, e
 	if !c.bounded() {
 		return "", errCost
 	}
-	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
-	case <-ctx.Done():
-		return "", ctx.Err()
+	if err := ctx.Err(); err != nil {
+		return "", err
 	}
 	return stored{c, salt, c.derive(password, salt)}.String(), nil
 }

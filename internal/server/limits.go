@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -69,7 +70,7 @@ func DefaultLimits() Limits {
 			MaxSessions: session.DefaultMaxSessions, MaxSessionsPerPrincipal: session.DefaultMaxSessionsPerPrincipal,
 			MaxDerivedSessions: session.DefaultMaxDerivedSessions,
 			MaxInFlight:        session.DefaultMaxInFlight, MaxProofs: session.DefaultMaxProofs,
-			MaxLogins: session.DefaultMaxLogins(),
+			MaxLogins: password.DefaultPlaces(),
 		},
 		MaxRequests: httpapi.DefaultMaxInFlight, MaxWaiting: httpapi.DefaultMaxWaiting, MaxStreams: httpapi.DefaultMaxStreams,
 		MaxConnections: httpapi.DefaultMaxConnections, MaxConnectionsPerAddress: DefaultMaxConnectionsPerAddress,

@@ -28,6 +28,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keylife"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/listener"
+	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/rewrap"
@@ -197,18 +198,19 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	s.background(authorities{office, rows, s.system, cfg.Logger}.run)
 	backups := s.backups(store, custodian)
 	wrapping := rewrap.New(rewrap.Config{Store: store, Custodian: custodian, System: prepared.System, Logger: cfg.Logger})
+	hashes := password.NewGate(cfg.MaxLogins)
 	ks := engine.New(engine.Config{
 		Store: store, Custodian: custodian, DataKeys: wrapping, Auditor: rows, AuditTree: auditTree, Witnessing: cosigner, System: prepared.System, Deployment: keyserver.Deployment(cfg.Deployment),
 		Office: office, Self: s.self(leaf, external), Backups: backups,
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
-		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers, BreakGlass: cfg.BreakGlass, PasswordCost: cfg.PasswordCost,
+		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers, BreakGlass: cfg.BreakGlass, PasswordCost: cfg.PasswordCost, Hashes: hashes,
 		Refusals: engine.NewRefusals(cfg.Clock),
 	})
 	s.background(s.noteBlocks(store.FillAuditBlock))
 	s.background(keylife.Loop{Keys: ks, Every: keyPasses, Logger: cfg.Logger}.Run)
 	sessions := session.NewManager(session.Config{
 		Providers: providers, Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
-		Registerer: registry, Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, RequireProof: session.Demand(cfg.RequireProof), PasswordCost: cfg.PasswordCost, Limits: cfg.Limits.Limits,
+		Registerer: registry, Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, RequireProof: session.Demand(cfg.RequireProof), PasswordCost: cfg.PasswordCost, Hashes: hashes, Limits: cfg.Limits.Limits,
 	})
 	s.onClose(func(context.Context) error { sessions.Close(); return nil })
 

@@ -39,7 +39,7 @@ func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPas
 	if err := keyserver.RefusePassword(n.Password); err != nil {
 		return PasswordSaved{}, err
 	}
-	known := Login{Method: keyserver.PasswordSession, From: From{Address: by.Address}, attempt: attempt{known: true}}
+	known := Login{Method: keyserver.PasswordSession, From: From{Address: by.Address}, attempt: &attempt{known: true}}
 	change := keyserver.PasswordChange{Principal: n.Principal}
 	own := isOwn(by, n.Principal)
 	switch {
@@ -53,7 +53,7 @@ func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPas
 	}
 	var written string
 	change.Hash = func() (string, error) {
-		leave, err := m.gate.enter(ctx, known)
+		leave, err := m.enter(ctx, known)
 		if err != nil {
 			return "", err
 		}
@@ -94,14 +94,13 @@ func (m *Manager) shown(ctx context.Context, by keyserver.Caller, current string
 		return "", fault.New(fault.BadRequest, "current is missing; your own account needs the password that it has now")
 	}
 	l := Login{Method: keyserver.PasswordSession, Name: by.Name, Password: current, From: From{Address: by.Address}}
-	attempt, _, err := m.throttle.take(ctx, l)
-	if err != nil {
+	var err error
+	if l.attempt, err = m.throttle.look(ctx, l); err != nil {
 		return "", m.refuseCurrent(ctx, by, err)
 	}
-	l.attempt = attempt
 	hash, err := m.checkCurrent(ctx, by, l)
 	if fault.CodeOf(err) != fault.InvalidCredentials {
-		m.throttle.giveBack(ctx, attempt)
+		m.throttle.giveBack(ctx, l.attempt)
 	}
 	if err != nil {
 		return "", m.refuseCurrent(ctx, by, err)
@@ -114,7 +113,7 @@ func (m *Manager) checkCurrent(ctx context.Context, by keyserver.Caller, l Login
 	if err != nil {
 		return "", missing(err, "no password principal has the id %s", by.Principal.ID)
 	}
-	leave, err := m.gate.enter(ctx, l)
+	leave, err := m.enter(ctx, l)
 	if err != nil {
 		return "", err
 	}

@@ -2,75 +2,76 @@ package session
 
 import (
 	"context"
-	"runtime"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 )
 
-// waitingPerPlace is how many logins may wait for each place. One network has a share of them.
-const waitingPerPlace = 16
+// waitingPerPlace is how many logins may wait for each place. One network, or one known name, has
+// a share of them. If all are taken, a newcomer evicts one of the largest holder.
+const waitingPerPlace = 128
 
-// loginGate bounds the passwords that are hashed at once, each of which holds
-// its whole memory cost and a core. Those who have logged in from where they are
-// have places and a queue of their own, which strangers cannot fill.
+// loginGate bounds the logins that wait for the password gate. Logins from known addresses
+// have a queue of their own, which strangers cannot fill.
 type loginGate struct {
-	strangers, known turnstile
-	hashed           atomic.Int64
+	hashes           *password.Gate
+	strangers, known *quota.Crowd[string]
 }
 
-// turnstile lets so many in at once, and so many wait.
-type turnstile struct {
-	places chan struct{}
-	queue  *quota.Quota[string]
+func newLoginGate(hashes *password.Gate, places int) *loginGate {
+	waiting := places * waitingPerPlace
+	queue := func() *quota.Crowd[string] { return quota.NewCrowd[string](waiting, quota.Share(waiting), nil) }
+	return &loginGate{hashes: hashes, strangers: queue(), known: queue()}
 }
-
-func newTurnstile(places int) turnstile {
-	queue := int64(places * waitingPerPlace)
-	return turnstile{make(chan struct{}, places), quota.New[string](queue, quota.Share(queue))}
-}
-
-func newLoginGate(most int) *loginGate {
-	return &loginGate{strangers: newTurnstile(most), known: newTurnstile(max(1, most/2))}
-}
-
-// DefaultMaxLogins is twice the cores.
-func DefaultMaxLogins() int { return 2 * runtime.GOMAXPROCS(0) }
 
 // observe shows how full the gate is.
 func (g *loginGate) observe(r prometheus.Registerer) {
 	if r == nil {
 		return
 	}
-	r.MustRegister(append(slices.Concat(g.strangers.queue.Collectors("loginsOfStrangers"), g.known.queue.Collectors("logins")),
+	r.MustRegister(append(slices.Concat(g.strangers.Collectors("loginsOfStrangers"), g.known.Collectors("logins")),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_logins_hashed", Help: "Passwords that are being hashed."},
-			func() float64 { return float64(g.hashed.Load()) }),
+			func() float64 { return float64(g.hashes.Held()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_logins_waiting", Help: "Logins that wait for their turn to be hashed."},
-			func() float64 { return float64(g.strangers.queue.Held() + g.known.queue.Held()) }),
+			func() float64 { return float64(g.strangers.Held() + g.known.Held()) }),
 	)...)
 }
 
-// enter waits for a place. OVERLOADED where too many wait.
+// enter waits for a place. It fails with OVERLOADED if too many logins wait.
 func (g *loginGate) enter(ctx context.Context, l Login) (leave func(), err error) {
-	through, from := g.strangers, network(l.Address)
-	if l.attempt.known {
-		through = g.known
+	queue, holder := g.strangers, network(l.Address)
+	if l.attempt.known { // a known password could be sent from many addresses
+		queue, holder = g.known, l.Name
 	}
-	if through.queue.Take(from, 1) != quota.Taken {
-		return nil, fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
-			"too many logins wait for their turn (--max-logins), in all or from this address; try again")
+	full := fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
+		"too many logins wait for their turn (--max-logins), in all, from this address or for this name; try again")
+	ctx, evict := context.WithCancelCause(ctx)
+	defer evict(nil)
+	waiting, verdict := queue.Join(holder, func() { evict(full) })
+	if verdict != quota.Taken {
+		return nil, full
 	}
-	defer through.queue.Return(from, 1)
-	select {
-	case through.places <- struct{}{}:
-		g.hashed.Add(1)
-		return func() { g.hashed.Add(-1); <-through.places }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	defer waiting.Leave()
+	if leave, err = g.hashes.Enter(ctx, !l.attempt.known); err != nil {
+		err = context.Cause(ctx)
 	}
+	return leave, err
+}
+
+// enter waits for a place to hash in, and takes the tokens of the login there. It fails with
+// OVERLOADED and LOGIN_THROTTLED.
+func (m *Manager) enter(ctx context.Context, l Login) (leave func(), err error) {
+	if leave, err = m.gate.enter(ctx, l); err != nil {
+		return nil, err
+	}
+	if err = m.throttle.take(ctx, l.attempt); err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
 }

@@ -6,32 +6,119 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestStrangersFillTheirOwnQueue: however many strangers wait, whoever is known
-// where he is gets his turn.
-func TestStrangersFillTheirOwnQueue(t *testing.T) {
-	g := newLoginGate(1)
-	hold, err := g.enter(t.Context(), Login{From: From{Address: "192.0.2.1"}})
+// fullGate is a gate of one place, which is taken until release is called.
+type fullGate struct {
+	*loginGate
+	release func()
+}
+
+func newFullGate(t *testing.T) fullGate {
+	t.Helper()
+	g := newLoginGate(password.NewGate(1), 1)
+	release, err := g.enter(t.Context(), stranger(0))
 	rig.Must(t, err)
-	defer hold()
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	for i := range waitingPerPlace {
-		go func() {
-			if leave, err := g.enter(ctx, Login{From: From{Address: fmt.Sprintf("198.51.100.%d", i)}}); err == nil {
-				leave()
-			}
-		}()
+	return fullGate{g, release}
+}
+
+func stranger(n int) Login {
+	return Login{From: From{Address: fmt.Sprintf("198.51.100.%d", n)}, attempt: &attempt{}}
+}
+
+func knownAs(name string, n int) Login {
+	l := stranger(n)
+	l.Name, l.attempt.known = name, true
+	return l
+}
+
+// waits starts a login that waits in a queue, and gives its place back at once.
+func (g fullGate) waits(t *testing.T, queue *quota.Crowd[string], l Login) (left <-chan error) {
+	t.Helper()
+	before, result := queue.Held(), make(chan error, 1)
+	go func() {
+		leave, err := g.enter(t.Context(), l)
+		if err == nil {
+			leave()
+		}
+		result <- err
+	}()
+	rig.Soon(t, "the login waits", func() bool { return queue.Held() > before })
+	return result
+}
+
+// TestStrangersFillTheirOwnQueue: a known login enters before all strangers that wait.
+func TestStrangersFillTheirOwnQueue(t *testing.T) {
+	g := newFullGate(t)
+	for n := range waitingPerPlace {
+		g.waits(t, g.strangers, stranger(n))
 	}
-	rig.Soon(t, "the strangers wait", func() bool { return g.strangers.queue.Held() == waitingPerPlace })
-	if _, err := g.enter(t.Context(), Login{From: From{Address: "203.0.113.1"}}); fault.CodeOf(err) != fault.Overloaded {
-		t.Errorf("one stranger more: %v", err)
+	entered := make(chan error, 1)
+	go func() { // stays
+		_, err := g.enter(t.Context(), knownAs("known", 1))
+		entered <- err
+	}()
+	rig.Soon(t, "a known login waits", func() bool { return g.known.Held() == 1 })
+	g.release()
+	rig.Must(t, <-entered)
+	if waiting := g.strangers.Held(); waiting != waitingPerPlace {
+		t.Errorf("%d strangers wait, want %d: one of them went first", waiting, waitingPerPlace)
 	}
-	leave, err := g.enter(t.Context(), Login{From: From{Address: "203.0.113.1"}, attempt: attempt{known: true}})
-	if err != nil {
-		t.Fatalf("somebody known: %v", err)
+}
+
+// TestStrangersGiveWay: networks that fill the queue cannot keep another one out of it.
+func TestStrangersGiveWay(t *testing.T) {
+	g := newFullGate(t)
+	first := g.waits(t, g.strangers, stranger(1))
+	for n := range waitingPerPlace - 1 {
+		g.waits(t, g.strangers, stranger(n/2+1)) // two of each network
 	}
-	leave()
+	newcomer := make(chan error, 1)
+	go func() {
+		_, err := g.enter(t.Context(), stranger(200)) // stays
+		newcomer <- err
+	}()
+	if err := <-first; fault.CodeOf(err) != fault.Overloaded {
+		t.Errorf("the oldest of the largest network: %v", err)
+	}
+	g.release()
+	rig.Must(t, <-newcomer)
+}
+
+// TestANameFillsItsShareOnly: a known password, sent from many addresses, cannot keep other names
+// from logging in.
+func TestANameFillsItsShareOnly(t *testing.T) {
+	g := newFullGate(t)
+	defer g.release()
+	share := quota.Share(waitingPerPlace)
+	for n := range share {
+		g.waits(t, g.known, knownAs("greedy", n))
+	}
+	if _, err := g.enter(t.Context(), knownAs("greedy", share)); fault.CodeOf(err) != fault.Overloaded {
+		t.Errorf("beyond its share: %v", err)
+	}
+	g.waits(t, g.known, knownAs("other", share))
+}
+
+// TestEnterEndsWithItsCaller: a caller that goes away leaves the queue.
+func TestEnterEndsWithItsCaller(t *testing.T) {
+	g := newFullGate(t)
+	defer g.release()
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := g.enter(ctx, stranger(1))
+		left <- err
+	}()
+	rig.Soon(t, "the login waits", func() bool { return g.strangers.Held() == 1 })
+	cancel()
+	if err := <-left; err != context.Canceled {
+		t.Errorf("the login ends with %v", err)
+	}
+	if g.strangers.Held() != 0 {
+		t.Error("it still waits")
+	}
 }

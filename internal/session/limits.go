@@ -6,6 +6,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -17,7 +18,7 @@ type Limits struct {
 	MaxDerivedSessions      int // sessions that are made from one
 	MaxInFlight             int // requests under way in one session
 	MaxProofs               int // used proofs that this process remembers
-	MaxLogins               int // passwords that are hashed at once
+	MaxLogins               int // passwords that are hashed at once; default: half of the cores
 }
 
 // Defaults of Limits.
@@ -35,7 +36,7 @@ func (l *Limits) setDefaults() {
 	setDefault(&l.MaxDerivedSessions, DefaultMaxDerivedSessions)
 	setDefault(&l.MaxInFlight, DefaultMaxInFlight)
 	setDefault(&l.MaxProofs, DefaultMaxProofs)
-	setDefault(&l.MaxLogins, DefaultMaxLogins())
+	setDefault(&l.MaxLogins, password.DefaultPlaces())
 }
 
 const (

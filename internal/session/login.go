@@ -67,19 +67,19 @@ func (m *Manager) login(ctx context.Context, l Login, recognise method) (Opened,
 		if err := m.descend(ctx, &l); err != nil {
 			return Opened{}, err
 		}
+		l.attempt = &attempt{}
 		return m.try(ctx, l, recognise)
 	}
-	attempt, empty, err := m.throttle.take(ctx, l)
+	var err error
+	if l.attempt, err = m.throttle.look(ctx, l); err == nil && l.Method != keyserver.PasswordSession {
+		err = m.throttle.take(ctx, l.attempt) // a password takes its tokens in enter
+	}
 	if err != nil {
-		if empty == "address" {
-			l.Name = "" // it is about none: whoever tries many names is one row
-		}
 		return Opened{}, m.refuse(ctx, l, identity{}, err)
 	}
-	l.attempt = attempt
 	opened, err := m.try(ctx, l, recognise)
 	if fault.CodeOf(err) != fault.InvalidCredentials {
-		m.throttle.giveBack(ctx, attempt) // that was no guess, or a right one
+		m.throttle.giveBack(ctx, l.attempt) // that was no guess, or a right one
 	}
 	return opened, err
 }
@@ -194,7 +194,10 @@ func (m *Manager) refuse(ctx context.Context, l Login, who identity, answer erro
 
 func loginRow(l Login, who identity, outcome keyserver.Outcome, reason fault.Reason) keyserver.AuditEntry {
 	name := l.Name
-	if name == "" {
+	switch {
+	case l.attempt.empty == "address":
+		name = "" // it is about none: whoever tries many names is one row
+	case name == "":
 		name = who.principal.Name
 	}
 	return keyserver.AuditEntry{

@@ -47,6 +47,8 @@ type Config struct {
 	// PasswordCost is that of new password hashes. A login whose hash has another
 	// cost stores a new one.
 	PasswordCost password.Cost
+	// Hashes bounds the hashes at once of all that work in the process; default: MaxLogins.
+	Hashes *password.Gate
 	Limits
 }
 
@@ -107,9 +109,12 @@ func NewManager(c Config) *Manager {
 	setDefault(&c.ScopedLifetime, DefaultScopedLifetime)
 	c.ScopedLifetime = min(c.ScopedLifetime, c.Lifetime)
 	c.setDefaults()
+	if c.Hashes == nil {
+		c.Hashes = password.NewGate(c.MaxLogins)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	m := &Manager{
-		Config: c, throttle: newThrottle(c.Clock, c.Store), gate: newLoginGate(c.MaxLogins), tallies: &tallies{all: map[tallied]*tally{}}, proofs: newProofMemory(c.Store, c.MaxProofs, c.Clock()),
+		Config: c, throttle: newThrottle(c.Clock, c.Store), gate: newLoginGate(c.Hashes, c.MaxLogins), tallies: &tallies{all: map[tallied]*tally{}}, proofs: newProofMemory(c.Store, c.MaxProofs, c.Clock()),
 		byHash: map[[32]byte]*held{}, byID: map[keyserver.ID]*held{},
 		meter: newMeter(), stop: stop, done: make(chan struct{}),
 	}
@@ -199,6 +204,7 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, f
 		return keyserver.Caller{}, nil, err
 	}
 	h.lastUsed.Store(now.UnixNano())
+	m.Hashes.Worked()
 	caller := h.caller
 	caller.RequestID, caller.Address, caller.For = from.RequestID, from.Address, from.For
 	return caller, func() { h.inFlight.Add(-1) }, nil

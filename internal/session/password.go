@@ -25,7 +25,7 @@ func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 	if len(given) > keyserver.MaxPassword {
 		given, hash = "", ""
 	}
-	leave, err := m.gate.enter(ctx, l)
+	leave, err := m.enter(ctx, l)
 	if err != nil {
 		return identity{}, err
 	}

@@ -38,7 +38,7 @@ type Login struct {
 	By *keyserver.Caller
 
 	proof   *dpop.Proof // verified
-	attempt attempt
+	attempt *attempt
 	parent  *sqlstore.SessionRecord // of By, nil where the login is not made from a session
 }
 

@@ -43,14 +43,16 @@ type bucket struct {
 	key  [32]byte
 }
 
-// attempt is what a login holds while it is looked at: the tokens that it took
-// before, so that no number of attempts at once finds out more than one after
-// the other does.
+// attempt is a login that is not judged yet. It takes its tokens before it is, and a right one gives
+// them back: logins at once find out no more than one after the other.
 type attempt struct {
-	taken   []bucket
+	buckets []bucket // to take a token from, the tightest first
+	taken   int      // how many of them gave theirs
+	guess   bool     // what was sent could be guessed
 	origin  [32]byte // of the pair
 	known   bool     // the name has logged in from there before
 	refresh bool     // and should be known for longer
+	empty   string   // the bucket that had no token
 }
 
 // throttle bounds guesses, per name, per address and per pair of both. A token
@@ -66,59 +68,75 @@ func newThrottle(clock func() time.Time, store *sqlstore.Store) *throttle {
 	return &throttle{clock: clock, store: store, local: buckets{full: map[[32]byte]time.Time{}}}
 }
 
-// take takes the tokens of an attempt, or answers LOGIN_THROTTLED with what was
-// empty. That of the pair comes first: whoever has none left costs no reading.
-func (t *throttle) take(ctx context.Context, l Login) (a attempt, empty string, err error) {
-	now := t.clock()
-	name, from, guess := cut(l.Name), network(l.Address), guesses(l)
-	if empty, err = t.each(ctx, &a, now, guess, bucket{pairAllowance, "pair", digest("pair", string(l.Method), name, from)}); err != nil {
-		return attempt{}, empty, err
+// look returns the attempt of a login. It fails with LOGIN_THROTTLED if one of its buckets is empty
+// in this process. That of the pair comes first: an empty one costs no reading.
+func (t *throttle) look(ctx context.Context, l Login) (*attempt, error) {
+	now, name, from := t.clock(), cut(l.Name), network(l.Address)
+	a := &attempt{guess: guesses(l)}
+	if err := t.add(a, now, bucket{pairAllowance, "pair", digest("pair", string(l.Method), name, from)}); err != nil {
+		return a, err
 	}
-	more := []bucket{{addressAllowance, "address", digest("address", from)}}
-	if guess {
+	if a.guess {
 		a.origin = digest("origin", string(l.Method), name, from)
 		until, err := t.store.KnownOrigin(ctx, a.origin)
 		if err != nil {
-			t.giveBack(ctx, a)
-			return attempt{}, "", err
+			return a, err
 		}
 		a.known, a.refresh = until.After(now), until.Sub(now) < knownFor-knownAgain
+	}
+	if a.known {
+		return a, nil // what strangers do to the name, or behind the same address, is not his doing
+	}
+	more := []bucket{{addressAllowance, "address", digest("address", from)}}
+	if a.guess {
 		// Without a password there is none for the name alone: whoever claims the
 		// subject of a token could keep its owner out, and gain nothing else.
 		more = append(more, bucket{nameAllowance, "name", digest("name", string(l.Method), name)})
 	}
-	if a.known {
-		return a, "", nil // what strangers do to the name, or behind the same address, is not his doing
-	}
-	if empty, err = t.each(ctx, &a, now, guess, more...); err != nil {
-		return attempt{}, empty, err
-	}
-	return a, "", nil
+	return a, t.add(a, now, more...)
 }
 
-// each takes a token from every bucket, or gives back what the attempt has.
-func (t *throttle) each(ctx context.Context, a *attempt, now time.Time, guess bool, from ...bucket) (empty string, err error) {
-	for _, b := range from {
-		wait, err := t.one(ctx, b, now, guess)
+// add has the attempt take tokens of more buckets, none of which may be empty.
+func (t *throttle) add(a *attempt, now time.Time, more ...bucket) error {
+	for _, b := range more {
+		if wait := t.local.wait(b, now); wait > 0 {
+			return a.throttled(b, wait)
+		}
+	}
+	a.buckets = append(a.buckets, more...)
+	return nil
+}
+
+// take takes the tokens of an attempt, just before it is judged. It fails with LOGIN_THROTTLED,
+// and takes none, if a bucket is empty.
+func (t *throttle) take(ctx context.Context, a *attempt) error {
+	for _, b := range a.buckets {
+		wait, err := t.one(ctx, b, a.guess)
 		if err == nil && wait == 0 {
-			a.taken = append(a.taken, b)
+			a.taken++
 			continue
 		}
-		t.giveBack(ctx, *a)
+		t.giveBack(ctx, a)
 		if err != nil {
-			return "", err
+			return err
 		}
-		f := fault.New(fault.LoginThrottled, "too many failed logins for this name or address; wait as Retry-After says")
-		f.RetryAfter, f.Retryable = wait, true
-		return b.what, f.Audited(fault.ReasonThrottled)
+		return a.throttled(b, wait)
 	}
-	return "", nil
+	return nil
+}
+
+func (a *attempt) throttled(by bucket, wait time.Duration) error {
+	a.empty = by.what
+	f := fault.New(fault.LoginThrottled, "too many failed logins for this name or address; wait as Retry-After says")
+	f.RetryAfter, f.Retryable = wait, true
+	return f.Audited(fault.ReasonThrottled)
 }
 
 // one takes a token here, and where other processes work on the same database
 // also there. Without a password there is nothing to guess, so that what happens
 // elsewhere does not matter.
-func (t *throttle) one(ctx context.Context, b bucket, now time.Time, guess bool) (time.Duration, error) {
+func (t *throttle) one(ctx context.Context, b bucket, guess bool) (time.Duration, error) {
+	now := t.clock()
 	if wait := t.local.take(b, now); wait > 0 || !guess || !t.store.Shared() {
 		return wait, nil
 	}
@@ -131,13 +149,14 @@ func (t *throttle) one(ctx context.Context, b bucket, now time.Time, guess bool)
 
 // giveBack returns what an attempt took that was not a guess. What cannot be
 // given back comes back by itself.
-func (t *throttle) giveBack(ctx context.Context, a attempt) {
-	for _, b := range a.taken {
+func (t *throttle) giveBack(ctx context.Context, a *attempt) {
+	for _, b := range a.buckets[:a.taken] {
 		t.local.giveBack(b)
 		if t.store.Shared() {
 			_ = t.store.ReturnToken(context.WithoutCancel(ctx), b.key, b.interval)
 		}
 	}
+	a.taken = 0
 }
 
 // guesses says whether a password could be guessed.
@@ -170,21 +189,35 @@ type buckets struct {
 	full map[[32]byte]time.Time // when each is full again
 }
 
-func (s *buckets) take(b bucket, now time.Time) (wait time.Duration) {
+// wait returns the time until the bucket has a token, and zero if it has one.
+func (s *buckets) wait(b bucket, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	full, ok := s.full[b.key]
-	if !ok {
-		s.makeRoom(now)
-	}
+	_, wait := s.after(b, now)
+	return max(0, wait)
+}
+
+// after returns when the bucket would be full after one more token, and the time until it has one.
+func (s *buckets) after(b bucket, now time.Time) (full time.Time, wait time.Duration) {
+	full = s.full[b.key]
 	if full.Before(now) {
 		full = now
 	}
-	next := full.Add(b.interval)
-	if wait = next.Sub(now) - time.Duration(b.burst)*b.interval; wait > 0 {
+	full = full.Add(b.interval)
+	return full, full.Sub(now) - time.Duration(b.burst)*b.interval
+}
+
+func (s *buckets) take(b bucket, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	full, wait := s.after(b, now)
+	if wait > 0 {
 		return wait
 	}
-	s.full[b.key] = next
+	if _, ok := s.full[b.key]; !ok {
+		s.makeRoom(now)
+	}
+	s.full[b.key] = full
 	return 0
 }
 

@@ -176,3 +176,25 @@ func TestTalliesEnd(t *testing.T) {
 		t.Errorf("the last rows are %+v and %+v", rows[n-2], rows[n-1])
 	}
 }
+
+// TestRightPasswordsAtOnce: the logins of one name and address wait for the tokens of each other.
+// None of them is a guess, so none is refused.
+func TestRightPasswordsAtOnce(t *testing.T) {
+	for name, open := range enginetest.Databases {
+		t.Run(name, func(t *testing.T) {
+			f := enginetest.New(t, open(t))
+			m := manager(t, f, atShippedCost(t, f))
+			_, err := m.Login(t.Context(), adminLogin())
+			want(t, err, "")
+			var logins sync.WaitGroup
+			for range 30 {
+				logins.Go(func() {
+					if _, err := m.Login(t.Context(), adminLogin()); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			logins.Wait()
+		})
+	}
+}

@@ -1,0 +1,134 @@
+package password
+
+import (
+	"container/list"
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultPlaces returns half of the cores, at least one. The other half is left to the
+// requests in sessions and to the network.
+func DefaultPlaces() int { return max(1, runtime.GOMAXPROCS(0)/2) }
+
+// mostInRow is how many hashes of others may begin in a row while a stranger waits.
+const mostInRow = 3
+
+// Gate bounds the hashes that a process makes at once. Strangers, which have not shown that
+// they know any password, come after the others. While sessions are at work, a stranger's
+// hash is followed by a pause as long as the hash took: strangers together then use at most
+// half of the places' time. A nil Gate bounds nothing.
+type Gate struct {
+	worked atomic.Uint64 // requests in sessions
+
+	places int
+
+	mu      sync.Mutex
+	free    int // places
+	permits int // of strangers, each of which needs one and a place
+	inRow   int // hashes of others that have begun while a stranger waited
+
+	others, strangers list.List // of those that wait, chan struct{}, closed when it is their turn
+}
+
+// NewGate returns a gate with so many places.
+func NewGate(places int) *Gate { return &Gate{places: places, free: places, permits: places} }
+
+// Worked tells the gate that a session is at work.
+func (g *Gate) Worked() { g.worked.Add(1) }
+
+// Held returns the number of hashes that are being made.
+func (g *Gate) Held() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.places - g.free
+}
+
+// Enter waits until a hash may be made. The caller calls leave after the hash. Enter fails
+// only if ctx ends.
+func (g *Gate) Enter(ctx context.Context, stranger bool) (leave func(), err error) {
+	if g == nil {
+		return func() {}, ctx.Err()
+	}
+	queue := &g.others
+	if stranger {
+		queue = &g.strangers
+	}
+	turn := make(chan struct{})
+	g.mu.Lock()
+	waiting := queue.PushBack(turn)
+	g.admit()
+	g.mu.Unlock()
+	select {
+	case <-turn:
+	case <-ctx.Done():
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		select {
+		case <-turn:
+			g.leave(stranger)
+		default:
+			queue.Remove(waiting)
+		}
+		return nil, ctx.Err()
+	}
+	begun, worked := time.Now(), g.worked.Load()
+	return func() {
+		pause := time.Duration(0)
+		if stranger && g.worked.Load() != worked {
+			pause = time.Since(begun)
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if pause == 0 {
+			g.leave(stranger)
+			return
+		}
+		g.leave(false)
+		time.AfterFunc(pause, g.permit)
+	}, nil
+}
+
+// leave frees a place, and the permit of a stranger. The caller holds mu.
+func (g *Gate) leave(permit bool) {
+	g.free++
+	if permit {
+		g.permits++
+	}
+	g.admit()
+}
+
+func (g *Gate) permit() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.permits++
+	g.admit()
+}
+
+// admit fills the free places. The caller holds mu.
+func (g *Gate) admit() {
+	for g.free > 0 {
+		stranger := g.strangers.Len() > 0 && g.permits > 0 && (g.others.Len() == 0 || g.inRow >= mostInRow)
+		switch {
+		case stranger:
+			g.permits--
+			g.inRow = 0
+			g.begin(&g.strangers)
+		case g.others.Len() > 0:
+			if g.inRow++; g.strangers.Len() == 0 {
+				g.inRow = 0
+			}
+			g.begin(&g.others)
+		default:
+			return
+		}
+	}
+}
+
+func (g *Gate) begin(queue *list.List) {
+	g.free--
+	turn := queue.Remove(queue.Front())
+	close(turn.(chan struct{})) //nolint:errcheck // the queue holds nothing else
+}
