@@ -2,6 +2,7 @@ package quota
 
 import (
 	"container/list"
+	"context"
 	"sync"
 )
 
@@ -176,4 +177,21 @@ func (m *Member[K]) protect() {
 		m.holder.exposed.Remove(m.in)
 		m.in = nil
 	}
+}
+
+// Wait is a member while wait runs. It fails with full if there is no place, or if a newcomer
+// evicts the member: full is then the cause of the context that wait has.
+func (c *Crowd[K]) Wait(ctx context.Context, holder K, full error, wait func(context.Context) error) error {
+	ctx, evict := context.WithCancelCause(ctx)
+	defer evict(nil)
+	m, verdict := c.Join(holder, func() { evict(full) })
+	if verdict != Taken {
+		return full
+	}
+	defer m.Leave()
+	err := wait(ctx)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }

@@ -50,16 +50,10 @@ func (g *loginGate) enter(ctx context.Context, l Login) (leave func(), err error
 	}
 	full := fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
 		"too many logins wait for their turn (--max-logins), in all, from this address or for this name; try again")
-	ctx, evict := context.WithCancelCause(ctx)
-	defer evict(nil)
-	waiting, verdict := queue.Join(holder, func() { evict(full) })
-	if verdict != quota.Taken {
-		return nil, full
-	}
-	defer waiting.Leave()
-	if leave, err = g.hashes.Enter(ctx, !l.attempt.known); err != nil {
-		err = context.Cause(ctx)
-	}
+	err = queue.Wait(ctx, holder, full, func(ctx context.Context) (err error) {
+		leave, err = g.hashes.Enter(ctx, !l.attempt.known)
+		return err
+	})
 	return leave, err
 }
 
