@@ -104,6 +104,7 @@ type bound struct {
 	allow    string // of a path whose method is not there
 	span     string // what a span of it is called
 	measured *measured
+	long     bool // Route.long
 }
 
 // New returns the API. It fails where the table of routes is not complete.
@@ -210,7 +211,7 @@ func (a *API) unknown(w http.ResponseWriter, r *http.Request) { a.to(w, r, a.non
 var literals = map[string]string{"/api/principals/{id}/delegates/{pid}": "delegates", "/api/audit/{seq}/receipt": "receipt"}
 
 func (a *API) bind(r Route, allow string) *bound {
-	return &bound{Route: r, allow: allow, span: strings.TrimSpace(r.Method + " " + r.Path), measured: a.metrics.of(r)}
+	return &bound{Route: r, allow: allow, span: strings.TrimSpace(r.Method + " " + r.Path), measured: a.metrics.of(r), long: r.long()}
 }
 
 // ServeHTTP implements http.Handler. A path that ServeMux would redirect to

@@ -41,6 +41,7 @@ type exchange struct {
 	member  *quota.Member[netip.Prefix] // the place of a request without a session
 	refused bool                        // there was no such place; it holds one of places.refused
 	uncount func()                      // gives back a place in places.underWay, if not nil
+	endTurn func()                      // ends its turn, if not nil
 	// Bytes that it holds of places.bodies and places.unread.
 	bodyBytes, unreadBytes int64
 	bodySeen               int64 // bytes of the body that have arrived

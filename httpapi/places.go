@@ -1,8 +1,10 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"slices"
 	"time"
 
@@ -66,6 +68,10 @@ type places struct {
 	spoolShare *quota.Quota[keyserver.PrincipalRef] // the same bytes, by principal
 
 	restrained quota.Tally // requests rejected by restrain
+
+	// turns are of requests that take a core for long, and await is the queue for them.
+	turns *quota.Turns[keyserver.PrincipalRef]
+	await *quota.Crowd[keyserver.PrincipalRef]
 }
 
 func newPlaces(c Config) *places {
@@ -77,6 +83,8 @@ func newPlaces(c Config) *places {
 		inFlight: shared(c.MaxInFlight), waiting: shared(c.MaxWaiting), streams: shared(c.MaxStreams),
 		administration: quota.New[keyserver.PrincipalRef](reserve, max(1, reserve/reserveShares)),
 		bodies:         shared(maxBodyBytes), unread: shared(maxUnreadBytes),
+		turns:      quota.NewTurns[keyserver.PrincipalRef](runtime.GOMAXPROCS(0), c.Clock),
+		await:      quota.NewCrowd[keyserver.PrincipalRef](c.MaxInFlight, quota.Share(c.MaxInFlight), nil),
 		underWay:   quota.New[keyserver.PrincipalRef](int64(mostUnderWay(c)), int64(quota.Share(c.MaxConnections))),
 		strangers:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, origin.Site),
 		uncounted:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, origin.Site),
@@ -96,6 +104,7 @@ func (p *places) gauges() []prometheus.Collector {
 		p.streams.Collectors("streams"), p.underWay.Collectors("busyConnections"),
 		p.bodies.Collectors("bodyBytes"), p.unread.Collectors("unreadBytes"), p.spoolShare.Collectors("spoolBytes"),
 		p.strangers.Collectors("strangers"), p.uncounted.Collectors("probes"), p.restrained.Collectors("refusals", nil),
+		p.await.Collectors("turns"),
 	)
 	return append(shown,
 		gauge("keyserver_http_requests_in_flight", "Requests at work, long polls and streamed messages included.", func() int64 {
@@ -166,13 +175,32 @@ func (x *exchange) restrain() error {
 	return err
 }
 
+// takeTurn waits for the turn of a long request. Meanwhile it holds no place of work.
+func (x *exchange) takeTurn() error {
+	p := x.api.places
+	p.turns.Worked(x.payer())
+	if !x.route.long && x.bodyBytes == 0 {
+		return nil
+	}
+	full := fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
+		"too many requests of the principal wait for their turn: lists, many items or bodies over 64 KiB; try again")
+	return p.await.Wait(x.ctx, x.payer(), full, func(ctx context.Context) (err error) {
+		x.endTurn, err = p.turns.Enter(ctx, x.payer())
+		return err
+	})
+}
+
 // enter takes a place among the requests at work. A request that holds a
 // stranger's place, such as a login, gives that back at its end.
 func (x *exchange) enter() error {
+	if x.route.Uncounted || x.member != nil && !x.route.Session { // a stranger has its place
+		return nil
+	}
+	if err := x.takeTurn(); err != nil {
+		return err
+	}
 	p := x.api.places
 	switch {
-	case x.route.Uncounted || x.member != nil && !x.route.Session: // a stranger has its place
-		return nil
 	case x.route.Waits:
 		return x.take(p.waiting, x.api.MaxWaiting, "long polls")
 	case x.route.streams:
@@ -248,6 +276,10 @@ var longAgo = time.Unix(1, 0)
 
 // leavePlace gives back the place of the work. The rest is held until the answer is written.
 func (x *exchange) leavePlace() {
+	if x.endTurn != nil {
+		x.endTurn()
+		x.endTurn = nil
+	}
 	if x.place != nil {
 		x.place.Return(x.payer(), 1)
 		x.place = nil

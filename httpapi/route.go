@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
@@ -125,6 +126,17 @@ func (r Route) withDefaults() Route {
 		r.Timeout = shortTimeout
 	}
 	return r
+}
+
+// long reports whether one request may take a core for milliseconds: the route answers a list in
+// pages or works on many objects.
+func (r Route) long() bool {
+	if r.Request == nil || r.Waits || r.streams {
+		return false
+	}
+	return strings.HasPrefix(r.Name, "list") || slices.ContainsFunc(wire.Of(r.Request).Body, func(f wire.Field) bool {
+		return f.Value.Kind == wire.Array && f.Value.Elem.Kind == wire.Object
+	})
 }
 
 // judge keeps the filled answer where the fault is a verdict on it.

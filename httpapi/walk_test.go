@@ -121,7 +121,7 @@ func TestNobodyKeepsOthersOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{
 			MaxInFlight: walkCeiling, MaxWaiting: walkCeiling, MaxStreams: walkCeiling, MaxConnections: 1000,
-			MaxStrangers: walkStrangers, MaxStrangersPerAddress: walkStrangersEach,
+			Clock: time.Now, MaxStrangers: walkStrangers, MaxStrangersPerAddress: walkStrangersEach,
 		}
 		w := &walk{api: &API{Config: c, places: newPlaces(c)}}
 		p := w.api.places

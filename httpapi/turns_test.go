@@ -1,0 +1,96 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// long are routes that take turns, and short are routes that do not.
+var (
+	long  = []string{"listAuditEntries", "listKeys", "listRoles", "listCapable", "computeMacs", "getDecisions", "getExplanation", "lookUpPrincipals"}
+	short = []string{"computeHmac", "computeMac", "encrypt", "getCurrentSession", "getAcl", "listChanges", "createRole"}
+)
+
+// aTurn has several principals at work, so that long requests take turns, and takes the only place.
+func (f *fixture) aTurn(t *testing.T) (end func()) {
+	t.Helper()
+	f.api.places.turns = quota.NewTurns[keyserver.PrincipalRef](1, f.api.Clock)
+	f.api.places.turns.Worked(principal(1))
+	f.api.places.turns.Worked(principal(2))
+	end, err := f.api.places.turns.Enter(t.Context(), principal(2))
+	rig.Must(t, err)
+	return end
+}
+
+func TestLongRequestsTakeTurns(t *testing.T) {
+	for _, r := range Routes() {
+		takes := slices.Contains(long, r.Name)
+		if !takes && !slices.Contains(short, r.Name) {
+			continue
+		}
+		t.Run(r.Name, func(t *testing.T) {
+			f := newFixture(t)
+			end := f.aTurn(t)
+			good, answer := sampleOf(r), make(chan *httptest.ResponseRecorder, 1)
+			go func() { answer <- f.do(r.Method, good.target(r), good.text()) }()
+			if takes {
+				rig.Soon(t, "the request waits", func() bool { return f.api.places.await.Held() == 1 })
+				if held := f.api.places.inFlight.Held(); held != 0 {
+					t.Errorf("it holds %d places of work", held)
+				}
+				end()
+			}
+			if w := <-answer; w.Code >= 300 {
+				t.Errorf("it is answered %d %s", w.Code, w.Body)
+			}
+			if takes {
+				ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
+				defer cancel()
+				_, err := f.api.places.turns.Enter(ctx, principal(2)) // its turn has ended
+				rig.Must(t, err)
+			}
+		})
+	}
+}
+
+func TestLongBodiesTakeTurns(t *testing.T) {
+	f := newFixture(t)
+	defer f.aTurn(t)()
+	all := Routes()
+	r := all[slices.IndexFunc(all, func(r Route) bool { return r.Name == "importCrl" })]
+	ctx, hangUp := context.WithCancel(t.Context())
+	answer := make(chan *httptest.ResponseRecorder, 1)
+	go func() {
+		body := sampleOf(r).text() + strings.Repeat(" ", smallBody)
+		answer <- f.send(request(r.Method, r.Path, body).WithContext(ctx))
+	}()
+	rig.Soon(t, "the request waits", func() bool { return f.api.places.await.Held() == 1 })
+	hangUp()
+	<-answer
+	if f.api.places.await.Held() != 0 || f.api.places.bodies.Held() != 0 {
+		t.Error("a request whose client has hung up still waits")
+	}
+}
+
+func TestLongRequestsThatWaitHaveAShare(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxInFlight = 8 })
+	for range quota.Share(8) {
+		_, verdict := f.api.places.await.Join(ann, func() {})
+		if verdict != quota.Taken {
+			t.Fatal(verdict)
+		}
+	}
+	w := f.do(http.MethodGet, "/api/roles", "")
+	if body := w.Body.String(); w.Code != http.StatusServiceUnavailable || !strings.Contains(body, `"`+string(fault.Overloaded)+`"`) || !strings.Contains(body, `"session"`) {
+		t.Errorf("answered %d %s", w.Code, body)
+	}
+}
