@@ -55,7 +55,8 @@ func NewTurns[K comparable](cores int, clock func() time.Time) *Turns[K] {
 // Worked notes work of a holder, long or not.
 func (t *Turns[K]) Worked(holder K) {
 	if last := t.last.Load(); last == nil || *last != holder {
-		if t.last.Store(&holder); last != nil {
+		now := holder // only this copy escapes
+		if t.last.Store(&now); last != nil {
 			t.mixed.Store(t.clock().UnixNano())
 		}
 	}
