@@ -31,7 +31,7 @@ func (e *Engine) CreatePasswordPrincipal(ctx context.Context, by keyserver.Calle
 	hash := "" // as long as it is tried
 	insert := func(tx *sqlstore.Tx) error { return e.insertPrincipal(ctx, tx, by, p, hash) }
 	err = e.perform(ctx, request{by: by, op: keyserver.OpCreatePrincipal, object: id.Hex(), tries: insert}, func() (err error) {
-		if hash, err = e.hash(ctx, n.Password); err != nil {
+		if hash, err = e.hash(ctx, by, n.Password); err != nil {
 			return err
 		}
 		return e.Store.Update(ctx, insert)
@@ -42,8 +42,8 @@ func (e *Engine) CreatePasswordPrincipal(ctx context.Context, by keyserver.Calle
 	return id, nil
 }
 
-func (e *Engine) hash(ctx context.Context, text string) (string, error) {
-	leave, err := e.Hashes.Enter(ctx, false)
+func (e *Engine) hash(ctx context.Context, by keyserver.Caller, text string) (string, error) {
+	leave, err := e.Hashes.Enter(ctx, by.Name, false)
 	if err != nil {
 		return "", err
 	}

@@ -1,12 +1,13 @@
 package password
 
 import (
-	"container/list"
 	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 )
 
 // DefaultPlaces returns half of the cores, at least one. The other half is left to the
@@ -30,7 +31,7 @@ type Gate struct {
 	permits int // of strangers, each of which needs one and a place
 	inRow   int // hashes of others that have begun while a stranger waited
 
-	others, strangers list.List // of those that wait, chan struct{}, closed when it is their turn
+	others, strangers quota.Line[string]
 }
 
 // NewGate returns a gate with so many places.
@@ -46,9 +47,9 @@ func (g *Gate) Held() int {
 	return g.places - g.free
 }
 
-// Enter waits until a hash may be made. The caller calls leave after the hash. Enter fails
-// only if ctx ends.
-func (g *Gate) Enter(ctx context.Context, stranger bool) (leave func(), err error) {
+// Enter waits until a hash may be made. Holders, such as names or networks, take turns. The
+// caller calls leave after the hash. Enter fails only if ctx ends.
+func (g *Gate) Enter(ctx context.Context, holder string, stranger bool) (leave func(), err error) {
 	if g == nil {
 		return func() {}, ctx.Err()
 	}
@@ -56,21 +57,20 @@ func (g *Gate) Enter(ctx context.Context, stranger bool) (leave func(), err erro
 	if stranger {
 		queue = &g.strangers
 	}
-	turn := make(chan struct{})
 	g.mu.Lock()
-	waiting := queue.PushBack(turn)
+	waiting := queue.Join(holder)
 	g.admit()
 	g.mu.Unlock()
 	select {
-	case <-turn:
+	case <-waiting.Turn:
 	case <-ctx.Done():
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		select {
-		case <-turn:
+		case <-waiting.Turn:
 			g.leave(stranger)
 		default:
-			queue.Remove(waiting)
+			queue.Leave(waiting)
 		}
 		return nil, ctx.Err()
 	}
@@ -127,8 +127,7 @@ func (g *Gate) admit() {
 	}
 }
 
-func (g *Gate) begin(queue *list.List) {
+func (g *Gate) begin(queue *quota.Line[string]) {
 	g.free--
-	turn := queue.Remove(queue.Front())
-	close(turn.(chan struct{})) //nolint:errcheck // the queue holds nothing else
+	queue.Serve()
 }

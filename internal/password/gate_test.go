@@ -14,7 +14,7 @@ import (
 func hashing(t *testing.T, g *password.Gate, name string, stranger bool, times int, began chan<- string) {
 	t.Helper()
 	for range times {
-		leave, err := g.Enter(t.Context(), stranger)
+		leave, err := g.Enter(t.Context(), name, stranger)
 		if err != nil {
 			t.Error(err)
 			return
@@ -103,7 +103,7 @@ func TestGateYieldsToSessions(t *testing.T) {
 func TestGateLetsOthersInDuringThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := password.NewGate(1)
-		leave, err := g.Enter(t.Context(), true)
+		leave, err := g.Enter(t.Context(), "", true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,24 +128,49 @@ func TestGateLetsOthersInDuringThePause(t *testing.T) {
 func TestGateForgetsThoseWhoseTimeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := password.NewGate(1)
-		leave, err := g.Enter(t.Context(), false)
+		leave, err := g.Enter(t.Context(), "", false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, stranger := range []bool{true, false} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if _, err := g.Enter(ctx, stranger); err == nil {
+			if _, err := g.Enter(ctx, "", stranger); err == nil {
 				t.Errorf("stranger %v: entered a full gate", stranger)
 			}
 			cancel()
 		}
 		leave()
 		for _, stranger := range []bool{true, false} {
-			leave, err := g.Enter(t.Context(), stranger)
+			leave, err := g.Enter(t.Context(), "", stranger)
 			if err != nil {
 				t.Fatal(err)
 			}
 			leave()
+		}
+	})
+}
+
+// TestGateServesNetworksByTurns checks that a stranger is not behind all logins of another network.
+func TestGateServesNetworksByTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := password.NewGate(1)
+		began := make(chan string, 100)
+		for range 4 {
+			go hashing(t, g, "a", true, 1, began)
+			synctest.Wait()
+		}
+		for range 2 {
+			go hashing(t, g, "b", true, 1, began)
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute)
+		close(began)
+		order := ""
+		for name := range began {
+			order += name
+		}
+		if want := "aababa"; order != want {
+			t.Errorf("the order is %s, want %s", order, want)
 		}
 	})
 }

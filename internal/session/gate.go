@@ -51,7 +51,7 @@ func (g *loginGate) enter(ctx context.Context, l Login) (leave func(), err error
 	full := fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
 		"too many logins wait for their turn (--max-logins), in all, from this address or for this name; try again")
 	err = queue.Wait(ctx, holder, full, func(ctx context.Context) (err error) {
-		leave, err = g.hashes.Enter(ctx, !l.attempt.known)
+		leave, err = g.hashes.Enter(ctx, holder, !l.attempt.known)
 		return err
 	})
 	return leave, err

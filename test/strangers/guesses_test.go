@@ -4,18 +4,19 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// guessing sends 20 logins a second, each with another name and from another address than the
-// 50 before it, until the returned function is called.
-func guessing(t testing.TB, s *site) (stop func()) {
+// guessing sends so many logins a second, each with another name and from the next of the addresses,
+// until the returned function is called.
+func guessing(t testing.TB, s *site, perSecond, addresses int) (stop func()) {
 	t.Helper()
-	const addresses = 50
 	var attackers []*attacker
 	for i := range addresses {
 		attackers = append(attackers, connectFrom(t, s, net.IPv4(127, 1, 0, byte(i+1)), 1<<16))
@@ -23,7 +24,7 @@ func guessing(t testing.TB, s *site) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var going sync.WaitGroup
 	going.Go(func() {
-		ticks := time.NewTicker(time.Second / 20)
+		ticks := time.NewTicker(time.Second / time.Duration(perSecond))
 		defer ticks.Stop()
 		for n := 0; ; n++ {
 			select {
@@ -46,10 +47,37 @@ func TestGuessesFromManyAddresses(t *testing.T) {
 	metrics := rig.FreeAddress(t, "127.0.0.1")
 	s := start(t, "--metrics-listen", metrics)
 	if kept := s.keeps(t, aim, func() (stop func()) {
-		stop = guessing(t, s)
+		stop = guessing(t, s, 20, 50)
 		rig.Soon(t, "guesses are hashed", func() bool { return gauge(t, metrics, "keyserver_logins_hashed") > 0 })
 		return stop
 	}); kept < least {
 		t.Errorf("a session keeps %.2f of its rate next to guesses", kept)
+	}
+}
+
+// TestNewcomersBesideGuesses checks that guesses from many addresses, more than are hashed, do not keep
+// a principal from logging in from an address where it has not logged in before.
+func TestNewcomersBesideGuesses(t *testing.T) {
+	metrics := rig.FreeAddress(t, "127.0.0.1")
+	s := start(t, "--metrics-listen", metrics)
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 2, 0, 1)}}
+	elsewhere := program.Transport(s.roots, nil)
+	elsewhere.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return dialer.DialContext(ctx, network, s.address)
+	}
+	defer elsewhere.CloseIdleConnections()
+	newcomer := &rig.Site{System: 1, Base: s.Base, HTTP: &http.Client{Transport: elsewhere}}
+	defer guessing(t, s, 300, 60)()
+	rig.Soon(t, "more guesses wait than addresses guess", func() bool { return gauge(t, metrics, "keyserver_logins_waiting") > 60 })
+	const tries = 5
+	for try := 1; ; try++ {
+		a := newcomer.Send(t, "", "POST", "/api/sessions", rig.Object{"method": "password", "name": "honest", "password": rig.Password})
+		if a.Status == http.StatusOK {
+			return
+		}
+		if try == tries {
+			t.Fatalf("after %d tries: %s", tries, a.Brief())
+		}
+		time.Sleep(time.Second) // as Retry-After says
 	}
 }

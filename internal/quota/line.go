@@ -1,0 +1,63 @@
+package quota
+
+import "container/list"
+
+// Line is a queue in which holders take turns: those of one holder are served in the order in which they
+// joined, and after each the next holder has its turn. The zero value is ready for use. Its owner locks it.
+type Line[K comparable] struct {
+	holders map[K]*lineHolder[K]
+	next    list.List // of *lineHolder[K] that wait
+	waiting int
+}
+
+type lineHolder[K comparable] struct {
+	key     K
+	waiting list.List // of *InLine[K]
+	at      *list.Element
+}
+
+// InLine waits in a Line.
+type InLine[K comparable] struct {
+	Turn   chan struct{} // closed by Serve
+	holder *lineHolder[K]
+	at     *list.Element
+}
+
+// Len returns how many wait.
+func (l *Line[K]) Len() int { return l.waiting }
+
+// Join adds one of a holder.
+func (l *Line[K]) Join(holder K) *InLine[K] {
+	if l.holders == nil {
+		l.holders = map[K]*lineHolder[K]{}
+	}
+	h := l.holders[holder]
+	if h == nil {
+		h = &lineHolder[K]{key: holder}
+		h.at = l.next.PushBack(h)
+		l.holders[holder] = h
+	}
+	w := &InLine[K]{Turn: make(chan struct{}), holder: h}
+	w.at = h.waiting.PushBack(w)
+	l.waiting++
+	return w
+}
+
+// Leave removes one that was not served.
+func (l *Line[K]) Leave(w *InLine[K]) {
+	w.holder.waiting.Remove(w.at)
+	l.waiting--
+	if w.holder.waiting.Len() == 0 {
+		l.next.Remove(w.holder.at)
+		delete(l.holders, w.holder.key)
+	}
+}
+
+// Serve serves the next one. The line must not be empty.
+func (l *Line[K]) Serve() {
+	h := l.next.Front().Value.(*lineHolder[K]) //nolint:errcheck // the list holds nothing else
+	w := h.waiting.Front().Value.(*InLine[K])  //nolint:errcheck // the list holds nothing else
+	l.next.MoveToBack(h.at)
+	l.Leave(w)
+	close(w.Turn)
+}
