@@ -39,7 +39,7 @@ func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPas
 	if err := keyserver.RefusePassword(n.Password); err != nil {
 		return PasswordSaved{}, err
 	}
-	known := Login{Method: keyserver.PasswordSession, From: From{Address: by.Address}, attempt: &attempt{known: true}}
+	known := Login{Method: keyserver.PasswordSession, Name: by.Name, From: From{Address: by.Address}, attempt: &attempt{known: true}}
 	change := keyserver.PasswordChange{Principal: n.Principal}
 	own := isOwn(by, n.Principal)
 	switch {

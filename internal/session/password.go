@@ -43,6 +43,7 @@ func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 	case p.Flags.Disabled():
 		return identity{principal: p}, notRecognised(fault.ReasonPrincipalDisabled)
 	}
+	m.throttle.giveBack(ctx, l.attempt) // before the session is stored, which may take long
 	return identity{principal: p, password: hash, renewed: renewed}, nil
 }
 
