@@ -47,27 +47,31 @@ func TestGateBoundsAllHashesTogether(t *testing.T) {
 	})
 }
 
-func TestGateLetsOthersPassStrangers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := password.NewGate(1)
-		began := make(chan string, 100)
-		go hashing(t, g, "s", true, 1, began)
-		synctest.Wait()
-		go hashing(t, g, "s", true, 1, began)
-		synctest.Wait()
-		for range 5 {
-			go hashing(t, g, "o", false, 1, began)
-		}
-		time.Sleep(time.Minute)
-		close(began)
-		order := ""
-		for name := range began {
-			order += name
-		}
-		if want := "sooosoo"; order != want { // the second stranger waits for three others at most
-			t.Errorf("the order is %s, want %s", order, want)
-		}
-	})
+// TestGateHasAnOrder: each letter is a login that arrives; o is not a stranger.
+func TestGateHasAnOrder(t *testing.T) {
+	for arrivals, want := range map[string]string{
+		"ssooooo": "sooosoo", // the second stranger waits for three others at most
+		"aaaabb":  "aababa",  // a stranger is not behind all logins of another network
+		"oooopp":  "oopopo",  // nor a name behind those of another name
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := password.NewGate(1)
+			began := make(chan string, 100)
+			for _, holder := range arrivals {
+				go hashing(t, g, string(holder), holder < 'o' || holder == 's', 1, began)
+				synctest.Wait()
+			}
+			time.Sleep(time.Minute)
+			close(began)
+			order := ""
+			for name := range began {
+				order += name
+			}
+			if order != want {
+				t.Errorf("%s enter in the order %s, want %s", arrivals, order, want)
+			}
+		})
+	}
 }
 
 func TestGateYieldsToSessions(t *testing.T) {
@@ -146,31 +150,6 @@ func TestGateForgetsThoseWhoseTimeEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			leave()
-		}
-	})
-}
-
-// TestGateServesNetworksByTurns checks that a stranger is not behind all logins of another network.
-func TestGateServesNetworksByTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := password.NewGate(1)
-		began := make(chan string, 100)
-		for range 4 {
-			go hashing(t, g, "a", true, 1, began)
-			synctest.Wait()
-		}
-		for range 2 {
-			go hashing(t, g, "b", true, 1, began)
-			synctest.Wait()
-		}
-		time.Sleep(time.Minute)
-		close(began)
-		order := ""
-		for name := range began {
-			order += name
-		}
-		if want := "aababa"; order != want {
-			t.Errorf("the order is %s, want %s", order, want)
 		}
 	})
 }

@@ -78,10 +78,11 @@ func TestTurnsRotate(t *testing.T) {
 		for _, holder := range []string{"a", "a", "a", "a", "b", "b", "c"} {
 			p.enters(t.Context(), holder)
 		}
-		for i := 0; i < len(p.begun); i++ {
-			p.end(p.begun[i])
+		want := []string{"a", "b", "c", "a", "b", "a", "a"}
+		for n := range want {
+			p.end(p.begun[n])
 		}
-		if want := []string{"a", "b", "c", "a", "b", "a", "a"}; !slices.Equal(p.begun, want) {
+		if !slices.Equal(p.begun, want) {
 			t.Errorf("the order is %v, want %v", p.begun, want)
 		}
 	})

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -115,7 +116,7 @@ func TestEnterEndsWithItsCaller(t *testing.T) {
 	}()
 	rig.Soon(t, "the login waits", func() bool { return g.strangers.Held() == 1 })
 	cancel()
-	if err := <-left; err != context.Canceled {
+	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Errorf("the login ends with %v", err)
 	}
 	if g.strangers.Held() != 0 {
