@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"time"
 
 	"github.com/pressly/goose/v3"
 
@@ -51,7 +52,7 @@ func migrate(ctx context.Context, d dialect, db pool, log *slog.Logger) (is stan
 		return is, target, nil
 	}
 	if from := is.version; from < target {
-		if _, err := provider.Up(ctx); err != nil {
+		if err := up(ctx, provider, log); err != nil {
 			return is, target, fmt.Errorf("migrate the database from version %d to %d: %w", from, target, translate(d, err))
 		}
 		log.Info("database migrated", "from", from, "to", target)
@@ -60,6 +61,34 @@ func migrate(ctx context.Context, d dialect, db pool, log *slog.Logger) (is stan
 		}
 	}
 	return is, target, is.sign(ctx, d, db, target)
+}
+
+// Bounds of the attempts to migrate while working servers use the database. The pause
+// doubles after each attempt.
+const (
+	migrationAttempts = 6
+	migrationPause    = 100 * time.Millisecond
+)
+
+// up applies the pending migrations. If PostgreSQL aborts one in favor of the transaction of a
+// working server, up tries again. Each migration is one transaction, so the next attempt
+// begins with the aborted one. After the last attempt, or if ctx ends in a pause, up returns
+// the error of the database.
+func up(ctx context.Context, provider *goose.Provider, log *slog.Logger) error {
+	pause := migrationPause
+	for attempt := 1; ; attempt++ {
+		_, err := provider.Up(ctx)
+		if err == nil || !lostToAnother(err) || attempt == migrationAttempts {
+			return err
+		}
+		log.Warn("a migration was aborted in favor of another transaction and is tried again", "attempt", attempt, "error", driverText(err))
+		select {
+		case <-time.After(pause):
+			pause *= 2
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // checkVersion accepts the version of this program, and a newer one that it can work

@@ -255,6 +255,8 @@ const (
 	pgReadOnly            = "25006"
 	pgIdleInTransaction   = "25P03"
 	pgLockNotAvailable    = "55P03"
+	pgSerialization       = "40001"
+	pgDeadlock            = "40P01"
 	pgDiskFull            = "53100"
 )
 
@@ -271,6 +273,16 @@ func codeOfServer(err error) string {
 		return e.Code
 	}
 	return ""
+}
+
+// lostToAnother reports whether PostgreSQL aborted a transaction in favor of another one. The
+// same transaction may succeed if it runs again.
+func lostToAnother(err error) bool {
+	switch codeOfServer(err) {
+	case pgDeadlock, pgSerialization, pgLockNotAvailable:
+		return true
+	}
+	return false
 }
 
 func (d *postgres) classify(err error) errorClass {
