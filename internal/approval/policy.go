@@ -18,7 +18,16 @@ const GiveDuties = "giveDuties"
 
 // DestroyKey is the rule for beginning the destruction of a key. Disabling, enabling and
 // restoring need the same operation and are not guarded by it.
-const DestroyKey = "destroyKey"
+const DestroyKey = keyserver.EffectDestroyKey
+
+// RuleNames returns what a rule can be about: the keys of operations and of effects, and
+// GiveDuties.
+func RuleNames() (all []string) {
+	for _, op := range slices.Concat(keyserver.Operations, keyserver.Effects) {
+		all = append(all, op.Key)
+	}
+	return append(all, GiveDuties)
+}
 
 // giving are the operations by which a duty can be given, so that a request which
 // needs one of them may need the rule.
@@ -85,9 +94,8 @@ func CanGive(operations []string) bool {
 // request that needs the operation, or has the effect, and can be asked for.
 func (p Policy) Validate(askable func(operation string) bool) error {
 	for i, r := range p {
-		known := r.Operation == GiveDuties || r.Operation == DestroyKey || slices.ContainsFunc(keyserver.Operations, func(op keyserver.Operation) bool { return op.Key == r.Operation })
 		switch {
-		case !known:
+		case !slices.Contains(RuleNames(), r.Operation):
 			return refusedRule(i, "operation names %q, which is no operation; GET /api/operations lists them, and %s and %s are two more", r.Operation, GiveDuties, DestroyKey)
 		case slices.ContainsFunc(p[:i], func(o Rule) bool { return o.Operation == r.Operation }):
 			return refusedRule(i, "operation names %s, which another rule is about; an operation has one rule", r.Operation)

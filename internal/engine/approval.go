@@ -18,17 +18,19 @@ func (e *Engine) guarded(ctx context.Context, r request) error {
 	if err != nil {
 		return err
 	}
+	effect, has := e.view.effect(r)
 	what := r.op.Name
 	rule, needed := unapproved(policy, r.by, r.op.Key)
-	if !needed && r.effect == approval.DestroyKey {
-		what = "destroying a key"
-		rule, needed = unapproved(policy, r.by, r.effect)
+	if !needed && has {
+		what = effect.Name
+		rule, needed = unapproved(policy, r.by, effect.Key)
 	}
 	needed = needed && !e.view.approves()
 	if !e.BreakGlass {
 		if needed {
 			return approval.Required(rule, what)
 		}
+		e.view.mayTake(policy, r)
 		return nil
 	}
 	if !needed && approval.CanGive([]string{r.op.Key}) {

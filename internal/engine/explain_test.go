@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -419,4 +420,90 @@ func (w *maze) crowd() {
 	if c.Link != "" && c.Operation.Forwarded() && w.do(w.stranger(), q.Operation, q.Link) == nil && !slices.Contains(elsewhere, w.foreigner.ID) {
 		w.fail("the principal of a peer may, and is not listed elsewhere: %v", elsewhere)
 	}
+}
+
+// TestEveryRuleIsExplained sets each rule that an approval policy can have. What guards a
+// question refuses it as the gate does. A rule that guards only some requests of an operation
+// is named in the step that passes.
+func TestEveryRuleIsExplained(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		all := make([]keyserver.ID, len(keyserver.Operations))
+		for i, op := range keyserver.Operations {
+			all[i] = op.ID
+		}
+		may := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "everything", Operations: all}))(t)
+		machine := f.Add(t, keyserver.CertificatePrincipal, "machine", []keyserver.ID{may}, nil)
+		link := must(f.MintKey(ctx, machine, keyserver.NewKey{Algorithm: keyserver.HMACSHA384}))(t).Link
+		explained := func(q keyserver.Question) (keyserver.Explanation, string) {
+			t.Helper()
+			is := must(f.Explain(ctx, machine, q))(t)
+			i := slices.IndexFunc(is.Steps, func(s keyserver.ExplainedStep) bool { return s.Step == keyserver.StepApproval })
+			if i < 0 {
+				t.Fatalf("%s was not asked for an approval: %v", q.Operation.Key, is.Refusal)
+			}
+			return is, is.Steps[i].Detail
+		}
+		conditional := map[string][]keyserver.Operation{ // by their rules
+			approval.DestroyKey: {keyserver.OpChangeKeyState},
+			approval.GiveDuties: {
+				keyserver.OpCreateRole, keyserver.OpUpdateRole, keyserver.OpCreatePrincipal, keyserver.OpUpdatePrincipalRoles,
+				keyserver.OpChangeGroupMembers, keyserver.OpEnrollCertificate, keyserver.OpSetPassword, keyserver.OpDeletePrincipal,
+			},
+		}
+		for _, rule := range approval.RuleNames() {
+			setPolicy(t, f, fmt.Sprintf(`[{"operation":%q,"approvers":1,"duty":"trust"}]`, rule))
+			op, asked := keyserver.OperationNamed(rule)
+			if !asked && conditional[rule] == nil {
+				t.Errorf("no explanation knows the rule %s", rule)
+			}
+			for _, passes := range conditional[rule] {
+				is, detail := explained(keyserver.Question{Operation: passes})
+				if !is.Allowed || !strings.Contains(detail, "rule "+rule) {
+					t.Errorf("%s under the rule %s: %v, %q", passes.Key, rule, is.Refusal, detail)
+				}
+				if _, detail = explained(keyserver.Question{Operation: passes, With: []keyserver.Supposition{{Kind: keyserver.SupposeApproval}}}); detail != "" {
+					t.Errorf("%s with the approval: %q", passes.Key, detail)
+				}
+			}
+			if !asked {
+				continue
+			}
+			links := []keyserver.HiddenLink{""}
+			if op.AboutKey() {
+				links = append(links, link)
+			}
+			for _, link := range links {
+				is, detail := explained(keyserver.Question{Operation: op, Link: link})
+				if fault.CodeOf(is.Refusal) != fault.ApprovalRequired || !strings.Contains(detail, "rule "+rule) {
+					t.Errorf("%s of %q under its rule: %v, %q", rule, link, is.Refusal, detail)
+				}
+			}
+		}
+	})
+}
+
+// TestDestroyKeyIsExplained compares the explanation with the gate, which asks for the
+// approval of the effect behind that of the operation.
+func TestDestroyKeyIsExplained(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		owner := f.Add(t, keyserver.CertificatePrincipal, "owner", []keyserver.ID{keyserver.RoleEncryptor}, nil)
+		link := must(f.MintKey(ctx, owner, keyserver.NewKey{Algorithm: keyserver.HMACSHA384}))(t).Link
+		auditor := f.Add(t, keyserver.PasswordPrincipal, "auditor", []keyserver.ID{keyserver.RoleAuditor}, nil)
+		op, _ := keyserver.OperationNamed(approval.DestroyKey)
+		for _, policy := range []string{
+			`[{"operation":"changeKeyState","approvers":2,"duty":"trust"},{"operation":"destroyKey","approvers":1,"duty":"any"}]`,
+			`[{"operation":"destroyKey","approvers":1,"duty":"any"}]`,
+			`[{"operation":"exportKey","approvers":1,"duty":"any"}]`,
+		} {
+			setPolicy(t, f, policy)
+			is := must(f.Explain(ctx, auditor, keyserver.Question{Operation: op, Link: link, Principal: &owner.Principal.ID}))(t)
+			err := f.ChangeKeyState(ctx, owner, keyserver.KeyStateChange{Link: link, Act: keyserver.DestroyKey, Days: 7})
+			if fmt.Sprint(is.Refusal) != fmt.Sprint(err) {
+				t.Errorf("under %s it is explained as %v, and the gate says %v", policy, is.Refusal, err)
+			}
+			if !is.Allowed && (len(is.Change) != 1 || is.Change[0].Kind != keyserver.SupposeApproval) {
+				t.Errorf("under %s it would be let by %v", policy, is.Change)
+			}
+		}
+	})
 }

@@ -24,7 +24,7 @@ type request struct {
 	link     keyserver.HiddenLink // the key that the operation is about, if it is about one
 	filename string
 	key      **heldKey // where a check finds which key that is: the row names that one
-	effect   string    // the rule that guards what it does, besides that of the operation
+	effect   string    // the key of the effect (keyserver.Effects) that it has, if any
 	counts   bool      // being let through is a use of the key, and may count one on its list
 	own      bool      // about what is the caller's own, which needs no role
 	// tries is the transaction of the effect, if the transaction itself may refuse it.

@@ -67,7 +67,7 @@ type ExplainedStep struct {
 
 // Question is what the gate is asked without anything being done.
 type Question struct {
-	Operation Operation
+	Operation Operation // or an effect of one
 	// Link is the key that the operation is about; empty where it is about none.
 	Link HiddenLink
 	// Principal is who would ask; nil for the caller, in this session.
@@ -186,13 +186,15 @@ func (op Operation) AboutKey() bool {
 	}
 }
 
-// OperationNamed returns the operation of the catalogue that a key names.
+// OperationNamed returns the operation of the catalogue, or the effect of one, that a key
+// names.
 func OperationNamed(key string) (Operation, bool) {
-	i := slices.IndexFunc(Operations, func(op Operation) bool { return op.Key == key })
-	if i < 0 {
-		return Operation{}, false
+	for _, list := range [][]Operation{Operations, Effects} {
+		if i := slices.IndexFunc(list, func(op Operation) bool { return op.Key == key }); i >= 0 {
+			return list[i], true
+		}
 	}
-	return Operations[i], true
+	return Operation{}, false
 }
 
 // SuppositionField is a field of a supposition, by its name on the wire.

@@ -153,6 +153,16 @@ func OperationOf(id ID) Operation {
 	return Operations[i]
 }
 
+// EffectDestroyKey is the key of the effect that begins the destruction of a key.
+const EffectDestroyKey = "destroyKey"
+
+// Effects are parts of operations that a rule of the approval policy can guard without the
+// rest of the operation. An effect has the id and the duty of its operation, and a key and a
+// name of its own.
+var Effects = []Operation{
+	{ID: OpChangeKeyState.ID, Key: EffectDestroyKey, Name: "destroying a key", Duty: OpChangeKeyState.Duty},
+}
+
 // AuditLogin, AuditLogout and AuditProof are audited without being granted by a role.
 const (
 	AuditLogin  = "login"
