@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
@@ -165,6 +166,7 @@ var _ = Describe("a key server that", func() {
 			Expect(kube.Create(ctx, obj)).To(Succeed())
 			Eventually(readiness(ctx, obj)).Should(comes)
 			Expect(obj.Status.Provenance).To(Equal(provenance))
+			Expect(controllerutil.ContainsFinalizer(obj, v1alpha1.FinalizerExternal)).To(Equal(provenance != ""), "the finalizer of the attempt")
 			remove(ctx, obj)
 			Expect(s.trusted(ctx)).To(HaveKey(ca.fingerprint), "what somebody else added was deleted")
 		},

@@ -30,7 +30,6 @@ var _ = Describe("TrustedCA", func() {
 			ca := newCA()
 			_, err := shown.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: ca.der})
 			Expect(err).NotTo(HaveOccurred())
-			apply(ctx, shown.trustedCA(newCA()), beReady("")) // by a list that has the former, too
 			obj := shown.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.AdoptionPolicy = v1alpha1.AdoptNever })
 			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "adoptionPolicy is Never"))
 			Expect(obj.Status.CertificateID).To(BeEmpty())

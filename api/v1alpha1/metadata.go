@@ -28,7 +28,8 @@ const AnnotationPublishedBy = "trust.keyserver.dev/published-by"
 // Finalizers.
 const (
 	// FinalizerExternal holds an object until what it made outside is dealt
-	// with as its deletion policy says. It is set before the first write.
+	// with as its deletion policy says. It is set before the first write. It is
+	// removed again if that write finds something that must not be taken over.
 	FinalizerExternal = "trust.keyserver.dev/external"
 	// FinalizerInUse holds a KeyServer while objects refer to it.
 	FinalizerInUse = "trust.keyserver.dev/in-use"

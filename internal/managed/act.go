@@ -20,7 +20,7 @@ type result struct {
 	outcome Outcome
 	done    bool   // the action took effect and was read back
 	begun   bool   // the creation took effect, but did not come to its end
-	refused bool   // the object has changed in the cluster; decide anew
+	refused bool   // the object has changed in the cluster, or its owner mark has; decide anew
 	tried   Action // what failed, where the decision is about its failure
 }
 
@@ -67,7 +67,7 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (
 		if p.facts.Management == v1alpha1.Observe && p.facts.mine() {
 			d.Message += r.letGo(ctx, p, p.facts.External.ID)
 		}
-		return result{Decision: d}, nil
+		return r.unhold(ctx, p, d)
 	}
 }
 
@@ -147,6 +147,32 @@ func (r *reconciler[T, D]) hold(ctx context.Context, p *pass[T, D], creating boo
 		p.obj.SetAnnotations(annotations)
 	}
 	return r.rewrite(ctx, p)
+}
+
+// unhold removes the finalizer of an attempted creation if what is there is not the object's
+// and the object owns nothing else. The attempt followed from a list that was too old.
+// Without the finalizer, a deletion does not wait for the key server.
+func (r *reconciler[T, D]) unhold(ctx context.Context, p *pass[T, D], d Decision) (result, error) {
+	res := result{Decision: d}
+	if !p.facts.ownsNothing() || !controllerutil.ContainsFinalizer(p.obj, v1alpha1.FinalizerExternal) {
+		return res, nil
+	}
+	if pub, is := any(r.adapter).(Publisher[T]); is && len(*pub.Publications(p.obj)) > 0 {
+		return res, nil
+	}
+	p.in.Conn.Outdated(link.MarksFeed(r.kind.Feed)) // the creation may have come to its end since
+	is, err := r.owns(ctx, p, p.facts.External)
+	if problem, err := link.AsProblem(ctx, err); problem != nil || err != nil {
+		return res, err
+	}
+	if is.mine() {
+		res.refused = true
+		return res, nil
+	}
+	controllerutil.RemoveFinalizer(p.obj, v1alpha1.FinalizerExternal)
+	written, err := r.rewrite(ctx, p)
+	res.refused = !written
+	return res, err
 }
 
 // holdAgain restores the finalizer of an object that owns something, if somebody has removed

@@ -120,6 +120,12 @@ func (f Facts) resumes() bool {
 	return f.Attempted && (len(f.External.Drift) == 0 || f.Begun)
 }
 
+// ownsNothing reports whether what exists does not belong to the object, and the object has
+// nothing else on the key server.
+func (f Facts) ownsNothing() bool {
+	return f.Obstacle == nil && !f.Deleting && f.External.Exists && !f.ours() && f.Owned == "" && !f.Attempted && len(f.Superseded) == 0
+}
+
 // comes is how the external object comes to this one by an action.
 func (f Facts) comes(a Action) v1alpha1.Provenance {
 	switch {

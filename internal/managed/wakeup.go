@@ -341,8 +341,8 @@ func Concerns(p *Population) predicate.Predicate {
 	}})
 }
 
-// unheld reports whether somebody else has removed a finalizer of the manager, which removes
-// it from nothing but what is deleted.
+// unheld reports whether a finalizer of the manager is gone from an object that is not being
+// deleted. The manager itself removes one only from an object that owns nothing.
 func unheld(old, now client.Object) bool {
 	return now.GetDeletionTimestamp().IsZero() && slices.ContainsFunc([]string{v1alpha1.FinalizerExternal, v1alpha1.FinalizerInUse}, func(f string) bool {
 		return controllerutil.ContainsFinalizer(old, f) && !controllerutil.ContainsFinalizer(now, f)
