@@ -4,7 +4,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
@@ -43,5 +45,35 @@ func TestKindsThatWaitForEachOtherHaveAnOrder(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"c", "a", "b"}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestMetricsOfKindsBeginAtZero requires the series of each kind before there is anything to
+// count. Prometheus sees no increase in a series that begins with its first event.
+func TestMetricsOfKindsBeginAtZero(t *testing.T) {
+	kube := &simCluster{w: newWorld(1, false)}
+	if err := registerKinds(Options{}.registry(managed.Cluster{Client: kube, Live: kube}, kube, logr.Discard())); err != nil {
+		t.Fatal(err)
+	}
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string][]string{} // by metric
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			for _, label := range m.GetLabel() {
+				if label.GetName() == "kind" {
+					kinds[family.GetName()] = append(kinds[family.GetName()], label.GetValue())
+				}
+			}
+		}
+	}
+	for _, metric := range []string{"keyserver_time_to_verified_seconds", "keyserver_drift_found_total", "keyserver_drift_repaired_total"} {
+		for _, k := range v1alpha1.Kinds {
+			if k.Managed() && !slices.Contains(kinds[metric], k.Name) {
+				t.Errorf("there is no series %s{kind=%q}", metric, k.Name)
+			}
+		}
 	}
 }

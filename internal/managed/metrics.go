@@ -37,6 +37,14 @@ func init() {
 	metrics.Registry.MustRegister(objectsByState, timeToVerified, DriftFound, DriftRepaired)
 }
 
+// beginAtZero creates the series of a kind. Prometheus sees no increase in a series that
+// begins with its first event.
+func beginAtZero(kind string) {
+	timeToVerified.WithLabelValues(kind)
+	DriftFound.WithLabelValues(kind)
+	DriftRepaired.WithLabelValues(kind)
+}
+
 // Population counts the objects of one kind by state.
 type Population struct {
 	kind string

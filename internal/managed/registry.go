@@ -102,6 +102,7 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 		}
 	}
 	s.Controllers = append(s.Controllers, r)
+	beginAtZero(k.Name)
 	return nil
 }
 
