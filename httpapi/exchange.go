@@ -57,7 +57,7 @@ type exchange struct {
 func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x := &exchange{api: a, w: w, r: r, route: route, start: a.Clock()}
 	x.from = a.Proxies.Client(origin.OfRequest(r.RemoteAddr), r.Header["X-Forwarded-For"])
-	x.call.From = session.From{RequestID: a.requestID(r), Address: spell(x.from)}
+	x.call.From = session.From{RequestID: a.requestID(r), Address: spell(x.from), Stranger: x}
 	x.call.proof, x.call.authorization = a.proof(r), r.Header["Authorization"]
 	if r.TLS != nil {
 		x.call.certificates = r.TLS.PeerCertificates
@@ -98,7 +98,8 @@ func (x *exchange) trace(ctx context.Context) context.Context {
 }
 
 // handle asks who calls before anything else: whoever has a session holds a
-// place of that session, and strangers only take places from each other. What
+// place of that session, and strangers only take places from each other. A request
+// with an unknown session id is a stranger's while the database is read for it. What
 // a build that is not admitted answers is the same to both.
 func (x *exchange) handle() (any, error) {
 	refused := x.admit()
@@ -109,7 +110,7 @@ func (x *exchange) handle() (any, error) {
 		x.ctx, refused = x.owned(x.ctx)
 	}
 	if refused != nil || !x.route.Session {
-		if err := x.stranger(); err != nil {
+		if err := x.TakePlace(); err != nil {
 			return nil, err
 		}
 		if refused != nil {
@@ -118,7 +119,7 @@ func (x *exchange) handle() (any, error) {
 		return x.route.run(x)
 	}
 	if err := x.authenticate(); err != nil {
-		if full := x.stranger(); full != nil {
+		if full := x.TakePlace(); full != nil {
 			return nil, full
 		}
 		return nil, err
@@ -187,9 +188,14 @@ func (x *exchange) bodyArrived() {
 // maxToken is the longest session id that is looked up.
 const maxToken = 512
 
-func (x *exchange) authenticate() error {
-	var err error
+// authenticate finds the session. It returns the place of a stranger, which the request takes if
+// its session has to be read from the database.
+func (x *exchange) authenticate() (err error) {
 	x.call.by, x.release, err = x.api.caller(x.ctx, &x.call)
+	if err == nil && x.member != nil {
+		x.member.Leave()
+		x.member = nil
+	}
 	return err
 }
 

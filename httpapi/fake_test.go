@@ -79,6 +79,8 @@ type fakeSessions struct {
 	err error
 	ops *fakePort              // whose refusals also meet who asks for others' sessions
 	as  keyserver.PrincipalRef // who calls; zero: ann
+	// read stands for reading the session from the database; nil: it is in memory.
+	read func()
 
 	mu       sync.Mutex
 	logins   []session.Login
@@ -127,6 +129,12 @@ func (f *fakeSessions) SetPassword(context.Context, keyserver.Caller, session.Ne
 }
 
 func (f *fakeSessions) Authenticate(_ context.Context, token string, _ session.Proof, from session.From) (keyserver.Caller, func(), error) {
+	if f.read != nil {
+		if err := from.Stranger.TakePlace(); err != nil {
+			return keyserver.Caller{}, nil, err
+		}
+		f.read()
+	}
 	switch {
 	case f.err != nil:
 		return keyserver.Caller{}, nil, f.err

@@ -54,8 +54,9 @@ type places struct {
 	underWay       *quota.Quota[keyserver.PrincipalRef]
 	bodies, unread *quota.Quota[keyserver.PrincipalRef] // bytes
 
-	// strangers are requests without a session. Each holds a place until its answer is read. If
-	// all places are taken, a new request evicts the oldest one of the network with most places.
+	// strangers are requests without a session, or with one that this process does not know. Each
+	// holds a place until its answer is read, or its session has been. If all places are taken, a
+	// new request evicts the oldest one of the network with most places.
 	strangers *quota.Crowd[netip.Prefix]
 	// uncounted are requests for routes that must always respond, such as health. They evict each
 	// other like strangers do, but strangers never evict them.
@@ -242,6 +243,15 @@ func noRoom(verdict quota.Verdict, from *quota.Quota[keyserver.PrincipalRef], sh
 
 // payer is the principal that places and bytes count for.
 func (x *exchange) payer() keyserver.PrincipalRef { return x.call.by.Acting() }
+
+// TakePlace takes a place among the requests without a session, unless the request has one or was
+// refused one. It implements session.Stranger.
+func (x *exchange) TakePlace() error {
+	if x.member != nil || x.refused {
+		return nil
+	}
+	return x.stranger()
+}
 
 // stranger takes a place among the requests without a session. If the network has no place left,
 // the request is refused. There are as many places for refusals, because an unread refusal takes

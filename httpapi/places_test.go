@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -274,6 +275,42 @@ func TestStrangersGiveWay(t *testing.T) {
 	}
 	if len(*evicted) != 1 || (*evicted)[0] != "192.0.2.1/32 0" {
 		t.Errorf("evicted: %v; want the oldest one, once, because each answer gives its place back", *evicted)
+	}
+}
+
+// TestUnknownSessionsAreStrangers checks that a request whose session has to be read from the database
+// holds a place of a stranger meanwhile, and only then.
+func TestUnknownSessionsAreStrangers(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 6, 3 })
+	reads := 0
+	f.sessions.read = func() {
+		reads++
+		if held := f.api.places.strangers.Held(); held != 1 {
+			t.Errorf("%d places are held during the read, want 1", held)
+		}
+	}
+	f.ops.during = func(context.Context) {
+		if held := f.api.places.strangers.Held(); held != 0 {
+			t.Errorf("%d places are held during the work", held)
+		}
+	}
+	if w := f.do(http.MethodGet, "/api/roles", ""); w.Code != http.StatusOK {
+		t.Errorf("a session: %d %s", w.Code, w.Body)
+	}
+	f.sessions.err = fault.New(fault.SessionNotFound, "no such session")
+	if w := f.do(http.MethodGet, "/api/roles", ""); w.Code != http.StatusUnauthorized {
+		t.Errorf("no session: %d %s", w.Code, w.Body)
+	}
+	if held := f.api.places.strangers.Held(); held != 0 || reads != 2 {
+		t.Errorf("%d places are held after %d reads", held, reads)
+	}
+	f.strangers(t, "192.0.2.1/32") // the address of the requests
+	w := f.do(http.MethodGet, "/api/roles", "")
+	if e := errorOf(t, w); e.Code != string(fault.Overloaded) || w.Header().Get("Retry-After") == "" || reads != 2 {
+		t.Errorf("beyond the places of its address: %d %s, %d reads", w.Code, w.Body, reads)
+	}
+	if held := f.api.places.refused.Held(); held != 0 {
+		t.Errorf("%d refusals are held", held)
 	}
 }
 

@@ -61,18 +61,8 @@ func (g *Gate) Enter(ctx context.Context, holder string, stranger bool) (leave f
 	waiting := queue.Join(holder)
 	g.admit()
 	g.mu.Unlock()
-	select {
-	case <-waiting.Turn:
-	case <-ctx.Done():
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		select {
-		case <-waiting.Turn:
-			g.leave(stranger)
-		default:
-			queue.Leave(waiting)
-		}
-		return nil, ctx.Err()
+	if err := queue.Wait(ctx, waiting, &g.mu, func() { g.leave(stranger) }); err != nil {
+		return nil, err
 	}
 	begun, worked := time.Now(), g.worked.Load()
 	return func() {

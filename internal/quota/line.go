@@ -1,6 +1,10 @@
 package quota
 
-import "container/list"
+import (
+	"container/list"
+	"context"
+	"sync"
+)
 
 // Line is a queue in which holders take turns: those of one holder are served in the order in which they
 // joined, and after each the next holder has its turn. The zero value is ready for use. Its owner locks it.
@@ -18,7 +22,7 @@ type lineHolder[K comparable] struct {
 
 // InLine waits in a Line.
 type InLine[K comparable] struct {
-	Turn   chan struct{} // closed by Serve
+	turn   chan struct{} // closed by Serve
 	holder *lineHolder[K]
 	at     *list.Element
 }
@@ -37,14 +41,32 @@ func (l *Line[K]) Join(holder K) *InLine[K] {
 		h.at = l.next.PushBack(h)
 		l.holders[holder] = h
 	}
-	w := &InLine[K]{Turn: make(chan struct{}), holder: h}
+	w := &InLine[K]{turn: make(chan struct{}), holder: h}
 	w.at = h.waiting.PushBack(w)
 	l.waiting++
 	return w
 }
 
-// Leave removes one that was not served.
-func (l *Line[K]) Leave(w *InLine[K]) {
+// Wait waits for the turn of w. If ctx ends first, Wait takes the owner's lock, gives the turn back
+// with giveBack if it has come meanwhile, and fails.
+func (l *Line[K]) Wait(ctx context.Context, w *InLine[K], owner sync.Locker, giveBack func()) error {
+	select {
+	case <-w.turn:
+		return nil
+	case <-ctx.Done():
+	}
+	owner.Lock()
+	defer owner.Unlock()
+	select {
+	case <-w.turn:
+		giveBack()
+	default:
+		l.leave(w)
+	}
+	return ctx.Err()
+}
+
+func (l *Line[K]) leave(w *InLine[K]) {
 	w.holder.waiting.Remove(w.at)
 	l.waiting--
 	if w.holder.waiting.Len() == 0 {
@@ -58,6 +80,6 @@ func (l *Line[K]) Serve() {
 	h := l.next.Front().Value.(*lineHolder[K]) //nolint:errcheck // the list holds nothing else
 	w := h.waiting.Front().Value.(*InLine[K])  //nolint:errcheck // the list holds nothing else
 	l.next.MoveToBack(h.at)
-	l.Leave(w)
-	close(w.Turn)
+	l.leave(w)
+	close(w.turn)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -73,6 +74,7 @@ type Manager struct {
 	Config
 	throttle *throttle
 	gate     *loginGate
+	reads    *readGate
 	tallies  *tallies
 	proofs   *proofMemory
 	meter    *meter
@@ -114,7 +116,7 @@ func NewManager(c Config) *Manager {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	m := &Manager{
-		Config: c, throttle: newThrottle(c.Clock, c.Store), gate: newLoginGate(c.Hashes, c.MaxLogins), tallies: &tallies{all: map[tallied]*tally{}}, proofs: newProofMemory(c.Store, c.MaxProofs, c.Clock()),
+		Config: c, throttle: newThrottle(c.Clock, c.Store), gate: newLoginGate(c.Hashes, c.MaxLogins), reads: newReadGate(quota.Share(c.Store.Readers())), tallies: &tallies{all: map[tallied]*tally{}}, proofs: newProofMemory(c.Store, c.MaxProofs, c.Clock()),
 		byHash: map[[32]byte]*held{}, byID: map[keyserver.ID]*held{},
 		meter: newMeter(), stop: stop, done: make(chan struct{}),
 	}
@@ -173,7 +175,8 @@ func (m *Manager) changed(changes []keyserver.Change) {
 // to, its key and its client certificate, and returns who calls. The release function must be called
 // when the request is over. It answers SESSION_NOT_FOUND, SESSION_EXPIRED, CERTIFICATE_MISMATCH, a
 // code of the proof, or REQUEST_LIMIT. A request that is refused does not keep
-// its session alive.
+// its session alive. If this process does not hold the session in memory, the request
+// is a stranger's until the session has been read, and the error of from.Stranger ends it.
 func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, from From) (keyserver.Caller, func(), error) {
 	hash, ok := hashToken(token)
 	if !ok {
@@ -182,20 +185,15 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, f
 	if err := m.Store.Current(ctx); err != nil {
 		return keyserver.Caller{}, nil, err
 	}
-	h, err := m.find(ctx, hash)
-	if err != nil {
-		return keyserver.Caller{}, nil, m.whyEnded(ctx, err, from)
-	}
-	now := m.Clock()
-	if m.expired(h, now) {
+	h, now := m.inMemory(hash), m.Clock()
+	if h == nil || m.expired(h, now) {
 		// Another replica may have seen the session more recently, and any request the
 		// session that it was made from.
-		if h, err = m.load(ctx, hash); err != nil {
-			return keyserver.Caller{}, nil, m.whyEnded(ctx, err, from)
+		var err error
+		if h, err = m.recall(ctx, hash, from); err != nil {
+			return keyserver.Caller{}, nil, err
 		}
-		if m.expired(h, now) {
-			return keyserver.Caller{}, nil, m.errExpired(h, now)
-		}
+		now = m.Clock()
 	}
 	if err := m.checkShown(ctx, h, token, proof); err != nil {
 		return keyserver.Caller{}, nil, m.refuseProof(ctx, h, from, err)
@@ -270,14 +268,36 @@ func (m *Manager) errExpired(h *held, now time.Time) error {
 	}
 }
 
-func (m *Manager) find(ctx context.Context, hash [32]byte) (*held, error) {
+// inMemory returns the session with that hash, or nil if this process does not hold it.
+func (m *Manager) inMemory(hash [32]byte) *held {
 	m.mu.RLock()
-	h, ok := m.byHash[hash]
-	m.mu.RUnlock()
-	if ok {
-		return h, nil
+	defer m.mu.RUnlock()
+	return m.byHash[hash]
+}
+
+// recall reads a session that this process does not hold, or holds as expired. It waits for a
+// turn first: most of such tokens may be invented.
+func (m *Manager) recall(ctx context.Context, hash [32]byte, from From) (h *held, err error) {
+	if from.Stranger != nil {
+		if err := from.Stranger.TakePlace(); err != nil {
+			return nil, err
+		}
 	}
-	return m.load(ctx, hash)
+	leave, err := m.reads.enter(ctx, from.Address)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { leave(err == nil) }()
+	if h = m.inMemory(hash); h != nil && !m.expired(h, m.Clock()) {
+		return h, nil // another request has read it meanwhile
+	}
+	if h, err = m.load(ctx, hash); err != nil {
+		return nil, m.whyEnded(ctx, err, from)
+	}
+	if now := m.Clock(); m.expired(h, now) {
+		return nil, m.errExpired(h, now)
+	}
+	return h, nil
 }
 
 // load reads a session and its principal from the store and keeps them. Where

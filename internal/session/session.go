@@ -47,6 +47,14 @@ type From struct {
 	RequestID string
 	Address   string // of the client, without port; empty where it is not known
 	For       string // what it says that it is made for
+	// Stranger bounds requests without a session. Nil if the request holds a place already.
+	Stranger Stranger
+}
+
+// Stranger is a request of which no session is known yet.
+type Stranger interface {
+	// TakePlace takes a place among the strangers. Its error is the response.
+	TakePlace() error
 }
 
 // String names who logs in and how, and hides the secrets.

@@ -284,6 +284,9 @@ func (s *Store) Connections() []Connections {
 	return all
 }
 
+// Readers returns the number of connections for reads.
+func (s *Store) Readers() int { return s.pools.read.Stats().MaxOpenConnections }
+
 // OnTransaction has each write transaction measured, from its begin to the end of its
 // commit or rollback. What is told must not block.
 func (s *Store) OnTransaction(measure func(took time.Duration, err error)) { s.measure.Store(&measure) }

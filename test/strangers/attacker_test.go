@@ -27,6 +27,7 @@ type attacker struct {
 
 	writing sync.Mutex // a framer writes one frame at a time
 	pongs   chan struct{}
+	ended   chan struct{} // has a value for each stream that the server ended, unless it is full
 }
 
 // connect opens an HTTP/2 connection (RFC 9113) that grants each answer a
@@ -43,7 +44,7 @@ func connectFrom(t testing.TB, s *site, from net.IP, window uint32) *attacker {
 	raw, err := tls.DialWithDialer(&dialer, "tcp", s.address, &tls.Config{RootCAs: s.roots, ServerName: "localhost", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13})
 	rig.Must(t, err)
 	t.Cleanup(func() { _ = raw.Close() })
-	a := &attacker{raw: raw, frames: http2.NewFramer(raw, raw), next: 1, host: s.address, pongs: make(chan struct{}, 1)}
+	a := &attacker{raw: raw, frames: http2.NewFramer(raw, raw), next: 1, host: s.address, pongs: make(chan struct{}, 1), ended: make(chan struct{}, 1<<10)}
 	a.coder = hpack.NewEncoder(&a.header)
 	_, err = raw.Write([]byte(http2.ClientPreface))
 	rig.Must(t, err)
@@ -71,7 +72,20 @@ func (a *attacker) listen() {
 			if f.IsAck() {
 				a.pongs <- struct{}{}
 			}
+		case *http2.DataFrame:
+			if f.StreamEnded() {
+				a.streamEnded()
+			}
+		case *http2.RSTStreamFrame:
+			a.streamEnded()
 		}
+	}
+}
+
+func (a *attacker) streamEnded() {
+	select {
+	case a.ended <- struct{}{}:
+	default:
 	}
 }
 
@@ -119,6 +133,13 @@ func (a *attacker) arrived() {
 	if err == nil {
 		<-a.pongs
 	}
+}
+
+// readEverything grants all answers together a large window.
+func (a *attacker) readEverything() error {
+	a.writing.Lock()
+	defer a.writing.Unlock()
+	return a.frames.WriteWindowUpdate(0, 1<<30)
 }
 
 // reset takes a request back.

@@ -1,0 +1,63 @@
+package session
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/origin"
+	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+)
+
+// missPause is how long a read that found no session keeps its place. It bounds the rate of
+// invented tokens, which cost more processor time than the reads of them.
+const missPause = 5 * time.Millisecond
+
+// readGate bounds the reads of sessions that this process does not hold in memory. The networks that
+// wait take turns; those of one IPv6 site share one. The number of waiting requests is bounded by the
+// places of strangers.
+type readGate struct {
+	mu      sync.Mutex
+	free    int // places
+	waiting quota.Line[netip.Prefix]
+}
+
+func newReadGate(places int) *readGate { return &readGate{free: places} }
+
+// enter waits for a place. It fails only if ctx ends. The caller calls leave after the read.
+func (g *readGate) enter(ctx context.Context, address string) (leave func(found bool), err error) {
+	at, _ := netip.ParseAddr(address) // those without an address share the zero network
+	g.mu.Lock()
+	waiting := g.waiting.Join(origin.Site(origin.Network(at)))
+	g.admit()
+	g.mu.Unlock()
+	if err := g.waiting.Wait(ctx, waiting, &g.mu, g.giveBack); err != nil {
+		return nil, err
+	}
+	return g.leave, nil
+}
+
+func (g *readGate) leave(found bool) {
+	if !found {
+		time.AfterFunc(missPause, func() { g.leave(true) })
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.giveBack()
+}
+
+// giveBack frees a place. The caller holds mu.
+func (g *readGate) giveBack() {
+	g.free++
+	g.admit()
+}
+
+// admit fills the free places. The caller holds mu.
+func (g *readGate) admit() {
+	for g.free > 0 && g.waiting.Len() > 0 {
+		g.free--
+		g.waiting.Serve()
+	}
+}
