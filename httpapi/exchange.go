@@ -248,6 +248,9 @@ func (x *exchange) decode(table *wire.Table, in any) error {
 		return err
 	}
 	x.bodyArrived()
+	if err := x.takeTurn(); err != nil { // reading a long body as JSON is long work, too
+		return err
+	}
 	return table.DecodeBody(buf.Bytes(), in)
 }
 

@@ -176,8 +176,12 @@ func (x *exchange) restrain() error {
 	return err
 }
 
-// takeTurn waits for the turn of a long request. Meanwhile it holds no place of work.
+// takeTurn waits for the turn of a long request, unless it has one. Meanwhile the request holds no
+// place of work.
 func (x *exchange) takeTurn() error {
+	if x.endTurn != nil || x.stored != nil || x.isStranger() {
+		return nil
+	}
 	p := x.api.places
 	p.turns.Worked(x.payer())
 	if !x.route.long && x.bodyBytes == 0 {
@@ -191,10 +195,15 @@ func (x *exchange) takeTurn() error {
 	})
 }
 
+// isStranger reports whether the request holds no other place than that of a stranger.
+func (x *exchange) isStranger() bool {
+	return x.route.Uncounted || x.member != nil && !x.route.Session
+}
+
 // enter takes a place among the requests at work. A request that holds a
 // stranger's place, such as a login, gives that back at its end.
 func (x *exchange) enter() error {
-	if x.route.Uncounted || x.member != nil && !x.route.Session { // a stranger has its place
+	if x.isStranger() {
 		return nil
 	}
 	if err := x.takeTurn(); err != nil {

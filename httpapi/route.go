@@ -52,6 +52,9 @@ type Route struct {
 	// Counts says that the route may count a use of a key, so that asking twice
 	// may count twice.
 	Counts bool
+	// Many says that one request is about many objects, although neither its name nor its
+	// form shows it.
+	Many bool
 	// Uncounted routes are answered however much else is going on.
 	Uncounted bool
 	// Unconditional routes are answered by a build that is not admitted, too.
@@ -128,13 +131,16 @@ func (r Route) withDefaults() Route {
 	return r
 }
 
-// long reports whether one request may take a core for milliseconds: the route answers a list in
-// pages or works on many objects.
+// long reports whether one request may take a core for milliseconds: the route answers a list,
+// works on several objects, or executes what may be such a request.
 func (r Route) long() bool {
-	if r.Request == nil || r.Waits || r.streams {
+	switch {
+	case r.Request == nil || r.Waits || r.streams:
 		return false
+	case r.executes || r.Many || strings.HasPrefix(r.Name, "list") || strings.HasPrefix(r.Name, "find"):
+		return true
 	}
-	return strings.HasPrefix(r.Name, "list") || slices.ContainsFunc(wire.Of(r.Request).Body, func(f wire.Field) bool {
+	return slices.ContainsFunc(wire.Of(r.Request).Body, func(f wire.Field) bool {
 		return f.Value.Kind == wire.Array && f.Value.Elem.Kind == wire.Object
 	})
 }

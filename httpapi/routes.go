@@ -460,7 +460,7 @@ func recordRoutes() []Route {
 			Faults:  codes(fault.NotFound),
 		}, auditHashes),
 		endpoint(Route{
-			Name: "getAuditEntries", Method: http.MethodGet, Path: "/api/audit/tile/entries/{tile}", Extension: true, Session: true,
+			Name: "getAuditEntries", Many: true, Method: http.MethodGet, Path: "/api/audit/tile/entries/{tile}", Extension: true, Session: true,
 			Summary:    "Answers rows in the form that the audit tree hashes (C2SP tlog-tiles).",
 			Operations: grants(keyserver.OpReadAudit), Faults: codes(fault.Archived, fault.NotFound),
 		}, auditEntries),

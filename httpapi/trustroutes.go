@@ -230,7 +230,7 @@ func certificateRoutes() []Route {
 			Operations: append(grants(keyserver.OpRenewCertificate), find...), Faults: append(codes(fault.NotFound, fault.NoSavedRequest), unsaved...),
 		}, renewCertificate),
 		endpoint(Route{
-			Name: "enrollCertificates", Method: http.MethodPost, Path: "/api/certificates/enroll", Makes: keyserver.ChangePrincipal, Extension: true, Session: true, BodyLimit: 16 * smallBody,
+			Name: "enrollCertificates", Many: true, Method: http.MethodPost, Path: "/api/certificates/enroll", Makes: keyserver.ChangePrincipal, Extension: true, Session: true, BodyLimit: 16 * smallBody,
 			Summary:    "Enrols certificates as transport principals, all or none, and verifies each.",
 			Operations: append(grants(keyserver.OpEnrollCertificate, keyserver.OpReadPrincipal), find...), Faults: append(codes(fault.Escalation, fault.DutiesConflict, fault.AlreadyExists), unsaved...),
 		}, enrollCertificates),

@@ -16,7 +16,8 @@ import (
 
 // long are routes that take turns, and short are routes that do not.
 var (
-	long  = []string{"listAuditEntries", "listKeys", "listRoles", "listCapable", "computeMacs", "getDecisions", "getExplanation", "lookUpPrincipals"}
+	long = []string{"listAuditEntries", "listKeys", "listRoles", "listCapable", "computeMacs", "getDecisions", "getExplanation", "lookUpPrincipals",
+		"enrollCertificates", "findCertificatesBySubject", "executeApproval", "getAuditEntries"}
 	short = []string{"computeHmac", "computeMac", "encrypt", "getCurrentSession", "getAcl", "listChanges", "createRole"}
 )
 
@@ -62,22 +63,26 @@ func TestLongRequestsTakeTurns(t *testing.T) {
 	}
 }
 
+// TestLongBodiesTakeTurns: a long body that is no JSON takes as long to read.
 func TestLongBodiesTakeTurns(t *testing.T) {
-	f := newFixture(t)
-	defer f.aTurn(t)()
 	all := Routes()
 	r := all[slices.IndexFunc(all, func(r Route) bool { return r.Name == "importCrl" })]
-	ctx, hangUp := context.WithCancel(t.Context())
-	answer := make(chan *httptest.ResponseRecorder, 1)
-	go func() {
-		body := sampleOf(r).text() + strings.Repeat(" ", smallBody)
-		answer <- f.send(request(r.Method, r.Path, body).WithContext(ctx))
-	}()
-	rig.Soon(t, "the request waits", func() bool { return f.api.places.await.Held() == 1 })
-	hangUp()
-	<-answer
-	if f.api.places.await.Held() != 0 || f.api.places.bodies.Held() != 0 {
-		t.Error("a request whose client has hung up still waits")
+	for name, begin := range map[string]string{"a request": sampleOf(r).text(), "no JSON": "{"} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			defer f.aTurn(t)()
+			ctx, hangUp := context.WithCancel(t.Context())
+			answer := make(chan *httptest.ResponseRecorder, 1)
+			go func() {
+				answer <- f.send(request(r.Method, r.Path, begin+strings.Repeat(" ", smallBody)).WithContext(ctx))
+			}()
+			rig.Soon(t, "the request waits", func() bool { return f.api.places.await.Held() == 1 })
+			hangUp()
+			<-answer
+			if f.api.places.await.Held() != 0 || f.api.places.bodies.Held() != 0 {
+				t.Error("a request whose client has hung up still waits")
+			}
+		})
 	}
 }
 

@@ -10,16 +10,16 @@ import (
 )
 
 // Turns shares the cores of a machine among holders of long work. As long as one holder works
-// alone, none of its work waits. Otherwise all long work together gets half of the cores, and that
-// of one holder a quarter: the holders take turns, and a holder rests after its work if a quarter
+// alone, none of its work waits. Otherwise all long work together gets half of the cores, at least
+// one, and that of one holder a quarter: the holders take turns, and a holder rests after its work if a quarter
 // is less than one core. Turns is safe for concurrent use.
 type Turns[K comparable] struct {
 	clock func() time.Time
 	each  int     // work of one holder at once
 	rest  float64 // how long a holder rests, as a multiple of its work
 
-	last  atomic.Pointer[K] // the holder that worked last
-	mixed atomic.Int64      // when it was another one than before, Unix time in ns
+	last  atomic.Pointer[K]         // the holder that worked last
+	mixed atomic.Pointer[time.Time] // when it was another one than before
 
 	mu      sync.Mutex
 	free    int // places; negative if a holder has more because it worked alone
@@ -57,13 +57,18 @@ func (t *Turns[K]) Worked(holder K) {
 	if last := t.last.Load(); last == nil || *last != holder {
 		now := holder // only this copy escapes
 		if t.last.Store(&now); last != nil {
-			t.mixed.Store(t.clock().UnixNano())
+			at := t.clock()
+			t.mixed.Store(&at)
 		}
 	}
 }
 
-// alone reports whether only one holder has worked of late.
-func (t *Turns[K]) alone() bool { return t.clock().UnixNano()-t.mixed.Load() > int64(together) }
+// alone reports whether no other holder than the one that calls has worked of late, or has long work
+// that waits, is under way or rests. The caller holds mu.
+func (t *Turns[K]) alone() bool {
+	mixed := t.mixed.Load()
+	return len(t.holders) == 1 && (mixed == nil || t.clock().Sub(*mixed) > together)
+}
 
 // Enter waits for the turn of the holder. The caller calls leave after the work. Enter fails only
 // if ctx ends. A turn of more than a second ends by itself.
@@ -74,14 +79,13 @@ func (t *Turns[K]) Enter(ctx context.Context, holder K) (leave func(), err error
 		h = &turnHolder[K]{key: holder}
 		t.holders[holder] = h
 	}
-	if t.alone() {
-		t.free--
-		h.taken++
-		t.mu.Unlock()
-		return t.leave(h), nil
-	}
 	turn := make(chan struct{})
 	waiting := h.waiting.PushBack(turn)
+	if t.alone() {
+		for h.waiting.Len() > 0 {
+			t.begin(h)
+		}
+	}
 	t.settle(h)
 	t.admit()
 	t.mu.Unlock()
@@ -103,6 +107,13 @@ func (t *Turns[K]) Enter(ctx context.Context, holder K) (leave func(), err error
 	return nil, ctx.Err()
 }
 
+// begin gives a place to the first that waits of a holder. The caller holds mu.
+func (t *Turns[K]) begin(h *turnHolder[K]) {
+	t.free--
+	h.taken++
+	close(h.waiting.Remove(h.waiting.Front()).(chan struct{})) //nolint:errcheck // the list holds nothing else
+}
+
 // leave returns what ends the work of a holder that begins now.
 func (t *Turns[K]) leave(h *turnHolder[K]) func() {
 	begun := t.clock()
@@ -115,14 +126,11 @@ func (t *Turns[K]) leave(h *turnHolder[K]) func() {
 }
 
 func (t *Turns[K]) end(h *turnHolder[K], begun time.Time) {
-	rest := time.Duration(0)
-	if !t.alone() {
-		rest = time.Duration(t.rest * float64(t.clock().Sub(begun)))
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.free++
-	if rest == 0 {
+	rest := time.Duration(t.rest * float64(t.clock().Sub(begun)))
+	if rest == 0 || t.alone() {
 		t.giveBack(h)
 		return
 	}
@@ -161,10 +169,7 @@ func (t *Turns[K]) admit() {
 	for t.free > 0 && t.ready.Len() > 0 {
 		h := t.ready.Remove(t.ready.Front()).(*turnHolder[K]) //nolint:errcheck // the list holds nothing else
 		h.in = nil
-		t.free--
-		h.taken++
-		turn := h.waiting.Remove(h.waiting.Front())
+		t.begin(h)
 		t.settle(h)
-		close(turn.(chan struct{})) //nolint:errcheck // the list holds nothing else
 	}
 }

@@ -135,6 +135,36 @@ func TestTurnsEndWithTheirCaller(t *testing.T) {
 	})
 }
 
+// TestTurnsWithoutOvertaking: work that waits is not overtaken by a holder that begins work without
+// end, although the holder that waits sends nothing new.
+func TestTurnsWithoutOvertaking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlayer(2)
+		for tenth := range 100 {
+			p.Worked("a")
+			p.enters(t.Context(), "a")
+			if tenth == 20 {
+				for range 3 {
+					p.Worked("b")
+					p.enters(t.Context(), "b")
+				}
+			}
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			if len(p.ends["a"]) >= 5 {
+				p.end("a")
+			}
+			if len(p.ends["b"]) > 0 && tenth%3 == 0 {
+				p.end("b")
+			}
+		}
+		if n := len(slices.DeleteFunc(p.begun, func(h string) bool { return h != "b" })); n != 3 {
+			t.Errorf("%d of 3 have begun", n)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
 func TestTurnsOfOneSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlayer(4)

@@ -53,12 +53,10 @@ func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPas
 	}
 	var written string
 	change.Hash = func() (string, error) {
-		leave, err := m.enter(ctx, known)
-		if err != nil {
-			return "", err
-		}
-		defer leave()
-		written, err = m.PasswordCost.Hash(ctx, n.Password, m.Random)
+		err := m.inPlace(ctx, known, func() (err error) {
+			written, err = m.PasswordCost.Hash(ctx, n.Password, m.Random)
+			return err
+		})
 		return written, err
 	}
 	ended, err := m.Authorizer.SetPassword(ctx, by, change)
@@ -113,12 +111,11 @@ func (m *Manager) checkCurrent(ctx context.Context, by keyserver.Caller, l Login
 	if err != nil {
 		return "", missing(err, "no password principal has the id %s", by.Principal.ID)
 	}
-	leave, err := m.enter(ctx, l)
-	if err != nil {
-		return "", err
-	}
-	ok, err := m.PasswordCost.Check(ctx, l.Password, hash)
-	leave()
+	ok := false
+	err = m.inPlace(ctx, l, func() (err error) {
+		ok, err = m.PasswordCost.Check(ctx, l.Password, hash)
+		return err
+	})
 	if err == nil && !ok {
 		err = fault.New(fault.InvalidCredentials, "current is not the password of your account").Audited(fault.ReasonBadCredentials)
 	}

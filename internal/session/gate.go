@@ -12,9 +12,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/quota"
 )
 
-// waitingPerPlace is how many logins may wait for each place. One network, or one known name, has
-// a share of them. If all are taken, a newcomer evicts one of the largest holder.
-const waitingPerPlace = 128
+// Logins that may wait for each place. One network, or one known name, has a share of them. If all
+// are taken, a newcomer evicts one of the largest holder. Strangers wait twice as long for a place,
+// because of the pauses; the last one must be served within the time of a request.
+const (
+	knownPerPlace     = 128
+	strangersPerPlace = 64
+)
 
 // loginGate bounds the logins that wait for the password gate. Logins from known addresses
 // have a queue of their own, which strangers cannot fill.
@@ -24,9 +28,10 @@ type loginGate struct {
 }
 
 func newLoginGate(hashes *password.Gate, places int) *loginGate {
-	waiting := places * waitingPerPlace
-	queue := func() *quota.Crowd[string] { return quota.NewCrowd[string](waiting, quota.Share(waiting), nil) }
-	return &loginGate{hashes: hashes, strangers: queue(), known: queue()}
+	queue := func(waiting int) *quota.Crowd[string] {
+		return quota.NewCrowd[string](waiting, quota.Share(waiting), nil)
+	}
+	return &loginGate{hashes: hashes, strangers: queue(places * strangersPerPlace), known: queue(places * knownPerPlace)}
 }
 
 // observe shows how full the gate is.
@@ -44,7 +49,7 @@ func (g *loginGate) observe(r prometheus.Registerer) {
 
 // enter waits for a place. It fails with OVERLOADED if too many logins wait.
 func (g *loginGate) enter(ctx context.Context, l Login) (leave func(), err error) {
-	queue, holder := g.strangers, network(l.Address)
+	queue, holder := g.strangers, site(l.Address)
 	if l.attempt.known { // a known password could be sent from many addresses
 		queue, holder = g.known, l.Name
 	}
@@ -57,15 +62,16 @@ func (g *loginGate) enter(ctx context.Context, l Login) (leave func(), err error
 	return leave, err
 }
 
-// enter waits for a place to hash in, and takes the tokens of the login there. It fails with
-// OVERLOADED and LOGIN_THROTTLED.
-func (m *Manager) enter(ctx context.Context, l Login) (leave func(), err error) {
-	if leave, err = m.gate.enter(ctx, l); err != nil {
-		return nil, err
+// inPlace runs hash in a place of the gate, with the tokens of the login. It fails with OVERLOADED
+// and LOGIN_THROTTLED, or as hash does.
+func (m *Manager) inPlace(ctx context.Context, l Login, hash func() error) error {
+	leave, err := m.gate.enter(ctx, l)
+	if err != nil {
+		return err
 	}
+	defer leave()
 	if err = m.throttle.take(ctx, l.attempt); err != nil {
-		leave()
-		return nil, err
+		return err
 	}
-	return leave, nil
+	return hash()
 }

@@ -54,7 +54,7 @@ func (g fullGate) waits(t *testing.T, queue *quota.Crowd[string], l Login) (left
 // TestStrangersFillTheirOwnQueue: a known login enters before all strangers that wait.
 func TestStrangersFillTheirOwnQueue(t *testing.T) {
 	g := newFullGate(t)
-	for n := range waitingPerPlace {
+	for n := range strangersPerPlace {
 		g.waits(t, g.strangers, stranger(n))
 	}
 	entered := make(chan error, 1)
@@ -65,8 +65,8 @@ func TestStrangersFillTheirOwnQueue(t *testing.T) {
 	rig.Soon(t, "a known login waits", func() bool { return g.known.Held() == 1 })
 	g.release()
 	rig.Must(t, <-entered)
-	if waiting := g.strangers.Held(); waiting != waitingPerPlace {
-		t.Errorf("%d strangers wait, want %d: one of them went first", waiting, waitingPerPlace)
+	if waiting := g.strangers.Held(); waiting != strangersPerPlace {
+		t.Errorf("%d strangers wait, want %d: one of them went first", waiting, strangersPerPlace)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestStrangersFillTheirOwnQueue(t *testing.T) {
 func TestStrangersGiveWay(t *testing.T) {
 	g := newFullGate(t)
 	first := g.waits(t, g.strangers, stranger(1))
-	for n := range waitingPerPlace - 1 {
+	for n := range strangersPerPlace - 1 {
 		g.waits(t, g.strangers, stranger(n/2+1)) // two of each network
 	}
 	newcomer := make(chan error, 1)
@@ -94,7 +94,7 @@ func TestStrangersGiveWay(t *testing.T) {
 func TestANameFillsItsShareOnly(t *testing.T) {
 	g := newFullGate(t)
 	defer g.release()
-	share := quota.Share(waitingPerPlace)
+	share := quota.Share(knownPerPlace)
 	for n := range share {
 		g.waits(t, g.known, knownAs("greedy", n))
 	}
@@ -102,6 +102,22 @@ func TestANameFillsItsShareOnly(t *testing.T) {
 		t.Errorf("beyond its share: %v", err)
 	}
 	g.waits(t, g.known, knownAs("other", share))
+}
+
+// TestASiteFillsItsShareOnly: the networks of one IPv6 site wait together.
+func TestASiteFillsItsShareOnly(t *testing.T) {
+	g := newFullGate(t)
+	defer g.release()
+	at := func(n int) Login {
+		return Login{From: From{Address: fmt.Sprintf("2001:db8:1:%x::1", n)}, attempt: &attempt{}}
+	}
+	share := quota.Share(strangersPerPlace)
+	for n := range share {
+		g.waits(t, g.strangers, at(n))
+	}
+	if _, err := g.enter(t.Context(), at(share)); fault.CodeOf(err) != fault.Overloaded {
+		t.Errorf("beyond its share: %v", err)
+	}
 }
 
 // TestEnterEndsWithItsCaller: a caller that goes away leaves the queue.

@@ -25,16 +25,14 @@ func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 	if len(given) > keyserver.MaxPassword {
 		given, hash = "", ""
 	}
-	leave, err := m.enter(ctx, l)
-	if err != nil {
-		return identity{}, err
-	}
-	ok, err := m.PasswordCost.Check(ctx, given, hash)
-	renewed := ""
-	if ok && err == nil && !p.Flags.Disabled() {
-		renewed = m.renew(ctx, p, given, hash) // in the same place, so that no more is hashed at once
-	}
-	leave()
+	ok, renewed := false, ""
+	err = m.inPlace(ctx, l, func() (err error) {
+		ok, err = m.PasswordCost.Check(ctx, given, hash)
+		if ok && err == nil && !p.Flags.Disabled() {
+			renewed = m.renew(ctx, p, given, hash) // in the same place, so that no more is hashed at once
+		}
+		return err
+	})
 	switch {
 	case err != nil:
 		return identity{}, err

@@ -165,12 +165,19 @@ func guesses(l Login) bool {
 }
 
 // network is whose attempts are counted together.
-func network(address string) string {
+func network(address string) string { return prefix(address, origin.Network) }
+
+// site is whose attempts wait together.
+func site(address string) string {
+	return prefix(address, func(at netip.Addr) netip.Prefix { return origin.Site(origin.Network(at)) })
+}
+
+func prefix(address string, of func(netip.Addr) netip.Prefix) string {
 	at, err := netip.ParseAddr(address)
 	if err != nil {
 		return address
 	}
-	return origin.Network(at).String()
+	return of(at).String()
 }
 
 // digest names something by words, none of which can run into the next.

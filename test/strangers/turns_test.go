@@ -20,17 +20,21 @@ type longRequest struct {
 	role         keyserver.ID
 	method, path string
 	body         func(t testing.TB, u rig.User) string
+	status       int
 }
 
 var longRequests = []longRequest{
-	{"pages of the audit log", keyserver.RoleAuditor, "GET", "/api/audit?limit=1000", func(testing.TB, rig.User) string { return "" }},
+	{"pages of the audit log", keyserver.RoleAuditor, "GET", "/api/audit?limit=1000", func(testing.TB, rig.User) string { return "" }, http.StatusOK},
 	{"decisions", keyserver.RoleAuditor, "POST", "/access/v1/evaluations", func(_ testing.TB, u rig.User) string {
 		return fmt.Sprintf(`{"subject":{"type":"principal","id":%q},"resource":{"type":"keyserver","id":"self"},"evaluations":[%s]}`,
 			u.ID, repeated(`{"action":{"name":"hmacData"}}`, 64))
-	}},
+	}, http.StatusOK},
 	{"batches", keyserver.RoleEncryptor, "POST", "/api/crypto/mac/batch", func(t testing.TB, u rig.User) string {
 		return `{"items":[` + repeated(fmt.Sprintf(`{"lineage":%q,"data":"AAAA"}`, u.Mint(t, nil)), 1000) + `]}`
-	}},
+	}, http.StatusOK},
+	{"batches without an end", keyserver.RoleEncryptor, "POST", "/api/crypto/mac/batch", func(testing.TB, rig.User) string {
+		return `{"items":[` + repeated(`{"lineage":"AAAAAQECAwQFBgcI","data":"AAAA"}`, 20_000)
+	}, http.StatusBadRequest},
 }
 
 func repeated(item string, times int) string {
@@ -60,7 +64,7 @@ func (l longRequest) begin(t testing.TB, s *site, u rig.User) (stop func()) {
 				}
 				_, _ = io.Copy(io.Discard, a.Body)
 				_ = a.Body.Close()
-				if a.StatusCode != http.StatusOK {
+				if a.StatusCode != l.status {
 					t.Errorf("%s: %s", l.name, a.Status)
 					return
 				}
