@@ -50,18 +50,24 @@ func (l *Line[K]) Join(holder K) *InLine[K] {
 // Wait waits for the turn of w. If ctx ends first, Wait takes the owner's lock, gives the turn back
 // with giveBack if it has come meanwhile, and fails.
 func (l *Line[K]) Wait(ctx context.Context, w *InLine[K], owner sync.Locker, giveBack func()) error {
+	return await(ctx, w.turn, owner, giveBack, func() { l.leave(w) })
+}
+
+// await waits until turn is closed. If ctx ends first, it calls giveBack if turn was closed meanwhile,
+// and otherwise leave, with the owner's lock held, and fails.
+func await(ctx context.Context, turn <-chan struct{}, owner sync.Locker, giveBack, leave func()) error {
 	select {
-	case <-w.turn:
+	case <-turn:
 		return nil
 	case <-ctx.Done():
 	}
 	owner.Lock()
 	defer owner.Unlock()
 	select {
-	case <-w.turn:
+	case <-turn:
 		giveBack()
 	default:
-		l.leave(w)
+		leave()
 	}
 	return ctx.Err()
 }

@@ -11,8 +11,8 @@ import (
 
 // Turns shares the cores of a machine among holders of long work. As long as one holder works
 // alone, none of its work waits. Otherwise all long work together gets half of the cores, at least
-// one, and that of one holder a quarter: the holders take turns, and a holder rests after its work if a quarter
-// is less than one core. Turns is safe for concurrent use.
+// one, and that of one holder a quarter: the holders take turns, and a holder rests after its work if a
+// quarter is less than one core. Turns is safe for concurrent use.
 type Turns[K comparable] struct {
 	clock func() time.Time
 	each  int     // work of one holder at once
@@ -36,10 +36,10 @@ type turnHolder[K comparable] struct {
 }
 
 const (
-	// together is how long ago another holder may have worked if a holder does not work alone.
+	// together is the time for which a holder does not count as alone after another one has worked.
 	together = time.Second
-	// longest is how long a turn lasts at most. Work that takes longer probably waits for something
-	// else than a core, and goes on without its turn.
+	// longest is how long a turn lasts at most. Work that takes longer probably waits for a peer or the
+	// database instead of a core, and continues without its turn.
 	longest = time.Second
 )
 
@@ -89,22 +89,10 @@ func (t *Turns[K]) Enter(ctx context.Context, holder K) (leave func(), err error
 	t.settle(h)
 	t.admit()
 	t.mu.Unlock()
-	select {
-	case <-turn:
-		return t.leave(h), nil
-	case <-ctx.Done():
+	if err := await(ctx, turn, &t.mu, func() { t.free++; t.giveBack(h) }, func() { h.waiting.Remove(waiting); t.settle(h) }); err != nil {
+		return nil, err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	select {
-	case <-turn:
-		t.free++
-		t.giveBack(h)
-	default:
-		h.waiting.Remove(waiting)
-		t.settle(h)
-	}
-	return nil, ctx.Err()
+	return t.leave(h), nil
 }
 
 // begin gives a place to the first that waits of a holder. The caller holds mu.
