@@ -18,16 +18,22 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
+// withAllOperations adds a principal with a role of all operations.
+func withAllOperations(t *testing.T, f *enginetest.Fixture) keyserver.Caller {
+	t.Helper()
+	all := make([]keyserver.ID, len(keyserver.Operations))
+	for i, op := range keyserver.Operations {
+		all[i] = op.ID
+	}
+	role := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "everything", Operations: all}))(t)
+	return f.Add(t, keyserver.CertificatePrincipal, "machine", []keyserver.ID{role}, nil)
+}
+
 // Each operation can be asked about, by itself and, where it is about a key, with one. A
 // key that there is not is refused by each of these, so that none of them asks the role alone.
 func TestEveryOperationIsAsked(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		all := make([]keyserver.ID, len(keyserver.Operations))
-		for i, op := range keyserver.Operations {
-			all[i] = op.ID
-		}
-		may := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "everything", Operations: all}))(t)
-		machine := f.Add(t, keyserver.CertificatePrincipal, "machine", []keyserver.ID{may}, nil)
+		machine := withAllOperations(t, f)
 		rows := len(f.AllRows(t))
 		for _, op := range keyserver.Operations {
 			is := must(f.Explain(ctx, machine, keyserver.Question{Operation: op}))(t)

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -403,41 +401,6 @@ func causeOf(entry keyserver.ACLEntry) keyserver.Cause {
 // approves reports whether the approval is supposed.
 func (v *view) approves() bool {
 	return v != nil && slices.ContainsFunc(v.q.With, func(s keyserver.Supposition) bool { return s.Kind == keyserver.SupposeApproval })
-}
-
-// effect returns the effect of a request. An explained request has the effect that the
-// question names.
-func (v *view) effect(r request) (keyserver.Operation, bool) {
-	key := r.effect
-	if v != nil {
-		key = v.q.Operation.Key
-	}
-	i := slices.IndexFunc(keyserver.Effects, func(effect keyserver.Operation) bool { return effect.ID == r.op.ID && effect.Key == key })
-	if i < 0 {
-		return keyserver.Operation{}, false
-	}
-	return keyserver.Effects[i], true
-}
-
-// mayTake notes, for the step that passes, the rules that guard only some requests of the
-// operation. The question does not say whether it is about one of these.
-func (v *view) mayTake(policy approval.Policy, r request) {
-	if v == nil || v.approves() {
-		return
-	}
-	var some []string
-	note := func(rule approval.Rule, what string) {
-		some = append(some, fault.As(approval.Required(rule, what)).Detail)
-	}
-	for _, effect := range keyserver.Effects {
-		if rule, needed := unapproved(policy, r.by, effect.Key); needed && effect.ID == r.op.ID {
-			note(rule, effect.Name)
-		}
-	}
-	if rule, needed := unapproved(policy, r.by, approval.GiveDuties); needed && approval.CanGive([]string{r.op.Key}) {
-		note(rule, "giving an operation of administration, trust or audit")
-	}
-	v.detail = strings.Join(some, "; ")
 }
 
 // principal is a principal with what is supposed of it.

@@ -427,12 +427,7 @@ func (w *maze) crowd() {
 // is named in the step that passes.
 func TestEveryRuleIsExplained(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		all := make([]keyserver.ID, len(keyserver.Operations))
-		for i, op := range keyserver.Operations {
-			all[i] = op.ID
-		}
-		may := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "everything", Operations: all}))(t)
-		machine := f.Add(t, keyserver.CertificatePrincipal, "machine", []keyserver.ID{may}, nil)
+		machine := withAllOperations(t, f)
 		link := must(f.MintKey(ctx, machine, keyserver.NewKey{Algorithm: keyserver.HMACSHA384}))(t).Link
 		explained := func(q keyserver.Question) (keyserver.Explanation, string) {
 			t.Helper()

@@ -157,8 +157,8 @@ func OperationOf(id ID) Operation {
 const EffectDestroyKey = "destroyKey"
 
 // Effects are parts of operations that a rule of the approval policy can guard without the
-// rest of the operation. An effect has the id and the duty of its operation, and a key and a
-// name of its own.
+// rest of the operation. An effect has the id and the duty of its operation, but another key
+// and another name.
 var Effects = []Operation{
 	{ID: OpChangeKeyState.ID, Key: EffectDestroyKey, Name: "destroying a key", Duty: OpChangeKeyState.Duty},
 }
