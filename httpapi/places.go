@@ -254,18 +254,13 @@ func noRoom(verdict quota.Verdict, from *quota.Quota[keyserver.PrincipalRef], sh
 func (x *exchange) payer() keyserver.PrincipalRef { return x.call.by.Acting() }
 
 // TakePlace takes a place among the requests without a session, unless the request has one or was
-// refused one. It implements session.Stranger.
+// refused one. If the network has no place left, the request is refused. There are as many places for
+// refusals, because an unread refusal takes memory, too. If those are taken as well, TakePlace closes
+// the connection. It implements session.Stranger.
 func (x *exchange) TakePlace() error {
 	if x.member != nil || x.refused {
 		return nil
 	}
-	return x.stranger()
-}
-
-// stranger takes a place among the requests without a session. If the network has no place left,
-// the request is refused. There are as many places for refusals, because an unread refusal takes
-// memory, too. If those are taken as well, stranger closes the connection.
-func (x *exchange) stranger() error {
 	from := origin.Network(x.from)
 	crowd := x.api.places.strangers
 	if x.route.Uncounted {

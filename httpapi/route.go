@@ -52,8 +52,8 @@ type Route struct {
 	// Counts says that the route may count a use of a key, so that asking twice
 	// may count twice.
 	Counts bool
-	// Many says that one request is about many objects, although neither its name nor its
-	// form shows it.
+	// Many marks a route with many objects in one request, if long cannot tell that from its name
+	// and its body.
 	Many bool
 	// Uncounted routes are answered however much else is going on.
 	Uncounted bool
@@ -132,7 +132,7 @@ func (r Route) withDefaults() Route {
 }
 
 // long reports whether one request may take a core for milliseconds: the route answers a list,
-// works on several objects, or executes what may be such a request.
+// works on several objects, or executes another request.
 func (r Route) long() bool {
 	switch {
 	case r.Request == nil || r.Waits || r.streams:

@@ -92,7 +92,7 @@ func (w *walk) comes(t *rapid.T, from int) {
 	u := w.arrive(Route{}, from)
 	u.x.from = netip.AddrFrom4([4]byte{192, 0, 2, byte(from)})
 	all, own := w.count("stranger", from)
-	switch err := u.x.stranger(); {
+	switch err := u.x.TakePlace(); {
 	case (err == nil) != (own < walkStrangersEach):
 		t.Fatalf("network %d comes beside %d strangers, %d of its own: %v", from, all, own, err)
 	case err != nil:
