@@ -83,7 +83,7 @@ func TestLongRequests(t *testing.T) {
 			each(t, func(t *testing.T, s *site) {
 				u := s.User(t, "greedy", one.role)
 				s.works(t, 1000) // rows for the pages
-				if kept := s.keeps(t, 0.5, func() (stop func()) { return one.begin(t, s, u) }); kept < one.least {
+				if kept := s.keeps(t, one.least, func() (stop func()) { return one.begin(t, s, u) }); kept < one.least {
 					t.Errorf("an honest client keeps %.2f of its rate", kept)
 				}
 			})
