@@ -72,7 +72,7 @@ func (m *Manager) login(ctx context.Context, l Login, recognise method) (Opened,
 	}
 	var err error
 	if l.attempt, err = m.throttle.look(ctx, l); err == nil && l.Method != keyserver.PasswordSession {
-		err = m.throttle.take(ctx, l.attempt) // a password takes its tokens in enter
+		err = m.throttle.take(ctx, l.attempt) // a password takes its tokens in inPlace
 	}
 	if err != nil {
 		return Opened{}, m.refuse(ctx, l, identity{}, err)
@@ -196,7 +196,7 @@ func loginRow(l Login, who identity, outcome keyserver.Outcome, reason fault.Rea
 	name := l.Name
 	switch {
 	case l.attempt.empty == "address":
-		name = "" // it is about none: whoever tries many names is one row
+		name = "" // many names from one address are one row
 	case name == "":
 		name = who.principal.Name
 	}
