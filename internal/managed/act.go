@@ -149,9 +149,9 @@ func (r *reconciler[T, D]) hold(ctx context.Context, p *pass[T, D], creating boo
 	return r.rewrite(ctx, p)
 }
 
-// unhold removes the finalizer of an attempted creation if what is there is not the object's
-// and the object owns nothing else. The attempt followed from a list that was too old.
-// Without the finalizer, a deletion does not wait for the key server.
+// unhold removes the finalizer of an attempted creation if the external object belongs to another
+// owner and this object owns nothing else. The attempt followed from an outdated list. Without the
+// finalizer, a deletion does not wait for the key server.
 func (r *reconciler[T, D]) unhold(ctx context.Context, p *pass[T, D], d Decision) (result, error) {
 	res := result{Decision: d}
 	if !p.facts.ownsNothing() || !controllerutil.ContainsFinalizer(p.obj, v1alpha1.FinalizerExternal) {
