@@ -114,7 +114,7 @@ func (b *boundedListener) holder(conn net.Conn) holder {
 }
 
 // site returns the group of the holder: its IPv6 network of 48 bits. A connection of a proxy is a
-// group of its own.
+// separate group.
 func (h holder) site() holder {
 	if h.port == 0 {
 		h.network = origin.Site(h.network)
