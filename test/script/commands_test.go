@@ -27,8 +27,8 @@ const patience = 2 * time.Minute
 
 type command = func(ts *testscript.TestScript, neg bool, args []string)
 
-// commands are what the scripts use besides testscript's own.
-var commands = map[string]command{
+// scriptCommands are what the scripts use besides testscript's own.
+var scriptCommands = map[string]command{
 	"answers":   answers,
 	"api":       api,
 	"exits":     exits,
