@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/link"
 	"github.com/keyserver-operator/keyserver-operator/internal/managed"
-	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
 // Options of the controllers. The zero value is what the manager uses.

@@ -3,8 +3,8 @@ package httpapi
 import (
 	"math"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // admit refuses what a build that is not admitted must not do. It comes before

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/origin"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
-	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
 	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
@@ -56,7 +56,7 @@ type Config struct {
 	SpoolDir string
 
 	// Proxies are believed in what they say of where a request comes from.
-	Proxies origin.Proxies
+	Proxies clientaddr.Proxies
 
 	MaxInFlight int // requests at work in the process; default 1024
 	MaxWaiting  int // long polls held open; default 1024

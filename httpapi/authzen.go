@@ -5,8 +5,8 @@ import (
 	"net/http"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // accessRoutes ask the gate in the words of the OpenID AuthZEN Authorization API 1.0.

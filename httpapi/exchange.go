@@ -15,12 +15,12 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/origin"
-	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
-	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
 )
 
 // exchange is one request on its way through the API.
@@ -56,7 +56,7 @@ type exchange struct {
 // admission of the build, the handler.
 func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x := &exchange{api: a, w: w, r: r, route: route, start: a.Clock()}
-	x.from = a.Proxies.Client(origin.OfRequest(r.RemoteAddr), r.Header["X-Forwarded-For"])
+	x.from = a.Proxies.Client(clientaddr.OfRequest(r.RemoteAddr), r.Header["X-Forwarded-For"])
 	x.call.From = session.From{RequestID: a.requestID(r), Address: spell(x.from), Stranger: x}
 	x.call.proof, x.call.authorization = a.proof(r), r.Header["Authorization"]
 	if r.TLS != nil {

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // Pages are files for people, which are served below /console/. Whoever asks for one is

@@ -10,10 +10,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/origin"
-	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
 // Defaults of the ceilings in Config.
@@ -87,8 +87,8 @@ func newPlaces(c Config) *places {
 		turns:      quota.NewTurns[keyserver.PrincipalRef](runtime.GOMAXPROCS(0), c.Clock),
 		await:      quota.NewCrowd[keyserver.PrincipalRef](c.MaxInFlight, quota.Share(c.MaxInFlight), nil),
 		underWay:   quota.New[keyserver.PrincipalRef](int64(mostUnderWay(c)), int64(quota.Share(c.MaxConnections))),
-		strangers:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, origin.Site),
-		uncounted:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, origin.Site),
+		strangers:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, clientaddr.Site),
+		uncounted:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, clientaddr.Site),
 		refused:    quota.New[netip.Prefix](int64(c.MaxStrangers), int64(c.MaxStrangersPerAddress)),
 		spool:      quota.New[keyserver.ID](c.MaxSpoolBytes, c.MaxSpoolBytesPerSession),
 		spoolShare: quota.New[keyserver.PrincipalRef](c.MaxSpoolBytes, max(c.MaxSpoolBytesPerSession, quota.Share(c.MaxSpoolBytes))),
@@ -261,7 +261,7 @@ func (x *exchange) TakePlace() error {
 	if x.member != nil || x.refused {
 		return nil
 	}
-	from := origin.Network(x.from)
+	from := clientaddr.Network(x.from)
 	crowd := x.api.places.strangers
 	if x.route.Uncounted {
 		crowd = x.api.places.uncounted
@@ -307,7 +307,7 @@ func (x *exchange) leave() {
 		x.member.Leave()
 	}
 	if x.refused {
-		x.api.places.refused.Return(origin.Network(x.from), 1)
+		x.api.places.refused.Return(clientaddr.Network(x.from), 1)
 	}
 	if x.uncount != nil {
 		x.uncount()

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
 func principal(n uint64) keyserver.PrincipalRef {

@@ -1,6 +1,6 @@
 package httpapi
 
-import "github.com/keyserver-operator/keyserver-operator/internal/fault"
+import "github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 
 // statuses is the status of each code, in figures: the table of contract 22.2.
 var statuses = map[fault.Code]int{

@@ -3,7 +3,7 @@ package httpapi
 import (
 	"net/http"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // noRoute stands for every path that is not in the table, in metrics and logs.

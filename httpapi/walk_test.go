@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
 // under is a request that is under way.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/flight"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/singleflight"
 )
 
 // ErrNoCredentials is returned by a call that needs a session when the client
@@ -23,7 +23,7 @@ type session struct {
 	now         func() time.Time
 	open        func(context.Context, Credentials) (ticket, error)
 
-	logins flight.Group[struct{}]
+	logins singleflight.Group[struct{}]
 	mu     sync.Mutex
 	held   ticket
 }

@@ -6,7 +6,7 @@ import (
 	"io"
 	"log/slog"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
 // Base64 is binary data, spelled in canonical base64: padded, the standard

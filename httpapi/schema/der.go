@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
 // DER is one ASN.1 object that a request may send as base64 of its DER or as

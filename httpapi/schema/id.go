@@ -6,8 +6,8 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
 // MaxExactInteger is the largest integer that every JSON reader holds exactly,

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
 // Rights is the bitmask of an access control entry. A request may send the

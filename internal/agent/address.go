@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/unixsocket"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/unixsocket"
 )
 
 // address is where requests are taken: a socket, or a port of loopback.

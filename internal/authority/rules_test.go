@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/authority"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

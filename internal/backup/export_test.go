@@ -10,11 +10,11 @@ import (
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/objects"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
 
 // Keep gives a schedule a place that is open, for which there is no URL.
-func (s *Schedule) KeepIn(place *objects.Store) { s.place = Place{place} }
+func (s *Schedule) KeepIn(place *blobstore.Store) { s.place = Place{place} }
 
 // Turn is a pass, and what Run does behind it.
 func (s *Schedule) Turn(ctx context.Context) { s.pause(ctx, s.Pass(ctx)) }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/objects"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
 
 // Names sort as backups were made.
@@ -44,7 +44,7 @@ type Kept struct {
 }
 
 // Place is a directory or a bucket with backups.
-type Place struct{ *objects.Store }
+type Place struct{ *blobstore.Store }
 
 // CheckPlace refuses what names none. A path is a directory.
 func CheckPlace(text string) error {
@@ -54,7 +54,7 @@ func CheckPlace(text string) error {
 		}
 		return nil
 	}
-	return objects.CheckURL(text)
+	return blobstore.CheckURL(text)
 }
 
 func isURL(text string) bool { return strings.Contains(text, "://") }
@@ -75,7 +75,7 @@ func OpenPlace(ctx context.Context, text string, create bool) (Place, error) {
 		}
 		text = u.String()
 	}
-	s, err := objects.Open(ctx, text)
+	s, err := blobstore.Open(ctx, text)
 	if err != nil {
 		return Place{}, fmt.Errorf("open the place of backups: %w", err)
 	}
@@ -86,7 +86,7 @@ func OpenPlace(ctx context.Context, text string, create bool) (Place, error) {
 // where system is zero. Everything else there is passed over.
 func (p Place) Kept(ctx context.Context, system keyserver.SystemID) ([]Kept, error) {
 	var all []Kept
-	err := p.Each(ctx, func(o objects.Object) error {
+	err := p.Each(ctx, func(o blobstore.Object) error {
 		parts := nameForm.FindStringSubmatch(o.Name)
 		if parts == nil {
 			return nil

@@ -19,8 +19,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/backup"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/objects"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -198,7 +198,7 @@ func TestBackupsOfTheFuture(t *testing.T) {
 // In a bucket, and behind a process that made one before: it is due when that is an hour
 // old, whoever made it.
 func TestABucketSaysWhenTheNextIsDue(t *testing.T) {
-	bucket := objects.In(memblob.OpenBucket(nil))
+	bucket := blobstore.In(memblob.OpenBucket(nil))
 	d := newDiary(t, sqlstore.Config{Dir: t.TempDir()}, "file:///nowhere")
 	d.KeepIn(bucket)
 	d.passes(t, 0)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/objects"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/wal"
 )
@@ -104,7 +104,7 @@ func segmentOf(name string) (k keptSegment, ok bool) {
 
 // eachSegment calls with each that there is, by name. Everything else is passed over.
 func (p Place) eachSegment(ctx context.Context, found func(keptSegment) error) error {
-	return p.Each(ctx, func(o objects.Object) error {
+	return p.Each(ctx, func(o blobstore.Object) error {
 		if !strings.HasPrefix(o.Name, "replica-") {
 			return nil
 		}

@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/await"
-	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/await"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
 // Bounds of a bundle.

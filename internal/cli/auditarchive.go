@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/archive"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/objects"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
 
 // verifyArchive verifies an archive. It needs nothing else than the key.
@@ -59,7 +59,7 @@ func (o *auditOptions) verifyArchive(cmd *cobra.Command, options tree.Options) (
 
 // openArchive opens what --archive names.
 func openArchive(ctx context.Context, url string) (*archive.Archive, error) {
-	if err := objects.CheckURL(url); err != nil {
+	if err := blobstore.CheckURL(url); err != nil {
 		return nil, usagef("--archive: %s", err)
 	}
 	return archive.Open(ctx, url)

@@ -22,8 +22,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody"
 	"github.com/keyserver-operator/keyserver-operator/internal/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
-	"github.com/keyserver-operator/keyserver-operator/internal/version"
 )
 
 // doctorOptions are the flags of doctor.

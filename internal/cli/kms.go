@@ -9,7 +9,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/kmsplugin"
-	"github.com/keyserver-operator/keyserver-operator/internal/unixsocket"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/unixsocket"
 )
 
 // kmsOptions are the flags of kms.

@@ -35,9 +35,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
 	"github.com/keyserver-operator/keyserver-operator/internal/listener"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
-	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
-	"github.com/keyserver-operator/keyserver-operator/internal/version"
 )
 
 // leaseName is the Lease that managers compete for. The manifests grant this

@@ -11,14 +11,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/monotonic"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 	"github.com/keyserver-operator/keyserver-operator/internal/release"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
-	"github.com/keyserver-operator/keyserver-operator/internal/steady"
-	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
 )
 
 // drainTime bounds how long a stop waits for requests under way.
@@ -110,7 +110,7 @@ func (o *serveOptions) complete(errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	o.Logger, o.Version, o.Steady = logger, buildVersion(), steady.New()
+	o.Logger, o.Version, o.Steady = logger, buildVersion(), monotonic.New()
 	o.Clock = o.Steady.Now
 	if err := o.Validate(); err != nil {
 		return usageError{err}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/bundle"
 	"github.com/keyserver-operator/keyserver-operator/internal/doctor"
-	"github.com/keyserver-operator/keyserver-operator/internal/version"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 )
 
 // supportBundleOptions are the flags of support-bundle.

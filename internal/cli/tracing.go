@@ -3,7 +3,7 @@ package cli
 import (
 	"github.com/spf13/pflag"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
 // bindTracing are the flags of a process that makes spans.

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/localcluster"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
-	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
 )
 
 // upOptions are the flags of up.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/handover"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/monotonic"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
-	"github.com/keyserver-operator/keyserver-operator/internal/steady"
 )
 
 // upServer is a key server that up runs, under the name of its KeyServer.
@@ -92,7 +92,7 @@ func (o *upOptions) serverConfig(p place) (server.Config, error) {
 	var cfg serveOptions
 	cfg.bind(pflag.NewFlagSet("serve", pflag.ContinueOnError))
 	cfg.Listen, cfg.ExternalListen, cfg.DataDir = o.listen, "", filepath.Join(o.dir, p.dir)
-	cfg.Version, cfg.Steady = buildVersion(), steady.New()
+	cfg.Version, cfg.Steady = buildVersion(), monotonic.New()
 	cfg.Clock = cfg.Steady.Now
 	cfg.Providers = o.tokens
 	_, port, err := net.SplitHostPort(o.listen)

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/version"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 )
 
 // buildVersion is what the key server says about itself.

@@ -13,8 +13,8 @@ import (
 	"gocloud.dev/gcerrors"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/custody/kmsv2"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 )
 

@@ -8,8 +8,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // keepers are the key-encryption key, and the one whose place it takes, if any.

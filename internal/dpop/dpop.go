@@ -10,7 +10,7 @@ import (
 	"encoding/base64"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 const (

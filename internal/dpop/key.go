@@ -10,8 +10,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/jws"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // Algorithms are the names of the signature algorithms that are accepted, as a

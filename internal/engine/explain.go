@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 

@@ -3,8 +3,8 @@ package engine
 import (
 	"context"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // consultFor is consult for an operation under a key that answers something.

@@ -5,8 +5,8 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // MACBatch implements keyserver.Keys. Each item passes the gate by itself; the rows

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // ListPrincipals implements keyserver.Principals.

@@ -7,8 +7,8 @@ package keylife
 import (
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // Bounds of days (contract 7.13, 7.16).

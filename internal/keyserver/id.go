@@ -8,7 +8,7 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
 // ID is the 8-byte identifier of an object. The zero ID names nothing. It has

@@ -3,7 +3,7 @@ package keyserver
 import (
 	"encoding/binary"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/canonical"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
 // Bounds of a hidden link in bytes. Contract 2.7 asks for at least one byte;

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // Guarded is an operation that is done outside of the key server proper, behind

@@ -16,7 +16,7 @@ import (
 	kms "k8s.io/kms/apis/v2"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/flight"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/singleflight"
 )
 
 // What a plugin of KMS v2 says of itself.
@@ -69,7 +69,7 @@ type plugin struct {
 	metrics *metrics
 	places  chan struct{} // has room for calls under way
 
-	looks flight.Group[sight]
+	looks singleflight.Group[sight]
 	mu    sync.Mutex
 	last  sight
 }

@@ -25,7 +25,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/unixsocket"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/unixsocket"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 

@@ -19,7 +19,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/listener"
-	"github.com/keyserver-operator/keyserver-operator/internal/unixsocket"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/unixsocket"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
 // Cluster is what every reconciler needs of the cluster.

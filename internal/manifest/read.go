@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/await"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/await"
 )
 
 // Bounds on what is read.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/flight"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/singleflight"
 )
 
 // Source is where an issuer's keys are read, as a JWK set (RFC 7517).
@@ -33,7 +33,7 @@ type keyring struct {
 	source Source
 	clock  func() time.Time
 
-	reads flight.Group[struct{}]
+	reads singleflight.Group[struct{}]
 
 	mu      sync.Mutex
 	keys    keySet

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/origin"
-	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
 // Bounds of connections at the external listener. Anybody can make one and say
@@ -36,7 +36,7 @@ func (v *accepted) accept(raw net.Conn) (*acceptedConn, error) {
 	if v.all.Take(struct{}{}, 1) != quota.Taken {
 		return nil, fmt.Errorf("%w: %d, as many as there may be", errTooMany, v.all.Held())
 	}
-	from := origin.Network(origin.OfConn(raw.RemoteAddr()))
+	from := clientaddr.Network(clientaddr.OfConn(raw.RemoteAddr()))
 	verdict := v.pending.Take(from, 1)
 	if verdict == quota.Taken {
 		return &acceptedConn{

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer/peerpb"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // Bounds of what peers may have this key server do and hold.

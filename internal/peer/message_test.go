@@ -6,9 +6,9 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer/peerpb"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // A message arrives as it was sent, whatever its length.

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
 // Observer is told of calls. The zero Observer tells nobody.

@@ -15,10 +15,10 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 	"github.com/keyserver-operator/keyserver-operator/internal/peer/peerpb"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // Bounds of what a peer may send.
@@ -335,7 +335,7 @@ func addressOf(ctx context.Context) string {
 	if !ok || p.Addr == nil {
 		return ""
 	}
-	if at := origin.OfConn(p.Addr); at.IsValid() {
+	if at := clientaddr.OfConn(p.Addr); at.IsValid() {
 		return at.String()
 	}
 	return ""

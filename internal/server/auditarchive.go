@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/witness"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/objects"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
@@ -30,7 +30,7 @@ func (c *Config) validateArchive() error {
 	case c.AuditArchive == "":
 		return nil
 	}
-	if err := objects.CheckURL(c.AuditArchive); err != nil {
+	if err := blobstore.CheckURL(c.AuditArchive); err != nil {
 		return fmt.Errorf("--audit-archive: %w", err)
 	}
 	return nil

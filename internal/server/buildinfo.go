@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/version"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 )
 
 // BuildInfo is which program runs.

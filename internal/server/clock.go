@@ -9,8 +9,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/monotonic"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
-	"github.com/keyserver-operator/keyserver-operator/internal/steady"
 )
 
 // maxUnsaid bounds the steps of the clock whose rows could not be written yet.
@@ -18,7 +18,7 @@ const maxUnsaid = 100
 
 // clockWatch tells of steps of the machine's clock, which the process does not follow.
 type clockWatch struct {
-	clock  *steady.Clock
+	clock  *monotonic.Clock
 	store  *sqlstore.Store
 	system keyserver.SystemID
 	rows   *audit.Writer
@@ -41,10 +41,10 @@ func (s *Server) watchClock(ctx context.Context, store *sqlstore.Store) (*clockW
 	if err != nil || at.IsZero() {
 		return w, err
 	}
-	if ahead := at.Sub(w.clock.Now()); !store.Shared() && ahead > steady.MostAhead {
+	if ahead := at.Sub(w.clock.Now()); !store.Shared() && ahead > monotonic.MostAhead {
 		w.logger.Error("the newest row of the audit trail is more than a day later than the machine's clock, which is believed: "+
 			"sessions that had ended may live again, end them; see docs/operations.md", "row", at, "ahead", ahead.String())
-		w.note(steady.Step{By: -ahead})
+		w.note(monotonic.Step{By: -ahead})
 	}
 	if step, moved := w.clock.Begin(at, !store.Shared()); moved {
 		w.logger.Warn("the machine's clock does not agree with the database; this process goes by the database: see docs/operations.md",
@@ -64,7 +64,7 @@ func (w *clockWatch) begin(ctx context.Context, s *Server, rows *audit.Writer, r
 		Name: "keyserver_clock_away_seconds", Help: "How far the machine's clock is ahead of the time that this process goes by; 0 but after a step that was not followed.",
 	}, func() float64 { return w.clock.Away().Seconds() }))
 	w.writeAll(ctx)
-	s.background(func(ctx context.Context) { each(ctx, steady.Every, func() { w.look(ctx) }) })
+	s.background(func(ctx context.Context) { each(ctx, monotonic.Every, func() { w.look(ctx) }) })
 }
 
 func (w *clockWatch) look(ctx context.Context) {
@@ -95,10 +95,10 @@ func (w *clockWatch) agrees(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	at, err := w.store.Time(ctx)
-	return err == nil && at.Sub(w.clock.Now().Add(w.clock.Away())).Abs() <= steady.Tolerance
+	return err == nil && at.Sub(w.clock.Now().Add(w.clock.Away())).Abs() <= monotonic.Tolerance
 }
 
-func (w *clockWatch) note(step steady.Step) {
+func (w *clockWatch) note(step monotonic.Step) {
 	w.steps.Inc()
 	object := step.By.Round(time.Millisecond).String()
 	if step.By > 0 {

@@ -18,11 +18,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/sink"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/origin"
 	"github.com/keyserver-operator/keyserver-operator/internal/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/monotonic"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
-	"github.com/keyserver-operator/keyserver-operator/internal/steady"
-	"github.com/keyserver-operator/keyserver-operator/internal/tracing"
 )
 
 // Config is what the flags of serve say (ADR 24). Errors name the
@@ -100,10 +100,10 @@ type Config struct {
 	Clock   func() time.Time
 	// Steady is what Clock tells the time of, where the machine's clock may be set; nil:
 	// nobody looks.
-	Steady *steady.Clock
+	Steady *monotonic.Clock
 
-	proxies origin.Proxies // TrustedProxies, as Validate read them
-	sinks   []sink.Target  // AuditSinks, likewise
+	proxies clientaddr.Proxies // TrustedProxies, as Validate read them
+	sinks   []sink.Target      // AuditSinks, likewise
 }
 
 // maxDataDirWait is longer than any orderly end of another process takes.
@@ -143,7 +143,7 @@ func (c *Config) Validate() error {
 	if err := c.validateTLS(); err != nil {
 		return err
 	}
-	if c.proxies, err = origin.ParseProxies(c.TrustedProxies); err != nil {
+	if c.proxies, err = clientaddr.ParseProxies(c.TrustedProxies); err != nil {
 		return fmt.Errorf("--trusted-proxies: %w", err)
 	}
 	if c.sinks, err = sink.Parse(c.AuditSinks); err != nil {

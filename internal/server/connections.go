@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/listener"
-	"github.com/keyserver-operator/keyserver-operator/internal/origin"
-	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
 // Why a connection is closed; the metric's label.
@@ -55,7 +55,7 @@ func (c *Config) fitStrangers() {
 type boundedListener struct {
 	net.Listener
 	held    *quota.Crowd[holder]
-	proxies origin.Proxies
+	proxies clientaddr.Proxies
 	closed  *prometheus.CounterVec
 }
 
@@ -105,8 +105,8 @@ type holder struct {
 }
 
 func (b *boundedListener) holder(conn net.Conn) holder {
-	at := origin.OfConn(conn.RemoteAddr())
-	h := holder{network: origin.Network(at)}
+	at := clientaddr.OfConn(conn.RemoteAddr())
+	h := holder{network: clientaddr.Network(at)}
 	if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok && b.proxies.Trusts(at) {
 		h.port = tcp.AddrPort().Port()
 	}
@@ -117,7 +117,7 @@ func (b *boundedListener) holder(conn net.Conn) holder {
 // separate group.
 func (h holder) site() holder {
 	if h.port == 0 {
-		h.network = origin.Site(h.network)
+		h.network = clientaddr.Site(h.network)
 	}
 	return h
 }

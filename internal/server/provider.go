@@ -9,9 +9,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/ldap"
 	"github.com/keyserver-operator/keyserver-operator/internal/oidc"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/tokenreview"
-	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
 )
 
 // Providers say which identity providers logins may come from. Each that is not

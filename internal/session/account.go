@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // NewPassword is a request to give a principal another password.

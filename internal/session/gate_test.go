@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/password"
-	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 

@@ -3,9 +3,9 @@ package session
 import (
 	"context"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/oidc"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // byKubernetes recognises the xauth principal of a token's issuer and subject.

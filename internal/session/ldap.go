@@ -3,8 +3,8 @@ package session
 import (
 	"context"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // byLDAP recognises an ldap principal by its password in the directory. Names

@@ -5,8 +5,8 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // ProofAlgorithms are the algorithms of proofs, as a challenge lists them.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/origin"
-	"github.com/keyserver-operator/keyserver-operator/internal/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
 // missPause is how long a read that found no session keeps its place. It bounds the rate of
@@ -29,7 +29,7 @@ func newReadGate(places int) *readGate { return &readGate{free: places} }
 func (g *readGate) enter(ctx context.Context, address string) (leave func(found bool), err error) {
 	at, _ := netip.ParseAddr(address) // those without an address share the zero network
 	g.mu.Lock()
-	waiting := g.waiting.Join(origin.Site(origin.Network(at)))
+	waiting := g.waiting.Join(clientaddr.Site(clientaddr.Network(at)))
 	g.admit()
 	g.mu.Unlock()
 	if err := g.waiting.Wait(ctx, waiting, &g.mu, g.giveBack); err != nil {

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/origin"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -165,11 +165,11 @@ func guesses(l Login) bool {
 }
 
 // network is whose attempts are counted together.
-func network(address string) string { return prefix(address, origin.Network) }
+func network(address string) string { return prefix(address, clientaddr.Network) }
 
 // site is whose attempts wait together.
 func site(address string) string {
-	return prefix(address, func(at netip.Addr) netip.Prefix { return origin.Site(origin.Network(at)) })
+	return prefix(address, func(at netip.Addr) netip.Prefix { return clientaddr.Site(clientaddr.Network(at)) })
 }
 
 func prefix(address string, of func(netip.Addr) netip.Prefix) string {

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 const auditExtent = `SELECT first, archived FROM audit_extent`

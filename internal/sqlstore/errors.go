@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/version"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 )
 
 // release is one of this program, and the version of the schema that it ended with.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // AuthorityChanged is what preparing or activating an authority answers.

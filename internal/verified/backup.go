@@ -7,8 +7,8 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // MakeBackup writes a backup that only a recipient of age can open. There is nothing to

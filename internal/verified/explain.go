@@ -3,8 +3,8 @@ package verified
 import (
 	"context"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // MaxCrowdPage is the longest page of those who may do something.

@@ -3,8 +3,8 @@ package verified
 import (
 	"context"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // jweDots is how many dots separate the parts of a compact JWE.

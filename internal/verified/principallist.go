@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // maxPage is the largest window that a listing can be asked for (contract 9.1).

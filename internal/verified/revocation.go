@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // maxCRLAge bounds a policy's maximum age: a longer one would be a way to say

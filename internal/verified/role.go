@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // RoleResult is what creating or changing a role answers.

@@ -6,9 +6,9 @@ import (
 	"crypto/x509"
 	"fmt"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // How strongly a fresh read shows that a CA was added, strongest first.

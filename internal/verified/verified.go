@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // verifiedWrite is the one shape of a mutating operation (contract 1.6 to

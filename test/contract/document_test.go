@@ -18,7 +18,7 @@ import (
 	validator "github.com/pb33f/libopenapi-validator"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/curl"

@@ -7,7 +7,7 @@ import (
 
 // SettableClock are the files of a program that lives on a machine whose clock is as far
 // ahead as SetClock says, for BuildChanged.
-var SettableClock = map[string]string{"internal/steady/machine.go": `package steady
+var SettableClock = map[string]string{"internal/platform/monotonic/machine.go": `package monotonic
 
 import (
 	"os"

@@ -26,7 +26,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
-	"github.com/keyserver-operator/keyserver-operator/internal/version"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
@@ -109,7 +109,7 @@ func changed() (map[string]string, error) {
 		}
 		files[lists+dialect+".txt"] = listed
 	}
-	const release = "internal/version/version.go"
+	const release = "internal/platform/version/version.go"
 	text, err := os.ReadFile(filepath.Join(root, release))
 	files[release] = strings.Replace(string(text), fmt.Sprintf("Minor   = %d", version.Minor), "Minor   = 99", 1)
 	return files, err

@@ -14,8 +14,8 @@ import (
 	"testing/iotest"
 	"unicode/utf8"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 const link = "AAAAAQAAAAAAAAPp"

@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // refusal is a fault under construction: the field's name is known only to the

@@ -11,7 +11,7 @@ import (
 	"io"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
-	"github.com/keyserver-operator/keyserver-operator/internal/objects"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
 
 // Rows is how many rows a segment has: a whole subtree of the audit tree.
@@ -24,11 +24,11 @@ const (
 const maxSmall = 1 << 16
 
 // Archive is where segments are. It is safe for concurrent use.
-type Archive struct{ *objects.Store }
+type Archive struct{ *blobstore.Store }
 
 // Open opens an archive.
 func Open(ctx context.Context, url string) (*Archive, error) {
-	s, err := objects.Open(ctx, url)
+	s, err := blobstore.Open(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("open the audit archive: %w", err)
 	}
@@ -39,7 +39,7 @@ func Open(ctx context.Context, url string) (*Archive, error) {
 // archive may have put something else in its place.
 func (a *Archive) object(ctx context.Context, name string) (io.ReadCloser, int64, error) {
 	r, size, err := a.Get(ctx, name)
-	if errors.Is(err, objects.ErrNoFile) {
+	if errors.Is(err, blobstore.ErrNoFile) {
 		err = damaged("%s", err)
 	}
 	return r, size, err
@@ -61,7 +61,7 @@ func (a *Archive) get(ctx context.Context, name string) (content []byte, err err
 
 // each calls with the first row of each segment, in their order.
 func (a *Archive) each(ctx context.Context, segment func(first int64) error) error {
-	return a.Each(ctx, func(o objects.Object) error {
+	return a.Each(ctx, func(o blobstore.Object) error {
 		if first := firstOf(o.Name); first > 0 {
 			return segment(first)
 		}

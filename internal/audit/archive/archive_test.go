@@ -23,10 +23,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/archive"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/objects"
 	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
 )
 
@@ -377,12 +377,12 @@ func inABucket(t *testing.T, h *house) {
 
 func TestURLs(t *testing.T) {
 	for _, bad := range []string{"", "/var/archive", "file://archive", "file:archive", "file:///a?base_url=x", "http://a/b", "s3://", "ftp://a", "s3:%zz?secret"} {
-		if err := objects.CheckURL(bad); err == nil || strings.Contains(err.Error(), "secret") {
+		if err := blobstore.CheckURL(bad); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
 	for _, good := range []string{"file:///a", "file:///a?create_dir=true", "s3://b?region=eu-1&prefix=a/", "gs://b", "azblob://c"} {
-		if err := objects.CheckURL(good); err != nil {
+		if err := blobstore.CheckURL(good); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}
 	}

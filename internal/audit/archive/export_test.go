@@ -6,11 +6,11 @@ import (
 
 	"gocloud.dev/blob"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/objects"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
 
 // In is an archive in a bucket that is open.
-func In(bucket *blob.Bucket) *Archive { return &Archive{objects.In(bucket)} }
+func In(bucket *blob.Bucket) *Archive { return &Archive{blobstore.In(bucket)} }
 
 // Pass is what Run does again and again.
 func Pass(ctx context.Context, a *Archiver) (more bool, err error) { return a.pass(ctx) }

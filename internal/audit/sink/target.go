@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
 // MaxTargets bounds the sinks of a process.

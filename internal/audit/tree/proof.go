@@ -12,8 +12,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // coverWait is how long beyond the interval somebody waits for the tree to have a row.

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // Bounds of what goes between a log and a witness.

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // Store is what a witness needs of a database.

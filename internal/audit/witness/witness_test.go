@@ -22,8 +22,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/witness"
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // memory is a database.

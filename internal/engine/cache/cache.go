@@ -9,8 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/flight"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/singleflight"
 )
 
 // Set is the caches of one holder. A cache enters itself when it is made, with
@@ -49,7 +49,7 @@ type Cache[K comparable, V any] struct {
 	announced atomic.Uint64
 	mu        sync.RWMutex
 	entries   map[K]V
-	reads     flight.Group[V]
+	reads     singleflight.Group[V]
 }
 
 // New makes a cache whose entries are all stale after a change of one of

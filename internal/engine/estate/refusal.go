@@ -3,8 +3,8 @@ package estate
 import (
 	"slices"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // RefuseToGo refuses to delete who has to stay. That his own group goes would

@@ -1,11 +1,11 @@
-package origin_test
+package clientaddr_test
 
 import (
 	"net/netip"
 	"strings"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/origin"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
 )
 
 func TestProxiesRefused(t *testing.T) {
@@ -18,14 +18,14 @@ func TestProxiesRefused(t *testing.T) {
 		{"0.0.0.0/0", "everybody"},
 		{"::/0", "everybody"},
 	} {
-		if _, err := origin.ParseProxies([]string{"192.0.2.0/24", c.in}); err == nil || !strings.Contains(err.Error(), c.says) {
+		if _, err := clientaddr.ParseProxies([]string{"192.0.2.0/24", c.in}); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%q: %v, want %q", c.in, err, c.says)
 		}
 	}
 }
 
 func TestClient(t *testing.T) {
-	proxies, err := origin.ParseProxies([]string{"10.0.0.0/8", "2001:db8::/32", "192.0.2.7"})
+	proxies, err := clientaddr.ParseProxies([]string{"10.0.0.0/8", "2001:db8::/32", "192.0.2.7"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +62,11 @@ func TestNetwork(t *testing.T) {
 		"2001:db8:0:1::5":    "2001:db8:0:1::/64",
 		"fe80::1:2:3:4%eth0": "fe80::/64",
 	} {
-		if got := origin.Network(netip.MustParseAddr(in)).String(); got != want {
+		if got := clientaddr.Network(netip.MustParseAddr(in)).String(); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
-	if origin.Network(netip.Addr{}) != (netip.Prefix{}) {
+	if clientaddr.Network(netip.Addr{}) != (netip.Prefix{}) {
 		t.Error("no address has a network")
 	}
 }
@@ -78,7 +78,7 @@ func FuzzClient(f *testing.F) {
 	f.Add("10.1.1.1", ",,,")
 	f.Add("10.1.1.1", "[::1]:80, ::ffff:10.0.0.1")
 	f.Add("198.51.100.1", "10.1.1.1")
-	proxies, err := origin.ParseProxies([]string{"10.0.0.0/8"})
+	proxies, err := clientaddr.ParseProxies([]string{"10.0.0.0/8"})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -103,11 +103,11 @@ func TestSite(t *testing.T) {
 	for network, want := range map[string]string{
 		"192.0.2.7/32": "192.0.2.7/32", "2001:db8:1:2::/64": "2001:db8:1::/48", "2001:db8:1:ffff::/64": "2001:db8:1::/48", "2001:db8::/32": "2001:db8::/32",
 	} {
-		if got := origin.Site(netip.MustParsePrefix(network)).String(); got != want {
+		if got := clientaddr.Site(netip.MustParsePrefix(network)).String(); got != want {
 			t.Errorf("%s: %s, want %s", network, got, want)
 		}
 	}
-	if origin.Site(netip.Prefix{}) != (netip.Prefix{}) {
+	if clientaddr.Site(netip.Prefix{}) != (netip.Prefix{}) {
 		t.Error("no network has a site")
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/unixsocket"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/unixsocket"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 

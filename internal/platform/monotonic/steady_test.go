@@ -1,4 +1,4 @@
-package steady_test
+package monotonic_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/steady"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/monotonic"
 )
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -19,15 +19,15 @@ type machine struct {
 
 func (m *machine) pass(d time.Duration) { m.wall, m.uptime = m.wall.Add(d), m.uptime+d }
 
-func (m *machine) clock() *steady.Clock {
-	return steady.On(steady.Machine{
+func (m *machine) clock() *monotonic.Clock {
+	return monotonic.On(monotonic.Machine{
 		Wall: func() time.Time { return m.wall }, Uptime: func() time.Duration { return m.uptime }, Asleep: func() time.Duration { return m.asleep },
 	})
 }
 
 // A step of an hour, either way, is said once and not followed, nor is the way back.
 func TestStep(t *testing.T) {
-	for _, by := range []time.Duration{time.Hour, -time.Hour, steady.Tolerance + time.Second, -365 * 24 * time.Hour} {
+	for _, by := range []time.Duration{time.Hour, -time.Hour, monotonic.Tolerance + time.Second, -365 * 24 * time.Hour} {
 		m := &machine{wall: noon, uptime: time.Hour}
 		c := m.clock()
 		m.pass(time.Minute)
@@ -35,7 +35,7 @@ func TestStep(t *testing.T) {
 		if got := c.Now(); !got.Equal(noon.Add(time.Minute)) {
 			t.Errorf("%s: unseen, the time is %s", by, got)
 		}
-		if s, stepped := c.Look(); !stepped || s != (steady.Step{By: by, Away: by}) {
+		if s, stepped := c.Look(); !stepped || s != (monotonic.Step{By: by, Away: by}) {
 			t.Errorf("%s: seen as %v, %v", by, s, stepped)
 		}
 		m.pass(time.Second)
@@ -46,7 +46,7 @@ func TestStep(t *testing.T) {
 			t.Errorf("%s: the time is %s", by, got)
 		}
 		m.wall = m.wall.Add(-by)
-		if s, stepped := c.Look(); !stepped || s != (steady.Step{By: -by}) || c.Away() != 0 {
+		if s, stepped := c.Look(); !stepped || s != (monotonic.Step{By: -by}) || c.Away() != 0 {
 			t.Errorf("%s: the way back is seen as %v, %v", by, s, stepped)
 		}
 		if got := c.Now(); !got.Equal(noon.Add(61 * time.Second)) {
@@ -102,10 +102,10 @@ func TestSmallSteps(t *testing.T) {
 				said += s.By
 			}
 		}
-		if away := c.Now().Sub(noon.Add(100 * time.Second)).Abs(); away > steady.Tolerance {
+		if away := c.Now().Sub(noon.Add(100 * time.Second)).Abs(); away > monotonic.Tolerance {
 			t.Errorf("%s: the time is %s away", by, away)
 		}
-		if (said-100*by).Abs() > 2*steady.Tolerance || (c.Away()-100*by).Abs() > steady.Tolerance {
+		if (said-100*by).Abs() > 2*monotonic.Tolerance || (c.Away()-100*by).Abs() > monotonic.Tolerance {
 			t.Errorf("%s: %s were said, %s away", by, said, c.Away())
 		}
 	}
@@ -125,7 +125,7 @@ func TestBegin(t *testing.T) {
 		{25 * time.Hour, true, false},
 		{time.Hour, false, true},
 		{-time.Hour, false, true},
-		{steady.Tolerance, false, false},
+		{monotonic.Tolerance, false, false},
 		{-1000 * time.Hour, false, true},
 	} {
 		m := &machine{wall: noon, uptime: time.Minute}
@@ -167,7 +167,7 @@ func TestTimeGoesOn(t *testing.T) {
 				t.Fatalf("%s is behind %s", now, last)
 			}
 			last = now
-			if away := now.Sub(noon.Add(m.uptime)).Abs(); away > time.Duration(int64(steady.Tolerance)*(1+int64(m.uptime/time.Hour))) {
+			if away := now.Sub(noon.Add(m.uptime)).Abs(); away > time.Duration(int64(monotonic.Tolerance)*(1+int64(m.uptime/time.Hour))) {
 				t.Fatalf("%s away from the uptime", away)
 			}
 		}

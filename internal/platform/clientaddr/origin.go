@@ -1,6 +1,6 @@
-// Package origin says where a connection or a request comes from, as far as
+// Package clientaddr says where a connection or a request comes from, as far as
 // strangers are counted by it and the audit trail names it.
-package origin
+package clientaddr
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package flight
+package singleflight
 
 import (
 	"context"

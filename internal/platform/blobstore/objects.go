@@ -1,6 +1,6 @@
-// Package objects keeps objects outside the database: files of a directory, or what
+// Package blobstore keeps objects outside the database: files of a directory, or what
 // buckets of clouds have. An object is written durably and as a whole, or is not there.
-package objects
+package blobstore
 
 import (
 	"context"

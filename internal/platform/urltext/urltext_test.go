@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/urltext"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
 func TestRedact(t *testing.T) {

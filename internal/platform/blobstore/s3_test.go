@@ -1,4 +1,4 @@
-package objects_test
+package blobstore_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/objects"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/bucket"
 )
@@ -14,7 +14,7 @@ import (
 // TestS3: what is promised of objects holds over the wire of S3, too.
 func TestS3(t *testing.T) {
 	url, away := bucket.New(t)
-	s, err := objects.Open(t.Context(), url)
+	s, err := blobstore.Open(t.Context(), url)
 	rig.Must(t, err)
 	t.Cleanup(func() { rig.Must(t, s.Close()) })
 
@@ -43,7 +43,7 @@ func TestS3(t *testing.T) {
 		t.Errorf("what was interrupted is there: %v, %v", r, err)
 	}
 	var names []string
-	rig.Must(t, s.Each(t.Context(), func(o objects.Object) error { names = append(names, o.Name); return nil }))
+	rig.Must(t, s.Each(t.Context(), func(o blobstore.Object) error { names = append(names, o.Name); return nil }))
 	if strings.Join(names, " ") != "a b" {
 		t.Errorf("there are %q", names)
 	}

@@ -1,7 +1,7 @@
-// Package steady tells a process the time, whatever somebody does to the machine's clock:
+// Package monotonic tells a process the time, whatever somebody does to the machine's clock:
 // it goes on from where the process began, as fast as the machine's uptime, and a step of
 // the clock is seen and said, not followed (docs/adr/0059-a-clock-that-is-set.md).
-package steady
+package monotonic
 
 import (
 	"math"

@@ -1,6 +1,6 @@
-// Package flight lets callers that want the same thing at the same moment share
+// Package singleflight lets callers that want the same thing at the same moment share
 // one piece of work, without sharing each other's fate.
-package flight
+package singleflight
 
 import (
 	"context"
