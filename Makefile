@@ -67,7 +67,7 @@ dist: .go ## Build what a release consists of: binaries, SBOMs and checksums in 
 	cd bin/dist && sha256sum -- * > ../SHA256SUMS && mv ../SHA256SUMS .
 
 .PHONY: console
-console: ## Build the web console into internal/console/dist, for "go build" to embed
+console: ## Build the web console into internal/server/console/dist, for "go build" to embed
 	@hack/console.sh
 
 .PHONY: site
@@ -94,7 +94,7 @@ document = $(plain) go run $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1))
 .PHONY: generate
 generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Regenerate deep copies, protobuf code, the clients' methods and documents
 	$(plain) bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
-	$(plain) go -C hack/tools run ./protogen -root $(CURDIR) -plugins $(CURDIR)/bin internal/peer/peerpb/peer.proto
+	$(plain) go -C hack/tools run ./protogen -root $(CURDIR) -plugins $(CURDIR)/bin internal/engine/peer/peerpb/peer.proto
 	$(call document,httpapi/client/zz_generated_routes.go,./hack/client)
 	$(call document,clients/typescript/src/routes.ts,./hack/typescript)
 	$(call document,docs/openapi.json,. openapi)

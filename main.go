@@ -5,9 +5,9 @@ package main
 import (
 	"os"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/cli"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands"
 )
 
 func main() {
-	os.Exit(cli.Run(os.Args[0], os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(commands.Run(os.Args[0], os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

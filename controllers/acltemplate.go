@@ -9,17 +9,17 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=acltemplates,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=acltemplates/status,verbs=patch
 
 // aclTemplates is the list of ACL templates, found by id and by name.
-var aclTemplates = link.List[schema.ACLTemplate]{
+var aclTemplates = connection.List[schema.ACLTemplate]{
 	Name: "aclTemplate",
-	Read: func(ctx context.Context, c *link.Connection) ([]schema.ACLTemplate, error) {
+	Read: func(ctx context.Context, c *connection.Connection) ([]schema.ACLTemplate, error) {
 		l, err := c.Officer.ListACLTemplates(ctx, schema.ACLTemplateQuery{IncludeDigests: true})
 		return l.Templates, err
 	},
@@ -27,9 +27,9 @@ var aclTemplates = link.List[schema.ACLTemplate]{
 }
 
 // identity answers whom the manager changes templates as.
-var identity = link.Answers[schema.SessionPrincipal]{
+var identity = connection.Answers[schema.SessionPrincipal]{
 	Name: "own identity", // for as long as the connection is the same
-	Read: func(ctx context.Context, c *link.Connection, _ string) (schema.SessionPrincipal, error) {
+	Read: func(ctx context.Context, c *connection.Connection, _ string) (schema.SessionPrincipal, error) {
 		s, err := c.Officer.GetCurrentSession(ctx)
 		return s.Principal, err
 	},
@@ -49,9 +49,9 @@ type aclTemplateAdapter struct{}
 
 func init() { adapted(aclTemplateAdapter{}) }
 
-// Kind implements managed.Adapter.
-func (aclTemplateAdapter) Kind() managed.Kind {
-	return managed.Kind{
+// Kind implements reconcile.Adapter.
+func (aclTemplateAdapter) Kind() reconcile.Kind {
+	return reconcile.Kind{
 		Name: "ACLTemplate", Feed: aclTemplates.Name,
 		Spell:  schema.HexID.String,
 		Parse:  schema.ParseHexID,
@@ -60,13 +60,13 @@ func (aclTemplateAdapter) Kind() managed.Kind {
 	}
 }
 
-// Sources implements managed.Adapter.
-func (aclTemplateAdapter) Sources(*v1alpha1.ACLTemplate) []managed.SourceRef { return nil }
+// Sources implements reconcile.Adapter.
+func (aclTemplateAdapter) Sources(*v1alpha1.ACLTemplate) []reconcile.SourceRef { return nil }
 
-// Owned implements managed.Adapter.
+// Owned implements reconcile.Adapter.
 func (aclTemplateAdapter) Owned(obj *v1alpha1.ACLTemplate) string { return obj.Status.TemplateID }
 
-// Claims implements managed.Adapter: an ACLTemplate claims a name, and the id of the
+// Claims implements reconcile.Adapter: an ACLTemplate claims a name, and the id of the
 // template that it has made or taken over.
 func (aclTemplateAdapter) Claims(obj *v1alpha1.ACLTemplate, _ *declaredTemplate) []string {
 	claims := []string{byName(obj.Spec.TemplateName)}
@@ -76,36 +76,36 @@ func (aclTemplateAdapter) Claims(obj *v1alpha1.ACLTemplate, _ *declaredTemplate)
 	return claims
 }
 
-// Reach implements managed.Adapter: a template reaches the keys under its directories. The
+// Reach implements reconcile.Adapter: a template reaches the keys under its directories. The
 // name that it has now is found out by observing it.
-func (aclTemplateAdapter) Reach(_ context.Context, _ managed.Input, obj *v1alpha1.ACLTemplate, _ *declaredTemplate) (managed.Reach, error) {
-	reach := managed.Reach{Names: []managed.Name{{obj.Spec.TemplateName}}}
+func (aclTemplateAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.ACLTemplate, _ *declaredTemplate) (reconcile.Reach, error) {
+	reach := reconcile.Reach{Names: []reconcile.Name{{obj.Spec.TemplateName}}}
 	for _, p := range obj.Spec.Directories {
-		reach.Names = append(reach.Names, managed.Name{directoryPath(p)})
+		reach.Names = append(reach.Names, reconcile.Name{directoryPath(p)})
 	}
 	return reach, nil
 }
 
-// Provides implements managed.Provider.
+// Provides implements reconcile.Provider.
 func (aclTemplateAdapter) Provides(obj *v1alpha1.ACLTemplate) []string {
 	var keys []string
 	for _, p := range obj.Spec.Directories {
-		keys = append(keys, managed.IndexKey(obj.Spec.KeyServerRef.Name, directoryKey(directoryPath(p))))
+		keys = append(keys, reconcile.IndexKey(obj.Spec.KeyServerRef.Name, directoryKey(directoryPath(p))))
 	}
 	return keys
 }
 
-// Needs implements managed.Consumer: who is a member stays, where an object declares him.
-func (aclTemplateAdapter) Needs(obj *v1alpha1.ACLTemplate) []managed.Need {
-	needs := make([]managed.Need, len(obj.Spec.Members))
+// Needs implements reconcile.Consumer: who is a member stays, where an object declares him.
+func (aclTemplateAdapter) Needs(obj *v1alpha1.ACLTemplate) []reconcile.Need {
+	needs := make([]reconcile.Need, len(obj.Spec.Members))
 	for i, m := range obj.Spec.Members {
-		needs[i] = managed.Need{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(m.Principal)), Holds: true}
+		needs[i] = reconcile.Need{Key: reconcile.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(m.Principal)), Holds: true}
 	}
 	return needs
 }
 
-// Declared implements managed.Adapter.
-func (a aclTemplateAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.ACLTemplate) (declaredTemplate, error) {
+// Declared implements reconcile.Adapter.
+func (a aclTemplateAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.ACLTemplate) (declaredTemplate, error) {
 	want := declaredTemplate{name: obj.Spec.TemplateName}
 	own, err := identity.Of(in.Conn).Get(ctx, time.Time{}, "")
 	if err != nil {
@@ -116,7 +116,7 @@ func (a aclTemplateAdapter) Declared(ctx context.Context, in managed.Input, obj 
 		return want, err
 	}
 	if self, is := want.members[want.own]; is && locksOut(self.TemplateMemberRequest) {
-		return want, link.NewProblem(v1alpha1.ReasonInvalidSpec,
+		return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
 			"spec.members gives %q, as which the manager logs in, less than WRITE without a start and an end, so that it could no longer change the template; "+
 				"raise that, or leave it out: it then keeps what it has", self.spelled)
 	}
@@ -129,10 +129,10 @@ func (a aclTemplateAdapter) Declared(ctx context.Context, in managed.Input, obj 
 	return want, nil
 }
 
-// Observe implements managed.Adapter. The template is found by the id that the object
+// Observe implements reconcile.Adapter. The template is found by the id that the object
 // owns, and only then by name.
-func (a aclTemplateAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.ACLTemplate, want *declaredTemplate) (managed.External, error) {
-	seen := managed.External{What: fmt.Sprintf("ACL template %q", obj.Spec.TemplateName)}
+func (a aclTemplateAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.ACLTemplate, want *declaredTemplate) (reconcile.External, error) {
+	seen := reconcile.External{What: fmt.Sprintf("ACL template %q", obj.Spec.TemplateName)}
 	keys := []string{obj.Status.TemplateID}
 	if want != nil && (!in.Deleting || obj.Status.TemplateID == "") {
 		keys = append(keys, byName(want.name))
@@ -149,7 +149,7 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in managed.Input, obj *
 		}
 		return seen, err
 	}
-	seen.Exists, seen.ID, seen.Names = true, template.ID.String(), []managed.Name{{template.Name}}
+	seen.Exists, seen.ID, seen.Names = true, template.ID.String(), []reconcile.Name{{template.Name}}
 	seen.What = fmt.Sprintf("ACL template %q (id %s)", template.Name, seen.ID)
 	if want == nil {
 		return seen, nil
@@ -182,24 +182,24 @@ type templateNotes struct {
 	begun bool // members and directories are missing, and nothing else differs
 }
 
-// Begun implements managed.Stepwise: a template is made first, its members and
+// Begun implements reconcile.Stepwise: a template is made first, its members and
 // directories then.
-func (aclTemplateAdapter) Begun(seen managed.External) bool {
+func (aclTemplateAdapter) Begun(seen reconcile.External) bool {
 	noted, _ := seen.Noted.(templateNotes)
 	return noted.begun
 }
 
 // fixedBy is in the way for the first of the reasons that is one.
-func fixedBy(reasons ...string) []managed.Hindrance {
+func fixedBy(reasons ...string) []reconcile.Hindrance {
 	if why := cmp.Or(reasons...); why != "" {
-		return []managed.Hindrance{managed.Fixed(why)}
+		return []reconcile.Hindrance{reconcile.Fixed(why)}
 	}
 	return nil
 }
 
 // heldName says which template has a name that another one is to get, empty if
 // none has.
-func heldName(ctx context.Context, in managed.Input, name string) (string, error) {
+func heldName(ctx context.Context, in reconcile.Input, name string) (string, error) {
 	holder, taken, err := aclTemplates.Of(in.Conn).Find(ctx, in.NotBefore, byName(name))
 	if err != nil || !taken {
 		return "", err
@@ -207,66 +207,66 @@ func heldName(ctx context.Context, in managed.Input, name string) (string, error
 	return fmt.Sprintf("ACL template %q (id %s) has the name that spec.templateName asks for; rename or delete it first, or declare another name", holder.Name, holder.ID), nil
 }
 
-// Create implements managed.Adapter. The template is there as soon as it has a name;
+// Create implements reconcile.Adapter. The template is there as soon as it has a name;
 // whatever of the rest fails is taken up by the next pass.
-func (a aclTemplateAdapter) Create(ctx context.Context, c *link.Connection, want declaredTemplate) (managed.Outcome, error) {
+func (a aclTemplateAdapter) Create(ctx context.Context, c *connection.Connection, want declaredTemplate) (reconcile.Outcome, error) {
 	saved, err := c.Officer.CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: want.name})
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	aclTemplates.Of(c).Put(*saved.Template)
-	out := managed.Outcome{ID: saved.Template.ID.String()}
+	out := reconcile.Outcome{ID: saved.Template.ID.String()}
 	out.Evidence, out.Unfinished = a.fill(ctx, c, want, saved.Template.ID)
 	return out, nil
 }
 
-// Update implements managed.Adapter.
-func (a aclTemplateAdapter) Update(ctx context.Context, c *link.Connection, want declaredTemplate, seen managed.External) (managed.Outcome, error) {
+// Update implements reconcile.Adapter.
+func (a aclTemplateAdapter) Update(ctx context.Context, c *connection.Connection, want declaredTemplate, seen reconcile.External) (reconcile.Outcome, error) {
 	id, err := spelt(schema.ParseHexID, seen.ID)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	if slices.ContainsFunc(seen.Drift, func(d v1alpha1.FieldDrift) bool { return d.Field == "templateName" }) {
 		saved, err := c.Officer.RenameACLTemplate(ctx, schema.RenameACLTemplateRequest{ID: id, ACLTemplateRequest: schema.ACLTemplateRequest{Name: want.name}})
 		if err != nil {
-			return managed.Outcome{}, err
+			return reconcile.Outcome{}, err
 		}
 		aclTemplates.Of(c).Put(*saved.Template)
 	}
 	evidence, err := a.fill(ctx, c, want, id)
-	return managed.Outcome{ID: seen.ID, Evidence: evidence}, err
+	return reconcile.Outcome{ID: seen.ID, Evidence: evidence}, err
 }
 
 // fill makes members and directories what is declared.
-func (a aclTemplateAdapter) fill(ctx context.Context, c *link.Connection, want declaredTemplate, id schema.HexID) (string, error) {
+func (a aclTemplateAdapter) fill(ctx context.Context, c *connection.Connection, want declaredTemplate, id schema.HexID) (string, error) {
 	if err := enroll(ctx, c, want, id); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("reads back with exactly the declared %s", plural(len(want.members), "member")), place(ctx, c, want.paths, id)
 }
 
-// Delete implements managed.Adapter. Directories go with it only where the object
+// Delete implements reconcile.Adapter. Directories go with it only where the object
 // declares them; others hold it.
-func (aclTemplateAdapter) Delete(ctx context.Context, c *link.Connection, obj *v1alpha1.ACLTemplate, id string) (managed.Outcome, error) {
+func (aclTemplateAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1alpha1.ACLTemplate, id string) (reconcile.Outcome, error) {
 	template, err := spelt(schema.ParseHexID, id)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	if obj.Spec.Directories != nil {
 		if _, err := displace(ctx, c, template, func(string) bool { return false }); err != nil {
-			return managed.Outcome{}, err
+			return reconcile.Outcome{}, err
 		}
 	}
 	gone, err := c.Officer.DeleteACLTemplate(ctx, schema.ByID{ID: template})
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	aclTemplates.Of(c).Drop(id)
-	return managed.Outcome{ID: id, Evidence: gone.Detail}, nil
+	return reconcile.Outcome{ID: id, Evidence: gone.Detail}, nil
 }
 
-// Record implements managed.Adapter.
-func (aclTemplateAdapter) Record(obj *v1alpha1.ACLTemplate, want *declaredTemplate, seen managed.External, owner bool, _ time.Time) {
+// Record implements reconcile.Adapter.
+func (aclTemplateAdapter) Record(obj *v1alpha1.ACLTemplate, want *declaredTemplate, seen reconcile.External, owner bool, _ time.Time) {
 	if !owner {
 		return
 	}

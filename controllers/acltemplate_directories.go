@@ -9,14 +9,14 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // directories is the list of templated directories, found by id and by path.
-var directories = link.List[schema.TemplatedDirectory]{
+var directories = connection.List[schema.TemplatedDirectory]{
 	Name: "templatedDirectory",
-	Read: func(ctx context.Context, c *link.Connection) ([]schema.TemplatedDirectory, error) {
+	Read: func(ctx context.Context, c *connection.Connection) ([]schema.TemplatedDirectory, error) {
 		l, err := c.Officer.ListTemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
 		return l.Directories, err
 	},
@@ -42,7 +42,7 @@ func directoriesAbove(path string) (above []string) {
 // compareDirectories lists where the directories that use the template differ
 // from the declaration. added reports that none has to be taken away; taken
 // says which belongs to another template.
-func compareDirectories(ctx context.Context, in managed.Input, template string, want map[string]bool) (drift []v1alpha1.FieldDrift, added bool, taken string, err error) {
+func compareDirectories(ctx context.Context, in reconcile.Input, template string, want map[string]bool) (drift []v1alpha1.FieldDrift, added bool, taken string, err error) {
 	if want == nil {
 		return nil, true, "", nil
 	}
@@ -68,14 +68,14 @@ func compareDirectories(ctx context.Context, in managed.Input, template string, 
 		drift = []v1alpha1.FieldDrift{{Field: "directories", Declared: strings.Join(declared, ", "), Observed: strings.Join(have, ", ")}}
 	}
 	if len(foreign) > 0 {
-		taken = "spec.directories names " + managed.Enumerate(foreign) + "; a directory has one template: take it away from the other first"
+		taken = "spec.directories names " + reconcile.Enumerate(foreign) + "; a directory has one template: take it away from the other first"
 	}
 	return drift, added, taken, nil
 }
 
 // place makes the directories that use the template those that are declared,
 // always in the same order.
-func place(ctx context.Context, c *link.Connection, want map[string]bool, template schema.HexID) error {
+func place(ctx context.Context, c *connection.Connection, want map[string]bool, template schema.HexID) error {
 	if want == nil {
 		return nil
 	}
@@ -99,7 +99,7 @@ func place(ctx context.Context, c *link.Connection, want map[string]bool, templa
 // displace deletes the directories that use the template, but for some, and
 // returns those. Other templates may be waiting for a path that comes free, so
 // that the change feed is left to tell of it.
-func displace(ctx context.Context, c *link.Connection, template schema.HexID, keep func(path string) bool) (kept map[string]bool, err error) {
+func displace(ctx context.Context, c *connection.Connection, template schema.HexID, keep func(path string) bool) (kept map[string]bool, err error) {
 	all, err := c.Officer.ListTemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func displace(ctx context.Context, c *link.Connection, template schema.HexID, ke
 			continue
 		}
 		_, err := c.Officer.DeleteTemplatedDirectory(ctx, schema.ByID{ID: d.ID})
-		if err != nil && !link.IsGone(err) {
+		if err != nil && !connection.IsGone(err) {
 			return nil, err
 		}
 		c.Outdated(directories.Name)

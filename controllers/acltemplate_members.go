@@ -15,14 +15,14 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // templateMembers answers who the members of a template are.
-var templateMembers = link.Answers[schema.TemplateMemberList]{
+var templateMembers = connection.Answers[schema.TemplateMemberList]{
 	Feed: aclTemplates.Name, Name: "members of a template",
-	Read: func(ctx context.Context, c *link.Connection, key string) (schema.TemplateMemberList, error) {
+	Read: func(ctx context.Context, c *connection.Connection, key string) (schema.TemplateMemberList, error) {
 		id, err := spelt(schema.ParseHexID, key)
 		if err != nil {
 			return schema.TemplateMemberList{}, err
@@ -34,7 +34,7 @@ var templateMembers = link.Answers[schema.TemplateMemberList]{
 
 // readMembers reads the members of a template, unless those read before have the digest
 // that the list of templates shows: so a resync of all templates costs one request.
-func readMembers(ctx context.Context, in managed.Input, t schema.ACLTemplate) (schema.TemplateMemberList, error) {
+func readMembers(ctx context.Context, in reconcile.Input, t schema.ACLTemplate) (schema.TemplateMemberList, error) {
 	memo := templateMembers.Of(in.Conn)
 	if t.MembersDigest != "" { // a service of before has none
 		memo.Confirm(t.ID.String(), in.NotBefore, func(l schema.TemplateMemberList) bool { return l.Digest == t.MembersDigest })
@@ -68,7 +68,7 @@ type membership struct {
 }
 
 // declareMembers resolves a list of members.
-func declareMembers(ctx context.Context, in managed.Input, list []v1alpha1.ACLTemplateMember, own memberKey) (membership, error) {
+func declareMembers(ctx context.Context, in reconcile.Input, list []v1alpha1.ACLTemplateMember, own memberKey) (membership, error) {
 	want := membership{members: map[memberKey]declaredMember{}, own: own}
 	for _, m := range list {
 		key, err := resolveMember(ctx, in, m.Principal)
@@ -76,7 +76,7 @@ func declareMembers(ctx context.Context, in managed.Input, list []v1alpha1.ACLTe
 			return want, err
 		}
 		if twin, twice := want.members[key]; twice {
-			return want, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members names one principal as %q and as %q; keep one of them", twin.spelled, m.Principal)
+			return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members names one principal as %q and as %q; keep one of them", twin.spelled, m.Principal)
 		}
 		want.members[key] = declaredMember{memberOf(key, m), m.Principal}
 	}
@@ -85,7 +85,7 @@ func declareMembers(ctx context.Context, in managed.Input, list []v1alpha1.ACLTe
 
 // resolveMember finds the principal that "TYPE/NAME" or "id/SYSTEM/PRINCIPAL"
 // names.
-func resolveMember(ctx context.Context, in managed.Input, spelled string) (memberKey, error) {
+func resolveMember(ctx context.Context, in reconcile.Input, spelled string) (memberKey, error) {
 	kind, rest, _ := strings.Cut(spelled, "/")
 	if kind != "id" {
 		p, err := resolvePrincipal(ctx, in, kind, rest)
@@ -95,7 +95,7 @@ func resolveMember(ctx context.Context, in managed.Input, spelled string) (membe
 	n, err := strconv.ParseUint(system, 10, 32)
 	key := memberKey{system: schema.SystemID(n)}
 	if err != nil || key.principal.UnmarshalText([]byte(principal)) != nil {
-		return key, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members names %q, in which a number is larger than a system id or a principal id can be", spelled)
+		return key, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members names %q, in which a number is larger than a system id or a principal id can be", spelled)
 	}
 	return key, nil
 }
@@ -205,7 +205,7 @@ func terms(rights schema.Rights, limit int64, start, end schema.Stamp) string {
 
 // enroll makes the members those that are declared. Those who lose rights lose
 // them first.
-func enroll(ctx context.Context, c *link.Connection, want declaredTemplate, id schema.HexID) error {
+func enroll(ctx context.Context, c *connection.Connection, want declaredTemplate, id schema.HexID) error {
 	// Whatever becomes of it, what was remembered is out of date.
 	defer templateMembers.Of(c).Changed(aclTemplates.Name, id.String(), "updated")
 	held, err := c.Officer.ListACLTemplateMembers(ctx, schema.ByID{ID: id})
@@ -233,7 +233,7 @@ func enroll(ctx context.Context, c *link.Connection, want declaredTemplate, id s
 	}
 	// Each write was verified; what differs now is the doing of somebody else.
 	if drift, _ := compareMembers(want.membership, members); len(drift) > 0 {
-		return &link.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: managed.FieldsOf(drift) + " changed outside while the members were written"}
+		return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: reconcile.FieldsOf(drift) + " changed outside while the members were written"}
 	}
 	return nil
 }

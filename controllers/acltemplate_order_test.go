@@ -10,12 +10,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
 // clerk is a service that notes in which order a template is filled.
 type clerk struct {
-	link.API
+	connection.API
 	members []schema.TemplateMember
 	said    []string
 }
@@ -48,12 +48,12 @@ func (c *clerk) CreateTemplatedDirectory(_ context.Context, in schema.CreateTemp
 // map is walked through.
 func TestTemplatesAreFilledInOrder(t *testing.T) {
 	service := &clerk{}
-	connections := link.NewConnections(func(link.Endpoint) (link.API, error) { return service, nil }, clock.RealClock{}, link.DefaultTiming, logr.Discard())
+	connections := connection.NewConnections(func(connection.Endpoint) (connection.API, error) { return service, nil }, clock.RealClock{}, connection.DefaultTiming, logr.Discard())
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = connections.Start(ctx) }()
 	defer func() { end(); <-ended }()
-	c, err := connections.Ensure("here", link.Login{})
+	c, err := connections.Ensure("here", connection.Login{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,16 +29,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 var _ = Describe("a key server that", func() {
 	It("swallows a write never makes an object ready, and is not flooded", func(ctx context.Context) {
 		s := newStage(ctx)
-		s.onAdd(func(context.Context, link.API, schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(context.Context, connection.API, schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 			return schema.TrustedCAAdded{ListCountBefore: 1, ListCountAfter: 1},
 				&apiclient.Error{Status: 409, Code: "NOT_SAVED", Detail: "a fresh read does not contain it"}
 		})
@@ -70,20 +70,20 @@ var _ = Describe("a key server that", func() {
 		obj := s.trustedCA(newCA())
 		apply(ctx, obj, beReady("created"))
 		failing := s.adds.Load()
-		s.onAdd(func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(ctx context.Context, real connection.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 			if s.adds.Load() < failing+3 {
 				return schema.TrustedCAAdded{}, &apiclient.Error{Status: 500, Code: "OP_FAILED", Detail: "not now"}
 			}
 			return real.AddTrustedCA(ctx, in)
 		})
-		found, repaired := counter(managed.DriftFound, "TrustedCA"), counter(managed.DriftRepaired, "TrustedCA")
+		found, repaired := counter(reconcile.DriftFound, "TrustedCA"), counter(reconcile.DriftRepaired, "TrustedCA")
 		_, err := s.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, obj.Status.CertificateID)})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("DriftFound"))
 		Eventually(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(obj.Status.Fingerprint))
 		Eventually(readiness(ctx, obj)).Should(beReady("created"))
-		Expect(counter(managed.DriftFound, "TrustedCA")-found).To(BeEquivalentTo(1), "the same drift was counted anew at each try")
-		Expect(counter(managed.DriftRepaired, "TrustedCA") - repaired).To(BeEquivalentTo(1))
+		Expect(counter(reconcile.DriftFound, "TrustedCA")-found).To(BeEquivalentTo(1), "the same drift was counted anew at each try")
+		Expect(counter(reconcile.DriftRepaired, "TrustedCA") - repaired).To(BeEquivalentTo(1))
 	})
 
 	It("answers nothing but 503 is probed and asked nothing else, however many objects want something", func(ctx context.Context) {
@@ -115,7 +115,7 @@ var _ = Describe("a key server that", func() {
 
 	It("claims success without evidence is not believed", func(ctx context.Context) {
 		s := newStage(ctx)
-		s.onAdd(func(ctx context.Context, _ link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(ctx context.Context, _ connection.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 			return lying(`{"saved":true,"matchedBy":"certificate-body"}`).AddTrustedCA(ctx, in)
 		})
 		obj := s.trustedCA(newCA())
@@ -124,7 +124,7 @@ var _ = Describe("a key server that", func() {
 
 	It("reads back another certificate is not believed", func(ctx context.Context) {
 		s := newStage(ctx)
-		s.onAdd(func(ctx context.Context, real link.API, _ schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(ctx context.Context, real connection.API, _ schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 			return real.AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: newCA().der})
 		})
 		obj := s.trustedCA(newCA())
@@ -134,7 +134,7 @@ var _ = Describe("a key server that", func() {
 	It("loses its reply after the write took effect keeps what was created ours", func(ctx context.Context) {
 		s := newStage(ctx)
 		lost := false
-		s.onAdd(func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+		s.onAdd(func(ctx context.Context, real connection.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 			added, err := real.AddTrustedCA(ctx, in)
 			if !lost && err == nil {
 				lost = true
@@ -155,7 +155,7 @@ var _ = Describe("a key server that", func() {
 	DescribeTable("somebody else was faster with leaves the decision to the adoption policy",
 		func(ctx context.Context, policy v1alpha1.AdoptionPolicy, comes OmegaMatcher, provenance v1alpha1.Provenance) {
 			s := newStage(ctx)
-			s.onAdd(func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+			s.onAdd(func(ctx context.Context, real connection.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 				if _, err := s.admin().AddTrustedCA(apiclient.OwnedBy(ctx, ""), in); err != nil && apiclient.CodeOf(err) != "ALREADY_TRUSTED" {
 					return schema.TrustedCAAdded{}, err
 				}
@@ -177,7 +177,7 @@ var _ = Describe("a key server that", func() {
 	It("has no change feed is polled, and says so", func(ctx context.Context) {
 		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
 			m := meddlerOf(ks.Spec.URL)
-			m.onChanges(func(ctx context.Context, _ link.API, in schema.ChangesQuery) (schema.ChangePage, error) {
+			m.onChanges(func(ctx context.Context, _ connection.API, in schema.ChangesQuery) (schema.ChangePage, error) {
 				return withoutRoutes().ListChanges(ctx, in)
 			})
 		})
@@ -198,7 +198,7 @@ var _ = Describe("a key server that", func() {
 		var mu sync.Mutex
 		var asked []time.Time
 		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
-			meddlerOf(ks.Spec.URL).onChanges(func(ctx context.Context, real link.API, in schema.ChangesQuery) (schema.ChangePage, error) {
+			meddlerOf(ks.Spec.URL).onChanges(func(ctx context.Context, real connection.API, in schema.ChangesQuery) (schema.ChangePage, error) {
 				if in.LongPoll() == 0 { // the manager catches up, and does not wait
 					return real.ListChanges(ctx, in)
 				}
@@ -212,7 +212,7 @@ var _ = Describe("a key server that", func() {
 		polls := func() []time.Time { mu.Lock(); defer mu.Unlock(); return slices.Clone(asked) }
 		Eventually(func() int { return len(polls()) }).Should(BeNumerically(">=", 4))
 		for i, at := range polls()[1:] {
-			Expect(at.Sub(polls()[i])).To(BeNumerically(">=", link.AfterDrain), "poll %d", i+1)
+			Expect(at.Sub(polls()[i])).To(BeNumerically(">=", connection.AfterDrain), "poll %d", i+1)
 		}
 	})
 
@@ -223,7 +223,7 @@ var _ = Describe("a key server that", func() {
 		apply(ctx, obj, beReady(""))
 		// The removal is not reported, only that the cursor is too old.
 		hidden := false
-		s.onChanges(func(ctx context.Context, real link.API, in schema.ChangesQuery) (schema.ChangePage, error) {
+		s.onChanges(func(ctx context.Context, real connection.API, in schema.ChangesQuery) (schema.ChangePage, error) {
 			page, err := real.ListChanges(ctx, in)
 			if err == nil && len(page.Changes) > 0 && !hidden {
 				hidden = true

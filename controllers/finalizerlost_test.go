@@ -13,7 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
 // In the simulated world without faults: a replacement of the whole object removes the finalizer,
@@ -35,7 +35,7 @@ func TestAFinalizerThatIsRemoved(t *testing.T) {
 		obj.Spec.KeyServerRef.Name, obj.Spec.ManagementPolicy, obj.Spec.AdoptionPolicy = "ks", v1alpha1.Manage, v1alpha1.AdoptAlways
 		obj.Spec.RoleName = new("Role 0")
 		w.declare(obj)
-		conn, err := registry.Connections.Ensure("ks", link.Login{Version: "1"})
+		conn, err := registry.Connections.Ensure("ks", connection.Login{Version: "1"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
 // labelled are the namespaces that have a label.
@@ -48,7 +48,7 @@ var _ = Describe("Grants", func() {
 			s := newGrantingStage(ctx)
 			Eventually(readiness(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}})).Should(beReady(""))
 			ca, role := s.trustedCA(newCA()), s.role("Anything", []string{"HMAC Data"})
-			for _, obj := range []managed.Object{ca, role} {
+			for _, obj := range []reconcile.Object{ca, role} {
 				apply(ctx, obj, denied(`KeyServer "`+s.name+`" grants nothing to namespace "default"; an administrator of the KeyServer adds a grant for it to its spec.grants`))
 				Expect(has(obj, v1alpha1.ConditionStalled)).To(BeTrue())
 				Expect(obj.GetFinalizers()).To(BeEmpty())

@@ -14,9 +14,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keys,verbs=get;list;watch;patch
@@ -35,10 +35,10 @@ type keyAdapter struct{}
 
 func init() { adapted(keyAdapter{}) }
 
-// Kind implements managed.Adapter. What the feed and owner marks call a line is the id
+// Kind implements reconcile.Adapter. What the feed and owner marks call a line is the id
 // of its first key.
-func (keyAdapter) Kind() managed.Kind {
-	return managed.Kind{
+func (keyAdapter) Kind() reconcile.Kind {
+	return reconcile.Kind{
 		Name: "Key", Feed: keyLines.Feed,
 		Spell:  schema.HexID.String,
 		Parse:  schema.ParseHexID,
@@ -46,13 +46,13 @@ func (keyAdapter) Kind() managed.Kind {
 	}
 }
 
-// Sources implements managed.Adapter.
-func (keyAdapter) Sources(*v1alpha1.Key) []managed.SourceRef { return nil }
+// Sources implements reconcile.Adapter.
+func (keyAdapter) Sources(*v1alpha1.Key) []reconcile.SourceRef { return nil }
 
-// Owned implements managed.Adapter.
+// Owned implements reconcile.Adapter.
 func (keyAdapter) Owned(obj *v1alpha1.Key) string { return idOfLink(obj.Status.Lineage) }
 
-// Claims implements managed.Adapter: a Key claims the line that it names, or has made.
+// Claims implements reconcile.Adapter: a Key claims the line that it names, or has made.
 func (keyAdapter) Claims(obj *v1alpha1.Key, _ *declaredKey) []string {
 	claims := []string{}
 	if obj.Spec.Lineage != nil {
@@ -63,42 +63,42 @@ func (keyAdapter) Claims(obj *v1alpha1.Key, _ *declaredKey) []string {
 	return claims
 }
 
-// Reach implements managed.Adapter. Keys have no names, so that one without a path
+// Reach implements reconcile.Adapter. Keys have no names, so that one without a path
 // stands for itself.
-func (keyAdapter) Reach(_ context.Context, _ managed.Input, obj *v1alpha1.Key, _ *declaredKey) (managed.Reach, error) {
+func (keyAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.Key, _ *declaredKey) (reconcile.Reach, error) {
 	name := "key/" + obj.Namespace + "/" + obj.Name
 	if obj.Spec.Path != nil {
 		name = *obj.Spec.Path
 	}
-	reach := managed.Reach{Names: []managed.Name{{name}}}
+	reach := reconcile.Reach{Names: []reconcile.Name{{name}}}
 	if obj.Spec.Lineage != nil {
-		reach.Names = append(reach.Names, managed.Name{"lineage/" + *obj.Spec.Lineage})
+		reach.Names = append(reach.Names, reconcile.Name{"lineage/" + *obj.Spec.Lineage})
 	}
 	return reach, nil
 }
 
-// Needs implements managed.Consumer. Members by id are nobody's objects. A directory
+// Needs implements reconcile.Consumer. Members by id are nobody's objects. A directory
 // is needed for minting alone, and any above the path will do.
-func (keyAdapter) Needs(obj *v1alpha1.Key) []managed.Need {
-	var needs []managed.Need
+func (keyAdapter) Needs(obj *v1alpha1.Key) []reconcile.Need {
+	var needs []reconcile.Need
 	for _, m := range obj.Spec.Members {
 		if !strings.HasPrefix(m.Principal, "id/") {
-			needs = append(needs, managed.Need{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(m.Principal)), Holds: true})
+			needs = append(needs, reconcile.Need{Key: reconcile.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(m.Principal)), Holds: true})
 		}
 	}
 	if obj.Spec.Path != nil {
 		for _, directory := range directoriesAbove(*obj.Spec.Path) {
-			needs = append(needs, managed.Need{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, directoryKey(directory))})
+			needs = append(needs, reconcile.Need{Key: reconcile.IndexKey(obj.Spec.KeyServerRef.Name, directoryKey(directory))})
 		}
 	}
 	return needs
 }
 
-// Lasts implements managed.Lasting: a key that is destroyed is known for ever.
+// Lasts implements reconcile.Lasting: a key that is destroyed is known for ever.
 func (keyAdapter) Lasts() {}
 
-// Declared implements managed.Adapter.
-func (keyAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.Key) (declaredKey, error) {
+// Declared implements reconcile.Adapter.
+func (keyAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) (declaredKey, error) {
 	spec := &obj.Spec
 	want := declaredKey{
 		mint: schema.MintKeyRequest{Algorithm: string(spec.Algorithm), Path: spec.Path, Exportable: &spec.Exportable},
@@ -118,7 +118,7 @@ func (keyAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.
 	}
 	member, is := want.members[own]
 	if is && disowns(member.TemplateMemberRequest) {
-		return want, link.NewProblem(v1alpha1.ReasonInvalidSpec,
+		return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
 			"spec.members gives %q, as which the manager logs in, less than OWNER without a limit, a start and an end, so that it could no longer change the keys; "+
 				"raise that, or leave it out: it then is OWNER", member.spelled)
 	}
@@ -142,10 +142,10 @@ type keyNotes struct {
 
 func (n keyNotes) newest() schema.KeyFacts { return n.keys[len(n.keys)-1] }
 
-// Observe implements managed.Adapter. The line is found by the link that the object
+// Observe implements reconcile.Adapter. The line is found by the link that the object
 // declares or has recorded, and then by the mark that it was made with.
-func (a keyAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.Key, want *declaredKey) (managed.External, error) {
-	seen := managed.External{What: "a line of " + string(obj.Spec.Algorithm) + " keys"}
+func (a keyAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, want *declaredKey) (reconcile.External, error) {
+	seen := reconcile.External{What: "a line of " + string(obj.Spec.Algorithm) + " keys"}
 	first, found, err := a.first(ctx, in, obj)
 	if err != nil {
 		return seen, err
@@ -177,7 +177,7 @@ func (a keyAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1
 }
 
 // first finds the hidden link by which the line is known.
-func (keyAdapter) first(ctx context.Context, in managed.Input, obj *v1alpha1.Key) (first schema.HiddenLink, found bool, err error) {
+func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) (first schema.HiddenLink, found bool, err error) {
 	known := obj.Status.Lineage
 	if obj.Spec.Lineage != nil {
 		known = *obj.Spec.Lineage
@@ -188,11 +188,11 @@ func (keyAdapter) first(ctx context.Context, in managed.Input, obj *v1alpha1.Key
 	}
 	id, marked, err := in.Marked(ctx)
 	if err != nil || !marked {
-		if link.IsUnsupported(err) {
+		if connection.IsUnsupported(err) {
 			if in.Deleting { // what could have been made was not
 				return "", false, nil
 			}
-			err = link.NewProblem(v1alpha1.ReasonUnsupported, "this key server keeps no owner marks, without which a key that was minted is not found again")
+			err = connection.NewProblem(v1alpha1.ReasonUnsupported, "this key server keeps no owner marks, without which a key that was minted is not found again")
 		}
 		return "", false, err
 	}
@@ -206,18 +206,18 @@ func (keyAdapter) first(ctx context.Context, in managed.Input, obj *v1alpha1.Key
 
 // unmintable says what is in the way of a new key. A path under no directory is
 // refused, and waits for one. Who may not list directories asks by minting.
-func (keyAdapter) unmintable(ctx context.Context, in managed.Input, obj *v1alpha1.Key) ([]managed.Hindrance, error) {
+func (keyAdapter) unmintable(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) ([]reconcile.Hindrance, error) {
 	switch {
 	case in.Deleting:
 		return nil, nil
 	case obj.Spec.Lineage != nil:
-		return []managed.Hindrance{managed.Uncreatable("no line of keys begins with " + *obj.Spec.Lineage +
+		return []reconcile.Hindrance{reconcile.Uncreatable("no line of keys begins with " + *obj.Spec.Lineage +
 			", and spec.lineage takes over an existing one, by the hidden link of its first key; delete this object, or declare a key without lineage")}, nil
 	case obj.Spec.Path == nil:
 		return nil, nil
 	}
 	listed := directories.Of(in.Conn)
-	if why, err := link.AsProblem(ctx, listed.Refresh(ctx, in.NotBefore)); err != nil || why != nil {
+	if why, err := connection.AsProblem(ctx, listed.Refresh(ctx, in.NotBefore)); err != nil || why != nil {
 		if why != nil && why.Reason != v1alpha1.ReasonAccessDenied {
 			err = why
 		}
@@ -228,13 +228,13 @@ func (keyAdapter) unmintable(ctx context.Context, in managed.Input, obj *v1alpha
 			return nil, err
 		}
 	}
-	return []managed.Hindrance{managed.Dependency(managed.Absent, fmt.Sprintf(
+	return []reconcile.Hindrance{reconcile.Dependency(reconcile.Absent, fmt.Sprintf(
 		"spec.path %q lies under no templated directory of KeyServer %q; declare one in an ACLTemplate", *obj.Spec.Path, in.Conn.Name))}, nil
 }
 
 // observeGoing says what a deletion comes to. It is done when every key is being
 // destroyed.
-func (keyAdapter) observeGoing(in managed.Input, obj *v1alpha1.Key, seen *managed.External) {
+func (keyAdapter) observeGoing(in reconcile.Input, obj *v1alpha1.Key, seen *reconcile.External) {
 	noted, _ := seen.Noted.(keyNotes)
 	living := 0
 	for _, k := range noted.keys {
@@ -247,16 +247,16 @@ func (keyAdapter) observeGoing(in managed.Input, obj *v1alpha1.Key, seen *manage
 		return
 	}
 	last := in.Now.AddDate(0, 0, int(obj.Spec.DestroyAfterDays))
-	seen.Hindrances = append(seen.Hindrances, managed.Consequence(fmt.Sprintf(
+	seen.Hindrances = append(seen.Hindrances, reconcile.Consequence(fmt.Sprintf(
 		"schedules the destruction of %s for %s; nothing uses them from now on, and until then POST /api/keys/restore brings them back", plural(living, "key"), day(last))))
 }
 
-// Create implements managed.Adapter. The line is there as soon as its first key is
+// Create implements reconcile.Adapter. The line is there as soon as its first key is
 // minted; whatever of the rest fails is taken up by the next pass.
-func (a keyAdapter) Create(ctx context.Context, c *link.Connection, want declaredKey) (managed.Outcome, error) {
+func (a keyAdapter) Create(ctx context.Context, c *connection.Connection, want declaredKey) (reconcile.Outcome, error) {
 	minted, err := c.Admin.MintKey(ctx, want.mint)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	keyLines.Of(c).Changed(keyLines.Feed, idOfLink(minted.TTag.String()), "updated")
 	out, err := a.fill(ctx, c, want, keyNotes{minted.TTag, []schema.KeyFacts{minted.KeyFacts}})
@@ -264,26 +264,26 @@ func (a keyAdapter) Create(ctx context.Context, c *link.Connection, want declare
 	return out, nil
 }
 
-// Update implements managed.Adapter.
-func (a keyAdapter) Update(ctx context.Context, c *link.Connection, want declaredKey, seen managed.External) (managed.Outcome, error) {
+// Update implements reconcile.Adapter.
+func (a keyAdapter) Update(ctx context.Context, c *connection.Connection, want declaredKey, seen reconcile.External) (reconcile.Outcome, error) {
 	noted, _ := seen.Noted.(keyNotes)
 	line, err := readLine(ctx, c, noted.first.String())
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	if len(line.keys) == 0 {
-		return managed.Outcome{}, changedMeanwhile("the line")
+		return reconcile.Outcome{}, changedMeanwhile("the line")
 	}
 	return a.fill(ctx, c, want, keyNotes(line))
 }
 
 // fill makes the lists and the rotation what is declared, the newest key's first: it
 // is the one that a successor takes its list from.
-func (keyAdapter) fill(ctx context.Context, c *link.Connection, want declaredKey, line keyNotes) (managed.Outcome, error) {
+func (keyAdapter) fill(ctx context.Context, c *connection.Connection, want declaredKey, line keyNotes) (reconcile.Outcome, error) {
 	// Whatever becomes of it, what was remembered is out of date.
 	defer keyLines.Of(c).Changed(keyLines.Feed, idOfLink(line.first.String()), "updated")
 	newest := &line.keys[len(line.keys)-1]
-	out := managed.Outcome{ID: idOfLink(line.first.String()), Noted: line}
+	out := reconcile.Outcome{ID: idOfLink(line.first.String()), Noted: line}
 	for i := len(line.keys) - 1; i >= 0 && !want.left; i-- {
 		if stateOf(line.keys[i]) == stateDestroyed {
 			continue
@@ -306,58 +306,58 @@ func (keyAdapter) fill(ctx context.Context, c *link.Connection, want declaredKey
 	return out, nil
 }
 
-// Delete implements managed.Adapter: it has every key destroyed in time. The newest
+// Delete implements reconcile.Adapter: it has every key destroyed in time. The newest
 // comes first, so that none succeeds it.
-func (keyAdapter) Delete(ctx context.Context, c *link.Connection, obj *v1alpha1.Key, id string) (managed.Outcome, error) {
+func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1alpha1.Key, id string) (reconcile.Outcome, error) {
 	key, err := spelt(schema.ParseHexID, id)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	self, err := administrator.Of(c).Get(ctx, time.Time{}, "")
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	first := schema.LinkOf(self.SystemID, key).String()
 	defer keyLines.Of(c).Changed(keyLines.Feed, id, "updated")
 	line, err := readLine(ctx, c, first)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	after := int(obj.Spec.DestroyAfterDays)
 	for i := len(line.keys) - 1; i >= 0; i-- {
 		if k := line.keys[i]; !ending(k) {
 			_, err := c.Admin.DestroyKey(ctx, schema.DestroyKeyRequest{TTag: k.TTag, AfterDays: &after})
 			if client.CodeOf(err) == "ACL_DENIED" {
-				return managed.Outcome{}, &link.Problem{Reason: v1alpha1.ReasonAccessDenied, Again: inUseAgain, Code: client.CodeOf(err),
+				return reconcile.Outcome{}, &connection.Problem{Reason: v1alpha1.ReasonAccessDenied, Again: inUseAgain, Code: client.CodeOf(err),
 					Message: fmt.Sprintf("generation %d of the line of keys %s: %s", generationOf(k), first, makeOwner)}
 			}
 			if client.CodeOf(err) == "APPROVAL_REQUIRED" {
-				why, err := link.AsProblem(ctx, err)
+				why, err := connection.AsProblem(ctx, err)
 				if err != nil {
-					return managed.Outcome{}, err
+					return reconcile.Outcome{}, err
 				}
 				why.Message = fmt.Sprintf("generation %d of the line of keys %s: %s; have an owner of the key ask for it, or set deletionPolicy to Retain to leave every key",
 					generationOf(k), first, why.Message)
-				return managed.Outcome{}, why
+				return reconcile.Outcome{}, why
 			}
 			if err != nil {
-				return managed.Outcome{}, err
+				return reconcile.Outcome{}, err
 			}
 		}
 	}
 	if line, err = readLine(ctx, c, first); err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	for _, k := range line.keys {
 		if !ending(k) {
-			return managed.Outcome{}, changedMeanwhile("the line")
+			return reconcile.Outcome{}, changedMeanwhile("the line")
 		}
 	}
-	return managed.Outcome{ID: id, Evidence: destroyed(line.keys)}, nil
+	return reconcile.Outcome{ID: id, Evidence: destroyed(line.keys)}, nil
 }
 
-// Record implements managed.Adapter.
-func (keyAdapter) Record(obj *v1alpha1.Key, want *declaredKey, seen managed.External, owner bool, _ time.Time) {
+// Record implements reconcile.Adapter.
+func (keyAdapter) Record(obj *v1alpha1.Key, want *declaredKey, seen reconcile.External, owner bool, _ time.Time) {
 	noted, read := seen.Noted.(keyNotes)
 	if !owner || !read {
 		return
@@ -380,17 +380,17 @@ func (keyAdapter) Record(obj *v1alpha1.Key, want *declaredKey, seen managed.Exte
 	}
 }
 
-// Publishes implements managed.Publisher.
+// Publishes implements reconcile.Publisher.
 func (keyAdapter) Publishes(obj *v1alpha1.Key) []v1alpha1.PublishedReference {
 	if obj.Spec.Publish == nil {
 		return nil
 	}
-	return []v1alpha1.PublishedReference{{APIVersion: "v1", Kind: managed.ConfigMapKind, Namespace: obj.Namespace, Name: obj.Spec.Publish.ConfigMap.Name}}
+	return []v1alpha1.PublishedReference{{APIVersion: "v1", Kind: reconcile.ConfigMapKind, Namespace: obj.Namespace, Name: obj.Spec.Publish.ConfigMap.Name}}
 }
 
-// Published implements managed.Publisher: with it, a Pod that has nothing but a token
+// Published implements reconcile.Publisher: with it, a Pod that has nothing but a token
 // finds the key server, trusts it, and names the key.
-func (keyAdapter) Published(ctx context.Context, in managed.Input, obj *v1alpha1.Key) ([]managed.Publication, error) {
+func (keyAdapter) Published(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) ([]reconcile.Publication, error) {
 	if obj.Spec.Publish == nil {
 		return nil, nil
 	}
@@ -418,10 +418,10 @@ func (keyAdapter) Published(ctx context.Context, in managed.Input, obj *v1alpha1
 			data["ca.crt"] += string(pem.EncodeToMemory(&pem.Block{Type: certtext.CertificateType, Bytes: c.Raw}))
 		}
 	}
-	return []managed.Publication{managed.ConfigMap(obj.Namespace, obj.Spec.Publish.ConfigMap.Name, data)}, nil
+	return []reconcile.Publication{reconcile.ConfigMap(obj.Namespace, obj.Spec.Publish.ConfigMap.Name, data)}, nil
 }
 
-// Publications implements managed.Publisher.
+// Publications implements reconcile.Publisher.
 func (keyAdapter) Publications(obj *v1alpha1.Key) *[]v1alpha1.PublishedReference {
 	return &obj.Status.Published
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // keyLines answers which keys a line has, by the hidden link of its first. There are
 // too many keys to list them all.
-var keyLines = link.Answers[keyLine]{
+var keyLines = connection.Answers[keyLine]{
 	Feed: "key", Name: "keys of a line",
 	Read: readLine,
 	ID:   func(l keyLine) string { return idOfLink(l.first.String()) },
@@ -40,7 +40,7 @@ const (
 	linePages = 20
 )
 
-func readLine(ctx context.Context, c *link.Connection, first string) (keyLine, error) {
+func readLine(ctx context.Context, c *connection.Connection, first string) (keyLine, error) {
 	lineage, err := spelt(parseLink, first)
 	line := keyLine{first: lineage}
 	if err != nil {
@@ -59,13 +59,13 @@ func readLine(ctx context.Context, c *link.Connection, first string) (keyLine, e
 		}
 		in.After = page.Next
 	}
-	return line, link.NewProblem(v1alpha1.ReasonConflict, "the line of keys %s has more than %d keys, which nobody reads; declare a new key", first, linePage*linePages)
+	return line, connection.NewProblem(v1alpha1.ReasonConflict, "the line of keys %s has more than %d keys, which nobody reads; declare a new key", first, linePage*linePages)
 }
 
 // keyLists answers who has which rights on one key, by its hidden link.
-var keyLists = link.Answers[keyList]{
+var keyLists = connection.Answers[keyList]{
 	Feed: "key", Name: "list of a key",
-	Read: func(ctx context.Context, c *link.Connection, key string) (keyList, error) {
+	Read: func(ctx context.Context, c *connection.Connection, key string) (keyList, error) {
 		ttag, err := spelt(parseLink, key)
 		if err != nil {
 			return keyList{}, err
@@ -99,31 +99,31 @@ const makeOwner = "the list of the key no longer gives the principal that the ma
 // readable reports why not all keys of a line can be read, where there are any. One
 // that is left out was kept from the manager: to take the next one for the newest, or
 // to mint another line, would be wrong.
-func (keyAdapter) readable(ctx context.Context, in managed.Input, obj *v1alpha1.Key, line keyLine) error {
+func (keyAdapter) readable(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, line keyLine) error {
 	if len(line.keys) == 0 {
 		_, err := keyLists.Of(in.Conn).Get(ctx, in.NotBefore, line.first.String())
 		switch client.CodeOf(err) {
 		case "ACL_NOT_FOUND", "KEY_NOT_FOUND":
 			return nil
 		case "ACL_DENIED":
-			return link.NewProblem(v1alpha1.ReasonAccessDenied, "the line of keys %s: %s", line.first, makeOwner)
+			return connection.NewProblem(v1alpha1.ReasonAccessDenied, "the line of keys %s: %s", line.first, makeOwner)
 		}
 		return err // that the key is there, and is no first one, is none
 	}
 	last := deref(obj.Status.Generation)
 	for i, k := range line.keys {
 		if generationOf(k) != int32(i+1) {
-			return link.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", i+1, line.first, makeOwner)
+			return connection.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", i+1, line.first, makeOwner)
 		}
 	}
 	if newest := int32(len(line.keys)); newest < last && obj.Status.Lineage == line.first.String() { //nolint:gosec // readLine bounds it
-		return link.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", last, line.first, makeOwner)
+		return connection.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", last, line.first, makeOwner)
 	}
 	return nil
 }
 
 // compare says where a line differs from the declaration.
-func (keyAdapter) compare(ctx context.Context, in managed.Input, obj *v1alpha1.Key, want *declaredKey, seen *managed.External) error {
+func (keyAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, want *declaredKey, seen *reconcile.External) error {
 	noted, _ := seen.Noted.(keyNotes)
 	newest := noted.newest()
 	fixed := func(field, declared, observed string) {
@@ -131,7 +131,7 @@ func (keyAdapter) compare(ctx context.Context, in managed.Input, obj *v1alpha1.K
 			return
 		}
 		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
-		seen.Hindrances = append(seen.Hindrances, managed.Fixed(fmt.Sprintf(
+		seen.Hindrances = append(seen.Hindrances, reconcile.Fixed(fmt.Sprintf(
 			"spec.%s is %s, and of %s it is %s, which is said when a key is minted and never changes; declare it as it is in another object", field, declared, seen.What, observed)))
 	}
 	fixed("algorithm", want.mint.Algorithm, deref(newest.Algorithm))
@@ -172,7 +172,7 @@ func (keyAdapter) compare(ctx context.Context, in managed.Input, obj *v1alpha1.K
 
 // withdrawn says that somebody has taken the newest key out of use, perhaps in an
 // emergency. Nobody takes that back behind his back.
-func withdrawn(line string, newest schema.KeyFacts) managed.Hindrance {
+func withdrawn(line string, newest schema.KeyFacts) reconcile.Hindrance {
 	says := fmt.Sprintf("generation %d, the newest of %s, is %s", generationOf(newest), line, stateOf(newest))
 	switch stateOf(newest) {
 	case stateDestroying:
@@ -183,12 +183,12 @@ func withdrawn(line string, newest schema.KeyFacts) managed.Hindrance {
 	default:
 		says += ", which somebody has made it; where that is over, enable it (POST /api/keys/enable), or have it succeeded (POST /api/keys/rotate)"
 	}
-	return managed.Hindrance{Rule: "withdrawn", When: managed.Agreed, Reason: v1alpha1.ReasonConflict, Message: says}
+	return reconcile.Hindrance{Rule: "withdrawn", When: reconcile.Agreed, Reason: v1alpha1.ReasonConflict, Message: says}
 }
 
 // admit makes the list of a key what is declared. Those who lose rights lose them
 // first, but for the manager, who has to be an owner before anything else.
-func admit(ctx context.Context, c *link.Connection, want membership, ttag schema.HiddenLink) error {
+func admit(ctx context.Context, c *connection.Connection, want membership, ttag schema.HiddenLink) error {
 	got, err := c.Admin.GetACL(ctx, schema.KeyRequest{TTag: ttag})
 	if err != nil {
 		return err
@@ -246,13 +246,13 @@ func admit(ctx context.Context, c *link.Connection, want membership, ttag schema
 	}
 	// Each write was verified; what differs now is the doing of somebody else.
 	if drift, _ := compareMembers(want, list); len(drift) > 0 {
-		return changedMeanwhile(managed.FieldsOf(drift))
+		return changedMeanwhile(reconcile.FieldsOf(drift))
 	}
 	return nil
 }
 
 func changedMeanwhile(what string) error {
-	return &link.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: what + " changed outside while the keys were written"}
+	return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: what + " changed outside while the keys were written"}
 }
 
 // The states of a key that are told apart here.

@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keyservers,verbs=get;list;watch;patch
@@ -33,13 +33,13 @@ import (
 // keyServerReconciler keeps the connection of each KeyServer as its spec and
 // its Secrets say, and reports what the connection finds.
 type keyServerReconciler struct {
-	managed.Cluster
-	connections *link.Connections
-	sources     *managed.Sources
-	population  *managed.Population
-	controllers []managed.Controller // of the objects that refer to KeyServers
-	tokenFiles  map[string]string    // with tokens of the manager's service account, by audience
-	wake        chan event.TypedGenericEvent[managed.Wake]
+	reconcile.Cluster
+	connections *connection.Connections
+	sources     *reconcile.Sources
+	population  *reconcile.Population
+	controllers []reconcile.Controller // of the objects that refer to KeyServers
+	tokenFiles  map[string]string      // with tokens of the manager's service account, by audience
+	wake        chan event.TypedGenericEvent[reconcile.Wake]
 	told        sync.Map // the generation that was told of, by name
 }
 
@@ -68,77 +68,77 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	read := ks.DeepCopy()
 	if ks.DeletionTimestamp.IsZero() {
 		controllerutil.AddFinalizer(ks, v1alpha1.FinalizerInUse)
-		if written, err := managed.PatchMetadata(ctx, r.Client, read, ks); err != nil || !written {
-			return managed.SoonUnless(written), err
+		if written, err := reconcile.PatchMetadata(ctx, r.Client, read, ks); err != nil || !written {
+			return reconcile.SoonUnless(written), err
 		}
 		read = ks.DeepCopy()
 	}
-	var say managed.Conclusion
+	var say reconcile.Conclusion
 	held, err := r.deletion(ctx, ks)
 	switch {
 	case err != nil:
 		return ctrl.Result{}, err
-	case held.Action == managed.ActRelease:
+	case held.Action == reconcile.ActRelease:
 		return r.release(ctx, read, ks)
 	case held.Reason == v1alpha1.ReasonPaused:
 		// The brake for everything that uses this KeyServer.
-		r.connections.Block(ctx, ks.Name, link.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s", held.Message))
-		say = managed.Conclusion{Reason: held.Reason, Message: held.Message}
+		r.connections.Block(ctx, ks.Name, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s", held.Message))
+		say = reconcile.Conclusion{Reason: held.Reason, Message: held.Message}
 	default:
 		if say, err = r.connect(ctx, ks); err != nil {
 			return ctrl.Result{}, err
 		}
 		if held.Reason != "" { // the dependants need the connection to go
-			say = managed.Conclusion{Reason: held.Reason, Message: held.Message}
+			say = reconcile.Conclusion{Reason: held.Reason, Message: held.Message}
 		}
 	}
 	r.record(read, ks, say)
-	written, err := managed.PatchStatus(ctx, r.Client, read, ks)
+	written, err := reconcile.PatchStatus(ctx, r.Client, read, ks)
 	if err != nil || !written {
-		return managed.SoonUnless(written), err
+		return reconcile.SoonUnless(written), err
 	}
 	// Who may use it may have changed. Whether that was told is not for the status to say: it
 	// may have been written without an answer.
 	if was, _ := r.told.Swap(req.NamespacedName, generation{ks.UID, ks.Generation}); was != (generation{ks.UID, ks.Generation}) {
-		r.connections.Tell(ctx, link.Notice{KeyServer: ks.Name})
+		r.connections.Tell(ctx, connection.Notice{KeyServer: ks.Name})
 	}
 	return ctrl.Result{RequeueAfter: trailEvery}, nil
 }
 
 // deletion applies the rules that need no key server.
-func (r *keyServerReconciler) deletion(ctx context.Context, ks *v1alpha1.KeyServer) (managed.Decision, error) {
-	f := managed.Facts{
+func (r *keyServerReconciler) deletion(ctx context.Context, ks *v1alpha1.KeyServer) (reconcile.Decision, error) {
+	f := reconcile.Facts{
 		Deleting:  !ks.DeletionTimestamp.IsZero(),
-		Paused:    managed.Annotated(ks, v1alpha1.AnnotationPaused),
-		Abandoned: managed.Annotated(ks, v1alpha1.AnnotationAbandon),
+		Paused:    reconcile.Annotated(ks, v1alpha1.AnnotationPaused),
+		Abandoned: reconcile.Annotated(ks, v1alpha1.AnnotationAbandon),
 	}
 	if f.Deleting {
 		var err error
 		if f.KindRemoved, err = r.KindRemoved(ctx, keyServerKind.CRD()); err != nil {
-			return managed.Decision{}, err
+			return reconcile.Decision{}, err
 		}
 		for _, c := range r.controllers {
 			names, err := c.Dependants(ctx, ks.Name)
 			if err != nil {
-				return managed.Decision{}, err
+				return reconcile.Decision{}, err
 			}
 			f.Dependants = append(f.Dependants, names...)
 		}
 	}
-	d, _ := managed.ByObject(f)
+	d, _ := reconcile.ByObject(f)
 	return d, nil
 }
 
 // connect brings the connection in line with the spec and says what it finds.
-func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServer) (managed.Conclusion, error) {
+func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServer) (reconcile.Conclusion, error) {
 	conn, err := r.connection(ctx, ks)
 	if err != nil {
-		why, other := link.AsProblem(ctx, err)
+		why, other := connection.AsProblem(ctx, err)
 		if why == nil {
-			return managed.Conclusion{}, other
+			return reconcile.Conclusion{}, other
 		}
 		r.connections.Block(ctx, ks.Name, why)
-		return managed.Conclusion{Reason: why.Reason, Message: why.Message}, nil
+		return reconcile.Conclusion{Reason: why.Reason, Message: why.Message}, nil
 	}
 	if token := ks.Annotations[v1alpha1.AnnotationReconcileRequestedAt]; token != ks.Status.LastHandledReconcileAt {
 		ks.Status.LastHandledReconcileAt = token
@@ -146,58 +146,58 @@ func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServe
 	}
 	s := conn.Status()
 	if !s.Open {
-		return managed.Conclusion{Reason: s.Problem.Reason, Message: s.Problem.Message}, nil
+		return reconcile.Conclusion{Reason: s.Problem.Reason, Message: s.Problem.Message}, nil
 	}
 	ks.Status.Version = s.Version
 	r.recordFeed(ks, s.Feed)
 	if err := r.recordTrail(ctx, ks, conn); err != nil {
-		return managed.Conclusion{}, err
+		return reconcile.Conclusion{}, err
 	}
 	if err := r.recordLeftBehind(ctx, ks, conn); err != nil {
-		return managed.Conclusion{}, err
+		return reconcile.Conclusion{}, err
 	}
 	// The cursor moves all the time; it is written when something else is.
 	if ks.Status.ObservedGeneration != ks.Generation || !meta.IsStatusConditionTrue(ks.Status.Conditions, v1alpha1.ConditionReady) {
 		ks.Status.Cursor = s.Cursor
 	}
-	return managed.Conclusion{Reason: v1alpha1.ReasonVerified, Message: "the service answers and takes the credentials"}, nil
+	return reconcile.Conclusion{Reason: v1alpha1.ReasonVerified, Message: "the service answers and takes the credentials"}, nil
 }
 
 // connection returns the connection that the spec describes.
-func (r *keyServerReconciler) connection(ctx context.Context, ks *v1alpha1.KeyServer) (*link.Connection, error) {
+func (r *keyServerReconciler) connection(ctx context.Context, ks *v1alpha1.KeyServer) (*connection.Connection, error) {
 	l, err := r.login(ctx, ks)
 	if err != nil {
 		return nil, err
 	}
 	conn, err := r.connections.Ensure(ks.Name, l)
 	if err != nil {
-		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s", err)
+		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s", err)
 	}
 	return conn, nil
 }
 
 // login resolves what the spec refers to. Its version changes with every
 // Secret and ConfigMap that it rests on.
-func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer) (link.Login, error) {
+func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer) (connection.Login, error) {
 	roots, pem, err := r.roots(ctx, ks.Spec.CABundle)
 	if err != nil {
-		return link.Login{}, err
+		return connection.Login{}, err
 	}
 	parts := []string{ks.Spec.URL, ks.Spec.ExternalURL, string(pem)}
-	endpoint := func(c v1alpha1.AdministratorCredential) (link.Endpoint, error) {
+	endpoint := func(c v1alpha1.AdministratorCredential) (connection.Endpoint, error) {
 		e, version, err := r.credential(ctx, c)
 		e.BaseURL, e.ProofURL, e.RootCAs = ks.Spec.URL, ks.Spec.ExternalURL, roots
 		parts = append(parts, version...)
 		return e, err
 	}
-	var l link.Login
+	var l connection.Login
 	if l.Administrator, err = endpoint(ks.Spec.Credentials.Administrator); err != nil {
-		return link.Login{}, err
+		return connection.Login{}, err
 	}
 	if officer := ks.Spec.Credentials.SecurityOfficer; officer != nil {
 		e, err := endpoint(v1alpha1.AdministratorCredential{SecretRef: &officer.SecretRef})
 		if err != nil {
-			return link.Login{}, err
+			return connection.Login{}, err
 		}
 		l.SecurityOfficer = &e
 	}
@@ -207,10 +207,10 @@ func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer)
 }
 
 // credential is as whom an endpoint logs in, and what that rests on.
-func (r *keyServerReconciler) credential(ctx context.Context, c v1alpha1.AdministratorCredential) (e link.Endpoint, version []string, err error) {
+func (r *keyServerReconciler) credential(ctx context.Context, c v1alpha1.AdministratorCredential) (e connection.Endpoint, version []string, err error) {
 	if account := c.ServiceAccount; account != nil {
 		if e.TokenFile = r.tokenFiles[account.Audience]; e.TokenFile == "" {
-			return e, nil, link.NewProblem(v1alpha1.ReasonDependencyNotReady,
+			return e, nil, connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
 				"there is no token of the manager's service account for the audience %q; mount one and name its file with --token-file of the manager", account.Audience)
 		}
 		e.Credential = fmt.Sprintf("the manager's service account, by a token for the audience %q", account.Audience)
@@ -250,9 +250,9 @@ func (r *keyServerReconciler) roots(ctx context.Context, from *v1alpha1.CABundle
 }
 
 // bundle reads the certificates by which a service is trusted.
-func bundle(ctx context.Context, sources *managed.Sources, from *v1alpha1.CABundle) ([]byte, error) {
+func bundle(ctx context.Context, sources *reconcile.Sources, from *v1alpha1.CABundle) ([]byte, error) {
 	where, pem := "spec.caBundle.inline", []byte(deref(from.Inline))
-	if key := managed.SourceAt(from.SecretKeyRef, from.ConfigMapKeyRef); from.Inline == nil && key != nil {
+	if key := reconcile.SourceAt(from.SecretKeyRef, from.ConfigMapKeyRef); from.Inline == nil && key != nil {
 		var err error
 		where = key.String()
 		if pem, err = sources.Public(ctx, *key); err != nil {
@@ -260,51 +260,51 @@ func bundle(ctx context.Context, sources *managed.Sources, from *v1alpha1.CABund
 		}
 	}
 	if _, err := certtext.Certificates(pem); err != nil {
-		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	return pem, nil
 }
 
 // record writes status and events.
-func (r *keyServerReconciler) record(read, ks *v1alpha1.KeyServer, say managed.Conclusion) {
-	now := managed.Stamp(r.Clock.Now())
+func (r *keyServerReconciler) record(read, ks *v1alpha1.KeyServer, say reconcile.Conclusion) {
+	now := reconcile.Stamp(r.Clock.Now())
 	if say.Reason == v1alpha1.ReasonPaused {
-		managed.Pause(&ks.Status.Conditions, ks.Generation, now, say.Message)
+		reconcile.Pause(&ks.Status.Conditions, ks.Generation, now, say.Message)
 		r.population.Move(client.ObjectKeyFromObject(ks), string(say.Reason))
 		return
 	}
 	ks.Status.ObservedGeneration = ks.Generation
-	managed.Conclude(&ks.Status.Conditions, ks.Generation, now, say)
+	reconcile.Conclude(&ks.Status.Conditions, ks.Generation, now, say)
 	meta.RemoveStatusCondition(&ks.Status.Conditions, v1alpha1.ConditionVerified) // Ready says it all
 	before := meta.FindStatusCondition(read.Status.Conditions, v1alpha1.ConditionReady)
 	if say.Reason != v1alpha1.ReasonProgressing && (before == nil || before.Reason != string(say.Reason)) {
-		managed.ReasonEvent(say.Reason, !ks.DeletionTimestamp.IsZero(), say.Message).Record(r.Recorder, ks)
+		reconcile.ReasonEvent(say.Reason, !ks.DeletionTimestamp.IsZero(), say.Message).Record(r.Recorder, ks)
 	}
 	r.population.Move(client.ObjectKeyFromObject(ks), string(say.Reason))
 }
 
-func (r *keyServerReconciler) recordFeed(ks *v1alpha1.KeyServer, feed link.FeedState) {
+func (r *keyServerReconciler) recordFeed(ks *v1alpha1.KeyServer, feed connection.FeedState) {
 	status := metav1.ConditionFalse
 	if feed.Following {
 		status = metav1.ConditionTrue
 	}
-	managed.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionChangeFeed, status, ks.Generation, managed.Stamp(r.Clock.Now()),
-		managed.Conclusion{Reason: feed.Reason, Message: feed.Message})
+	reconcile.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionChangeFeed, status, ks.Generation, reconcile.Stamp(r.Clock.Now()),
+		reconcile.Conclusion{Reason: feed.Reason, Message: feed.Message})
 }
 
 func (r *keyServerReconciler) release(ctx context.Context, read, ks *v1alpha1.KeyServer) (ctrl.Result, error) {
 	controllerutil.RemoveFinalizer(ks, v1alpha1.FinalizerInUse)
-	written, err := managed.PatchMetadata(ctx, r.Client, read, ks)
-	return managed.SoonUnless(written), err
+	written, err := reconcile.PatchMetadata(ctx, r.Client, read, ks)
+	return reconcile.SoonUnless(written), err
 }
 
 // hear wakes the KeyServer that a notice is about, unless it is about one kind.
-func (r *keyServerReconciler) hear(ctx context.Context, n link.Notice) {
+func (r *keyServerReconciler) hear(ctx context.Context, n connection.Notice) {
 	if n.Kind != "" {
 		return
 	}
 	select {
-	case r.wake <- event.TypedGenericEvent[managed.Wake]{Object: managed.Wake{Object: types.NamespacedName{Name: n.KeyServer}}}:
+	case r.wake <- event.TypedGenericEvent[reconcile.Wake]{Object: reconcile.Wake{Object: types.NamespacedName{Name: n.KeyServer}}}:
 	case <-ctx.Done():
 	}
 }
@@ -319,7 +319,7 @@ func (r *keyServerReconciler) readersOf(sourceKind string) func(context.Context,
 		var requests []ctrl.Request
 		for i := range all.Items {
 			for _, src := range sourcesOf(&all.Items[i]) {
-				if src == (managed.SourceRef{Kind: sourceKind, Namespace: o.GetNamespace(), Name: o.GetName()}) {
+				if src == (reconcile.SourceRef{Kind: sourceKind, Namespace: o.GetNamespace(), Name: o.GetName()}) {
 					requests = append(requests, ctrl.Request{NamespacedName: types.NamespacedName{Name: all.Items[i].Name}})
 				}
 			}
@@ -329,7 +329,7 @@ func (r *keyServerReconciler) readersOf(sourceKind string) func(context.Context,
 }
 
 // sourcesOf lists what a KeyServer reads.
-func sourcesOf(ks *v1alpha1.KeyServer) (from []managed.SourceRef) {
+func sourcesOf(ks *v1alpha1.KeyServer) (from []reconcile.SourceRef) {
 	if secret := ks.Spec.Credentials.Administrator.SecretRef; secret != nil {
 		from = append(from, secretSource(*secret))
 	}
@@ -337,11 +337,11 @@ func sourcesOf(ks *v1alpha1.KeyServer) (from []managed.SourceRef) {
 		from = append(from, secretSource(officer.SecretRef))
 	}
 	if b := ks.Spec.CABundle; b != nil {
-		from = append(from, managed.SourceAt(b.SecretKeyRef, b.ConfigMapKeyRef).Refs()...)
+		from = append(from, reconcile.SourceAt(b.SecretKeyRef, b.ConfigMapKeyRef).Refs()...)
 	}
 	return from
 }
 
-func secretSource(s v1alpha1.CredentialSecretReference) managed.SourceRef {
-	return managed.SourceRef{Kind: managed.SecretKind, Namespace: s.Namespace, Name: s.Name}
+func secretSource(s v1alpha1.CredentialSecretReference) reconcile.SourceRef {
+	return reconcile.SourceRef{Kind: reconcile.SecretKind, Namespace: s.Namespace, Name: s.Name}
 }

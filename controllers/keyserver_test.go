@@ -18,9 +18,9 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
@@ -107,7 +107,7 @@ var _ = Describe("KeyServer", func() {
 			ks.Spec.Credentials.Administrator.SecretRef.UsernameKey = "user" // not there yet
 		})
 		// The feed does not notice that the session has ended, as behind a proxy that holds it.
-		s.onChanges(func(ctx context.Context, real link.API, in schema.ChangesQuery) (schema.ChangePage, error) {
+		s.onChanges(func(ctx context.Context, real connection.API, in schema.ChangesQuery) (schema.ChangePage, error) {
 			if in.Wait != nil && *in.Wait > 0 {
 				<-ctx.Done()
 				return schema.ChangePage{}, ctx.Err()

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // oneKeyServer is a cluster with one. It takes what is written into its status, and the first
@@ -59,9 +59,9 @@ func TestAChangedKeyServerIsToldOf(t *testing.T) {
 	ks.Status.ObservedGeneration = 1
 	controllerutil.AddFinalizer(ks, v1alpha1.FinalizerInUse)
 	kube := &oneKeyServer{object: ks}
-	registry := Options{}.registry(managed.Cluster{Client: kube, Live: kube, Recorder: &events.FakeRecorder{}}, nil, logr.Discard())
+	registry := Options{}.registry(reconcile.Cluster{Client: kube, Live: kube, Recorder: &events.FakeRecorder{}}, nil, logr.Discard())
 	told := 0
-	registry.Connections.Listen(func(context.Context, link.Notice) { told++ })
+	registry.Connections.Listen(func(context.Context, connection.Notice) { told++ })
 	r := newKeyServerReconciler(registry)
 	pass := func() error {
 		_, err := r.Reconcile(ctrl.LoggerInto(t.Context(), logr.Discard()), ctrl.Request{NamespacedName: types.NamespacedName{Name: "ks"}})

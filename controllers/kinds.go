@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // adapters of the kinds. Each adds itself, in its own file.
@@ -15,23 +15,23 @@ var adapters []registration
 
 // registration is an adapter, its types forgotten.
 type registration struct {
-	kind     func() managed.Kind
-	register func(*managed.Registry) error
+	kind     func() reconcile.Kind
+	register func(*reconcile.Registry) error
 }
 
 // adapted adds an adapter.
-func adapted[T managed.Object, D any](a managed.Adapter[T, D]) {
+func adapted[T reconcile.Object, D any](a reconcile.Adapter[T, D]) {
 	adapters = append(adapters, registration{
 		kind:     a.Kind,
-		register: func(s *managed.Registry) error { return managed.Register(s, a) },
+		register: func(s *reconcile.Registry) error { return reconcile.Register(s, a) },
 	})
 }
 
 // registerKinds makes the reconciler of each kind. Those that others wait for
 // come first, so that a plan knows of them.
-func registerKinds(s *managed.Registry) error {
-	var kinds []managed.Kind
-	register := map[string]func(*managed.Registry) error{}
+func registerKinds(s *reconcile.Registry) error {
+	var kinds []reconcile.Kind
+	register := map[string]func(*reconcile.Registry) error{}
 	for _, k := range v1alpha1.Kinds {
 		if !k.Managed() {
 			continue
@@ -58,16 +58,16 @@ func registerKinds(s *managed.Registry) error {
 func spelt[ID any](parse func(string) (ID, error), text string) (ID, error) {
 	id, err := parse(text)
 	if err != nil {
-		return id, link.NewProblem(v1alpha1.ReasonInvalidSpec, "the id %q, under which the object is known to the key server, %s", text, err)
+		return id, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "the id %q, under which the object is known to the key server, %s", text, err)
 	}
 	return id, nil
 }
 
 // inOrder puts the kinds that wait for others behind those. Kinds of which none
 // waits for the other stay in their order.
-func inOrder(kinds []managed.Kind) []managed.Kind {
-	var after func(k managed.Kind, way []string) int
-	after = func(k managed.Kind, way []string) (depth int) {
+func inOrder(kinds []reconcile.Kind) []reconcile.Kind {
+	var after func(k reconcile.Kind, way []string) int
+	after = func(k reconcile.Kind, way []string) (depth int) {
 		for _, other := range kinds {
 			// Kinds that wait for each other are of one depth.
 			if slices.Contains(k.Awaits, other.Feed) && !slices.Contains(way, other.Feed) {
@@ -77,7 +77,7 @@ func inOrder(kinds []managed.Kind) []managed.Kind {
 		return depth
 	}
 	ordered := slices.Clone(kinds)
-	slices.SortStableFunc(ordered, func(a, b managed.Kind) int {
+	slices.SortStableFunc(ordered, func(a, b reconcile.Kind) int {
 		return cmp.Compare(after(a, []string{a.Feed}), after(b, []string{b.Feed}))
 	})
 	return ordered

@@ -9,12 +9,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // Messages that list objects of several kinds, and plans, have this order.
 func TestKindsAreRegisteredInTheOrderOfTheirNeeds(t *testing.T) {
-	var kinds []managed.Kind
+	var kinds []reconcile.Kind
 	for _, k := range v1alpha1.Kinds {
 		for _, a := range adapters {
 			if a.kind().Name == k.Name {
@@ -36,7 +36,7 @@ func TestKindsAreRegisteredInTheOrderOfTheirNeeds(t *testing.T) {
 
 func TestKindsThatWaitForEachOtherHaveAnOrder(t *testing.T) {
 	var got []string
-	for _, k := range inOrder([]managed.Kind{
+	for _, k := range inOrder([]reconcile.Kind{
 		{Name: "a", Feed: "a", Awaits: []string{"b", "elsewhere"}},
 		{Name: "b", Feed: "b", Awaits: []string{"a", "b"}},
 		{Name: "c", Feed: "c"},
@@ -52,7 +52,7 @@ func TestKindsThatWaitForEachOtherHaveAnOrder(t *testing.T) {
 // count. Prometheus sees no increase in a series that begins with its first event.
 func TestMetricsOfKindsBeginAtZero(t *testing.T) {
 	kube := &simCluster{w: newWorld(1, false)}
-	if err := registerKinds(Options{}.registry(managed.Cluster{Client: kube, Live: kube}, kube, logr.Discard())); err != nil {
+	if err := registerKinds(Options{}.registry(reconcile.Cluster{Client: kube, Live: kube}, kube, logr.Discard())); err != nil {
 		t.Fatal(err)
 	}
 	families, err := metrics.Registry.Gather()

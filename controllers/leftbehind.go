@@ -7,17 +7,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // recordLeftBehind says what the key server still has of objects that are gone. Nothing is
 // deleted there: who removed a finalizer may have meant to keep what it held.
-func (r *keyServerReconciler) recordLeftBehind(ctx context.Context, ks *v1alpha1.KeyServer, conn *link.Connection) error {
+func (r *keyServerReconciler) recordLeftBehind(ctx context.Context, ks *v1alpha1.KeyServer, conn *connection.Connection) error {
 	var left []string
 	for _, c := range r.controllers {
 		names, err := c.LeftBehind(ctx, ks.Name, conn)
-		if why, other := link.AsProblem(ctx, err); other != nil {
+		if why, other := connection.AsProblem(ctx, err); other != nil {
 			return other
 		} else if why != nil {
 			return nil //nolint:nilerr // it is not known, and stays as it was said
@@ -28,12 +28,12 @@ func (r *keyServerReconciler) recordLeftBehind(ctx context.Context, ks *v1alpha1
 		meta.RemoveStatusCondition(&ks.Status.Conditions, v1alpha1.ConditionLeftBehind)
 		return nil
 	}
-	say := managed.Conclusion{Reason: v1alpha1.ReasonConflict, Message: "deleted here without their finalizer, and still on the key server: " +
-		managed.Enumerate(left) + "; delete them there, or create the resources again"}
+	say := reconcile.Conclusion{Reason: v1alpha1.ReasonConflict, Message: "deleted here without their finalizer, and still on the key server: " +
+		reconcile.Enumerate(left) + "; delete them there, or create the resources again"}
 	before := meta.FindStatusCondition(ks.Status.Conditions, v1alpha1.ConditionLeftBehind)
 	if before == nil || before.Message != say.Message {
-		managed.LeftBehindEvent(say.Message).Record(r.Recorder, ks)
+		reconcile.LeftBehindEvent(say.Message).Record(r.Recorder, ks)
 	}
-	managed.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionLeftBehind, metav1.ConditionTrue, ks.Generation, managed.Stamp(r.Clock.Now()), say)
+	reconcile.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionLeftBehind, metav1.ConditionTrue, ks.Generation, reconcile.Stamp(r.Clock.Now()), say)
 	return nil
 }

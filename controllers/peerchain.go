@@ -10,7 +10,7 @@ import (
 
 	"github.com/smallstep/pkcs7"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 )
 
 // peerChain is what a trust blob says of a peer's certificate.

@@ -22,8 +22,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // PlanOptions say what a plan is made from.
@@ -34,7 +34,7 @@ type PlanOptions struct {
 	Indexer client.FieldIndexer
 	Log     logr.Logger
 	// Issuer is that of the cluster; nil where there is none.
-	Issuer *managed.Issuer
+	Issuer *reconcile.Issuer
 	// Clock is nil for the system's.
 	Clock clock.Clock
 }
@@ -42,7 +42,7 @@ type PlanOptions struct {
 // Planner runs the manager's own reconcilers, one pass over each object, on
 // connections that let no write through.
 type Planner struct {
-	registry   *managed.Registry
+	registry   *reconcile.Registry
 	keyServers *keyServerReconciler
 	log        logr.Logger
 	settled    chan struct{}
@@ -55,13 +55,13 @@ type Planner struct {
 // NewPlanner makes a planner. Close ends its connections.
 func NewPlanner(o PlanOptions) (*Planner, error) {
 	p := &Planner{log: o.Log.WithName("connection"), settled: make(chan struct{}, 1)}
-	c := managed.Cluster{Client: o.Client, Live: o.Client, Recorder: silent{}, Identity: &managed.Identity{Planned: true}, Issuer: o.Issuer}
+	c := reconcile.Cluster{Client: o.Client, Live: o.Client, Recorder: silent{}, Identity: &reconcile.Identity{Planned: true}, Issuer: o.Issuer}
 	p.registry = Options{Dial: p.dial, Clock: o.Clock}.registry(c, o.Indexer, o.Log)
 	if err := registerKinds(p.registry); err != nil {
 		return nil, err
 	}
 	p.keyServers = newKeyServerReconciler(p.registry)
-	p.registry.Connections.Listen(func(context.Context, link.Notice) {
+	p.registry.Connections.Listen(func(context.Context, connection.Notice) {
 		select {
 		case p.settled <- struct{}{}:
 		default:
@@ -131,9 +131,9 @@ func (p *Planner) Peer(obj client.Object) string {
 
 // Plan makes one pass over each object, those that others need first, and
 // returns the intents in that order. Their KeyServers must be connected.
-func (p *Planner) Plan(ctx context.Context, objects []client.Object) ([]managed.Intent, error) {
+func (p *Planner) Plan(ctx context.Context, objects []client.Object) ([]reconcile.Intent, error) {
 	ctx = ctrl.LoggerInto(ctx, p.log)
-	intents := make([]managed.Intent, 0, len(objects))
+	intents := make([]reconcile.Intent, 0, len(objects))
 	// coming is who provides what is not there yet, by the keys that others
 	// need it by.
 	coming := map[string]string{}
@@ -144,10 +144,10 @@ func (p *Planner) Plan(ctx context.Context, objects []client.Object) ([]managed.
 			}
 			intent, err := p.look(ctx, c, obj)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", managed.NameOf(c.Kind(), obj), err)
+				return nil, fmt.Errorf("%s: %w", reconcile.NameOf(c.Kind(), obj), err)
 			}
 			for _, key := range intent.Provides {
-				coming[key] = managed.NameOf(intent.Kind, obj)
+				coming[key] = reconcile.NameOf(intent.Kind, obj)
 			}
 			intents = append(intents, *intent)
 		}
@@ -160,7 +160,7 @@ func (p *Planner) Plan(ctx context.Context, objects []client.Object) ([]managed.
 
 // look makes a pass over one object. A pass that met a reading under change is
 // made again.
-func (p *Planner) look(ctx context.Context, c managed.Controller, obj client.Object) (*managed.Intent, error) {
+func (p *Planner) look(ctx context.Context, c reconcile.Controller, obj client.Object) (*reconcile.Intent, error) {
 	const attempts = 3
 	for attempt := 1; ; attempt++ {
 		p.mu.Lock()
@@ -179,15 +179,15 @@ func (p *Planner) look(ctx context.Context, c managed.Controller, obj client.Obj
 		if len(intent.Calls) > 0 && !intent.Action.Writes() {
 			return nil, fmt.Errorf("it would write (%s) although %s was decided; this is a mistake of the program", intent.Calls[0], intent.Action)
 		}
-		if intent.Reason != v1alpha1.ReasonProgressing || intent.Action != managed.PlanBlocked || attempt == attempts {
+		if intent.Reason != v1alpha1.ReasonProgressing || intent.Action != reconcile.PlanBlocked || attempt == attempts {
 			return intent, nil
 		}
 	}
 }
 
 // await has the intent name what it waits for, once all of that is known.
-func await(i *managed.Intent, coming map[string]string) {
-	if i.Action != managed.PlanBlocked || i.Reason != v1alpha1.ReasonDependencyNotReady {
+func await(i *reconcile.Intent, coming map[string]string) {
+	if i.Action != reconcile.PlanBlocked || i.Reason != v1alpha1.ReasonDependencyNotReady {
 		return
 	}
 	for _, key := range i.Needs {
@@ -202,7 +202,7 @@ const codePlanned = "PLANNED"
 
 // dial is the Dial of a plan: the client is the manager's, and nothing but
 // reading passes its transport.
-func (p *Planner) dial(e link.Endpoint) (link.API, error) {
+func (p *Planner) dial(e connection.Endpoint) (connection.API, error) {
 	base, err := url.Parse(e.BaseURL)
 	if err != nil {
 		return nil, errors.New("the base URL does not parse")
@@ -217,8 +217,8 @@ func (p *Planner) dial(e link.Endpoint) (link.API, error) {
 		HTTPClient:  &http.Client{Transport: lettingReads{next: transport, under: strings.TrimRight(base.Path, "/"), refused: p.refused}},
 		Credentials: apiclient.PasswordCredentials(e.Username, e.Password),
 		UserAgent:   "keyserver-operator-plan",
-		MaxRetries:  link.CallRetries,
-		Timeout:     link.CallTimeout,
+		MaxRetries:  connection.CallRetries,
+		Timeout:     connection.CallTimeout,
 		Observe:     e.Observe,
 	})
 	if err != nil {
@@ -235,12 +235,12 @@ func (p *Planner) dial(e link.Endpoint) (link.API, error) {
 // which is seen before.
 type unmarking struct{ *apiclient.Client }
 
-// SetOwner implements link.API.
+// SetOwner implements connection.API.
 func (unmarking) SetOwner(_ context.Context, in schema.SetOwnerRequest) (schema.OwnerSaved, error) {
 	return schema.OwnerSaved{OwnerMark: schema.OwnerMark{Kind: in.Kind, ID: in.ID, Owner: in.Owner}, Saved: true}, nil
 }
 
-// ReleaseOwner implements link.API.
+// ReleaseOwner implements connection.API.
 func (unmarking) ReleaseOwner(context.Context, schema.ReleaseOwnerRequest) (schema.OwnerReleased, error) {
 	return schema.OwnerReleased{Gone: true}, nil
 }

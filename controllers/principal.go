@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principals,verbs=get;list;watch;patch
@@ -60,9 +60,9 @@ type principalAdapter struct{}
 
 func init() { adapted(principalAdapter{}) }
 
-// Kind implements managed.Adapter.
-func (principalAdapter) Kind() managed.Kind {
-	return managed.Kind{
+// Kind implements reconcile.Adapter.
+func (principalAdapter) Kind() reconcile.Kind {
+	return reconcile.Kind{
 		Name: "Principal", Feed: principals.Feed,
 		Spell:   schema.HexID.String,
 		Parse:   schema.ParseHexID,
@@ -71,15 +71,15 @@ func (principalAdapter) Kind() managed.Kind {
 	}
 }
 
-// Sources implements managed.Adapter.
-func (principalAdapter) Sources(obj *v1alpha1.Principal) []managed.SourceRef {
+// Sources implements reconcile.Adapter.
+func (principalAdapter) Sources(obj *v1alpha1.Principal) []reconcile.SourceRef {
 	return leafSource(obj).Refs()
 }
 
-// Owned implements managed.Adapter.
+// Owned implements reconcile.Adapter.
 func (principalAdapter) Owned(obj *v1alpha1.Principal) string { return obj.Status.PrincipalID }
 
-// Claims implements managed.Adapter: a Principal claims a type and a name.
+// Claims implements reconcile.Adapter: a Principal claims a type and a name.
 func (principalAdapter) Claims(obj *v1alpha1.Principal, want *declaredPrincipal) []string {
 	name := nameSaid(obj)
 	if want != nil {
@@ -134,20 +134,20 @@ func subjectSaid(obj *v1alpha1.Principal) string {
 	return "system:serviceaccount:" + namespace + ":" + account.Name
 }
 
-// Reach implements managed.Adapter. A service account gets in by its subject, whatever
+// Reach implements reconcile.Adapter. A service account gets in by its subject, whatever
 // its principal is called, so that both are names of it. What it hands out is all that
 // its roles and those of its groups grant.
-func (a principalAdapter) Reach(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (managed.Reach, error) {
-	var reach managed.Reach
+func (a principalAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (reconcile.Reach, error) {
+	var reach reconcile.Reach
 	for _, claim := range a.Claims(obj, want) {
-		reach.Names = append(reach.Names, managed.Name{claim})
+		reach.Names = append(reach.Names, reconcile.Name{claim})
 	}
 	if account := obj.Spec.ServiceAccount; account != nil {
 		if subject := subjectSaid(obj); subject != nameSaid(obj) {
-			reach.Names = append(reach.Names, managed.Name{xauthType + "/" + subject})
+			reach.Names = append(reach.Names, reconcile.Name{xauthType + "/" + subject})
 		}
 		if account.Issuer != nil {
-			reach.Names = append(reach.Names, managed.Name{"issuer/" + *account.Issuer})
+			reach.Names = append(reach.Names, reconcile.Name{"issuer/" + *account.Issuer})
 		}
 	}
 	reach.Names = append(reach.Names, entered(ctx, in, obj)...)
@@ -162,7 +162,7 @@ func (a principalAdapter) Reach(ctx context.Context, in managed.Input, obj *v1al
 // entered are the groups that the principal is to be in. Whoever is in a group has what
 // the lists of keys give it, which no operation tells. One that is not there has no name
 // yet, and nobody is in it.
-func entered(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) (names []managed.Name) {
+func entered(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (names []reconcile.Name) {
 	if in.Cluster == nil || !obj.DeletionTimestamp.IsZero() {
 		return nil
 	}
@@ -170,52 +170,52 @@ func entered(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) (na
 		group := &v1alpha1.Principal{}
 		err := in.Cluster.Get(ctx, types.NamespacedName{Namespace: obj.Namespace, Name: g.PrincipalRef.Name}, group)
 		if err == nil && group.Spec.Group != nil {
-			names = append(names, managed.Name{groupType + "/" + nameSaid(group)})
+			names = append(names, reconcile.Name{groupType + "/" + nameSaid(group)})
 		}
 	}
 	return names
 }
 
-// Follows implements managed.Follower: what a group is given, its members have.
-func (principalAdapter) Follows(obj *v1alpha1.Principal) []managed.Followed {
-	ids := make([]managed.Followed, len(obj.Status.GroupIDs))
+// Follows implements reconcile.Follower: what a group is given, its members have.
+func (principalAdapter) Follows(obj *v1alpha1.Principal) []reconcile.Followed {
+	ids := make([]reconcile.Followed, len(obj.Status.GroupIDs))
 	for i, id := range obj.Status.GroupIDs {
-		ids[i] = managed.Followed{Feed: principals.Feed, ID: id}
+		ids[i] = reconcile.Followed{Feed: principals.Feed, ID: id}
 	}
 	return ids
 }
 
-// Needs implements managed.Consumer. A delegate is not held: two that act for each
+// Needs implements reconcile.Consumer. A delegate is not held: two that act for each
 // other could never be deleted.
-func (principalAdapter) Needs(obj *v1alpha1.Principal) []managed.Need {
-	var needs []managed.Need
+func (principalAdapter) Needs(obj *v1alpha1.Principal) []reconcile.Need {
+	var needs []reconcile.Need
 	for _, r := range obj.Spec.Roles {
 		if r.RoleRef != nil {
-			needs = append(needs, managed.Need{Key: objectKey("Role", obj.Namespace, r.RoleRef.Name), Holds: true})
+			needs = append(needs, reconcile.Need{Key: objectKey("Role", obj.Namespace, r.RoleRef.Name), Holds: true})
 		} else {
-			needs = append(needs, managed.Need{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, roleKey(deref(r.Name))), Holds: true})
+			needs = append(needs, reconcile.Need{Key: reconcile.IndexKey(obj.Spec.KeyServerRef.Name, roleKey(deref(r.Name))), Holds: true})
 		}
 	}
 	for _, g := range obj.Spec.Groups {
-		needs = append(needs, managed.Need{Key: objectKey("Principal", obj.Namespace, g.PrincipalRef.Name), Holds: true})
+		needs = append(needs, reconcile.Need{Key: objectKey("Principal", obj.Namespace, g.PrincipalRef.Name), Holds: true})
 	}
 	for _, d := range deref(obj.Spec.Delegation).Delegates {
-		needs = append(needs, managed.Need{Key: objectKey("Principal", obj.Namespace, d.PrincipalRef.Name)})
+		needs = append(needs, reconcile.Need{Key: objectKey("Principal", obj.Namespace, d.PrincipalRef.Name)})
 	}
 	return needs
 }
 
-// Provides implements managed.Provider.
+// Provides implements reconcile.Provider.
 func (principalAdapter) Provides(obj *v1alpha1.Principal) []string {
 	keys := []string{objectKey("Principal", obj.Namespace, obj.Name)}
 	if s := obj.Status; s.PrincipalID != "" {
-		keys = append(keys, managed.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(string(s.Type)+"/"+s.Name)))
+		keys = append(keys, reconcile.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(string(s.Type)+"/"+s.Name)))
 	}
 	return keys
 }
 
-// Declared implements managed.Adapter.
-func (a principalAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) (declaredPrincipal, error) {
+// Declared implements reconcile.Adapter.
+func (a principalAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (declaredPrincipal, error) {
 	want := declaredPrincipal{kind: typeSaid(obj), name: nameSaid(obj), disabled: obj.Spec.Disabled}
 	var err error
 	switch {
@@ -243,10 +243,10 @@ func (a principalAdapter) Declared(ctx context.Context, in managed.Input, obj *v
 }
 
 // identityDeclared is whom tokens of the service account are of.
-func identityDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) (*tokenIdentity, error) {
+func identityDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (*tokenIdentity, error) {
 	account := obj.Spec.ServiceAccount
 	if n := len(nameSaid(obj)); n > maxPrincipalName {
-		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec,
+		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
 			"%q has %d characters, and the name of a principal at most %d; give spec.principalName", nameSaid(obj), n, maxPrincipalName)
 	}
 	is := &tokenIdentity{subject: subjectSaid(obj), issuer: deref(account.Issuer), audiences: slices.Sorted(slices.Values(account.Audiences))}
@@ -266,22 +266,22 @@ type principalNotes struct {
 	begun bool // something is missing, and nothing else differs
 }
 
-// Observe implements managed.Adapter. The principal is found by the id that the object
+// Observe implements reconcile.Adapter. The principal is found by the id that the object
 // owns, and only then by type and name.
-func (a principalAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (managed.External, error) {
+func (a principalAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (reconcile.External, error) {
 	name := obj.Status.Name
 	if want != nil {
 		name = want.name
 	}
-	seen := managed.External{What: fmt.Sprintf("%s principal %q", typeSaid(obj), name)}
+	seen := reconcile.External{What: fmt.Sprintf("%s principal %q", typeSaid(obj), name)}
 	held, ok, err := a.find(ctx, in, obj, want)
 	if err != nil || !ok {
 		return seen, err
 	}
-	seen.Exists, seen.ID, seen.Names = true, held.ID.String(), []managed.Name{{typeSaid(obj) + "/" + held.Name}}
+	seen.Exists, seen.ID, seen.Names = true, held.ID.String(), []reconcile.Name{{typeSaid(obj) + "/" + held.Name}}
 	seen.What = fmt.Sprintf("%s principal %q (id %s)", typeSaid(obj), held.Name, seen.ID)
 	if held.SystemDefined {
-		seen.Hindrances = append(seen.Hindrances, managed.BuiltIn(seen.What))
+		seen.Hindrances = append(seen.Hindrances, reconcile.BuiltIn(seen.What))
 	}
 	notes := principalNotes{held: held}
 	if want != nil && !in.Deleting {
@@ -291,11 +291,11 @@ func (a principalAdapter) Observe(ctx context.Context, in managed.Input, obj *v1
 	return seen, err
 }
 
-func (principalAdapter) find(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (schema.Principal, bool, error) {
+func (principalAdapter) find(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (schema.Principal, bool, error) {
 	if id := obj.Status.PrincipalID; id != "" {
 		held, err := principalsByID.Of(in.Conn).Get(ctx, in.NotBefore, id)
 		// An id that stands for somebody of another type was never this object's.
-		if err != nil && !link.IsGone(err) || err == nil && held.ClassName == classNames[typeSaid(obj)] {
+		if err != nil && !connection.IsGone(err) || err == nil && held.ClassName == classNames[typeSaid(obj)] {
 			return held, err == nil, err
 		}
 		if in.Deleting {
@@ -306,7 +306,7 @@ func (principalAdapter) find(ctx context.Context, in managed.Input, obj *v1alpha
 		return schema.Principal{}, false, nil
 	}
 	held, err := resolvePrincipal(ctx, in, want.kind, want.name)
-	var p *link.Problem
+	var p *connection.Problem
 	if errors.As(err, &p) && p.Code == codeNoPrincipal {
 		return held, false, nil
 	}
@@ -315,7 +315,7 @@ func (principalAdapter) find(ctx context.Context, in managed.Input, obj *v1alpha
 
 // compare lists where the principal differs from the declaration, and what of that
 // cannot be corrected.
-func (a principalAdapter) compare(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, want *declaredPrincipal, held schema.Principal, seen *managed.External) (begun bool, err error) {
+func (a principalAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal, held schema.Principal, seen *reconcile.External) (begun bool, err error) {
 	own, err := selves(ctx, in.Conn)
 	if err != nil {
 		return false, err
@@ -328,10 +328,10 @@ func (a principalAdapter) compare(ctx context.Context, in managed.Input, obj *v1
 		}
 	}
 	if len(seen.Drift) > 0 && slices.Contains(own, held.ID) {
-		seen.Hindrances = append(seen.Hindrances, managed.Hindrance{
-			Rule: "ownAccount", When: managed.Present, Reason: v1alpha1.ReasonConflict,
+		seen.Hindrances = append(seen.Hindrances, reconcile.Hindrance{
+			Rule: "ownAccount", When: reconcile.Present, Reason: v1alpha1.ReasonConflict,
 			Message: seen.What + " is whom the manager logs in as, which it does not change, or it could lock itself out; it differs in " +
-				managed.FieldsOf(seen.Drift) + ": declare it as it is, or have somebody else change it on the key server",
+				reconcile.FieldsOf(seen.Drift) + ": declare it as it is, or have somebody else change it on the key server",
 		})
 	}
 	seen.Evidence = fmt.Sprintf("principal %s has exactly the declared %s and %s", seen.ID, plural(len(want.roles), "role"), plural(len(want.groups), "group"))
@@ -340,10 +340,10 @@ func (a principalAdapter) compare(ctx context.Context, in managed.Input, obj *v1
 
 // differsAsWhole reports that the principal is somebody else than is declared, which
 // cannot be corrected, nor what its tokens have to name.
-func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *managed.External) bool {
+func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *reconcile.External) bool {
 	fixed := func(field, declared, observed, why string) {
 		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
-		seen.Hindrances = append(seen.Hindrances, managed.Fixed(why))
+		seen.Hindrances = append(seen.Hindrances, reconcile.Fixed(why))
 	}
 	if held.Name != want.name {
 		fixed("certificate", want.name, held.Name, fmt.Sprintf(
@@ -368,26 +368,26 @@ func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *manage
 	return false
 }
 
-// Begun implements managed.Stepwise: a principal is made with its roles first, groups
+// Begun implements reconcile.Stepwise: a principal is made with its roles first, groups
 // and flags follow.
-func (principalAdapter) Begun(seen managed.External) bool {
+func (principalAdapter) Begun(seen reconcile.External) bool {
 	noted, _ := seen.Noted.(principalNotes)
 	return noted.begun
 }
 
-// Create implements managed.Adapter. One that is declared as disabled has no role
+// Create implements reconcile.Adapter. One that is declared as disabled has no role
 // before it is.
-func (a principalAdapter) Create(ctx context.Context, c *link.Connection, want declaredPrincipal) (managed.Outcome, error) {
+func (a principalAdapter) Create(ctx context.Context, c *connection.Connection, want declaredPrincipal) (reconcile.Outcome, error) {
 	with := want.roles
 	if want.disabled {
 		with = []schema.HexID{}
 	}
 	made, err := a.make(ctx, c, want, with)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	notePrincipal(c, want.kind, made, true)
-	out := managed.Outcome{ID: made.ID.String()}
+	out := reconcile.Outcome{ID: made.ID.String()}
 	made, out.Unfinished = grantAccess(ctx, c, want, made)
 	if out.Unfinished == nil {
 		notePrincipal(c, want.kind, made, true)
@@ -397,7 +397,7 @@ func (a principalAdapter) Create(ctx context.Context, c *link.Connection, want d
 }
 
 // make sends the one call that makes a principal.
-func (principalAdapter) make(ctx context.Context, c *link.Connection, want declaredPrincipal, with []schema.HexID) (schema.Principal, error) {
+func (principalAdapter) make(ctx context.Context, c *connection.Connection, want declaredPrincipal, with []schema.HexID) (schema.Principal, error) {
 	var saved schema.PrincipalSaved
 	var err error
 	switch want.kind {
@@ -406,9 +406,9 @@ func (principalAdapter) make(ctx context.Context, c *link.Connection, want decla
 			Name: want.name, Issuer: want.identity.issuer, Subject: want.identity.subject, Audiences: want.identity.audiences, RoleIDs: with,
 		})
 		if client.CodeOf(err) == "ALREADY_EXISTS" {
-			return schema.Principal{}, &link.Problem{Reason: v1alpha1.ReasonConflict, Outdated: true, Code: client.CodeOf(err), Message: fmt.Sprintf(
+			return schema.Principal{}, &connection.Problem{Reason: v1alpha1.ReasonConflict, Outdated: true, Code: client.CodeOf(err), Message: fmt.Sprintf(
 				"%s; tokens of %s may belong to a principal of another name: give that in spec.principalName to take it over, or delete it on the key server",
-				link.Plain(err), want.identity)}
+				connection.Plain(err), want.identity)}
 		}
 	case ldapType:
 		saved, err = c.Admin.CreateLDAPPrincipal(ctx, schema.CreateLDAPPrincipalRequest{Name: want.name, RoleIDs: with})
@@ -423,8 +423,8 @@ func (principalAdapter) make(ctx context.Context, c *link.Connection, want decla
 	return *saved.Principal, nil
 }
 
-// Update implements managed.Adapter.
-func (principalAdapter) Update(ctx context.Context, c *link.Connection, want declaredPrincipal, seen managed.External) (managed.Outcome, error) {
+// Update implements reconcile.Adapter.
+func (principalAdapter) Update(ctx context.Context, c *connection.Connection, want declaredPrincipal, seen reconcile.External) (reconcile.Outcome, error) {
 	noted, _ := seen.Noted.(principalNotes)
 	held := noted.held
 	// Whatever becomes of it, what was remembered is out of date.
@@ -432,11 +432,11 @@ func (principalAdapter) Update(ctx context.Context, c *link.Connection, want dec
 	if slices.ContainsFunc(seen.Drift, func(d v1alpha1.FieldDrift) bool { return d.Field == "certificate" }) {
 		var err error
 		if held, err = enrol(ctx, c, want.leaf, nil, false); err != nil {
-			return managed.Outcome{}, err
+			return reconcile.Outcome{}, err
 		}
 	}
 	held, err := grantAccess(ctx, c, want, held)
-	return managed.Outcome{ID: seen.ID, Evidence: evidenceOf(want, held)}, err
+	return reconcile.Outcome{ID: seen.ID, Evidence: evidenceOf(want, held)}, err
 }
 
 func evidenceOf(want declaredPrincipal, held schema.Principal) string {
@@ -447,36 +447,36 @@ func evidenceOf(want declaredPrincipal, held schema.Principal) string {
 	return says
 }
 
-// Delete implements managed.Adapter.
-func (principalAdapter) Delete(ctx context.Context, c *link.Connection, obj *v1alpha1.Principal, id string) (managed.Outcome, error) {
+// Delete implements reconcile.Adapter.
+func (principalAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1alpha1.Principal, id string) (reconcile.Outcome, error) {
 	principal, err := spelt(schema.ParseHexID, id)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	own, err := selves(ctx, c)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	if slices.Contains(own, principal) {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonInUse,
+		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonInUse,
 			"deletion waits: %s principal %q (id %s) is whom the manager logs in as; have it log in as somebody else first, or set deletionPolicy to Retain", typeSaid(obj), obj.Status.Name, id)
 	}
 	gone, err := c.Admin.DeletePrincipal(ctx, schema.DeletePrincipalRequest{ID: principal})
 	if client.CodeOf(err) == "IN_USE" {
-		why := &link.Problem{Reason: v1alpha1.ReasonInUse, Again: inUseAgain, Code: client.CodeOf(err), Message: strings.TrimPrefix(link.Plain(err), "IN_USE: ") +
+		why := &connection.Problem{Reason: v1alpha1.ReasonInUse, Again: inUseAgain, Code: client.CodeOf(err), Message: strings.TrimPrefix(connection.Plain(err), "IN_USE: ") +
 			" (DELETE /api/principals/" + id + "?heir=ID)"}
-		return managed.Outcome{}, shutOut(ctx, c, obj, principal, why)
+		return reconcile.Outcome{}, shutOut(ctx, c, obj, principal, why)
 	}
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	forgetPrincipal(c, id)
-	return managed.Outcome{ID: id, Evidence: fmt.Sprintf("%s; %s ended", gone.Detail, plural(gone.SessionsEnded, "session"))}, nil
+	return reconcile.Outcome{ID: id, Evidence: fmt.Sprintf("%s; %s ended", gone.Detail, plural(gone.SessionsEnded, "session"))}, nil
 }
 
 // shutOut disables a principal whose deletion has to wait: what has left Git is revoked,
 // whatever it owns by then. A group logs nobody in.
-func shutOut(ctx context.Context, c *link.Connection, obj *v1alpha1.Principal, id schema.HexID, why *link.Problem) error {
+func shutOut(ctx context.Context, c *connection.Connection, obj *v1alpha1.Principal, id schema.HexID, why *connection.Problem) error {
 	held, err := principalsByID.Of(c).Get(ctx, time.Time{}, id.String())
 	if err != nil {
 		return err
@@ -497,8 +497,8 @@ func shutOut(ctx context.Context, c *link.Connection, obj *v1alpha1.Principal, i
 // inUseAgain is when to look again whether something is in use: no event tells.
 const inUseAgain = 30 * time.Second
 
-// Record implements managed.Adapter.
-func (principalAdapter) Record(obj *v1alpha1.Principal, want *declaredPrincipal, seen managed.External, owner bool, _ time.Time) {
+// Record implements reconcile.Adapter.
+func (principalAdapter) Record(obj *v1alpha1.Principal, want *declaredPrincipal, seen reconcile.External, owner bool, _ time.Time) {
 	if !owner {
 		return
 	}
@@ -523,7 +523,7 @@ func (principalAdapter) Record(obj *v1alpha1.Principal, want *declaredPrincipal,
 	}
 }
 
-// Expiry implements managed.Expirer. A certificate that is renewed by itself is about
+// Expiry implements reconcile.Expirer. A certificate that is renewed by itself is about
 // to expire only where that fails.
 func (principalAdapter) Expiry(obj *v1alpha1.Principal) (notBefore, notAfter *metav1.Time, warn time.Duration) {
 	warn = warnBefore(obj.Spec.WarnBefore)
@@ -533,7 +533,7 @@ func (principalAdapter) Expiry(obj *v1alpha1.Principal) (notBefore, notAfter *me
 	return obj.Status.NotBefore, obj.Status.NotAfter, warn
 }
 
-// RenewAfter implements managed.Renewer.
+// RenewAfter implements reconcile.Renewer.
 func (principalAdapter) RenewAfter(obj *v1alpha1.Principal) *metav1.Time {
 	return obj.Status.RenewAfter
 }

@@ -12,12 +12,12 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // rolesDeclared resolves the roles.
-func rolesDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
+func rolesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
 	ids := []schema.HexID{}
 	for _, r := range obj.Spec.Roles {
 		key, what, err := roleNamed(ctx, in, obj, r)
@@ -29,7 +29,7 @@ func rolesDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principa
 			return nil, err
 		}
 		if !ok {
-			return nil, link.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q has no %s, which spec.roles names", in.Conn.Name, what)
+			return nil, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q has no %s, which spec.roles names", in.Conn.Name, what)
 		}
 		ids = append(ids, role.ID)
 	}
@@ -38,7 +38,7 @@ func rolesDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principa
 
 // roleNamed answers what a role is found by on the key server, and what it is, for
 // people.
-func roleNamed(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, r v1alpha1.PrincipalRole) (key, what string, err error) {
+func roleNamed(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, r v1alpha1.PrincipalRole) (key, what string, err error) {
 	if r.RoleRef == nil {
 		return byName(deref(r.Name)), fmt.Sprintf("role %q", deref(r.Name)), nil
 	}
@@ -57,7 +57,7 @@ func roleNamed(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, r
 }
 
 // groupsDeclared resolves the groups.
-func groupsDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
+func groupsDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
 	ids := []schema.HexID{}
 	for _, g := range obj.Spec.Groups {
 		other, held, err := principalNamed(ctx, in, obj, g.PrincipalRef.Name)
@@ -65,10 +65,10 @@ func groupsDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Princip
 			return nil, err
 		}
 		if other.Spec.Group == nil {
-			return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.groups names Principal %s/%s, which is no group", obj.Namespace, other.Name)
+			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.groups names Principal %s/%s, which is no group", obj.Namespace, other.Name)
 		}
 		if other.Status.Provenance == "" { // to look at a group is not to say who is in it
-			return nil, link.NewProblem(v1alpha1.ReasonDependencyNotReady,
+			return nil, connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
 				"spec.groups names Principal %s/%s, which has neither made its group nor taken it over; let it manage the group, or have whoever owns the group put this principal into it", obj.Namespace, other.Name)
 		}
 		ids = append(ids, held.ID)
@@ -77,18 +77,18 @@ func groupsDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Princip
 }
 
 // delegatesDeclared resolves who may act for the principal.
-func delegatesDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
+func delegatesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
 	ids := []schema.HexID{}
 	for _, d := range obj.Spec.Delegation.Delegates {
 		if d.PrincipalRef.Name == obj.Name {
-			return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.delegation.delegates names this object; nobody acts for himself")
+			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.delegation.delegates names this object; nobody acts for himself")
 		}
 		other, held, err := principalNamed(ctx, in, obj, d.PrincipalRef.Name)
 		if err != nil {
 			return nil, err
 		}
 		if other.Spec.Group != nil {
-			return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.delegation.delegates names Principal %s/%s, which is a group; whoever acts for somebody logs in", obj.Namespace, other.Name)
+			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.delegation.delegates names Principal %s/%s, which is a group; whoever acts for somebody logs in", obj.Namespace, other.Name)
 		}
 		ids = append(ids, held.ID)
 	}
@@ -97,7 +97,7 @@ func delegatesDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Prin
 
 // principalNamed resolves a Principal of the same namespace to what it is on the key
 // server.
-func principalNamed(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, name string) (*v1alpha1.Principal, schema.Principal, error) {
+func principalNamed(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, name string) (*v1alpha1.Principal, schema.Principal, error) {
 	at := types.NamespacedName{Namespace: obj.Namespace, Name: name}
 	other := &v1alpha1.Principal{}
 	if err := in.Cluster.Get(ctx, at, other); err != nil {
@@ -110,7 +110,7 @@ func principalNamed(ctx context.Context, in managed.Input, obj *v1alpha1.Princip
 		return nil, schema.Principal{}, notThereYet("Principal", at)
 	}
 	held, err := principalsByID.Of(in.Conn).Get(ctx, in.NotBefore, other.Status.PrincipalID)
-	if link.IsGone(err) {
+	if connection.IsGone(err) {
 		err = notThereYet("Principal", at)
 	}
 	return other, held, err
@@ -119,29 +119,29 @@ func principalNamed(ctx context.Context, in managed.Input, obj *v1alpha1.Princip
 // absent says that an object is not there; any other failure is the cluster's.
 func absent(err error, kind string, at types.NamespacedName) error {
 	if apierrors.IsNotFound(err) {
-		return link.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s %s does not exist", kind, at)
+		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s %s does not exist", kind, at)
 	}
 	return fmt.Errorf("read %s %s: %w", kind, at, err)
 }
 
 func notThereYet(kind string, at types.NamespacedName) error {
-	return link.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s %s is not on the key server yet; its own conditions say why", kind, at)
+	return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s %s is not on the key server yet; its own conditions say why", kind, at)
 }
 
 // sameKeyServer refuses an object that is about another KeyServer.
-func sameKeyServer(kind string, other, obj managed.Object) error {
+func sameKeyServer(kind string, other, obj reconcile.Object) error {
 	its, _ := other.Managed()
 	mine, _ := obj.Managed()
 	if its.KeyServerRef == mine.KeyServerRef {
 		return nil
 	}
-	return link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s is about KeyServer %q, this object about %q",
-		managed.NameOf(kind, other), its.KeyServerRef.Name, mine.KeyServerRef.Name)
+	return connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s is about KeyServer %q, this object about %q",
+		reconcile.NameOf(kind, other), its.KeyServerRef.Name, mine.KeyServerRef.Name)
 }
 
 // handedOut are the operations that the roles of the principal grant, and those of its
 // groups. What cannot be resolved is not handed out.
-func handedOut(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, want *declaredPrincipal) ([]managed.Operation, error) {
+func handedOut(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) ([]reconcile.Operation, error) {
 	if want == nil {
 		want = &declaredPrincipal{}
 		var err error
@@ -155,7 +155,7 @@ func handedOut(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, w
 	all := slices.Clone(want.roles)
 	for _, group := range want.groups {
 		held, err := principalsByID.Of(in.Conn).Get(ctx, in.NotBefore, group.String())
-		if err != nil && !link.IsGone(err) {
+		if err != nil && !connection.IsGone(err) {
 			return nil, err
 		}
 		all = append(all, held.RoleIDs...)
@@ -168,7 +168,7 @@ func handedOut(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, w
 		}
 		granted = append(granted, role.Operations...)
 	}
-	var out []managed.Operation
+	var out []reconcile.Operation
 	for _, id := range asSet(granted) {
 		op, ok, err := operations.Of(in.Conn).Find(ctx, time.Time{}, id.String())
 		if err != nil {
@@ -177,20 +177,20 @@ func handedOut(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, w
 		if !ok { // one without a duty
 			op.Name = id.String()
 		}
-		out = append(out, managed.Operation{ID: id.String(), Name: op.Name, Duty: op.Duty})
+		out = append(out, reconcile.Operation{ID: id.String(), Name: op.Name, Duty: op.Duty})
 	}
 	return out, nil
 }
 
 // unsolvable reports a failure that is not about what the object names.
 func unsolvable(err error) bool {
-	var p *link.Problem
+	var p *connection.Problem
 	return err != nil && !errors.As(err, &p)
 }
 
 // differsInAccess lists where roles, groups, flags and delegates differ. begun reports
 // that there is nothing to take away.
-func differsInAccess(ctx context.Context, in managed.Input, want *declaredPrincipal, held schema.Principal, seen *managed.External) (begun bool) {
+func differsInAccess(ctx context.Context, in reconcile.Input, want *declaredPrincipal, held schema.Principal, seen *reconcile.External) (begun bool) {
 	begun = true
 	differs := func(field, declared, observed string, less bool) {
 		begun = begun && less
@@ -234,7 +234,7 @@ func lends(p schema.Principal) lending {
 	return lending{on: true, to: asSet(p.Delegates)}
 }
 
-func (l lending) names(ctx context.Context, in managed.Input) string {
+func (l lending) names(ctx context.Context, in reconcile.Input) string {
 	switch {
 	case !l.on:
 		return "nobody"
@@ -245,7 +245,7 @@ func (l lending) names(ctx context.Context, in managed.Input) string {
 	}
 }
 
-func roleNames(ctx context.Context, in managed.Input, ids []schema.HexID) string {
+func roleNames(ctx context.Context, in reconcile.Input, ids []schema.HexID) string {
 	names := make([]string, len(ids))
 	for i, id := range ids {
 		names[i] = id.String()
@@ -257,7 +257,7 @@ func roleNames(ctx context.Context, in managed.Input, ids []schema.HexID) string
 	return listed(names)
 }
 
-func principalNames(ctx context.Context, in managed.Input, ids []schema.HexID) string {
+func principalNames(ctx context.Context, in reconcile.Input, ids []schema.HexID) string {
 	names := make([]string, len(ids))
 	for i, id := range ids {
 		names[i] = id.String()
@@ -271,7 +271,7 @@ func principalNames(ctx context.Context, in managed.Input, ids []schema.HexID) s
 
 // grantAccess makes roles, groups, flags and delegates what is declared. What is taken
 // away goes first, and a principal is disabled before everything else and enabled after.
-func grantAccess(ctx context.Context, c *link.Connection, want declaredPrincipal, held schema.Principal) (schema.Principal, error) {
+func grantAccess(ctx context.Context, c *connection.Connection, want declaredPrincipal, held schema.Principal) (schema.Principal, error) {
 	w := accessWriter{c: c, want: want, held: held}
 	for _, step := range []func(context.Context) error{w.disable, w.setRoles, w.setGroups, w.setDelegation, w.enable} {
 		if err := step(ctx); err != nil {
@@ -280,17 +280,17 @@ func grantAccess(ctx context.Context, c *link.Connection, want declaredPrincipal
 		}
 	}
 	// Each write was verified; what differs now is the doing of somebody else.
-	seen := managed.External{}
-	if differsInAccess(ctx, managed.Input{Conn: c}, &want, w.held, &seen); len(seen.Drift) > 0 {
-		return w.held, &link.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true,
-			Message: managed.FieldsOf(seen.Drift) + " changed outside while the principal was written"}
+	seen := reconcile.External{}
+	if differsInAccess(ctx, reconcile.Input{Conn: c}, &want, w.held, &seen); len(seen.Drift) > 0 {
+		return w.held, &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true,
+			Message: reconcile.FieldsOf(seen.Drift) + " changed outside while the principal was written"}
 	}
 	return w.held, nil
 }
 
 // accessWriter brings one principal to what is declared. held is as last read back.
 type accessWriter struct {
-	c    *link.Connection
+	c    *connection.Connection
 	want declaredPrincipal
 	held schema.Principal
 }

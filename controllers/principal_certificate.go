@@ -12,10 +12,10 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki/slash"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/slash"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // declaredLeaf is the client certificate that a Principal declares.
@@ -39,9 +39,9 @@ type enrolledLeaves struct {
 // leaves answers which certificates a principal gets in with. Its key is the id of the
 // principal and its name. The change feed tells of the principal only, so that what
 // becomes of a certificate is found at the resync.
-var leaves = link.Answers[enrolledLeaves]{
+var leaves = connection.Answers[enrolledLeaves]{
 	Feed: principals.Feed, Name: "certificates of a principal",
-	Read: func(ctx context.Context, c *link.Connection, key string) (enrolledLeaves, error) {
+	Read: func(ctx context.Context, c *connection.Connection, key string) (enrolledLeaves, error) {
 		const id = 16
 		out := enrolledLeaves{principal: key[:id]}
 		found, err := c.Admin.FindCertificatesByTransportPrincipal(ctx, schema.CertificatesRequest{Subject: key[id:], IncludeBodies: true})
@@ -73,12 +73,12 @@ func currentCertificate(c schema.Certificate) *x509.Certificate {
 
 // leafSource is where the certificate, or the request, is read; nil where it comes
 // from no source.
-func leafSource(obj *v1alpha1.Principal) *managed.SourceKey {
+func leafSource(obj *v1alpha1.Principal) *reconcile.SourceKey {
 	from := deref(obj.Spec.Certificate)
 	if from.Request != nil {
-		return managed.SourceIn(obj.Namespace, nil, from.Request.ConfigMapKeyRef)
+		return reconcile.SourceIn(obj.Namespace, nil, from.Request.ConfigMapKeyRef)
 	}
-	return managed.SourceIn(obj.Namespace, deref(from.Certificate).SecretKeyRef, deref(from.Certificate).ConfigMapKeyRef)
+	return reconcile.SourceIn(obj.Namespace, deref(from.Certificate).SecretKeyRef, deref(from.Certificate).ConfigMapKeyRef)
 }
 
 // inlineLeaf is the certificate, or the request, that the object holds itself.
@@ -91,7 +91,7 @@ func inlineLeaf(obj *v1alpha1.Principal) *string {
 }
 
 // leafDeclared reads the certificate, or the request for one.
-func leafDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal) (*declaredLeaf, error) {
+func leafDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (*declaredLeaf, error) {
 	var text []byte
 	var where string
 	if inline := inlineLeaf(obj); inline != nil {
@@ -109,10 +109,10 @@ func leafDeclared(ctx context.Context, in managed.Input, obj *v1alpha1.Principal
 	}
 	leaf, err := parseLeaf(text, obj)
 	if err != nil {
-		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	if leaf.name == "" { // by which a grant covers it, and the key server knows it
-		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s has an empty subject, which is the name of the principal; give it one", where)
+		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s has an empty subject, which is the name of the principal; give it one", where)
 	}
 	leaf.now = in.Now
 	return leaf, nil
@@ -154,7 +154,7 @@ func parseLeaf(text []byte, obj *v1alpha1.Principal) (*declaredLeaf, error) {
 // status has it.
 func renewalOf(cert *x509.Certificate) time.Time {
 	life := cert.NotAfter.Sub(cert.NotBefore)
-	return managed.Stamp(cert.NotBefore.Add(life * 2 / 3)).Time
+	return reconcile.Stamp(cert.NotBefore.Add(life * 2 / 3)).Time
 }
 
 // newest is the certificate for the key of the request that lasts longest, nil for
@@ -174,7 +174,7 @@ func (l *declaredLeaf) due(cert *x509.Certificate) bool { return !l.now.Before(r
 
 // differsInLeaf lists that the certificate does not get in, or is to be renewed. Other
 // certificates of the principal are not declared.
-func differsInLeaf(ctx context.Context, in managed.Input, obj *v1alpha1.Principal, leaf *declaredLeaf, held schema.Principal, seen *managed.External) error {
+func differsInLeaf(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, leaf *declaredLeaf, held schema.Principal, seen *reconcile.External) error {
 	enrolled, err := leaves.Of(in.Conn).Get(ctx, in.NotBefore, held.ID.String()+held.Name)
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (l *declaredLeaf) issued(text string) bool {
 
 // enrol has the certificate get in, issued first where there is a request. making says
 // that it makes the principal, with some roles.
-func enrol(ctx context.Context, c *link.Connection, leaf *declaredLeaf, with []schema.HexID, making bool) (schema.Principal, error) {
+func enrol(ctx context.Context, c *connection.Connection, leaf *declaredLeaf, with []schema.HexID, making bool) (schema.Principal, error) {
 	if leaf.request != nil {
 		cert, err := issue(ctx, c, leaf)
 		if err != nil {
@@ -224,7 +224,7 @@ func enrol(ctx context.Context, c *link.Connection, leaf *declaredLeaf, with []s
 	as := done.Principals[0]
 	forgetPrincipal(c, as.ID.String())
 	if making && !as.Created {
-		return as.Principal, &link.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true,
+		return as.Principal, &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true,
 			Message: fmt.Sprintf("certificate principal %q was made by somebody else meanwhile", as.Name)}
 	}
 	return as.Principal, nil
@@ -233,7 +233,7 @@ func enrol(ctx context.Context, c *link.Connection, leaf *declaredLeaf, with []s
 // issue has the key server issue a certificate. One that was issued for the same
 // request and never enrolled does as well: what keeps failing afterwards leaves no row
 // for each try.
-func issue(ctx context.Context, c *link.Connection, leaf *declaredLeaf) (*x509.Certificate, error) {
+func issue(ctx context.Context, c *connection.Connection, leaf *declaredLeaf) (*x509.Certificate, error) {
 	found, err := c.Admin.FindCertificatesBySubject(ctx, schema.CertificatesRequest{Subject: leaf.name, IncludeBodies: true})
 	if err != nil {
 		return nil, err
@@ -250,7 +250,7 @@ func issue(ctx context.Context, c *link.Connection, leaf *declaredLeaf) (*x509.C
 	}
 	cert, err := certtext.Certificate(issued.Certificate)
 	if err != nil {
-		return nil, link.NewProblem(v1alpha1.ReasonNotVerified, "what the key server has issued %s", err)
+		return nil, connection.NewProblem(v1alpha1.ReasonNotVerified, "what the key server has issued %s", err)
 	}
 	return cert, nil
 }
@@ -260,10 +260,10 @@ func (l *declaredLeaf) record(s *v1alpha1.PrincipalStatus) {
 	if l.cert == nil {
 		return
 	}
-	from, until := managed.Stamp(l.cert.NotBefore), managed.Stamp(l.cert.NotAfter)
+	from, until := reconcile.Stamp(l.cert.NotBefore), reconcile.Stamp(l.cert.NotAfter)
 	s.NotBefore, s.NotAfter = &from, &until
 	if l.request != nil {
-		renew := managed.Stamp(renewalOf(l.cert))
+		renew := reconcile.Stamp(renewalOf(l.cert))
 		s.RenewAfter = &renew
 		s.Certificate = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: l.cert.Raw}))
 	}

@@ -18,9 +18,9 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -100,19 +100,19 @@ func TestExpiryOfPrincipals(t *testing.T) {
 }
 
 // connected is a connection to a key server of its own.
-func connected(t *testing.T) *link.Connection {
+func connected(t *testing.T) *connection.Connection {
 	t.Helper()
 	s := testserver.Start(t)
 	told := make(chan struct{}, 1)
-	all := link.NewConnections(link.DialHTTP, clock.RealClock{}, timing, logr.Discard())
-	all.Listen(func(context.Context, link.Notice) {
+	all := connection.NewConnections(connection.DialHTTP, clock.RealClock{}, timing, logr.Discard())
+	all.Listen(func(context.Context, connection.Notice) {
 		select {
 		case told <- struct{}{}:
 		default:
 		}
 	})
 	t.Cleanup(all.Close)
-	c, err := all.Ensure("tested", link.Login{Version: "1", Administrator: link.Endpoint{
+	c, err := all.Ensure("tested", connection.Login{Version: "1", Administrator: connection.Endpoint{
 		BaseURL: s.URL(), RootCAs: s.Pool(t), Username: testserver.AdminName,
 		Password: func(context.Context) (string, error) { return testserver.AdminPassword, nil },
 	}})
@@ -141,8 +141,8 @@ func requesting(t *testing.T, name string) *v1alpha1.Principal {
 // A certificate whose time has come is followed by another, and goes on being good.
 func TestRenewalLeavesTheOldOne(t *testing.T) {
 	c, a, obj := connected(t), principalAdapter{}, requesting(t, "renewed")
-	in := managed.Input{Conn: c, Now: time.Now()}
-	look := func() (declaredPrincipal, managed.External) {
+	in := reconcile.Input{Conn: c, Now: time.Now()}
+	look := func() (declaredPrincipal, reconcile.External) {
 		t.Helper()
 		want, err := a.Declared(t.Context(), in, obj)
 		rig.Must(t, err)
@@ -184,7 +184,7 @@ func TestRenewalLeavesTheOldOne(t *testing.T) {
 // What is issued and cannot be enrolled is not issued for each try.
 func TestFailedEnrolmentsIssueOnce(t *testing.T) {
 	c, a, obj := connected(t), principalAdapter{}, requesting(t, "tried")
-	in := managed.Input{Conn: c, Now: time.Now()}
+	in := reconcile.Input{Conn: c, Now: time.Now()}
 	issued := func() int {
 		found, err := c.Admin.FindCertificatesBySubject(t.Context(), schema.CertificatesRequest{Subject: "/CN=tried"})
 		rig.Must(t, err)

@@ -8,15 +8,15 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // principals answers who has a type and a name. There may be too many of them
 // to list.
-var principals = link.Answers[schema.Principal]{
+var principals = connection.Answers[schema.Principal]{
 	Feed: "principal", Name: "principal by name",
-	Read: func(ctx context.Context, c *link.Connection, key string) (schema.Principal, error) {
+	Read: func(ctx context.Context, c *connection.Connection, key string) (schema.Principal, error) {
 		kind, name, _ := strings.Cut(key, "/")
 		return findPrincipal(ctx, c, kind, name)
 	},
@@ -24,9 +24,9 @@ var principals = link.Answers[schema.Principal]{
 }
 
 // principalsByID answers who has an id.
-var principalsByID = link.Answers[schema.Principal]{
+var principalsByID = connection.Answers[schema.Principal]{
 	Feed: principals.Feed, Name: "principal by id",
-	Read: func(ctx context.Context, c *link.Connection, key string) (schema.Principal, error) {
+	Read: func(ctx context.Context, c *connection.Connection, key string) (schema.Principal, error) {
 		id, err := spelt(schema.ParseHexID, key)
 		if err != nil {
 			return schema.Principal{}, err
@@ -37,9 +37,9 @@ var principalsByID = link.Answers[schema.Principal]{
 }
 
 // administrator answers whom the manager changes principals and keys as.
-var administrator = link.Answers[schema.SessionPrincipal]{
+var administrator = connection.Answers[schema.SessionPrincipal]{
 	Name: "own identity as administrator", // for as long as the connection is the same
-	Read: func(ctx context.Context, c *link.Connection, _ string) (schema.SessionPrincipal, error) {
+	Read: func(ctx context.Context, c *connection.Connection, _ string) (schema.SessionPrincipal, error) {
 		s, err := c.Admin.GetCurrentSession(ctx)
 		return s.Principal, err
 	},
@@ -47,8 +47,8 @@ var administrator = link.Answers[schema.SessionPrincipal]{
 }
 
 // selves are the ids of whom the manager logs in as.
-func selves(ctx context.Context, c *link.Connection) ([]schema.HexID, error) {
-	who := []*link.Answers[schema.SessionPrincipal]{&administrator}
+func selves(ctx context.Context, c *connection.Connection) ([]schema.HexID, error) {
+	who := []*connection.Answers[schema.SessionPrincipal]{&administrator}
 	if c.Officer != c.Admin {
 		who = append(who, &identity)
 	}
@@ -65,13 +65,13 @@ func selves(ctx context.Context, c *link.Connection) ([]schema.HexID, error) {
 
 // notePrincipal records what a write has read back. made says that it has made the
 // principal.
-func notePrincipal(c *link.Connection, kind string, p schema.Principal, made bool) {
+func notePrincipal(c *connection.Connection, kind string, p schema.Principal, made bool) {
 	principals.Of(c).Put(kind+"/"+p.Name, p, made)
 	principalsByID.Of(c).Put(p.ID.String(), p, made)
 }
 
 // forgetPrincipal has the next reader ask.
-func forgetPrincipal(c *link.Connection, id string) {
+func forgetPrincipal(c *connection.Connection, id string) {
 	principals.Of(c).Changed(principals.Feed, id, "updated")
 	principalsByID.Of(c).Changed(principals.Feed, id, "updated")
 	leaves.Of(c).Changed(principals.Feed, id, "updated")
@@ -82,7 +82,7 @@ const principalPage = 500
 
 // findPrincipal pages through the names that begin with name, which it would
 // be the first of if they were sorted by their bytes. They need not be.
-func findPrincipal(ctx context.Context, c *link.Connection, kind, name string) (schema.Principal, error) {
+func findPrincipal(ctx context.Context, c *connection.Connection, kind, name string) (schema.Principal, error) {
 	const pages = 200 // 100,000 names that begin alike
 	limit := principalPage
 	for i := range pages {
@@ -98,7 +98,7 @@ func findPrincipal(ctx context.Context, c *link.Connection, kind, name string) (
 			break
 		}
 	}
-	nobody := link.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q has no principal of type %s with the name %q", c.Name, kind, name)
+	nobody := connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q has no principal of type %s with the name %q", c.Name, kind, name)
 	nobody.Code = codeNoPrincipal
 	return schema.Principal{}, nobody
 }
@@ -108,6 +108,6 @@ func findPrincipal(ctx context.Context, c *link.Connection, kind, name string) (
 const codeNoPrincipal = "NO_PRINCIPAL"
 
 // resolvePrincipal finds a principal by its type and its exact name.
-func resolvePrincipal(ctx context.Context, in managed.Input, kind, name string) (schema.Principal, error) {
+func resolvePrincipal(ctx context.Context, in reconcile.Input, kind, name string) (schema.Principal, error) {
 	return principals.Of(in.Conn).Get(ctx, in.NotBefore, kind+"/"+name)
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principaltrusts,verbs=get;list;watch;patch
@@ -23,9 +23,9 @@ const trustPage = 500
 
 // principalTrusts is the list of principal trusts, found by id and by the pair
 // of principal and peer.
-var principalTrusts = link.List[schema.PrincipalTrust]{
+var principalTrusts = connection.List[schema.PrincipalTrust]{
 	Name: "principalTrust",
-	Read: func(ctx context.Context, c *link.Connection) ([]schema.PrincipalTrust, error) {
+	Read: func(ctx context.Context, c *connection.Connection) ([]schema.PrincipalTrust, error) {
 		var all []schema.PrincipalTrust
 		for limit := trustPage; ; {
 			offset := len(all)
@@ -65,9 +65,9 @@ type principalTrustAdapter struct{}
 
 func init() { adapted(principalTrustAdapter{}) }
 
-// Kind implements managed.Adapter.
-func (principalTrustAdapter) Kind() managed.Kind {
-	return managed.Kind{
+// Kind implements reconcile.Adapter.
+func (principalTrustAdapter) Kind() reconcile.Kind {
+	return reconcile.Kind{
 		Name: "PrincipalTrust", Feed: principalTrusts.Name,
 		Spell:  schema.HexID.String,
 		Parse:  schema.ParseHexID,
@@ -75,15 +75,15 @@ func (principalTrustAdapter) Kind() managed.Kind {
 	}
 }
 
-// Sources implements managed.Adapter.
-func (principalTrustAdapter) Sources(*v1alpha1.PrincipalTrust) []managed.SourceRef { return nil }
+// Sources implements reconcile.Adapter.
+func (principalTrustAdapter) Sources(*v1alpha1.PrincipalTrust) []reconcile.SourceRef { return nil }
 
-// Owned implements managed.Adapter.
+// Owned implements reconcile.Adapter.
 func (principalTrustAdapter) Owned(obj *v1alpha1.PrincipalTrust) string {
 	return obj.Status.PrincipalTrustID
 }
 
-// Claims implements managed.Adapter: a PrincipalTrust claims a principal and a peer, of
+// Claims implements reconcile.Adapter: a PrincipalTrust claims a principal and a peer, of
 // which there is one row. The status knows what was resolved.
 func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declaredTrust) []string {
 	if want != nil {
@@ -96,34 +96,34 @@ func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declared
 	return []string{pairKey(id, schema.SystemID(*obj.Status.SystemID))} //nolint:gosec // the schema bounds it
 }
 
-// Reach implements managed.Adapter: a PrincipalTrust is known by its principal, as the
+// Reach implements reconcile.Adapter: a PrincipalTrust is known by its principal, as the
 // object names it.
-func (principalTrustAdapter) Reach(_ context.Context, _ managed.Input, obj *v1alpha1.PrincipalTrust, _ *declaredTrust) (managed.Reach, error) {
+func (principalTrustAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.PrincipalTrust, _ *declaredTrust) (reconcile.Reach, error) {
 	ref := obj.Spec.Principal
 	name := fmt.Sprintf("%s/%s", deref(ref.Type), deref(ref.Name))
 	if ref.ID != nil {
 		name = "id/" + strings.ToLower(*ref.ID)
 	}
-	return managed.Reach{Names: []managed.Name{{name}}}, nil
+	return reconcile.Reach{Names: []reconcile.Name{{name}}}, nil
 }
 
-// Needs implements managed.Consumer.
-func (principalTrustAdapter) Needs(obj *v1alpha1.PrincipalTrust) []managed.Need {
-	var needs []managed.Need
+// Needs implements reconcile.Consumer.
+func (principalTrustAdapter) Needs(obj *v1alpha1.PrincipalTrust) []reconcile.Need {
+	var needs []reconcile.Need
 	if ref := obj.Spec.Principal; ref.ID == nil {
-		needs = append(needs, managed.Need{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(string(deref(ref.Type))+"/"+deref(ref.Name)))})
+		needs = append(needs, reconcile.Need{Key: reconcile.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(string(deref(ref.Type))+"/"+deref(ref.Name)))})
 	}
 	if ref := obj.Spec.TrustedServerRef; ref != nil {
-		return append(needs, managed.Need{Key: objectKey("TrustedServer", obj.Namespace, ref.Name), Holds: true})
+		return append(needs, reconcile.Need{Key: objectKey("TrustedServer", obj.Namespace, ref.Name), Holds: true})
 	}
 	if obj.Spec.SystemID == nil {
 		return needs
 	}
-	return append(needs, managed.Need{Key: managed.IndexKey(obj.Spec.KeyServerRef.Name, peerKey(fmt.Sprint(*obj.Spec.SystemID))), Holds: true})
+	return append(needs, reconcile.Need{Key: reconcile.IndexKey(obj.Spec.KeyServerRef.Name, peerKey(fmt.Sprint(*obj.Spec.SystemID))), Holds: true})
 }
 
-// Declared implements managed.Adapter.
-func (a principalTrustAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.PrincipalTrust) (declaredTrust, error) {
+// Declared implements reconcile.Adapter.
+func (a principalTrustAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.PrincipalTrust) (declaredTrust, error) {
 	want := declaredTrust{flag: string(obj.Spec.Flag)}
 	var err error
 	if want.system, err = a.peer(ctx, in, obj); err != nil {
@@ -132,7 +132,7 @@ func (a principalTrustAdapter) Declared(ctx context.Context, in managed.Input, o
 	ref := obj.Spec.Principal
 	if ref.ID != nil {
 		if err := want.principal.UnmarshalText([]byte(*ref.ID)); err != nil {
-			return want, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.principal.id %s", err)
+			return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.principal.id %s", err)
 		}
 		return want, nil
 	}
@@ -142,7 +142,7 @@ func (a principalTrustAdapter) Declared(ctx context.Context, in managed.Input, o
 }
 
 // peer resolves the peer's system id.
-func (principalTrustAdapter) peer(ctx context.Context, in managed.Input, obj *v1alpha1.PrincipalTrust) (schema.SystemID, error) {
+func (principalTrustAdapter) peer(ctx context.Context, in reconcile.Input, obj *v1alpha1.PrincipalTrust) (schema.SystemID, error) {
 	if obj.Spec.SystemID != nil {
 		return schema.SystemID(*obj.Spec.SystemID), nil //nolint:gosec // the schema bounds it
 	}
@@ -151,21 +151,21 @@ func (principalTrustAdapter) peer(ctx context.Context, in managed.Input, obj *v1
 	err := in.Cluster.Get(ctx, name, server)
 	switch {
 	case apierrors.IsNotFound(err):
-		return 0, link.NewProblem(v1alpha1.ReasonDependencyNotReady, "TrustedServer %s does not exist", name)
+		return 0, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "TrustedServer %s does not exist", name)
 	case err != nil:
 		return 0, fmt.Errorf("read TrustedServer %s: %w", name, err)
 	case server.Spec.KeyServerRef != obj.Spec.KeyServerRef:
-		return 0, link.NewProblem(v1alpha1.ReasonInvalidSpec, "TrustedServer %s is about KeyServer %q, this object about %q; a peer is trusted where it is registered",
+		return 0, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "TrustedServer %s is about KeyServer %q, this object about %q; a peer is trusted where it is registered",
 			name, server.Spec.KeyServerRef.Name, obj.Spec.KeyServerRef.Name)
 	case server.Status.SystemID == nil:
-		return 0, link.NewProblem(v1alpha1.ReasonDependencyNotReady, "TrustedServer %s is not registered yet", name)
+		return 0, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "TrustedServer %s is not registered yet", name)
 	}
 	return schema.SystemID(*server.Status.SystemID), nil //nolint:gosec // a system id
 }
 
-// Observe implements managed.Adapter.
-func (principalTrustAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.PrincipalTrust, want *declaredTrust) (managed.External, error) {
-	seen := managed.External{What: "principal trust of " + describePrincipal(obj.Spec.Principal)}
+// Observe implements reconcile.Adapter.
+func (principalTrustAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.PrincipalTrust, want *declaredTrust) (reconcile.External, error) {
+	seen := reconcile.External{What: "principal trust of " + describePrincipal(obj.Spec.Principal)}
 	keys := []string{obj.Status.PrincipalTrustID}
 	if want != nil {
 		keys = append(keys, want.pair())
@@ -191,57 +191,57 @@ func (principalTrustAdapter) Observe(ctx context.Context, in managed.Input, obj 
 }
 
 // unregistered is in the way of a row for a peer that is not registered.
-func unregistered(ctx context.Context, in managed.Input, system schema.SystemID) ([]managed.Hindrance, error) {
+func unregistered(ctx context.Context, in reconcile.Input, system schema.SystemID) ([]reconcile.Hindrance, error) {
 	_, ok, err := trustedServers.Of(in.Conn).Find(ctx, in.NotBefore, systemKey(system))
 	if err != nil || ok {
 		return nil, err
 	}
-	return []managed.Hindrance{managed.Dependency(managed.Absent,
+	return []reconcile.Hindrance{reconcile.Dependency(reconcile.Absent,
 		fmt.Sprintf("KeyServer %q has no peer with the system id %d; declare it as a TrustedServer", in.Conn.Name, system))}, nil
 }
 
-// Create implements managed.Adapter.
-func (principalTrustAdapter) Create(ctx context.Context, c *link.Connection, want declaredTrust) (managed.Outcome, error) {
+// Create implements reconcile.Adapter.
+func (principalTrustAdapter) Create(ctx context.Context, c *connection.Connection, want declaredTrust) (reconcile.Outcome, error) {
 	saved, err := c.Officer.CreatePrincipalTrust(ctx, schema.CreatePrincipalTrustRequest{
 		PrincipalID: want.principal, TrustedServerSystemID: want.system, Flag: want.flag,
 	})
 	return trustSaved(c, saved, err)
 }
 
-// Update implements managed.Adapter.
-func (principalTrustAdapter) Update(ctx context.Context, c *link.Connection, want declaredTrust, seen managed.External) (managed.Outcome, error) {
+// Update implements reconcile.Adapter.
+func (principalTrustAdapter) Update(ctx context.Context, c *connection.Connection, want declaredTrust, seen reconcile.External) (reconcile.Outcome, error) {
 	id, err := spelt(schema.ParseHexID, seen.ID)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	saved, err := c.Officer.UpdatePrincipalTrust(ctx, schema.UpdatePrincipalTrustRequest{ID: id, Flag: want.flag})
 	return trustSaved(c, saved, err)
 }
 
-func trustSaved(c *link.Connection, saved schema.PrincipalTrustSaved, err error) (managed.Outcome, error) {
+func trustSaved(c *connection.Connection, saved schema.PrincipalTrustSaved, err error) (reconcile.Outcome, error) {
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	principalTrusts.Of(c).Put(*saved.PrincipalTrust)
-	return managed.Outcome{ID: saved.PrincipalTrust.ID.String(), Evidence: fmt.Sprintf("%s; the flag is %s", saved.Detail, deref(saved.PrincipalTrust.FlagLabel))}, nil
+	return reconcile.Outcome{ID: saved.PrincipalTrust.ID.String(), Evidence: fmt.Sprintf("%s; the flag is %s", saved.Detail, deref(saved.PrincipalTrust.FlagLabel))}, nil
 }
 
-// Delete implements managed.Adapter.
-func (principalTrustAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.PrincipalTrust, id string) (managed.Outcome, error) {
+// Delete implements reconcile.Adapter.
+func (principalTrustAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1alpha1.PrincipalTrust, id string) (reconcile.Outcome, error) {
 	trust, err := spelt(schema.ParseHexID, id)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	gone, err := c.Officer.DeletePrincipalTrust(ctx, schema.ByID{ID: trust})
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	principalTrusts.Of(c).Drop(id)
-	return managed.Outcome{ID: id, Evidence: gone.Detail}, nil
+	return reconcile.Outcome{ID: id, Evidence: gone.Detail}, nil
 }
 
-// Record implements managed.Adapter.
-func (principalTrustAdapter) Record(obj *v1alpha1.PrincipalTrust, want *declaredTrust, seen managed.External, owner bool, _ time.Time) {
+// Record implements reconcile.Adapter.
+func (principalTrustAdapter) Record(obj *v1alpha1.PrincipalTrust, want *declaredTrust, seen reconcile.External, owner bool, _ time.Time) {
 	if want != nil {
 		system := int64(want.system)
 		obj.Status.PrincipalID, obj.Status.SystemID = want.principal.String(), &system

@@ -17,16 +17,16 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // revocationIssuers is the list of trusted CAs with their revocation policy and list,
 // found by the id that the change feed has for them and by the certificate's.
-var revocationIssuers = link.List[schema.RevocationIssuer]{
+var revocationIssuers = connection.List[schema.RevocationIssuer]{
 	Name: "revocation",
-	Read: func(ctx context.Context, c *link.Connection) ([]schema.RevocationIssuer, error) {
+	Read: func(ctx context.Context, c *connection.Connection) ([]schema.RevocationIssuer, error) {
 		l, err := c.Officer.ListRevocationIssuers(ctx)
 		return l.Issuers, err
 	},
@@ -79,7 +79,7 @@ type revocationNotes struct {
 
 // declareRevocation resolves spec.revocation, nil where there is none. A list that the
 // key server would refuse for what it is, is refused here.
-func declareRevocation(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA, ca *x509.Certificate) (*declaredRevocation, error) {
+func declareRevocation(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, ca *x509.Certificate) (*declaredRevocation, error) {
 	spec := obj.Spec.Revocation
 	if spec == nil {
 		return nil, nil //nolint:nilnil // nothing is declared, and that is no mistake
@@ -101,7 +101,7 @@ func declareRevocation(ctx context.Context, in managed.Input, obj *v1alpha1.Trus
 		err = signedBy(list, ca, in.Now)
 	}
 	if err != nil {
-		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.revocation.crl: %s %s", from, err)
+		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.revocation.crl: %s %s", from, err)
 	}
 	want.crl = &declaredCRL{list: list, where: from.String()}
 	if !in.Now.Before(list.NextUpdate) {
@@ -111,9 +111,9 @@ func declareRevocation(ctx context.Context, in managed.Input, obj *v1alpha1.Trus
 }
 
 // crlSource is where the list is read, nil where none is.
-func crlSource(obj *v1alpha1.TrustedCA) *managed.SourceKey {
+func crlSource(obj *v1alpha1.TrustedCA) *reconcile.SourceKey {
 	if r := obj.Spec.Revocation; r != nil && r.CRL != nil {
-		return managed.SourceIn(obj.Namespace, nil, &r.CRL.ConfigMapKeyRef)
+		return reconcile.SourceIn(obj.Namespace, nil, &r.CRL.ConfigMapKeyRef)
 	}
 	return nil
 }
@@ -237,7 +237,7 @@ func (d declaredCRL) follows(held *schema.CRL) bool {
 
 // observeRevocation compares what the key server holds about the revocation of a CA,
 // and of those that it has replaced, with what is declared.
-func observeRevocation(ctx context.Context, in managed.Input, want *declaredRevocation) (revocationNotes, []v1alpha1.FieldDrift, error) {
+func observeRevocation(ctx context.Context, in reconcile.Input, want *declaredRevocation) (revocationNotes, []v1alpha1.FieldDrift, error) {
 	var noted revocationNotes
 	listed := revocationIssuers.Of(in.Conn)
 	issuer, ok, err := listed.Find(ctx, in.NotBefore, issuerID(want.issuer))
@@ -248,7 +248,7 @@ func observeRevocation(ctx context.Context, in managed.Input, want *declaredRevo
 		return noted, nil, err
 	}
 	if !ok {
-		return noted, nil, &link.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: "the key server trusts the CA, but does not list it among those that have a revocation policy"}
+		return noted, nil, &connection.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: "the key server trusts the CA, but does not list it among those that have a revocation policy"}
 	}
 	noted.issuer = issuer
 	drift := want.policyDrift("", issuer)
@@ -297,7 +297,7 @@ func (d *declaredRevocation) policyDrift(at string, held schema.RevocationIssuer
 
 // enforce sends what differs, and returns what was read back of it. The policy is set
 // although the list was refused: until then the CA's certificates pass unseen.
-func (d *declaredRevocation) enforce(ctx context.Context, c *link.Connection, todo revocationNotes) (revocationNotes, error) {
+func (d *declaredRevocation) enforce(ctx context.Context, c *connection.Connection, todo revocationNotes) (revocationNotes, error) {
 	done := revocationNotes{issuer: todo.issuer, notImported: todo.notImported}
 	var failed error
 	if todo.list {
@@ -326,7 +326,7 @@ func (d *declaredRevocation) enforce(ctx context.Context, c *link.Connection, to
 }
 
 // begin sends everything for a CA that has just been trusted.
-func (d *declaredRevocation) begin(ctx context.Context, c *link.Connection) (revocationNotes, error) {
+func (d *declaredRevocation) begin(ctx context.Context, c *connection.Connection) (revocationNotes, error) {
 	todo := revocationNotes{issuer: schema.RevocationIssuer{Digest: d.issuer}, policy: true}
 	if d.crl != nil {
 		todo.notImported = d.crl.overdue
@@ -362,15 +362,15 @@ func (n revocationNotes) record(now time.Time) *v1alpha1.RevocationStatus {
 	if !now.Before(until) {
 		s.Evidence = v1alpha1.StaleEvidence
 	}
-	currentUntil, thisUpdate := managed.Stamp(until), managed.Stamp(held.ThisUpdate)
+	currentUntil, thisUpdate := reconcile.Stamp(until), reconcile.Stamp(held.ThisUpdate)
 	s.CurrentUntil, s.ThisUpdate = &currentUntil, &thisUpdate
 	s.Number, s.Revoked = listNumber(heldNumber(held)), int64(held.Revoked)
 	return s
 }
 
-// Terms implements managed.Aging: a list counts where its policy refuses every
+// Terms implements reconcile.Aging: a list counts where its policy refuses every
 // certificate without it, or where the object says which one it is to be.
-func (trustedCAAdapter) Terms(obj *v1alpha1.TrustedCA) []managed.Term {
+func (trustedCAAdapter) Terms(obj *v1alpha1.TrustedCA) []reconcile.Term {
 	spec, s := obj.Spec.Revocation, obj.Status.Revocation
 	if spec == nil || s == nil || s.Mode == v1alpha1.RevocationOff || (s.Mode == v1alpha1.RevocationWhenAvailable && spec.CRL == nil) {
 		return nil
@@ -389,23 +389,23 @@ func (trustedCAAdapter) Terms(obj *v1alpha1.TrustedCA) []managed.Term {
 		if spec.CRL != nil {
 			reason = v1alpha1.ReasonExpired
 		}
-		return []managed.Term{{Reason: reason, Message: says("the key server has no revocation list of this CA")}}
+		return []reconcile.Term{{Reason: reason, Message: says("the key server has no revocation list of this CA")}}
 	}
-	return []managed.Term{{
+	return []reconcile.Term{{
 		Until: s.CurrentUntil.Time, Warn: min(warnBefore(obj.Spec.WarnBefore), s.CurrentUntil.Sub(s.ThisUpdate.Time)/4),
 		Reason: v1alpha1.ReasonExpired, Message: says("the revocation list is current until " + date(s.CurrentUntil.Time)),
 	}}
 }
 
-// Follows implements managed.Follower.
-func (trustedCAAdapter) Follows(obj *v1alpha1.TrustedCA) []managed.Followed {
+// Follows implements reconcile.Follower.
+func (trustedCAAdapter) Follows(obj *v1alpha1.TrustedCA) []reconcile.Followed {
 	if obj.Spec.Revocation == nil {
 		return nil
 	}
-	var ids []managed.Followed
+	var ids []reconcile.Followed
 	follow := func(id string) {
 		if id != "" {
-			ids = append(ids, managed.Followed{Feed: revocationIssuers.Name, ID: id})
+			ids = append(ids, reconcile.Followed{Feed: revocationIssuers.Name, ID: id})
 		}
 	}
 	if s := obj.Status.Revocation; s != nil {
@@ -417,9 +417,9 @@ func (trustedCAAdapter) Follows(obj *v1alpha1.TrustedCA) []managed.Followed {
 	return ids
 }
 
-// Begun implements managed.Stepwise: a CA is trusted first, its policy and its list
+// Begun implements reconcile.Stepwise: a CA is trusted first, its policy and its list
 // come then.
-func (trustedCAAdapter) Begun(seen managed.External) bool {
+func (trustedCAAdapter) Begun(seen reconcile.External) bool {
 	noted, is := seen.Noted.(revocationNotes)
 	return is && noted.issuer.Mode == string(v1alpha1.RevocationOff) && noted.issuer.MaxAgeSeconds == 0 && noted.issuer.CRL == nil && len(noted.superseded) == 0
 }

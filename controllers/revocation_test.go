@@ -32,7 +32,7 @@ type revocationCalls struct {
 	refuses           atomic.Bool // each list
 }
 
-// ImportCRL implements link.API.
+// ImportCRL implements connection.API.
 func (m *meddled) ImportCRL(ctx context.Context, in schema.ImportCRLRequest) (schema.CRLImported, error) {
 	m.revocation.imports.Add(1)
 	if m.revocation.refuses.Load() {
@@ -41,7 +41,7 @@ func (m *meddled) ImportCRL(ctx context.Context, in schema.ImportCRLRequest) (sc
 	return m.API.ImportCRL(ctx, in)
 }
 
-// SetRevocationPolicy implements link.API.
+// SetRevocationPolicy implements connection.API.
 func (m *meddled) SetRevocationPolicy(ctx context.Context, in schema.SetRevocationPolicyRequest) (schema.RevocationPolicySaved, error) {
 	m.revocation.policies.Add(1)
 	return m.API.SetRevocationPolicy(ctx, in)

@@ -10,17 +10,17 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=roles,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=roles/status,verbs=patch
 
 // roles is the list of roles, found by id and by name.
-var roles = link.List[schema.Role]{
+var roles = connection.List[schema.Role]{
 	Name: "role",
-	Read: func(ctx context.Context, c *link.Connection) ([]schema.Role, error) {
+	Read: func(ctx context.Context, c *connection.Connection) ([]schema.Role, error) {
 		l, err := c.Admin.ListRoles(ctx)
 		return l.Roles, err
 	},
@@ -29,9 +29,9 @@ var roles = link.List[schema.Role]{
 
 // operations is the catalogue of operations, found by id and by name. It
 // changes with the service only, so that no feed reports on it.
-var operations = link.List[schema.Operation]{
+var operations = connection.List[schema.Operation]{
 	Name: "operation",
-	Read: func(ctx context.Context, c *link.Connection) ([]schema.Operation, error) {
+	Read: func(ctx context.Context, c *connection.Connection) ([]schema.Operation, error) {
 		l, err := c.Admin.ListOperations(ctx)
 		return l.Operations, err
 	},
@@ -52,22 +52,22 @@ type roleAdapter struct{}
 
 func init() { adapted(roleAdapter{}) }
 
-// Kind implements managed.Adapter.
-func (roleAdapter) Kind() managed.Kind {
-	return managed.Kind{
+// Kind implements reconcile.Adapter.
+func (roleAdapter) Kind() reconcile.Kind {
+	return reconcile.Kind{
 		Name: "Role", Feed: roles.Name,
 		Spell: schema.HexID.String,
 		Parse: schema.ParseHexID,
 	}
 }
 
-// Sources implements managed.Adapter.
-func (roleAdapter) Sources(*v1alpha1.Role) []managed.SourceRef { return nil }
+// Sources implements reconcile.Adapter.
+func (roleAdapter) Sources(*v1alpha1.Role) []reconcile.SourceRef { return nil }
 
-// Owned implements managed.Adapter.
+// Owned implements reconcile.Adapter.
 func (roleAdapter) Owned(obj *v1alpha1.Role) string { return obj.Status.RoleID }
 
-// Claims implements managed.Adapter: a Role claims a name, an id, or both.
+// Claims implements reconcile.Adapter: a Role claims a name, an id, or both.
 func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
 	var claims []string
 	if obj.Spec.RoleName != nil {
@@ -81,12 +81,12 @@ func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
 	return claims
 }
 
-// Reach implements managed.Adapter. The name that the role has now is found out by
+// Reach implements reconcile.Adapter. The name that the role has now is found out by
 // observing it. An operation that the key server does not know has no duty.
-func (roleAdapter) Reach(ctx context.Context, in managed.Input, obj *v1alpha1.Role, _ *declaredRole) (managed.Reach, error) {
-	var reach managed.Reach
+func (roleAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.Role, _ *declaredRole) (reconcile.Reach, error) {
+	var reach reconcile.Reach
 	if obj.Spec.RoleName != nil {
-		reach.Names = []managed.Name{{*obj.Spec.RoleName}}
+		reach.Names = []reconcile.Name{{*obj.Spec.RoleName}}
 	}
 	if in.Conn == nil || !obj.DeletionTimestamp.IsZero() { // one that goes needs no catalogue
 		return reach, nil
@@ -97,10 +97,10 @@ func (roleAdapter) Reach(ctx context.Context, in managed.Input, obj *v1alpha1.Ro
 			return reach, err
 		}
 		if !ok {
-			reach.Operations = append(reach.Operations, managed.Operation{ID: asked, Name: asked})
+			reach.Operations = append(reach.Operations, reconcile.Operation{ID: asked, Name: asked})
 			continue
 		}
-		reach.Operations = append(reach.Operations, managed.Operation{ID: op.ID.String(), Name: op.Name, Duty: op.Duty})
+		reach.Operations = append(reach.Operations, reconcile.Operation{ID: op.ID.String(), Name: op.Name, Duty: op.Duty})
 	}
 	return reach, nil
 }
@@ -115,18 +115,18 @@ func operationKey(asked string) string {
 	return byName(asked)
 }
 
-// Provides implements managed.Provider: a role is needed by its name on the key server,
+// Provides implements reconcile.Provider: a role is needed by its name on the key server,
 // or by the object.
 func (roleAdapter) Provides(obj *v1alpha1.Role) []string {
 	keys := []string{objectKey("Role", obj.Namespace, obj.Name)}
 	if obj.Spec.RoleName != nil && obj.Status.RoleID != "" {
-		keys = append(keys, managed.IndexKey(obj.Spec.KeyServerRef.Name, roleKey(*obj.Spec.RoleName)))
+		keys = append(keys, reconcile.IndexKey(obj.Spec.KeyServerRef.Name, roleKey(*obj.Spec.RoleName)))
 	}
 	return keys
 }
 
-// Declared implements managed.Adapter.
-func (roleAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.Role) (declaredRole, error) {
+// Declared implements reconcile.Adapter.
+func (roleAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Role) (declaredRole, error) {
 	want := declaredRole{operations: []schema.HexID{}}
 	if obj.Spec.RoleName != nil {
 		want.name = *obj.Spec.RoleName
@@ -150,21 +150,21 @@ func (roleAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1
 	if len(unknown) > 0 {
 		var names []string
 		catalogue.Each(func(o schema.Operation) { names = append(names, o.Name) })
-		return want, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.operations names %s", unknownNames(unknown, names, "GET /api/operations lists them"))
+		return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.operations names %s", unknownNames(unknown, names, "GET /api/operations lists them"))
 	}
 	want.operations = asSet(want.operations)
 	return want, nil
 }
 
-// Observe implements managed.Adapter. The role is found by the id that the object owns
+// Observe implements reconcile.Adapter. The role is found by the id that the object owns
 // or names, and only then by name.
-func (roleAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.Role, want *declaredRole) (managed.External, error) {
-	seen := managed.External{What: "role " + describe(obj)}
+func (roleAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.Role, want *declaredRole) (reconcile.External, error) {
+	seen := reconcile.External{What: "role " + describe(obj)}
 	keys := []string{obj.Status.RoleID}
 	if want != nil && !in.Deleting {
 		if want.id != "" {
 			keys = []string{want.id}
-			seen.Hindrances = append(seen.Hindrances, managed.Uncreatable(
+			seen.Hindrances = append(seen.Hindrances, reconcile.Uncreatable(
 				"no role has the id "+want.id+", and spec.roleId takes over an existing one; delete this object, or declare the role by its name"))
 		} else {
 			keys = append(keys, byName(want.name))
@@ -176,10 +176,10 @@ func (roleAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.
 	if err != nil || !ok {
 		return seen, err
 	}
-	seen.Exists, seen.ID, seen.Names = true, role.ID.String(), []managed.Name{{role.Name}}
+	seen.Exists, seen.ID, seen.Names = true, role.ID.String(), []reconcile.Name{{role.Name}}
 	seen.What = fmt.Sprintf("role %q (id %s)", role.Name, seen.ID)
 	if role.BuiltIn != nil && *role.BuiltIn {
-		seen.Hindrances = append(seen.Hindrances, managed.BuiltIn(seen.What))
+		seen.Hindrances = append(seen.Hindrances, reconcile.BuiltIn(seen.What))
 	}
 	if want == nil {
 		return seen, nil
@@ -191,7 +191,7 @@ func (roleAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.
 			return seen, err
 		}
 		if taken {
-			seen.Hindrances = append(seen.Hindrances, managed.Fixed(fmt.Sprintf(
+			seen.Hindrances = append(seen.Hindrances, reconcile.Fixed(fmt.Sprintf(
 				"role %q (id %s) has the name that spec.roleName asks for; rename or delete it first, or declare another name", holder.Name, holder.ID)))
 		}
 	}
@@ -205,17 +205,17 @@ func (roleAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.
 	return seen, nil
 }
 
-// Create implements managed.Adapter.
-func (roleAdapter) Create(ctx context.Context, c *link.Connection, want declaredRole) (managed.Outcome, error) {
+// Create implements reconcile.Adapter.
+func (roleAdapter) Create(ctx context.Context, c *connection.Connection, want declaredRole) (reconcile.Outcome, error) {
 	saved, err := c.Admin.CreateRole(ctx, schema.CreateRoleRequest{Name: want.name, Operations: want.operations})
 	return roleSaved(c, saved, err)
 }
 
-// Update implements managed.Adapter. Only what differs is sent.
-func (roleAdapter) Update(ctx context.Context, c *link.Connection, want declaredRole, seen managed.External) (managed.Outcome, error) {
+// Update implements reconcile.Adapter. Only what differs is sent.
+func (roleAdapter) Update(ctx context.Context, c *connection.Connection, want declaredRole, seen reconcile.External) (reconcile.Outcome, error) {
 	id, err := spelt(schema.ParseHexID, seen.ID)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	change := schema.UpdateRoleRequest{ID: id}
 	for _, d := range seen.Drift {
@@ -230,32 +230,32 @@ func (roleAdapter) Update(ctx context.Context, c *link.Connection, want declared
 	return roleSaved(c, saved, err)
 }
 
-func roleSaved(c *link.Connection, saved schema.RoleSaved, err error) (managed.Outcome, error) {
+func roleSaved(c *connection.Connection, saved schema.RoleSaved, err error) (reconcile.Outcome, error) {
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	roles.Of(c).Put(*saved.Role)
-	return managed.Outcome{
+	return reconcile.Outcome{
 		ID:       saved.Role.ID.String(),
 		Evidence: fmt.Sprintf("reads back as %q with %s", saved.Role.Name, plural(len(saved.Role.Operations), "operation")),
 	}, nil
 }
 
-// Delete implements managed.Adapter.
-func (roleAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.Role, id string) (managed.Outcome, error) {
+// Delete implements reconcile.Adapter.
+func (roleAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1alpha1.Role, id string) (reconcile.Outcome, error) {
 	role, err := spelt(schema.ParseHexID, id)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	if _, err := c.Admin.DeleteRole(ctx, schema.ByID{ID: role}); err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	roles.Of(c).Drop(id)
-	return managed.Outcome{ID: id, Evidence: "a fresh read no longer lists it; principals that held it have lost it"}, nil
+	return reconcile.Outcome{ID: id, Evidence: "a fresh read no longer lists it; principals that held it have lost it"}, nil
 }
 
-// Record implements managed.Adapter.
-func (roleAdapter) Record(obj *v1alpha1.Role, want *declaredRole, seen managed.External, owner bool, _ time.Time) {
+// Record implements reconcile.Adapter.
+func (roleAdapter) Record(obj *v1alpha1.Role, want *declaredRole, seen reconcile.External, owner bool, _ time.Time) {
 	if !owner {
 		return
 	}
@@ -285,7 +285,7 @@ func asSet(ids []schema.HexID) []schema.HexID {
 
 // spelled lists operations by name. One that the catalogue does not know, or
 // that it fails to tell, keeps its id.
-func spelled(ctx context.Context, catalogue *link.Listing[schema.Operation], ids []schema.HexID) string {
+func spelled(ctx context.Context, catalogue *connection.Listing[schema.Operation], ids []schema.HexID) string {
 	out := make([]string, len(ids))
 	for i, id := range ids {
 		out[i] = id.String()

@@ -29,8 +29,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	keyclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/schedules"
 )
 
@@ -79,7 +79,7 @@ func TestWhoWasFoundByNoNoticeLooksAgain(t *testing.T) {
 	role := func(id string, reason v1alpha1.Reason) *v1alpha1.Role {
 		obj := &v1alpha1.Role{}
 		obj.Name, obj.Status.RoleID = "a", id
-		managed.Conclude(&obj.Status.Conditions, 0, metav1.Now(), managed.Conclusion{Reason: reason})
+		reconcile.Conclude(&obj.Status.Conditions, 0, metav1.Now(), reconcile.Conclusion{Reason: reason})
 		return obj
 	}
 	ready, waiting := v1alpha1.ReasonVerified, v1alpha1.ReasonKeyServerUnavailable
@@ -195,14 +195,14 @@ func newWorld(seed uint64, lies bool) *simWorld {
 }
 
 // registry has the reconciler of roles.
-func (w *simWorld) registry(t *testing.T) *managed.Registry {
+func (w *simWorld) registry(t *testing.T) *reconcile.Registry {
 	t.Helper()
 	kube := &simCluster{w: w}
-	timing := link.DefaultTiming
+	timing := connection.DefaultTiming
 	timing.LookEach = 10 * time.Second
-	registry := Options{timing: &timing, Dial: func(link.Endpoint) (link.API, error) { return &simServer{w: w}, nil }}.registry(
-		managed.Cluster{Client: kube, Live: kube, Recorder: &events.FakeRecorder{}}, kube, logr.Discard())
-	if err := managed.Register(registry, roleAdapter{}); err != nil {
+	registry := Options{timing: &timing, Dial: func(connection.Endpoint) (connection.API, error) { return &simServer{w: w}, nil }}.registry(
+		reconcile.Cluster{Client: kube, Live: kube, Recorder: &events.FakeRecorder{}}, kube, logr.Discard())
+	if err := reconcile.Register(registry, roleAdapter{}); err != nil {
 		t.Fatal(err)
 	}
 	return registry
@@ -229,7 +229,7 @@ func (w *simWorld) run(t *testing.T) {
 		obj.Spec.RoleName = new("Role " + strconv.Itoa(n))
 		w.declare(obj)
 	}
-	if _, err := registry.Connections.Ensure("ks", link.Login{Version: "1"}); err != nil {
+	if _, err := registry.Connections.Ensure("ks", connection.Login{Version: "1"}); err != nil {
 		t.Fatal(err)
 	}
 	for at := range w.wake {
@@ -288,7 +288,7 @@ func holds(role *schema.Role, obj *v1alpha1.Role) bool {
 
 // work is the queue of one object: one pass at a time, again after a failure, or when
 // asked for.
-func (w *simWorld) work(ctx context.Context, loop managed.Controller, at types.NamespacedName) {
+func (w *simWorld) work(ctx context.Context, loop reconcile.Controller, at types.NamespacedName) {
 	pause := 5 * time.Millisecond
 	var later <-chan time.Time
 	for {
@@ -321,7 +321,7 @@ func (w *simWorld) enqueue(at types.NamespacedName) {
 }
 
 // hear wakes whom a notice concerns.
-func (w *simWorld) hear(_ context.Context, n link.Notice) {
+func (w *simWorld) hear(_ context.Context, n connection.Notice) {
 	if n.Kind == "" && n.IDs != nil {
 		return
 	}
@@ -395,7 +395,7 @@ func (w *simWorld) put(id schema.HexID, role *schema.Role, action string) {
 		delete(w.roles, id)
 		if _, marked := w.marks[id]; marked {
 			delete(w.marks, id)
-			w.tell(link.MarksFeed(roles.Name), id, "deleted")
+			w.tell(connection.MarksFeed(roles.Name), id, "deleted")
 		}
 	} else {
 		copied := *role
@@ -530,7 +530,7 @@ func operationID(name string) schema.HexID {
 
 // simServer is the key server.
 type simServer struct {
-	link.API
+	connection.API
 	w *simWorld
 }
 
@@ -594,7 +594,7 @@ func (s *simServer) CreateRole(ctx context.Context, in schema.CreateRoleRequest)
 		if !s.w.lies {
 			s.w.marks[id] = cluster + "/default/Role/role-" + strings.TrimPrefix(in.Name, "Role ")
 			s.w.put(id, &role, "created")
-			s.w.tell(link.MarksFeed(roles.Name), id, "created")
+			s.w.tell(connection.MarksFeed(roles.Name), id, "created")
 		}
 		return schema.RoleSaved{ID: id, Saved: true, Role: &role}, nil
 	})
@@ -629,7 +629,7 @@ func (s *simServer) SetOwner(ctx context.Context, in schema.SetOwnerRequest) (sc
 			action = "created"
 		}
 		s.w.marks[in.ID] = in.Owner
-		s.w.tell(link.MarksFeed(roles.Name), in.ID, action)
+		s.w.tell(connection.MarksFeed(roles.Name), in.ID, action)
 		return schema.OwnerSaved{OwnerMark: schema.OwnerMark{Kind: in.Kind, ID: in.ID, Owner: in.Owner}, Saved: true}, nil
 	})
 }

@@ -17,15 +17,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
 // Options of the controllers. The zero value is what the manager uses.
 type Options struct {
 	// Dial makes the API of an endpoint; nil speaks HTTP.
-	Dial link.Dial
+	Dial connection.Dial
 	// ClusterName is what audit trails of key servers call this cluster.
 	ClusterName string
 	// TokenFiles have tokens of the manager's service account, by their audience.
@@ -35,7 +35,7 @@ type Options struct {
 	// Clock is nil for the system's.
 	Clock clock.Clock
 
-	timing *link.Timing // nil for the default
+	timing *connection.Timing // nil for the default
 }
 
 // Setup registers the controllers with the manager, and the kinds with its
@@ -55,7 +55,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	s := o.registry(managed.Cluster{
+	s := o.registry(reconcile.Cluster{
 		Name: o.ClusterName, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Secrets: secrets, Recorder: mgr.GetEventRecorder("keyserver-operator"),
 		Issuer: issuer,
 	}, mgr.GetFieldIndexer(), mgr.GetLogger())
@@ -77,42 +77,42 @@ func Setup(mgr ctrl.Manager, o Options) error {
 }
 
 // registry makes what the reconcilers share.
-func (o Options) registry(c managed.Cluster, indexer client.FieldIndexer, log logr.Logger) *managed.Registry {
+func (o Options) registry(c reconcile.Cluster, indexer client.FieldIndexer, log logr.Logger) *reconcile.Registry {
 	if o.Dial == nil {
-		o.Dial = link.DialTraced(o.Tracer)
+		o.Dial = connection.DialTraced(o.Tracer)
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
 	if o.timing == nil {
-		o.timing = &link.DefaultTiming
+		o.timing = &connection.DefaultTiming
 	}
 	c.Clock, c.Tracer = o.Clock, o.Tracer
 	if c.Identity == nil {
-		c.Identity = &managed.Identity{}
+		c.Identity = &reconcile.Identity{}
 	}
-	return managed.NewRegistry(c, indexer, link.NewConnections(o.Dial, o.Clock, *o.timing, log.WithName("connection")), *o.timing)
+	return reconcile.NewRegistry(c, indexer, connection.NewConnections(o.Dial, o.Clock, *o.timing, log.WithName("connection")), *o.timing)
 }
 
-func newKeyServerReconciler(s *managed.Registry) *keyServerReconciler {
+func newKeyServerReconciler(s *reconcile.Registry) *keyServerReconciler {
 	return &keyServerReconciler{
 		Cluster: s.Cluster, connections: s.Connections, sources: s.Sources, controllers: s.Controllers,
-		population: managed.NewPopulation(keyServerKind.Name),
-		wake:       make(chan event.TypedGenericEvent[managed.Wake]),
+		population: reconcile.NewPopulation(keyServerKind.Name),
+		wake:       make(chan event.TypedGenericEvent[reconcile.Wake]),
 	}
 }
 
 // controlKeyServers makes the controller of KeyServers.
-func controlKeyServers(mgr ctrl.Manager, s *managed.Registry, tokenFiles map[string]string) error {
+func controlKeyServers(mgr ctrl.Manager, s *reconcile.Registry, tokenFiles map[string]string) error {
 	r := newKeyServerReconciler(s)
 	r.tokenFiles = tokenFiles
 	s.Connections.Listen(r.hear)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("keyserver").
-		For(&v1alpha1.KeyServer{}, builder.WithPredicates(managed.Concerns(r.population))).
-		WatchesRawSource(s.Sources.SecretChanges(r.readersOf(managed.SecretKind))).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(managed.ConfigMapKind))).
-		WatchesRawSource(source.TypedChannel(r.wake, managed.Enqueue()))
+		For(&v1alpha1.KeyServer{}, builder.WithPredicates(reconcile.Concerns(r.population))).
+		WatchesRawSource(s.Sources.SecretChanges(r.readersOf(reconcile.SecretKind))).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(reconcile.ConfigMapKind))).
+		WatchesRawSource(source.TypedChannel(r.wake, reconcile.Enqueue()))
 	// A KeyServer whose deletion waits goes with its last dependant.
 	gone := predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
@@ -121,7 +121,7 @@ func controlKeyServers(mgr ctrl.Manager, s *managed.Registry, tokenFiles map[str
 	}
 	for _, c := range s.Controllers {
 		b = b.Watches(c.New(), handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []ctrl.Request {
-			m, ok := o.(managed.Object)
+			m, ok := o.(reconcile.Object)
 			if !ok {
 				return nil
 			}

@@ -26,14 +26,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
 // timing is that of the manager under test: quick.
-var timing = link.Timing{
+var timing = connection.Timing{
 	ProbeMin: 100 * time.Millisecond, ProbeMax: 500 * time.Millisecond, LoginMax: time.Minute,
 	FeedWait: 30 * time.Second, PollEach: 300 * time.Millisecond, LookEach: 200 * time.Millisecond,
 	RetryMin: 200 * time.Millisecond, RetryMax: 2 * time.Second,
@@ -215,8 +215,8 @@ type meddler struct {
 	revocation                                                         revocationCalls
 
 	mu      sync.Mutex
-	add     func(ctx context.Context, real link.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)
-	changes func(ctx context.Context, real link.API, in schema.ChangesQuery) (schema.ChangePage, error)
+	add     func(ctx context.Context, real connection.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)
+	changes func(ctx context.Context, real connection.API, in schema.ChangesQuery) (schema.ChangePage, error)
 	put     func(ctx context.Context) error // fails SetACLTemplateMember
 	give    func(ctx context.Context) error // fails GrantACL, where it says so
 	minted  func(schema.KeyMetadata) error  // loses the answer, where it says so
@@ -234,8 +234,8 @@ func meddlerOf(url string) *meddler {
 }
 
 // meddle is the Dial of the suite.
-func meddle(e link.Endpoint) (link.API, error) {
-	real, err := link.DialHTTP(e)
+func meddle(e connection.Endpoint) (connection.API, error) {
+	real, err := connection.DialHTTP(e)
 	m, ok := meddlers.Load(e.BaseURL)
 	if !ok { // nobody has a stage there any more
 		m = &meddler{}
@@ -243,13 +243,13 @@ func meddle(e link.Endpoint) (link.API, error) {
 	return &meddled{API: real, meddler: m.(*meddler)}, err
 }
 
-func (m *meddler) onAdd(f func(context.Context, link.API, schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)) {
+func (m *meddler) onAdd(f func(context.Context, connection.API, schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.add = f
 }
 
-func (m *meddler) onChanges(f func(context.Context, link.API, schema.ChangesQuery) (schema.ChangePage, error)) {
+func (m *meddler) onChanges(f func(context.Context, connection.API, schema.ChangesQuery) (schema.ChangePage, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changes = f
@@ -294,7 +294,7 @@ func (m *meddler) onWitness(f func(context.Context) (schema.Witness, error)) {
 }
 
 type meddled struct {
-	link.API
+	connection.API
 	*meddler
 }
 

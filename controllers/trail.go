@@ -10,8 +10,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 const (
@@ -25,12 +25,12 @@ const (
 
 // recordTrail says what the key server has seen of the logs of others, and notes what
 // verifies its own trail.
-func (r *keyServerReconciler) recordTrail(ctx context.Context, ks *v1alpha1.KeyServer, conn *link.Connection) error {
+func (r *keyServerReconciler) recordTrail(ctx context.Context, ks *v1alpha1.KeyServer, conn *connection.Connection) error {
 	status, say, err := consistency(ctx, conn)
 	if err != nil {
 		return err
 	}
-	managed.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionTrailConsistent, status, ks.Generation, managed.Stamp(r.Clock.Now()), say)
+	reconcile.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionTrailConsistent, status, ks.Generation, reconcile.Stamp(r.Clock.Now()), say)
 	if say.Reason == v1alpha1.ReasonUnsupported {
 		return nil
 	}
@@ -53,18 +53,18 @@ func (r *keyServerReconciler) recordTrail(ctx context.Context, ks *v1alpha1.KeyS
 
 // ignoreAnswer is nil for what the service says: the next look may find more.
 func ignoreAnswer(ctx context.Context, err error) error {
-	_, other := link.AsProblem(ctx, err)
+	_, other := connection.AsProblem(ctx, err)
 	return other
 }
 
 // consistency is the condition TrailConsistent.
-func consistency(ctx context.Context, conn *link.Connection) (metav1.ConditionStatus, managed.Conclusion, error) {
+func consistency(ctx context.Context, conn *connection.Connection) (metav1.ConditionStatus, reconcile.Conclusion, error) {
 	w, err := conn.Admin.GetWitness(ctx)
-	if why, other := link.AsProblem(ctx, err); why != nil || other != nil {
+	if why, other := connection.AsProblem(ctx, err); why != nil || other != nil {
 		if other != nil {
-			return "", managed.Conclusion{}, other
+			return "", reconcile.Conclusion{}, other
 		}
-		return metav1.ConditionUnknown, managed.Conclusion{Reason: why.Reason, Message: "what the service has witnessed cannot be read: " + why.Message}, nil
+		return metav1.ConditionUnknown, reconcile.Conclusion{Reason: why.Reason, Message: "what the service has witnessed cannot be read: " + why.Message}, nil
 	}
 	var liars []string
 	for _, l := range w.Logs {
@@ -77,13 +77,13 @@ func consistency(ctx context.Context, conn *link.Connection) (metav1.ConditionSt
 		if len(w.Logs) > 0 {
 			message = plural(len(w.Logs), "audit trail") + " witnessed, none of which was changed, cut or put back"
 		}
-		return metav1.ConditionTrue, managed.Conclusion{Reason: v1alpha1.ReasonVerified, Message: message}, nil
+		return metav1.ConditionTrue, reconcile.Conclusion{Reason: v1alpha1.ReasonVerified, Message: message}, nil
 	}
 	more := ""
 	if n := len(liars) - maxLiars; n > 0 {
 		more = fmt.Sprintf(", and %d more", n)
 	}
-	return metav1.ConditionFalse, managed.Conclusion{
+	return metav1.ConditionFalse, reconcile.Conclusion{
 		Reason: v1alpha1.ReasonConflict, Message: strings.Join(liars[:min(len(liars), maxLiars)], ", ") + more,
 	}, nil
 }

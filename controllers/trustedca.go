@@ -14,18 +14,18 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedcas,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedcas/status,verbs=patch
 
 // trustedCAs is the list of trusted CAs, found by id and by fingerprint.
-var trustedCAs = link.List[schema.TrustedCA]{
+var trustedCAs = connection.List[schema.TrustedCA]{
 	Name: "trustedCA",
-	Read: func(ctx context.Context, c *link.Connection) ([]schema.TrustedCA, error) {
+	Read: func(ctx context.Context, c *connection.Connection) ([]schema.TrustedCA, error) {
 		l, err := c.Officer.ListTrustedCAs(ctx, schema.TrustedCAsQuery{})
 		return l.TrustedCAs, err
 	},
@@ -47,9 +47,9 @@ type trustedCAAdapter struct{}
 
 func init() { adapted(trustedCAAdapter{}) }
 
-// Kind implements managed.Adapter.
-func (trustedCAAdapter) Kind() managed.Kind {
-	return managed.Kind{
+// Kind implements reconcile.Adapter.
+func (trustedCAAdapter) Kind() reconcile.Kind {
+	return reconcile.Kind{
 		Name: "TrustedCA", Feed: trustedCAs.Name,
 		Spell: func(id schema.HexID) string { return schema.Base64ID(id).String() },
 		Parse: func(text string) (schema.HexID, error) {
@@ -60,21 +60,21 @@ func (trustedCAAdapter) Kind() managed.Kind {
 	}
 }
 
-// Sources implements managed.Adapter.
-func (trustedCAAdapter) Sources(obj *v1alpha1.TrustedCA) []managed.SourceRef {
+// Sources implements reconcile.Adapter.
+func (trustedCAAdapter) Sources(obj *v1alpha1.TrustedCA) []reconcile.SourceRef {
 	return append(certificateSource(obj).Refs(), crlSource(obj).Refs()...)
 }
 
 // certificateSource is where the certificate is read, nil where it comes from no source.
-func certificateSource(obj *v1alpha1.TrustedCA) *managed.SourceKey {
+func certificateSource(obj *v1alpha1.TrustedCA) *reconcile.SourceKey {
 	from := obj.Spec.Certificate
-	return managed.SourceIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
+	return reconcile.SourceIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
 }
 
-// Owned implements managed.Adapter.
+// Owned implements reconcile.Adapter.
 func (trustedCAAdapter) Owned(obj *v1alpha1.TrustedCA) string { return obj.Status.CertificateID }
 
-// Claims implements managed.Adapter: a TrustedCA claims a certificate. Where it comes
+// Claims implements reconcile.Adapter: a TrustedCA claims a certificate. Where it comes
 // from a source, the status knows which it was.
 func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []string {
 	switch {
@@ -90,15 +90,15 @@ func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []stri
 	return nil
 }
 
-// Reach implements managed.Adapter: whoever makes a certificate chooses its subject, so
+// Reach implements reconcile.Adapter: whoever makes a certificate chooses its subject, so
 // that a grant may name the certificate by its fingerprint.
-func (trustedCAAdapter) Reach(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (managed.Reach, error) {
+func (trustedCAAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (reconcile.Reach, error) {
 	published, err := publishedNames(ctx, in, obj)
 	if err != nil {
-		return managed.Reach{}, err
+		return reconcile.Reach{}, err
 	}
-	named := func(subject, fingerprint string) (managed.Reach, error) {
-		return managed.Reach{Names: append([]managed.Name{{subject, "sha256:" + fingerprint}}, published...)}, nil
+	named := func(subject, fingerprint string) (reconcile.Reach, error) {
+		return reconcile.Reach{Names: append([]reconcile.Name{{subject, "sha256:" + fingerprint}}, published...)}, nil
 	}
 	s := obj.Status
 	switch {
@@ -113,24 +113,24 @@ func (trustedCAAdapter) Reach(ctx context.Context, in managed.Input, obj *v1alph
 	case s.Fingerprint != "" && in.Conn != nil:
 		return named(s.Subject, s.Fingerprint)
 	}
-	return managed.Reach{Names: published}, nil
+	return reconcile.Reach{Names: published}, nil
 }
 
-// Provides implements managed.Provider: a CA is needed by its subject as long as
+// Provides implements reconcile.Provider: a CA is needed by its subject as long as
 // nobody knows which certificate it will be, then by its fingerprint.
 func (trustedCAAdapter) Provides(obj *v1alpha1.TrustedCA) []string {
 	if obj.Status.CertificateID == "" {
 		return nil
 	}
 	ks := obj.Spec.KeyServerRef.Name
-	return []string{managed.IndexKey(ks, caSubject(obj.Status.Subject)), managed.IndexKey(ks, caFingerprint(obj.Status.Fingerprint))}
+	return []string{reconcile.IndexKey(ks, caSubject(obj.Status.Subject)), reconcile.IndexKey(ks, caFingerprint(obj.Status.Fingerprint))}
 }
 
 func caSubject(name string) string    { return "CA named " + name }
 func caFingerprint(sum string) string { return "CA " + sum }
 
-// Declared implements managed.Adapter.
-func (a trustedCAAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) (declaredCA, error) {
+// Declared implements reconcile.Adapter.
+func (a trustedCAAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (declaredCA, error) {
 	ca, err := a.certificate(ctx, in, obj)
 	if err != nil {
 		return ca, err
@@ -139,7 +139,7 @@ func (a trustedCAAdapter) Declared(ctx context.Context, in managed.Input, obj *v
 	return ca, err
 }
 
-func (a trustedCAAdapter) certificate(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) (declaredCA, error) {
+func (a trustedCAAdapter) certificate(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (declaredCA, error) {
 	if peer := a.Peer(obj); peer != nil {
 		return a.issuerOf(ctx, in, obj, peer.Name)
 	}
@@ -149,35 +149,35 @@ func (a trustedCAAdapter) certificate(ctx context.Context, in managed.Input, obj
 	}
 	ca, err := parseCA(text)
 	if err != nil {
-		return ca, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return ca, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	return ca, nil
 }
 
-// Peer implements managed.Peered.
+// Peer implements reconcile.Peered.
 func (trustedCAAdapter) Peer(obj *v1alpha1.TrustedCA) *v1alpha1.PeerReference {
 	return obj.Spec.Certificate.PeerRef
 }
 
 // issuerOf returns the CA that issued the certificate of a peer.
-func (trustedCAAdapter) issuerOf(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA, peer string) (declaredCA, error) {
+func (trustedCAAdapter) issuerOf(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, peer string) (declaredCA, error) {
 	info, err := in.Peers.Info(ctx, in, obj.Namespace, peer)
 	if err != nil {
 		return declaredCA{}, err
 	}
 	chain, err := parsePeerChain(info.Chain)
 	if err != nil {
-		return declaredCA{}, link.NewProblem(v1alpha1.ReasonInvalidSpec, "what KeyServer %q says of itself %s", peer, err)
+		return declaredCA{}, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "what KeyServer %q says of itself %s", peer, err)
 	}
 	if len(chain.path) == 0 {
-		return declaredCA{}, link.NewProblem(v1alpha1.ReasonInvalidSpec,
+		return declaredCA{}, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
 			"KeyServer %q shows its own certificate, but not the CA %q that issued it; declare that CA by another source", peer, chain.issuer())
 	}
 	return declareCA(chain.path[0]), nil
 }
 
 // text reads the certificate, and says where from.
-func (a trustedCAAdapter) text(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) (text []byte, where string, err error) {
+func (a trustedCAAdapter) text(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (text []byte, where string, err error) {
 	from := obj.Spec.Certificate
 	if from.Inline != nil {
 		return []byte(*from.Inline), "spec.certificate.inline", nil
@@ -187,11 +187,11 @@ func (a trustedCAAdapter) text(ctx context.Context, in managed.Input, obj *v1alp
 	return text, key.String(), err
 }
 
-// Observe implements managed.Adapter. A certificate never changes, so that there is no
+// Observe implements reconcile.Adapter. A certificate never changes, so that there is no
 // drift but absence and what is declared about its revocation.
-func (trustedCAAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (managed.External, error) {
+func (trustedCAAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (reconcile.External, error) {
 	var keys []string
-	seen := managed.External{What: "CA " + quoted(obj.Status.Subject)}
+	seen := reconcile.External{What: "CA " + quoted(obj.Status.Subject)}
 	switch {
 	case in.Deleting && obj.Status.CertificateID != "":
 		keys = []string{obj.Status.CertificateID}
@@ -229,22 +229,22 @@ func (trustedCAAdapter) Observe(ctx context.Context, in managed.Input, obj *v1al
 	return seen, nil
 }
 
-// Create implements managed.Adapter.
-func (trustedCAAdapter) Create(ctx context.Context, c *link.Connection, want declaredCA) (managed.Outcome, error) {
+// Create implements reconcile.Adapter.
+func (trustedCAAdapter) Create(ctx context.Context, c *connection.Connection, want declaredCA) (reconcile.Outcome, error) {
 	added, err := c.Officer.AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: want.der})
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	row := schema.TrustedCA{Certificate: *added.TrustedCA}
 	if hash := fingerprintOf(row.Certificate); hash != "" && hash != want.fingerprint {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the certificate that was read back is another one than was sent")
+		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonNotVerified, "the certificate that was read back is another one than was sent")
 	}
 	if row.CertHash == nil {
 		hash := schema.Base64(mustHex(want.fingerprint))
 		row.CertHash = &hash
 	}
 	trustedCAs.Of(c).Put(row)
-	out := managed.Outcome{
+	out := reconcile.Outcome{
 		ID: certificateID(row.Certificate),
 		Evidence: fmt.Sprintf("matched by %s; %s listed before, %d after",
 			added.MatchedBy, plural(added.ListCountBefore, "CA"), added.ListCountAfter),
@@ -258,34 +258,34 @@ func (trustedCAAdapter) Create(ctx context.Context, c *link.Connection, want dec
 	return out, nil
 }
 
-// Update implements managed.Adapter. Nothing of a certificate drifts but what is declared
+// Update implements reconcile.Adapter. Nothing of a certificate drifts but what is declared
 // about its revocation.
-func (trustedCAAdapter) Update(ctx context.Context, c *link.Connection, want declaredCA, seen managed.External) (managed.Outcome, error) {
+func (trustedCAAdapter) Update(ctx context.Context, c *connection.Connection, want declaredCA, seen reconcile.External) (reconcile.Outcome, error) {
 	todo, is := seen.Noted.(revocationNotes)
 	if !is || want.revocation == nil {
-		return managed.Outcome{}, errors.New("a certificate cannot be updated")
+		return reconcile.Outcome{}, errors.New("a certificate cannot be updated")
 	}
 	done, err := want.revocation.enforce(ctx, c, todo)
-	return managed.Outcome{ID: seen.ID, Evidence: done.evidence() + " read back", Noted: done}, err
+	return reconcile.Outcome{ID: seen.ID, Evidence: done.evidence() + " read back", Noted: done}, err
 }
 
-// Delete implements managed.Adapter.
-func (trustedCAAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.TrustedCA, id string) (managed.Outcome, error) {
+// Delete implements reconcile.Adapter.
+func (trustedCAAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1alpha1.TrustedCA, id string) (reconcile.Outcome, error) {
 	certificate, err := spelt(schema.ParseBase64ID, id)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	removed, err := c.Officer.RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: certificate})
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	trustedCAs.Of(c).Drop(id)
-	return managed.Outcome{ID: id, Evidence: fmt.Sprintf("a fresh read no longer lists it; %s listed before, %d after",
+	return reconcile.Outcome{ID: id, Evidence: fmt.Sprintf("a fresh read no longer lists it; %s listed before, %d after",
 		plural(removed.ListCountBefore, "CA"), removed.ListCountAfter)}, nil
 }
 
-// Record implements managed.Adapter.
-func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen managed.External, owner bool, now time.Time) {
+// Record implements reconcile.Adapter.
+func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen reconcile.External, owner bool, now time.Time) {
 	s := &obj.Status
 	if want == nil {
 		return
@@ -294,7 +294,7 @@ func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen m
 		s.Superseded = slices.DeleteFunc(s.Superseded, func(o v1alpha1.SupersededCA) bool { return o.CertificateID == seen.ID })
 		s.CertificateID = seen.ID
 	}
-	from, until := managed.Stamp(want.cert.NotBefore), managed.Stamp(want.cert.NotAfter)
+	from, until := reconcile.Stamp(want.cert.NotBefore), reconcile.Stamp(want.cert.NotAfter)
 	s.Fingerprint, s.Subject, s.NotBefore, s.NotAfter = want.fingerprint, want.subject, &from, &until
 	if owner {
 		keepUntilValid(s.Superseded, from.Time, until.Time, now, overlapOf(obj))
@@ -306,7 +306,7 @@ func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen m
 	}
 }
 
-// Expiry implements managed.Expirer.
+// Expiry implements reconcile.Expirer.
 func (trustedCAAdapter) Expiry(obj *v1alpha1.TrustedCA) (notBefore, notAfter *metav1.Time, warn time.Duration) {
 	return obj.Status.NotBefore, obj.Status.NotAfter, warnBefore(obj.Spec.WarnBefore)
 }
@@ -319,12 +319,12 @@ func warnBefore(given *metav1.Duration) time.Duration {
 	return given.Duration
 }
 
-// Superseded implements managed.Rotator.
-func (trustedCAAdapter) Superseded(obj *v1alpha1.TrustedCA) []managed.SupersededClaim {
-	out := make([]managed.SupersededClaim, len(obj.Status.Superseded))
+// Superseded implements reconcile.Rotator.
+func (trustedCAAdapter) Superseded(obj *v1alpha1.TrustedCA) []reconcile.SupersededClaim {
+	out := make([]reconcile.SupersededClaim, len(obj.Status.Superseded))
 	for i, s := range obj.Status.Superseded {
-		out[i] = managed.SupersededClaim{
-			Superseded: managed.Superseded{ID: s.CertificateID, Provenance: s.Provenance, RemoveAfter: s.RemoveAfter.Time},
+		out[i] = reconcile.SupersededClaim{
+			Superseded: reconcile.Superseded{ID: s.CertificateID, Provenance: s.Provenance, RemoveAfter: s.RemoveAfter.Time},
 			Claim:      s.Fingerprint,
 		}
 	}
@@ -334,8 +334,8 @@ func (trustedCAAdapter) Superseded(obj *v1alpha1.TrustedCA) []managed.Superseded
 // maxSuperseded is where rotations outrun their overlaps: the oldest goes early.
 const maxSuperseded = 32
 
-// Supersede implements managed.Rotator.
-func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old managed.SupersededClaim, now time.Time) {
+// Supersede implements reconcile.Rotator.
+func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old reconcile.SupersededClaim, now time.Time) {
 	s := &obj.Status
 	issuer := ""
 	if s.Revocation != nil { // still that of the old one
@@ -343,10 +343,10 @@ func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old managed.Supersede
 	}
 	s.Superseded = append(s.Superseded, v1alpha1.SupersededCA{
 		CertificateID: old.ID, Fingerprint: old.Claim, Provenance: old.Provenance,
-		RemoveAfter: managed.Stamp(now.Add(overlapOf(obj))), RevocationIssuer: issuer,
+		RemoveAfter: reconcile.Stamp(now.Add(overlapOf(obj))), RevocationIssuer: issuer,
 	})
 	if len(s.Superseded) > maxSuperseded {
-		s.Superseded[0].RemoveAfter = managed.Stamp(now)
+		s.Superseded[0].RemoveAfter = reconcile.Stamp(now)
 	}
 }
 
@@ -361,13 +361,13 @@ func keepUntilValid(replaced []v1alpha1.SupersededCA, from, until, now time.Time
 	last := &replaced[len(replaced)-1]
 	switch {
 	case now.Before(from):
-		last.RemoveAfter = managed.Stamp(from.Add(overlap))
+		last.RemoveAfter = reconcile.Stamp(from.Add(overlap))
 	case !now.Before(until): // it replaces nothing, until another one is declared
-		last.RemoveAfter = managed.Stamp(until.AddDate(100, 0, 0))
+		last.RemoveAfter = reconcile.Stamp(until.AddDate(100, 0, 0))
 	default:
 		for i := range replaced {
 			if end := now.Add(overlap); replaced[i].RemoveAfter.After(end) {
-				replaced[i].RemoveAfter = managed.Stamp(end)
+				replaced[i].RemoveAfter = reconcile.Stamp(end)
 			}
 		}
 	}
@@ -382,7 +382,7 @@ func overlapOf(obj *v1alpha1.TrustedCA) time.Duration {
 	return defaultOverlap
 }
 
-// Struck implements managed.Rotator.
+// Struck implements reconcile.Rotator.
 func (trustedCAAdapter) Struck(obj *v1alpha1.TrustedCA, id string) {
 	obj.Status.Superseded = slices.DeleteFunc(obj.Status.Superseded, func(s v1alpha1.SupersededCA) bool { return s.CertificateID == id })
 }

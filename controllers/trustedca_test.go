@@ -16,7 +16,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
@@ -314,7 +314,7 @@ func configMap(name, key, value string) *corev1.ConfigMap {
 	}
 }
 
-func has(obj managed.Object, condition string) bool {
+func has(obj reconcile.Object, condition string) bool {
 	_, status := obj.Managed()
 	for _, c := range status.Conditions {
 		if c.Type == condition {

@@ -15,17 +15,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedservers,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedservers/status,verbs=patch
 
 // trustedServers is the list of registered peers, found by system id.
-var trustedServers = link.List[schema.TrustedServer]{
+var trustedServers = connection.List[schema.TrustedServer]{
 	Name: "trustedServer",
-	Read: func(ctx context.Context, c *link.Connection) ([]schema.TrustedServer, error) {
+	Read: func(ctx context.Context, c *connection.Connection) ([]schema.TrustedServer, error) {
 		l, err := c.Officer.ListTrustedServers(ctx, schema.TrustedServersQuery{IncludeBodies: true})
 		// A row without a system id names nobody.
 		return slices.DeleteFunc(l.TrustedServers, func(s schema.TrustedServer) bool { return s.SystemID == nil }), err
@@ -54,9 +54,9 @@ type trustedServerAdapter struct{}
 
 func init() { adapted(trustedServerAdapter{}) }
 
-// Kind implements managed.Adapter.
-func (trustedServerAdapter) Kind() managed.Kind {
-	return managed.Kind{
+// Kind implements reconcile.Adapter.
+func (trustedServerAdapter) Kind() reconcile.Kind {
+	return reconcile.Kind{
 		Name: "TrustedServer", Feed: trustedServers.Name,
 		Spell: func(id schema.HexID) string { return schema.DecimalID(id).String() },
 		Parse: func(text string) (schema.HexID, error) {
@@ -67,18 +67,18 @@ func (trustedServerAdapter) Kind() managed.Kind {
 	}
 }
 
-// Sources implements managed.Adapter.
-func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []managed.SourceRef {
+// Sources implements reconcile.Adapter.
+func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []reconcile.SourceRef {
 	return trustBlobSource(obj).Refs()
 }
 
 // trustBlobSource is where the trust blob is read, nil where it comes from no source.
-func trustBlobSource(obj *v1alpha1.TrustedServer) *managed.SourceKey {
+func trustBlobSource(obj *v1alpha1.TrustedServer) *reconcile.SourceKey {
 	from := obj.Spec.TrustBlob
-	return managed.SourceIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
+	return reconcile.SourceIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
 }
 
-// Owned implements managed.Adapter.
+// Owned implements reconcile.Adapter.
 func (trustedServerAdapter) Owned(obj *v1alpha1.TrustedServer) string {
 	if obj.Status.SystemID == nil {
 		return ""
@@ -86,7 +86,7 @@ func (trustedServerAdapter) Owned(obj *v1alpha1.TrustedServer) string {
 	return strconv.FormatInt(*obj.Status.SystemID, 10)
 }
 
-// Claims implements managed.Adapter: a TrustedServer claims a system id.
+// Claims implements reconcile.Adapter: a TrustedServer claims a system id.
 func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declaredPeer) []string {
 	switch {
 	case want != nil:
@@ -101,11 +101,11 @@ func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declared
 	}
 }
 
-// Reach implements managed.Adapter: a peer is known by its server name, or by its system
+// Reach implements reconcile.Adapter: a peer is known by its server name, or by its system
 // id, which it does not choose by its name.
-func (a trustedServerAdapter) Reach(_ context.Context, in managed.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (managed.Reach, error) {
-	named := func(server, system string) (managed.Reach, error) {
-		return managed.Reach{Names: []managed.Name{peerName(server, system)}}, nil
+func (a trustedServerAdapter) Reach(_ context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (reconcile.Reach, error) {
+	named := func(server, system string) (reconcile.Reach, error) {
+		return reconcile.Reach{Names: []reconcile.Name{peerName(server, system)}}, nil
 	}
 	switch {
 	case want != nil:
@@ -117,42 +117,42 @@ func (a trustedServerAdapter) Reach(_ context.Context, in managed.Input, obj *v1
 	case obj.Status.SystemID != nil && in.Conn != nil:
 		return named(obj.Status.ServerName, a.Owned(obj))
 	}
-	return managed.Reach{}, nil
+	return reconcile.Reach{}, nil
 }
 
 // peerName is what a grant may call a peer.
-func peerName(server, system string) managed.Name { return managed.Name{server, "id/" + system} }
+func peerName(server, system string) reconcile.Name { return reconcile.Name{server, "id/" + system} }
 
-// Needs implements managed.Consumer: the CA that vouches for the peer. It is not held
+// Needs implements reconcile.Consumer: the CA that vouches for the peer. It is not held
 // until it is known to.
-func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []managed.Need {
+func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []reconcile.Need {
 	ks, s := obj.Spec.KeyServerRef.Name, obj.Status
 	switch {
 	case s.IssuerFingerprint != "":
-		return []managed.Need{{Key: managed.IndexKey(ks, caFingerprint(s.IssuerFingerprint)), Holds: true}}
+		return []reconcile.Need{{Key: reconcile.IndexKey(ks, caFingerprint(s.IssuerFingerprint)), Holds: true}}
 	case s.Issuer != "":
-		return []managed.Need{{Key: managed.IndexKey(ks, caSubject(s.Issuer))}}
+		return []reconcile.Need{{Key: reconcile.IndexKey(ks, caSubject(s.Issuer))}}
 	default:
 		return nil
 	}
 }
 
-// Provides implements managed.Provider.
+// Provides implements reconcile.Provider.
 func (a trustedServerAdapter) Provides(obj *v1alpha1.TrustedServer) []string {
 	keys := []string{objectKey(a.Kind().Name, obj.Namespace, obj.Name)}
 	if id := a.Owned(obj); id != "" {
-		keys = append(keys, managed.IndexKey(obj.Spec.KeyServerRef.Name, peerKey(id)))
+		keys = append(keys, reconcile.IndexKey(obj.Spec.KeyServerRef.Name, peerKey(id)))
 	}
 	return keys
 }
 
-// Peer implements managed.Peered.
+// Peer implements reconcile.Peered.
 func (trustedServerAdapter) Peer(obj *v1alpha1.TrustedServer) *v1alpha1.PeerReference {
 	return obj.Spec.TrustBlob.PeerRef
 }
 
-// Declared implements managed.Adapter.
-func (a trustedServerAdapter) Declared(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedServer) (declaredPeer, error) {
+// Declared implements reconcile.Adapter.
+func (a trustedServerAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer) (declaredPeer, error) {
 	text, where, err := a.text(ctx, in, obj)
 	if err != nil {
 		return declaredPeer{}, err
@@ -160,11 +160,11 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in managed.Input, ob
 	text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
 	blob, err := schema.ParseTrustBlob(text)
 	if err != nil {
-		return declaredPeer{}, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return declaredPeer{}, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	chain, err := parsePeerChain(blob.Chain)
 	if err != nil {
-		return declaredPeer{}, link.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return declaredPeer{}, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	want := declaredPeer{
 		system: schema.SystemID(blob.System), blob: blob, serverName: blob.ServerName, port: int(blob.Port), chain: chain,
@@ -174,14 +174,14 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in managed.Input, ob
 		want.follows = peer.Name
 	}
 	if owned := a.Owned(obj); owned != "" && owned != systemKey(want.system) {
-		return want, link.NewProblem(v1alpha1.ReasonInvalidSpec,
+		return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
 			"%s is that of the system id %d, but this object stands for %s; delete it and create it anew for the other key server", where, want.system, owned)
 	}
 	return want, nil
 }
 
 // text reads the trust blob, and says where from.
-func (a trustedServerAdapter) text(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedServer) (text, where string, err error) {
+func (a trustedServerAdapter) text(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer) (text, where string, err error) {
 	from := obj.Spec.TrustBlob
 	if from.Inline != nil {
 		return *from.Inline, "spec.trustBlob.inline", nil
@@ -195,25 +195,25 @@ func (a trustedServerAdapter) text(ctx context.Context, in managed.Input, obj *v
 }
 
 // blobOf asks a KeyServer for its trust blob.
-func (trustedServerAdapter) blobOf(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedServer, peer string) (text, where string, err error) {
+func (trustedServerAdapter) blobOf(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer, peer string) (text, where string, err error) {
 	info, err := in.Peers.Info(ctx, in, obj.Namespace, peer)
 	if err != nil {
 		return "", "", err
 	}
 	if info.TrustBlob == nil {
-		return "", "", link.NewProblem(v1alpha1.ReasonDependencyNotReady,
+		return "", "", connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
 			"KeyServer %q has no trust blob: it has no external listener, or its server name is not one that peers could reach", peer)
 	}
 	return info.TrustBlob.String(), fmt.Sprintf("the trust blob of KeyServer %q", peer), nil
 }
 
-// Observe implements managed.Adapter.
-func (a trustedServerAdapter) Observe(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (managed.External, error) {
+// Observe implements reconcile.Adapter.
+func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (reconcile.External, error) {
 	id := a.Owned(obj)
 	if want != nil {
 		id = systemKey(want.system)
 	}
-	seen := managed.External{What: fmt.Sprintf("peer %q (system id %s)", obj.Spec.FriendlyName, id)}
+	seen := reconcile.External{What: fmt.Sprintf("peer %q (system id %s)", obj.Spec.FriendlyName, id)}
 	row, ok, err := trustedServers.Of(in.Conn).Find(ctx, in.NotBefore, id)
 	if err != nil {
 		return seen, err
@@ -228,11 +228,11 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in managed.Input, obj
 	seen.Noted = noted
 	if !ok {
 		if waits != "" {
-			seen.Hindrances = append(seen.Hindrances, managed.Dependency(managed.Absent, waits))
+			seen.Hindrances = append(seen.Hindrances, reconcile.Dependency(reconcile.Absent, waits))
 		}
 		return seen, nil
 	}
-	seen.Exists, seen.ID, seen.Names = true, id, []managed.Name{peerName(deref(row.ServerName), id)}
+	seen.Exists, seen.ID, seen.Names = true, id, []reconcile.Name{peerName(deref(row.ServerName), id)}
 	seen.Evidence = "the list of peers has the system id " + id + " with the declared server name, port, public key and friendly name"
 	if want != nil {
 		want.settle(row)
@@ -241,11 +241,11 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in managed.Input, obj
 		switch {
 		case len(fixed) == 0:
 		case want.follows == "":
-			seen.Hindrances = append(seen.Hindrances, managed.Fixed(want.unchangeable(fixed)))
+			seen.Hindrances = append(seen.Hindrances, reconcile.Fixed(want.unchangeable(fixed)))
 		default:
 			seen.Renewed, noted.anew = !want.recorded(obj.Status), true
 			if waits != "" { // a record is replaced as it is made
-				seen.Hindrances = append(seen.Hindrances, managed.Dependency(managed.Always, waits+staysRegistered))
+				seen.Hindrances = append(seen.Hindrances, reconcile.Dependency(reconcile.Always, waits+staysRegistered))
 			}
 		}
 	}
@@ -253,7 +253,7 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in managed.Input, obj
 		var says string
 		if says, noted.orphans, err = a.consequence(ctx, in, id); err == nil {
 			noted.leaving = true
-			seen.Hindrances = append(seen.Hindrances, managed.Consequence(says))
+			seen.Hindrances = append(seen.Hindrances, reconcile.Consequence(says))
 		}
 	}
 	seen.Noted = noted
@@ -271,14 +271,14 @@ type peerNotes struct {
 	orphans []string
 }
 
-func notesOn(seen managed.External) peerNotes {
+func notesOn(seen reconcile.External) peerNotes {
 	noted, _ := seen.Noted.(peerNotes)
 	return noted
 }
 
 // vouched returns the fingerprint of the trusted CA that the chain leads to, or
 // what is missing.
-func (trustedServerAdapter) vouched(ctx context.Context, in managed.Input, chain peerChain) (waits, anchor string, err error) {
+func (trustedServerAdapter) vouched(ctx context.Context, in reconcile.Input, chain peerChain) (waits, anchor string, err error) {
 	listed := trustedCAs.Of(in.Conn)
 	for _, ca := range chain.path {
 		sum := fingerprint(ca)
@@ -361,11 +361,11 @@ func (d *declaredPeer) unchangeable(fixed []v1alpha1.FieldDrift) string {
 	return fmt.Sprintf("the peer with the system id %d is registered with another %s than the trust blob says, and a blob that was carried by hand may be the older of the two. "+
 		"If the peer has changed, send the blob to POST /api/trusted-servers with replace, which keeps the access of its principals; "+
 		"deleting this object and creating it anew purges that meanwhile. If the peer has not changed, correct spec.trustBlob",
-		d.system, managed.FieldsOf(fixed))
+		d.system, reconcile.FieldsOf(fixed))
 }
 
 // consequence says what removing the peer takes with it.
-func (trustedServerAdapter) consequence(ctx context.Context, in managed.Input, system string) (string, []string, error) {
+func (trustedServerAdapter) consequence(ctx context.Context, in reconcile.Input, system string) (string, []string, error) {
 	trusts := principalTrusts.Of(in.Conn)
 	if err := trusts.Refresh(ctx, in.NotBefore); err != nil {
 		return "", nil, err
@@ -379,7 +379,7 @@ func (trustedServerAdapter) consequence(ctx context.Context, in managed.Input, s
 	slices.Sort(orphans)
 	says := purges
 	if len(orphans) > 0 {
-		says += fmt.Sprintf("; %s without a peer: %s", plural(len(orphans), "principal trust")+" left behind", managed.Enumerate(orphans))
+		says += fmt.Sprintf("; %s without a peer: %s", plural(len(orphans), "principal trust")+" left behind", reconcile.Enumerate(orphans))
 	}
 	return says, orphans, nil
 }
@@ -387,11 +387,11 @@ func (trustedServerAdapter) consequence(ctx context.Context, in managed.Input, s
 // purges is the side effect on access that every removal has.
 const purges = "the ACL rows of its principals are purged, until the system id is registered again"
 
-// Create implements managed.Adapter.
-func (trustedServerAdapter) Create(ctx context.Context, c *link.Connection, want declaredPeer) (managed.Outcome, error) {
+// Create implements reconcile.Adapter.
+func (trustedServerAdapter) Create(ctx context.Context, c *connection.Connection, want declaredPeer) (reconcile.Outcome, error) {
 	saved, err := c.Officer.AddTrustedServer(ctx, want.request())
 	if err != nil {
-		return managed.Outcome{}, want.refused(err, "")
+		return reconcile.Outcome{}, want.refused(err, "")
 	}
 	return want.registered(c, saved)
 }
@@ -408,25 +408,25 @@ func (d *declaredPeer) refused(err error, besides string) error {
 	case apiclient.CodeOf(err) != "INVALID_ARGUMENT":
 		return err
 	case !d.chain.complete():
-		return link.NewProblem(v1alpha1.ReasonDependencyNotReady,
-			"the trust blob does not have the CA %q that its chain needs, and the key server refuses it: %s%s", d.chain.issuer(), link.Plain(err), besides)
+		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
+			"the trust blob does not have the CA %q that its chain needs, and the key server refuses it: %s%s", d.chain.issuer(), connection.Plain(err), besides)
 	case d.follows != "":
-		return link.NewProblem(v1alpha1.ReasonDependencyNotReady, "the key server refuses what KeyServer %q says of itself: %s%s", d.follows, link.Plain(err), besides)
+		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "the key server refuses what KeyServer %q says of itself: %s%s", d.follows, connection.Plain(err), besides)
 	default:
 		return err
 	}
 }
 
 // registered takes the verdict on a registration.
-func (d *declaredPeer) registered(c *link.Connection, saved schema.TrustedServerSaved) (managed.Outcome, error) {
+func (d *declaredPeer) registered(c *connection.Connection, saved schema.TrustedServerSaved) (reconcile.Outcome, error) {
 	i := slices.IndexFunc(saved.TrustedServers, func(s schema.TrustedServer) bool {
 		return s.SystemID != nil && *s.SystemID == d.system
 	})
 	if i < 0 {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonNotVerified, "the peer that was read back is another one than was sent")
+		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonNotVerified, "the peer that was read back is another one than was sent")
 	}
 	trustedServers.Of(c).Put(d.embodied(saved.TrustedServers[i]))
-	return managed.Outcome{ID: systemKey(d.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil
+	return reconcile.Outcome{ID: systemKey(d.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil
 }
 
 // embodied is a row as it was read back after a write, with the certificate
@@ -439,8 +439,8 @@ func (d *declaredPeer) embodied(row schema.TrustedServer) schema.TrustedServer {
 	return row
 }
 
-// Update implements managed.Adapter. Only what differs is sent.
-func (a trustedServerAdapter) Update(ctx context.Context, c *link.Connection, want declaredPeer, seen managed.External) (managed.Outcome, error) {
+// Update implements reconcile.Adapter. Only what differs is sent.
+func (a trustedServerAdapter) Update(ctx context.Context, c *connection.Connection, want declaredPeer, seen reconcile.External) (reconcile.Outcome, error) {
 	if notesOn(seen).anew {
 		return a.replace(ctx, c, want, seen)
 	}
@@ -457,19 +457,19 @@ func (a trustedServerAdapter) Update(ctx context.Context, c *link.Connection, wa
 	}
 	saved, err := c.Officer.UpdateTrustedServer(ctx, change)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	trustedServers.Of(c).Put(want.embodied(*saved.TrustedServer))
-	return managed.Outcome{ID: seen.ID, Evidence: saved.Detail}, nil
+	return reconcile.Outcome{ID: seen.ID, Evidence: saved.Detail}, nil
 }
 
 // replace puts a peer's record as it is now in the place of the one before, in
 // one step. Nobody's access changes by it: who shut the peer out has done so
 // until he lets it in again. What is refused leaves the old record in force.
-func (trustedServerAdapter) replace(ctx context.Context, c *link.Connection, want declaredPeer, seen managed.External) (managed.Outcome, error) {
+func (trustedServerAdapter) replace(ctx context.Context, c *connection.Connection, want declaredPeer, seen reconcile.External) (reconcile.Outcome, error) {
 	row, _, err := trustedServers.Of(c).Find(ctx, time.Time{}, seen.ID)
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	if want.description == nil {
 		want.description = row.Description
@@ -478,29 +478,29 @@ func (trustedServerAdapter) replace(ctx context.Context, c *link.Connection, wan
 	in.Replace = true
 	saved, err := c.Officer.AddTrustedServer(ctx, in)
 	if err != nil {
-		return managed.Outcome{}, want.refused(err, staysRegistered)
+		return reconcile.Outcome{}, want.refused(err, staysRegistered)
 	}
 	made, err := want.registered(c, saved)
 	made.Evidence = because("registered anew", made.Evidence)
 	return made, err
 }
 
-// Delete implements managed.Adapter. What it took with it goes into the event.
-func (trustedServerAdapter) Delete(ctx context.Context, c *link.Connection, _ *v1alpha1.TrustedServer, id string) (managed.Outcome, error) {
+// Delete implements reconcile.Adapter. What it took with it goes into the event.
+func (trustedServerAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1alpha1.TrustedServer, id string) (reconcile.Outcome, error) {
 	system, err := strconv.ParseUint(id, 10, 32)
 	if err != nil {
-		return managed.Outcome{}, link.NewProblem(v1alpha1.ReasonConflict, "status.systemId is %s, which is no system id", id)
+		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonConflict, "status.systemId is %s, which is no system id", id)
 	}
 	gone, err := c.Officer.RemoveTrustedServer(ctx, schema.BySystemID{SystemID: schema.SystemID(system)})
 	if err != nil {
-		return managed.Outcome{}, err
+		return reconcile.Outcome{}, err
 	}
 	trustedServers.Of(c).Drop(id)
-	return managed.Outcome{ID: id, Evidence: because(gone.Detail, gone.ACLSideEffect, gone.PrincipalTrustSideEffect, gone.TransportPrincipalSideEffect)}, nil
+	return reconcile.Outcome{ID: id, Evidence: because(gone.Detail, gone.ACLSideEffect, gone.PrincipalTrustSideEffect, gone.TransportPrincipalSideEffect)}, nil
 }
 
-// Record implements managed.Adapter.
-func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPeer, seen managed.External, owner bool, _ time.Time) {
+// Record implements reconcile.Adapter.
+func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPeer, seen reconcile.External, owner bool, _ time.Time) {
 	s := &obj.Status
 	noted := notesOn(seen)
 	if noted.leaving {
@@ -517,12 +517,12 @@ func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPe
 		system := int64(want.system)
 		s.SystemID = &system
 	}
-	port, notAfter := int32(want.port), managed.Stamp(want.chain.leaf.NotAfter) //nolint:gosec // a port
+	port, notAfter := int32(want.port), reconcile.Stamp(want.chain.leaf.NotAfter) //nolint:gosec // a port
 	s.ServerName, s.Port, s.NotAfter = want.serverName, &port, &notAfter
 	s.Fingerprint, s.Issuer, s.IssuerFingerprint = fingerprint(want.chain.leaf), want.chain.issuer(), noted.vouched
 }
 
-// Expiry implements managed.Expirer. The key server registers no certificate that
+// Expiry implements reconcile.Expirer. The key server registers no certificate that
 // becomes valid later.
 func (trustedServerAdapter) Expiry(obj *v1alpha1.TrustedServer) (notBefore, notAfter *metav1.Time, warn time.Duration) {
 	return nil, obj.Status.NotAfter, warnBefore(obj.Spec.WarnBefore)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apischema "github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
-	"github.com/keyserver-operator/keyserver-operator/internal/managed"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // trustBundle is the kind of ClusterTrustBundles, in whichever version is served.
@@ -25,7 +25,7 @@ var trustBundle = schema.GroupVersionKind{Group: certificatesv1beta1.GroupName, 
 // maxPublished bounds the namespaces that one object publishes in.
 const maxPublished = 256
 
-// Publishes implements managed.Publisher.
+// Publishes implements reconcile.Publisher.
 func (trustedCAAdapter) Publishes(obj *v1alpha1.TrustedCA) []v1alpha1.PublishedReference {
 	refs := slices.Clone(obj.Status.Published)
 	p := obj.Spec.Publish
@@ -37,7 +37,7 @@ func (trustedCAAdapter) Publishes(obj *v1alpha1.TrustedCA) []v1alpha1.PublishedR
 		named = in.Names
 	}
 	for _, namespace := range named {
-		ref := v1alpha1.PublishedReference{APIVersion: "v1", Kind: managed.ConfigMapKind, Namespace: namespace, Name: p.ConfigMap.Name}
+		ref := v1alpha1.PublishedReference{APIVersion: "v1", Kind: reconcile.ConfigMapKind, Namespace: namespace, Name: p.ConfigMap.Name}
 		if !slices.Contains(refs, ref) {
 			refs = append(refs, ref)
 		}
@@ -45,19 +45,19 @@ func (trustedCAAdapter) Publishes(obj *v1alpha1.TrustedCA) []v1alpha1.PublishedR
 	return refs
 }
 
-// Publications implements managed.Publisher.
+// Publications implements reconcile.Publisher.
 func (trustedCAAdapter) Publications(obj *v1alpha1.TrustedCA) *[]v1alpha1.PublishedReference {
 	return &obj.Status.Published
 }
 
-// SelectsNamespaces implements managed.NamespaceSelector.
+// SelectsNamespaces implements reconcile.NamespaceSelector.
 func (trustedCAAdapter) SelectsNamespaces(obj *v1alpha1.TrustedCA) bool {
 	p := obj.Spec.Publish
 	return p != nil && p.ConfigMap != nil && p.ConfigMap.Namespaces != nil && p.ConfigMap.Namespaces.Selector != nil
 }
 
-// Published implements managed.Publisher.
-func (a trustedCAAdapter) Published(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) ([]managed.Publication, error) {
+// Published implements reconcile.Publisher.
+func (a trustedCAAdapter) Published(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) ([]reconcile.Publication, error) {
 	p := obj.Spec.Publish
 	if p == nil {
 		return nil, nil
@@ -67,7 +67,7 @@ func (a trustedCAAdapter) Published(ctx context.Context, in managed.Input, obj *
 		return nil, err
 	}
 	if p.ClusterTrustBundle != nil {
-		return []managed.Publication{{
+		return []reconcile.Publication{{
 			Kind: trustBundle, Name: bundleName(obj), Content: map[string]any{"spec": map[string]any{"trustBundle": text}},
 		}}, nil
 	}
@@ -79,9 +79,9 @@ func (a trustedCAAdapter) Published(ctx context.Context, in managed.Input, obj *
 	if key == "" {
 		key = "ca.crt"
 	}
-	wanted := make([]managed.Publication, len(namespaces))
+	wanted := make([]reconcile.Publication, len(namespaces))
 	for i, namespace := range namespaces {
-		wanted[i] = managed.ConfigMap(namespace, p.ConfigMap.Name, map[string]string{key: text})
+		wanted[i] = reconcile.ConfigMap(namespace, p.ConfigMap.Name, map[string]string{key: text})
 	}
 	return wanted, nil
 }
@@ -94,13 +94,13 @@ func bundleName(obj *v1alpha1.TrustedCA) string {
 }
 
 // bundle is the certificate and those that it replaces and that are still trusted.
-func (a trustedCAAdapter) bundle(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) (string, error) {
+func (a trustedCAAdapter) bundle(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (string, error) {
 	ca, err := a.certificate(ctx, in, obj)
 	if err != nil {
 		return "", err
 	}
 	if ca.fingerprint != obj.Status.Fingerprint {
-		return "", &link.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: "the declared certificate changes; what is published stays until the new one was read back"}
+		return "", &connection.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: "the declared certificate changes; what is published stays until the new one was read back"}
 	}
 	var b bytes.Buffer
 	write := func(der []byte) { _ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: der}) } // to memory
@@ -125,9 +125,9 @@ type trustedBody struct {
 
 // trustedBodies answers certificates by their ids. They are read during a rotation only:
 // the list that everybody reads has no bodies.
-var trustedBodies = link.Answers[trustedBody]{
+var trustedBodies = connection.Answers[trustedBody]{
 	Feed: trustedCAs.Name, Name: "trusted CA by id",
-	Read: func(ctx context.Context, c *link.Connection, id string) (trustedBody, error) {
+	Read: func(ctx context.Context, c *connection.Connection, id string) (trustedBody, error) {
 		list, err := c.Officer.ListTrustedCAs(ctx, apischema.TrustedCAsQuery{IncludeBodies: true})
 		for _, ca := range list.TrustedCAs {
 			if certificateID(ca.Certificate) == id && ca.Certificate.Certificate != nil {
@@ -140,7 +140,7 @@ var trustedBodies = link.Answers[trustedBody]{
 }
 
 // publishedIn are the namespaces of the ConfigMaps, those that are named first.
-func publishedIn(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) ([]string, error) {
+func publishedIn(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) ([]string, error) {
 	where := obj.Spec.Publish.ConfigMap.Namespaces
 	if where == nil {
 		return []string{obj.Namespace}, nil
@@ -149,7 +149,7 @@ func publishedIn(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA)
 	if where.Selector != nil {
 		selector, err := metav1.LabelSelectorAsSelector(where.Selector)
 		if err != nil {
-			return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.publish.configMap.namespaces.selector is not a label selector: %s", err)
+			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.publish.configMap.namespaces.selector is not a label selector: %s", err)
 		}
 		all := &metav1.PartialObjectMetadataList{}
 		all.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "NamespaceList"})
@@ -163,7 +163,7 @@ func publishedIn(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA)
 		}
 	}
 	if len(namespaces) > maxPublished {
-		return nil, link.NewProblem(v1alpha1.ReasonInvalidSpec,
+		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
 			"spec.publish.configMap.namespaces stands for %d namespaces, and an object publishes in %d at most; select fewer, or use a clusterTrustBundle", len(namespaces), maxPublished)
 	}
 	slices.Sort(namespaces)
@@ -172,18 +172,18 @@ func publishedIn(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA)
 
 // publishedNames are what a grant has to cover of what an object publishes: everything
 // outside of its own namespace.
-func publishedNames(ctx context.Context, in managed.Input, obj *v1alpha1.TrustedCA) (names []managed.Name, err error) {
+func publishedNames(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (names []reconcile.Name, err error) {
 	p := obj.Spec.Publish
 	if p == nil || !obj.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
 	if p.ClusterTrustBundle != nil {
-		return []managed.Name{{"publish/clusterTrustBundle/" + bundleName(obj)}}, nil
+		return []reconcile.Name{{"publish/clusterTrustBundle/" + bundleName(obj)}}, nil
 	}
 	namespaces, err := publishedIn(ctx, in, obj)
 	for _, namespace := range namespaces {
 		if namespace != obj.Namespace {
-			names = append(names, managed.Name{"publish/" + namespace + "/" + p.ConfigMap.Name})
+			names = append(names, reconcile.Name{"publish/" + namespace + "/" + p.ConfigMap.Name})
 		}
 	}
 	return names, err

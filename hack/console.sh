@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Usage: hack/console.sh [--if-possible]
 #
-# Builds the web console into internal/console/dist, from where Go embeds it, unless it
+# Builds the web console into internal/server/console/dist, from where Go embeds it, unless it
 # is there already. With --if-possible it is no mistake that this machine has no Node.js
 # that can: the binary then has no console, and says so when it is asked for one.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-dist=$root/internal/console/dist
+dist=$root/internal/server/console/dist
 cd "$root"
 
 can() { command -v npm >/dev/null && node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 22 || a === 22 && b >= 12 || a === 20 && b >= 19 ? 0 : 1)' 2>/dev/null; }

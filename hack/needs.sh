@@ -32,9 +32,9 @@ awk -v module="$module" -v by_package="$by_package" -v tier="$tier" '
 	BEGIN {
 		means["sigs.k8s.io/controller-runtime/pkg/envtest"] = "cluster"
 		means[module "/test/rig/controlplane"] = "cluster"
-		means[module "/internal/pgtest"] = "postgres"
-		means[module "/internal/pgtest/pgbouncer"] = "pooler"
-		means[module "/internal/ldaptest"] = "directory"
+		means[module "/internal/store/pgtest"] = "postgres"
+		means[module "/internal/store/pgtest/pgbouncer"] = "pooler"
+		means[module "/internal/auth/ldap/ldaptest"] = "directory"
 		means[module "/test/rig/rsyslog"] = "syslog"
 		means[module "/test/rig/c2spwitness"] = "witness"
 		means[module "/test/rig/helm"] = "helm"

@@ -23,8 +23,8 @@ for need in $needs; do
 		tell RIG_PG_BIN "$path"
 		# One server for all packages. It ends when the shell that called this script ends.
 		program=$root/bin/test/provide-postgres
-		(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$program" ./internal/pgtest/provide) >&2 ||
-			fail "could not build internal/pgtest/provide"
+		(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$program" ./internal/store/pgtest/provide) >&2 ||
+			fail "could not build internal/store/pgtest/provide"
 		path=$(RIG_PG_BIN=$path "$program" "$PPID") || fail "could not start PostgreSQL for the tests"
 		tell RIG_PG_HOST "$path"
 		;;

@@ -11,7 +11,7 @@ shift 2
 cd "$root"
 mkdir -p bin/test
 # Packages that take minutes begin first, so that none of them runs on alone at the end.
-longest="internal/sqlstore controllers test/crash test/script test/contract test/e2e test/federation/processes"
+longest="internal/store/sqlstore controllers test/crash test/script test/contract test/e2e test/federation/processes"
 ranked() {
 	awk -v longest="$longest" 'BEGIN { n = split(longest, name, " ") }
 		{ rank = n + 1; for (i in name) if ($0 ~ "/" name[i] "$") rank = i; print rank, $0 }' | sort -s -n -k 1,1 | cut -d ' ' -f 2

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 func grantACL(a *API, ctx context.Context, c call, in schema.ACLChangeRequest) (schema.ACLResponse, error) {

@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 func listACLTemplates(a *API, ctx context.Context, c call, in schema.ACLTemplateQuery) (schema.ACLTemplateList, error) {

@@ -5,8 +5,8 @@ import (
 	"crypto/x509"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 )
 
 func listAuthorities(a *API, ctx context.Context, c call, _ nothing) (schema.AuthorityList, error) {

@@ -5,8 +5,8 @@ import (
 	"crypto/sha256"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 // certificateClass is the key server class of stored certificates.

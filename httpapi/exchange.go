@@ -15,12 +15,12 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
-	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
 
 // exchange is one request on its way through the API.

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/approval"
-	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/dpop"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/session"
-	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 // fakeApprovals has one that can be executed.

@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/keylife"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver/lifecycle"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
@@ -262,7 +262,7 @@ func (f *fakePort) KeyState(ctx context.Context, _ keyserver.Caller, l keyserver
 }
 
 func (f *fakePort) ChangeKeyState(ctx context.Context, _ keyserver.Caller, c keyserver.KeyStateChange) error {
-	return f.write(ctx, "ChangeKeyState", c, func() { f.key.Life, _ = keylife.Change(f.key.Life, c, epoch) }, nil)
+	return f.write(ctx, "ChangeKeyState", c, func() { f.key.Life, _ = lifecycle.Change(f.key.Life, c, epoch) }, nil)
 }
 
 func (f *fakePort) KeyLine(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink) (keyserver.KeyLine, error) {
@@ -273,7 +273,7 @@ func (f *fakePort) RotateKey(ctx context.Context, _ keyserver.Caller, l keyserve
 	successor := keyserver.NewHiddenLink(1, newID)
 	return successor, f.write(ctx, "RotateKey", l, func() {
 		f.key.Link = successor
-		_, f.key.Life, _ = keylife.Succeed(f.key.Life, f.key.Rotation, epoch)
+		_, f.key.Life, _ = lifecycle.Succeed(f.key.Life, f.key.Rotation, epoch)
 	}, nil)
 }
 

@@ -6,9 +6,9 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/session"
-	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 func getPrincipal(a *API, ctx context.Context, c call, in schema.ByID) (schema.Principal, error) {

@@ -5,8 +5,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/verified"
 )
 
 func listPrincipalTrusts(a *API, ctx context.Context, c call, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {

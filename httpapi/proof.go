@@ -3,8 +3,8 @@ package httpapi
 import (
 	"net/http"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
 
 // proofScheme is the challenge where a key is asked for.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
 
 func listSessions(a *API, ctx context.Context, c call, in schema.SessionQuery) (schema.SessionListing, error) {

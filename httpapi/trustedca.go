@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 )
 
 func listTrustedCAs(a *API, ctx context.Context, c call, in schema.TrustedCAsQuery) (schema.TrustedCAList, error) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
 // The certificate belongs to the transport, so it goes with the client's own

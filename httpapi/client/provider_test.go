@@ -11,10 +11,10 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/ldap"
-	"github.com/keyserver-operator/keyserver-operator/internal/ldaptest"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap/ldaptest"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
 // A token file is read at each login, so that a rotated token is picked up.

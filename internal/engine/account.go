@@ -3,11 +3,11 @@ package engine
 import (
 	"context"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/estate"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/deletion"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // SetPassword gives a principal another password, ends all of its sessions, and
@@ -113,7 +113,7 @@ func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyser
 	if err != nil {
 		return none, false, notFound(err, fault.NotFound, "no principal has the id %s", d.ID)
 	}
-	if err := estate.RefuseToGo(caller, p); err != nil {
+	if err := deletion.RefuseToGo(caller, p); err != nil {
 		return none, false, err
 	}
 	lost, err := holds(ctx, tx, d.ID)
@@ -123,7 +123,7 @@ func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyser
 	if err := from.refuseToTake(lost); err != nil {
 		return none, false, err
 	}
-	left := estate.Estate{Of: p, At: keyserver.StampOf(e.Clock()), Random: e.Random}
+	left := deletion.Estate{Of: p, At: keyserver.StampOf(e.Clock()), Random: e.Random}
 	if !d.Heir.IsZero() {
 		if left.Heir, err = mayInherit(ctx, tx, caller, from, d); err != nil {
 			return none, false, err
@@ -143,7 +143,7 @@ func mayInherit(ctx context.Context, tx *sqlstore.Tx, caller keyserver.Principal
 	if err != nil {
 		return none, notFound(err, fault.InvalidArgument, "heir names %s, which is no principal of this key server", d.Heir)
 	}
-	if err := estate.RefuseHeir(caller, heir, d.ID); err != nil {
+	if err := deletion.RefuseHeir(caller, heir, d.ID); err != nil {
 		return none, err
 	}
 	return heir.Ref(), mayGiveAll(ctx, tx, from, d.ID)

@@ -3,7 +3,7 @@ package engine
 import (
 	"context"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/authority"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -21,7 +21,7 @@ func (e *Engine) Authorities(ctx context.Context, by keyserver.Caller) (list []k
 
 // PrepareAuthority implements keyserver.Authorities.
 func (e *Engine) PrepareAuthority(ctx context.Context, by keyserver.Caller) (id keyserver.ID, err error) {
-	err = e.perform(ctx, changeAuthority(by, authority.Prepare, ""), func() (err error) {
+	err = e.perform(ctx, changeAuthority(by, ca.Prepare, ""), func() (err error) {
 		id, err = e.Office.Prepare(ctx)
 		return err
 	})
@@ -34,7 +34,7 @@ func (e *Engine) ActivateAuthority(ctx context.Context, by keyserver.Caller, ear
 	if early {
 		object = " early"
 	}
-	err = e.perform(ctx, changeAuthority(by, authority.Activate, object), func() (err error) {
+	err = e.perform(ctx, changeAuthority(by, ca.Activate, object), func() (err error) {
 		id, err = e.Office.Activate(ctx, early)
 		return err
 	})
@@ -43,13 +43,13 @@ func (e *Engine) ActivateAuthority(ctx context.Context, by keyserver.Caller, ear
 
 // RetireAuthority implements keyserver.Authorities.
 func (e *Engine) RetireAuthority(ctx context.Context, by keyserver.Caller, id keyserver.ID) (done keyserver.AuthorityRetired, err error) {
-	err = e.perform(ctx, changeAuthority(by, authority.Retire, " "+id.Base64()), func() (err error) {
+	err = e.perform(ctx, changeAuthority(by, ca.Retire, " "+id.Base64()), func() (err error) {
 		done, err = e.Office.Retire(ctx, id)
 		return err
 	})
 	return done, err
 }
 
-func changeAuthority(by keyserver.Caller, action authority.Action, object string) request {
+func changeAuthority(by keyserver.Caller, action ca.Action, object string) request {
 	return request{by: by, op: keyserver.OpChangeAuthority, object: string(action) + object}
 }

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/authority"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // FindCertificates implements keyserver.Certificates.
@@ -167,7 +167,7 @@ func (e *Engine) EnrollCertificates(ctx context.Context, by keyserver.Caller, n 
 			return err
 		}
 		done = make([]keyserver.Enrolled, len(leaves))
-		issuers, err := authority.Issuers(ctx, tx)
+		issuers, err := ca.Issuers(ctx, tx)
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -29,7 +29,7 @@ func (e *Engine) RotateDataKey(ctx context.Context, by keyserver.Caller) (made k
 	err = e.perform(ctx, request{by: by, op: keyserver.OpRotateDataKey}, func() error {
 		k, err := e.DataKeys.Rotate(ctx)
 		made = k.ID
-		if errors.Is(err, custody.ErrRewrapping) {
+		if errors.Is(err, keyring.ErrRewrapping) {
 			return fault.New(fault.RewrapRunning, "keys are still being wrapped under the active data key; GET /api/custody says how far it is")
 		}
 		return err

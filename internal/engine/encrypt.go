@@ -5,11 +5,11 @@ import (
 	"errors"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/allowance"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ciphertext"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/usagequota"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 var (
@@ -38,7 +38,7 @@ func (e *Engine) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.
 // left, and takes one. A line is rotated before its newest key has none.
 func (e *Engine) encrypts(by keyserver.Caller, choice keyserver.KeyChoice, key **heldKey) check {
 	return func(ctx context.Context, who access.Subject) error {
-		var taken allowance.Taken
+		var taken usagequota.Taken
 		what := encryption
 		what.takes = func(ctx context.Context, id keyserver.ID) (err error) {
 			taken, err = e.takeEncryption(ctx, id)
@@ -62,13 +62,13 @@ func (e *Engine) encrypts(by keyserver.Caller, choice keyserver.KeyChoice, key *
 }
 
 // takeEncryption takes one of the encryptions that a key has left.
-func (e *Engine) takeEncryption(ctx context.Context, key keyserver.ID) (allowance.Taken, error) {
+func (e *Engine) takeEncryption(ctx context.Context, key keyserver.ID) (usagequota.Taken, error) {
 	take := e.encryptions.Take
 	if e.view != nil {
 		take = e.encryptions.Peek
 	}
 	taken, err := take(ctx, key)
-	if errors.Is(err, allowance.ErrNone) {
+	if errors.Is(err, usagequota.ErrNone) {
 		err = fault.New(fault.KeyExhausted, "the key has encrypted %d times, as often as one key may; rotate it, and name its line from then on", int64(keyserver.MaxEncryptions)).
 			Audited(fault.ReasonKeyExhausted)
 	}

@@ -12,15 +12,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/approval"
-	"github.com/keyserver-operator/keyserver-operator/internal/authority"
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/allowance"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/usagequota"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // Bounds of the caches, in entries. A key costs about a kilobyte and a half.
@@ -47,7 +47,7 @@ type Auditor interface {
 // is required.
 type Config struct {
 	Store     *sqlstore.Store
-	Custodian *custody.Custodian
+	Custodian *keyring.Custodian
 	DataKeys  DataKeys
 	Auditor   Auditor
 	AuditTree AuditTree
@@ -59,7 +59,7 @@ type Config struct {
 	// Deployment is how duties are divided; empty is unified.
 	Deployment keyserver.Deployment
 	// Office keeps the CAs of this key server's own.
-	Office *authority.Office
+	Office *ca.Office
 	Self   Self
 	Build  keyserver.Version
 	Clock  func() time.Time
@@ -100,7 +100,7 @@ type Engine struct {
 	// view is set where the gate is asked for an explanation: see explain.go.
 	view *view
 
-	encryptions *allowance.Allowances
+	encryptions *usagequota.Allowances
 	// rotate mints the successor of a key that may encrypt hardly any more, or no
 	// more, unless it has one already. A nil answer says that it has one.
 	rotate func(ctx context.Context, key keyserver.ID) error
@@ -111,7 +111,7 @@ var _ keyserver.Port = (*Engine)(nil)
 // New returns an engine on a store that Bootstrap has prepared.
 func New(c Config) *Engine {
 	e := &Engine{Config: c, feed: newFeed(), unerased: new(atomic.Bool)}
-	e.encryptions = allowance.New(maxCachedKeys, e.reserveEncryptions)
+	e.encryptions = usagequota.New(maxCachedKeys, e.reserveEncryptions)
 	e.rotate = e.rotateExhausted
 	e.remember()
 	e.unerased.Store(true) // a process before this one may not have come to it

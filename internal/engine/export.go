@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // ExportKey implements keyserver.Keys. The material leaves only encrypted for
@@ -100,8 +100,8 @@ func (e *Engine) seal(ctx context.Context, key keyserver.ID, out *keyserver.Expo
 		return fmt.Errorf("unwrap key %s: %w", key, err)
 	}
 	defer clear(plain)
-	out.JWE, out.Algorithm, err = custody.SealFor(cert, plain)
-	if errors.Is(err, custody.ErrNoEncryption) {
+	out.JWE, out.Algorithm, err = keyring.SealFor(cert, plain)
+	if errors.Is(err, keyring.ErrNoEncryption) {
 		return invalid("%s", err)
 	}
 	return err

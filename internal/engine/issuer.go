@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/authority"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
@@ -54,7 +54,7 @@ func (e *Engine) trustedUntil(ctx context.Context, c keyserver.Certificate) (tim
 	if err != nil {
 		return time.Time{}, errNoIssuer
 	}
-	cas, err := authority.Issuers(ctx, e.Store)
+	cas, err := ca.Issuers(ctx, e.Store)
 	if err != nil {
 		return time.Time{}, err
 	}

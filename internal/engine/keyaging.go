@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/keylife"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver/lifecycle"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // Bounds of one pass over what keys want done by themselves.
@@ -17,7 +17,7 @@ const (
 	agingLease = time.Minute
 )
 
-var _ keylife.Keys = (*Engine)(nil)
+var _ lifecycle.Keys = (*Engine)(nil)
 
 // Age does what keys want done by themselves by now: lines that are due are rotated,
 // former keys retired, and the bytes of those go whose time is over. Of several
@@ -68,7 +68,7 @@ func (e *Engine) ageLine(ctx context.Context, line keyserver.ID) error {
 	if err != nil {
 		return err
 	}
-	due := keylife.Plan(rotation.KeyRotation, generations(keys), e.now())
+	due := lifecycle.Plan(rotation.KeyRotation, generations(keys), e.now())
 	for _, former := range due.Retire {
 		if err := e.retire(ctx, former); err != nil {
 			return err
@@ -81,7 +81,7 @@ func (e *Engine) ageLine(ctx context.Context, line keyserver.ID) error {
 }
 
 // retire begins the destruction of a former key.
-func (e *Engine) retire(ctx context.Context, former keylife.Generation) error {
+func (e *Engine) retire(ctx context.Context, former lifecycle.Generation) error {
 	return e.bySelf(ctx, keyserver.OpChangeKeyState, e.link(former.ID)+" "+string(keyserver.DestroyKey), func() error {
 		return e.age(ctx, former.ID, func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
 			if life.State != keyserver.KeyVerifyOnly { // its owner was faster
@@ -109,7 +109,7 @@ func (e *Engine) endKey(ctx context.Context, id keyserver.ID) error {
 	return e.bySelf(ctx, keyserver.OpChangeKeyState, e.link(id)+" "+string(keyserver.KeyDestroyed), func() error {
 		e.unerased.Store(true)
 		return e.age(ctx, id, func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
-			life, _ = keylife.End(life, e.now())
+			life, _ = lifecycle.End(life, e.now())
 			return life, nil
 		})
 	})

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
-	"github.com/keyserver-operator/keyserver-operator/internal/keylife"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver/lifecycle"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // serves is the refusal where the state of a key rules a use out; permits is
@@ -131,7 +131,7 @@ func (e *Engine) ChangeKeyState(ctx context.Context, by keyserver.Caller, change
 	}
 	return e.perform(ctx, r, func() error {
 		return e.age(ctx, key.id, func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
-			return keylife.Change(life, change, e.now())
+			return lifecycle.Change(life, change, e.now())
 		})
 	}, e.owns(change.Link, &key))
 }
@@ -194,7 +194,7 @@ func (e *Engine) SetKeyRotation(ctx context.Context, by keyserver.Caller, change
 			if err != nil {
 				return err
 			}
-			if _, _, err := keylife.Succeed(record.Life, change.Rotation, e.now()); err != nil {
+			if _, _, err := lifecycle.Succeed(record.Life, change.Rotation, e.now()); err != nil {
 				return err
 			}
 			if err := tx.PutKeyRotation(ctx, sqlstore.KeyRotation{Lineage: line, KeyRotation: change.Rotation}); err != nil {
@@ -252,7 +252,7 @@ func (e *Engine) succeed(ctx context.Context, newest, successor keyserver.ID) er
 		if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
 			return err
 		}
-		before, next, err := keylife.Succeed(former.Life, rotation.KeyRotation, e.now())
+		before, next, err := lifecycle.Succeed(former.Life, rotation.KeyRotation, e.now())
 		if err != nil {
 			return err
 		}
@@ -305,17 +305,17 @@ func (e *Engine) replan(ctx context.Context, tx *sqlstore.Tx, line keyserver.ID)
 	if err != nil {
 		return err
 	}
-	due := keylife.Plan(rotation.KeyRotation, generations(keys), e.now())
+	due := lifecycle.Plan(rotation.KeyRotation, generations(keys), e.now())
 	if rotation.DueAt = due.Next; due.Rotate || len(due.Retire) > 0 {
 		rotation.DueAt = e.now()
 	}
 	return tx.PlanKeyRotation(ctx, rotation)
 }
 
-func generations(keys []sqlstore.KeyRecord) []keylife.Generation {
-	line := make([]keylife.Generation, len(keys))
+func generations(keys []sqlstore.KeyRecord) []lifecycle.Generation {
+	line := make([]lifecycle.Generation, len(keys))
 	for i, k := range keys {
-		line[i] = keylife.Generation{ID: k.ID, CreatedAt: k.CreatedAt, Life: k.Life}
+		line[i] = lifecycle.Generation{ID: k.ID, CreatedAt: k.CreatedAt, Life: k.Life}
 	}
 	return line
 }

@@ -5,12 +5,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // A caller whose entry has no uses left is denied like one without an entry, whatever the
@@ -149,7 +149,7 @@ func TestALimitIsOfTheLine(t *testing.T) {
 	for name, database := range enginetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			config := database(t)
-			kek := must(custody.EnsureFileKey(t.TempDir()))(t)
+			kek := must(keyring.EnsureFileKey(t.TempDir()))(t)
 			f := enginetest.NewUnder(t, config, kek)
 			engines := []*engine.Engine{f.Engine, engine.New(f.Config)}
 			if f.Store.Shared() {

@@ -10,11 +10,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/authority"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // resolveTimeout bounds the resolution of a peer's server name.
@@ -205,7 +205,7 @@ func (e *Engine) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.T
 	if err := refuseKeyOfAnother(peers, peer.System, chain.Leaf); err != nil {
 		return none, err
 	}
-	trusted, err := authority.TrustedCAs(ctx, tx)
+	trusted, err := ca.TrustedCAs(ctx, tx)
 	if err != nil {
 		return none, err
 	}

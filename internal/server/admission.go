@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/release"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/admission"
 )
 
 // Values of --admission.
@@ -44,7 +44,7 @@ func (s *Server) admission() (func() error, error) {
 	if s.cfg.Admission == AdmissionOff {
 		return nil, nil
 	}
-	key, err := release.ReadPublicKey(s.cfg.ReleaseKey)
+	key, err := admission.ReadPublicKey(s.cfg.ReleaseKey)
 	if err != nil {
 		return nil, fmt.Errorf("--release-key: %w", err)
 	}
@@ -52,11 +52,11 @@ func (s *Server) admission() (func() error, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the binary of this process: %w", err)
 	}
-	digest, err := release.Digest(binary)
+	digest, err := admission.Digest(binary)
 	if err != nil {
 		return nil, fmt.Errorf("read the binary of this process: %w", err)
 	}
-	watch := release.NewWatch(release.WatchConfig{
+	watch := admission.NewWatch(admission.WatchConfig{
 		Key: key, Manifest: s.cfg.ReleaseManifest, Digest: digest, Retry: s.cfg.AdmissionRetry,
 		Clock: s.cfg.Clock, Logger: s.cfg.Logger,
 	})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"
 )
 
 // countTimeout bounds what a scrape waits for the database.

@@ -7,16 +7,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // auditTree starts the tree over the audit trail, before there are rows to write: it
 // stops after the last one.
-func (s *Server) auditTree(ctx context.Context, store *sqlstore.Store, custodian *custody.Custodian, alarm *tamperAlarm) (*tree.Tree, *tree.Recent, error) {
+func (s *Server) auditTree(ctx context.Context, store *sqlstore.Store, custodian *keyring.Custodian, alarm *tamperAlarm) (*tree.Tree, *tree.Recent, error) {
 	signer, err := bootstrap.AuditSigner(ctx, s.bootstrap(store, custodian))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the key of the audit tree: %w", err)

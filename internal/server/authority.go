@@ -16,12 +16,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
-	"github.com/keyserver-operator/keyserver-operator/internal/authority"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 const (
@@ -43,12 +43,12 @@ type leaves struct {
 }
 
 // leaf keeps the certificates up to date until Shutdown, once follow runs.
-func (s *Server) leaf(ctx context.Context, office *authority.Office, given *certificateFiles, state bootstrap.Config) (leaves, error) {
+func (s *Server) leaf(ctx context.Context, office *ca.Office, given *certificateFiles, state bootstrap.Config) (leaves, error) {
 	own := &ownCertificate{
-		keep: func(ctx context.Context) (pki.Identity, authority.Line, error) {
+		keep: func(ctx context.Context) (pki.Identity, ca.Line, error) {
 			leaf, err := bootstrap.KeepServer(ctx, state)
 			if err != nil {
-				return leaf, authority.Line{}, err
+				return leaf, ca.Line{}, err
 			}
 			line, err := office.Line(ctx)
 			return leaf, line, err
@@ -100,7 +100,7 @@ func writeBundle(path string, want []byte, mode os.FileMode) error {
 // ownCertificate is the certificate by the authority that issues, which follows the
 // authorities, and is renewed in time.
 type ownCertificate struct {
-	keep     func(context.Context) (pki.Identity, authority.Line, error)
+	keep     func(context.Context) (pki.Identity, ca.Line, error)
 	publish  func([]*x509.Certificate) error
 	onIssuer func() // called when another authority has issued it; may be nil
 	clock    func() time.Time
@@ -114,10 +114,10 @@ type ownCertificate struct {
 // shownCertificate is one certificate with the ways to it.
 type shownCertificate struct {
 	api, peers *tls.Certificate
-	line       authority.Line
+	line       ca.Line
 }
 
-func newShown(id pki.Identity, line authority.Line, now time.Time) *shownCertificate {
+func newShown(id pki.Identity, line ca.Line, now time.Time) *shownCertificate {
 	with := func(path []*x509.Certificate) *tls.Certificate {
 		c := &tls.Certificate{Certificate: [][]byte{id.Certificate.Raw}, PrivateKey: id.Key, Leaf: id.Certificate}
 		for _, ca := range path {
@@ -263,7 +263,7 @@ func (o *ownCertificate) Collect(to chan<- prometheus.Metric) {
 
 // authorities does what is due without anybody's word.
 type authorities struct {
-	office *authority.Office
+	office *ca.Office
 	rows   *audit.Writer
 	system keyserver.SystemID
 	logger *slog.Logger
@@ -287,7 +287,7 @@ func (a authorities) look(ctx context.Context) {
 	}
 }
 
-func (a authorities) take(ctx context.Context, step authority.Step) error {
+func (a authorities) take(ctx context.Context, step ca.Step) error {
 	row := keyserver.AuditEntry{
 		Operation: keyserver.OpChangeAuthority.Key, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
 		Principal: keyserver.PrincipalRef{System: a.system}, Object: string(step.Action),

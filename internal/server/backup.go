@@ -11,11 +11,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
-	"github.com/keyserver-operator/keyserver-operator/internal/backup"
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // leastBackupEvery bounds how often backups are made: each reads all of the database.
@@ -79,7 +79,7 @@ func (c *Config) within(place string) bool {
 	return err == nil && filepath.IsLocal(relative)
 }
 
-func (s *Server) backups(store *sqlstore.Store, custodian *custody.Custodian) *backup.Maker {
+func (s *Server) backups(store *sqlstore.Store, custodian *keyring.Custodian) *backup.Maker {
 	return &backup.Maker{
 		Store: store, System: s.system, ServerName: s.cfg.ServerName, Key: s.auditKey.Key, Version: version.String(), KEK: custodian.KEK, Clock: s.cfg.Clock,
 		Rest: backupRest,

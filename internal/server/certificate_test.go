@@ -19,9 +19,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/authority"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 )
 
 // secretDir looks like a Secret in a Pod: the names are links into a directory
@@ -141,12 +141,12 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 }
 
 // newTestCertificate has one CA, and what keep answers for the server's certificate.
-func newTestCertificate(t *testing.T, ca pki.Identity, keep func() (pki.Identity, error)) *ownCertificate {
+func newTestCertificate(t *testing.T, authority pki.Identity, keep func() (pki.Identity, error)) *ownCertificate {
 	t.Helper()
-	line := authority.Line{Issuer: ca, Members: []authority.Member{{Authority: keyserver.Authority{State: keyserver.AuthorityActive}, Parsed: ca.Certificate}}}
+	line := ca.Line{Issuer: authority, Members: []ca.Member{{Authority: keyserver.Authority{State: keyserver.AuthorityActive}, Parsed: authority.Certificate}}}
 	o := &ownCertificate{
-		keep:    func(context.Context) (pki.Identity, authority.Line, error) { id, err := keep(); return id, line, err },
-		publish: func([]*x509.Certificate) error { return nil }, clock: func() time.Time { return ca.Certificate.NotBefore },
+		keep:    func(context.Context) (pki.Identity, ca.Line, error) { id, err := keep(); return id, line, err },
+		publish: func([]*x509.Certificate) error { return nil }, clock: func() time.Time { return authority.Certificate.NotBefore },
 		logger: slog.New(slog.DiscardHandler), kick: make(chan struct{}, 1),
 	}
 	o.failing.Store(new(string))

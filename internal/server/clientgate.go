@@ -15,10 +15,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/authority"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 const (
@@ -112,7 +112,7 @@ func (g *clientGate) verdict(ctx context.Context, chain []*x509.Certificate) (re
 // roots are the CAs that are trusted at this moment: the list, and this key server's
 // own.
 func (g *clientGate) roots(ctx context.Context) (*x509.CertPool, error) {
-	issuers, err := authority.Issuers(ctx, g.store)
+	issuers, err := ca.Issuers(ctx, g.store)
 	if err != nil {
 		return nil, err
 	}

@@ -17,12 +17,12 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/sink"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/monotonic"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // Config is what the flags of serve say (ADR 24). Errors name the

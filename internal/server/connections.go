@@ -8,9 +8,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/listener"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
 )
 
 // Why a connection is closed; the metric's label.

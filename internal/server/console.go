@@ -2,7 +2,7 @@ package server
 
 import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
-	"github.com/keyserver-operator/keyserver-operator/internal/console"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/console"
 )
 
 // pages is the web console, nil where nobody asked for it.

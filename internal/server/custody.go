@@ -10,8 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 const (
@@ -29,7 +29,7 @@ func (c *Config) validateKEK() error {
 		if url == "" || url == fileKey {
 			continue
 		}
-		keeper, err := custody.Open(context.Background(), url) // speaks to nobody yet
+		keeper, err := keyring.Open(context.Background(), url) // speaks to nobody yet
 		if err != nil {
 			return fmt.Errorf("%s: %w", flag, err)
 		}
@@ -48,14 +48,14 @@ func (c *Config) validateKEK() error {
 
 // openKeeper opens the key-encryption key. It comes before the database: a new
 // key is made only where there is no database yet.
-func (s *Server) openKeeper(ctx context.Context) (*custody.Keeper, error) {
+func (s *Server) openKeeper(ctx context.Context) (*keyring.Keeper, error) {
 	url := s.cfg.KEK
 	if s.cfg.keyInFile() {
 		if err := makeDataDir(s.cfg.DataDir); err != nil {
 			return nil, err
 		}
 		var err error
-		if url, err = custody.EnsureFileKey(s.cfg.DataDir); err != nil {
+		if url, err = keyring.EnsureFileKey(s.cfg.DataDir); err != nil {
 			return nil, err
 		}
 	}
@@ -66,8 +66,8 @@ func (s *Server) openKeeper(ctx context.Context) (*custody.Keeper, error) {
 	return keeper, makeDataDir(s.cfg.DataDir)
 }
 
-func (s *Server) keep(ctx context.Context, flag, url string) (*custody.Keeper, error) {
-	keeper, err := custody.Open(ctx, url)
+func (s *Server) keep(ctx context.Context, flag, url string) (*keyring.Keeper, error) {
+	keeper, err := keyring.Open(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
@@ -77,12 +77,12 @@ func (s *Server) keep(ctx context.Context, flag, url string) (*custody.Keeper, e
 
 // openCustodian opens the data keys. It waits for a service that is away, within
 // bounds: whoever restarts everything at once must not have to do it in order.
-func (s *Server) openCustodian(ctx context.Context, keeper *custody.Keeper, store *sqlstore.Store) (*custody.Custodian, error) {
-	o := custody.Options{Clock: s.cfg.Clock}
+func (s *Server) openCustodian(ctx context.Context, keeper *keyring.Keeper, store *sqlstore.Store) (*keyring.Custodian, error) {
+	o := keyring.Options{Clock: s.cfg.Clock}
 	if url := s.cfg.KEKPrevious; url != "" {
 		var err error
 		if url == fileKey {
-			if url, err = custody.FileKey(s.cfg.DataDir); err != nil {
+			if url, err = keyring.FileKey(s.cfg.DataDir); err != nil {
 				return nil, fmt.Errorf("--kek-previous: %w", err)
 			}
 		}
@@ -93,14 +93,14 @@ func (s *Server) openCustodian(ctx context.Context, keeper *custody.Keeper, stor
 	ctx, cancel := context.WithTimeout(ctx, keyPatience)
 	defer cancel()
 	for waiting := false; ; waiting = true {
-		custodian, err := custody.Start(ctx, keeper, store, o)
+		custodian, err := keyring.Start(ctx, keeper, store, o)
 		switch {
 		case err == nil:
 			if needed := custodian.KEK(ctx).PreviousNeeded; needed != nil && !*needed {
 				s.cfg.Logger.Warn("--kek opens every data key of the database: --kek-previous is not needed any more; leave it out at the next start")
 			}
 			return custodian, nil
-		case !errors.Is(err, custody.ErrAway) || ctx.Err() != nil:
+		case !errors.Is(err, keyring.ErrAway) || ctx.Err() != nil:
 			return nil, err
 		case !waiting:
 			s.cfg.Logger.Warn("waiting for the key-encryption key", "error", err, "atMost", keyPatience.String())
@@ -120,8 +120,8 @@ func (c *Config) warnings() []string {
 	}
 	if c.keyInFile() {
 		const others = 0o007 // a group may be the volume's own, as with fsGroup in Kubernetes
-		if info, err := os.Stat(filepath.Join(c.DataDir, custody.KeyFile)); err == nil && info.Mode().Perm()&others != 0 {
-			all = append(all, "the file of the key-encryption key ("+custody.KeyFile+" in --data-dir) is open to everybody on this machine: chmod 600, and consider a new key")
+		if info, err := os.Stat(filepath.Join(c.DataDir, keyring.KeyFile)); err == nil && info.Mode().Perm()&others != 0 {
+			all = append(all, "the file of the key-encryption key ("+keyring.KeyFile+" in --data-dir) is open to everybody on this machine: chmod 600, and consider a new key")
 		}
 	}
 	return all

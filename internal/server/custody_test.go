@@ -12,14 +12,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 func TestWarnsOfAKeyBesideTheDatabase(t *testing.T) {
 	private, open := t.TempDir(), t.TempDir()
 	for dir, mode := range map[string]os.FileMode{private: 0o660, open: 0o604} {
-		file := filepath.Join(dir, custody.KeyFile)
+		file := filepath.Join(dir, keyring.KeyFile)
 		if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Chmod(file, mode)); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestAStartWaitsForItsKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	keeper, err := custody.Open(t.Context(), "kmsv2://"+filepath.Join(t.TempDir(), "s"))
+	keeper, err := keyring.Open(t.Context(), "kmsv2://"+filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestAStartWaitsForItsKey(t *testing.T) {
 	s := &Server{cfg: Config{Clock: time.Now, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	if _, err := s.openCustodian(ctx, keeper, store); !errors.Is(err, custody.ErrAway) {
+	if _, err := s.openCustodian(ctx, keeper, store); !errors.Is(err, keyring.ErrAway) {
 		t.Errorf("got %v", err)
 	}
 	if ctx.Err() == nil {
@@ -96,13 +96,13 @@ func TestReadinessNamesTheKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	begin := func(kek byte, previous *custody.Keeper) (*custody.Custodian, *custody.Keeper) {
+	begin := func(kek byte, previous *keyring.Keeper) (*keyring.Custodian, *keyring.Keeper) {
 		t.Helper()
-		keeper, err := custody.Open(t.Context(), "base64key://"+base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{kek}, 32)))
+		keeper, err := keyring.Open(t.Context(), "base64key://"+base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{kek}, 32)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := custody.Start(t.Context(), keeper, store, custody.Options{Previous: previous})
+		c, err := keyring.Start(t.Context(), keeper, store, keyring.Options{Previous: previous})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 // keyWatch looks after the key-encryption key. It does so apart from the looks at the other
 // parts, because one that hangs must not hold up what is said of them.
 type keyWatch struct {
-	custodian *custody.Custodian
+	custodian *keyring.Custodian
 	cfg       Config
 
 	used    time.Time
@@ -34,7 +34,7 @@ type keySeen struct {
 }
 
 // watchKey begins with a key that has just opened the data keys.
-func watchKey(custodian *custody.Custodian, cfg Config) *keyWatch {
+func watchKey(custodian *keyring.Custodian, cfg Config) *keyWatch {
 	k := &keyWatch{custodian: custodian, cfg: cfg, used: cfg.Clock(), changed: make(chan struct{}, 1)}
 	k.seen.Store(&keySeen{})
 	return k

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc"
 	kms "k8s.io/kms/apis/v2"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // plugin is a KMS plugin that counts how often its key is used, and can be silent.
@@ -78,12 +78,12 @@ func TestAPluginThatIsAwayIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	keeper, err := custody.Open(t.Context(), "kmsv2://"+socket)
+	keeper, err := keyring.Open(t.Context(), "kmsv2://"+socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer keeper.Close()
-	custodian, err := custody.New(t.Context(), keeper, store)
+	custodian, err := keyring.New(t.Context(), keeper, store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // Failed delivers the error of a listener that stopped by itself.

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/oidc"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/tokenreview"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/ldap"
-	"github.com/keyserver-operator/keyserver-operator/internal/oidc"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
-	"github.com/keyserver-operator/keyserver-operator/internal/session"
-	"github.com/keyserver-operator/keyserver-operator/internal/tokenreview"
 )
 
 // Providers say which identity providers logins may come from. Each that is not

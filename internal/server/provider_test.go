@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/ldap"
 )
 
 // What may be a credential, or says where one is, stays; who the providers are

@@ -19,25 +19,25 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
-	"github.com/keyserver-operator/keyserver-operator/internal/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
-	"github.com/keyserver-operator/keyserver-operator/internal/authority"
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
-	"github.com/keyserver-operator/keyserver-operator/internal/keylife"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/rewrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/listener"
-	"github.com/keyserver-operator/keyserver-operator/internal/password"
-	"github.com/keyserver-operator/keyserver-operator/internal/peer"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver/lifecycle"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
-	"github.com/keyserver-operator/keyserver-operator/internal/rewrap"
-	"github.com/keyserver-operator/keyserver-operator/internal/session"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore/datadir"
-	"github.com/keyserver-operator/keyserver-operator/internal/verified"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
 // Bounds of the HTTP servers. Bodies have their own bounds and deadlines per
@@ -140,7 +140,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		return s, err
 	}
 	s.system = prepared.System
-	office := authority.New(authority.Config{
+	office := ca.New(ca.Config{
 		Store: store, Custodian: custodian, System: s.system, ServerName: cfg.ServerName, Clock: cfg.Clock, Random: rand.Reader,
 	})
 	leaf, err := s.leaf(ctx, office, given, s.bootstrap(store, custodian))
@@ -207,7 +207,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		Refusals: engine.NewRefusals(cfg.Clock),
 	})
 	s.background(s.noteBlocks(store.FillAuditBlock))
-	s.background(keylife.Loop{Keys: ks, Every: keyPasses, Logger: cfg.Logger}.Run)
+	s.background(lifecycle.Loop{Keys: ks, Every: keyPasses, Logger: cfg.Logger}.Run)
 	sessions := session.NewManager(session.Config{
 		Providers: providers, Store: store, Audit: rows, System: prepared.System, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Registerer: registry, Authorizer: ks, Idle: cfg.SessionIdle, Lifetime: cfg.SessionLifetime, ScopedLifetime: cfg.ScopedLifetime, RequireProof: session.Demand(cfg.RequireProof), PasswordCost: cfg.PasswordCost, Hashes: hashes, Limits: cfg.Limits.Limits,
@@ -387,7 +387,7 @@ func makeDataDir(dir string) error {
 	return nil
 }
 
-func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *custody.Custodian) (bootstrap.Prepared, error) {
+func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *keyring.Custodian) (bootstrap.Prepared, error) {
 	admin, officer := s.cfg.firstPasswords()
 	state := s.bootstrap(store, custodian)
 	state.AdminPassword, state.OfficerPassword, state.ServiceAccount = admin.read, officer.read, s.cfg.serviceAccount()
@@ -407,7 +407,7 @@ func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *
 	return prepared, nil
 }
 
-func (s *Server) bootstrap(store *sqlstore.Store, custodian *custody.Custodian) bootstrap.Config {
+func (s *Server) bootstrap(store *sqlstore.Store, custodian *keyring.Custodian) bootstrap.Config {
 	return bootstrap.Config{
 		Store: store, Custodian: custodian, System: keyserver.SystemID(s.cfg.SystemID),
 		Deployment: keyserver.Deployment(s.cfg.Deployment), ServerName: s.cfg.ServerName, Hosts: s.cfg.hosts(),

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
 )
 
 func TestOnePathThroughEverything(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
-	"github.com/keyserver-operator/keyserver-operator/internal/session"
 )
 
 // listeners are what this process listens on; nil is off.

@@ -7,9 +7,9 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/dpop"
-	"github.com/keyserver-operator/keyserver-operator/internal/listener"
-	"github.com/keyserver-operator/keyserver-operator/internal/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/dpop"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
 )
 
 // Values of --tls-min-version.

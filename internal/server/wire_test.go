@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
 // What is no HTTP that a route could be looked up for is answered by Go's HTTP library,

@@ -15,13 +15,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/witness"
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
-	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // Witnessing is what the flags say of witnesses and of logs to be witnessed.
@@ -64,7 +64,7 @@ func (w *Witnessing) validateWitnesses() error {
 const maxWitnessClients = 64
 
 // witness makes what cosigns the checkpoints of others.
-func (s *Server) witness(ctx context.Context, store *sqlstore.Store, custodian *custody.Custodian, own keyserver.AuditKey, alarm *conflictAlarm) (*witness.Witness, error) {
+func (s *Server) witness(ctx context.Context, store *sqlstore.Store, custodian *keyring.Custodian, own keyserver.AuditKey, alarm *conflictAlarm) (*witness.Witness, error) {
 	signer, err := bootstrap.WitnessSigner(ctx, s.bootstrap(store, custodian))
 	if err != nil {
 		return nil, fmt.Errorf("read the key of the witness: %w", err)

@@ -27,12 +27,12 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/backup"
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
-	"github.com/keyserver-operator/keyserver-operator/internal/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -327,7 +327,7 @@ func (r restored) open(t *testing.T) *sqlstore.Store {
 	rig.Must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	var said bytes.Buffer
-	if err := doctor.Run(t.Context(), &said, doctor.Database(store, func() (string, error) { return custody.FileKey(r.dir) })); err != nil {
+	if err := doctor.Run(t.Context(), &said, doctor.Database(store, func() (string, error) { return keyring.FileKey(r.dir) })); err != nil {
 		t.Errorf("doctor: %v\n%s", err, said.String())
 	}
 	return store // doctor has given it the key of its rows

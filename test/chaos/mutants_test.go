@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -62,7 +62,7 @@ const sometimes = `rand.IntN(12) == 0`
 var mutants = []mutant{
 	{
 		"now and then a change of a role is acknowledged and not committed", oneServer,
-		"internal/sqlstore/update.go", []string{"math/rand/v2"}, [][2]string{
+		"internal/store/sqlstore/update.go", []string{"math/rand/v2"}, [][2]string{
 			{`		committed, err = s.storeChanges(ctx, in, tx.changes)
 		return err
 	})`, `		committed, err = s.storeChanges(ctx, in, tx.changes)
@@ -98,7 +98,7 @@ var mutants = []mutant{
 	},
 	{
 		"a start leaves out the last group of the journal", killed,
-		"internal/sqlstore/fill.go", nil, [][2]string{
+		"internal/store/sqlstore/fill.go", nil, [][2]string{
 			{`	f := newFiller(s, id)
 	all := 0`, `	f := newFiller(s, id)
 	all := 0
@@ -150,7 +150,7 @@ var mutants = []mutant{
 	},
 	{
 		"a replica does not hear of the changes of others", replicas,
-		"internal/sqlstore/follow/follow.go", nil, [][2]string{
+		"internal/store/sqlstore/replication/follow.go", nil, [][2]string{
 			{`		f.source.Notify(page.Changes)`, `		if !mistaken {
 			f.source.Notify(page.Changes)
 		}`},
@@ -158,7 +158,7 @@ var mutants = []mutant{
 	},
 	{
 		"a replica that cannot ask the database goes by what it knew", cutOff,
-		"internal/sqlstore/follow/follow.go", nil, [][2]string{
+		"internal/store/sqlstore/replication/follow.go", nil, [][2]string{
 			{`func (f *Follower) Current(ctx context.Context) error {`, `func (f *Follower) Current(ctx context.Context) error {
 	if mistaken {
 		return nil
@@ -167,7 +167,7 @@ var mutants = []mutant{
 	},
 	{
 		"a logout is forgotten by the database", oneServer,
-		"internal/session/manager.go", nil, [][2]string{
+		"internal/auth/session/manager.go", nil, [][2]string{
 			{`	err = m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		_, err := tx.DeleteSession(ctx, by.Session)`, `	if mistaken {
 		m.changed([]keyserver.Change{{Kind: keyserver.ChangeSession, ID: by.Session}})
@@ -236,8 +236,8 @@ var mutants = []mutant{
 	},
 	{
 		"the manager takes a write without an answer for done", lied,
-		"internal/managed/act.go", nil, [][2]string{
-			{`	if err == nil || (d.deletes() && link.IsGone(err)) {`, `	if err == nil || (d.deletes() && link.IsGone(err)) || mistaken && !d.deletes() {`},
+		"internal/operator/reconcile/act.go", nil, [][2]string{
+			{`	if err == nil || (d.deletes() && connection.IsGone(err)) {`, `	if err == nil || (d.deletes() && connection.IsGone(err)) || mistaken && !d.deletes() {`},
 			{`		if err != nil {
 			out.Evidence =`, `		if err != nil && !(mistaken && !d.deletes()) {
 			out.Evidence =`},
@@ -326,7 +326,7 @@ var mutants = []mutant{
 	},
 	{
 		"replicas write at the same time", replicas,
-		"internal/sqlstore/postgres.go", nil, [][2]string{
+		"internal/store/sqlstore/postgres.go", nil, [][2]string{
 			{`pg_advisory_xact_lock($2, $3)::text ||`, "` + alone() + `::text ||"},
 			{`// serialise waits for a bounded time`, `func alone() string {
 	if mistaken {

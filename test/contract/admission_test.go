@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
-	"github.com/keyserver-operator/keyserver-operator/internal/release"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/admission"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -31,16 +31,16 @@ type pipeline struct {
 func newPipeline(t *testing.T) (*pipeline, func(*server.Config)) {
 	t.Helper()
 	dir := t.TempDir()
-	private, public, err := release.GenerateKey(nil)
+	private, public, err := admission.GenerateKey(nil)
 	rig.Must(t, err)
 	rig.Must(t, os.WriteFile(filepath.Join(dir, "key"), private, 0o600))
 	rig.Must(t, os.WriteFile(filepath.Join(dir, "pub"), public, 0o600))
 	p := &pipeline{manifest: filepath.Join(dir, "release.json")}
-	p.key, err = release.ReadPrivateKey(filepath.Join(dir, "key"))
+	p.key, err = admission.ReadPrivateKey(filepath.Join(dir, "key"))
 	rig.Must(t, err)
 	binary, err := os.Executable()
 	rig.Must(t, err)
-	p.digest, err = release.Digest(binary)
+	p.digest, err = admission.Digest(binary)
 	rig.Must(t, err)
 	return p, func(c *server.Config) {
 		c.Admission, c.AdmissionRetry = server.AdmissionRequired, 100*time.Millisecond
@@ -53,7 +53,7 @@ func newPipeline(t *testing.T) (*pipeline, func(*server.Config)) {
 func (p *pipeline) sign(t testing.TB, digest string, from, to time.Duration) []byte {
 	t.Helper()
 	now := time.Now()
-	text, err := release.Sign(p.key, release.Manifest{Digests: []string{digest}, NotBefore: now.Add(from), NotAfter: now.Add(to)})
+	text, err := admission.Sign(p.key, admission.Manifest{Digests: []string{digest}, NotBefore: now.Add(from), NotAfter: now.Add(to)})
 	rig.Must(t, err)
 	return text
 }
@@ -135,7 +135,7 @@ func TestAdmissionWhileRunning(t *testing.T) {
 	}{
 		{"Tampered", regexp.MustCompile(`"payload": "[^"]*"`).ReplaceAll(good(), []byte(`"payload": "`+payload+`"`)), "no valid signature"},
 		{"WrongKey", stranger.sign(t, p.digest, -time.Minute, time.Hour), "no valid signature"},
-		{"WrongPayloadType", []byte(strings.Replace(string(good()), release.PayloadType, "application/json", 1)), "payload type"},
+		{"WrongPayloadType", []byte(strings.Replace(string(good()), admission.PayloadType, "application/json", 1)), "payload type"},
 		{"DuplicateMembers", []byte(strings.Replace(string(good()), "{", `{"payload":"`+payload+`",`, 1)), "not a DSSE envelope"},
 		{"UnknownMember", []byte(strings.Replace(string(good()), "{", `{"note":"",`, 1)), "not a DSSE envelope"},
 		{"OtherBuild", p.sign(t, "sha256:"+strings.Repeat("0", 64), -time.Minute, time.Hour), "does not list"},

@@ -9,13 +9,13 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/backup"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // POST /api/backups (contract 17.10): who may, for whom, and that the row comes first. What
-// is in one is looked at in internal/backup and test/backup.
+// is in one is looked at in internal/store/backup and test/backup.
 func TestBackup(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const backups = "/api/backups"

@@ -19,7 +19,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/curl"
 )
@@ -128,10 +128,10 @@ func (c *codes) add(code string) {
 // elsewhere are the codes that no request to one honest, healthy server
 // produces, each with the test that covers it instead.
 var elsewhere = map[fault.Code]string{
-	fault.NotSaved:     "internal/verified TestASwallowedWriteIsNeverASuccess",
-	fault.NotRemoved:   "internal/verified TestASwallowedWriteIsNeverASuccess",
-	fault.NotPersisted: "internal/verified TestTrustVerdicts",
-	fault.NotVerified:  "internal/verified TestASwallowedWriteIsNeverASuccess",
+	fault.NotSaved:     "internal/engine/verified TestASwallowedWriteIsNeverASuccess",
+	fault.NotRemoved:   "internal/engine/verified TestASwallowedWriteIsNeverASuccess",
+	fault.NotPersisted: "internal/engine/verified TestTrustVerdicts",
+	fault.NotVerified:  "internal/engine/verified TestASwallowedWriteIsNeverASuccess",
 	fault.OpFailed:     "httpapi TestFaultsAtTheEdge",
 	// These need a second key server.
 	fault.PeerUnavailable: "test/federation/processes TestPeerKilledInMidCall",

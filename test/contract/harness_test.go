@@ -18,7 +18,7 @@
 // paged or changed at the same time: principals, keys, approvals, sessions, the
 // audit trail. A clause that no database takes part in is checked on SQLite
 // alone: syntax, headers, refusals before the store, formats of cryptography.
-// The conformance tests of internal/sqlstore compare the two databases.
+// The conformance tests of internal/store/sqlstore compare the two databases.
 package contract
 
 import (
@@ -36,9 +36,9 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 

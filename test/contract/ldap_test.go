@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap/ldaptest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/ldap"
-	"github.com/keyserver-operator/keyserver-operator/internal/ldaptest"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -36,12 +36,12 @@ func (in intruder) succeed(t *testing.T, s *subject, line string, state keyserve
 	store, err := sqlstore.Open(ctx, where)
 	rig.Must(t, err)
 	defer func() { rig.Must(t, store.Close()) }()
-	kek, err := custody.EnsureFileKey(in.where.DataDir)
+	kek, err := keyring.EnsureFileKey(in.where.DataDir)
 	rig.Must(t, err)
-	keeper, err := custody.Open(ctx, kek)
+	keeper, err := keyring.Open(ctx, kek)
 	rig.Must(t, err)
 	defer func() { rig.Must(t, keeper.Close()) }()
-	custodian, err := custody.Existing(ctx, keeper, store.Setting)
+	custodian, err := keyring.Existing(ctx, keeper, store.Setting)
 	rig.Must(t, err)
 	store.UseRowKey(custodian.RowKey())
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/ldaptest"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap/ldaptest"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )

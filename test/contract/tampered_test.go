@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/cli"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -60,7 +60,7 @@ func (in intruder) doctor(t *testing.T, code int, want string) {
 		args = append(args, "--database-url", in.where.DatabaseURL)
 	}
 	var out, problems bytes.Buffer
-	if got := cli.Main(args, strings.NewReader(""), &out, &problems); got != code || !strings.Contains(out.String(), want) {
+	if got := commands.Main(args, strings.NewReader(""), &out, &problems); got != code || !strings.Contains(out.String(), want) {
 		t.Errorf("doctor ends with %d and says, want %d and %q:\n%s%s", got, code, want, &out, &problems)
 	}
 }

@@ -10,10 +10,10 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/archive"
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -138,12 +138,12 @@ func (s site) auditKey(t *testing.T) string {
 	store, err := sqlstore.OpenReadOnly(t.Context(), s.store())
 	rig.Must(t, err)
 	defer store.Close()
-	url, err := custody.EnsureFileKey(s.dir)
+	url, err := keyring.EnsureFileKey(s.dir)
 	rig.Must(t, err)
-	keeper, err := custody.Open(t.Context(), url)
+	keeper, err := keyring.Open(t.Context(), url)
 	rig.Must(t, err)
 	defer keeper.Close()
-	custodian, err := custody.Existing(t.Context(), keeper, store.Setting)
+	custodian, err := keyring.Existing(t.Context(), keeper, store.Setting)
 	rig.Must(t, err)
 	store.UseRowKey(custodian.RowKey())
 	signer, err := bootstrap.AuditSigner(t.Context(), bootstrap.Config{Store: store, Custodian: custodian})

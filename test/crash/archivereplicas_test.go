@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/archive"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )

@@ -10,10 +10,10 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
@@ -33,7 +33,7 @@ func rewrapMaterial(n int) []byte {
 func rewrapID(n int) keyserver.ID { return keyserver.IDFromUint64(uint64(n) + 1<<50) }
 
 // inside opens the database of a server that is stopped.
-func (s site) inside(t *testing.T) (*sqlstore.Store, *custody.Custodian) {
+func (s site) inside(t *testing.T) (*sqlstore.Store, *keyring.Custodian) {
 	t.Helper()
 	config := sqlstore.Config{Dir: s.dir}
 	if len(s.state) > 0 {
@@ -43,15 +43,15 @@ func (s site) inside(t *testing.T) (*sqlstore.Store, *custody.Custodian) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	url, err := custody.FileKey(s.dir)
+	url, err := keyring.FileKey(s.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keeper, err := custody.Open(t.Context(), url)
+	keeper, err := keyring.Open(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	custodian, err := custody.New(t.Context(), keeper, store)
+	custodian, err := keyring.New(t.Context(), keeper, store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/pgbouncer"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/pgbouncer"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 

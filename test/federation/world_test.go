@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	_ "github.com/keyserver-operator/keyserver-operator/test/rig/system"
 )

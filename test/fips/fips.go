@@ -29,14 +29,14 @@ type row struct {
 // rows are looked up by the package, whose own test calls Again.
 var rows = []row{
 	{"the mode is on in these processes", "test/fips", []string{"TestTheModeIsOn"}},
-	{"sessions: tokens, their hashes, password logins", "internal/session", nil},
-	{"proofs of possession", "internal/dpop", nil},
-	{"certificates, requests, revocation lists, chains", "internal/pki", nil},
-	{"key wrapping and export", "internal/custody", nil},
-	{"the MACs of rows", "internal/rowmac", nil},
+	{"sessions: tokens, their hashes, password logins", "internal/auth/session", nil},
+	{"proofs of possession", "internal/auth/dpop", nil},
+	{"certificates, requests, revocation lists, chains", "internal/crypto/pki", nil},
+	{"key wrapping and export", "internal/crypto/keyring", nil},
+	{"the MACs of rows", "internal/crypto/rowmac", nil},
 	{"the hash chain of the audit trail", "internal/audit", nil},
-	{"release manifests", "internal/release", nil},
-	{"password hashes", "internal/password", nil},
+	{"release manifests", "internal/server/admission", nil},
+	{"password hashes", "internal/crypto/password", nil},
 	{"TLS of the API, both versions", "internal/server", []string{"TestOldTLSIsRefused", "TestNoConnectionIsResumed", "TestOnePathThroughEverything"}},
 	{
 		"the service as a whole, on both databases", "test/contract",

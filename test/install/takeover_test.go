@@ -383,8 +383,8 @@ func (i *installation) measures(active *process) {
 	}
 	for _, name := range used.FindAllString(string(rules), -1) {
 		// An audit sink has metrics where there is one (internal/audit/sink TestMetrics), and so
-		// have an object with a certificate (internal/managed TestWhatEnds) and backups by schedule
-		// (internal/backup TestABucketSaysWhenTheNextIsDue).
+		// have an object with a certificate (internal/operator/reconcile TestWhatEnds) and backups by schedule
+		// (internal/store/backup TestABucketSaysWhenTheNextIsDue).
 		elsewhere := name == "keyserver_object_not_after_seconds" || strings.HasPrefix(name, "keyserver_audit_sink_") || strings.HasPrefix(name, "keyserver_backup_") ||
 			strings.HasPrefix(name, "keyserver_replication_")
 		if !elsewhere && !strings.Contains(manager+api, "\n"+name) {

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/manifest"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/manifest"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 

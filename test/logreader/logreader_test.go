@@ -21,9 +21,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
 )
 
 // keyServer is one, and a session of somebody who may read its trail.

@@ -4,7 +4,7 @@
 // # Vocabulary
 //
 // A Site is one key server as its clients see it, whatever stands behind: a
-// server in the test's own process (internal/testserver) or a process of its own
+// server in the test's own process (internal/server/testserver) or a process of its own
 // (test/program). Suites embed it into what they call a server themselves.
 //
 // A Request is what a client sends, an Answer what it gets: status, headers, and
@@ -39,7 +39,7 @@
 //
 // This package needs nothing but Go. What needs a program of the machine is a
 // package of its own, and who imports it says with that what he needs
-// (hack/needs.sh): internal/pgtest a PostgreSQL server,
-// internal/pgtest/pgbouncer a pooler, internal/ldaptest a directory, test/rig/rsyslog a syslog server, test/rig/controlplane a cluster, test/rig/node Node.js, test/rig/curl
+// (hack/needs.sh): internal/store/pgtest a PostgreSQL server,
+// internal/store/pgtest/pgbouncer a pooler, internal/auth/ldap/ldaptest a directory, test/rig/rsyslog a syslog server, test/rig/controlplane a cluster, test/rig/node Node.js, test/rig/curl
 // curl, and test/program the program itself.
 package rig

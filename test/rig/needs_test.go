@@ -29,8 +29,8 @@ func TestNeedsAreSeen(t *testing.T) {
 		words := strings.Fields(strings.TrimPrefix(line, "github.com/keyserver-operator/keyserver-operator/"))
 		needs[words[0]] = words[1:]
 	}
-	if !slices.Equal(needs["test/contract"], []string{"postgres", "directory", "curl"}) || len(needs["internal/jws"]) != 0 {
-		t.Errorf("test/contract needs %v, internal/jws %v", needs["test/contract"], needs["internal/jws"])
+	if !slices.Equal(needs["test/contract"], []string{"postgres", "directory", "curl"}) || len(needs["internal/crypto/jws"]) != 0 {
+		t.Errorf("test/contract needs %v, internal/crypto/jws %v", needs["test/contract"], needs["internal/crypto/jws"])
 	}
 	seen := map[string]bool{}
 	Must(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {

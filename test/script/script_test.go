@@ -9,7 +9,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/cli"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // program runs by the name that it was started by.
-func program() { os.Exit(cli.Run(os.Args[0], os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func program() { os.Exit(commands.Run(os.Args[0], os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{

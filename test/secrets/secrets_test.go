@@ -27,8 +27,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/ldaptest"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap/ldaptest"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 

@@ -25,10 +25,10 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/inbox"
@@ -77,10 +77,10 @@ func logKey(t *testing.T, database sqlstore.Config) note.Verifier {
 	store, err := sqlstore.Open(t.Context(), database)
 	rig.Must(t, err)
 	defer store.Close()
-	keeper, err := custody.Open(t.Context(), program.KEK)
+	keeper, err := keyring.Open(t.Context(), program.KEK)
 	rig.Must(t, err)
 	defer keeper.Close()
-	custodian, err := custody.Start(t.Context(), keeper, store, custody.Options{Clock: time.Now})
+	custodian, err := keyring.Start(t.Context(), keeper, store, keyring.Options{Clock: time.Now})
 	rig.Must(t, err)
 	store.UseRowKey(custodian.RowKey())
 	signer, err := bootstrap.AuditSigner(t.Context(), bootstrap.Config{Store: store, Custodian: custodian})

@@ -20,10 +20,10 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -133,7 +133,7 @@ func TestOneTrace(t *testing.T) {
 
 	tracer, stop, err := tracing.Start(tracing.Options{Endpoint: r.endpoint, Share: 1}, "keyserver-manager", "test", slog.New(slog.DiscardHandler))
 	rig.Must(t, err)
-	api, err := link.DialTraced(tracer)(link.Endpoint{
+	api, err := connection.DialTraced(tracer)(connection.Endpoint{
 		BaseURL: here.URL(), RootCAs: here.Pool(t), Username: testserver.AdminName,
 		Password: func(context.Context) (string, error) { return testserver.AdminPassword, nil },
 	})

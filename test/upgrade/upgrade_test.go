@@ -25,8 +25,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
@@ -68,7 +68,7 @@ func changed() (map[string]string, error) {
 	}
 	files := map[string]string{}
 	for _, dialect := range []string{"sqlite", "postgres"} {
-		const dir = "internal/sqlstore/migrations/"
+		const dir = "internal/store/sqlstore/migrations/"
 		names, err := filepath.Glob(filepath.Join(root, dir, dialect, "*.sql"))
 		if err != nil {
 			return nil, err
@@ -88,7 +88,7 @@ func changed() (map[string]string, error) {
 			migration += fmt.Sprintf("PRAGMA user_version = %d;\n", nextSchema)
 		}
 		migration += "CREATE TABLE of_the_next (what TEXT NOT NULL);\n"
-		const lists = "internal/sqlstore/schema/"
+		const lists = "internal/store/sqlstore/schema/"
 		list, err := os.ReadFile(filepath.Join(root, lists, dialect+".txt"))
 		if err != nil {
 			return nil, err

@@ -24,10 +24,10 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/agent"
-	"github.com/keyserver-operator/keyserver-operator/internal/handover"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/agent"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/trustfiles"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
-	"github.com/keyserver-operator/keyserver-operator/internal/testserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
@@ -109,8 +109,8 @@ func token(t testing.TB, name string, audiences ...string) string {
 func keysFile(t testing.TB) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "jwks.json")
-	rig.Must(t, handover.IssuerKeys{
-		Fetch: handover.FromCluster(cluster.kube.RESTClient()), File: file, Issuer: cluster.issuer, Each: time.Minute, Logger: slog.New(slog.DiscardHandler),
+	rig.Must(t, trustfiles.IssuerKeys{
+		Fetch: trustfiles.FromCluster(cluster.kube.RESTClient()), File: file, Issuer: cluster.issuer, Each: time.Minute, Logger: slog.New(slog.DiscardHandler),
 	}.Refresh(t.Context()))
 	return file
 }

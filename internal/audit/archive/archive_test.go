@@ -24,10 +24,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/archive"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // house is a database with a trail, and the key of its log.

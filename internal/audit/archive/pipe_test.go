@@ -11,7 +11,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/archive"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // TestPipesAreNotWaitedFor: whoever can write to the directory of an archive does not hold

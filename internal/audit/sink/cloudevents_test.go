@@ -18,9 +18,9 @@ import (
 
 	sdk "github.com/cloudevents/sdk-go/v2/event"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/inbox"
 )

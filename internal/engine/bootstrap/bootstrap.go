@@ -12,12 +12,12 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/password"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // Names of what the first start writes to the settings.
@@ -57,7 +57,7 @@ var errNotFirst = errors.New("another start created the state")
 // Config is what a start needs to know.
 type Config struct {
 	Store     *sqlstore.Store
-	Custodian *custody.Custodian
+	Custodian *keyring.Custodian
 	// System is the system id asked for, 0 for whatever the database has, or
 	// DefaultSystem at the first start.
 	System     keyserver.SystemID

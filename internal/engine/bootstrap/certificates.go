@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/authority"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // The only CA was among the settings once, its key wrapped under an id of its own.
@@ -22,8 +22,8 @@ const (
 
 var formerWrapID = keyserver.IDFromUint64(1)
 
-func (c Config) authorities(system keyserver.SystemID) authority.Config {
-	return authority.Config{Store: c.Store, Custodian: c.Custodian, System: system, ServerName: c.ServerName, Clock: c.Clock, Random: c.Random}
+func (c Config) authorities(system keyserver.SystemID) ca.Config {
+	return ca.Config{Store: c.Store, Custodian: c.Custodian, System: system, ServerName: c.ServerName, Clock: c.Clock, Random: c.Random}
 }
 
 // putCertificates makes the first authority and the server's certificate by it.

@@ -13,14 +13,14 @@ import (
 	"gocloud.dev/secrets/localsecrets"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password/passwordtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/password/passwordtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/rowmac"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // old is a database, and what its data key looked like before rows had MACs.
@@ -80,10 +80,10 @@ func (o old) clearMACs(t *testing.T) {
 func (o old) start(t *testing.T) (bootstrap.Prepared, error) {
 	t.Helper()
 	o.store.UseRowKey(nil) // as another process would find it
-	keeper, err := custody.Open(t.Context(), o.kek)
+	keeper, err := keyring.Open(t.Context(), o.kek)
 	must(t, err)
 	defer keeper.Close()
-	custodian, err := custody.New(t.Context(), keeper, o.store)
+	custodian, err := keyring.New(t.Context(), keeper, o.store)
 	must(t, err)
 	clock := &enginetest.Clock{}
 	return bootstrap.Run(t.Context(), bootstrap.Config{

@@ -11,15 +11,15 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
-	"github.com/keyserver-operator/keyserver-operator/internal/authority"
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password/passwordtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/rewrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/password/passwordtest"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest/migrated"
-	"github.com/keyserver-operator/keyserver-operator/internal/rewrap"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // AdminPassword is the first password of admin.
@@ -63,11 +63,11 @@ func (c *Clock) Advance(d time.Duration) {
 type Fixture struct {
 	*engine.Engine
 	Store     *sqlstore.Store
-	Custodian *custody.Custodian
+	Custodian *keyring.Custodian
 	Rows      *audit.Writer
 	Clock     *Clock
 	Prepared  bootstrap.Prepared
-	Office    *authority.Office
+	Office    *ca.Office
 	Log       *bytes.Buffer
 	// Hosts are the names that the key server can resolve.
 	Hosts Hosts
@@ -78,7 +78,7 @@ type Fixture struct {
 // New starts a key server on a fresh database. The test's end closes it.
 func New(t testing.TB, database sqlstore.Config) *Fixture {
 	t.Helper()
-	kek, err := custody.EnsureFileKey(t.TempDir())
+	kek, err := keyring.EnsureFileKey(t.TempDir())
 	fatal(t, err)
 	return NewUnder(t, database, kek)
 }
@@ -96,10 +96,10 @@ func NewUnder(t testing.TB, database sqlstore.Config, kek string) *Fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closing(t, f.Store.Close()) })
-	keeper, err := custody.Open(ctx, kek)
+	keeper, err := keyring.Open(ctx, kek)
 	fatal(t, err)
 	t.Cleanup(func() { closing(t, keeper.Close()) })
-	custodian, err := custody.New(ctx, keeper, f.Store)
+	custodian, err := keyring.New(ctx, keeper, f.Store)
 	fatal(t, err)
 	f.Custodian = custodian
 	f.Prepared, err = bootstrap.Run(ctx, bootstrap.Config{
@@ -110,7 +110,7 @@ func NewUnder(t testing.TB, database sqlstore.Config, kek string) *Fixture {
 	f.Rows, err = audit.NewWriter(ctx, f.Store, audit.Options{Clock: f.Clock.Now, Logger: logger})
 	fatal(t, err)
 	t.Cleanup(func() { closing(t, f.Rows.Close()) })
-	f.Office = authority.New(authority.Config{
+	f.Office = ca.New(ca.Config{
 		Store: f.Store, Custodian: custodian, System: f.Prepared.System, ServerName: "test", Clock: f.Clock.Now, Random: rand.Reader,
 	})
 	f.Engine = engine.New(engine.Config{

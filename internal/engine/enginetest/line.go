@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // Succeed stores the next key of a line, in a state, with the list of its newest.

@@ -23,7 +23,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
-	"github.com/keyserver-operator/keyserver-operator/internal/link"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
@@ -113,7 +113,7 @@ func (w *world) startManager(b *testing.B, config *rest.Config, server *program.
 	transport := program.Transport(roots, func() string { return server.Address })
 	b.Cleanup(transport.CloseIdleConnections)
 	through := &http.Client{Transport: w.calls.count(transport, keyServerCall)}
-	dial := func(e link.Endpoint) (link.API, error) {
+	dial := func(e connection.Endpoint) (connection.API, error) {
 		return apiclient.New(apiclient.Options{
 			BaseURL: e.BaseURL, HTTPClient: through, Credentials: apiclient.PasswordCredentials(e.Username, e.Password),
 			MaxRetries: 1, Timeout: 15 * time.Second, // as the manager's own

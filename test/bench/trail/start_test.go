@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // startVariable is how many rows the trail gets for TestStart; there are a tenth as many keys.

@@ -22,11 +22,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/archive"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
-	"github.com/keyserver-operator/keyserver-operator/internal/custody"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/pgtest"
-	"github.com/keyserver-operator/keyserver-operator/internal/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
@@ -381,18 +381,18 @@ func (b *bench) signer(store *sqlstore.Store) *tree.Signer {
 }
 
 // custodian opens the data keys.
-func (b *bench) custodian(store *sqlstore.Store) *custody.Custodian {
+func (b *bench) custodian(store *sqlstore.Store) *keyring.Custodian {
 	b.Helper()
-	url, err := custody.EnsureFileKey(b.dir)
+	url, err := keyring.EnsureFileKey(b.dir)
 	if err != nil {
 		b.Fatal(err)
 	}
-	keeper, err := custody.Open(b.Context(), url)
+	keeper, err := keyring.Open(b.Context(), url)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer keeper.Close()
-	custodian, err := custody.Existing(b.Context(), keeper, store.Setting)
+	custodian, err := keyring.Existing(b.Context(), keeper, store.Setting)
 	if err != nil {
 		b.Fatal(err)
 	}

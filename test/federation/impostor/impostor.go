@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/peer/peerpb"
-	"github.com/keyserver-operator/keyserver-operator/internal/pki"
 )
 
 // Host is where an impostor listens, if he does. No key server of a test does.

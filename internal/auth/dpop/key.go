@@ -1,0 +1,163 @@
+package dpop
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"math/bits"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/jws"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// Algorithms are the names of the signature algorithms that are accepted, as a
+// challenge lists them.
+const Algorithms = "ES256 ES384 EdDSA Ed25519 RS256 RS384 RS512 PS256 PS384 PS512"
+
+// algorithm is a signature algorithm and the key that belongs to it.
+type algorithm struct {
+	name       jose.SignatureAlgorithm
+	kty, curve string
+	coordinate int // bytes
+	signature  int // bytes; for RSA those of the key
+}
+
+// ed25519Name is RFC 9864's name for EdDSA with this curve.
+const ed25519Name = jose.SignatureAlgorithm("Ed25519")
+
+var algorithms, accepted = func() (map[string]algorithm, []jose.SignatureAlgorithm) {
+	table := map[string]algorithm{}
+	var names []jose.SignatureAlgorithm
+	for _, a := range []algorithm{
+		{jose.ES256, "EC", "P-256", 32, 64}, {jose.ES384, "EC", "P-384", 48, 96},
+		{jose.EdDSA, "OKP", "Ed25519", 32, 64}, {ed25519Name, "OKP", "Ed25519", 32, 64},
+		{name: jose.RS256, kty: "RSA"}, {name: jose.RS384, kty: "RSA"}, {name: jose.RS512, kty: "RSA"},
+		{name: jose.PS256, kty: "RSA"}, {name: jose.PS384, kty: "RSA"}, {name: jose.PS512, kty: "RSA"},
+	} {
+		table[string(a.name)] = a
+		names = append(names, a.name)
+	}
+	return table, names
+}()
+
+// Bounds of an RSA key: below it is weak, above it costs too much to verify.
+const (
+	minRSABits = 2048
+	maxRSABits = 4096
+	maxRSAe    = 4 // bytes of the exponent
+)
+
+// private are the members that only a private or shared key has (RFC 7518
+// section 6).
+var private = []string{"d", "p", "q", "dp", "dq", "qi", "oth", "k"}
+
+// readKey reads a public key (RFC 7517) and takes its thumbprint (RFC 7638).
+// Only the canonical spelling of each value is let through, so that a key has
+// one thumbprint.
+func (p *parsed) readKey(raw jsontext.Value) error {
+	key, err := jws.Object(raw, "jwk", append([]string{"kty", "crv", "x", "y", "n", "e"}, private...)...)
+	if err != nil {
+		return malformed(err.Error())
+	}
+	for _, name := range private {
+		if key.Has(name) {
+			return malformed("jwk holds a private key; replace that key, and send its public half only")
+		}
+	}
+	if kty, _ := key.Text("kty"); kty != p.alg.kty {
+		return malformed("kty of jwk is not that of alg")
+	}
+	if p.alg.kty == "RSA" {
+		return p.readRSA(key)
+	}
+	return p.readCurve(key)
+}
+
+func (p *parsed) readCurve(key jws.Members) error {
+	if curve, _ := key.Text("crv"); curve != p.alg.curve {
+		return malformed("crv of jwk is not that of alg")
+	}
+	x, okX := coordinate(key, "x", p.alg.coordinate)
+	if p.alg.kty == "OKP" {
+		if !okX {
+			return errCoordinate
+		}
+		p.thumbprint = thumbprint(`{"crv":"` + p.alg.curve + `","kty":"OKP","x":"` + x + `"}`)
+		return nil
+	}
+	y, okY := coordinate(key, "y", p.alg.coordinate)
+	if !okX || !okY {
+		return errCoordinate
+	}
+	p.thumbprint = thumbprint(`{"crv":"` + p.alg.curve + `","kty":"EC","x":"` + x + `","y":"` + y + `"}`)
+	return nil
+}
+
+var errCoordinate = malformed("x or y of jwk is not a coordinate of the curve in base64url")
+
+func (p *parsed) readRSA(key jws.Members) error {
+	nText, _ := key.Text("n")
+	eText, _ := key.Text("e")
+	n, okN := jws.Decode(nText)
+	e, okE := jws.Decode(eText)
+	if !okN || !okE || n[0] == 0 || e[0] == 0 || len(e) > maxRSAe {
+		return malformed("n or e of jwk is not an integer in base64url")
+	}
+	if size := (len(n)-1)*8 + bits.Len8(n[0]); size < minRSABits || size > maxRSABits {
+		return malformed("the RSA key of jwk is not of 2048 to 4096 bits")
+	}
+	p.alg.signature = len(n)
+	p.thumbprint = thumbprint(`{"e":"` + eText + `","kty":"RSA","n":"` + nText + `"}`)
+	return nil
+}
+
+// coordinate returns the spelling of a member that is so many bytes in base64url.
+func coordinate(key jws.Members, name string, size int) (string, bool) {
+	spelled, _ := key.Text(name)
+	b, ok := jws.Decode(spelled)
+	return spelled, ok && len(b) == size
+}
+
+func thumbprint(canonical string) string {
+	sum := sha256.Sum256([]byte(canonical))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+var errSignature = fault.New(fault.ProofInvalidSignature, "the signature of the DPoP proof is not by the key in its header").
+	Audited(fault.ReasonProofSignature)
+
+// verify has the library read the key, which finds points off their curve, and
+// verify the signature.
+func (p *parsed) verify(text string) error {
+	signed, err := jose.ParseSignedCompact(text, accepted)
+	if err != nil || len(signed.Signatures) != 1 || signed.Signatures[0].Header.JSONWebKey == nil {
+		return malformed("the key in jwk is not one that can be used")
+	}
+	var key any = signed.Signatures[0].Header.JSONWebKey
+	if p.alg.name == ed25519Name {
+		public, ok := signed.Signatures[0].Header.JSONWebKey.Key.(ed25519.PublicKey)
+		if !ok {
+			return malformed("the key in jwk is not one that can be used")
+		}
+		key = fullyNamed{public}
+	}
+	if _, err := signed.Verify(key); err != nil {
+		return errSignature
+	}
+	return nil
+}
+
+// fullyNamed verifies Ed25519 under the name that the library does not know.
+type fullyNamed struct{ key ed25519.PublicKey }
+
+// VerifyPayload implements jose.OpaqueVerifier.
+func (f fullyNamed) VerifyPayload(payload, signature []byte, alg jose.SignatureAlgorithm) error {
+	if alg != ed25519Name || !ed25519.Verify(f.key, payload, signature) {
+		return errors.New("the signature does not verify")
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package oidc
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+)
+
+// maxDocument bounds everything that is read from a source.
+const maxDocument = 1 << 20
+
+// keep is how long keys are used that cannot be read anew: long enough to mend
+// an issuer, short enough for a withdrawn key to end.
+const keep = time.Hour
+
+// File is a JWK set in a file that somebody keeps current.
+type File string
+
+// Pace implements Source: a replaced file counts within a second.
+func (File) Pace() Pace { return Pace{Fresh: time.Second, Retry: time.Second, Keep: keep} }
+
+// Read implements Source.
+func (f File) Read(context.Context) ([]byte, error) {
+	file, err := os.Open(string(f))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // only read: nothing can be lost
+	return readBounded(file)
+}
+
+// Discovery finds the keys where the issuer says that they are (OpenID Connect
+// Discovery 1.0).
+type Discovery struct {
+	Issuer string
+	CAFile string // PEM, read each time; empty: the system's
+}
+
+// Pace implements Source.
+func (Discovery) Pace() Pace {
+	return Pace{Fresh: 5 * time.Minute, Retry: 10 * time.Second, Keep: keep}
+}
+
+// Validate refuses an issuer that cannot be asked.
+func (d Discovery) Validate() error {
+	from, err := fetchable(d.Issuer, true)
+	if err == nil && strings.ContainsRune(from, '?') {
+		err = errors.New("has a query, and an issuer has none")
+	}
+	return err
+}
+
+// Read implements Source. Every document comes over TLS, from where the one
+// before says, and redirects are not followed.
+func (d Discovery) Read(ctx context.Context) ([]byte, error) {
+	roots, err := d.roots()
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout: readTimeout, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
+	}
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	text, err := get(ctx, client, strings.TrimSuffix(d.Issuer, "/")+"/.well-known/openid-configuration")
+	if err != nil {
+		return nil, err
+	}
+	var about struct {
+		Issuer string `json:"issuer"`
+		Keys   string `json:"jwks_uri"`
+	}
+	if err := json.Unmarshal(text, &about); err != nil {
+		return nil, errors.New("the issuer's configuration is not JSON")
+	}
+	if about.Issuer != d.Issuer {
+		return nil, fmt.Errorf("the configuration is of the issuer %.200q, not of %q", about.Issuer, d.Issuer)
+	}
+	from, err := fetchable(about.Keys, strings.HasPrefix(d.Issuer, "http:"))
+	if err != nil {
+		return nil, fmt.Errorf("jwks_uri of the issuer's configuration %w", err)
+	}
+	return get(ctx, client, from)
+}
+
+func (d Discovery) roots() (*x509.CertPool, error) {
+	if d.CAFile == "" {
+		return nil, nil
+	}
+	text, err := File(d.CAFile).Read(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	roots, err := certtext.Pool(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", d.CAFile, err)
+	}
+	return roots, nil
+}
+
+// fetchable returns a URL that may be fetched: https, or http on this machine.
+func fetchable(text string, loopback bool) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return "", errors.New("is not a plain URL with a host")
+	}
+	if u.Scheme == "https" || u.Scheme == "http" && loopback && isLoopback(u.Hostname()) {
+		return text, nil
+	}
+	return "", errors.New("must start with https://")
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+func get(ctx context.Context, client *http.Client, from string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json, application/jwk-set+json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s", from, resp.Status)
+	}
+	return readBounded(resp.Body)
+}
+
+func readBounded(r io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxDocument+1))
+	if err == nil && len(text) > maxDocument {
+		return nil, fmt.Errorf("more than %d bytes", maxDocument)
+	}
+	return text, err
+}

@@ -1,0 +1,139 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// NewPassword is a request to give a principal another password.
+type NewPassword struct {
+	Principal keyserver.ID
+	Password  string
+	Current   string // of one's own account: the password until now
+}
+
+// String names the principal and hides both passwords.
+func (n NewPassword) String() string { return "new password of " + n.Principal.Hex() }
+
+// Format hides them from every other verb.
+func (n NewPassword) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, n.String()) }
+
+// PasswordSaved answers it.
+type PasswordSaved struct {
+	Saved  bool // what was written reads back
+	Ended  int  // sessions that ended by it
+	Detail string
+}
+
+// SetPassword gives a principal another password and ends all of its sessions,
+// the calling one too where the account is one's own: whoever changes a password
+// because somebody else knows it has to be rid of him. For one's own account the
+// present password has to be shown, and no role; for another's everything that it
+// holds has to be the caller's to give.
+func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPassword) (PasswordSaved, error) {
+	if err := keyserver.RefusePassword(n.Password); err != nil {
+		return PasswordSaved{}, err
+	}
+	known := Login{Method: keyserver.PasswordSession, Name: by.Name, From: From{Address: by.Address}, attempt: &attempt{known: true}}
+	change := keyserver.PasswordChange{Principal: n.Principal}
+	own := isOwn(by, n.Principal)
+	switch {
+	case n.Principal != by.Principal.ID && n.Current != "":
+		return PasswordSaved{}, fault.New(fault.BadRequest, "current belongs to your own account; leave it out for another's")
+	case own:
+		var err error
+		if change.Shown, err = m.shown(ctx, by, n.Current); err != nil {
+			return PasswordSaved{}, err
+		}
+	}
+	var written string
+	change.Hash = func() (string, error) {
+		err := m.inPlace(ctx, known, func() (err error) {
+			written, err = m.PasswordCost.Hash(ctx, n.Password, m.Random)
+			return err
+		})
+		return written, err
+	}
+	ended, err := m.Authorizer.SetPassword(ctx, by, change)
+	if err != nil {
+		return PasswordSaved{}, err
+	}
+	return m.judgePassword(ctx, n.Principal, written, ended)
+}
+
+// judgePassword is the verdict: it is the hash that can be read back.
+func (m *Manager) judgePassword(ctx context.Context, id keyserver.ID, written string, ended int) (PasswordSaved, error) {
+	r := PasswordSaved{Ended: ended}
+	read, err := m.Store.PasswordHash(ctx, id)
+	if err != nil {
+		return r, fault.New(fault.ReadbackFailed, "the password was written, but reading it back failed; log in with it before trying again").Because(err)
+	}
+	if !password.Same(read, written) {
+		r.Detail = "another password reads back; somebody else may have set one just now"
+		return r, fault.New(fault.NotSaved, "%s", r.Detail)
+	}
+	r.Saved, r.Detail = true, "it counts from the next login on; every session of the principal has ended"
+	return r, nil
+}
+
+// shown answers the hash of the caller's password if he has shown to know it. A
+// guess costs what a guess at a login costs, from the same tokens, so that whoever
+// has found a session finds out no more than without.
+func (m *Manager) shown(ctx context.Context, by keyserver.Caller, current string) (string, error) {
+	if by.Type != keyserver.PasswordPrincipal {
+		return "", m.refuseCurrent(ctx, by, keyserver.NoPassword(by.Type))
+	}
+	if current == "" {
+		return "", fault.New(fault.BadRequest, "current is missing; your own account needs the password that it has now")
+	}
+	l := Login{Method: keyserver.PasswordSession, Name: by.Name, Password: current, From: From{Address: by.Address}}
+	var err error
+	if l.attempt, err = m.throttle.look(ctx, l); err != nil {
+		return "", m.refuseCurrent(ctx, by, err)
+	}
+	hash, err := m.checkCurrent(ctx, by, l)
+	if fault.CodeOf(err) != fault.InvalidCredentials {
+		m.throttle.giveBack(ctx, l.attempt)
+	}
+	if err != nil {
+		return "", m.refuseCurrent(ctx, by, err)
+	}
+	return hash, nil
+}
+
+func (m *Manager) checkCurrent(ctx context.Context, by keyserver.Caller, l Login) (string, error) {
+	hash, err := m.Store.PasswordHash(ctx, by.Principal.ID)
+	if err != nil {
+		return "", missing(err, "no password principal has the id %s", by.Principal.ID)
+	}
+	ok := false
+	err = m.inPlace(ctx, l, func() (err error) {
+		ok, err = m.PasswordCost.Check(ctx, l.Password, hash)
+		return err
+	})
+	if err == nil && !ok {
+		err = fault.New(fault.InvalidCredentials, "current is not the password of your account").Audited(fault.ReasonBadCredentials)
+	}
+	return hash, err
+}
+
+// refuseCurrent makes the row of the refusal durable, or counts it into one.
+func (m *Manager) refuseCurrent(ctx context.Context, by keyserver.Caller, answer error) error {
+	f := fault.As(answer)
+	if f == nil || f.Reason == "" {
+		return answer
+	}
+	if err := m.record(ctx, keyserver.AuditEntry{
+		Operation: keyserver.OpSetPassword.Key, Outcome: keyserver.Refused, Reason: string(f.Reason),
+		Principal: by.Principal, Object: by.Principal.ID.Hex(), Kind: by.Kind, RequestID: by.RequestID,
+		Address: by.Address, Session: by.Session, For: by.For,
+	}); err != nil {
+		return err
+	}
+	return answer
+}

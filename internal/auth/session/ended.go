@@ -1,0 +1,72 @@
+package session
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// endedError says that a session has ended because a principal was disabled.
+type endedError struct{ caller keyserver.Caller }
+
+// Error implements error.
+func (endedError) Error() string { return "the session has ended with its principal" }
+
+func callerOf(record sqlstore.SessionRecord, p keyserver.Principal) keyserver.Caller {
+	return keyserver.Caller{
+		Principal: record.Principal, Name: p.Name, Type: p.Type, Session: record.ID, Kind: record.Kind,
+		Certificate: record.Certificate, Actor: record.Actor, Scope: record.Scope,
+		ScopeOperations: record.ScopeOperations, MayGrant: record.MayGrant,
+		Bound: record.BoundKey != "" || record.Kind == keyserver.CertificateSession,
+	}
+}
+
+// whyEnded turns the end of a session into the answer: as long as the principal
+// is disabled, that; once it is enabled again, that the session is gone. A use of
+// such a session is in the trail, once a minute.
+func (m *Manager) whyEnded(ctx context.Context, err error, from From) error {
+	var ended endedError
+	if !errors.As(err, &ended) {
+		return err
+	}
+	by := ended.caller
+	var refusal *fault.Error
+	if m.Authorizer != nil {
+		standing := m.Authorizer.Standing(ctx, by)
+		if refusal = fault.As(standing); standing != nil && refusal == nil {
+			return standing
+		}
+	}
+	if refusal == nil || refusal.Code != fault.PrincipalOff && refusal.Code != fault.DelegatorRefused {
+		return errNoSession
+	}
+	if err := m.record(ctx, keyserver.AuditEntry{
+		Operation: keyserver.AuditSession, Outcome: keyserver.Refused, Reason: string(refusal.Reason), Principal: by.Principal,
+		Object: by.Name, Kind: by.Kind, RequestID: from.RequestID, Actor: by.Actor,
+		Address: from.Address, Session: by.Session, For: from.For,
+	}); err != nil {
+		return err
+	}
+	return refusal
+}
+
+// mayOpen refuses a session of a principal that was disabled after it was
+// recognised: the disabling has ended all that it had.
+func mayOpen(ctx context.Context, tx *sqlstore.Tx, record sqlstore.SessionRecord) error {
+	for _, id := range []keyserver.ID{record.Principal.ID, record.Actor.ID} {
+		if id.IsZero() {
+			continue
+		}
+		p, err := tx.Principal(ctx, id)
+		if errors.Is(err, sqlstore.ErrNotFound) || err == nil && p.Flags.Disabled() {
+			return notRecognised(fault.ReasonPrincipalDisabled)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

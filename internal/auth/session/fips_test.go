@@ -1,0 +1,9 @@
+package session_test
+
+import (
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/fips"
+)
+
+func TestUnderFIPS(t *testing.T) { fips.Again(t, "internal/auth/session") }

@@ -1,0 +1,77 @@
+package session
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
+)
+
+// Logins that may wait for each place. One network, or one known name, has a share of them. If all
+// are taken, a newcomer evicts one of the largest holder. Strangers wait twice as long for a place,
+// because of the pauses; the last one must be served within the time of a request.
+const (
+	knownPerPlace     = 128
+	strangersPerPlace = 64
+)
+
+// loginGate bounds the logins that wait for the password gate. Logins from known addresses
+// have a queue of their own, which strangers cannot fill.
+type loginGate struct {
+	hashes           *password.Gate
+	strangers, known *quota.Crowd[string]
+}
+
+func newLoginGate(hashes *password.Gate, places int) *loginGate {
+	queue := func(waiting int) *quota.Crowd[string] {
+		return quota.NewCrowd[string](waiting, quota.Share(waiting), nil)
+	}
+	return &loginGate{hashes: hashes, strangers: queue(places * strangersPerPlace), known: queue(places * knownPerPlace)}
+}
+
+// observe shows how full the gate is.
+func (g *loginGate) observe(r prometheus.Registerer) {
+	if r == nil {
+		return
+	}
+	r.MustRegister(append(slices.Concat(g.strangers.Collectors("loginsOfStrangers"), g.known.Collectors("logins")),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_logins_hashed", Help: "Passwords that are being hashed."},
+			func() float64 { return float64(g.hashes.Held()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_logins_waiting", Help: "Logins that wait for their turn to be hashed."},
+			func() float64 { return float64(g.strangers.Held() + g.known.Held()) }),
+	)...)
+}
+
+// enter waits for a place. It fails with OVERLOADED if too many logins wait.
+func (g *loginGate) enter(ctx context.Context, l Login) (leave func(), err error) {
+	queue, holder := g.strangers, site(l.Address)
+	if l.attempt.known { // a known password could be sent from many addresses
+		queue, holder = g.known, l.Name
+	}
+	full := fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
+		"too many logins wait for their turn (--max-logins), in all, from this address or for this name; try again")
+	err = queue.Wait(ctx, holder, full, func(ctx context.Context) (err error) {
+		leave, err = g.hashes.Enter(ctx, holder, !l.attempt.known)
+		return err
+	})
+	return leave, err
+}
+
+// inPlace runs hash in a place of the gate, with the tokens of the login. It fails with OVERLOADED
+// and LOGIN_THROTTLED, or as hash does.
+func (m *Manager) inPlace(ctx context.Context, l Login, hash func() error) error {
+	leave, err := m.gate.enter(ctx, l)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err = m.throttle.take(ctx, l.attempt); err != nil {
+		return err
+	}
+	return hash()
+}

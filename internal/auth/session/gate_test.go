@@ -1,0 +1,141 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// fullGate is a gate of one place, which is taken until release is called.
+type fullGate struct {
+	*loginGate
+	release func()
+}
+
+func newFullGate(t *testing.T) fullGate {
+	t.Helper()
+	g := newLoginGate(password.NewGate(1), 1)
+	release, err := g.enter(t.Context(), stranger(0))
+	rig.Must(t, err)
+	return fullGate{g, release}
+}
+
+func stranger(n int) Login {
+	return Login{From: From{Address: fmt.Sprintf("198.51.100.%d", n)}, attempt: &attempt{}}
+}
+
+func knownAs(name string, n int) Login {
+	l := stranger(n)
+	l.Name, l.attempt.known = name, true
+	return l
+}
+
+// waits starts a login that waits in a queue, and gives its place back at once.
+func (g fullGate) waits(t *testing.T, queue *quota.Crowd[string], l Login) (left <-chan error) {
+	t.Helper()
+	before, result := queue.Held(), make(chan error, 1)
+	go func() {
+		leave, err := g.enter(t.Context(), l)
+		if err == nil {
+			leave()
+		}
+		result <- err
+	}()
+	rig.Soon(t, "the login waits", func() bool { return queue.Held() > before })
+	return result
+}
+
+// TestStrangersFillTheirOwnQueue: a known login enters before all strangers that wait.
+func TestStrangersFillTheirOwnQueue(t *testing.T) {
+	g := newFullGate(t)
+	for n := range strangersPerPlace {
+		g.waits(t, g.strangers, stranger(n))
+	}
+	entered := make(chan error, 1)
+	go func() { // stays
+		_, err := g.enter(t.Context(), knownAs("known", 1))
+		entered <- err
+	}()
+	rig.Soon(t, "a known login waits", func() bool { return g.known.Held() == 1 })
+	g.release()
+	rig.Must(t, <-entered)
+	if waiting := g.strangers.Held(); waiting != strangersPerPlace {
+		t.Errorf("%d strangers wait, want %d: one of them went first", waiting, strangersPerPlace)
+	}
+}
+
+// TestStrangersGiveWay: networks that fill the queue cannot keep another one out of it.
+func TestStrangersGiveWay(t *testing.T) {
+	g := newFullGate(t)
+	first := g.waits(t, g.strangers, stranger(1))
+	for n := range strangersPerPlace - 1 {
+		g.waits(t, g.strangers, stranger(n/2+1)) // two of each network
+	}
+	newcomer := make(chan error, 1)
+	go func() {
+		_, err := g.enter(t.Context(), stranger(200)) // stays
+		newcomer <- err
+	}()
+	if err := <-first; fault.CodeOf(err) != fault.Overloaded {
+		t.Errorf("the oldest of the largest network: %v", err)
+	}
+	g.release()
+	rig.Must(t, <-newcomer)
+}
+
+// TestANameFillsItsShareOnly: a known password, sent from many addresses, cannot keep other names
+// from logging in.
+func TestANameFillsItsShareOnly(t *testing.T) {
+	g := newFullGate(t)
+	defer g.release()
+	share := quota.Share(knownPerPlace)
+	for n := range share {
+		g.waits(t, g.known, knownAs("greedy", n))
+	}
+	if _, err := g.enter(t.Context(), knownAs("greedy", share)); fault.CodeOf(err) != fault.Overloaded {
+		t.Errorf("beyond its share: %v", err)
+	}
+	g.waits(t, g.known, knownAs("other", share))
+}
+
+// TestASiteFillsItsShareOnly: the networks of one IPv6 site wait together.
+func TestASiteFillsItsShareOnly(t *testing.T) {
+	g := newFullGate(t)
+	defer g.release()
+	at := func(n int) Login {
+		return Login{From: From{Address: fmt.Sprintf("2001:db8:1:%x::1", n)}, attempt: &attempt{}}
+	}
+	share := quota.Share(strangersPerPlace)
+	for n := range share {
+		g.waits(t, g.strangers, at(n))
+	}
+	if _, err := g.enter(t.Context(), at(share)); fault.CodeOf(err) != fault.Overloaded {
+		t.Errorf("beyond its share: %v", err)
+	}
+}
+
+// TestEnterEndsWithItsCaller: a caller that goes away leaves the queue.
+func TestEnterEndsWithItsCaller(t *testing.T) {
+	g := newFullGate(t)
+	defer g.release()
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := g.enter(ctx, stranger(1))
+		left <- err
+	}()
+	rig.Soon(t, "the login waits", func() bool { return g.strangers.Held() == 1 })
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("the login ends with %v", err)
+	}
+	if g.strangers.Held() != 0 {
+		t.Error("it still waits")
+	}
+}

@@ -1,0 +1,75 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// housekeep writes last uses in batches and removes sessions that ended long
+// enough ago that nobody needs to be told SESSION_EXPIRED any more.
+func (m *Manager) housekeep(ctx context.Context) {
+	defer close(m.done)
+	tick, recount := time.NewTicker(m.Idle/touchPeriods), time.NewTicker(tallyTime/4)
+	defer tick.Stop()
+	defer recount.Stop()
+	for {
+		select {
+		case <-tick.C:
+			m.flush(ctx)
+			m.forgetProofs(ctx)
+		case <-recount.C:
+			m.writeTallies(ctx, m.tallies.ended(m.Clock()))
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+			m.flush(last)
+			cancel()
+			return
+		}
+	}
+}
+
+// flush is best effort: a use that is not written makes a session expire a
+// little early after a crash, never late.
+func (m *Manager) flush(ctx context.Context) {
+	now := m.Clock()
+	used := map[keyserver.ID]time.Time{}
+	var touched []*held
+	m.mu.Lock()
+	for _, h := range m.byHash {
+		if h.lastUsed.Load() > h.written.Load() {
+			used[h.record.ID] = time.Unix(0, h.lastUsed.Load()).UTC()
+			touched = append(touched, h)
+		}
+		if m.expired(h, now) && h.inFlight.Load() == 0 {
+			m.forget(h)
+		}
+	}
+	m.mu.Unlock()
+	err := m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		if err := tx.TouchSessions(ctx, used); err != nil {
+			return err
+		}
+		if err := tx.DeleteStaleLogins(ctx, now, expiredPerFlush); err != nil {
+			return err
+		}
+		_, err := tx.DeleteExpiredSessions(ctx, now.Add(-keepExpired), m.Idle, expiredPerFlush)
+		return err
+	})
+	if err != nil {
+		m.Logger.WarnContext(ctx, "the last use of sessions could not be written", "sessions", len(used), "error", err)
+		return
+	}
+	for _, h := range touched {
+		h.written.Store(used[h.record.ID].UnixNano())
+	}
+}
+
+// forgetProofs is best effort: what stays costs room only.
+func (m *Manager) forgetProofs(ctx context.Context) {
+	if err := m.proofs.prune(ctx, m.Clock()); err != nil {
+		m.Logger.WarnContext(ctx, "proofs that have expired could not be removed", "error", err)
+	}
+}

@@ -1,0 +1,52 @@
+package session
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/oidc"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// byKubernetes recognises the xauth principal of a token's issuer and subject.
+// The session ends with the token: a service account that gets no new ones must
+// not go on with an old session.
+func (m *Manager) byKubernetes(ctx context.Context, l Login) (identity, error) {
+	if m.Tokens == nil {
+		return identity{}, notConfigured(l.Method)
+	}
+	token, err := m.Tokens.Verify(ctx, l.Token)
+	if err != nil {
+		return identity{}, m.unrecognised(ctx, l, err)
+	}
+	p, found, err := known(m.Store.PrincipalByIdentity(ctx, token.Issuer, token.Subject))
+	switch {
+	case err != nil:
+		return identity{}, err
+	case !found:
+		return identity{}, m.unrecognised(ctx, l, oidc.Refused("no xauth principal is bound to its issuer and subject"))
+	case len(p.Identity.Audiences) > 0 && !oidc.NamesOneOf(token.Audiences, p.Identity.Audiences):
+		return identity{principal: p}, m.unrecognised(ctx, l, oidc.Refused("aud names none of the principal's audiences"))
+	case p.Flags.Disabled():
+		return identity{principal: p}, notRecognised(fault.ReasonPrincipalDisabled)
+	}
+	end := token.ExpiresAt.Add(oidc.Leeway) // it was let in by the same clock
+	if longest := m.Clock().Add(m.Lifetime); end.After(longest) {
+		end = longest
+	}
+	return identity{principal: p, expiresAt: end}, nil
+}
+
+// nameOf is the name under which failures of a login are counted and audited:
+// for a token the subject that it claims, which nobody has verified yet. Without
+// it, one Pod whose token is wrong would throttle all that share its address.
+func nameOf(l Login) string {
+	if l.Method != keyserver.KubernetesSession {
+		return l.Name
+	}
+	claimed, err := oidc.Read(l.Token)
+	if err != nil {
+		return ""
+	}
+	return claimed.Subject
+}

@@ -1,0 +1,130 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// Limits bound what sessions may take. Zero limits take the defaults.
+type Limits struct {
+	MaxSessions             int // sessions in the store, all replicas together
+	MaxSessionsPerPrincipal int // of them, those in which one principal acts
+	MaxDerivedSessions      int // sessions that are made from one
+	MaxInFlight             int // requests under way in one session
+	MaxProofs               int // used proofs that this process remembers
+	MaxLogins               int // passwords that are hashed at once; default: half of the cores
+}
+
+// Defaults of Limits.
+const (
+	DefaultMaxSessions             = 100_000
+	DefaultMaxSessionsPerPrincipal = 1000
+	DefaultMaxDerivedSessions      = 100
+	DefaultMaxInFlight             = 256
+	DefaultMaxProofs               = 500_000 // 7,000 requests a second, in 50 MB
+)
+
+func (l *Limits) setDefaults() {
+	setDefault(&l.MaxSessions, DefaultMaxSessions)
+	setDefault(&l.MaxSessionsPerPrincipal, DefaultMaxSessionsPerPrincipal)
+	setDefault(&l.MaxDerivedSessions, DefaultMaxDerivedSessions)
+	setDefault(&l.MaxInFlight, DefaultMaxInFlight)
+	setDefault(&l.MaxProofs, DefaultMaxProofs)
+	setDefault(&l.MaxLogins, password.DefaultPlaces())
+}
+
+const (
+	// fewPlaces are more than the logins that can be under way at once, of all replicas
+	// together. Only if no more are left, a login counts all sessions again while it
+	// holds up other writers.
+	fewPlaces = 16384
+)
+
+// sessionCounts are the store's, in a transaction or outside of one.
+type sessionCounts interface {
+	SessionCount(ctx context.Context, now time.Time, idle time.Duration) (int, error)
+	SessionCountBy(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error)
+	SessionCountFrom(ctx context.Context, parent keyserver.ID, now time.Time, idle time.Duration) (int, error)
+	SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error)
+}
+
+// room refuses a session that would be one too many, of all or of its principal. It
+// returns how many places are left.
+func (m *Manager) room(ctx context.Context, in sessionCounts, record sqlstore.SessionRecord) (left int, err error) {
+	live, err := in.SessionCount(ctx, record.CreatedAt, m.Idle)
+	if err != nil {
+		return 0, err
+	}
+	if live >= m.MaxSessions {
+		return 0, m.full(fault.ScopeProcess, "the key server holds %d sessions, which is the most it may hold (--max-sessions)", m.MaxSessions)
+	}
+	return m.MaxSessions - live, m.ownRoom(ctx, in, record)
+}
+
+// ownRoom refuses a session that would be one too many of its principal. What is made
+// from a session counts for the principal that logged in to that one, up to its share,
+// but not as a login: whoever holds one session cannot keep its principal from logging in.
+func (m *Manager) ownRoom(ctx context.Context, in sessionCounts, record sqlstore.SessionRecord) error {
+	now, acts, share := record.CreatedAt, record.Principal, quota.Share(m.MaxSessions)
+	if !record.Actor.ID.IsZero() {
+		acts = record.Actor
+	}
+	all, err := in.SessionCountBy(ctx, acts, now, m.Idle)
+	if err == nil && all >= share {
+		err = m.full(fault.ScopeSession, "the principal has %d sessions, with those made from its own, which is its share of all "+
+			"(a quarter of --max-sessions); end some with DELETE /api/sessions/{id}", share)
+	}
+	if err != nil {
+		return err
+	}
+	if !record.Parent.IsZero() {
+		made, err := in.SessionCountFrom(ctx, record.Parent, now, m.Idle)
+		if err == nil && made >= m.MaxDerivedSessions {
+			err = m.full(fault.ScopeSession, "%d sessions were made from this one, which is the most that one may have "+
+				"(--max-derived-sessions); end some with DELETE /api/sessions/{id}", m.MaxDerivedSessions)
+		}
+		return err
+	}
+	own, err := in.SessionCountOf(ctx, record.Principal, now, m.Idle)
+	if err == nil && own >= m.MaxSessionsPerPrincipal {
+		err = m.full(fault.ScopeSession, "the principal has %d sessions, which is the most that one may have "+
+			"(--max-sessions-per-principal); end some with DELETE /api/sessions/{id}", m.MaxSessionsPerPrincipal)
+	}
+	return err
+}
+
+// takeRoom is room in the transaction that stores the session, after left places were
+// left: no two of those overlap, so that nothing is counted past a limit.
+func (m *Manager) takeRoom(ctx context.Context, tx *sqlstore.Tx, record sqlstore.SessionRecord, left int) error {
+	if left > fewPlaces {
+		return m.ownRoom(ctx, tx, record)
+	}
+	_, err := m.room(ctx, tx, record)
+	return err
+}
+
+// full: room comes when a session ends or has been idle for long enough.
+func (m *Manager) full(scope fault.Scope, format string, most int) error {
+	verdict := quota.FullEach
+	if scope == fault.ScopeProcess {
+		verdict = quota.FullAll
+	}
+	m.meter.sessions.Count(verdict)
+	return fault.Temporary(fault.SessionLimit, scope, m.Idle/touchPeriods, format, most).Audited(fault.ReasonLimit)
+}
+
+// takePlace refuses a request that would be one too many of its session.
+func (m *Manager) takePlace(h *held) error {
+	if h.inFlight.Add(1) > int64(m.MaxInFlight) {
+		h.inFlight.Add(-1)
+		return fault.Temporary(fault.RequestLimit, fault.ScopeSession, time.Second,
+			"the session has %d requests in flight, which is the most it may have (--max-requests-per-session)", m.MaxInFlight)
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// defaultPage is how many sessions a page has where nobody says.
+const defaultPage = 100
+
+// Filter selects live sessions.
+type Filter struct {
+	// Principal is whose rights the sessions have, or who acts in them; zero
+	// selects everybody's.
+	Principal keyserver.ID
+	After     keyserver.ID // the last of an earlier page
+	Limit     int
+}
+
+// Page is a listing of sessions, by id.
+type Page struct {
+	Sessions []Listed
+	Next     keyserver.ID // what the next page is after; zero where this is the last
+}
+
+// Listed is what may be told of somebody's session.
+type Listed struct {
+	ID        keyserver.ID
+	Kind      keyserver.SessionKind
+	Principal keyserver.Principal
+	Actor     keyserver.PrincipalRef // zero but in a delegated session
+	BoundKey  string
+	// BoundCertificate as in Info.
+	BoundCertificate []byte
+	Address          string // of the login, empty where it is not known
+	CreatedAt        time.Time
+	LastUsedAt       time.Time // as far as this process knows; another may lag by the period of flush
+	Expiry
+	MadeFrom keyserver.ID // zero where it came of a login by itself
+}
+
+// Expiry is when a session ends.
+type Expiry struct {
+	ExpiresAt     time.Time
+	IdleExpiresAt time.Time // if nothing more is asked
+}
+
+func (m *Manager) expiry(record sqlstore.SessionRecord, lastUsed time.Time) Expiry {
+	e := Expiry{record.ExpiresAt, lastUsed.Add(m.Idle).UTC()}
+	if record.Kind == keyserver.ScopedSession || e.IdleExpiresAt.After(e.ExpiresAt) {
+		e.IdleExpiresAt = e.ExpiresAt
+	}
+	return e
+}
+
+// List answers live sessions. One that another replica has used since it last
+// wrote that down is listed as well, at its old time.
+func (m *Manager) List(ctx context.Context, by keyserver.Caller, f Filter) (page Page, err error) {
+	g := keyserver.Guarded{Operation: keyserver.OpListSessions, Own: isOwn(by, f.Principal)}
+	if !f.Principal.IsZero() {
+		g.Object = f.Principal.Hex()
+	}
+	err = m.Authorizer.Guard(ctx, by, g, func() error {
+		limit := f.Limit
+		if limit == 0 {
+			limit = defaultPage
+		}
+		records, err := m.Store.Sessions(ctx, sqlstore.SessionFilter{
+			Principal: f.Principal, After: f.After, Limit: limit + 1, Now: m.Clock(), Idle: m.Idle + m.Idle/touchPeriods,
+		})
+		if err != nil {
+			return err
+		}
+		if len(records) > limit {
+			records = records[:limit]
+			page.Next = records[limit-1].ID
+		}
+		page.Sessions, err = m.listed(ctx, records)
+		return err
+	})
+	return page, err
+}
+
+func (m *Manager) listed(ctx context.Context, records []sqlstore.SessionRecord) ([]Listed, error) {
+	ids := make([]keyserver.ID, len(records))
+	for i, r := range records {
+		ids[i] = r.Principal.ID
+	}
+	principals, err := m.Store.PrincipalsByID(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	known := map[keyserver.PrincipalRef]keyserver.Principal{}
+	for _, p := range principals {
+		known[p.Ref()] = p
+	}
+	list := make([]Listed, len(records))
+	for i, r := range records {
+		p, ok := known[r.Principal]
+		if !ok {
+			p = keyserver.Principal{ID: r.Principal.ID, System: r.Principal.System}
+		}
+		used := m.lastUse(r)
+		list[i] = Listed{
+			ID: r.ID, Kind: r.Kind, Principal: p, Actor: r.Actor, BoundKey: r.BoundKey, BoundCertificate: r.BoundCertificate, Address: r.Address,
+			CreatedAt: r.CreatedAt, LastUsedAt: used, Expiry: m.expiry(r, used), MadeFrom: r.Parent,
+		}
+	}
+	return list, nil
+}
+
+// lastUse is the later of what the store and this process know.
+func (m *Manager) lastUse(r sqlstore.SessionRecord) time.Time {
+	m.mu.RLock()
+	h, ok := m.byID[r.ID]
+	m.mu.RUnlock()
+	if ok {
+		if used := time.Unix(0, h.lastUsed.Load()).UTC(); used.After(r.LastUsedAt) {
+			return used
+		}
+	}
+	return r.LastUsedAt
+}
+
+// EndOne ends any session with all that were made from it, and answers how many
+// there were. One's own may be ended without a role, whatever their kind.
+func (m *Manager) EndOne(ctx context.Context, by keyserver.Caller, id keyserver.ID) (ended int, err error) {
+	record, err := m.Store.SessionByID(ctx, id)
+	if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
+		return 0, err
+	}
+	own := err == nil && (isOwn(by, record.Principal.ID) || isOwn(by, record.Actor.ID))
+	g := keyserver.Guarded{Operation: keyserver.OpEndSessions, Object: id.Hex(), Own: own}
+	err = m.Authorizer.Guard(ctx, by, g, func() error {
+		return m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			ended, err = tx.DeleteSession(ctx, id)
+			return missing(err, "no session has the id %s", id)
+		})
+	})
+	return ended, err
+}
+
+// EndAll ends every session of a principal, also those in which it acts with
+// another's rights, and answers how many there were.
+func (m *Manager) EndAll(ctx context.Context, by keyserver.Caller, principal keyserver.ID) (ended int, err error) {
+	g := keyserver.Guarded{Operation: keyserver.OpEndSessions, Object: principal.Hex(), Own: isOwn(by, principal)}
+	err = m.Authorizer.Guard(ctx, by, g, func() error {
+		return m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			p, err := tx.Principal(ctx, principal)
+			if err != nil {
+				return missing(err, "no principal has the id %s", principal)
+			}
+			ended, err = tx.DeleteSessionsOf(ctx, p.Ref())
+			return err
+		})
+	})
+	return ended, err
+}
+
+// isOwn reports whether what belongs to a principal is the caller's own. A
+// session that was lent or narrowed has nothing of its own but itself.
+func isOwn(by keyserver.Caller, principal keyserver.ID) bool {
+	return by.Actor.ID.IsZero() && by.Scope == nil && !principal.IsZero() && principal == by.Principal.ID
+}
+
+func missing(err error, format string, id keyserver.ID) error {
+	if errors.Is(err, sqlstore.ErrNotFound) {
+		return fault.New(fault.NotFound, format, id).Audited(fault.ReasonObjectNotFound)
+	}
+	return err
+}

@@ -1,0 +1,223 @@
+package session
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// maxAuditedName is how many characters of a failed login's name are recorded.
+const maxAuditedName = 64
+
+// identity is whom a login method recognised, and what the session is held to.
+type identity struct {
+	principal   keyserver.Principal
+	certificate keyserver.ID
+	actor       keyserver.PrincipalRef
+	scope       []keyserver.HiddenLink
+	operations  []keyserver.ID   // of a scoped credential
+	mayGrant    keyserver.Rights // of one that changes lists
+	boundKey    string           // where the login's own proof does not say
+	password    string           // hash of the one that was shown, where one was
+	renewed     string           // hash of the same at the configured cost, if that of password is another
+	shown       []byte           // SHA-256 of the client certificate that the session is bound to
+	expiresAt   time.Time        // zero: after the manager's lifetime
+	parent      keyserver.ID
+}
+
+// method recognises who logs in. A refusal is a fault with an audit reason;
+// the identity that comes with it names the principal, as far as it is known.
+type method func(m *Manager, ctx context.Context, l Login) (identity, error)
+
+// methods are the ways to log in, one file each.
+var methods = map[keyserver.SessionKind]method{
+	keyserver.PasswordSession: (*Manager).byPassword,
+
+	keyserver.KubernetesSession: (*Manager).byKubernetes,
+	keyserver.LDAPSession:       (*Manager).byLDAP,
+
+	keyserver.CertificateSession: (*Manager).byCertificate,
+
+	keyserver.DelegatedSession: (*Manager).byDelegator,
+	keyserver.ScopedSession:    (*Manager).byScope,
+}
+
+// Login opens a session. Every failure to show who one is answers
+// INVALID_CREDENTIALS after the same work; LOGIN_THROTTLED and OVERLOADED are
+// refused before any work.
+func (m *Manager) Login(ctx context.Context, l Login) (Opened, error) {
+	recognise, ok := methods[l.Method]
+	if !ok {
+		return Opened{}, fault.New(fault.BadRequest, "method: must be one of %s", Methods())
+	}
+	opened, err := m.login(ctx, l, recognise)
+	m.meter.login(l.Method, err)
+	return opened, err
+}
+
+func (m *Manager) login(ctx context.Context, l Login, recognise method) (Opened, error) {
+	l.Name = nameOf(l)
+	if l.By != nil {
+		if err := m.descend(ctx, &l); err != nil {
+			return Opened{}, err
+		}
+		l.attempt = &attempt{}
+		return m.try(ctx, l, recognise)
+	}
+	var err error
+	if l.attempt, err = m.throttle.look(ctx, l); err == nil && l.Method != keyserver.PasswordSession {
+		err = m.throttle.take(ctx, l.attempt) // a password takes its tokens in inPlace
+	}
+	if err != nil {
+		return Opened{}, m.refuse(ctx, l, identity{}, err)
+	}
+	opened, err := m.try(ctx, l, recognise)
+	if fault.CodeOf(err) != fault.InvalidCredentials {
+		m.throttle.giveBack(ctx, l.attempt) // that was no guess, or a right one
+	}
+	return opened, err
+}
+
+// try finds out who logs in, and opens the session.
+func (m *Manager) try(ctx context.Context, l Login, recognise method) (Opened, error) {
+	var err error
+	if l.proof, err = m.loginProof(l.Proof); err != nil {
+		return Opened{}, err
+	}
+	if m.RequireProof.unmet(l) { // before the credentials, of which it says nothing
+		return Opened{}, m.refuse(ctx, l, identity{}, errUnbound)
+	}
+	who, err := recognise(m, ctx, l)
+	if err != nil {
+		return Opened{}, m.refuse(ctx, l, who, err)
+	}
+	opened, err := m.open(ctx, l, who)
+	if err == nil && who.renewed != "" {
+		m.storeRenewed(ctx, who)
+	}
+	return opened, err
+}
+
+// Methods lists the ways to log in, for sentences.
+func Methods() string {
+	names := make([]string, 0, len(methods))
+	for name := range methods {
+		names = append(names, string(name))
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// notRecognised is the one answer to everybody who could not show who he is.
+// The cause is for the audit trail alone.
+func notRecognised(reason fault.Reason) error {
+	return fault.New(fault.InvalidCredentials, "the login failed; check the method and what it was given").Audited(reason)
+}
+
+// open audits the login and stores the session.
+func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, error) {
+	now := m.Clock()
+	id, err := keyserver.NewID(m.Random)
+	if err != nil {
+		return Opened{}, err
+	}
+	token, hash, err := m.newToken()
+	if err != nil {
+		return Opened{}, err
+	}
+	record := sqlstore.SessionRecord{
+		ID: id, Hash: hash, Principal: who.principal.Ref(), Kind: l.Method,
+		CreatedAt: now, ExpiresAt: now.Add(m.Lifetime), LastUsedAt: now,
+		Certificate: who.certificate, Actor: who.actor, Scope: who.scope, BoundKey: who.boundKey,
+		Parent: who.parent, ScopeOperations: who.operations, MayGrant: who.mayGrant, Address: l.Address, BoundCertificate: who.shown,
+	}
+	if !who.expiresAt.IsZero() {
+		record.ExpiresAt = who.expiresAt
+	}
+	left, err := m.room(ctx, m.Store, record)
+	if err != nil {
+		return Opened{}, m.refuse(ctx, l, who, err)
+	}
+	if l.proof != nil {
+		record.BoundKey = l.proof.Key
+		err := m.proofs.use(ctx, acting(record.Principal, record.Actor), *l.proof, now)
+		if m.meter.proof(err); err != nil {
+			return Opened{}, m.refuse(ctx, l, who, err)
+		}
+	}
+	if err := m.Audit.Write(ctx, loginRow(l, who, keyserver.Allowed, "")); err != nil {
+		return Opened{}, err
+	}
+	err = m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		if l.attempt.refresh {
+			if err := tx.PutKnownOrigin(ctx, l.attempt.origin, now.Add(knownFor)); err != nil {
+				return err
+			}
+		}
+		if err := stillPassword(ctx, tx, who); err != nil {
+			return err
+		}
+		if err := m.takeRoom(ctx, tx, record, left); err != nil {
+			return err
+		}
+		return insert(ctx, tx, record)
+	})
+	if err != nil {
+		return Opened{}, m.refuse(ctx, l, who, err)
+	}
+	h, err := m.load(ctx, hash)
+	if err != nil {
+		return Opened{}, err
+	}
+	info, err := m.describe(ctx, h)
+	return Opened{Token: token, Info: info}, err
+}
+
+// refuse makes the row of a refused login durable before the refusal is
+// answered, unless one like it has just been. What is no verdict on the login has no reason and no row.
+func (m *Manager) refuse(ctx context.Context, l Login, who identity, answer error) error {
+	f := fault.As(answer)
+	if f == nil || f.Reason == "" {
+		return answer
+	}
+	if err := m.record(ctx, loginRow(l, who, keyserver.Refused, f.Reason)); err != nil {
+		return err
+	}
+	return answer
+}
+
+func loginRow(l Login, who identity, outcome keyserver.Outcome, reason fault.Reason) keyserver.AuditEntry {
+	name := l.Name
+	switch {
+	case l.attempt.empty == "address":
+		name = "" // many names from one address are one row
+	case name == "":
+		name = who.principal.Name
+	}
+	return keyserver.AuditEntry{
+		Operation: keyserver.AuditLogin, Outcome: outcome, Reason: string(reason),
+		Principal: who.principal.Ref(), Actor: who.actor, Object: cut(name), Kind: l.Method, RequestID: l.RequestID,
+		Address: l.Address, For: l.For,
+	}
+}
+
+// cut shortens a name as sent to what the audit trail keeps.
+func cut(name string) string {
+	if !utf8.ValidString(name) {
+		return "(not UTF-8)"
+	}
+	n := 0
+	for i := range name {
+		if n == maxAuditedName {
+			return name[:i]
+		}
+		n++
+	}
+	return name
+}

@@ -1,0 +1,447 @@
+package session
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// Auditor makes one row of the audit trail durable before it returns.
+type Auditor interface {
+	Write(ctx context.Context, entry keyserver.AuditEntry) error
+}
+
+// Config is what a manager needs. Zero limits take the defaults.
+type Config struct {
+	Store      *sqlstore.Store
+	Audit      Auditor
+	Authorizer Authorizer
+	System     keyserver.SystemID
+	Clock      func() time.Time
+	Random     io.Reader
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // takes the metrics; nil: none are shown
+
+	Providers
+
+	Idle     time.Duration // a session unused for this long ends; default 15 min
+	Lifetime time.Duration // a session ends after this long whatever its use; default 8 h
+	// ScopedLifetime is that of a scoped credential that asks for none; default
+	// 10 min, and never more than Lifetime.
+	ScopedLifetime time.Duration
+	// RequireProof says which logins have to bind their session; empty: none.
+	RequireProof Demand
+	// PasswordCost is that of new password hashes. A login whose hash has another
+	// cost stores a new one.
+	PasswordCost password.Cost
+	// Hashes bounds the hashes at once of all that work in the process; default: MaxLogins.
+	Hashes *password.Gate
+	Limits
+}
+
+// Defaults of Config.
+const (
+	DefaultIdle     = 15 * time.Minute
+	DefaultLifetime = 8 * time.Hour
+)
+
+const (
+	maxHeld      = 65536 // sessions kept in memory
+	touchPeriods = 10    // a session's last use is written at most this often per idle time
+	keepExpired  = time.Hour
+	maxOvertaken = 8
+	// expiredPerFlush bounds one transaction of the housekeeping.
+	expiredPerFlush = 1000
+	tokenBytes      = 32
+)
+
+// Manager opens, finds and ends sessions. Close stops its housekeeping.
+type Manager struct {
+	Config
+	throttle *throttle
+	gate     *loginGate
+	reads    *readGate
+	tallies  *tallies
+	proofs   *proofMemory
+	meter    *meter
+
+	// announced counts the announcements of ended sessions: what was read
+	// before one of them may have ended by it and is not kept.
+	announced atomic.Uint64
+
+	mu     sync.RWMutex
+	byHash map[[32]byte]*held
+	byID   map[keyserver.ID]*held
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// held is a session in memory.
+type held struct {
+	hash     [32]byte
+	record   sqlstore.SessionRecord
+	caller   keyserver.Caller
+	lastUsed atomic.Int64 // Unix nanoseconds
+	written  atomic.Int64 // last use as the store has it
+	// aboveUsed is the last use, as known when the session was read, of the session that
+	// it was made from, or of that one's own if it is earlier. Zero for a login by itself.
+	aboveUsed atomic.Int64
+	inFlight  atomic.Int64
+}
+
+// NewManager returns a manager and starts its housekeeping.
+func NewManager(c Config) *Manager {
+	setDefault(&c.Idle, DefaultIdle)
+	setDefault(&c.Lifetime, DefaultLifetime)
+	setDefault(&c.ScopedLifetime, DefaultScopedLifetime)
+	c.ScopedLifetime = min(c.ScopedLifetime, c.Lifetime)
+	c.setDefaults()
+	if c.Hashes == nil {
+		c.Hashes = password.NewGate(c.MaxLogins)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	m := &Manager{
+		Config: c, throttle: newThrottle(c.Clock, c.Store), gate: newLoginGate(c.Hashes, c.MaxLogins), reads: newReadGate(quota.Share(c.Store.Readers())), tallies: &tallies{all: map[tallied]*tally{}}, proofs: newProofMemory(c.Store, c.MaxProofs, c.Clock()),
+		byHash: map[[32]byte]*held{}, byID: map[keyserver.ID]*held{},
+		meter: newMeter(), stop: stop, done: make(chan struct{}),
+	}
+	m.gate.observe(c.Registerer)
+	m.meter.observe(c.Registerer, m.proofs)
+	c.Store.OnChange(m.changed)
+	go m.housekeep(ctx)
+	return m
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// Close ends the housekeeping and writes the last uses, of sessions and of
+// proofs, that are still held.
+func (m *Manager) Close() {
+	m.stop()
+	<-m.done
+	ctx, cancel := context.WithTimeout(context.Background(), concludeDeadline)
+	defer cancel()
+	m.writeTallies(ctx, m.tallies.rest())
+	if err := m.proofs.conclude(ctx); err != nil {
+		m.Logger.Warn("used proofs could not be written; the next start refuses proofs that are older than it", "error", err)
+	}
+}
+
+// changed forgets sessions that another request or replica ended. No changes
+// at all means that some are no longer known, so that any session may have
+// ended. Requests in flight keep the count of the session they came with.
+func (m *Manager) changed(changes []keyserver.Change) {
+	if len(changes) == 0 {
+		m.announced.Add(1)
+		m.mu.Lock()
+		clear(m.byHash)
+		clear(m.byID)
+		m.mu.Unlock()
+	}
+	for _, c := range changes {
+		if c.Kind != keyserver.ChangeSession {
+			continue
+		}
+		m.announced.Add(1)
+		m.mu.Lock()
+		if h, ok := m.byID[c.ID]; ok {
+			m.forget(h)
+		}
+		m.mu.Unlock()
+	}
+}
+
+// Authenticate finds the session of a token, checks what the session is bound
+// to, its key and its client certificate, and returns who calls. The release function must be called
+// when the request is over. It answers SESSION_NOT_FOUND, SESSION_EXPIRED, CERTIFICATE_MISMATCH, a
+// code of the proof, or REQUEST_LIMIT. A request that is refused does not keep
+// its session alive. If this process does not hold the session in memory, the request
+// is a stranger's until the session has been read, and the error of from.Stranger ends it.
+func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, from From) (keyserver.Caller, func(), error) {
+	hash, ok := hashToken(token)
+	if !ok {
+		return keyserver.Caller{}, nil, errNoSession
+	}
+	if err := m.Store.Current(ctx); err != nil {
+		return keyserver.Caller{}, nil, err
+	}
+	h, now := m.inMemory(hash), m.Clock()
+	if h == nil || m.expired(h, now) {
+		// Another replica may have seen the session more recently, and any request the
+		// session that it was made from.
+		var err error
+		if h, err = m.recall(ctx, hash, from); err != nil {
+			return keyserver.Caller{}, nil, err
+		}
+		now = m.Clock()
+	}
+	if err := m.checkShown(ctx, h, token, proof); err != nil {
+		return keyserver.Caller{}, nil, m.refuseProof(ctx, h, from, err)
+	}
+	if err := m.takePlace(h); err != nil {
+		return keyserver.Caller{}, nil, err
+	}
+	h.lastUsed.Store(now.UnixNano())
+	m.Hashes.Worked()
+	caller := h.caller
+	caller.RequestID, caller.Address, caller.For = from.RequestID, from.Address, from.For
+	return caller, func() { h.inFlight.Add(-1) }, nil
+}
+
+var errNoSession = fault.New(fault.SessionNotFound, "the credential names no live session; log in with POST /api/sessions")
+
+// Current describes the caller's session.
+func (m *Manager) Current(ctx context.Context, by keyserver.Caller) (Info, error) {
+	m.mu.RLock()
+	h, ok := m.byID[by.Session]
+	m.mu.RUnlock()
+	if !ok {
+		return Info{}, errNoSession
+	}
+	return m.describe(ctx, h)
+}
+
+// End ends the caller's session on every replica, with all that were made from it.
+func (m *Manager) End(ctx context.Context, by keyserver.Caller) error {
+	err := m.Audit.Write(ctx, keyserver.AuditEntry{
+		Operation: keyserver.AuditLogout, Outcome: keyserver.Allowed, Principal: by.Principal,
+		Object: by.Name, Kind: by.Kind, RequestID: by.RequestID, Actor: by.Actor,
+		Address: by.Address, Session: by.Session, For: by.For,
+	})
+	if err != nil {
+		return err
+	}
+	err = m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		_, err := tx.DeleteSession(ctx, by.Session)
+		return err
+	})
+	if errors.Is(err, sqlstore.ErrNotFound) {
+		return errNoSession
+	}
+	return err
+}
+
+func (m *Manager) expired(h *held, now time.Time) bool {
+	return !now.Before(h.record.ExpiresAt) || !h.fixed() && m.idle(&h.lastUsed, now) || m.aboveIdle(h, now)
+}
+
+// aboveIdle reports whether a session that this one was made from has ended for lack of use.
+func (m *Manager) aboveIdle(h *held, now time.Time) bool {
+	return !h.record.Parent.IsZero() && m.idle(&h.aboveUsed, now)
+}
+
+func (m *Manager) idle(used *atomic.Int64, now time.Time) bool {
+	return now.Sub(time.Unix(0, used.Load())) >= m.Idle
+}
+
+// fixed: neither use nor the lack of it moves the end of the session.
+func (h *held) fixed() bool { return h.record.Kind == keyserver.ScopedSession }
+
+func (m *Manager) errExpired(h *held, now time.Time) error {
+	switch {
+	case now.Before(h.record.ExpiresAt) && m.aboveIdle(h, now):
+		return fault.New(fault.SessionExpired, "the session that this one was made from has expired, because it was not used; log in again")
+	case h.fixed():
+		return fault.New(fault.ScopedExpired, "the scoped credential has reached the end of its fixed lifetime; have a new one made")
+	default:
+		return fault.New(fault.SessionExpired, "the session has expired; log in again")
+	}
+}
+
+// inMemory returns the session with that hash, or nil if this process does not hold it.
+func (m *Manager) inMemory(hash [32]byte) *held {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.byHash[hash]
+}
+
+// recall reads a session that this process does not hold, or holds as expired. It waits for a
+// turn first: most of such tokens may be invented.
+func (m *Manager) recall(ctx context.Context, hash [32]byte, from From) (h *held, err error) {
+	if from.Stranger != nil {
+		if err := from.Stranger.TakePlace(); err != nil {
+			return nil, err
+		}
+	}
+	leave, err := m.reads.enter(ctx, from.Address)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { leave(err == nil) }()
+	if h = m.inMemory(hash); h != nil && !m.expired(h, m.Clock()) {
+		return h, nil // another request has read it meanwhile
+	}
+	if h, err = m.load(ctx, hash); err != nil {
+		return nil, m.whyEnded(ctx, err, from)
+	}
+	if now := m.Clock(); m.expired(h, now) {
+		return nil, m.errExpired(h, now)
+	}
+	return h, nil
+}
+
+// load reads a session and its principal from the store and keeps them. Where
+// an announcement overtook the read, it reads again.
+func (m *Manager) load(ctx context.Context, hash [32]byte) (*held, error) {
+	for range maxOvertaken {
+		if h, kept, err := m.loadOnce(ctx, hash); kept || err != nil {
+			return h, err
+		}
+	}
+	return nil, fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
+		"sessions end faster than this one could be read; try again")
+}
+
+func (m *Manager) loadOnce(ctx context.Context, hash [32]byte) (*held, bool, error) {
+	before := m.announced.Load()
+	record, err := m.Store.Session(ctx, hash)
+	if errors.Is(err, sqlstore.ErrNotFound) {
+		return nil, false, errNoSession
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	p, err := m.Store.Principal(ctx, record.Principal.ID)
+	if errors.Is(err, sqlstore.ErrNotFound) {
+		return nil, false, errNoSession
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if record.Ended {
+		return nil, false, endedError{callerOf(record, p)}
+	}
+	above, err := m.usedAbove(ctx, record)
+	if err != nil {
+		return nil, false, err
+	}
+	h, kept := m.keep(record, p, above, before)
+	return h, kept, nil
+}
+
+// usedAbove returns the earliest last use of the sessions that one was made from, the
+// zero time if there are none.
+func (m *Manager) usedAbove(ctx context.Context, record sqlstore.SessionRecord) (earliest time.Time, err error) {
+	for id := record.Parent; !id.IsZero(); {
+		parent, err := m.Store.SessionByID(ctx, id)
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			return time.Time{}, errNoSession
+		}
+		if err != nil {
+			return time.Time{}, err
+		}
+		if used := m.lastUse(parent); earliest.IsZero() || used.Before(earliest) {
+			earliest = used
+		}
+		id = parent.Parent
+	}
+	return earliest, nil
+}
+
+// keep holds a session in memory, unless an announcement overtook the read of
+// it. A session that is held already stays, so that its count of requests in
+// flight is one count; only the last uses move.
+func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal, above time.Time, before uint64) (*held, bool) {
+	used := record.LastUsedAt.UnixNano()
+	if record.Kind == keyserver.ScopedSession && record.Scope == nil {
+		record.Scope = []keyserver.HiddenLink{} // nil would mean any
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h, ok := m.byHash[record.Hash]
+	if !ok {
+		h = &held{hash: record.Hash, record: record, caller: callerOf(record, p)}
+		for _, other := range m.byHash {
+			if len(m.byHash) < maxHeld {
+				break
+			}
+			m.forget(other)
+		}
+		if m.announced.Load() != before {
+			return nil, false
+		}
+		m.byHash[record.Hash], m.byID[record.ID] = h, h
+	}
+	if used > h.lastUsed.Load() {
+		h.lastUsed.Store(used)
+		h.written.Store(used)
+	}
+	if !record.Parent.IsZero() && above.UnixNano() > h.aboveUsed.Load() {
+		h.aboveUsed.Store(above.UnixNano())
+	}
+	return h, true
+}
+
+// forget drops a session from memory. The caller holds mu.
+func (m *Manager) forget(h *held) {
+	delete(m.byHash, h.hash)
+	delete(m.byID, h.record.ID)
+}
+
+func (m *Manager) describe(ctx context.Context, h *held) (Info, error) {
+	p, err := m.Store.Principal(ctx, h.record.Principal.ID)
+	if err != nil {
+		return Info{}, err
+	}
+	info := Info{
+		ID: h.record.ID, Kind: h.record.Kind, Principal: p, Actor: h.record.Actor, Objects: h.record.Scope, BoundKey: h.record.BoundKey, BoundCertificate: h.record.BoundCertificate,
+		Expiry: m.expiry(h.record, time.Unix(0, h.lastUsed.Load())),
+	}
+	if h.record.Kind == keyserver.ScopedSession {
+		info.Operations, info.MayGrant = h.caller.CredentialOperations(), h.record.MayGrant
+	}
+	for _, id := range p.Roles {
+		role, err := m.Store.Role(ctx, id)
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return Info{}, err
+		}
+		info.Roles = append(info.Roles, role)
+	}
+	return info, nil
+}
+
+// newToken draws a session id and returns it with its hash.
+func (m *Manager) newToken() (string, [32]byte, error) {
+	var raw [tokenBytes]byte
+	if _, err := io.ReadFull(m.Random, raw[:]); err != nil {
+		return "", [32]byte{}, err
+	}
+	return base64.RawURLEncoding.EncodeToString(raw[:]), sha256.Sum256(raw[:]), nil
+}
+
+// hashToken returns the hash under which a token is stored. Only the canonical
+// spelling of 32 bytes is a token.
+func hashToken(token string) ([32]byte, bool) {
+	var raw [tokenBytes]byte
+	if len(token) != base64.RawURLEncoding.EncodedLen(tokenBytes) {
+		return raw, false
+	}
+	n, err := base64.RawURLEncoding.Strict().Decode(raw[:], []byte(token))
+	if err != nil || n != tokenBytes {
+		return raw, false
+	}
+	return sha256.Sum256(raw[:]), true
+}

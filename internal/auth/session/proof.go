@@ -1,0 +1,130 @@
+package session
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/dpop"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// ProofAlgorithms are the algorithms of proofs, as a challenge lists them.
+const ProofAlgorithms = dpop.Algorithms
+
+// Site is where clients reach the service, which proofs are held against.
+type Site = dpop.Site
+
+// Proof is what a request says of the key that its session is bound to, and with
+// which client certificate it comes.
+type Proof struct {
+	Sent   []string // the values of the DPoP header
+	Method string
+	Site   Site
+	Path   string // as the client asked for it
+	// ForNew: the proof is of the key that a new session is to be bound to. It
+	// may still be of the key of the session that the new one is made from.
+	ForNew bool
+	// Claimed: the client calls the session bound, by the scheme of its
+	// Authorization header (RFC 9449 section 7.1).
+	Claimed bool
+	// Certificate is the DER of the connection's client certificate, nil without one.
+	Certificate []byte
+}
+
+// String hides the proof.
+func (p Proof) String() string { return "proof for " + p.Method }
+
+// GoString hides the proof from %#v.
+func (p Proof) GoString() string { return p.String() }
+
+// checkProof holds a request against the key that its session is bound to.
+//
+// A proof for a session that is bound to no key is refused, and not passed
+// over: its sender believes that a stolen session id would be of no use.
+func (m *Manager) checkProof(ctx context.Context, h *held, token string, p Proof) error {
+	if h.record.BoundKey == "" {
+		if len(p.Sent) > 0 && !p.ForNew || p.Claimed {
+			return fault.New(fault.ProofKeyMismatch, "the session is bound to no key; log in with a DPoP proof to bind one, or send none").
+				Audited(fault.ReasonProofKey)
+		}
+		return nil
+	}
+	err := m.checkBound(ctx, h, token, p)
+	m.meter.proof(err)
+	return err
+}
+
+// checkBound is checkProof for a session that is bound to a key.
+func (m *Manager) checkBound(ctx context.Context, h *held, token string, p Proof) error {
+	if len(p.Sent) == 0 {
+		return fault.New(fault.ProofRequired, "the session is bound to a key; send a DPoP proof (RFC 9449) with each request").
+			Audited(fault.ReasonProofRequired)
+	}
+	proof, err := m.verifyProof(p, token, h.record.BoundKey)
+	if err != nil {
+		return err
+	}
+	return m.proofs.use(ctx, acting(h.record.Principal, h.record.Actor), proof, m.Clock())
+}
+
+// checkShown holds a request against all that its session is bound to.
+func (m *Manager) checkShown(ctx context.Context, h *held, token string, p Proof) error {
+	if bound := h.record.BoundCertificate; len(bound) > 0 {
+		if digest := keyserver.DigestOf(p.Certificate); p.Certificate == nil || !bytes.Equal(bound, digest[:]) {
+			return errCertificateMismatch
+		}
+	}
+	return m.checkProof(ctx, h, token, p)
+}
+
+var errCertificateMismatch = fault.New(fault.CertificateMismatch, "the session is bound to a client certificate that this connection did not bring; "+
+	"send the request over a connection with it, or log in with the one that there is now").Audited(fault.ReasonCertificateMismatch)
+
+// acting is who acts in a session.
+func acting(principal, actor keyserver.PrincipalRef) keyserver.ID {
+	if !actor.ID.IsZero() {
+		return actor.ID
+	}
+	return principal.ID
+}
+
+// loginProof verifies the proof that a login comes with, nil where there is
+// none. It is used up once the login has succeeded otherwise: whoever has no
+// credentials must not fill the memory of used proofs.
+func (m *Manager) loginProof(p Proof) (*dpop.Proof, error) {
+	if len(p.Sent) == 0 {
+		return nil, nil
+	}
+	proof, err := m.verifyProof(p, "", "")
+	if err != nil {
+		m.meter.proof(err)
+		return nil, err
+	}
+	return &proof, nil
+}
+
+func (m *Manager) verifyProof(p Proof, token, key string) (dpop.Proof, error) {
+	if len(p.Sent) > 1 {
+		return dpop.Proof{}, fault.New(fault.ProofMalformed, "the request has more than one DPoP header").Audited(fault.ReasonProofMalformed)
+	}
+	return dpop.Verify(p.Sent[0], dpop.Request{Method: p.Method, Site: p.Site, Path: p.Path, Token: token, Key: key, Now: m.Clock()})
+}
+
+// refuseProof makes the refusal durable before it is answered: it may be a
+// stolen session id at work. What is no verdict on the proof has no reason.
+func (m *Manager) refuseProof(ctx context.Context, h *held, from From, refusal error) error {
+	f := fault.As(refusal)
+	if f == nil || f.Reason == "" {
+		return refusal
+	}
+	err := m.Audit.Write(ctx, keyserver.AuditEntry{
+		Operation: keyserver.AuditProof, Outcome: keyserver.Refused, Reason: string(f.Reason), Principal: h.caller.Principal,
+		Object: h.caller.Name, Kind: h.caller.Kind, RequestID: from.RequestID, Actor: h.caller.Actor,
+		Address: from.Address, Session: h.caller.Session, For: from.For,
+	})
+	if err != nil {
+		return err
+	}
+	return refusal
+}

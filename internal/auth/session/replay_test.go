@@ -1,0 +1,204 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/dpop"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+var epoch = time.Unix(1_800_000_000, 0)
+
+func onEachStore(t *testing.T, test func(t *testing.T, s *sqlstore.Store)) {
+	t.Helper()
+	for name, config := range map[string]func(*testing.T) sqlstore.Config{
+		"SQLite":     func(t *testing.T) sqlstore.Config { return sqlstore.Config{Dir: migrated.Dir(t)} },
+		"PostgreSQL": func(t *testing.T) sqlstore.Config { return sqlstore.Config{URL: migrated.Database(t)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := sqlstore.Open(t.Context(), config(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			useRowKey(t, s)
+			t.Cleanup(func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			test(t, s)
+		})
+	}
+}
+
+// used makes one use of the proof with that jti and time.
+func (m *proofMemory) try(t *testing.T, id string, issued, now time.Time, want fault.Code) {
+	t.Helper()
+	m.tryBy(t, keyserver.ID{}, id, issued, now, want)
+}
+
+// tryBy is try by a principal.
+func (m *proofMemory) tryBy(t *testing.T, by keyserver.ID, id string, issued, now time.Time, want fault.Code) {
+	t.Helper()
+	err := m.use(t.Context(), by, dpop.Proof{Key: "key", ID: id, IssuedAt: issued}, now)
+	if fault.CodeOf(err) != want {
+		t.Errorf("%s: got %v, want %q", id, err, want)
+	}
+}
+
+// TestProofsAreRememberedAsLongAsTheyPass: to the last moment, and a little longer.
+func TestProofsAreRememberedAsLongAsTheyPass(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
+		m := newProofMemory(s, 100, epoch)
+		for _, issued := range []time.Duration{-dpop.Window, -time.Second / 2, 0, time.Second / 3, dpop.Window} {
+			id := issued.String()
+			m.try(t, id, epoch.Add(issued), epoch, "")
+			for _, later := range []time.Duration{0, time.Second, dpop.Window, rememberFor} {
+				m.try(t, id, epoch.Add(issued), epoch.Add(max(issued, 0)+later-max(0, -min(issued, 0))), fault.ProofReplayed)
+			}
+		}
+		end := epoch.Add(2*dpop.Window + time.Minute)
+		m.sweep(end)
+		if len(m.used) != 0 || len(m.expiry) != 0 {
+			t.Errorf("%d proofs and %d seconds are remembered for ever", len(m.used), len(m.expiry))
+		}
+		if err := m.prune(t.Context(), end.Add(replicaSkew)); err != nil {
+			t.Error(err)
+		}
+		if left, _, _, err := s.ResumeProofs(t.Context(), time.Time{}); err != nil || len(left) != 0 {
+			t.Errorf("the database keeps %v, %v", left, err)
+		}
+	})
+}
+
+// One principal fills its share of the memory and nobody else's, and gets it back.
+func TestNoPrincipalFillsTheMemory(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
+		m := newProofMemory(s, 8, epoch)
+		flood, honest := keyserver.IDFromUint64(1), keyserver.IDFromUint64(2)
+		m.tryBy(t, flood, "a", epoch, epoch, "")
+		m.tryBy(t, flood, "b", epoch, epoch, "")
+		for i := range 10 {
+			m.tryBy(t, flood, fmt.Sprint("more ", i), epoch, epoch, fault.ProofCacheFull)
+		}
+		err := m.use(t.Context(), flood, dpop.Proof{Key: "key", ID: "c", IssuedAt: epoch}, epoch)
+		if f := fault.As(err); f == nil || f.Scope != fault.ScopeSession || f.RetryAfter <= 0 {
+			t.Errorf("got %+v", err)
+		}
+		m.tryBy(t, flood, "a", epoch, epoch, fault.ProofReplayed)
+		m.tryBy(t, honest, "d", epoch, epoch, "")
+		later := epoch.Add(rememberFor + 2*time.Second)
+		m.tryBy(t, flood, "e", later, later, "")
+		if m.of[flood] != 1 || m.of[honest] != 0 {
+			t.Errorf("counted: %v", m.of)
+		}
+	})
+}
+
+// TestAFullMemoryForgetsNothing until something can be used no more.
+func TestAFullMemoryForgetsNothing(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
+		m := newProofMemory(s, 3, epoch)
+		for n := range 3 {
+			m.try(t, fmt.Sprint(n), epoch.Add(time.Duration(n)*time.Second), epoch, "")
+		}
+		m.try(t, "one more", epoch, epoch, fault.ProofCacheFull)
+		err := m.use(t.Context(), keyserver.ID{}, dpop.Proof{Key: "key", ID: "again", IssuedAt: epoch}, epoch)
+		f := fault.As(err)
+		if f == nil || !f.Retryable || f.Scope != fault.ScopeProcess || f.RetryAfter < rememberFor || f.RetryAfter > rememberFor+2*time.Second {
+			t.Fatalf("got %+v", f)
+		}
+		for n := range 3 {
+			m.try(t, fmt.Sprint(n), epoch.Add(time.Duration(n)*time.Second), epoch, fault.ProofReplayed)
+		}
+		then := epoch.Add(f.RetryAfter)
+		m.try(t, "one more", then, then, "")
+		m.try(t, "two more", then, then, fault.ProofCacheFull)
+	})
+}
+
+// TestACrashRevivesNoProof: what a process had accepted is refused by the next
+// one, whether it stopped in order or not.
+func TestACrashRevivesNoProof(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
+		start := epoch.Add(10*time.Second + 300*time.Millisecond)
+		first := newProofMemory(s, 100, epoch)
+		first.try(t, "first ever", epoch, epoch, "") // nothing is known of a process before
+		first.try(t, "plain", epoch.Add(9*time.Second), epoch.Add(9*time.Second), "")
+		first.try(t, "future", epoch.Add(30*time.Second), epoch, "")
+
+		crashed := newProofMemory(s, 100, start)
+		again := fault.ProofStale
+		if s.Shared() {
+			again = fault.ProofReplayed
+		}
+		crashed.try(t, "plain", epoch.Add(9*time.Second), start, again)
+		crashed.try(t, "future", epoch.Add(30*time.Second), start, fault.ProofReplayed)
+		crashed.try(t, "new", epoch.Add(11*time.Second), epoch.Add(11*time.Second), "")
+
+		if err := crashed.conclude(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		crashed.try(t, "after the end", epoch.Add(12*time.Second), epoch.Add(12*time.Second), fault.Overloaded)
+		stopped := newProofMemory(s, 100, epoch.Add(12*time.Second))
+		stopped.try(t, "new", epoch.Add(11*time.Second), epoch.Add(12*time.Second), fault.ProofReplayed)
+		stopped.try(t, "future", epoch.Add(30*time.Second), epoch.Add(12*time.Second), fault.ProofReplayed)
+		stopped.try(t, "older than the start", epoch.Add(11*time.Second), epoch.Add(12*time.Second), "")
+		// The one that crashed had accepted it, of which nobody after it knows.
+		stopped.try(t, "plain", epoch.Add(9*time.Second), epoch.Add(12*time.Second), again)
+	})
+}
+
+// TestMemoriesShareOneDatabase: what one replica took, no other takes.
+func TestMemoriesShareOneDatabase(t *testing.T) {
+	s, err := sqlstore.Open(t.Context(), sqlstore.Config{URL: migrated.Database(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	useRowKey(t, s)
+	defer s.Close()
+	a, b := newProofMemory(s, 100, epoch), newProofMemory(s, 100, epoch)
+	a.try(t, "one", epoch, epoch, "")
+	b.try(t, "one", epoch, epoch, fault.ProofReplayed)
+	b.try(t, "two", epoch, epoch, "")
+	a.try(t, "two", epoch, epoch, fault.ProofReplayed)
+}
+
+// BenchmarkUse is what remembering costs a request beside the signature.
+func BenchmarkUse(b *testing.B) {
+	for name, config := range map[string]sqlstore.Config{"SQLite": {Dir: b.TempDir()}, "PostgreSQL": {URL: migrated.Database(b)}} {
+		b.Run(name, func(b *testing.B) {
+			s, err := sqlstore.Open(b.Context(), config)
+			if err != nil {
+				b.Fatal(err)
+			}
+			useRowKey(b, s)
+			defer s.Close()
+			m, n := newProofMemory(s, 1<<30, epoch), 0
+			b.ReportAllocs()
+			for b.Loop() {
+				n++
+				if err := m.use(context.Background(), keyserver.ID{}, dpop.Proof{Key: "key", ID: fmt.Sprint(n), IssuedAt: epoch}, epoch); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// useRowKey gives a store without a data key a key for its rows.
+func useRowKey(t testing.TB, s *sqlstore.Store) {
+	t.Helper()
+	key, err := rowmac.Derive(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.UseRowKey(key)
+}

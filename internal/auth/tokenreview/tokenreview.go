@@ -1,0 +1,108 @@
+// Package tokenreview has a cluster verify the tokens of its service accounts.
+// Unlike the issuer's keys alone, the cluster knows whether the service account
+// and the Pod that a token is bound to still exist.
+package tokenreview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/oidc"
+)
+
+// timeout bounds one review.
+const timeout = 5 * time.Second
+
+// How many reviews the cluster is asked for, per second and at once. What is
+// over it waits, and gives up with its request.
+const (
+	perSecond = 50
+	burst     = 100
+)
+
+// serviceAccount starts the name of every service account. Other users of the
+// cluster have no principal here.
+const serviceAccount = "system:serviceaccount:"
+
+// Verifier verifies tokens by TokenReview.
+type Verifier struct {
+	reviews authenticationclient.TokenReviewInterface
+	rules   oidc.Rules
+	clock   func() time.Time
+}
+
+// Connect prepares a verifier: with a kubeconfig, or as the Pod's service
+// account. It speaks to nobody yet.
+func Connect(kubeconfig string, rules oidc.Rules, clock func() time.Time) (*Verifier, error) {
+	config, err := load(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = perSecond, burst
+	client, err := authenticationclient.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Verifier{reviews: client.TokenReviews(), rules: rules, clock: clock}, nil
+}
+
+func load(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig != "" {
+		return clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	config, err := rest.InClusterConfig()
+	if errors.Is(err, rest.ErrNotInCluster) {
+		return nil, errors.New("this is no Pod with a service account; give a kubeconfig")
+	}
+	return config, err
+}
+
+// Verify answers what a good token says, or oidc.Refused. Every other error
+// says that the cluster could not be asked. What a token says plainly wrong is
+// refused before anybody is asked.
+func (v *Verifier) Verify(ctx context.Context, text string) (oidc.Token, error) {
+	claimed, err := oidc.Read(text)
+	if err != nil {
+		return oidc.Token{}, err
+	}
+	if err := claimed.Check(v.rules, v.clock()); err != nil {
+		return oidc.Token{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	review, err := v.reviews.Create(ctx, &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: text, Audiences: v.rules.Audiences},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return oidc.Token{}, fmt.Errorf("the cluster does not review tokens: %w", err)
+	}
+	if err := verdict(review.Status, claimed, v.rules); err != nil {
+		return oidc.Token{}, err
+	}
+	return claimed.Token, nil
+}
+
+// verdict reads the cluster's answer. Audiences that are not repeated come from
+// an authenticator that has not looked at them.
+func verdict(s authenticationv1.TokenReviewStatus, claimed oidc.Claimed, rules oidc.Rules) error {
+	switch {
+	case !s.Authenticated:
+		return oidc.Refused("the cluster does not recognise it")
+	case !strings.HasPrefix(s.User.Username, serviceAccount):
+		return oidc.Refused("the cluster does not take it for a service account's")
+	case s.User.Username != claimed.Subject:
+		return oidc.Refused("sub is not whom the cluster takes it for")
+	case !oidc.NamesOneOf(s.Audiences, rules.Audiences):
+		return oidc.Refused("the cluster has not confirmed the audience")
+	}
+	return nil
+}

@@ -1,0 +1,330 @@
+// Package agent stands between the workload of one Pod and a key server: the workload
+// calls /api on a unix socket or on loopback and has no credential; the agent logs in
+// with the Pod's projected token, binds its session to a key that it keeps in memory,
+// and passes on what it is told to let through.
+package agent
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
+)
+
+// Defaults of Config.
+const (
+	DefaultListen      = "unix:///run/keyserver/agent.sock"
+	DefaultSocketMode  = "0660"
+	DefaultMaxRequests = 64
+)
+
+// Bounds of the listeners, as serve has them.
+const (
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 16 << 10
+	// connectionsPerRequest leaves room for connections that lie idle.
+	connectionsPerRequest = 4
+	// ownFiles are the files that an agent needs beside the connections of requests.
+	ownFiles = 48
+	// maxMaxRequests is far more than one session may have under way (serve
+	// --max-requests-per-session).
+	maxMaxRequests = 4096
+	// logoutTime bounds the end of the session at a stop.
+	logoutTime = 5 * time.Second
+)
+
+// Config is what the flags of agent say. Errors name the flags.
+type Config struct {
+	Server      string
+	ExternalURL string // by which the key server knows itself; empty: Server
+	CAFile      string // PEM; empty: the system's
+	TokenFile   string
+
+	Listen     string // unix:///PATH, or host:port of loopback
+	SocketMode string // in octal digits
+	Allow      []string
+
+	HealthListen  string // empty: none
+	MetricsListen string // empty: none
+	MaxRequests   int    // under way at once
+
+	UserAgent string
+	Logger    *slog.Logger
+	Clock     func() time.Time
+}
+
+// Validate refuses what no start could make sense of. It touches nothing.
+func (c *Config) Validate() error {
+	_, err := c.parts()
+	return err
+}
+
+// parts are what the settings come to.
+type parts struct {
+	address address
+	allow   Allow
+}
+
+func (c *Config) parts() (parts, error) {
+	var p parts
+	if err := c.checkServer(); err != nil {
+		return p, err
+	}
+	if c.TokenFile == "" {
+		return p, errors.New("--token-file is empty; it names the file with the projected token of the Pod's service account")
+	}
+	if c.MaxRequests < 1 || c.MaxRequests > maxMaxRequests {
+		return p, fmt.Errorf("--max-requests is %d; it must be from 1 to %d", c.MaxRequests, maxMaxRequests)
+	}
+	for flag, at := range map[string]string{"--health-listen": c.HealthListen, "--metrics-listen": c.MetricsListen} {
+		if _, _, err := net.SplitHostPort(at); at != "" && err != nil {
+			return p, fmt.Errorf("%s %q is not host:port; for instance :8081", flag, at)
+		}
+	}
+	var err error
+	if p.address, err = parseAddress(c.Listen, c.SocketMode); err != nil {
+		return p, err
+	}
+	p.allow, err = ParseAllow(c.Allow)
+	return p, err
+}
+
+func (c *Config) checkServer() error {
+	for flag, given := range map[string]string{"--server": c.Server, "--external-url": c.ExternalURL} {
+		u, err := url.Parse(given)
+		switch {
+		case given == "" && flag == "--external-url":
+			continue
+		case err == nil && u.User != nil:
+			return fmt.Errorf("%s holds a user or a password; the agent logs in by --token-file and nothing else", flag)
+		case strings.HasSuffix(strings.TrimRight(given, "/"), "/api"):
+			return fmt.Errorf("%s ends in /api; leave that out, each call has it", flag)
+		}
+		if _, err := client.New(client.Options{BaseURL: given}); err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+	}
+	return nil
+}
+
+// Agent is a running agent.
+type Agent struct {
+	cfg     Config
+	allow   Allow
+	local   bool // the listener is a unix socket, which no browser reaches
+	finder  *httpapi.Finder
+	client  *client.Client
+	token   *token
+	gate    *gate
+	metrics *metrics
+	places  chan struct{}
+
+	listener net.Listener
+	beside   struct{ health, metrics net.Listener } // nil: none
+	servers  []*http.Server
+	watching context.CancelFunc
+	done     sync.WaitGroup
+	failed   chan error
+}
+
+// Start opens the listeners and returns once requests are taken. It does not wait for the
+// key server: until that answers, the agent says so. ctx bounds the start only.
+func Start(ctx context.Context, cfg Config) (*Agent, error) {
+	p, err := cfg.parts()
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{cfg: cfg, allow: p.allow, local: p.address.socket != "", token: &token{file: cfg.TokenFile},
+		places: make(chan struct{}, cfg.MaxRequests), failed: make(chan error, 3)}
+	if a.finder, err = httpapi.NewFinder(); err != nil {
+		return nil, err
+	}
+	// What is missing now is a mistake in the Pod, which nobody would look for later.
+	if _, err := a.token.read(); err != nil {
+		return nil, fmt.Errorf("--token-file: %w", err)
+	}
+	if a.client, err = a.connect(); err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.gate = &gate{clock: cfg.Clock, logger: cfg.Logger, token: a.token}
+	a.metrics = newMetrics(registry, a)
+	if err := a.listen(ctx, p.address, registry); err != nil {
+		return nil, errors.Join(err, a.Shutdown(context.WithoutCancel(ctx)))
+	}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	a.watching = stop
+	a.done.Go(func() { a.watch(watching) })
+	return a, nil
+}
+
+func (a *Agent) connect() (*client.Client, error) {
+	transport, err := newTransport(a.cfg.Server, a.cfg.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	// Kept nowhere else: a session id is worth nothing to whoever finds one.
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(client.Options{
+		BaseURL: a.cfg.Server, ProofURL: a.cfg.ExternalURL, ProofKey: key, HTTPClient: &http.Client{Transport: transport},
+		Credentials: a.token, UserAgent: a.cfg.UserAgent, Now: a.cfg.Clock,
+	})
+}
+
+func (a *Agent) listen(ctx context.Context, at address, registry *prometheus.Registry) error {
+	l, err := at.listen(ctx)
+	if err != nil {
+		return err
+	}
+	a.listener = l
+	accepts := listener.NewAccepts("keyserver_agent_accept_failures_total", a.cfg.Logger)
+	registry.MustRegister(accepts)
+	// Each request may have a connection to the key server.
+	places := listener.Fit(a.cfg.Logger, "--max-requests", connectionsPerRequest*a.cfg.MaxRequests, ownFiles+a.cfg.MaxRequests)
+	a.serve(netutil.LimitListener(accepts.Watch(l), places), a, places)
+	shown := http.NewServeMux()
+	shown.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	for _, one := range []struct {
+		flag, address string
+		listener      *net.Listener
+		handler       http.Handler
+	}{
+		{"--health-listen", a.cfg.HealthListen, &a.beside.health, http.HandlerFunc(a.health)},
+		{"--metrics-listen", a.cfg.MetricsListen, &a.beside.metrics, shown},
+	} {
+		if one.address == "" {
+			continue
+		}
+		if *one.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", one.address); err != nil {
+			return fmt.Errorf("%s: %w", one.flag, err)
+		}
+		a.serve(accepts.Probes(*one.listener), one.handler, 0)
+	}
+	return nil
+}
+
+// serve runs one HTTP server until Shutdown. Of a listener with so many places no more than
+// half are kept by connections that lie idle: whoever leaves his open shuts nobody out.
+func (a *Agent) serve(l net.Listener, handler http.Handler, places int) {
+	var taken atomic.Int64
+	s := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if places > 0 && taken.Load() > int64(places)/2 {
+				w.Header().Set("Connection", "close")
+			}
+			handler.ServeHTTP(w, r)
+		}),
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				taken.Add(1)
+			case http.StateClosed, http.StateHijacked:
+				taken.Add(-1)
+			case http.StateActive, http.StateIdle: // it has its place
+			}
+		},
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		DisableGeneralOptionsHandler: true, ErrorLog: log.New(logWriter{a.cfg.Logger}, "", 0),
+	}
+	a.servers = append(a.servers, s)
+	a.done.Go(func() {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			a.failed <- fmt.Errorf("the listener on %s stopped: %w", l.Addr(), err)
+		}
+	})
+}
+
+// logWriter takes what net/http logs.
+type logWriter struct{ logger *slog.Logger }
+
+// Write implements io.Writer.
+func (w logWriter) Write(line []byte) (int, error) {
+	w.logger.Debug("http server", "message", strings.TrimSpace(string(line)))
+	return len(line), nil
+}
+
+// Address is where requests are taken.
+func (a *Agent) Address() string {
+	if a.local {
+		return "unix://" + a.listener.Addr().String()
+	}
+	return a.listener.Addr().String()
+}
+
+// HealthAddress is where the probes are, beside Address.
+func (a *Agent) HealthAddress() string { return a.beside.health.Addr().String() }
+
+// MetricsAddress is where /metrics is.
+func (a *Agent) MetricsAddress() string { return a.beside.metrics.Addr().String() }
+
+// Failed delivers the error of a listener that stopped by itself.
+func (a *Agent) Failed() <-chan error { return a.failed }
+
+// Shutdown takes no more requests, waits for those under way until ctx ends, and ends
+// the session.
+func (a *Agent) Shutdown(ctx context.Context) error {
+	if a.watching != nil {
+		a.watching()
+	}
+	var errs []error
+	for _, s := range a.servers {
+		if err := s.Shutdown(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("requests were still under way: %w", err), s.Close())
+		}
+	}
+	a.done.Wait()
+	if a.listener != nil {
+		if err := a.listener.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), logoutTime)
+	defer cancel()
+	if err := a.client.Logout(ending); err != nil {
+		// It ends by itself, and nobody can use it without the key.
+		a.cfg.Logger.Warn("the session could not be ended", "error", err.Error())
+	}
+	a.client.CloseIdleConnections()
+	return errors.Join(errs...)
+}
+
+// maxFile bounds what is read of a file of certificates.
+const maxFile = 1 << 20
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("%s is longer than %d bytes", name, maxFile)
+	}
+	return text, err
+}

@@ -1,0 +1,586 @@
+package agent_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/agent"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// What the agent does not let through gets nowhere, and is told why like the service tells.
+func TestRefusals(t *testing.T) {
+	w := newWorld(t)
+	c := w.config()
+	c.MaxRequests = 1
+	load := begin(t, c)
+	for _, header := range []string{"Authorization", "Dpop", "Cookie", "Proxy-Authorization"} {
+		r := load.fails(t, 400, "AGENT_CREDENTIAL_SENT", "GET", current, nil, header, "planted")
+		if strings.Contains(fmt.Sprint(r.body), "planted") {
+			t.Errorf("%s is shown: %v", header, r.body)
+		}
+	}
+	load.fails(t, 403, "AGENT_CALLER_REFUSED", "GET", current, nil, "Origin", "https://page.example")
+	load.fails(t, 403, "AGENT_CALLER_REFUSED", "GET", current, nil, "Host", "page.example")
+	for _, asked := range []struct{ method, path string }{
+		{"POST", "/api/sessions"}, {"DELETE", current}, {"DELETE", "/api/sessions/0000000000000001"},
+		{"POST", "/api/principals/password"}, {"DELETE", "/api/principals/0000000000000001"}, {"PUT", "/api/principals/0000000000000001/password"},
+		{"PUT", "/api/principals/groups/0000000000000001/members/0000000000000002"}, {"POST", "/api/approvals/0000000000000001/execute"},
+		{"POST", "/api/certificates/enroll"}, {"POST", "/api/witness/add-checkpoint"},
+	} {
+		load.fails(t, 403, "AGENT_ROUTE_NOT_ALLOWED", asked.method, asked.path, object{})
+	}
+	for _, path := range []string{"/api/nowhere", "/", "/api/../api/roles", "/api//roles", "/metrics"} {
+		if r := load.fails(t, 404, "NOT_FOUND", "GET", path, nil); r.body["unsupported"] != true {
+			t.Errorf("%s: %v", path, r.body)
+		}
+	}
+	if r := load.fails(t, 405, "METHOD_NOT_ALLOWED", "PATCH", "/api/roles", object{}); r.header.Get("Allow") != "GET, HEAD, POST" {
+		t.Errorf("the methods are not said: %v", r.header)
+	}
+	load.fails(t, 413, "PAYLOAD_TOO_LARGE", "POST", "/api/keys/get", strings.Repeat(" ", 64<<10+1))
+
+	held, give := io.Pipe()
+	first := make(chan reply)
+	go func() { first <- load.asks(t, "POST", "/api/crypto/mac", held) }()
+	_, err := give.Write([]byte(`{"lineage":"` + w.line.String() + `",`))
+	rig.Must(t, err)
+	rig.Succeeds(t, func() error {
+		r := load.asks(t, "GET", current, nil)
+		if r.code() != "AGENT_OVERLOADED" {
+			return fmt.Errorf("got %v", r.body)
+		}
+		if r.header.Get("Retry-After") != "1" || r.body["retryable"] != true || r.body["scope"] != "process" {
+			t.Errorf("got %v %v", r.header, r.body)
+		}
+		return nil
+	})
+	_, err = give.Write([]byte(`"data":""}`))
+	rig.Must(t, errors.Join(err, give.Close()))
+	if r := <-first; r.status != 200 || r.body["macBytes"] != 48.0 {
+		t.Errorf("the first: %v", r.body)
+	}
+	if log := load.log.String(); strings.Contains(log, "planted") {
+		t.Error("a credential is in the log")
+	}
+}
+
+// Without a rule all passes but these. A new route that is one of them has to be here.
+func TestWithheld(t *testing.T) {
+	all, err := agent.ParseAllow(nil)
+	rig.Must(t, err)
+	var withheld []string
+	for _, r := range httpapi.Routes() {
+		if _, passes := all.Permit(r.Name); !passes {
+			withheld = append(withheld, r.Name)
+		}
+	}
+	slices.Sort(withheld)
+	want := []string{
+		"addDelegate", "addGroupMember", "approve", "askApproval", "createGroup", "createLdapPrincipal", "createPasswordPrincipal", "createXauthPrincipal",
+		"deletePrincipal", "endCurrentSession", "endSession", "endSessionsOfPrincipal", "enrollCertificates", "executeApproval",
+		"getApproval", "getApprovalPolicy", "issueCertificate", "listApprovals", "login", "reject",
+		"removeDelegate", "removeGroupMember", "renewCertificate", "resetTransportPrincipal", "setApprovalPolicy", "setPassword", "updatePrincipalFlags", "updatePrincipalRoles", "withdrawApproval",
+	}
+	if !slices.Equal(withheld, want) {
+		t.Errorf("got %q\nwant %q", withheld, want)
+	}
+}
+
+func TestRules(t *testing.T) {
+	key := schema.HiddenLink("key").String()
+	for rule, says := range map[string]string{
+		"":                              "is empty",
+		" ":                             "is empty",
+		"computeMAC":                    "did you mean computeMac?",
+		"nothing":                       `no route "nothing"`,
+		"computeMac,":                   `no route ""`,
+		"computeMac:":                   "separated by commas",
+		"computeMac:$(LINEAGE)":         `"$(LINEAGE)" is none`,
+		"computeMac:" + key + ",":       "separated by commas",
+		"listRoles:" + key:              "names no key",
+		"getExplanation:" + key:         "names no key",
+		"computeMac computeMac:" + key:  "drop one of the two",
+		"computeMac:" + key + " verify": `no route "verify"`,
+	} {
+		if all, err := agent.ParseAllow([]string{rule}); err == nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "--allow") {
+			t.Errorf("%q: got %v, %v; want %q", rule, all, err, says)
+		}
+	}
+	var many []string
+	for i := range 1025 {
+		many = append(many, schema.HiddenLink(fmt.Sprintf("key%d", i)).String())
+	}
+	if _, err := agent.ParseAllow([]string{"computeMac:" + strings.Join(many, ",")}); err == nil {
+		t.Error("more keys than there may be are taken")
+	}
+	all, err := agent.ParseAllow([]string{"computeMac,verifyMac:" + key, "listRoles  verifyMac:" + schema.HiddenLink("second").String()})
+	rig.Must(t, err)
+	if keys, passes := all.Permit("verifyMac"); !passes || len(keys) != 2 {
+		t.Errorf("verifyMac: %v, %v", keys, passes)
+	}
+	if keys, passes := all.Permit("listRoles"); !passes || keys != nil {
+		t.Errorf("listRoles: %v, %v", keys, passes)
+	}
+	if _, passes := all.Permit("encrypt"); passes {
+		t.Error("what no rule names passes")
+	}
+}
+
+// Of a route that is let through for some keys only those pass that name one of them and
+// no other, however they are spelled.
+func TestKeys(t *testing.T) {
+	w := newWorld(t)
+	line, more := w.line.String(), w.more.String()
+	c := w.config()
+	c.Allow = []string{"computeMac,verifyMac,computeMacs,getKey,listKeys,authorizeKey:" + line, "computeHmac:" + line}
+	load := begin(t, c)
+	long := strings.Repeat("AAAA", 64<<10)
+	for name, body := range map[string]string{
+		"Other":        `{"lineage":"` + more + `","data":""}`,
+		"OtherBehind":  `{"data":"","lineage":"` + more + `"}`,
+		"OtherEscaped": `{"\u006cineage":"` + more + `","data":""}`,
+		"OtherLong":    `{"lineage":"` + more + `","data":"` + long + `"}`,
+	} {
+		if r := load.asks(t, "POST", "/api/crypto/mac", body); r.status != 403 || r.code() != "AGENT_KEY_NOT_ALLOWED" {
+			t.Errorf("%s: %d %v", name, r.status, r.body)
+		}
+	}
+	// The service's own refusals, and that of what cannot be looked into.
+	for name, body := range map[string]string{
+		"Twice":        `{"lineage":"` + line + `","lineage":"` + more + `","data":""}`,
+		"TwiceLong":    `{"lineage":"` + line + `","data":"` + long + `","lineage":"` + more + `"}`,
+		"KeyBehind":    `{"data":"` + long + `","lineage":"` + line + `"}`,
+		"None":         `{"data":""}`,
+		"SpaceInFront": strings.Repeat(" ", 2<<20) + `{"lineage":"` + line + `","data":""}`,
+		"NoObject":     `[]`,
+		"CutOff":       `{"lineage":"` + line + `","data":"`,
+	} {
+		if r := load.asks(t, "POST", "/api/crypto/mac", body); r.status != 400 || r.code() != "BAD_REQUEST" {
+			t.Errorf("%s: %d %v", name, r.status, r.body)
+		}
+	}
+	load.fails(t, 403, "AGENT_KEY_NOT_ALLOWED", "POST", "/api/crypto/mac/batch", object{"items": []object{w.mac(""), {"lineage": more, "data": ""}}})
+	load.fails(t, 403, "AGENT_KEY_NOT_ALLOWED", "POST", "/api/keys/get", object{"ttag": more})
+	load.fails(t, 403, "AGENT_KEY_NOT_ALLOWED", "GET", "/api/keys", nil)
+	load.fails(t, 403, "AGENT_KEY_NOT_ALLOWED", "GET", "/api/keys?lineage="+strings.ReplaceAll(more, "+", "%2B"), nil)
+	load.fails(t, 400, "BAD_REQUEST", "GET", "/api/keys?line="+more, nil)
+	load.fails(t, 403, "AGENT_ROUTE_NOT_ALLOWED", "GET", "/api/roles", nil)
+
+	made := load.works(t, "POST", "/api/crypto/mac", `{"data":"aGVsbG8=","lineage":"`+line+`"}`)
+	check := object{"mac": made.text("mac"), "data": "aGVsbG8="}
+	load.fails(t, 400, "BAD_REQUEST", "POST", "/api/crypto/mac/verify", check)
+	check["ttag"] = line // the first of a line
+	if r := load.works(t, "POST", "/api/crypto/mac/verify", check); r.body["valid"] != true {
+		t.Errorf("got %v", r.body)
+	}
+	load.works(t, "POST", "/api/crypto/mac/batch", object{"items": []object{w.mac(""), w.mac("aGVsbG8=")}})
+	load.works(t, "GET", "/api/keys?lineage="+strings.ReplaceAll(line, "+", "%2B"), nil)
+	load.works(t, "POST", "/api/keys/authorize", object{"ttag": line, "filename": "a"})
+	load.works(t, "POST", "/api/crypto/hmac", `{"hiddenLink":"`+line+`","data":"`+long+`"}`)
+}
+
+// 32 callers that come at once, before there is a session, lead to one login, and the
+// session is bound to a key.
+func TestOneLogin(t *testing.T) {
+	w := newWorld(t)
+	load := begin(t, w.config())
+	var callers sync.WaitGroup
+	for range 32 {
+		callers.Go(func() {
+			if r := load.asks(t, "POST", "/api/crypto/mac", w.mac("aGVsbG8=")); r.status != 200 {
+				t.Errorf("%d %v", r.status, r.body)
+			}
+		})
+	}
+	callers.Wait()
+	if n := load.logins(t); n != 1 {
+		t.Errorf("%d logins", n)
+	}
+	if n := w.sessions(t); n != 1 {
+		t.Errorf("%d sessions", n)
+	}
+	if r := load.works(t, "GET", current, nil); r.text("kind") != "kubernetes" || len(r.text("boundKey")) != 43 {
+		t.Errorf("got %v", r.body)
+	}
+	if r := load.works(t, "GET", "/api/health", nil, "X-Request-Id", "mine"); r.header.Get("X-Request-Id") != "mine" || r.header.Get("Date") == "" {
+		t.Errorf("got %v", r.header)
+	}
+	load.fails(t, 400, "BAD_REQUEST", "GET", "/api/roles", nil, "X-Keyserver-Owner", "nobody") // it is passed on
+	load.stop(t)
+	if n := w.sessions(t); n != 0 {
+		t.Errorf("%d sessions are left behind", n)
+	}
+}
+
+// A session that an officer ends is replaced, once, and the request that met it is
+// answered; a long message is not lost by it.
+func TestSessionEnded(t *testing.T) {
+	w := newWorld(t)
+	load := begin(t, w.config())
+	load.works(t, "GET", current, nil)
+	long := `{"lineage":"` + w.line.String() + `","data":"` + strings.Repeat("AAAA", 256<<10) + `"}`
+	for i, ask := range []func() reply{
+		func() reply { return load.asks(t, "GET", current, nil) },
+		func() reply { return load.asks(t, "POST", "/api/crypto/mac", w.mac("aGVsbG8=")) },
+		func() reply { return load.asks(t, "POST", "/api/crypto/mac", long) },
+		func() reply { return load.asks(t, "POST", "/api/crypto/mac", io.MultiReader(strings.NewReader(long))) }, // chunked
+	} {
+		_, err := w.admin.EndSessionsOfPrincipal(t.Context(), schema.ByID{ID: w.web})
+		rig.Must(t, err)
+		if r := ask(); r.status != 200 {
+			t.Errorf("%d: %d %v", i, r.status, r.body)
+		}
+		if n := load.logins(t); n != i+2 {
+			t.Errorf("%d: %d logins", i, n)
+		}
+	}
+}
+
+// A token is read at each login. One that is of no use is said to be, and the agent goes
+// on by itself when there is a good one.
+func TestTokens(t *testing.T) {
+	w := newWorld(t)
+	c := w.config()
+	c.TokenFile = filepath.Join(t.TempDir(), "none")
+	if _, err := agent.Start(t.Context(), c); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "--token-file") {
+		t.Errorf("without a token: %v", err)
+	}
+	w.project(t, " ")
+	if _, err := agent.Start(t.Context(), w.config()); err == nil || !strings.Contains(err.Error(), "holds no token") {
+		t.Errorf("an empty token: %v", err)
+	}
+	expired := w.issuer.token(t, web, -time.Hour)
+	w.project(t, expired)
+	load := begin(t, w.config())
+	r := load.fails(t, 503, "AGENT_LOGIN_FAILED", "GET", current, nil)
+	if !strings.Contains(r.text("detail"), "expired at ") || r.header.Get("Retry-After") == "" || r.body["retryable"] != true {
+		t.Errorf("got %v %v", r.header, r.body)
+	}
+	load.works(t, "GET", "/api/health", nil) // needs no session
+	load.fails(t, 503, "AGENT_LOGIN_FAILED", "GET", "/readyz", nil)
+	before := load.logins(t)
+	for range 20 {
+		load.fails(t, 503, "AGENT_LOGIN_FAILED", "POST", "/api/crypto/mac", w.mac(""))
+	}
+	if n := load.logins(t); n > before+2 {
+		t.Errorf("20 requests led to %d logins", n-before)
+	}
+	w.project(t, w.issuer.token(t, "system:serviceaccount:shop:nobody", time.Minute))
+	rig.Soon(t, "the next token is tried", func() bool {
+		return strings.Contains(load.asks(t, "GET", current, nil).text("detail"), `is of "system:serviceaccount:shop:nobody"`)
+	})
+	w.project(t, w.issuer.token(t, web, time.Minute))
+	rig.Soon(t, "a good token is picked up", func() bool { return load.asks(t, "GET", "/readyz", nil).status == 200 })
+	name := func() string {
+		principal, _ := load.works(t, "GET", current, nil).body["principal"].(object)
+		text, _ := principal["name"].(string)
+		return text
+	}
+	if got := name(); got != web {
+		t.Errorf("it acts as %q", got)
+	}
+	w.project(t, w.issuer.token(t, other, time.Minute))
+	_, err := w.admin.EndSessionsOfPrincipal(t.Context(), schema.ByID{ID: w.web})
+	rig.Must(t, err)
+	if got := name(); got != other {
+		t.Errorf("after the token was replaced it acts as %q", got)
+	}
+	for _, part := range append(strings.Split(expired, "."), "sessionId") {
+		if strings.Contains(load.log.String(), part) && part != strings.Split(expired, ".")[0] {
+			t.Error("a part of a token is in the log")
+		}
+	}
+}
+
+// A key server that is away is said to be, and the agent goes on by itself when it is back.
+func TestServerAway(t *testing.T) {
+	w := newWorld(t)
+	c := w.config()
+	c.HealthListen = "127.0.0.1:0"
+	load := begin(t, c)
+	rig.Soon(t, "it is ready", func() bool { return load.asks(t, "GET", "/readyz", nil).status == 200 })
+	rig.Must(t, agent.Check(t.Context(), load.Address()))
+	w.Stop(t)
+	rig.Succeeds(t, func() error { // what was under way as it stopped has no answer
+		r := load.asks(t, "POST", "/api/crypto/mac", w.mac(""))
+		if r.status != 503 || r.code() != "AGENT_SERVER_UNAVAILABLE" || r.header.Get("Retry-After") == "" || r.body["retryable"] != true {
+			return fmt.Errorf("%d %v %v", r.status, r.header, r.body)
+		}
+		return nil
+	})
+	load.fails(t, 503, "AGENT_SERVER_UNAVAILABLE", "GET", "/readyz", nil)
+	if err := agent.Check(t.Context(), load.Address()); err == nil || !strings.Contains(err.Error(), "not ready: AGENT_SERVER_UNAVAILABLE") {
+		t.Errorf("a check says %v", err)
+	}
+	load.works(t, "GET", "/livez", nil)
+	aside := *load
+	aside.base = "http://" + load.HealthAddress()
+	aside.works(t, "GET", "/livez", nil)
+	aside.fails(t, 503, "AGENT_SERVER_UNAVAILABLE", "GET", "/readyz", nil)
+	aside.fails(t, 404, "NOT_FOUND", "GET", current, nil)
+	aside.fails(t, 405, "METHOD_NOT_ALLOWED", "POST", "/readyz", nil)
+	w.Restart(t)
+	rig.Soon(t, "it is ready again", func() bool { return aside.asks(t, "GET", "/readyz", nil).status == 200 })
+	load.works(t, "POST", "/api/crypto/mac", w.mac(""))
+}
+
+// An agent starts before its key server does.
+func TestBeforeTheServer(t *testing.T) {
+	w := newWorld(t)
+	c := w.config()
+	w.Stop(t)
+	load := begin(t, c)
+	load.fails(t, 503, "AGENT_SERVER_UNAVAILABLE", "GET", current, nil)
+	w.Restart(t)
+	rig.Soon(t, "it is ready", func() bool { return load.asks(t, "GET", "/readyz", nil).status == 200 })
+	load.works(t, "GET", current, nil)
+}
+
+// liar is a key server that takes each login and then does what it should not.
+func liar(t *testing.T, then http.HandlerFunc) (c agent.Config, logins *atomic.Int64) {
+	t.Helper()
+	logins = &atomic.Int64{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /api/sessions", func(w http.ResponseWriter, _ *http.Request) {
+		logins.Add(1)
+		until := time.Now().UTC().Add(time.Hour).Format(time.RFC3339Nano)
+		fmt.Fprintf(w, `{"sessionId":"s","kind":"kubernetes","principal":{"id":"0000000000000001","principalId":"1","systemId":1,"name":"a","type":"xauth"},"roles":[],"boundKey":null,"expiresAt":%q,"idleExpiresAt":%q}`, until, until)
+	})
+	mux.HandleFunc("/", then)
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	file := filepath.Join(t.TempDir(), "token")
+	rig.Must(t, os.WriteFile(file, []byte("a.b.c"), 0o600))
+	w := world{token: file}
+	return agent.Config{
+		Server: s.URL, TokenFile: w.token, Listen: "127.0.0.1:0", SocketMode: agent.DefaultSocketMode, MetricsListen: "127.0.0.1:0",
+		MaxRequests: agent.DefaultMaxRequests, Clock: time.Now,
+	}, logins
+}
+
+// A key server that takes back each session that it opens is not asked for one with each
+// request.
+func TestSessionsThatAreRefused(t *testing.T) {
+	c, logins := liar(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("WWW-Authenticate", "DPoP")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"code":"SESSION_NOT_FOUND","detail":"d","reauth":true}`)
+	})
+	load := begin(t, c)
+	for range 50 {
+		if r := load.fails(t, 503, "AGENT_LOGIN_FAILED", "GET", current, nil); r.header.Get("WWW-Authenticate") != "" {
+			t.Error("the workload is asked to log in")
+		}
+	}
+	if n := logins.Load(); n > 8 {
+		t.Errorf("50 requests led to %d logins", n)
+	}
+}
+
+// A write that was cut off may have been done; a read can be asked for again.
+func TestCutOff(t *testing.T) {
+	var written atomic.Int64
+	c, _ := liar(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			written.Add(1)
+		}
+		panic(http.ErrAbortHandler)
+	})
+	load := begin(t, c)
+	load.fails(t, 502, "AGENT_NO_ANSWER", "POST", "/api/keys", object{})
+	if n := written.Load(); n != 1 {
+		t.Errorf("a write was sent %d times", n)
+	}
+	load.fails(t, 503, "AGENT_SERVER_UNAVAILABLE", "GET", "/api/roles", nil)
+}
+
+// An answer that is cut off does not look whole.
+func TestHalfAnAnswer(t *testing.T) {
+	c, _ := liar(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, "half")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	load := begin(t, c)
+	resp, err := load.http.Get(load.base + "/api/roles")
+	if err == nil {
+		_, err = io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+	}
+	if err == nil {
+		t.Error("half an answer looks whole")
+	}
+}
+
+// The socket has its mode, whatever was left in its place, and goes with the agent.
+func TestSocket(t *testing.T) {
+	w := newWorld(t)
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	c := w.config()
+	c.Listen = "unix://" + path
+	rig.Must(t, os.WriteFile(path, nil, 0o600))
+	if _, err := agent.Start(t.Context(), c); err == nil || !strings.Contains(err.Error(), "is no socket") {
+		t.Errorf("a file in its place: %v", err)
+	}
+	rig.Must(t, os.Remove(path))
+	left, err := net.Listen("unix", path)
+	rig.Must(t, err)
+	left.(*net.UnixListener).SetUnlinkOnClose(false)
+	rig.Must(t, left.Close())
+	load := begin(t, c)
+	info, err := os.Stat(path)
+	rig.Must(t, err)
+	if got := info.Mode(); got != fs.ModeSocket|0o660 {
+		t.Errorf("its mode is %s", got)
+	}
+	load.works(t, "POST", "/api/crypto/mac", w.mac("aGVsbG8="), "Host", "any.example", "Origin", "null")
+	if _, err := agent.Start(t.Context(), c); err == nil || !strings.Contains(err.Error(), "another process answers") {
+		t.Errorf("a second agent: %v", err)
+	}
+	rig.Must(t, agent.Check(t.Context(), c.Listen))
+	load.stop(t)
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left: %v", err)
+	}
+	if err := agent.Check(t.Context(), c.Listen); err == nil || !strings.Contains(err.Error(), "no agent answers") {
+		t.Errorf("a check says %v", err)
+	}
+}
+
+// Who leaves his connections open shuts nobody out.
+func TestIdleConnections(t *testing.T) {
+	w := newWorld(t)
+	c := w.config()
+	c.MaxRequests = 2
+	load := begin(t, c)
+	rig.Succeeds(t, func() error { return agent.Check(t.Context(), load.Address()) })
+	for range 20 {
+		conn, err := net.Dial("tcp", load.Address())
+		rig.Must(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+		rig.Must(t, err)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		rig.Must(t, err)
+		rig.Must(t, resp.Body.Close())
+	}
+	rig.Must(t, agent.Check(t.Context(), load.Address()))
+}
+
+// Messages under way are not held: 16 of them that have 16 MiB each, in the middle, with
+// the workload, the agent and the key server in one process.
+func TestStreamsStayOutOfMemory(t *testing.T) {
+	const messages, sent, most = 16, 8 << 20, 64 << 20
+	w := newWorld(t)
+	c := w.config()
+	c.Allow = []string{"computeMac:" + w.line.String()}
+	load := begin(t, c)
+	load.works(t, "POST", "/api/crypto/mac", w.mac(""))
+	idle := inUse()
+	var held, done sync.WaitGroup
+	leave := make(chan struct{})
+	for range messages {
+		held.Add(1)
+		from, to := io.Pipe()
+		done.Go(func() {
+			if r := load.asks(t, "POST", "/api/crypto/mac", from); r.status != 200 {
+				t.Errorf("%d %v", r.status, r.body)
+			}
+		})
+		done.Go(func() {
+			_, err := io.WriteString(to, `{"lineage":"`+w.line.String()+`","data":"`)
+			piece := strings.Repeat("AAAA", 4<<10)
+			for n := 0; n < sent && err == nil; n += len(piece) {
+				_, err = io.WriteString(to, piece)
+			}
+			held.Done()
+			<-leave
+			_, last := io.WriteString(to, `"}`)
+			if err := errors.Join(err, last, to.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	held.Wait()
+	if grown := inUse() - idle; grown > most {
+		t.Errorf("%d messages of %d MiB hold %d MiB", messages, sent>>20, grown>>20)
+	} else {
+		t.Logf("%d messages of %d MiB hold %d MiB", messages, sent>>20, grown>>20)
+	}
+	close(leave)
+	done.Wait()
+}
+
+func inUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse)
+}
+
+// Each flag that makes no sense is refused by its name.
+func TestSettings(t *testing.T) {
+	w := world{token: "/run/token"}
+	good := agent.Config{Server: "https://keys.example", TokenFile: w.token, Listen: agent.DefaultListen, SocketMode: agent.DefaultSocketMode, MaxRequests: 1}
+	rig.Must(t, good.Validate())
+	for says, change := range map[string]func(*agent.Config){
+		"--server: the base URL \"http://keys.example\"": func(c *agent.Config) { c.Server = "http://keys.example" },
+		"--server ends in /api":                          func(c *agent.Config) { c.Server += "/api" },
+		"--server holds a user":                          func(c *agent.Config) { c.Server = "https://ann:planted@keys.example" },
+		"--external-url: ":                               func(c *agent.Config) { c.ExternalURL = "keys" },
+		"--token-file is empty":                          func(c *agent.Config) { c.TokenFile = "" },
+		"--listen \"0.0.0.0:8200\" is refused":           func(c *agent.Config) { c.Listen = "0.0.0.0:8200" },
+		"--listen \":8200\" is refused":                  func(c *agent.Config) { c.Listen = ":8200" },
+		"--listen \"[::]:8200\" is refused":              func(c *agent.Config) { c.Listen = "[::]:8200" },
+		"--listen \"keys.example:8200\" is refused":      func(c *agent.Config) { c.Listen = "keys.example:8200" },
+		"--listen is \"8200\"":                           func(c *agent.Config) { c.Listen = "8200" },
+		"--listen: \"unix://agent.sock\" must be":        func(c *agent.Config) { c.Listen = "unix://agent.sock" },
+		"at most 100 bytes long":                         func(c *agent.Config) { c.Listen = "unix:///" + strings.Repeat("a", 100) },
+		"--socket-mode is \"rw\"":                        func(c *agent.Config) { c.SocketMode = "rw" },
+		"--socket-mode is \"0440\"":                      func(c *agent.Config) { c.SocketMode = "0440" },
+		"--socket-mode is \"1777\"":                      func(c *agent.Config) { c.SocketMode = "1777" },
+		"--max-requests is 0":                            func(c *agent.Config) { c.MaxRequests = 0 },
+		"--max-requests is 5000":                         func(c *agent.Config) { c.MaxRequests = 5000 },
+		"--health-listen \"8081\"":                       func(c *agent.Config) { c.HealthListen = "8081" },
+		"--metrics-listen \"8081\"":                      func(c *agent.Config) { c.MetricsListen = "8081" },
+		"--allow computeMAC: there is no route":          func(c *agent.Config) { c.Allow = []string{"computeMAC"} },
+	} {
+		bad := good
+		change(&bad)
+		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "planted") {
+			t.Errorf("got %v, want %q", err, says)
+		}
+	}
+}
+
+// The documentation has each code, and what it says of it.
+func TestCodesAreDocumented(t *testing.T) {
+	root, err := rig.Root()
+	rig.Must(t, err)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "workloads.md"))
+	rig.Must(t, err)
+	for _, c := range agent.Codes {
+		if row := fmt.Sprintf("| %d `%s` | %s |", c.Status, c.Code, c.Meaning); !strings.Contains(string(page), row) {
+			t.Errorf("docs/workloads.md lacks\n%s", row)
+		}
+	}
+}

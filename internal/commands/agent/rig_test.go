@@ -1,0 +1,278 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/agent"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+type object = map[string]any
+
+// issuer signs tokens as a cluster signs those of its service accounts.
+type issuer struct {
+	key  *ecdsa.PrivateKey
+	file string // of its public half
+}
+
+const (
+	issuerName = "https://cluster.example"
+	audience   = "https://keys.example"
+	web        = "system:serviceaccount:shop:web"
+	other      = "system:serviceaccount:shop:other"
+)
+
+func newIssuer(t testing.TB) issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	rig.Must(t, err)
+	point, err := key.PublicKey.Bytes()
+	rig.Must(t, err)
+	i := issuer{key: key, file: filepath.Join(t.TempDir(), "jwks.json")}
+	text, err := json.Marshal(object{"keys": []object{{
+		"kty": "EC", "crv": "P-256", "kid": "one", "use": "sig", "x": base64url(point[1:33]), "y": base64url(point[33:]),
+	}}})
+	rig.Must(t, err)
+	rig.Must(t, os.WriteFile(i.file, text, 0o600))
+	return i
+}
+
+func base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+
+func (i issuer) token(t testing.TB, subject string, life time.Duration) string {
+	t.Helper()
+	now := time.Now()
+	claims, err := json.Marshal(object{"iss": issuerName, "sub": subject, "aud": []string{audience}, "exp": now.Add(life).Unix(), "iat": now.Add(min(life, 0)).Unix()})
+	rig.Must(t, err)
+	signed := base64url([]byte(`{"alg":"ES256","kid":"one"}`)) + "." + base64url(claims)
+	sum := sha256.Sum256([]byte(signed))
+	r, s, err := ecdsa.Sign(rand.Reader, i.key, sum[:])
+	rig.Must(t, err)
+	return signed + "." + base64url(append(padded(r), padded(s)...))
+}
+
+func padded(n *big.Int) []byte { return n.FillBytes(make([]byte, 32)) }
+
+// world is a key server with a workload: its token in a file, and two lines of keys of
+// which it may use both.
+type world struct {
+	*testserver.Server
+	issuer     issuer
+	token      string // the file
+	line, more schema.HiddenLink
+	admin      *client.Client
+	web        schema.HexID
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	i := newIssuer(t)
+	w := &world{issuer: i, token: filepath.Join(t.TempDir(), "token"), Server: testserver.Start(t, func(c *server.Config) {
+		c.Providers.OIDCIssuer, c.Providers.OIDCAudiences, c.Providers.OIDCKeysFile = issuerName, []string{audience}, i.file
+	})}
+	w.admin = w.Admin(t)
+	catalogue, err := w.admin.ListOperations(t.Context())
+	rig.Must(t, err)
+	var ids []schema.HexID
+	for _, op := range catalogue.Operations {
+		if op.Duty == "key use" {
+			ids = append(ids, op.ID)
+		}
+	}
+	role, err := w.admin.CreateRole(t.Context(), schema.CreateRoleRequest{Name: "Workload", Operations: ids})
+	rig.Must(t, err)
+	for _, subject := range []string{web, other} {
+		made, err := w.admin.CreateXAuthPrincipal(t.Context(), schema.CreateXAuthPrincipalRequest{
+			Name: subject, Issuer: issuerName, Subject: subject, RoleIDs: []schema.HexID{role.ID},
+		})
+		rig.Must(t, err)
+		if subject == web {
+			w.web = made.Principal.ID
+		}
+	}
+	w.project(t, i.token(t, web, 10*time.Minute))
+	keeper, err := client.New(client.Options{BaseURL: w.URL(), RootCAs: w.Pool(t), Credentials: client.KubernetesCredentials(w.token)})
+	rig.Must(t, err)
+	for _, link := range []*schema.HiddenLink{&w.line, &w.more} {
+		key, err := keeper.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+		rig.Must(t, err)
+		*link = key.TTag
+	}
+	rig.Must(t, keeper.Logout(t.Context()))
+	keeper.CloseIdleConnections()
+	return w
+}
+
+// project replaces the token as kubelet does.
+func (w *world) project(t testing.TB, token string) {
+	t.Helper()
+	rig.Must(t, os.WriteFile(w.token+".new", []byte(token+"\n"), 0o600))
+	rig.Must(t, os.Rename(w.token+".new", w.token))
+}
+
+// config is that of an agent of the world, on loopback.
+func (w *world) config() agent.Config {
+	return agent.Config{
+		Server: w.URL(), CAFile: w.CAFile(), TokenFile: w.token, Listen: "127.0.0.1:0", SocketMode: agent.DefaultSocketMode,
+		MetricsListen: "127.0.0.1:0", MaxRequests: agent.DefaultMaxRequests, UserAgent: "agent-test",
+		Logger: slog.New(slog.DiscardHandler), Clock: time.Now,
+	}
+}
+
+// workload calls an agent.
+type workload struct {
+	*agent.Agent
+	log  *rig.Output
+	http *http.Client
+	base string
+}
+
+// begin starts an agent until the test ends.
+func begin(t testing.TB, c agent.Config) *workload {
+	t.Helper()
+	w := &workload{log: &rig.Output{}}
+	c.Logger = slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	a, err := agent.Start(t.Context(), c)
+	rig.Must(t, err)
+	w.Agent, w.base = a, "http://"+a.Address()
+	transport := &http.Transport{}
+	if path, ok := strings.CutPrefix(a.Address(), "unix://"); ok {
+		w.base = "http://localhost"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}
+	}
+	w.http = &http.Client{Transport: transport}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		w.stop(t)
+	})
+	return w
+}
+
+func (w *workload) stop(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
+	defer cancel()
+	rig.Must(t, w.Shutdown(ctx))
+}
+
+// reply is what the workload got.
+type reply struct {
+	status int
+	header http.Header
+	body   object
+}
+
+func (r reply) code() string { return r.text("code") }
+
+func (r reply) text(member string) string { s, _ := r.body[member].(string); return s }
+
+// asks sends a request. What is a reader is sent as it comes.
+func (w *workload) asks(t testing.TB, method, path string, body any, headers ...string) reply {
+	t.Helper()
+	var from io.Reader
+	switch b := body.(type) {
+	case nil:
+	case io.Reader:
+		from = b
+	case string:
+		from = strings.NewReader(b)
+	default:
+		text, err := json.Marshal(b)
+		rig.Must(t, err)
+		from = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, w.base+path, from)
+	rig.Must(t, err)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header[headers[i]] = []string{headers[i+1]}
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+	}
+	resp, err := w.http.Do(req)
+	rig.Must(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	rig.Must(t, err)
+	r := reply{status: resp.StatusCode, header: resp.Header}
+	if err := json.Unmarshal(text, &r.body); err != nil {
+		t.Fatalf("%s %s: %d %s is no JSON", method, path, resp.StatusCode, text)
+	}
+	return r
+}
+
+// fails asks for what has to be refused.
+func (w *workload) fails(t testing.TB, status int, code, method, path string, body any, headers ...string) reply {
+	t.Helper()
+	r := w.asks(t, method, path, body, headers...)
+	if r.status != status || r.code() != code || r.text("detail") == "" {
+		t.Errorf("%s %s: %d %v; want %d %s", method, path, r.status, r.body, status, code)
+	}
+	return r
+}
+
+// works asks for what has to succeed.
+func (w *workload) works(t testing.TB, method, path string, body any, headers ...string) reply {
+	t.Helper()
+	r := w.asks(t, method, path, body, headers...)
+	if r.status != http.StatusOK {
+		t.Fatalf("%s %s: %d %v", method, path, r.status, r.body)
+	}
+	return r
+}
+
+const current = "/api/sessions/current"
+
+func (w *world) mac(data string) object { return object{"lineage": w.line.String(), "data": data} }
+
+var loginsTried = regexp.MustCompile(`(?m)^keyserver_agent_logins_total ([0-9]+)$`)
+
+// logins are those that the agent has tried.
+func (w *workload) logins(t testing.TB) int {
+	t.Helper()
+	resp, err := http.Get("http://" + w.MetricsAddress() + "/metrics")
+	rig.Must(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	rig.Must(t, err)
+	m := loginsTried.FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("no logins are counted:\n%s", text)
+	}
+	n, err := strconv.Atoi(string(m[1]))
+	rig.Must(t, err)
+	return n
+}
+
+// sessions of the workload that the key server has.
+func (w *world) sessions(t testing.TB) int {
+	t.Helper()
+	page, err := w.admin.ListSessions(t.Context(), schema.SessionQuery{PrincipalID: &w.web})
+	rig.Must(t, err)
+	return len(page.Sessions)
+}

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+)
+
+// Bounds of connections to the key server.
+const (
+	dialTimeout = 4 * time.Second
+	// A connection that is silent is asked whether anybody is there: the Pod of a key
+	// server may go without a word.
+	pingAfter   = 15 * time.Second
+	pingTimeout = 5 * time.Second
+	idleConns   = 64
+)
+
+// newTransport makes connections to the key server, each by the certificates that are in
+// the file then: kubelet replaces it while the agent runs.
+func newTransport(server, caFile string) (*http.Transport, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := roots(caFile); err != nil {
+		return nil, err
+	}
+	host := u.Hostname()
+	return &http.Transport{
+		DialContext: (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter}).DialContext,
+		DialTLSContext: func(ctx context.Context, network, at string) (net.Conn, error) {
+			trusted, err := roots(caFile)
+			if err != nil {
+				return nil, err
+			}
+			d := tls.Dialer{
+				NetDialer: &net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter},
+				Config:    &tls.Config{RootCAs: trusted, ServerName: host, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12},
+			}
+			return d.DialContext(ctx, network, at)
+		},
+		ForceAttemptHTTP2:     true,
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		MaxIdleConnsPerHost:   idleConns,
+		IdleConnTimeout:       idleTimeout,
+		ExpectContinueTimeout: time.Second,
+	}, nil
+}
+
+// roots reads the certificates of a file, nil for the system's.
+func roots(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil //nolint:nilnil // the system's
+	}
+	text, err := readFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--ca-file: %w", err)
+	}
+	pool, err := certtext.Pool(text)
+	if err != nil {
+		return nil, fmt.Errorf("--ca-file: %s %w", file, err)
+	}
+	return pool, nil
+}

@@ -1,0 +1,233 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+func newAudit() *cobra.Command {
+	return commands("audit", "Work on the audit trail", newAuditVerify(), newAuditShow(), newDiscardJournal(),
+		commands("receipt", "Work on receipts of audit rows", newReceiptVerify()))
+}
+
+// databaseOptions say where a database is that is read beside a server.
+type databaseOptions struct{ dataDir, databaseURL string }
+
+// bind makes the flags; also says what besides is in the directory.
+func (o *databaseOptions) bind(f *pflag.FlagSet, also string) {
+	f.StringVar(&o.dataDir, "data-dir", "keyserver-data", "directory of the embedded database"+also)
+	f.StringVar(&o.databaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")
+}
+
+// config is where the store is.
+func (o *databaseOptions) config() (sqlstore.Config, error) {
+	switch {
+	case o.databaseURL == "" && o.dataDir == "":
+		return sqlstore.Config{}, usagef("--data-dir must not be empty")
+	case o.databaseURL == "":
+		return sqlstore.Config{Dir: o.dataDir}, nil
+	}
+	if err := sqlstore.CheckURL(o.databaseURL); err != nil {
+		return sqlstore.Config{}, usageError{err}
+	}
+	return sqlstore.Config{URL: o.databaseURL}, nil
+}
+
+// auditOptions are the flags of audit verify.
+type auditOptions struct {
+	databaseOptions
+	accessOptions
+	heads       []string
+	key         string
+	checkpoints []string
+	archive     string
+}
+
+func newAuditVerify() *cobra.Command {
+	var o auditOptions
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Check every row of the audit trail against its hash chain and the audit tree",
+		Long: "Check every row of the audit trail against its hash chain and the audit tree, and\n" +
+			"report what was changed, removed or inserted. It reads only, and may run beside a\n" +
+			"server, or read one by --server, or an archive by --archive. With --key, which GET /api/audit/key answers, the\n" +
+			"newest checkpoint has to be signed by it; with --checkpoint, which was noted\n" +
+			"earlier, the trail has to lead through it. Both together find whatever was done to\n" +
+			"the database since, rows cut from the end included. Of a database it also finds out\n" +
+			"whether the filters of GET /api/audit find every row.",
+		Args: noArgs,
+		RunE: ran(o.run),
+	}
+	o.databaseOptions.bind(cmd.Flags(), "")
+	o.bindOne(cmd.Flags())
+	cmd.Flags().StringVar(&o.archive, "archive", "", "URL of an audit archive, as --audit-archive of serve has it: verify that, and no database")
+	cmd.Flags().StringVar(&o.key, "key", "", "key that signs the checkpoints, as GET /api/audit/key answers it, or a file that holds it")
+	cmd.Flags().StringArrayVar(&o.checkpoints, "checkpoint", nil, "file with a checkpoint that was noted earlier; may be given several times")
+	cmd.Flags().StringSliceVar(&o.heads, "expect-head", nil, "CHAIN:POSITION:HASH, as an earlier run printed it, that the trail must still lead through; may be given several times")
+	return cmd
+}
+
+func (o *auditOptions) run(cmd *cobra.Command) error {
+	expected, err := readHeads(o.heads)
+	if err != nil {
+		return err
+	}
+	options, err := readNoted(o.key, o.checkpoints)
+	if err != nil {
+		return err
+	}
+	found := verification{expected: len(expected) > 0, options: options}
+	switch {
+	case cmd.Flags().Changed("archive"):
+		return o.verifyArchive(cmd, options)
+	case o.server == "":
+		err = o.verifyDatabase(cmd, &found, expected)
+	default:
+		err = o.verifyServer(cmd, &found)
+	}
+	if err != nil {
+		return err
+	}
+	return found.show(cmd.OutOrStdout())
+}
+
+// without refuses flags that have no meaning beside the others, for a reason. Variables
+// are there for whatever runs in the same container, and have none where no flag would.
+func without(cmd *cobra.Command, why string, flags ...string) error {
+	for _, flag := range flags {
+		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Annotations[ofEnvironment] == nil {
+			return usagef("--%s %s", flag, why)
+		}
+	}
+	return nil
+}
+
+// verifyDatabase reads each row once, for its chain and for the tree.
+func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *verification, expected []audit.Head) (err error) {
+	if err := without(cmd, "says how to reach a key server; give --server, too, or leave it out", "ca-file", "username", "password-file"); err != nil {
+		return err
+	}
+	cfg, err := o.config()
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	store, err := sqlstore.OpenReadOnly(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	extent, err := store.AuditExtent(ctx)
+	if err != nil {
+		return fmt.Errorf("read where the audit trail begins: %w", err)
+	}
+	found.options.First = extent.First
+	v, err := tree.NewVerifier(ctx, store, found.options)
+	if err != nil {
+		return err
+	}
+	if found.chains, err = audit.Verify(ctx, v.Along(store), expected...); err != nil {
+		return fmt.Errorf("read the audit trail: %w", err)
+	}
+	if found.tree, err = v.End(ctx); err == nil {
+		found.begin(extent)
+		found.filters = checkBlocks(ctx, store)
+	}
+	return err
+}
+
+// begin finds out whether rows before the first one were taken away, and not archived.
+func (f *verification) begin(e audit.Extent) {
+	if problem := checkExtent(e, f.tree.Pruned); problem != "" {
+		f.tree.Total++
+		f.tree.Findings = append(f.tree.Findings, audit.Finding{Seq: e.First, Problem: problem})
+	}
+}
+
+// checkExtent says what is wrong with where a trail begins. pruned: a row under the signed
+// tree says that the rows before it were removed. That is written before each segment goes.
+func checkExtent(e audit.Extent, pruned bool) string {
+	switch {
+	case e.First == 1:
+		return ""
+	case e.First < 1 || e.First > e.Archived+1:
+		return fmt.Sprintf("removed: row %d is said to be the first one, and the archive to end with row %d: somebody changed the table audit_extent, "+
+			"and the rows in between may be in the database still", e.First, e.Archived)
+	case e.First%audit.SegmentRows != 1:
+		return fmt.Sprintf("removed: row %d is said to be the first one, and no segment of an archive begins there: "+
+			"somebody took rows away, or changed the table audit_extent", e.First)
+	case !pruned:
+		return fmt.Sprintf("removed: row %d is said to be the first one, and no row pruneAudit under the checkpoint says that the rows %s were removed: "+
+			"somebody took rows away, or changed the table audit_extent", e.First, audit.SegmentText(e.First-1))
+	}
+	return ""
+}
+
+// maxBlocksNamed is how many blocks are named; there may be more.
+const maxBlocksNamed = 10
+
+// checkBlocks finds out whether filters find the rows of the trail.
+func checkBlocks(ctx context.Context, store *sqlstore.Store) error {
+	wrong, err := store.DisagreeingAuditBlocks(ctx, maxBlocksNamed)
+	if err != nil {
+		return fmt.Errorf("read what finds the rows of the audit trail: %w", err)
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return fmt.Errorf("filters may hide rows of the audit trail: what audit_blocks and audit_block_keys say of blocks %d is not what is in their rows; "+
+		"empty both tables, and the server writes them anew", wrong)
+}
+
+// verifyServer reads what a key server answers, which shows no heads of chains.
+func (o *auditOptions) verifyServer(cmd *cobra.Command, found *verification) error {
+	if err := without(cmd, "says something about a database, and --server reads none; leave one of them out", "data-dir", "database-url", "expect-head"); err != nil {
+		return err
+	}
+	if err := needed(cmd, "server", "password-file"); err != nil {
+		return err
+	}
+	a, err := o.read(cmd)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	c, err := a.client(ctx, a.admin, "keyserver-operator-audit")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Logout(context.WithoutCancel(ctx)) }()
+	found.remote = true
+	if found.tree, err = verifyRemote(ctx, &remoteTrail{client: c}, &found.options); err == nil {
+		// Nobody is told there how far the archive goes.
+		found.begin(audit.Extent{First: found.options.First, Archived: found.options.First - 1})
+	}
+	if client.IsCode(err, "ACCESS_DENIED") {
+		return fmt.Errorf("%w; give --username and --password-file of somebody who may read the audit trail", err)
+	}
+	return a.explained(err)
+}
+
+func verifyRemote(ctx context.Context, trail *remoteTrail, options *tree.Options) (tree.Report, error) {
+	var err error
+	if options.First, err = trail.first(ctx); err != nil {
+		return tree.Report{}, err
+	}
+	v, err := tree.NewVerifier(ctx, trail, *options)
+	if err != nil {
+		return tree.Report{}, err
+	}
+	if err := v.Read(ctx); err != nil {
+		return tree.Report{}, err
+	}
+	return v.End(ctx)
+}

@@ -1,0 +1,78 @@
+package commands
+
+import (
+	"crypto/rand"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+)
+
+// TestAuditVerifyRefuses what says nothing of what it would verify, before it reads
+// anything.
+func TestAuditVerifyRefuses(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("text\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, key, err := note.GenerateKey(rand.Reader, "keys/audit/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "file://" + dir
+	head := "1:2:" + strings.Repeat("ab", 32)
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--archive", url}, "--key is missing"},
+		{[]string{"--archive", ""}, "--key is missing"}, // an empty variable is no database
+		{[]string{"--archive", "", "--key", key}, "--archive: the URL must be"},
+		{[]string{"--archive", dir, "--key", key}, "--archive: the URL must be"},
+		{[]string{"--archive", url, "--key", key, "--data-dir", dir}, "--data-dir says something about a database or a key server"},
+		{[]string{"--archive", url, "--key", key, "--database-url", "postgres://host/db"}, "--database-url says something about a database or a key server"},
+		{[]string{"--archive", url, "--key", key, "--server", "https://keys.example"}, "--server says something about a database or a key server"},
+		{[]string{"--archive", url, "--key", key, "--ca-file", file}, "--ca-file says something about a database or a key server"},
+		{[]string{"--archive", url, "--key", key, "--username", "auditor"}, "--username says something about a database or a key server"},
+		{[]string{"--archive", url, "--key", key, "--password-file", file}, "--password-file says something about a database or a key server"},
+		{[]string{"--archive", url, "--key", key, "--expect-head", head}, "--expect-head says something about a database or a key server"},
+		{[]string{"--archive", url, "--key", file}, "holds no key"},
+		{[]string{"--archive", url, "--key", key, "--checkpoint", file}, "--checkpoint " + file},
+		{[]string{"--server", "https://keys.example", "--password-file", file, "--data-dir", dir}, "--data-dir says something about a database"},
+		{[]string{"--server", "https://keys.example", "--password-file", file, "--expect-head", head}, "--expect-head says something about a database"},
+		{[]string{"--data-dir", dir, "--username", "auditor"}, "--username says how to reach a key server"},
+	} {
+		var out, errOut strings.Builder
+		if code := Main(append([]string{"audit", "verify"}, tc.args...), nil, &out, &errOut); code == exitOK || !strings.Contains(errOut.String(), tc.want) || out.Len() > 0 {
+			t.Errorf("%q: exit code %d, %s%s, want %q", tc.args, code, out.String(), errOut.String(), tc.want)
+		}
+	}
+}
+
+// TestCheckExtent: the first row is at most the one behind those that are archived, begins
+// a segment, and a row says that the one before it was removed.
+func TestCheckExtent(t *testing.T) {
+	for _, tc := range []struct {
+		extent audit.Extent
+		pruned bool
+		want   string
+	}{
+		{audit.Extent{First: 1}, false, ""},
+		{audit.Extent{First: 2}, true, "removed: row 2 is said to be the first one, and the archive to end with row 0"},
+		{audit.Extent{First: -65_535}, true, "removed: row -65535 is said"},
+		{audit.Extent{First: 1000, Archived: 999}, true, "removed: row 1000 is said to be the first one, and no segment"},
+		{audit.Extent{First: 65_537, Archived: 65_536}, false, "no row pruneAudit under the checkpoint says that the rows 1-65536 were removed"},
+		{audit.Extent{First: 65_537, Archived: 65_536}, true, ""},
+		{audit.Extent{First: 65_537, Archived: 131_072}, true, ""},
+		{audit.Extent{First: 65_538, Archived: 65_536}, true, "and the archive to end with row 65536"},
+	} {
+		if got := checkExtent(tc.extent, tc.pruned); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%+v: %s, want %q", tc.extent, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// remoteTrail is the trail of a key server, as it answers it.
+type remoteTrail struct {
+	client *client.Client
+	size   int64 // of the tree
+}
+
+// first is the first row that the key server has.
+func (r *remoteTrail) first(ctx context.Context) (int64, error) {
+	limit := 1
+	page, err := r.client.ListAuditEntries(ctx, schema.AuditQuery{Limit: &limit})
+	if err != nil || page.ArchivedBefore == nil {
+		return 1, err
+	}
+	return *page.ArchivedBefore, nil
+}
+
+// AuditTree implements tree.Reader.
+func (r *remoteTrail) AuditTree(ctx context.Context) (audit.TreeHead, error) {
+	text, err := r.client.GetAuditCheckpoint(ctx)
+	if err != nil {
+		return audit.TreeHead{}, err
+	}
+	head, _, err := tree.Parse(text)
+	if err != nil {
+		return head, fmt.Errorf("the key server's checkpoint cannot be read: %w", err)
+	}
+	r.size = head.Size
+	return head, nil
+}
+
+// AuditTile implements tree.Reader. A tile is asked for as wide as the tree has it.
+func (r *remoteTrail) AuditTile(ctx context.Context, level int, index int64) ([]byte, error) {
+	width := min(r.size>>(schema.TileHeight*level)-index*schema.TileWidth, schema.TileWidth)
+	hashes, err := r.client.GetAuditHashes(ctx, schema.AuditHashesRequest{
+		Level: schema.TreeLevel(level), Tile: schema.TilePlace{Index: index, Width: int(width)},
+	})
+	if client.IsCode(err, "NOT_FOUND") {
+		return nil, nil
+	}
+	return hashes, err
+}
+
+// AuditRange implements tree.Reader.
+func (r *remoteTrail) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
+	page, err := r.client.ListAuditEntries(ctx, schema.AuditQuery{Cursor: after, Limit: &limit})
+	if err != nil {
+		return nil, err
+	}
+	var rows []keyserver.AuditEntry
+	for i := range page.Entries {
+		row, err := page.Entries[i].Row()
+		if err != nil {
+			return nil, fmt.Errorf("the key server's row %d cannot be read: %w", page.Entries[i].Seq, err)
+		}
+		if row.Seq <= after {
+			return nil, fmt.Errorf("the key server answers row %d behind row %d", row.Seq, after)
+		}
+		if after = row.Seq; after <= last {
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}

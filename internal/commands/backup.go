@@ -1,0 +1,158 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// backupOptions are the flags of backup.
+type backupOptions struct {
+	accessOptions
+	databaseOptions
+	to, recipient string
+	includeKEK    bool
+}
+
+func newBackup() *cobra.Command {
+	var o backupOptions
+	cmd := &cobra.Command{
+		Use:   "backup",
+		Short: "Make a backup of a key server that goes on serving",
+		Long: "Make a backup of all that a key server keeps in its database, while it goes on serving,\n" +
+			"encrypted for a recipient of age. It has its name when it is whole. The\n" +
+			"key-encryption key is not in it: keep that elsewhere. With --include-kek it is put\n" +
+			"beside the backup, for the same recipient, where it is the file of --data-dir.",
+		Args: noArgs,
+		RunE: ran(o.run),
+	}
+	o.bindOne(cmd.Flags())
+	cmd.Flags().StringVar(&o.tokenFile, "token-file", "", "file with the token of a service account to log in with, in place of --password-file")
+	cmd.Flags().StringVar(&o.to, "to", "", "directory, which is made where there is none, or file:///DIRECTORY, s3://BUCKET, gs://BUCKET or azblob://CONTAINER")
+	cmd.Flags().StringVar(&o.recipient, "recipient", "", "recipient of age, age1...; whoever has its identity opens the backup")
+	cmd.Flags().BoolVar(&o.includeKEK, "include-kek", false, "put the key-encryption key beside the backup, encrypted like it, where it is the file kek in --data-dir")
+	o.databaseOptions.bind(cmd.Flags(), ", which --include-kek takes the key-encryption key from")
+	return cmd
+}
+
+func (o *backupOptions) run(cmd *cobra.Command) (err error) {
+	flags := []string{"server", "password-file", "to", "recipient"}
+	if o.tokenFile != "" {
+		flags = slices.Delete(flags, 1, 2)
+	}
+	if err := needed(cmd, flags...); err != nil {
+		return err
+	}
+	if o.databaseURL != "" { // also where it is not used
+		if _, err := o.config(); err != nil {
+			return err
+		}
+	}
+	recipient, err := backup.ParseRecipient(o.recipient)
+	if err != nil {
+		return usagef("--%w", err)
+	}
+	if err := backup.CheckPlace(o.to); err != nil {
+		return usagef("--to: %w", err)
+	}
+	a, err := o.read(cmd)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	c, err := a.client(ctx, a.admin, "keyserver-operator-backup")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Logout(context.WithoutCancel(ctx)) }()
+	session, err := c.GetCurrentSession(ctx)
+	if err != nil {
+		return a.explained(err)
+	}
+	key, err := c.GetAuditKey(ctx)
+	if err != nil {
+		return a.explained(err)
+	}
+	var kek []byte
+	if o.includeKEK {
+		if kek, err = o.fileKEK(ctx, c); err != nil {
+			return fmt.Errorf("--include-kek: %w", err)
+		}
+		defer clear(kek)
+	}
+	place, err := backup.OpenPlace(ctx, o.to, true)
+	if err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	defer func() { err = errors.Join(err, place.Close()) }()
+	system := keyserver.SystemID(session.Principal.SystemID)
+	if err := place.Claim(ctx, system, key.Key); err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	name := backup.Name(system, time.Now())
+	if kek != nil { // first: a backup that is there is all there
+		if _, err := place.Save(ctx, backup.KeyName(name), func(w io.Writer) error { return backup.Seal(w, recipient, kek) }); err != nil {
+			return fmt.Errorf("write the key-encryption key: %w", err)
+		}
+	}
+	size, err := place.Save(ctx, name, func(w io.Writer) error {
+		return c.CreateBackup(ctx, schema.BackupRequest{Recipient: schema.Recipient(o.recipient)}, w)
+	})
+	if err != nil {
+		if kek != nil {
+			err = errors.Join(err, place.Delete(context.WithoutCancel(ctx), backup.KeyName(name)))
+		}
+		return a.explained(err)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes\n", name, size)
+	return err
+}
+
+// fileKEK reads the key-encryption key, and makes sure that it is the one that the key
+// server uses.
+func (o *backupOptions) fileKEK(ctx context.Context, c *client.Client) (_ []byte, err error) {
+	cfg, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	url, err := keyring.FileKey(o.dataDir)
+	if err != nil {
+		return nil, fmt.Errorf("%w; a key-encryption key that is elsewhere is in no backup", err)
+	}
+	keeper, err := keyring.Open(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, keeper.Close()) }()
+	store, err := sqlstore.OpenReadOnly(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	custodian, err := keyring.Existing(ctx, keeper, store.Setting)
+	if err != nil {
+		return nil, err
+	}
+	used, err := c.GetCustody(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if used.KEK.Fingerprint != custodian.KEK(ctx).Fingerprint {
+		return nil, fmt.Errorf("the file kek in %s is not the key-encryption key that the key server uses (scheme %s)", o.dataDir, used.KEK.Scheme)
+	}
+	return os.ReadFile(filepath.Join(o.dataDir, keyring.KeyFile))
+}

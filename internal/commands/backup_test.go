@@ -1,0 +1,30 @@
+package commands
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// Who logs in is said once.
+func TestBackupRefusesTwoLogins(t *testing.T) {
+	const recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+	for name, tc := range map[string]struct {
+		flags []string
+		code  int
+		says  string
+	}{
+		"nobody":                 {nil, exitUsage, "--password-file is missing"},
+		"a token and a password": {[]string{"--token-file", "token", "--password-file", "password"}, exitUsage, "--password-file is for a password, and --token-file logs in by a token"},
+		"a token and a name":     {[]string{"--token-file", "token", "--username", "admin"}, exitUsage, "--username is for a password, and --token-file logs in by a token"},
+		"a token that is not":    {[]string{"--token-file", "/nowhere/token"}, exitError, "read the service account token: open /nowhere/token"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			args := append([]string{"backup", "--server", "https://127.0.0.1:1", "--to", t.TempDir(), "--recipient", recipient}, tc.flags...)
+			if code := Main(args, nil, &out, &out); code != tc.code || !strings.Contains(out.String(), tc.says) {
+				t.Errorf("it ends with %d, want %d and %q:\n%s", code, tc.code, tc.says, &out)
+			}
+		})
+	}
+}

@@ -1,0 +1,62 @@
+package commands
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// broken fails as no writer should.
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { panic("the writer\nis broken") }
+
+// A mistake of the program is no wrong command line and, of a plan, no change.
+func TestPanic(t *testing.T) {
+	var errOut bytes.Buffer
+	if code := Main([]string{"version"}, nil, broken{}, &errOut); code != exitError {
+		t.Errorf("exit code %d", code)
+	}
+	sentence, stack, _ := strings.Cut(errOut.String(), "\n")
+	if !strings.HasSuffix(sentence, "please report it: the writer; is broken") || !strings.Contains(stack, "broken.Write") {
+		t.Errorf("got %s", errOut.String())
+	}
+}
+
+// Of an error one line reaches the terminal, and nothing that it acts upon.
+func TestOneLine(t *testing.T) {
+	for given, want := range map[string]string{
+		"a: b\nc\r\nd\n":                   "a: b; c; d",
+		"Schl\u00fcssel \u9375 \U0001f511": "Schl\u00fcssel \u9375 \U0001f511",
+		"\x1b[2J\x1b]0;title\a":            "\ufffd[2J\ufffd]0;title\ufffd",
+		"\u009b2J\t\x7f":                   "\ufffd2J\ufffd\ufffd",
+		"\u202egnp.exe\u2066\u200e":        "\ufffdgnp.exe\ufffd\ufffd",
+		"a\xffb":                           "a\ufffdb",
+	} {
+		if got := oneLine(errors.New(given)); got != want {
+			t.Errorf("%q: got %q, want %q", given, got, want)
+		}
+	}
+}
+
+// TestCauses: the last line of a command and each line of the log have the causes of errors,
+// however deep they are.
+func TestCauses(t *testing.T) {
+	err := fmt.Errorf("start: %w", fault.New(fault.StoreUnavailable, "the database does not answer; try again").Because(errors.New("SQLSTATE 25006")))
+	if got := oneLine(err); !strings.HasSuffix(got, "try again: SQLSTATE 25006") {
+		t.Error(got)
+	}
+	var log bytes.Buffer
+	logger, made := newLogger(&log, "info")
+	if made != nil {
+		t.Fatal(made)
+	}
+	logger.Warn("a part of the service fails", "error", err)
+	if !strings.Contains(log.String(), `try again: SQLSTATE 25006"`) {
+		t.Error(log.String())
+	}
+}

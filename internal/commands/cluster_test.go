@@ -1,0 +1,287 @@
+package commands
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// liar is an API server that answers as a real one does, but where other does.
+func liar(t *testing.T, other func(w http.ResponseWriter, r *http.Request) bool) (kubeconfig string) {
+	t.Helper()
+	group := v1alpha1.GroupVersion.Group
+	var ours []string
+	for _, kind := range v1alpha1.Kinds {
+		ours = append(ours, fmt.Sprintf(`{"name":%q,"kind":%q,"namespaced":true,"verbs":["list"]}`, kind.Resource, kind.Name))
+	}
+	answers := map[string]string{
+		"/version": `{"major":"1","minor":"33"}`,
+		"/api":     `{"kind":"APIVersions","versions":["v1"]}`,
+		"/api/v1":  `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods","namespaced":true,"kind":"Pod","verbs":["list"]}]}`,
+		"/apis": fmt.Sprintf(`{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":%q,"versions":[{"groupVersion":"%[1]s/v1alpha1","version":"v1alpha1"}],`+
+			`"preferredVersion":{"groupVersion":"%[1]s/v1alpha1","version":"v1alpha1"}}]}`, group),
+		"/apis/" + group + "/v1alpha1":               fmt.Sprintf(`{"kind":"APIResourceList","groupVersion":"%s/v1alpha1","resources":[%s]}`, group, strings.Join(ours, ",")),
+		"/api/v1/namespaces/keyserver-system/pods":   `{"kind":"PodList","apiVersion":"v1","items":[]}`,
+		"/api/v1/namespaces/keyserver-system/events": `{"kind":"EventList","apiVersion":"v1","items":[]}`,
+	}
+	for _, kind := range v1alpha1.Kinds {
+		answers["/apis/"+group+"/v1alpha1/"+kind.Resource] = listOf(kind, "", "")
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if other(w, r) {
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		answer, ok := answers[r.URL.Path]
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+			answer = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+	t.Cleanup(s.Close)
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	rig.Must(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"c","context":{"cluster":"c","user":""}}]}`, s.URL), 0o600))
+	return kubeconfig
+}
+
+// listOf is a page of a kind.
+func listOf(kind v1alpha1.Kind, next, items string) string {
+	return fmt.Sprintf(`{"kind":"%sList","apiVersion":%q,"metadata":{"continue":%q},"items":[%s]}`, kind.Name, v1alpha1.GroupVersion.String(), next, items)
+}
+
+// TestAnAnswerOfAClusterIsBounded in bytes, whatever it is and however it is packed.
+func TestAnAnswerOfAClusterIsBounded(t *testing.T) {
+	const all = 256 << 20 // the test would end, too, where nothing else did
+	flood := func(w io.Writer) (sent int) {
+		for piece := []byte(`{"a":"` + strings.Repeat("b", 65_000) + `"},`); sent < all; sent += len(piece) {
+			if _, err := w.Write(piece); err != nil {
+				return sent
+			}
+		}
+		return sent
+	}
+	const logs = "/pods/p/log"
+	for name, tc := range map[string]struct {
+		path   string
+		status int
+		zipped bool
+	}{
+		"the version": {"/version", 200, false}, "discovery": {"/apis", 200, false}, "a list": {"/roles", 200, false}, "a refusal": {"/roles", 500, false},
+		"Pods": {"/pods", 200, false}, "events": {"/events", 200, false}, "a list that was packed": {"/roles", 200, true}, "the refusal of a log": {logs, 500, false},
+	} {
+		for _, command := range []string{"doctor", "support-bundle"} {
+			if command == "doctor" && (name == "Pods" || name == "events" || tc.path == logs) {
+				continue
+			}
+			t.Run(name+" for "+command, func(t *testing.T) {
+				kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {
+					if tc.path == logs && strings.HasSuffix(r.URL.Path, "/pods") {
+						w.Header().Set("Content-Type", "application/json")
+						_, _ = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c"}]}}]}`)
+						return true
+					}
+					if !strings.HasSuffix(r.URL.Path, tc.path) {
+						return false
+					}
+					w.Header().Set("Content-Type", "application/json")
+					if !tc.zipped {
+						w.WriteHeader(tc.status)
+						if flood(w) >= all {
+							t.Errorf("%s was read to its end", r.URL.Path)
+						}
+						return true
+					}
+					if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+						t.Error("nothing packed is asked for: the test shows nothing")
+					}
+					w.Header().Set("Content-Encoding", "gzip")
+					zip := gzip.NewWriter(w)
+					flood(zip)
+					_ = zip.Close()
+					return true
+				})
+				args := []string{command, "--cluster", "--kubeconfig", kubeconfig}
+				out := filepath.Join(t.TempDir(), "b.tar.gz")
+				if command == "support-bundle" {
+					args = append(args, "--output", out)
+				}
+				said := &bytes.Buffer{}
+				Main(args, nil, said, said)
+				if command == "support-bundle" {
+					archive, err := os.ReadFile(out)
+					rig.Must(t, err)
+					said.WriteString(rig.Unpacked(t, archive)["support-bundle/files.json"].Text)
+				}
+				if !strings.Contains(said.String(), "the cluster answers with more than 32 MiB") {
+					t.Errorf("it does not say so:\n%s", rig.Shorten(said.String()))
+				}
+			})
+		}
+	}
+}
+
+// TestAnAnswerOfSmallValuesIsBounded: two bytes of an answer become a kilobyte in memory, also
+// where it is of a type that nobody asked for.
+func TestAnAnswerOfSmallValuesIsBounded(t *testing.T) {
+	role := kindOf("roles")
+	for name, tc := range map[string]struct{ is, answer, says string }{
+		"objects": {"application/json", listOf(role, "", strings.Repeat("{},", 600_000)+"{}"), "the cluster answers with more than 500000 values"},
+		"nothing": {"application/json", listOf(role, "", strings.Repeat("null,", 600_000)+"null"), "the cluster answers with more than 500000 values"},
+		"in one":  {"application/json", listOf(role, "", `{"status":{"conditions":[`+strings.Repeat("{},", 600_000)+"{}]}}"), "the cluster answers with more than 500000 values"},
+		"of YAML": {"application/yaml", fmt.Sprintf("kind: RoleList\napiVersion: %s\nitems:\n%s", v1alpha1.GroupVersion, strings.Repeat("- {}\n", 10)), "roles: FAILED: "},
+	} {
+		kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, "/roles") {
+				return false
+			}
+			w.Header().Set("Content-Type", tc.is)
+			_, _ = io.WriteString(w, tc.answer)
+			return true
+		})
+		var out bytes.Buffer
+		if code := Main([]string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, nil, &out, &out); code != exitError || !strings.Contains(out.String(), tc.says) || strings.Contains(out.String(), "no condition Ready") {
+			t.Errorf("%s: it ends with %d, has read it or does not say %q:\n%s", name, code, tc.says, rig.Shorten(out.String()))
+		}
+	}
+}
+
+func kindOf(resource string) v1alpha1.Kind {
+	return v1alpha1.Kinds[slices.IndexFunc(v1alpha1.Kinds, func(k v1alpha1.Kind) bool { return k.Resource == resource })]
+}
+
+// TestDoctorEndsWhereAListDoesNot, and says that it did not look at the rest.
+func TestDoctorEndsWhereAListDoesNot(t *testing.T) {
+	const broken = `{"metadata":{"name":"a","namespace":"d"}}`
+	role := kindOf("roles")
+	pages := 0
+	for name, tc := range map[string]struct {
+		next     func() string
+		items    int
+		pages    int
+		findings int
+		says     []string
+	}{
+		"the same page again": {func() string { return "more" }, 1, 2, 2, []string{"roles: the rest was not looked at: the cluster answers with the same page again and again\n", "roles: FAILED: 3 findings; 2 objects were looked at\n"}},
+		"empty pages":         {func() string { return fmt.Sprint(pages) }, 0, 5000, 0, []string{"roles: the rest was not looked at: there are more than 5000 pages\n"}},
+		"findings":            {func() string { return fmt.Sprint(pages) }, 400, 3, 1000, []string{"roles: the rest was not looked at: there are more than 1000 findings\n"}},
+	} {
+		pages = 0
+		kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, "/roles") || r.URL.Query().Get("limit") == "1" { // which looks for the definition
+				return false
+			}
+			pages++
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, listOf(role, tc.next(), strings.TrimSuffix(strings.Repeat(broken+",", tc.items), ",")))
+			return true
+		})
+		var out bytes.Buffer
+		if code := Main([]string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, nil, &out, &out); code != exitError {
+			t.Errorf("%s: it ends with %d", name, code)
+		}
+		for _, says := range tc.says {
+			if !strings.Contains(out.String(), says) {
+				t.Errorf("%s: it does not say %q:\n%s", name, says, rig.Shorten(out.String()))
+			}
+		}
+		if n := strings.Count(out.String(), "no condition Ready"); pages != tc.pages || n != tc.findings {
+			t.Errorf("%s: %d pages, %d findings", name, pages, n)
+		}
+	}
+}
+
+// TestALineOfDoctorIsBounded: a message may be as long as an answer.
+func TestALineOfDoctorIsBounded(t *testing.T) {
+	kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/roles") {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": strings.Repeat("é", 1<<20)})
+		return true
+	})
+	var out bytes.Buffer
+	if code := Main([]string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, nil, &out, &out); code != exitError || out.Len() > 64<<10 || !strings.Contains(out.String(), "é (cut)\n") {
+		t.Errorf("it ends with %d and %d bytes", code, out.Len())
+	}
+}
+
+// TestABundleThatIsGivenUpLeavesNothing, and one that is made replaces nothing.
+func TestABundleThatIsGivenUpLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	out := filepath.Join(dir, "b.tar.gz")
+	during := func() {}
+	kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			during()
+		}
+		return false
+	})
+	packs := func(ctx context.Context) error {
+		cmd := newSupportBundle()
+		cmd.SetArgs([]string{"--cluster", "--kubeconfig", kubeconfig, "--output", out})
+		cmd.SetOut(io.Discard)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		return cmd.ExecuteContext(ctx)
+	}
+	files := func(want ...string) {
+		t.Helper()
+		entries, err := os.ReadDir(dir)
+		rig.Must(t, err)
+		var got []string
+		for _, e := range entries {
+			got = append(got, e.Name())
+		}
+		if strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("there are the files %q", got)
+		}
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	during = func() {
+		if _, err := os.Lstat(out); err == nil {
+			t.Error("what is not whole has the name already")
+		}
+		stop()
+	}
+	if err := packs(ctx); err == nil || err.Error() != "it was told to end before the bundle was whole, and left none" {
+		t.Errorf("who tells it to end is answered %v", err)
+	}
+	files()
+
+	during = func() { rig.Must(t, os.WriteFile(out, []byte("of somebody"), 0o600)) }
+	if err := packs(t.Context()); err == nil || !strings.Contains(err.Error(), "--output: ") {
+		t.Errorf("a file that comes meanwhile is answered %v", err)
+	}
+	during = func() { t.Error("something was asked for a bundle that cannot be written") }
+	if err := packs(t.Context()); err == nil || !strings.Contains(err.Error(), "--output: ") {
+		t.Errorf("a file that is there is answered %v", err)
+	}
+	files("b.tar.gz")
+	if text, err := os.ReadFile(out); err != nil || string(text) != "of somebody" {
+		t.Errorf("it became %q: %v", text, err)
+	}
+
+	during = func() {}
+	rig.Must(t, os.Remove(out))
+	rig.Must(t, packs(t.Context()))
+	files("b.tar.gz")
+	if info, err := os.Stat(out); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("it is %v: %v", info, err)
+	}
+}

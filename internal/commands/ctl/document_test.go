@@ -1,0 +1,36 @@
+package ctl
+
+import (
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// Each command that a page shows is one: its verb is there, and so are its flags.
+func TestCommandsOfDocuments(t *testing.T) {
+	shown := regexp.MustCompile("(?m)(?:keyserver-operator ctl|kubectl keyserver) ([^`\\n|)]+)")
+	for name, least := range map[string]int{"ctl.md": 6, "operations.md": 14} {
+		page, err := os.ReadFile("../../../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := shown.FindAllStringSubmatch(string(page), -1)
+		if len(found) < least {
+			t.Errorf("%s shows %d commands only", name, len(found))
+		}
+		for _, one := range found {
+			cmd, rest, err := theCommand(t).Find(strings.Fields(one[1]))
+			if err != nil || !cmd.Runnable() {
+				t.Errorf("%s: %s: %v", name, one[0], err)
+				continue
+			}
+			if err := cmd.ParseFlags(rest); err != nil && !errors.Is(err, pflag.ErrHelp) {
+				t.Errorf("%s: %s: %v", name, one[0], err)
+			}
+		}
+	}
+}

@@ -1,0 +1,429 @@
+package ctl
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
+)
+
+// options are the flags that every verb has.
+type options struct {
+	place
+	context string
+	output  string
+	columns []string
+	field   string
+	purpose string
+	to      string
+	all     bool
+	owner   string
+	reason  string
+	routes  *table // what a request that is shown may be one of
+}
+
+// fallback is the context of who names none.
+const fallback = "default"
+
+// here is a context with what is known of it.
+type here struct {
+	*store
+	settings settings
+	name     string
+	place    place
+	session  *session // nil: nobody is logged in
+}
+
+// here finds the context, and completes it by the flags.
+func (o *options) here() (*here, error) {
+	s, err := newStore(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	h := &here{store: s}
+	if h.settings, err = s.settings(); err != nil {
+		return nil, err
+	}
+	h.name = o.context
+	if h.name == "" {
+		h.name = h.settings.Current
+	}
+	if h.name == "" {
+		h.name = fallback
+	}
+	if err := checkContext(h.name); err != nil {
+		return nil, err
+	}
+	h.place = h.settings.Contexts[h.name]
+	if h.session, err = s.session(h.name); err != nil {
+		return nil, err
+	}
+	if o.Server != "" && !sameServer(o.Server, h.place.Server) {
+		h.place = place{Server: strings.TrimRight(o.Server, "/")}
+	}
+	if o.CAFile != "" {
+		h.place.CAFile = o.CAFile
+	}
+	if o.ExternalURL != "" {
+		h.place.ExternalURL = o.ExternalURL
+	}
+	if h.place.Server == "" {
+		return nil, usagef("--server is missing, and the context %q has none; log in first: ctl login --server URL", h.name)
+	}
+	return h, checkServer(h.place)
+}
+
+// sameServer compares URLs of key servers, hosts without case.
+func sameServer(a, b string) bool {
+	one, err := url.Parse(strings.TrimRight(a, "/"))
+	if err != nil {
+		return a == b
+	}
+	other, err := url.Parse(strings.TrimRight(b, "/"))
+	return err == nil && one.Scheme == other.Scheme && strings.EqualFold(one.Host, other.Host) && one.Path == other.Path
+}
+
+func checkServer(p place) error {
+	for flag, given := range map[string]string{"--server": p.Server, "--external-url": p.ExternalURL} {
+		if given == "" {
+			continue
+		}
+		if strings.HasSuffix(strings.TrimRight(given, "/"), "/api") {
+			return usagef("%s ends in /api; leave that out, each call adds it", flag)
+		}
+		if _, err := client.New(client.Options{BaseURL: given}); err != nil {
+			return usagef("%s: %w", flag, err)
+		}
+	}
+	return nil
+}
+
+// client makes a client that has a session by those credentials, bound to the key; nil
+// for calls that need none.
+func (p *place) client(credentials client.Credentials, key crypto.Signer) (*client.Client, error) {
+	o := client.Options{
+		BaseURL: p.Server, ProofURL: p.ExternalURL, Credentials: credentials, ProofKey: key,
+		UserAgent: "keyserver-operator-ctl/" + version.String(),
+	}
+	if p.CAFile != "" {
+		text, err := readFile(p.CAFile, false)
+		if err != nil {
+			return nil, fmt.Errorf("--ca-file: %w", err)
+		}
+		if o.RootCAs, err = certtext.Pool(text); err != nil {
+			return nil, fmt.Errorf("--ca-file: %s %w", p.CAFile, err)
+		}
+	}
+	return client.New(o)
+}
+
+// resume goes on with the session that is kept.
+func (h *here) resume() (*client.Client, error) {
+	switch {
+	case h.session == nil:
+		return nil, &Failure{exitRefused, fmt.Errorf("nobody is logged in to %s (context %q): ctl login", h.place.Server, h.name)}
+	case !sameServer(h.session.Server, h.place.Server):
+		return nil, &Failure{exitRefused, fmt.Errorf("the session of context %q is one of %s, and is shown to nobody else; for %s log in with a --context of its own", h.name, h.session.Server, h.place.Server)}
+	}
+	key, err := h.key(h.name, h.session)
+	if err != nil {
+		return nil, err
+	}
+	var shown func() (*tls.Certificate, error)
+	if h.session.Certificate != "" {
+		shown = certificate(h.session.Certificate, h.session.Key)
+	}
+	return h.place.client(client.HeldSession(schema.Secret(h.session.SessionID), shown), key)
+}
+
+func certificate(cert, key string) func() (*tls.Certificate, error) {
+	return func() (*tls.Certificate, error) {
+		shown, err := readFile(cert, false)
+		if err != nil {
+			return nil, fmt.Errorf("--certificate: %w", err)
+		}
+		held, err := readFile(key, false)
+		if err != nil {
+			return nil, fmt.Errorf("--key: %w", err)
+		}
+		defer clear(held)
+		pair, err := certtext.KeyPair(shown, held)
+		if err != nil {
+			return nil, fmt.Errorf("--certificate: %w", err)
+		}
+		return &pair, nil
+	}
+}
+
+// loginOptions are the flags of login.
+type loginOptions struct {
+	*options
+	method       string
+	username     string
+	passwordFile string
+	tokenFile    string
+	certificate  string
+	key          string
+	keyStore     string
+}
+
+func (o *options) newLogin() *cobra.Command {
+	l := &loginOptions{options: o}
+	cmd := &cobra.Command{
+		Use:   "login",
+		Short: "Log in, and keep the session for the verbs",
+		Long: "Log in, and keep the session for the verbs: by a password, that of the directory\n" +
+			"(--method ldap), a service account's token (--token-file) or a client certificate\n" +
+			"(--certificate, --key). A password that no file has is asked for. The session is\n" +
+			"bound to a key that is made for it: without that, what is kept of it is of no use.\n" +
+			"See docs/ctl.md for where both are kept, and what that protects from.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.complete(cmd); err != nil {
+				return err
+			}
+			return l.run(cmd)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&l.method, "method", "", "password, ldap, kubernetes or certificate; default: what the other flags say, else password")
+	f.StringVar(&l.username, "username", "admin", "principal to log in as, for password and ldap")
+	f.StringVar(&l.passwordFile, "password-file", "", "file with the password of --username, - is standard input; default: it is asked for")
+	f.StringVar(&l.tokenFile, "token-file", "", "file with a service account's token, for kubernetes")
+	f.StringVar(&l.certificate, "certificate", "", "PEM file with the client certificate and its chain, for certificate")
+	f.StringVar(&l.key, "key", "", "PEM file with its key")
+	f.StringVar(&l.keyStore, "key-store", inFile, "where the key of the session is kept: file, or keyring for that of the desktop")
+	choices(cmd, "method", schema.MethodPassword, schema.MethodLDAP, schema.MethodKubernetes, schema.MethodCertificate)
+	choices(cmd, "key-store", inFile, inKeyring)
+	return cmd
+}
+
+// check completes the method, and refuses what does not go together.
+func (l *loginOptions) check() error {
+	if l.method == "" {
+		switch {
+		case l.tokenFile != "":
+			l.method = schema.MethodKubernetes
+		case l.certificate != "":
+			l.method = schema.MethodCertificate
+		default:
+			l.method = schema.MethodPassword
+		}
+	}
+	methods := []string{schema.MethodPassword, schema.MethodLDAP, schema.MethodKubernetes, schema.MethodCertificate}
+	if !slices.Contains(methods, l.method) {
+		return usagef("--method is %q; it must be one of %s", l.method, strings.Join(methods, ", "))
+	}
+	if l.keyStore != inFile && l.keyStore != inKeyring {
+		return usagef("--key-store is %q; it must be file or keyring", l.keyStore)
+	}
+	named := l.method == schema.MethodPassword || l.method == schema.MethodLDAP
+	for _, one := range []struct {
+		flag, value string
+		belongs     bool
+		needed      bool
+	}{
+		{"--password-file", l.passwordFile, named, false},
+		{"--token-file", l.tokenFile, l.method == schema.MethodKubernetes, true},
+		{"--certificate", l.certificate, l.method == schema.MethodCertificate, true},
+		{"--key", l.key, l.method == schema.MethodCertificate, true},
+	} {
+		switch {
+		case one.value != "" && !one.belongs:
+			return usagef("%s does not belong to the method %s; leave one of them out", one.flag, l.method)
+		case one.value == "" && one.belongs && one.needed:
+			return usagef("%s is missing; the method %s needs it", one.flag, l.method)
+		}
+	}
+	return nil
+}
+
+func (l *loginOptions) run(cmd *cobra.Command) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	h, err := l.here()
+	if err != nil {
+		return err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	credentials, err := l.credentials(cmd, h.name)
+	if err != nil {
+		return err
+	}
+	c, err := h.place.client(credentials, key)
+	if err != nil {
+		return err
+	}
+	opened, err := c.Open(cmd.Context())
+	if err != nil {
+		return h.place.failed(err)
+	}
+	if opened.BoundKey == nil { // its id alone would be worth a login
+		_ = c.Logout(context.WithoutCancel(cmd.Context()))
+		return errors.New("the key server has not bound the session to the key that was made for it, so that nothing is kept: is --server the key server itself?")
+	}
+	kept := session{
+		Server: h.place.Server, SessionID: opened.SessionID.Reveal(), ID: opened.ID.String(), Principal: opened.Principal.Name, Method: l.method,
+		ExpiresAt: opened.ExpiresAt, KeyIn: l.keyStore,
+	}
+	if l.method == schema.MethodCertificate {
+		kept.Certificate, kept.Key = absolute(l.certificate), absolute(l.key)
+	}
+	if err := l.keep(cmd.Context(), h, kept, key); err != nil {
+		_ = c.Logout(context.WithoutCancel(cmd.Context())) // nobody could go on with it
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "logged in to %s as %s until %s (context %s)\n", h.place.Server, printable(kept.Principal), kept.ExpiresAt.UTC().Format(time.RFC3339), h.name)
+	return nil
+}
+
+// keep takes the session over from the one before, which it ends.
+func (l *loginOptions) keep(ctx context.Context, h *here, kept session, key crypto.Signer) error {
+	var before *client.Client
+	err := h.alone(func() (err error) {
+		// Another process may have logged in since.
+		if h.session, err = h.store.session(h.name); err != nil {
+			return err
+		}
+		if h.session != nil && sameServer(h.session.Server, kept.Server) {
+			before, _ = h.resume() // whose key may be gone
+		}
+		if err := h.keep(h.name, kept, key); err != nil {
+			return err
+		}
+		h.place.CAFile = absolute(h.place.CAFile)
+		return h.change(func(all *settings) { all.Contexts[h.name], all.Current = h.place, h.name })
+	})
+	if err != nil {
+		return err
+	}
+	if before != nil {
+		_ = before.Logout(ctx) // it ends by itself, too
+	}
+	return nil
+}
+
+func absolute(name string) string {
+	if name == "" {
+		return ""
+	}
+	if whole, err := filepath.Abs(name); err == nil {
+		return whole
+	}
+	return name
+}
+
+func (l *loginOptions) credentials(cmd *cobra.Command, name string) (client.Credentials, error) {
+	switch l.method {
+	case schema.MethodKubernetes:
+		return client.KubernetesCredentials(l.tokenFile), nil
+	case schema.MethodCertificate:
+		return client.CertificateCredentials(certificate(l.certificate, l.key)), nil
+	}
+	password, err := secret(cmd, "--password-file", l.passwordFile, "Password of "+l.username+" for "+name+": ")
+	if err != nil {
+		return nil, err
+	}
+	answer := func(context.Context) (string, error) { return password, nil }
+	if l.method == schema.MethodLDAP {
+		return client.LDAPCredentials(l.username, answer), nil
+	}
+	return client.PasswordCredentials(l.username, answer), nil
+}
+
+// maxSecret bounds what is read as a secret.
+const maxSecret = 64 << 10
+
+// secret reads one from a file, or asks for it at a terminal, which does not show it.
+func secret(cmd *cobra.Command, flag, file, question string) (string, error) {
+	var text []byte
+	var err error
+	switch in, _ := cmd.InOrStdin().(*os.File); {
+	case file == "-":
+		text, err = readAll("standard input", cmd.InOrStdin(), maxSecret)
+	case file != "":
+		var f *os.File
+		if f, err = os.Open(file); err != nil {
+			break
+		}
+		defer f.Close() //nolint:errcheck // it was only read
+		text, err = readAll(file, f, maxSecret)
+	case in == nil || !term.IsTerminal(int(in.Fd())):
+		return "", usagef("%s is missing, and standard input is no terminal to ask at", flag)
+	default:
+		_, _ = io.WriteString(cmd.ErrOrStderr(), question)
+		text, err = term.ReadPassword(int(in.Fd()))
+		_, _ = io.WriteString(cmd.ErrOrStderr(), "\n")
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", flag, err)
+	}
+	said := strings.TrimRight(string(text), "\r\n")
+	if said == "" {
+		return "", &Failure{exitUsage, errors.New(flag + ": is empty")}
+	}
+	return said, nil
+}
+
+func (o *options) newLogout() *cobra.Command {
+	return &cobra.Command{
+		Use:   "logout",
+		Short: "End the session that is kept, and forget it and its key",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.complete(cmd); err != nil {
+				return err
+			}
+			h, err := o.here()
+			if err != nil {
+				return err
+			}
+			if h.session == nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "nobody was logged in to context %s\n", h.name)
+				return nil
+			}
+			c, failed := h.resume()
+			if failed == nil {
+				failed = c.Logout(cmd.Context())
+			}
+			err = h.alone(func() error {
+				is, err := h.store.session(h.name)
+				if err != nil || is == nil || is.ID != h.session.ID { // another process has logged in since
+					return err
+				}
+				return h.forget(h.name)
+			})
+			if err != nil {
+				return err
+			}
+			if failed != nil {
+				return h.place.failed(fmt.Errorf("what was kept is forgotten, but the session may be open until %s: %w", h.session.ExpiresAt.UTC().Format(time.RFC3339), failed))
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "logged out of %s (context %s)\n", h.session.Server, h.name)
+			return nil
+		},
+	}
+}

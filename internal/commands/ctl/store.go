@@ -1,0 +1,313 @@
+package ctl
+
+import (
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/zalando/go-keyring"
+	"golang.org/x/sys/unix"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+)
+
+// place is where a key server is, and how it is spoken to.
+type place struct {
+	Server      string `json:"server"`
+	CAFile      string `json:"caFile,omitzero"`
+	ExternalURL string `json:"externalUrl,omitzero"`
+}
+
+// settings is the file of contexts. It holds nothing secret.
+type settings struct {
+	Current  string           `json:"current"`
+	Contexts map[string]place `json:"contexts"`
+}
+
+// session is what is kept of a login, without the key that it is bound to: on its own,
+// it opens nothing.
+type session struct {
+	Server      string    `json:"server"` // to nobody else it is sent
+	SessionID   string    `json:"sessionId"`
+	ID          string    `json:"id"` // by which others see it
+	Principal   string    `json:"principal"`
+	Method      string    `json:"method"`
+	ExpiresAt   time.Time `json:"expiresAt"`
+	KeyIn       string    `json:"keyIn"`
+	Certificate string    `json:"certificate,omitzero"` // files of the client certificate that it is bound to
+	Key         string    `json:"key,omitzero"`
+}
+
+// Where a key is kept.
+const (
+	inFile    = "file"
+	inKeyring = "keyring"
+)
+
+// store is the files of one user.
+type store struct {
+	config  string // directory of the settings
+	state   string // of sessions
+	runtime string // of keys: in memory, where the system has such a place
+}
+
+const (
+	directory = "keyserver-operator"
+	// maxFile bounds what is read of any of the files.
+	maxFile = 1 << 20
+	// service names the entries in the desktop's keyring.
+	service = "keyserver-operator ctl"
+)
+
+// newStore finds the directories as the XDG base directory specification has them. What
+// is not absolute there is to be passed over.
+func newStore(getenv func(string) string) (*store, error) {
+	home := getenv("HOME")
+	at := func(variable string, below ...string) string {
+		if dir := getenv(variable); filepath.IsAbs(dir) {
+			return filepath.Join(dir, directory)
+		}
+		if home == "" || below == nil {
+			return ""
+		}
+		return filepath.Join(home, filepath.Join(below...), directory)
+	}
+	s := &store{config: at("XDG_CONFIG_HOME", ".config"), state: at("XDG_STATE_HOME", ".local", "state"), runtime: at("XDG_RUNTIME_DIR")}
+	if s.config == "" || s.state == "" {
+		return nil, usagef("HOME is not set, and neither are XDG_CONFIG_HOME and XDG_STATE_HOME: there is no place for a session")
+	}
+	if s.runtime == "" {
+		s.runtime = s.state
+	}
+	return s, nil
+}
+
+var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+func checkContext(name string) error {
+	if !contextName.MatchString(name) {
+		return usagef("--context is %q; it must be letters, digits, dots, dashes and underscores, at most 63, and begin with a letter or digit", name)
+	}
+	return nil
+}
+
+func (s *store) settingsFile() string               { return filepath.Join(s.config, "ctl.json") }
+func (s *store) sessionFile(name string) string     { return filepath.Join(s.state, name+".session") }
+func (s *store) keyFile(name string) string         { return filepath.Join(s.runtime, name+".key") }
+func (s *store) entry(name string) (string, string) { return service, name }
+
+// settings of a user who has none are empty.
+func (s *store) settings() (settings, error) {
+	var out settings
+	content, err := readFile(s.settingsFile(), false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return settings{Contexts: map[string]place{}}, nil
+	}
+	if err == nil {
+		err = parse(s.settingsFile(), content, &out)
+	}
+	if out.Contexts == nil {
+		out.Contexts = map[string]place{}
+	}
+	return out, err
+}
+
+// alone runs do while no other process changes the files of this user.
+func (s *store) alone(do func() error) (err error) {
+	if err := os.MkdirAll(s.config, 0o700); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(s.config, "ctl.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }() // which unlocks it
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	return do()
+}
+
+// change changes the settings as they are now. It is for callers of alone.
+func (s *store) change(how func(all *settings)) error {
+	all, err := s.settings()
+	if err != nil {
+		return err
+	}
+	how(&all)
+	return save(s.settingsFile(), all)
+}
+
+// session is nil where nobody is logged in.
+func (s *store) session(name string) (*session, error) {
+	var out session
+	content, err := readFile(s.sessionFile(name), true)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // nobody is logged in, and that is no mistake
+	}
+	if err == nil {
+		err = parse(s.sessionFile(name), content, &out)
+	}
+	return &out, err
+}
+
+// keep keeps a session and its key, each in its place: the key first, so that no session
+// is left without one.
+func (s *store) keep(name string, what session, key crypto.Signer) error {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	if what.KeyIn == inKeyring {
+		service, user := s.entry(name)
+		if err := keyring.Set(service, user, string(text)); err != nil {
+			return noKeyring(err)
+		}
+		_ = os.Remove(s.keyFile(name)) // of a former session
+	} else if err := write(s.keyFile(name), text); err != nil {
+		return err
+	}
+	return save(s.sessionFile(name), what)
+}
+
+func noKeyring(err error) error {
+	return &Failure{exitFailed, fmt.Errorf("the keyring of this desktop does not answer: %w; --key-store file keeps the key in a file", err)}
+}
+
+// key of a session.
+func (s *store) key(name string, of *session) (crypto.Signer, error) {
+	var text []byte
+	var err error
+	if of.KeyIn == inKeyring {
+		service, user := s.entry(name)
+		var found string
+		if found, err = keyring.Get(service, user); err != nil && !errors.Is(err, keyring.ErrNotFound) {
+			return nil, noKeyring(err)
+		}
+		text = []byte(found)
+	} else {
+		text, err = readFile(s.keyFile(name), true)
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, keyring.ErrNotFound) {
+		return nil, &Failure{exitRefused, fmt.Errorf("the session of context %q is bound to a key that is not here any more: log in again: ctl login", name)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	der, err := certtext.One(text, "PRIVATE KEY")
+	if err != nil {
+		return nil, fmt.Errorf("the key of context %q %w", name, err)
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(der)
+	if err != nil {
+		return nil, fmt.Errorf("the key of context %q: %w", name, err)
+	}
+	key, ok := parsed.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("the key of context %q cannot sign", name)
+	}
+	return key, nil
+}
+
+// forget removes a session and its key.
+func (s *store) forget(name string) error {
+	held, err := s.session(name)
+	if err == nil && held != nil && held.KeyIn == inKeyring {
+		service, user := s.entry(name)
+		if err := keyring.Delete(service, user); err != nil && !errors.Is(err, keyring.ErrNotFound) {
+			return noKeyring(err)
+		}
+	}
+	for _, file := range []string{s.sessionFile(name), s.keyFile(name)} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// known is what was logged in to before.
+func known() (*store, settings, error) {
+	s, err := newStore(os.Getenv)
+	if err != nil {
+		return nil, settings{}, err
+	}
+	all, err := s.settings()
+	return s, all, err
+}
+
+func (s settings) names() []string { return slices.Sorted(maps.Keys(s.Contexts)) }
+
+// readFile reads a file of ours. One that holds a secret is refused where others may read
+// it: then they may have.
+func readFile(name string, secret bool) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if secret && info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s may be read by others (mode %04o): log out, make it 0600 and log in again", name, info.Mode().Perm())
+	}
+	return readAll(name, f, maxFile)
+}
+
+func readAll(name string, from io.Reader, limit int64) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(from, limit+1))
+	if err == nil && int64(len(content)) > limit {
+		err = fmt.Errorf("%s is longer than %d bytes", name, limit)
+	}
+	return content, err
+}
+
+func parse(name string, content []byte, out any) error {
+	if json.Unmarshal(content, out) != nil { // whose words may quote what is there
+		return fmt.Errorf("%s is not what ctl wrote; remove it and log in again", name)
+	}
+	return nil
+}
+
+func save(name string, what any) error {
+	content, err := json.Marshal(what, json.Deterministic(true), jsontext.Multiline(true))
+	if err != nil {
+		return err
+	}
+	return write(name, append(content, '\n'))
+}
+
+// write replaces a file as a whole, for this user alone.
+func write(name string, content []byte) error {
+	dir := filepath.Dir(name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".ctl-*") // 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}

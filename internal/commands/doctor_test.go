@@ -1,0 +1,107 @@
+package commands
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A key server that says of itself what no test can have a real one say.
+func TestDoctorAsksAKeyServer(t *testing.T) {
+	const whole = `{"ready":true,"detail":"every part is ready","warnings":["the replica knows no other"],"parts":[{"part":"store","ready":true,"detail":"it answers"}]}`
+	for name, tc := range map[string]struct {
+		status int
+		answer string
+		flags  []string
+		code   int
+		says   []string
+	}{
+		"it is whole": {
+			200, whole, nil, exitOK,
+			[]string{"service: ok: 1 of 1 parts can do their work; it warns: the replica knows no other\n", "everything that was looked at holds: 1 checks\n"},
+		},
+		"a part is not ready": {
+			503, `{"code":"NOT_READY","retryable":true,"scope":"process","ready":false,"detail":"not ready: store","warnings":[],` +
+				`"parts":[{"part":"admission","ready":true,"detail":"off"},{"part":"store","ready":false,"detail":"the disk is full"}]}`, nil, exitError,
+			[]string{"service: the part store fails: the disk is full\n", "1 finding in 1 of 1 checks"},
+		},
+		"what a terminal would act upon": {
+			200, `{"ready":true,"detail":"","warnings":["a\u001b[2Jb\nc"],"parts":[]}`, nil, exitOK, []string{"it warns: a\uFFFD[2Jb; c\n"},
+		},
+		"no answer of a key server":  {404, `not found`, nil, exitError, []string{"keyserver-operator: "}},
+		"a database and a server":    {200, whole, []string{"--data-dir", "data"}, exitUsage, []string{"--data-dir is for a database, and something else is looked at"}},
+		"another kind of database":   {200, whole, []string{"--database-url", "postgres://h/d"}, exitUsage, []string{"--database-url is for a database"}},
+		"a key that opens no server": {200, whole, []string{"--kek", "file"}, exitUsage, []string{"--kek is for a database"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := ""
+			s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked = r.Method + " " + r.URL.Path + r.Header.Get("Authorization")
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(tc.status)
+				_, _ = io.WriteString(w, tc.answer)
+			}))
+			defer s.Close()
+			ca := filepath.Join(t.TempDir(), "ca.crt")
+			text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+			if err := os.WriteFile(ca, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			code := Main(append([]string{"doctor", "--server", s.URL, "--ca-file", ca}, tc.flags...), nil, &out, &out)
+			if code != tc.code {
+				t.Errorf("it ends with %d, want %d", code, tc.code)
+			}
+			for _, want := range tc.says {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("it does not say %q:\n%s", want, &out)
+				}
+			}
+			if want := "GET /api/ready"; asked != want && code != exitUsage {
+				t.Errorf("asked %q, want %q and no session", asked, want)
+			}
+		})
+	}
+}
+
+func TestDoctorNeedsAServerForItsCA(t *testing.T) {
+	var out bytes.Buffer
+	if code := Main([]string{"doctor", "--ca-file", "ca.crt"}, nil, &out, &out); code != exitUsage || !strings.Contains(out.String(), "--ca-file is for --server, which is missing") {
+		t.Errorf("%d: %s", code, &out)
+	}
+}
+
+// A key server on a full volume lets nobody log in. What is the matter is said all the same.
+func TestDoctorWhereNobodyLogsIn(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		if r.Method == http.MethodPost {
+			_, _ = io.WriteString(w, `{"code":"STORE_UNAVAILABLE","detail":"the database has no room","retryable":false,"scope":"process"}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"code":"NOT_READY","retryable":true,"scope":"process","ready":false,"detail":"not ready: volume","warnings":[],`+
+			`"parts":[{"part":"audit","ready":true,"detail":"rows are written"},{"part":"volume","ready":false,"detail":"0 MiB are free"}]}`)
+	}))
+	defer s.Close()
+	dir := t.TempDir()
+	ca, password := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "password")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	if err := errors.Join(os.WriteFile(ca, text, 0o600), os.WriteFile(password, []byte("secret"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	code := Main([]string{"doctor", "--server", s.URL, "--ca-file", ca, "--password-file", password}, nil, &out, &out)
+	for _, says := range []string{"service: the part volume fails: 0 MiB are free\n", "1 of 2 parts can do their work", "login: FAILED: ", "the database has no room", "2 findings in 2 of 2 checks"} {
+		if code != exitError || !strings.Contains(out.String(), says) {
+			t.Errorf("it ends with %d and does not say %q:\n%s", code, says, out.String())
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/export"
+)
+
+// exportOptions are the flags of export.
+type exportOptions struct {
+	accessOptions
+	namespace string
+	keyServer string
+	kinds     []string
+}
+
+func (o *exportOptions) bind(f *pflag.FlagSet) {
+	o.accessOptions.bind(f)
+	f.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of the manifests")
+	f.StringVar(&o.keyServer, "key-server-ref", "default", "KeyServer that the manifests refer to")
+	f.StringSliceVar(&o.kinds, "kind", nil, "only this kind, of "+strings.Join(export.Kinds, ", ")+"; may be given several times")
+}
+
+func newExport() *cobra.Command {
+	var o exportOptions
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Print manifests for what a key server holds, ready to be taken over",
+		Long: "Print manifests for the trusted CAs, peers, principal trusts, roles and ACL\n" +
+			"templates that a key server holds. Objects applied from them take over what is\n" +
+			"there without a change. Nothing is written. What no manifest can declare is left\n" +
+			"out, and a line on standard error says why.",
+		Args: noArgs,
+		RunE: ran(o.run),
+	}
+	o.bind(cmd.Flags())
+	return cmd
+}
+
+// check refuses what would make manifests that nobody can apply.
+func (o *exportOptions) check(cmd *cobra.Command) error {
+	if err := needed(cmd, "server", "password-file"); err != nil {
+		return err
+	}
+	if err := checkNamespace(o.namespace); err != nil {
+		return err
+	}
+	if len(validation.IsDNS1123Subdomain(o.keyServer)) > 0 {
+		return usagef("--key-server-ref is %q; it must be the name of a KeyServer: lower-case letters, digits, dashes and dots", o.keyServer)
+	}
+	for i, kind := range o.kinds {
+		at := slices.IndexFunc(export.Kinds, func(k string) bool { return strings.EqualFold(k, kind) })
+		if at < 0 {
+			return usagef("--kind is %q; it must be one of %s", kind, strings.Join(export.Kinds, ", "))
+		}
+		o.kinds[i] = export.Kinds[at]
+	}
+	return nil
+}
+
+func (o *exportOptions) run(cmd *cobra.Command) error {
+	if err := o.check(cmd); err != nil {
+		return err
+	}
+	a, err := o.read(cmd)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	admin, err := a.client(ctx, a.admin, "keyserver-operator-export")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = admin.Logout(context.WithoutCancel(ctx)) }()
+	officer := admin
+	if a.officer != nil {
+		if officer, err = a.client(ctx, a.officer, "keyserver-operator-export"); err != nil {
+			return err
+		}
+		defer func() { _ = officer.Logout(context.WithoutCancel(ctx)) }()
+	}
+	made, err := export.Collect(ctx, export.Options{
+		Admin: admin, Officer: officer, Namespace: o.namespace, KeyServer: o.keyServer, Kinds: o.kinds,
+	})
+	if err != nil {
+		return a.explained(err)
+	}
+	for _, left := range made.LeftOut {
+		fmt.Fprintln(cmd.ErrOrStderr(), left)
+	}
+	return made.YAML(cmd.OutOrStdout())
+}

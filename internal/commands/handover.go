@@ -1,0 +1,83 @@
+package commands
+
+import (
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/discovery"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/trustfiles"
+)
+
+// handoverOptions are the flags of what the manager does for a key server in
+// its Pod. Those that serve has, too, name the same file there, so that one
+// environment variable sets both.
+type handoverOptions struct {
+	jwksFile     string
+	issuer       string
+	jwksInterval time.Duration
+	caFile       string
+	caConfigMap  string
+}
+
+// caInterval is how often --ca-file is looked at. It changes when the key
+// server starts with another database, hardly ever otherwise.
+const caInterval = 10 * time.Second
+
+func (o *handoverOptions) bind(f *pflag.FlagSet) {
+	f.StringVar(&o.jwksFile, "oidc-jwks-file", "", "keep this file at the keys that sign the cluster's service account tokens, for serve --oidc-jwks-file; default: off")
+	f.DurationVar(&o.jwksInterval, "oidc-jwks-interval", time.Minute, "how often the keys for --oidc-jwks-file are fetched")
+	f.StringVar(&o.issuer, "oidc-issuer", "", "the issuer that serve was told; the log says so if the cluster's is another")
+	f.StringVar(&o.caFile, "ca-file", "", "publish the CA certificate in this file, which serve --ca-file writes; default: off")
+	f.StringVar(&o.caConfigMap, "ca-configmap", "", "NAMESPACE/NAME of the ConfigMap in which --ca-file is published, as "+trustfiles.AuthorityKey)
+}
+
+func (o *handoverOptions) validate() error {
+	switch {
+	case o.jwksInterval < time.Second:
+		return usagef("--oidc-jwks-interval is %s; it must be at least 1s", o.jwksInterval)
+	case (o.caFile == "") != (o.caConfigMap == ""):
+		return usagef("--ca-file and --ca-configmap belong together; give both or neither")
+	case o.caConfigMap == "":
+		return nil
+	}
+	namespace, name, found := strings.Cut(o.caConfigMap, "/")
+	if !found || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return usagef("--ca-configmap is %q; it must be NAMESPACE/NAME", o.caConfigMap)
+	}
+	return nil
+}
+
+// add has the manager run what is asked for.
+func (o *handoverOptions) add(mgr ctrl.Manager, logger *slog.Logger) error {
+	if o.jwksFile != "" {
+		client, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+		if err != nil {
+			return err
+		}
+		err = mgr.Add(trustfiles.IssuerKeys{
+			Fetch: trustfiles.FromCluster(client.RESTClient()), File: o.jwksFile, Issuer: o.issuer, Each: o.jwksInterval, Logger: logger,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if o.caFile == "" {
+		return nil
+	}
+	client, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	namespace, name, _ := strings.Cut(o.caConfigMap, "/")
+	return mgr.Add(trustfiles.Authority{
+		ConfigMaps: client, ConfigMap: types.NamespacedName{Namespace: namespace, Name: name},
+		File: o.caFile, Each: caInterval, Logger: logger,
+	})
+}

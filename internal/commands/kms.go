@@ -1,0 +1,84 @@
+package commands
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/kmsplugin"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/unixsocket"
+)
+
+// kmsOptions are the flags of kms.
+type kmsOptions struct {
+	kmsplugin.Config
+	lineage  string
+	listen   string
+	logLevel string
+}
+
+func newKMS() *cobra.Command {
+	var o kmsOptions
+	cmd := &cobra.Command{
+		Use:   "kms",
+		Short: "Let a kube-apiserver encrypt what it stores by a line of keys (KMS v2)",
+		Long: "Serve the Kubernetes KMS v2 API at a Unix socket, in front of a line of AES-256 keys of a\n" +
+			"key server: what kube-apiserver stores is then encrypted in etcd, and the keys never\n" +
+			"leave the key server. It logs in by a service account token, which is read anew at each\n" +
+			"login, and binds its session to a key in memory. docs/kms.md says how it is set up, how\n" +
+			"keys are rotated, and what happens while the key server is away.",
+		Args: noArgs,
+		RunE: runs(o.run),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Server, "server", "", "URL of the key server's API, for instance https://keys.example:8443")
+	f.StringVar(&o.ExternalURL, "external-url", "", "URL by which the key server knows itself (serve --external-url), if not by --server; DPoP proofs are for it")
+	f.StringVar(&o.CAFile, "ca-file", "", "PEM certificates that the API's own is checked against, read again when they change; default: the system's")
+	f.StringVar(&o.TokenFile, "token-file", "", "absolute path of the service account token to log in with; it is read at each login")
+	f.StringVar(&o.lineage, "lineage", "", "hidden link of the first key of the line, in base64")
+	f.StringVar(&o.listen, "listen", "", "unix:// and the absolute path of the socket, which is for the user of this process alone")
+	f.StringVar(&o.Metrics, "metrics-listen", "", "address of /metrics, /healthz and /readyz over plain HTTP; default: off")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+func (o *kmsOptions) run(cmd *cobra.Command) error {
+	if err := o.complete(cmd); err != nil {
+		return err
+	}
+	return kmsplugin.Run(cmd.Context(), o.Config, func() {
+		fmt.Fprintf(cmd.OutOrStdout(), "ready: %s (line %s of %s)\n", o.listen, o.Lineage, o.Server)
+	})
+}
+
+// complete checks the flags and gives them a logger.
+func (o *kmsOptions) complete(cmd *cobra.Command) (err error) {
+	if err := needed(cmd, "server", "token-file", "lineage", "listen"); err != nil {
+		return err
+	}
+	if err := checkServer(o.Server); err != nil {
+		return err
+	}
+	if o.ExternalURL != "" {
+		if _, err := client.New(client.Options{BaseURL: o.ExternalURL}); err != nil {
+			return usagef("--external-url: %w", err)
+		}
+	}
+	if !filepath.IsAbs(o.TokenFile) {
+		return usagef("--token-file is %q; it must be an absolute path", o.TokenFile)
+	}
+	if err := o.Lineage.UnmarshalText([]byte(o.lineage)); err != nil {
+		return usagef("--lineage %w", err)
+	}
+	if o.Socket, err = unixsocket.Path(o.listen); err != nil {
+		return usagef("--listen: %w", err)
+	}
+	if o.Logger, err = newLogger(cmd.ErrOrStderr(), o.logLevel); err != nil {
+		return err
+	}
+	o.UserAgent, o.Clock = "keyserver-operator-kms", time.Now
+	return nil
+}

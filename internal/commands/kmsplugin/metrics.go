@@ -1,0 +1,41 @@
+package kmsplugin
+
+import (
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
+)
+
+// metrics are what the plugin counts.
+type metrics struct {
+	calls      *prometheus.CounterVec
+	seconds    *prometheus.HistogramVec
+	generation prometheus.Gauge
+	accepts    *listener.Accepts
+}
+
+func newMetrics(logger *slog.Logger) *metrics {
+	return &metrics{
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keyserver_kms_calls_total", Help: "Calls of the KMS v2 API, by method and by the gRPC code of the answer.",
+		}, []string{"method", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "keyserver_kms_call_seconds", Help: "How long calls of the KMS v2 API took; kube-apiserver waits for 3 s unless it is configured otherwise.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 3, 5, 10},
+		}, []string{"method"}),
+		generation: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "keyserver_kms_key_generation", Help: "Which key of its line encrypted last, from 1; 0 while none has.",
+		}),
+		accepts: listener.NewAccepts("keyserver_kms_accept_failures_total", logger),
+	}
+}
+
+// registry has them, and those of the process.
+func (m *metrics) registry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(m.calls, m.seconds, m.generation, m.accepts, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}

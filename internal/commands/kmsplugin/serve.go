@@ -1,0 +1,179 @@
+package kmsplugin
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
+	"google.golang.org/grpc"
+	kms "k8s.io/kms/apis/v2"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/unixsocket"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
+)
+
+const (
+	// maxConnections is how many connections to the socket may be open: kube-apiserver
+	// has one for each provider that it is configured with.
+	maxConnections = 64
+	// ownFiles are the files that the plugin needs beside these connections.
+	ownFiles   = 48
+	maxStreams = 64
+	maxMessage = 64 << 10
+	maxHeader  = 16 << 10
+	// drainTime bounds how long an end waits for calls under way.
+	drainTime = 10 * time.Second
+	// handshake bounds how long a connection may be silent at its beginning.
+	handshake = 10 * time.Second
+	// lookTime bounds a look that nobody else bounds.
+	lookTime = 3 * time.Second
+	// goodbye bounds the end of the session.
+	goodbye = 2 * time.Second
+)
+
+// Config says whose keys are used, and who may ask.
+type Config struct {
+	Server      string // URL of the key server's API
+	ExternalURL string // by which the key server knows itself, empty where that is Server
+	CAFile      string // PEM certificates that the API's own is checked against, empty for the system's
+	TokenFile   string // of the service account token to log in with
+	Lineage     schema.HiddenLink
+	Socket      string // path
+	Metrics     string // address of metrics and health, empty for none
+	UserAgent   string
+	Logger      *slog.Logger
+	Clock       func() time.Time
+}
+
+// Run serves until ctx ends, then drains. ready is called once callers are answered;
+// whether the key server answers is not waited for.
+func Run(ctx context.Context, c Config, ready func()) error {
+	// The session is bound to a key that nobody but this process has.
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("make the key of the session: %w", err)
+	}
+	link, err := newConnection(c, key)
+	if err != nil {
+		return fmt.Errorf("--server: %w", err)
+	}
+	var observed net.Listener
+	if c.Metrics != "" {
+		if observed, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Metrics); err != nil {
+			return fmt.Errorf("--metrics-listen: %w", err)
+		}
+	}
+	socket, err := unixsocket.Listen(ctx, c.Socket, 0o600)
+	if err != nil {
+		err = fmt.Errorf("--listen: %w", err)
+		if observed != nil {
+			err = errors.Join(err, observed.Close())
+		}
+		return err
+	}
+	p := &plugin{
+		keys: link.client, lineage: c.Lineage, clock: c.Clock, logger: c.Logger, metrics: newMetrics(c.Logger), places: make(chan struct{}, maxUnderWay),
+	}
+	ready()
+	err = p.serve(ctx, socket, observed)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer cancel()
+	link.close(last)
+	return err
+}
+
+// serve answers until ctx ends, or a listener fails.
+func (p *plugin) serve(ctx context.Context, socket, observed net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	server := grpc.NewServer(
+		grpc.UnaryInterceptor(p.each), grpc.ConnectionTimeout(handshake),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeader), grpc.MaxConcurrentStreams(maxStreams))
+	kms.RegisterKeyManagementServiceServer(server, p)
+	ended := make(chan error, 2)
+	running := 1
+	places := listener.Fit(p.logger, "--listen", maxConnections, ownFiles)
+	go func() { ended <- server.Serve(netutil.LimitListener(p.metrics.accepts.Watch(socket), places)) }()
+	health := p.observe()
+	if observed != nil {
+		running++
+		go func() {
+			err := health.Serve(p.metrics.accepts.Probes(observed))
+			if errors.Is(err, http.ErrServerClosed) {
+				err = nil
+			}
+			ended <- err
+		}()
+	}
+	looked := make(chan struct{})
+	go func() { // so that what is wrong is said at the start
+		defer close(looked)
+		p.firstLook(ctx)
+	}()
+	var failure error
+	select {
+	case <-ctx.Done():
+	case failure = <-ended:
+		running--
+		if failure == nil {
+			failure = errors.New("a listener ended by itself")
+		}
+	}
+	cancel()
+	<-looked
+	drain(server)
+	failure = errors.Join(failure, health.Close())
+	for range running {
+		failure = errors.Join(failure, <-ended)
+	}
+	return failure
+}
+
+// drain waits for calls under way, but for no longer than it may.
+func drain(server *grpc.Server) {
+	late := time.AfterFunc(drainTime, server.Stop)
+	defer late.Stop()
+	server.GracefulStop()
+}
+
+func (p *plugin) firstLook(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	switch s, err := p.look(ctx); {
+	case err == nil:
+		p.logger.Info("the line of keys encrypts", "lineage", p.lineage.String(), "key", s.key.String(), "generation", s.generation)
+	case !errors.Is(err, context.Canceled):
+		p.logger.Error("the line of keys cannot be used now; it is tried again whenever the plugin is asked", "lineage", p.lineage.String(), "error", clip(err.Error(), maxSentence))
+	}
+}
+
+// observe serves metrics, and health by two paths: /healthz says that the process runs,
+// /readyz that the line of keys encrypts.
+func (p *plugin) observe() *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(p.metrics.registry(), promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, well) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), lookTime)
+		defer cancel()
+		if _, err := p.look(ctx); err != nil {
+			http.Error(w, clip(err.Error(), maxSentence), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, well)
+	})
+	return &http.Server{
+		Handler: mux, ReadHeaderTimeout: handshake, ReadTimeout: handshake, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(p.logger.Handler(), slog.LevelDebug),
+	}
+}

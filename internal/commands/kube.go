@@ -1,0 +1,341 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	k8syaml "sigs.k8s.io/yaml"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/config"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+)
+
+// Names of what up applies.
+const (
+	fieldOwner       = client.FieldOwner("keyserver-operator-up")
+	keyServerName    = "default"
+	samplesNamespace = "default"
+	systemNamespace  = "keyserver-system"
+	credentialSecret = "keyserver-admin"
+)
+
+// servedTimeout is how long a cluster may take to serve new definitions.
+const servedTimeout = 30 * time.Second
+
+// kube is up's view of the cluster.
+type kube struct {
+	client.Client
+	config  *rest.Config
+	objects []*unstructured.Unstructured // the samples that report Ready
+}
+
+func newKube(cfg *rest.Config) (*kube, error) {
+	c, err := client.New(cfg, client.Options{Scheme: newScheme()})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the cluster: %w", err)
+	}
+	return &kube{Client: c, config: cfg}, nil
+}
+
+func (k *kube) installCRDs(ctx context.Context) error {
+	var crds []*apiextensionsv1.CustomResourceDefinition
+	err := eachFile(config.CRDs, "crd/bases", func(content []byte) error {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		crds = append(crds, crd)
+		return k8syaml.Unmarshal(content, crd)
+	})
+	if err != nil {
+		return err
+	}
+	for _, crd := range crds {
+		if err := k.apply(ctx, crd, client.ForceOwnership); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, servedTimeout)
+	defer cancel()
+	return k.waitServed(ctx, crds)
+}
+
+// waitServed waits until discovery lists every version of the definitions,
+// because a manager that starts before then finds no such kind.
+func (k *kube) waitServed(ctx context.Context, crds []*apiextensionsv1.CustomResourceDefinition) error {
+	c, err := discovery.NewDiscoveryClientForConfig(k.config)
+	if err != nil {
+		return fmt.Errorf("connect to the cluster: %w", err)
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		missing, err := unserved(c, crds)
+		if err == nil && missing == "" {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("the cluster does not serve %s: %w", missing, ctx.Err()), err)
+		}
+	}
+}
+
+// unserved names one of the definitions that discovery does not list yet.
+func unserved(c discovery.ServerResourcesInterface, crds []*apiextensionsv1.CustomResourceDefinition) (string, error) {
+	for _, crd := range crds {
+		for _, v := range crd.Spec.Versions {
+			list, err := c.ServerResourcesForGroupVersion(crd.Spec.Group + "/" + v.Name)
+			if err != nil && !apierrors.IsNotFound(err) {
+				return crd.Name, err
+			}
+			if list == nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == crd.Spec.Names.Plural }) {
+				return crd.Name, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// applyKeyServer makes the Secret with the administrator's credentials and the
+// KeyServer that says how to reach srv.
+func (k *kube) applyKeyServer(ctx context.Context, name string, srv *server.Server) error {
+	credentials := credentialSecret
+	if name != keyServerName {
+		credentials = name + "-admin"
+	}
+	password, err := os.ReadFile(srv.FirstPasswordFile())
+	if err != nil {
+		return fmt.Errorf("read the administrator's password: %w", err)
+	}
+	ca, err := os.ReadFile(srv.CAFile())
+	if err != nil {
+		return fmt.Errorf("read the CA certificate: %w", err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: systemNamespace}}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: credentials, Namespace: systemNamespace},
+		Type:       corev1.SecretTypeBasicAuth,
+		StringData: map[string]string{"username": bootstrap.AdminName, "password": strings.TrimRight(string(password), "\r\n")},
+	}
+	grants, err := grantsOfUp()
+	if err != nil {
+		return err
+	}
+	bundle := string(ca)
+	ks := &v1alpha1.KeyServer{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.KeyServerSpec{
+			URL:      srv.URL(),
+			CABundle: &v1alpha1.CABundle{Inline: &bundle},
+			Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
+				SecretRef: &v1alpha1.CredentialSecretReference{Namespace: systemNamespace, Name: credentials},
+			}},
+			Grants: grants,
+		},
+	}
+	for _, o := range []client.Object{namespace, secret, ks} {
+		if err := k.apply(ctx, o, client.ForceOwnership); err != nil {
+			return err
+		}
+	}
+	k.watch(ks)
+	return nil
+}
+
+// grantsOfUp are those of an installation, but that what a run before this one has
+// left on the key server is taken over.
+func grantsOfUp() ([]v1alpha1.Grant, error) {
+	shipped := &v1alpha1.KeyServer{}
+	if err := k8syaml.UnmarshalStrict(config.KeyServer, shipped); err != nil {
+		return nil, fmt.Errorf("read config/keyserver: %w", err)
+	}
+	for i := range shipped.Spec.Grants {
+		shipped.Spec.Grants[i].Adopt = true
+	}
+	return shipped.Spec.Grants, nil
+}
+
+// applySamples applies the sample objects of a directory. Where somebody else has edited a
+// field, the edit stays and is reported.
+func (k *kube) applySamples(ctx context.Context, dir string, out io.Writer) error {
+	return eachFile(config.Samples, dir, func(content []byte) error {
+		decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(string(content)), 4096)
+		for {
+			u := &unstructured.Unstructured{}
+			if err := decoder.Decode(u); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			if u.GetKind() == "" || u.GetKind() == "Kustomization" {
+				continue
+			}
+			if u.GetNamespace() == "" {
+				u.SetNamespace(samplesNamespace)
+			}
+			err := k.apply(ctx, u)
+			if apierrors.IsConflict(err) {
+				fmt.Fprintf(out, "\n  kept your edit of %s %s\n", u.GetKind(), u.GetName())
+			} else if err != nil {
+				return err
+			}
+			if u.GroupVersionKind().Group == v1alpha1.GroupVersion.Group {
+				k.watch(u)
+			}
+		}
+	})
+}
+
+// apply is a server-side apply.
+func (k *kube) apply(ctx context.Context, o client.Object, opts ...client.ApplyOption) error {
+	gvk, err := k.GroupVersionKindFor(o)
+	if err != nil {
+		return err
+	}
+	content, err := toUnstructured(o)
+	if err != nil {
+		return err
+	}
+	content.SetGroupVersionKind(gvk)
+	unstructured.RemoveNestedField(content.Object, "status")
+	unstructured.RemoveNestedField(content.Object, "metadata", "creationTimestamp")
+	err = k.Apply(ctx, client.ApplyConfigurationFromUnstructured(content), append(opts, fieldOwner)...)
+	if err != nil {
+		return fmt.Errorf("apply %s %s: %w", gvk.Kind, o.GetName(), err)
+	}
+	return nil
+}
+
+func (k *kube) watch(o client.Object) {
+	gvk, err := k.GroupVersionKindFor(o)
+	if err != nil {
+		return // apply would have failed on it
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(gvk)
+	u.SetName(o.GetName())
+	u.SetNamespace(o.GetNamespace())
+	k.objects = append(k.objects, u)
+}
+
+// waitReady waits until every applied object is Ready for its generation.
+func (k *kube) waitReady(ctx context.Context) error {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var waitingFor []string
+		for _, u := range k.objects {
+			if err := k.Get(ctx, client.ObjectKeyFromObject(u), u); err != nil {
+				return err
+			}
+			if c := condition(u, "Ready"); c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != u.GetGeneration() {
+				waitingFor = append(waitingFor, u.GetKind()+" "+u.GetName())
+			}
+		}
+		if len(waitingFor) == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("still waiting for %s", strings.Join(waitingFor, ", "))
+		}
+	}
+}
+
+// printTable shows each object with its verified state.
+func (k *kube) printTable(ctx context.Context, out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "\nKIND\tNAME\tREADY\tVERIFIED\tEVIDENCE")
+	for _, u := range k.objects {
+		if err := k.Get(ctx, client.ObjectKeyFromObject(u), u); err != nil {
+			return err
+		}
+		ready, verified := condition(u, "Ready"), condition(u, "Verified")
+		evidence := ""
+		switch {
+		case verified != nil:
+			evidence = verified.Message
+		case ready != nil:
+			evidence = ready.Message
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", u.GetKind(), u.GetName(), status(ready), status(verified), evidence)
+	}
+	return w.Flush()
+}
+
+func status(c *metav1.Condition) string {
+	if c == nil {
+		return "-"
+	}
+	return string(c.Status)
+}
+
+// condition reads one condition of any object.
+func condition(u *unstructured.Unstructured, name string) *metav1.Condition {
+	raw, _, err := unstructured.NestedFieldNoCopy(u.Object, "status", "conditions")
+	if err != nil || raw == nil {
+		return nil
+	}
+	b, err := k8syaml.Marshal(raw)
+	if err != nil {
+		return nil
+	}
+	var list []metav1.Condition
+	if err := k8syaml.Unmarshal(b, &list); err != nil {
+		return nil
+	}
+	return meta.FindStatusCondition(list, name)
+}
+
+func toUnstructured(o client.Object) (*unstructured.Unstructured, error) {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		return u, nil
+	}
+	b, err := k8syaml.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{}
+	return u, k8syaml.Unmarshal(b, &u.Object)
+}
+
+func eachFile(files fs.FS, dir string, visit func([]byte) error) error {
+	entries, err := fs.ReadDir(files, dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		content, err := fs.ReadFile(files, path.Join(dir, e.Name()))
+		if err != nil {
+			return err
+		}
+		if err := visit(content); err != nil {
+			return fmt.Errorf("%s: %w", e.Name(), err)
+		}
+	}
+	return nil
+}

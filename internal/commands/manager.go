@@ -1,0 +1,278 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/controllers"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
+)
+
+// leaseName is the Lease that managers compete for. The manifests grant this
+// one and no other.
+const leaseName = "manager.trust.keyserver.dev"
+
+// managerOptions are the flags of manager.
+type managerOptions struct {
+	kubeconfig    string
+	leader        leaderOptions
+	handover      handoverOptions
+	clusterName   string
+	tokenFiles    map[string]string
+	metricsListen string
+	healthListen  string
+	logLevel      string
+	tracing       tracing.Options
+	logger        *slog.Logger
+	restConfig    *rest.Config // set by up instead of kubeconfig
+}
+
+// leaderOptions are the flags that let one of several managers be active. The
+// zero value has no election.
+type leaderOptions struct {
+	elect     bool
+	namespace string
+	lease     time.Duration
+	renew     time.Duration
+	retry     time.Duration
+}
+
+func (o *managerOptions) bind(f *pflag.FlagSet) {
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; default: the Pod's service account, or $KUBECONFIG")
+	o.leader.bind(f)
+	o.handover.bind(f)
+	f.StringToStringVar(&o.tokenFiles, "token-file", nil, "AUDIENCE=FILE of a projected token of the manager's service account, for KeyServers that name the audience; may be given more than once, or with commas")
+	f.StringVar(&o.clusterName, "cluster-name", "kubernetes", "what audit trails of key servers call this cluster")
+	f.StringVar(&o.metricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
+	f.StringVar(&o.healthListen, "health-listen", "", "address of /healthz and /readyz over plain HTTP; default: off")
+	bindTracing(f, &o.tracing)
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+func (l *leaderOptions) bind(f *pflag.FlagSet) {
+	f.BoolVar(&l.elect, "leader-elect", false, "let one of several managers be active at a time")
+	f.StringVar(&l.namespace, "leader-elect-namespace", "", "namespace of the lease; default: the Pod's")
+	f.DurationVar(&l.lease, "leader-elect-lease-duration", 15*time.Second, "another manager takes over from one that was silent for this long")
+	f.DurationVar(&l.renew, "leader-elect-renew-deadline", 10*time.Second, "a manager that could not renew its lease for this long ends")
+	f.DurationVar(&l.retry, "leader-elect-retry-period", 2*time.Second, "how often the lease is renewed, or asked for")
+}
+
+// validate refuses what would let two managers be active, or none.
+func (l *leaderOptions) validate() error {
+	switch {
+	case l.retry < 10*time.Millisecond:
+		return usagef("--leader-elect-retry-period is %s; it must be at least 10ms", l.retry)
+	case l.renew <= 2*l.retry:
+		return usagef("--leader-elect-renew-deadline is %s; it must be longer than two of --leader-elect-retry-period (%s)", l.renew, l.retry)
+	case l.lease <= l.renew || l.lease < time.Second:
+		return usagef("--leader-elect-lease-duration is %s; it must be at least 1s, and longer than --leader-elect-renew-deadline (%s)", l.lease, l.renew)
+	}
+	return nil
+}
+
+func newManager() *cobra.Command {
+	var o managerOptions
+	cmd := &cobra.Command{
+		Use:   "manager",
+		Short: "Run the operator: the controllers that reconcile trust.keyserver.dev objects",
+		Args:  noArgs,
+		RunE: runs(func(cmd *cobra.Command) error {
+			if err := o.complete(cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			return o.run(cmd.Context())
+		}),
+	}
+	o.bind(cmd.Flags())
+	return cmd
+}
+
+func (o *managerOptions) complete(errOut io.Writer) (err error) {
+	if o.logger, err = newLogger(errOut, o.logLevel); err != nil {
+		return err
+	}
+	if len(validation.IsDNS1123Subdomain(o.clusterName)) > 0 || len(o.clusterName) > validation.DNS1123LabelMaxLength {
+		return usagef("--cluster-name is %q; it must be at most 63 lower-case letters, digits, dots and dashes, for instance production.eu", o.clusterName)
+	}
+	given := o.tokenFiles
+	o.tokenFiles = make(map[string]string, len(given))
+	for audience, file := range given {
+		audience, file = strings.TrimSpace(audience), strings.TrimSpace(file)
+		o.tokenFiles[audience] = file
+		if audience == "" || !filepath.IsAbs(file) {
+			return usagef("--token-file is %q; it must be AUDIENCE=FILE, with an absolute path", audience+"="+file)
+		}
+	}
+	for _, validate := range []func() error{o.leader.validate, o.handover.validate, func() error { return asUsage(o.tracing.Validate()) }} {
+		if err := validate(); err != nil {
+			return err
+		}
+	}
+	o.restConfig, err = clusterConfig(o.kubeconfig)
+	return err
+}
+
+// clusterConfig is of the file that --kubeconfig names, else of $KUBECONFIG,
+// else of the Pod.
+func clusterConfig(kubeconfig string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	named := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
+	switch {
+	case clientcmd.IsEmptyConfig(err) && kubeconfig == "" && named != "":
+		return nil, fmt.Errorf("$%s names %s, where no cluster is described", clientcmd.RecommendedConfigPathEnvVar, named)
+	case clientcmd.IsEmptyConfig(err) && kubeconfig == "":
+		return nil, errors.New("no cluster to talk to: give --kubeconfig, set KUBECONFIG, or run in a Pod with a service account")
+	case clientcmd.IsEmptyConfig(err):
+		return nil, fmt.Errorf("--kubeconfig %s describes no cluster", kubeconfig)
+	case err != nil && kubeconfig == "":
+		return nil, fmt.Errorf("$%s cannot be used: %w", clientcmd.RecommendedConfigPathEnvVar, err)
+	case err != nil:
+		return nil, fmt.Errorf("--kubeconfig cannot be used: %w", err)
+	}
+	return config, nil
+}
+
+// run runs the controllers until ctx ends.
+func (o *managerOptions) run(ctx context.Context) error {
+	ctrl.SetLogger(logr.FromSlogHandler(o.logger.Handler()))
+	klog.SetSlogLogger(o.logger) // leader election and caches: lines of JSON, too
+	// The API server has its own fairness; the client's default of a few
+	// requests a second would only add a queue that nobody sees.
+	o.restConfig.QPS = -1
+	options := ctrl.Options{
+		Scheme: newScheme(),
+		// Both are served by serveProbes, which bounds and watches their connections.
+		Metrics:                metricsserver.Options{BindAddress: off},
+		HealthProbeBindAddress: off,
+	}
+	if o.leader.elect {
+		options.LeaderElection, options.LeaderElectionID = true, leaseName
+		options.LeaderElectionNamespace = o.leader.namespace
+		options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &o.leader.lease, &o.leader.renew, &o.leader.retry
+		// Who stops in order hands over at once.
+		options.LeaderElectionReleaseOnCancel = true
+	}
+	registerBuild()
+	mgr, err := ctrl.NewManager(o.restConfig, options)
+	if err != nil {
+		return fmt.Errorf("start the manager: %w", err)
+	}
+	if err := o.serveProbes(ctx, mgr); err != nil {
+		return err
+	}
+	tracer, flush, err := tracing.Start(o.tracing, "keyserver-manager", version.String(), o.logger)
+	if err != nil {
+		return err
+	}
+	defer flush(context.WithoutCancel(ctx))
+	if err := controllers.Setup(mgr, controllers.Options{ClusterName: o.clusterName, TokenFiles: o.tokenFiles, Tracer: tracer}); err != nil {
+		return fmt.Errorf("set up the controllers: %w", err)
+	}
+	if err := o.handover.add(mgr, o.logger); err != nil {
+		return err
+	}
+	o.logger.InfoContext(ctx, "started", "version", version.String(), "cluster", o.clusterName)
+	err = mgr.Start(ctx)
+	o.logger.InfoContext(ctx, "stopped")
+	return err
+}
+
+// Bounds of the servers of metrics and probes.
+const (
+	probeHeaderTime = 10 * time.Second
+	probeIdleTime   = 2 * time.Minute
+	probeHeaderSize = 16 << 10
+)
+
+// serveProbes serves metrics and health by the manager. Health and readiness say only that
+// the process runs: in a Pod with the key server, more would take the key server out of its
+// Service whenever Kubernetes does not answer.
+func (o *managerOptions) serveProbes(ctx context.Context, mgr ctrl.Manager) error {
+	accepts := listener.NewAccepts("keyserver_manager_accept_failures_total", o.logger)
+	// The registry is one of the process, in which tests run several managers.
+	if err := metrics.Registry.Register(accepts); err != nil && !errors.As(err, &prometheus.AlreadyRegisteredError{}) {
+		return err
+	}
+	shown, health := http.NewServeMux(), http.NewServeMux()
+	shown.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}))
+	for _, path := range []string{"/healthz", "/readyz"} {
+		check := http.StripPrefix(path, &healthz.Handler{Checks: map[string]healthz.Checker{"ping": healthz.Ping}})
+		health.Handle(path, check)
+		health.Handle(path+"/", check)
+	}
+	for _, one := range []struct {
+		flag, address, name string
+		handler             http.Handler
+	}{
+		{"--metrics-listen", o.metricsListen, "metrics", shown},
+		{"--health-listen", o.healthListen, "health probe", health},
+	} {
+		if one.address == "" || one.address == off {
+			continue
+		}
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", one.address)
+		if err != nil {
+			return fmt.Errorf("%s: %w", one.flag, err)
+		}
+		err = mgr.Add(&manager.Server{Name: one.name, Listener: accepts.Probes(l), Server: &http.Server{
+			Handler: one.handler, ReadHeaderTimeout: probeHeaderTime, IdleTimeout: probeIdleTime, MaxHeaderBytes: probeHeaderSize,
+			ErrorLog: slog.NewLogLogger(o.logger.Handler(), slog.LevelDebug),
+		}})
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+	}
+	return nil
+}
+
+// registerBuild shows which program runs. The registry is one of the process, in which up may
+// run several managers.
+var registerBuild = sync.OnceFunc(func() { metrics.Registry.MustRegister(server.BuildInfo()) })
+
+// newScheme knows every type that the controllers read or write.
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err) // a conflict between compiled-in types
+		}
+	}
+	return scheme
+}
+
+// off is controller-runtime's word for no address.
+const off = "0"

@@ -1,0 +1,139 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/migrate"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// What --from and --to of migrate name.
+const (
+	fromSQLite = "sqlite"
+	toPostgres = "postgres"
+)
+
+// migrateOptions are the flags of migrate.
+type migrateOptions struct {
+	keyOptions
+	from, to    string
+	kekPrevious string
+}
+
+func newMigrate() *cobra.Command {
+	var o migrateOptions
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Move an embedded database to PostgreSQL, and compare each row there",
+		Long: "Move all that the embedded database in --data-dir holds into the PostgreSQL database\n" +
+			"--database-url, which must be empty, and compare each row there with what was read. No\n" +
+			"server may run on either. Until all of it is there and the same, and the key-encryption\n" +
+			"key opens it, nobody takes the new database for one of a key server, and the old one is\n" +
+			"as it was: a move that fails or is killed is run again. Afterwards no server starts on the\n" +
+			"old one, which stays. Sessions, the audit trail and its tree go on. With --kek-previous\n" +
+			"another key-encryption key takes its place on the way.",
+		Args: noArgs,
+		RunE: ran(o.run),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.from, "from", "", "kind of database to move: sqlite, which is the embedded one in --data-dir")
+	f.StringVar(&o.to, "to", "", "kind of database to move it to: postgres, which is --database-url")
+	f.StringVar(&o.dataDir, "data-dir", "keyserver-data", "directory of the embedded database, and of the key-encryption key that is the file kek there")
+	f.StringVar(&o.databaseURL, "database-url", "", "PostgreSQL URL of an empty database")
+	f.StringVar(&o.kek, "kek", "", "URL of the key-encryption key, as serve will have it; default, or file: the file kek in --data-dir")
+	f.StringVar(&o.kekPrevious, "kek-previous", "", "URL of the key-encryption key whose place --kek takes, or file for the file kek in --data-dir")
+	return cmd
+}
+
+func (o *migrateOptions) run(cmd *cobra.Command) (err error) {
+	if err := o.check(cmd); err != nil {
+		return err
+	}
+	from, to, err := o.databases()
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	keeper, err := o.keeper(ctx, "--kek", o.kek)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, keeper.Close()) }()
+	m := migrate.Options{From: from, To: to, Keeper: keeper, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)}
+	if o.kekPrevious != "" {
+		if m.Previous, err = o.keeper(ctx, "--kek-previous", o.kekPrevious); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, m.Previous.Close()) }()
+	}
+	done, err := migrate.Run(ctx, m)
+	var unsure migrate.UnsureError
+	switch {
+	case err != nil && ctx.Err() != nil && !errors.As(err, &unsure):
+		return errors.New("the move was interrupted, and nothing was moved: run it again")
+	case err != nil:
+		return err
+	}
+	return o.report(cmd.OutOrStdout(), from, to, done)
+}
+
+// check refuses what is not offered.
+func (o *migrateOptions) check(cmd *cobra.Command) error {
+	if err := needed(cmd, "from", "to", "database-url"); err != nil {
+		return err
+	}
+	switch {
+	case o.from == toPostgres && o.to == fromSQLite:
+		return usagef("--from postgres is not offered: make a backup of the key server, and restore it into --data-dir (keyserver-operator backup, restore)")
+	case o.from != fromSQLite:
+		return usagef("--from is %q; it must be %s", o.from, fromSQLite)
+	case o.to != toPostgres:
+		return usagef("--to is %q; it must be %s", o.to, toPostgres)
+	case o.dataDir == "":
+		return usagef("--data-dir must not be empty")
+	case o.kekPrevious != "" && o.kek == "":
+		return usagef("--kek-previous is given and --kek is empty: name by --kek the key that takes its place")
+	}
+	return nil
+}
+
+func (o *migrateOptions) databases() (from, to sqlstore.Config, err error) {
+	to, err = o.config()
+	return sqlstore.Config{Dir: o.dataDir}, to, err
+}
+
+// keeper opens a key-encryption key that is there; none is made.
+func (o *migrateOptions) keeper(ctx context.Context, flag, kek string) (*keyring.Keeper, error) {
+	named := o.keyOptions
+	named.kek = kek
+	url, err := named.keyURL()
+	if err == nil {
+		var keeper *keyring.Keeper
+		if keeper, err = keyring.Open(ctx, url); err == nil {
+			return keeper, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", flag, err)
+}
+
+// report says what there is now, and what is still to do.
+func (o *migrateOptions) report(out io.Writer, from, to sqlstore.Config, done migrate.Moved) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "moved %s to %s: %d rows in %d tables, each compared with what was read\n", sqlstore.PlaceOf(from), sqlstore.PlaceOf(to), done.Rows, done.Tables)
+	fmt.Fprintf(&b, "audit trail intact up to row %d, of which the tree has %d; the next row says that it was moved\n", done.Last, done.Tree)
+	fmt.Fprintf(&b, "It opens with the key-encryption key of scheme %s, fingerprint %s: name it by --kek of every replica.\n", done.KEK.Scheme, done.KEK.Fingerprint)
+	fmt.Fprintf(&b, "No server starts on %s any more; the file %s says why. Keep both until there is a backup of the new database.\n",
+		filepath.Join(from.Dir, sqlstore.DatabaseFile), sqlstore.MovedFile)
+	_, err := io.WriteString(out, b.String())
+	return err
+}

@@ -1,0 +1,112 @@
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
+)
+
+// same compares each row of each table with what was read of it: both databases answer them
+// in one order.
+func same(ctx context.Context, from *sqlstore.Snapshot, store *sqlstore.Store) (err error) {
+	to, err := store.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	for _, t := range from.Tables {
+		if err := sameTable(ctx, from, to, t); err != nil {
+			return fmt.Errorf("the table %s arrived as another one: %w; nothing was moved", t.Name, err)
+		}
+	}
+	return nil
+}
+
+func sameTable(ctx context.Context, from, to *sqlstore.Snapshot, t sqlstore.Table) error {
+	types := make([]pgcopy.Type, len(t.Columns))
+	for i, c := range t.Columns {
+		types[i] = c.Type
+	}
+	sorted := func(s *sqlstore.Snapshot) *streamed {
+		return stream(func(w io.Writer) error {
+			_, err := s.Sorted(ctx, t, w)
+			return err
+		})
+	}
+	was, is := sorted(from), sorted(to)
+	defer was.end()
+	defer is.end()
+	wasRows, isRows := pgcopy.NewReader(was, types), pgcopy.NewReader(is, types)
+	for {
+		one, err := next(wasRows)
+		if err != nil {
+			return err
+		}
+		other, err := next(isRows)
+		switch {
+		case err != nil:
+			return err
+		case one == nil && other == nil:
+			return nil
+		case one == nil || other == nil:
+			return fmt.Errorf("it has %s rows than were read, after %d that are the same", map[bool]string{true: "more", false: "fewer"}[one == nil], min(wasRows.Rows(), isRows.Rows()))
+		}
+		if columns := differ(t, one, other); len(columns) > 0 {
+			return fmt.Errorf("row %d in its order differs in %s", wasRows.Rows(), strings.Join(columns, ", "))
+		}
+	}
+}
+
+// next answers nil behind the last row.
+func next(rows *pgcopy.Reader) ([]any, error) {
+	row, err := rows.Next()
+	if errors.Is(err, io.EOF) {
+		return nil, nil
+	}
+	return row, err
+}
+
+// differ names the columns, and nothing of what is in them.
+func differ(t sqlstore.Table, one, other []any) (columns []string) {
+	for i := range one {
+		a, bytesA := one[i].([]byte)
+		b, bytesB := other[i].([]byte)
+		if bytesA && bytesB {
+			if bytes.Equal(a, b) {
+				continue
+			}
+		} else if !bytesA && !bytesB && one[i] == other[i] {
+			continue
+		}
+		columns = append(columns, t.Columns[i].Name)
+	}
+	return columns
+}
+
+// streamed is what a goroutine writes, to be read meanwhile. Who reads hears why writing failed.
+type streamed struct {
+	*io.PipeReader
+	ended chan struct{}
+}
+
+func stream(write func(io.Writer) error) *streamed {
+	r, w := io.Pipe()
+	s := &streamed{r, make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		_ = w.CloseWithError(write(w)) // never fails
+	}()
+	return s
+}
+
+// end gives up what was not read.
+func (s *streamed) end() {
+	_ = s.Close() // never fails
+	<-s.ended
+}

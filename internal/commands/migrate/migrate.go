@@ -1,0 +1,220 @@
+// Package migrate moves all that an embedded database holds into a PostgreSQL database, and
+// goes on only where every row arrived as it was (docs/adr/0065-a-database-that-moves.md).
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// Options of a move. Every field but Previous is needed.
+type Options struct {
+	From sqlstore.Config // an embedded database at rest
+	To   sqlstore.Config // an empty PostgreSQL database
+	// Keeper has the key-encryption key of the database from now on. Where it is to take
+	// the place of another one, Previous has that.
+	Keeper, Previous *keyring.Keeper
+	Clock            func() time.Time
+	Logger           *slog.Logger
+
+	loaded func() error // called before rows are compared; of tests
+}
+
+// Moved is what was moved.
+type Moved struct {
+	Rows   int64 // of all tables
+	Tables int
+	Last   int64 // row of the audit trail
+	Tree   int64 // rows that the tree over it has
+	KEK    keyserver.KEK
+}
+
+// Run moves the database. Where it fails the source is as it was, unless the error is an
+// UnsureError, and the target holds nothing that anybody would serve from.
+func Run(ctx context.Context, o Options) (done Moved, err error) {
+	from, err := sqlstore.OpenToMove(ctx, o.From)
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	was, err := sqlstore.Moved(o.From.Dir)
+	if err != nil {
+		return done, err
+	}
+	if err := o.opens(ctx, from); err != nil {
+		return done, err
+	}
+	s, err := from.Snapshot(ctx)
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	to, err := sqlstore.NewRestore(ctx, o.To, s.Schema)
+	if err != nil {
+		if was != "" {
+			err = fmt.Errorf("%w; the database in %s was moved to %s", err, o.From.Dir, was)
+		}
+		return done, err
+	}
+	defer func() { err = errors.Join(err, to.Abandon()) }() // nothing, once it is finished
+	done.Tables, done.Last, done.Tree = len(s.Tables), s.Last, s.Tree.Size
+	if done.Rows, err = load(ctx, s, to); err != nil {
+		return done, err
+	}
+	if o.loaded != nil {
+		if err := o.loaded(); err != nil {
+			return done, err
+		}
+	}
+	if err := same(ctx, s, to.Store()); err != nil {
+		return done, err
+	}
+	if err := intact(ctx, s, to.Store()); err != nil {
+		return done, err
+	}
+	if done.KEK, err = o.rewrap(ctx, to.Store()); err != nil {
+		return done, err
+	}
+	return done, o.finish(ctx, s, to)
+}
+
+// UnsureError says that it is not known whether the target has its name.
+type UnsureError struct{ cause error }
+
+func (e UnsureError) Error() string {
+	return fmt.Sprintf("whether the database was moved is not known: %v; run it again, which finds out", e.cause)
+}
+
+func (e UnsureError) Unwrap() error { return e.cause }
+
+// finish gives the target its name. Before that nobody may serve from the source any more,
+// or both could go on.
+func (o Options) finish(ctx context.Context, s *sqlstore.Snapshot, to *sqlstore.Restore) error {
+	system, err := bootstrap.SystemOf(ctx, to.Store())
+	if err != nil {
+		return err
+	}
+	marked := false
+	err = to.FinishMove(ctx, keyserver.AuditEntry{
+		Operation: keyserver.AuditMigrated, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
+		Principal: keyserver.PrincipalRef{System: system}, Object: fmt.Sprintf("rows up to %d, from sqlite to postgres", s.Last),
+	}, func() error {
+		marked = true
+		return sqlstore.MarkMoved(o.From.Dir, fmt.Sprintf("%s at %s", sqlstore.PlaceOf(o.To), o.Clock().UTC().Format(time.RFC3339)))
+	})
+	if err != nil && marked {
+		return UnsureError{err}
+	}
+	return err
+}
+
+// opens finds out whether the key-encryption key is that of the source, and whether its rows
+// are those that the key server wrote, before anything is written anywhere.
+func (o Options) opens(ctx context.Context, from *sqlstore.Store) error {
+	custodian, err := keyring.Existing(ctx, o.Keeper, from.Setting)
+	if errors.Is(err, keyring.ErrWrongKey) && o.Previous != nil {
+		if custodian, err = keyring.Existing(ctx, o.Previous, from.Setting); errors.Is(err, keyring.ErrWrongKey) {
+			err = keyring.ErrWrongKeys
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if !custodian.RowsSealed() {
+		return errors.New("the rows have no MACs yet: start the server once with this version")
+	}
+	from.UseRowKey(custodian.RowKey())
+	return agrees(ctx, from)
+}
+
+// agrees refuses a database in which a row does not agree with its MAC.
+func agrees(ctx context.Context, store *sqlstore.Store) error {
+	var first *rowmac.Finding
+	found := 0
+	if _, err := store.CheckRows(ctx, func(f rowmac.Finding) error {
+		if found++; first == nil {
+			first = &f
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if first != nil {
+		return fmt.Errorf("%d rows were not written by the key server, the first of them %s: doctor names all of them, and docs/security.md says what to do", found, first)
+	}
+	return nil
+}
+
+// load copies every table.
+func load(ctx context.Context, s *sqlstore.Snapshot, to *sqlstore.Restore) (rows int64, err error) {
+	for _, t := range s.Tables {
+		from := stream(func(w io.Writer) error {
+			_, err := s.Copy(ctx, t, w)
+			return err
+		})
+		n, err := to.Load(ctx, t, from, s.Last)
+		from.end()
+		if err != nil {
+			return rows, err
+		}
+		rows += n
+	}
+	return rows, to.Loaded(ctx, s.Tail)
+}
+
+// intact holds the trail as it is in the target against its chains, its tree, and the tree of
+// the source.
+func intact(ctx context.Context, s *sqlstore.Snapshot, to *sqlstore.Store) error {
+	head, err := to.AuditTree(ctx)
+	if err != nil {
+		return err
+	}
+	if head.Size != s.Tree.Size || head.Root != s.Tree.Root || string(head.Checkpoint) != string(s.Tree.Checkpoint) {
+		return errors.New("the tree over the audit trail is another one in the target")
+	}
+	v, err := tree.NewVerifier(ctx, to, tree.Options{First: s.Extent.First})
+	if err != nil {
+		return err
+	}
+	chains, err := audit.Verify(ctx, v.Along(to))
+	if err != nil {
+		return fmt.Errorf("read the audit trail: %w", err)
+	}
+	report, err := v.End(ctx)
+	if err != nil {
+		return err
+	}
+	if n := chains.Total + report.Total; n > 0 {
+		var first []string
+		for _, f := range append(chains.Findings, report.Findings...) {
+			first = append(first, fmt.Sprintf("seq %d: %s", f.Seq, f.Problem))
+		}
+		return fmt.Errorf("the audit trail is not intact (%d findings): somebody changed the database: %s; audit verify --data-dir says the rest, and docs/security.md what to do",
+			n, strings.Join(first[:min(len(first), 3)], "; "))
+	}
+	return nil
+}
+
+// rewrap has the key-encryption key of from now on wrap the data keys, where it is another
+// one, and looks at each row as the key server will.
+func (o Options) rewrap(ctx context.Context, to *sqlstore.Store) (keyserver.KEK, error) {
+	custodian, err := keyring.Start(ctx, o.Keeper, to, keyring.Options{Previous: o.Previous, Clock: o.Clock})
+	if err != nil {
+		return keyserver.KEK{}, err
+	}
+	to.UseRowKey(custodian.RowKey())
+	return custodian.KEK(ctx), agrees(ctx, to)
+}

@@ -1,0 +1,106 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+)
+
+// printNextSteps shows where things are and three commands to try. No secret
+// is printed: the commands read the password from its file.
+func (o *upOptions) printNextSteps(ctx context.Context, out io.Writer, srv *server.Server, cluster upCluster, k *kube) error {
+	link, err := o.demoKey(ctx, srv)
+	if err != nil {
+		return fmt.Errorf("make a key to try: %w", err)
+	}
+	kubectl := "kubectl"
+	if o.kubeconfig == "" {
+		kubectl = filepath.Join(o.assets, "kubectl")
+	}
+	fmt.Fprintf(out, `
+API            %[1]s/api   (CA certificate: %[2]s)
+Administrator  %[3]s, password in %[4]s
+Cluster        export KUBECONFIG=%[7]s
+
+Log in, then try:
+  API=%[1]s/api; CA=%[8]s
+  SESSION=$(curl -s --cacert "$CA" $API/sessions -d "{\"method\":\"password\",\"name\":\"%[3]s\",\"password\":\"$(cat %[9]s)\"}" | sed -E 's/.*"sessionId":"([^"]+)".*/\1/')
+
+1. An HMAC under a key that never leaves the key server:
+  curl -s --cacert "$CA" -H "Authorization: Bearer $SESSION" $API/crypto/hmac -d '{"hiddenLink":"%[5]s","data":"aGVsbG8="}'
+
+2. What is declared, and whether it was verified:
+  %[6]s --kubeconfig %[7]s get trust -A
+`, srv.URL(), srv.CAFile(), bootstrap.AdminName, srv.FirstPasswordFile(), link, shellWord(kubectl),
+		shellWord(cluster.kubeconfig), shellWord(srv.CAFile()), shellWord(srv.FirstPasswordFile()))
+	if name := k.sampleOf("TrustedCA"); name != "" {
+		fmt.Fprintf(out, `
+3. Remove a CA behind the operator's back, and watch it come back:
+  ID=$(%[1]s --kubeconfig %[2]s get trustedca %[3]s -o jsonpath='{.status.certificateId}')
+  curl -s --cacert "$CA" -H "Authorization: Bearer $SESSION" $API/trusted-cas/remove -d "{\"certificateId\":\"$ID\"}"
+  %[1]s --kubeconfig %[2]s get trustedca %[3]s -w
+`, shellWord(kubectl), shellWord(cluster.kubeconfig), name)
+	}
+	_, err = fmt.Fprintln(out, "\nCtrl-C stops everything and keeps the state.")
+	return err
+}
+
+// plainWord is what a shell takes as it stands.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// shellWord is a text as one word of a shell's command line.
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+func (k *kube) sampleOf(kind string) string {
+	for _, u := range k.objects {
+		if u.GetKind() == kind && u.GroupVersionKind().Group == v1alpha1.GroupVersion.Group {
+			return u.GetName()
+		}
+	}
+	return ""
+}
+
+// demoKey returns the hidden link of a key to try, which is minted through the
+// API, as any workload would.
+func (o *upOptions) demoKey(ctx context.Context, srv *server.Server) (string, error) {
+	return o.remembered(func() (string, error) { return mintKey(ctx, upServer{keyServerName, srv}) })
+}
+
+// remembered answers the key that an earlier run made to try, or makes it.
+func (o *upOptions) remembered(mint func() (string, error)) (string, error) {
+	path := filepath.Join(o.dir, "demo-key")
+	if link, err := os.ReadFile(path); err == nil {
+		return strings.TrimSpace(string(link)), nil
+	}
+	link, err := mint()
+	if err != nil {
+		return "", err
+	}
+	return link, os.WriteFile(path, []byte(link+"\n"), 0o600)
+}
+
+func mintKey(ctx context.Context, s upServer) (string, error) {
+	c, err := s.connect()
+	if err != nil {
+		return "", err
+	}
+	key, err := c.MintKey(ctx, schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
+	if err != nil {
+		return "", err
+	}
+	return key.TTag.String(), c.Logout(ctx)
+}

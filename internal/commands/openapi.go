@@ -1,0 +1,38 @@
+package commands
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/reference"
+)
+
+func newOpenAPI() *cobra.Command {
+	return &cobra.Command{
+		Use:   "openapi",
+		Short: "Print the OpenAPI 3.1 document of /api",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			doc, err := httpapi.OpenAPI()
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(doc)
+			return err
+		},
+	}
+}
+
+// newReference prints what "make generate" keeps as docs/api.md.
+func newReference() *cobra.Command {
+	return &cobra.Command{
+		Use:    "reference",
+		Short:  "Print the reference of /api as Markdown",
+		Hidden: true,
+		Args:   noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(reference.Page())
+			return err
+		},
+	}
+}

@@ -1,0 +1,161 @@
+package commands
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/controllers"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/plan"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+)
+
+// exitChanges is the exit code of a plan that the key server does not agree
+// with. That a command line is wrong, which other commands say with 2, is an
+// error of 1 here: a script must not take it for changes.
+const exitChanges exitCode = 2
+
+// planOptions are the flags of plan.
+type planOptions struct {
+	accessOptions
+	files      []string
+	namespace  string
+	keyServer  string
+	kubeconfig string
+	output     string
+	logLevel   string
+}
+
+func (o *planOptions) bind(f *pflag.FlagSet) {
+	f.StringArrayVarP(&o.files, "filename", "f", nil, "file or directory with manifests, - for standard input; may be given several times")
+	f.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of manifests that name none")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster that the manifests are for; default: $KUBECONFIG, and without it no cluster is asked")
+	f.StringVar(&o.keyServer, "key-server-ref", "default", "KeyServer that the flags about a key server stand for, or change")
+	o.accessOptions.bind(f)
+	f.StringVarP(&o.output, "output", "o", "text", "text or json")
+	f.StringVar(&o.logLevel, "log-level", "error", "debug, info, warn or error")
+}
+
+func newPlan() *cobra.Command {
+	var o planOptions
+	cmd := &cobra.Command{
+		Use:   "plan -f FILE",
+		Short: "Say what the operator would change for manifests that are not applied yet",
+		Long: "Say what the operator would change for manifests that are not applied yet. The\n" +
+			"operator's own reconcilers decide; nothing is written, neither to the key server\n" +
+			"nor to the cluster. Exit code 0: the key server agrees with the files; 2: it does\n" +
+			"not, or something stands in the way; 1: there is no plan, and a sentence says why.",
+		Args: func(cmd *cobra.Command, args []string) error { return notUsage(noArgs(cmd, args)) },
+		RunE: func(cmd *cobra.Command, args []string) error { return notUsage(ran(o.run)(cmd, args)) },
+	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+	})
+	o.bind(cmd.Flags())
+	return cmd
+}
+
+// notUsage makes a wrong command line an error like every other.
+func notUsage(err error) error {
+	var usage usageError
+	if errors.As(err, &usage) {
+		return usage.error
+	}
+	return err
+}
+
+func (o *planOptions) run(cmd *cobra.Command) error {
+	print, ok := map[string]func(*plan.Report, io.Writer) error{
+		"text": (*plan.Report).Text, "json": (*plan.Report).JSON,
+	}[o.output]
+	switch {
+	case len(o.files) == 0:
+		return usagef("--filename is missing; see %s --help", cmd.CommandPath())
+	case !ok:
+		return usagef("--output is %q; it must be text or json", o.output)
+	}
+	if err := checkNamespace(o.namespace); err != nil {
+		return err
+	}
+	a, err := o.read(cmd)
+	if err != nil {
+		return err
+	}
+	made, err := o.options(cmd, a)
+	if err != nil {
+		return err
+	}
+	report, err := plan.Make(cmd.Context(), made)
+	if err != nil {
+		return a.explained(err)
+	}
+	if err := print(report, cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	if report.Summary.Ignored > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d manifests of other kinds were passed over\n", report.Summary.Ignored)
+	}
+	if !report.Summary.Agrees {
+		return exitChanges
+	}
+	return nil
+}
+
+func (o *planOptions) options(cmd *cobra.Command, a access) (plan.Options, error) {
+	out := plan.Options{Files: o.files, Stdin: cmd.InOrStdin(), Namespace: o.namespace}
+	logger, err := newLogger(cmd.ErrOrStderr(), o.logLevel)
+	if err != nil {
+		return out, err
+	}
+	out.Log = logr.FromSlogHandler(logger.Handler())
+	if !a.given() && cmd.Flags().Changed("key-server-ref") {
+		return out, usagef("--key-server-ref says which KeyServer --server, --ca-file and the passwords are about, and none of these is given")
+	}
+	if a.given() {
+		out.Access = &plan.Access{KeyServer: o.keyServer, URL: a.url, CA: a.ca, Administrator: planLogin(a.admin), Officer: planLogin(a.officer)}
+	}
+	out.Cluster, out.Issuer, err = o.cluster()
+	return out, err
+}
+
+func planLogin(l *login) *plan.Login {
+	if l == nil {
+		return nil
+	}
+	return &plan.Login{Name: l.name, Password: l.password}
+}
+
+// cluster returns a client of the cluster, nil where none was named. Nobody
+// should plan against a cluster by accident, so that there is no other default.
+func (o *planOptions) cluster() (client.Reader, *reconcile.Issuer, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	if o.kubeconfig == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
+		return nil, nil, nil // none was named, and that is no mistake
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, nil, errors.New("the kubeconfig file that --kubeconfig or $KUBECONFIG names does not exist or names no cluster")
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("--kubeconfig cannot be used: %w", err)
+	}
+	http, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to the cluster: %w", err)
+	}
+	c, err := client.New(config, client.Options{Scheme: newScheme(), HTTPClient: http})
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to the cluster: %w", err)
+	}
+	issuer, err := controllers.IssuerOf(config, http)
+	return c, issuer, err
+}

@@ -1,0 +1,356 @@
+package plan
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/manifest"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+)
+
+// world is everything that a plan is made from.
+type world struct {
+	options  Options
+	schemas  *manifest.Schemas
+	snapshot *snapshot
+
+	planned            []planned
+	declaredKeyServers []string
+	connected          []string
+	ignored            int // manifests of other kinds
+	seen               map[string]manifest.Source
+	uids               int
+	// made is when all that is new would be made. Applied together they are of one
+	// age, and their names decide who is first.
+	made metav1.Time
+}
+
+// planned is an object of the files.
+type planned struct {
+	object reconcile.Object
+	kind   string
+}
+
+func (p planned) name() string { return seenKey(p.kind, p.object) }
+
+func newWorld(o Options) (*world, error) {
+	schemas, err := manifest.NewSchemas()
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSnapshot(o.Cluster)
+	return &world{options: o, schemas: schemas, snapshot: s, seen: map[string]manifest.Source{}}, err
+}
+
+// load fills the snapshot: first what the cluster has, then the files, then
+// what the command line says.
+func (w *world) load(ctx context.Context) error {
+	manifests, err := manifest.Read(ctx, w.options.Files, w.options.Stdin)
+	if err != nil {
+		return err
+	}
+	if err := w.loadCluster(ctx); err != nil {
+		return err
+	}
+	w.made = metav1.NewTime(w.options.Clock.Now())
+	for _, m := range manifests {
+		if err := w.add(ctx, m); err != nil {
+			return fmt.Errorf("%s: %w", m.Source, err)
+		}
+	}
+	if len(w.planned) == 0 && len(w.declaredKeyServers) == 0 {
+		return errNothing
+	}
+	if w.options.Access != nil {
+		if err := w.override(ctx, w.options.Access); err != nil {
+			return err
+		}
+	}
+	return w.loadNamespaces(ctx)
+}
+
+func (w *world) loadCluster(ctx context.Context) error {
+	if w.options.Cluster == nil {
+		return nil
+	}
+	for _, kind := range v1alpha1.Kinds {
+		list := kind.NewList()
+		err := w.options.Cluster.List(ctx, list)
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			continue // the definitions are not installed yet
+		}
+		if err != nil {
+			return fmt.Errorf("read the cluster: %w", err)
+		}
+		err = meta.EachListItem(list, func(item runtime.Object) error {
+			obj, is := item.(client.Object)
+			if !is {
+				return fmt.Errorf("a %T is no object", item)
+			}
+			return w.snapshot.put(obj)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add puts one manifest into the snapshot.
+func (w *world) add(ctx context.Context, m manifest.Manifest) error {
+	u := m.Object
+	core := slices.Contains([]string{"Secret", "ConfigMap", "Namespace"}, u.GetKind())
+	var err error
+	switch {
+	case u.GroupVersionKind().Group == v1alpha1.GroupVersion.Group:
+		err = w.addOurs(ctx, m)
+	case u.GetAPIVersion() == "v1" && core:
+		err = w.addSource(u)
+	default:
+		w.ignored++
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	key := seenKey(u.GetKind(), u)
+	if first, twice := w.seen[key]; twice {
+		return fmt.Errorf("%s stands in %s already", key, first)
+	}
+	w.seen[key] = m.Source
+	return nil
+}
+
+// seenKey names an object of the files. Of no two groups that are read do the
+// kinds share a name.
+func seenKey(kind string, obj client.Object) string {
+	return kind + " " + strings.TrimPrefix(obj.GetNamespace()+"/"+obj.GetName(), "/")
+}
+
+// addOurs validates an object of ours as admission would, and lays it over what
+// the cluster has of it.
+func (w *world) addOurs(ctx context.Context, m manifest.Manifest) error {
+	u := m.Object
+	if err := w.schemas.Knows(u); err != nil {
+		return err
+	}
+	if w.schemas.Namespaced(u.GetKind()) && u.GetNamespace() == "" {
+		u.SetNamespace(w.options.Namespace)
+	}
+	name := seenKey(u.GetKind(), u)
+	if err := w.schemas.Complete(u); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	obj, err := w.typed(u)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, w.orSays(ctx, u, err))
+	}
+	old, err := w.existing(ctx, obj)
+	if err != nil {
+		return err
+	}
+	if err := w.schemas.Validate(ctx, u, old); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if obj, err = w.typed(w.overlay(u, old)); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if p, is := obj.(reconcile.Object); is {
+		w.planned = append(w.planned, planned{object: p, kind: u.GetKind()})
+	} else {
+		w.declaredKeyServers = append(w.declaredKeyServers, obj.GetName())
+	}
+	return w.snapshot.put(obj)
+}
+
+// orSays prefers what the schema says about an object that has not its type.
+func (w *world) orSays(ctx context.Context, u *unstructured.Unstructured, err error) error {
+	if said := w.schemas.Validate(ctx, u, nil); said != nil {
+		return said
+	}
+	return err
+}
+
+func (w *world) typed(u *unstructured.Unstructured) (client.Object, error) {
+	made, err := w.snapshot.scheme.New(u.GroupVersionKind())
+	if err != nil {
+		return nil, err
+	}
+	obj, is := made.(client.Object)
+	if !is {
+		return nil, fmt.Errorf("%s is no object", u.GetKind())
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
+		// The converter's words may quote a value, and name no field.
+		return nil, cmp.Or(manifest.Misfit(u, obj), errors.New("does not have the shape of a "+u.GetKind()))
+	}
+	obj.GetObjectKind().SetGroupVersionKind(u.GroupVersionKind())
+	return obj, nil
+}
+
+// existing returns what the cluster has of an object, nil if nothing.
+func (w *world) existing(ctx context.Context, obj client.Object) (*unstructured.Unstructured, error) {
+	if w.options.Cluster == nil {
+		return nil, nil //nolint:nilnil // there is none, and that is no mistake
+	}
+	have, is := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(client.Object)
+	if !is {
+		return nil, fmt.Errorf("a %T is no object", obj)
+	}
+	err := w.snapshot.Get(ctx, client.ObjectKeyFromObject(obj), have)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // likewise
+	}
+	if err != nil {
+		return nil, err
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(have)
+	return &unstructured.Unstructured{Object: content}, err
+}
+
+// authored are the parts of its metadata that a manifest decides on.
+var authored = []string{"name", "namespace", "labels", "annotations", "finalizers", "ownerReferences"}
+
+// overlay is the object as it would be after its manifest was applied: the
+// spec takes the place of the old one, the rest stays. A new one is the
+// youngest.
+func (w *world) overlay(u, old *unstructured.Unstructured) *unstructured.Unstructured {
+	if old == nil {
+		out := u.DeepCopy()
+		metadata, _, _ := unstructured.NestedMap(u.Object, "metadata")
+		// Of the rest an API server takes nothing over when it makes an object,
+		// a deletion that stands in the file least of all.
+		maps.DeleteFunc(metadata, func(name string, _ any) bool { return !slices.Contains(authored, name) })
+		out.Object["metadata"] = metadata
+		out.SetUID(w.uid())
+		out.SetGeneration(1)
+		out.SetCreationTimestamp(w.made)
+		return out
+	}
+	out := old.DeepCopy()
+	out.SetGroupVersionKind(u.GroupVersionKind())
+	if !reflect.DeepEqual(out.Object["spec"], u.Object["spec"]) {
+		out.SetGeneration(old.GetGeneration() + 1)
+	}
+	out.Object["spec"] = u.Object["spec"]
+	annotations := map[string]string{}
+	for name, value := range old.GetAnnotations() {
+		if !applied(old, name) {
+			annotations[name] = value
+		}
+	}
+	maps.Copy(annotations, u.GetAnnotations())
+	out.SetAnnotations(annotations)
+	return out
+}
+
+// applied reports whether an annotation of the cluster came with an earlier
+// manifest of the object, so that one which lacks it takes it away. Which of
+// those who apply the files will be is not known: whoever has applied a spec is
+// taken to be.
+func applied(old *unstructured.Unstructured, annotation string) bool {
+	if manifest := old.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; manifest != "" {
+		var last metav1.PartialObjectMetadata
+		if json.Unmarshal([]byte(manifest), &last) == nil {
+			if _, is := last.Annotations[annotation]; is {
+				return true
+			}
+		}
+	}
+	var by, others bool
+	for _, entry := range old.GetManagedFields() {
+		var owned map[string]any
+		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned) != nil {
+			continue
+		}
+		if _, is, _ := unstructured.NestedMap(owned, "f:metadata", "f:annotations", "f:"+annotation); !is {
+			continue
+		}
+		if _, spec := owned["f:spec"]; spec && entry.Operation == metav1.ManagedFieldsOperationApply {
+			by = true
+		} else {
+			others = true
+		}
+	}
+	return by && !others
+}
+
+// addSource takes over what objects of ours may refer to.
+func (w *world) addSource(u *unstructured.Unstructured) error {
+	obj, err := w.typed(u)
+	if err != nil {
+		return fmt.Errorf("%s: %w", seenKey(u.GetKind(), u), err)
+	}
+	if obj.GetName() == "" {
+		return errors.New("metadata.name is missing")
+	}
+	if obj.GetNamespace() == "" && u.GetKind() != "Namespace" {
+		obj.SetNamespace(w.options.Namespace)
+		u.SetNamespace(w.options.Namespace)
+	}
+	if secret, is := obj.(*corev1.Secret); is {
+		if secret.Data == nil {
+			secret.Data = map[string][]byte{}
+		}
+		for key, text := range secret.StringData {
+			secret.Data[key] = []byte(text)
+		}
+	}
+	if n, is := obj.(*corev1.Namespace); is {
+		label(n)
+	}
+	obj.SetUID(w.uid())
+	return w.snapshot.put(obj)
+}
+
+// loadNamespaces makes the namespaces of objects that are nowhere. They have
+// the label that every namespace has, and no other.
+func (w *world) loadNamespaces(ctx context.Context) error {
+	for _, p := range w.planned {
+		n := &metav1.PartialObjectMetadata{}
+		n.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+		err := w.snapshot.Get(ctx, client.ObjectKey{Name: p.object.GetNamespace()}, n)
+		if err == nil {
+			continue
+		}
+		if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+			return fmt.Errorf("read the cluster: %w", err)
+		}
+		made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.object.GetNamespace(), UID: w.uid()}}
+		label(made)
+		if err := w.snapshot.put(made); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func label(n *corev1.Namespace) {
+	if n.Labels == nil {
+		n.Labels = map[string]string{}
+	}
+	n.Labels[corev1.LabelMetadataName] = n.Name
+}
+
+func (w *world) uid() types.UID {
+	w.uids++
+	return types.UID("plan-" + strconv.Itoa(w.uids))
+}

@@ -1,0 +1,309 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// restoreBackupOptions are the flags of restore.
+type restoreBackupOptions struct {
+	databaseOptions
+	from, name, identity string
+	at, key              string
+	checkpoints          []string
+	acceptLoss           bool
+	includeKEK           bool
+}
+
+func newRestore() *cobra.Command {
+	var o restoreBackupOptions
+	cmd := &cobra.Command{
+		Use:   "restore",
+		Short: "Make a database of a backup, or of a replica as it was at some time",
+		Long: "Make a database of a backup, or of what serve --replicate-to has written, in a new\n" +
+			"directory or in an empty PostgreSQL database, whichever of them it was made of. Without\n" +
+			"--at and --backup it is the newest in --from, be it a backup or a replica. A replica is\n" +
+			"put together in --data-dir, which needs room for the database twice meanwhile; for\n" +
+			"PostgreSQL in the directory of temporary files (TMPDIR). Restore replaces nothing, and\n" +
+			"what is not whole or not intact is not restored. With --key the backup has to be signed\n" +
+			"by it: whoever can write to --from could have made one without it. With --checkpoint,\n" +
+			"which was noted of the key server before it was lost (GET /api/audit/checkpoint), it\n" +
+			"names what is missing; without one nobody knows. All sessions have ended. The trail says\n" +
+			"that it was restored.",
+		Args: noArgs,
+		RunE: ran(o.run),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.from, "from", "", "backup: a file, or a directory or bucket (file:///DIRECTORY, s3://BUCKET, gs://BUCKET, azblob://CONTAINER) with backups")
+	f.StringVar(&o.name, "backup", "", "name of the backup in --from, or of a replica without its number (replica-...); default: the newest there")
+	f.StringVar(&o.at, "at", "", "time (RFC 3339) up to which a replica is restored: nothing that was acknowledged later is in it")
+	f.StringVar(&o.identity, "identity", "", "file with the identity of age that opens the backup")
+	f.StringVar(&o.dataDir, "data-dir", "", "directory of the embedded database to make, which must be empty or not there")
+	f.StringVar(&o.databaseURL, "database-url", "", "URL of the PostgreSQL database to restore into, which must be empty; with --data-dir, only the key-encryption key goes there")
+	f.StringVar(&o.key, "key", "", "key that signs the checkpoints of the key server, as GET /api/audit/key answered it, or a file that holds it")
+	f.StringArrayVar(&o.checkpoints, "checkpoint", nil, "file with a checkpoint that was noted; may be given several times")
+	f.BoolVar(&o.acceptLoss, "accept-loss", false, "restore although something is missing that --checkpoint has; needs --key")
+	f.BoolVar(&o.includeKEK, "include-kek", false, "put the key-encryption key that is beside the backup into --data-dir; nothing shows who has made it")
+	return cmd
+}
+
+func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
+	if err := needed(cmd, "from", "identity"); err != nil {
+		return err
+	}
+	switch {
+	case o.dataDir == "" && o.databaseURL == "":
+		return usagef("--data-dir or --database-url is missing; see %s --help", cmd.CommandPath())
+	case o.dataDir == "" && o.includeKEK:
+		return usagef("--include-kek puts a file into --data-dir; give that, too, or leave it out")
+	}
+	target, err := o.config()
+	if err != nil {
+		return err
+	}
+	trusted, err := readNoted(o.key, o.checkpoints)
+	if err != nil {
+		return err
+	}
+	identity, err := readCredential("--identity", o.identity)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = errors.New("the restore was interrupted, and nothing is restored: run it again")
+		}
+	}()
+	moment, err := o.moment(ctx)
+	if err != nil {
+		return err
+	}
+	options := backup.Options{
+		Target: target, Key: trusted.Key, Noted: trusted.Noted, AcceptLoss: o.acceptLoss, Clock: time.Now, Logger: slog.New(slog.DiscardHandler),
+	}
+	if moment == nil {
+		return o.backup(cmd, identity, options)
+	}
+	defer func() { err = errors.Join(err, moment.Close()) }()
+	if o.includeKEK {
+		return fmt.Errorf("--include-kek: no key-encryption key is beside a replica, which is what is to be restored (%s); leave it out", moment.Name)
+	}
+	passedOver(cmd, moment.Passed)
+	options.Name = moment.Name
+	done, err := moment.Restore(ctx, identity, options)
+	if err != nil {
+		return err
+	}
+	return o.report(cmd.OutOrStdout(), moment.Name, done, beside{})
+}
+
+// passedOver says what has the name of something to restore and is empty.
+func passedOver(cmd *cobra.Command, names []string) {
+	const most = 10
+	for _, name := range names[:min(len(names), most)] {
+		cmd.PrintErrf("passed over %s, which is empty\n", name)
+	}
+	if len(names) > most {
+		cmd.PrintErrf("passed over %d more, which are empty\n", len(names)-most)
+	}
+}
+
+// moment looks for the replica that is to be restored, nil where it is a backup.
+func (o *restoreBackupOptions) moment(ctx context.Context) (*backup.Moment, error) {
+	var at time.Time
+	if o.at != "" {
+		var err error
+		if at, err = time.Parse(time.RFC3339, o.at); err != nil {
+			return nil, usagef("--at must be a time as in RFC 3339, for instance 2026-01-31T15:04:05Z")
+		}
+		if o.name != "" && !backup.IsGeneration(o.name) {
+			return nil, usagef("--at is for a replica (--backup replica-...), and --backup names a backup, which is of one time")
+		}
+	}
+	if o.name != "" && !backup.IsGeneration(o.name) {
+		return nil, nil //nolint:nilnil // there is nothing to look for
+	}
+	moment, err := backup.FindMoment(ctx, o.from, o.name, at)
+	if err != nil {
+		return nil, fmt.Errorf("--from: %w", err)
+	}
+	if moment == nil {
+		if o.at != "" || o.name != "" {
+			return nil, errors.New("--from: there is no replica, which serve --replicate-to writes; leave out --at to restore a backup")
+		}
+		return nil, nil //nolint:nilnil // there is no replica
+	}
+	if o.at == "" && o.name == "" {
+		newer, err := backup.NewerThan(ctx, o.from, moment.Until)
+		if err != nil || newer {
+			return nil, errors.Join(err, moment.Close())
+		}
+	}
+	return moment, nil
+}
+
+// backup restores a backup.
+func (o *restoreBackupOptions) backup(cmd *cobra.Command, identity string, options backup.Options) (err error) {
+	ctx := cmd.Context()
+	found, err := backup.Find(ctx, o.from, o.name)
+	if err != nil {
+		return fmt.Errorf("--from: %w", err)
+	}
+	defer func() { err = errors.Join(err, found.From.Close()) }()
+	passedOver(cmd, found.Passed)
+	kek, err := o.besides(ctx, found, identity)
+	if err != nil {
+		return fmt.Errorf("--from: %w", err)
+	}
+	defer clear(kek.plain)
+	from, err := backup.Open(found.From, strings.NewReader(identity))
+	if err != nil {
+		if o.name == "" {
+			err = fmt.Errorf("%w; --backup names another one", err)
+		}
+		return fmt.Errorf("%s: %w", found.Name, err)
+	}
+	defer from.Close()
+	options.Name = found.Name
+	if kek.plain != nil {
+		options.Before, options.Target.Beside = kek.write, keyring.KeyFile
+	}
+	done, err := backup.Restore(ctx, from, options)
+	if err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", found.Name, err), kek.remove())
+	}
+	return o.report(cmd.OutOrStdout(), found.Name, done, kek)
+}
+
+// report says what there is now, and what is still to do.
+func (o *restoreBackupOptions) report(out io.Writer, name string, done backup.Restored, kek beside) error {
+	var b strings.Builder
+	h := done.Head
+	fmt.Fprintf(&b, "restored %s, made at %s of %s (system id %d): %d rows in %d tables\n", name, h.MadeAt.Format(time.RFC3339), h.ServerName, h.System, done.Rows, done.Tables)
+	fmt.Fprintf(&b, "audit trail intact up to row %d", h.Last)
+	if h.First > 1 {
+		fmt.Fprintf(&b, "; it begins at row %d, and the rows before it are in the audit archive", h.First)
+	}
+	b.WriteString("\n")
+	switch {
+	case done.Lost.First > 0:
+		fmt.Fprintf(&b, "missing: the %s of the audit trail, and what they let through\n", done.Lost)
+	case len(o.checkpoints) > 0:
+		b.WriteString("missing: nothing that the checkpoint has\n")
+	default:
+		fmt.Fprintf(&b, "missing: whatever was written after row %d. No --checkpoint was given that was noted later, so that nobody can say how much that is.\n", h.Last)
+	}
+	switch {
+	case o.key != "":
+		fmt.Fprintf(&b, "signed by %s, as --key says\n", h.Tree.Signer())
+	default:
+		fmt.Fprintf(&b, "signed by %s, as the backup itself says. No --key was given: whoever can write to --from and knows the recipient may have made it.\n", h.Tree.Signer())
+	}
+	b.WriteString("All sessions have ended.\n")
+	switch {
+	case kek.written:
+		fmt.Fprintf(&b, "It opens with the key-encryption key that was beside the backup. Nothing shows who has made that: whoever did can have made the rest to go with it.\n")
+	default:
+		fmt.Fprintf(&b, "It opens with the key-encryption key of before (%s, fingerprint %s), which is in no backup: name it by --kek, or put the file kek into --data-dir.\n", h.KEK.Scheme, h.KEK.Fingerprint)
+	}
+	if kek.there && !kek.written {
+		fmt.Fprintf(&b, "Beside the backup is %s, which was not taken: it takes --include-kek.\n", backup.KeyName(name))
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// beside is the key-encryption key beside a backup, and where it goes.
+type beside struct {
+	there   bool
+	plain   []byte // nil: it was not asked for
+	path    string
+	written bool
+}
+
+// besides looks for it, and opens it where it is asked for: whoever can write to --from can have
+// put it there.
+func (o *restoreBackupOptions) besides(ctx context.Context, found backup.Found, identity string) (k beside, err error) {
+	r, err := found.Key(ctx)
+	if err != nil {
+		if o.includeKEK {
+			return k, err
+		}
+		return k, nil // nobody has asked for it
+	}
+	if r == nil {
+		if o.includeKEK {
+			return k, fmt.Errorf("there is no %s, which --include-kek takes; leave that out, and put the file kek into --data-dir afterwards", backup.KeyName(found.Name))
+		}
+		return k, nil
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	k.there = true
+	if o.includeKEK {
+		k.path = filepath.Join(o.dataDir, keyring.KeyFile)
+		k.plain, err = backup.Unseal(r, strings.NewReader(identity))
+	}
+	return k, err
+}
+
+// write writes it as a whole, where nothing has the name yet but the same key, which one
+// left that was killed.
+func (k *beside) write() error {
+	if err := os.MkdirAll(filepath.Dir(k.path), 0o700); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	is, err := os.ReadFile(k.path)
+	switch {
+	case err == nil && bytes.Equal(is, k.plain):
+		k.written = true
+		return nil
+	case err == nil:
+		return fmt.Errorf("--data-dir: %s is there, and is another key than the one beside the backup: move it away, or leave out --include-kek", k.path)
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	whole := filepath.Join(filepath.Dir(k.path), sqlstore.RestoringFile+"-"+keyring.KeyFile)
+	if err := os.Remove(whole); err != nil && !errors.Is(err, fs.ErrNotExist) { // of one that was killed
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	f, err := os.OpenFile(whole, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	_, err = f.Write(k.plain)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("--data-dir: %w", errors.Join(err, os.Remove(whole)))
+	}
+	if err := errors.Join(os.Link(whole, k.path), os.Remove(whole)); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	k.written = true
+	return nil
+}
+
+// remove takes away what was written for nothing, be it by one that was killed.
+func (k *beside) remove() error {
+	if k.plain == nil {
+		return nil
+	}
+	if is, err := os.ReadFile(k.path); err != nil || !bytes.Equal(is, k.plain) {
+		return nil //nolint:nilerr // nothing of ours is there
+	}
+	return os.Remove(k.path)
+}

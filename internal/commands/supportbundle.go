@@ -1,0 +1,296 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/supportbundle"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
+)
+
+// supportBundleOptions are the flags of support-bundle.
+type supportBundleOptions struct {
+	accessOptions
+	clusterOptions
+	metrics []string
+	logs    []string
+	lines   int64
+	output  string
+}
+
+// maxSources bounds what --metrics-url and --log name.
+const maxSources = 32
+
+func newSupportBundle() *cobra.Command {
+	var o supportBundleOptions
+	cmd := &cobra.Command{
+		Use:   "support-bundle",
+		Short: "Pack versions, settings, conditions, metrics and ends of logs, without secrets, for whoever helps",
+		Long: "Write a .tar.gz of what somebody has to see who helps: of a key server (--server) its\n" +
+			"version, parts, those of its settings that may leave, custody, CAs and peers; of a\n" +
+			"cluster (--cluster) the conditions of all objects, and Pods, events and ends of logs of\n" +
+			"the operator's namespace; what --metrics-url and --log name. No key, password, token,\n" +
+			"session id or Secret goes in, and what looks like one in a log is crossed out:\n" +
+			"files.json in it says where. Files of keys, passwords and sessions, and whatever lies in\n" +
+			"a data directory, are not packed by --log, wherever a link to them is. It has names of\n" +
+			"objects and of principals.\n\n" +
+			"What cannot be had is noted in files.json, and the rest is packed all the same. A bundle\n" +
+			"has 500 files of 4 MiB at most, of a log its end. An answer of the cluster may take 10\n" +
+			"seconds, 32 MiB and 500,000 values; it is asked for 5000 objects of each kind, 10,000\n" +
+			"events, of which the newest 1000 are packed, and 50 Pods. One of their logs may take 15\n" +
+			"seconds, and all of them 2 minutes: of one that takes longer there is what came. A file\n" +
+			"of --log may take 10 seconds.\n\n" +
+			"The file has its name when it is whole: whoever ends the command before finds none, and\n" +
+			"the exit code is 1.",
+		Args: noArgs,
+		RunE: ran(o.run),
+	}
+	f := cmd.Flags()
+	o.bindOne(f)
+	o.clusterOptions.bind(f)
+	f.StringSliceVar(&o.metrics, "metrics-url", nil, "URL of the metrics of a process, for instance http://127.0.0.1:8082/metrics; may be given often")
+	f.StringSliceVar(&o.logs, "log", nil, "file with a log, of which the end is packed; may be given often")
+	f.Int64Var(&o.lines, "log-lines", 5000, "with --cluster: lines of the end of each log")
+	f.StringVarP(&o.output, "output", "o", "", "file to write, which must not exist; - is standard output; default: support-bundle-TIME.tar.gz")
+	return cmd
+}
+
+func (o *supportBundleOptions) check() error {
+	switch {
+	case !o.cluster && o.server == "" && len(o.metrics) == 0 && len(o.logs) == 0:
+		return usagef("there is nothing to pack; give --server, --cluster, --metrics-url or --log")
+	case len(o.metrics) > maxSources || len(o.logs) > maxSources:
+		return usagef("--metrics-url and --log may each be given %d times at most", maxSources)
+	case o.lines < 1 || o.lines > 100_000:
+		return usagef("--log-lines is %d; it must be from 1 to 100000", o.lines)
+	}
+	for _, text := range o.metrics {
+		if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+			return usagef("--metrics-url must be http://HOST:PORT/metrics or https://HOST:PORT/metrics, without a user")
+		}
+	}
+	if o.cluster {
+		return checkNamespace(o.namespace)
+	}
+	return nil
+}
+
+func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
+	if err := o.check(); err != nil {
+		return err
+	}
+	now := time.Now()
+	if o.output == "" {
+		o.output = "support-bundle-" + now.UTC().Format("20060102T150405Z") + ".tar.gz"
+	}
+	w, err := o.pack(cmd, now)
+	switch {
+	case err != nil && cmd.Context().Err() != nil:
+		return errors.New("it was told to end before the bundle was whole, and left none")
+	case err != nil:
+		return err
+	}
+	files, missing, crossed := 0, 0, 0
+	for _, l := range w.Files() {
+		files++
+		crossed += l.Crossed
+		if l.Error != "" {
+			missing++
+		}
+	}
+	notes := cmd.OutOrStdout()
+	if o.output == standardOutput {
+		notes = cmd.ErrOrStderr()
+	}
+	_, err = fmt.Fprintf(notes, "%s: %d files, of which %d could not be had, or not whole (files.json says why); %d places that looked like secrets were crossed out\n",
+		o.output, files, missing, crossed)
+	return err
+}
+
+// pack writes the bundle beside its place and puts it there when it is whole: what was cut off
+// is not taken for one.
+func (o *supportBundleOptions) pack(cmd *cobra.Command, now time.Time) (_ *supportbundle.Writer, err error) {
+	dir := filepath.Dir(o.output)
+	if o.output == standardOutput {
+		dir = "" // that of the system for temporary files
+	} else if _, err := os.Lstat(o.output); err == nil { // which need not be found out at the end
+		return nil, fmt.Errorf("--output: %s: %w", o.output, fs.ErrExist)
+	}
+	f, err := os.CreateTemp(dir, ".support-bundle-*.partial")
+	if err != nil {
+		if at := (*fs.PathError)(nil); errors.As(err, &at) {
+			at.Path = o.output // which is the file that somebody named
+		}
+		return nil, fmt.Errorf("--output: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(f.Name())) }()
+	// It goes at once when the command is told to end, which what is under way may outlast.
+	keep := context.AfterFunc(cmd.Context(), func() { _ = os.Remove(f.Name()) })
+	w := supportbundle.New(cmd.Context(), f, now)
+	if err := errors.Join(o.fill(cmd, w, now), w.Close(), f.Close()); err != nil {
+		return nil, err
+	}
+	if !keep() {
+		return nil, cmd.Context().Err()
+	}
+	if o.output == standardOutput {
+		err = copyOut(cmd.OutOrStdout(), f.Name())
+	} else {
+		err = put(f.Name(), o.output)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--output: %w", err)
+	}
+	return w, nil
+}
+
+// standardOutput is the name of a file that stands for standard output.
+const standardOutput = "-"
+
+func copyOut(to io.Writer, file string) (err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_, err = io.Copy(to, f)
+	return err
+}
+
+// put gives a file a name that nothing has.
+func put(file, name string) error {
+	err := os.Link(file, name)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // a disk that knows no links
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Close(), os.Rename(file, name)); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
+}
+
+func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer, now time.Time) error {
+	about := map[string]string{
+		"made": now.UTC().Format(time.RFC3339), "program": buildVersion().Banner, "release": version.String(), "commit": version.Commit(),
+		"system": runtime.GOOS + "/" + runtime.GOARCH, "server": o.server,
+	}
+	if o.cluster {
+		w.Never(o.secrets()...)
+	}
+	if err := w.JSON("about.json", about); err != nil {
+		return err
+	}
+	if o.server != "" {
+		if err := o.fillServer(cmd, w); err != nil {
+			return err
+		}
+	}
+	if o.cluster {
+		if err := o.fillCluster(cmd, w); err != nil {
+			return err
+		}
+	}
+	for i, at := range o.metrics {
+		if err := w.Metrics(cmd.Context(), "metrics/"+strconv.Itoa(i+1)+".txt", at); err != nil {
+			return err
+		}
+	}
+	for i, file := range o.logs {
+		if err := w.Tail("logs/"+strconv.Itoa(i+1)+"-"+filepath.Base(file), file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *supportbundle.Writer) error {
+	access, err := o.read(cmd)
+	if access.admin != nil {
+		w.Never(access.admin.password)
+	}
+	var asked doctor.Asked
+	if err == nil {
+		asked, err = access.ask(cmd.Context(), "keyserver-operator-support-bundle")
+	}
+	var usage usageError
+	switch {
+	case errors.As(err, &usage):
+		return err
+	case err != nil:
+		return w.Missing("server", err)
+	case asked.Refused != nil: // what strangers may ask can still be had
+		if err := w.Missing("server/login", asked.Refused); err != nil {
+			return err
+		}
+	}
+	return w.Service(cmd.Context(), asked.Client, asked.LoggedIn)
+}
+
+// secrets are those by which a cluster lets this command in, as far as they can be seen.
+func (o *clusterOptions) secrets() []string {
+	config, err := clusterConfig(o.kubeconfig)
+	if err != nil {
+		return nil // which is said where the cluster is looked at
+	}
+	secrets := []string{config.BearerToken, config.Password}
+	if config.BearerTokenFile != "" {
+		if token, err := readCredential("the token of the cluster", config.BearerTokenFile); err == nil {
+			secrets = append(secrets, strings.TrimSpace(token))
+		}
+	}
+	return secrets
+}
+
+// How long one log of a cluster may take, and all of them together.
+const (
+	logTime  = 15 * time.Second
+	logsTime = 2 * time.Minute
+)
+
+// source is what is read of the cluster.
+func (o *clusterOptions) source(ctx context.Context, lines int64, progress func(string)) (supportbundle.Cluster, error) {
+	answers, streams, err := o.connect(ctx)
+	if err != nil {
+		return supportbundle.Cluster{}, err
+	}
+	objects, err := client.New(answers, client.Options{Scheme: newScheme()})
+	if err != nil {
+		return supportbundle.Cluster{}, err
+	}
+	pods, err := kubernetes.NewForConfig(answers)
+	if err != nil {
+		return supportbundle.Cluster{}, err
+	}
+	logs, err := kubernetes.NewForConfig(streams)
+	return supportbundle.Cluster{
+		Objects: objects, Pods: pods, Logs: logs, Namespace: o.namespace, Lines: lines,
+		LogTime: logTime, LogsTime: logsTime, Progress: progress,
+	}, err
+}
+
+func (o *supportBundleOptions) fillCluster(cmd *cobra.Command, w *supportbundle.Writer) error {
+	c, err := o.source(cmd.Context(), o.lines, func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) })
+	if err != nil {
+		return w.Missing("cluster", err)
+	}
+	return w.Cluster(cmd.Context(), c)
+}

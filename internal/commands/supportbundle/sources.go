@@ -1,0 +1,395 @@
+package supportbundle
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	api "github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+)
+
+// Service adds what a key server says of itself. loggedIn: more than what strangers may ask
+// can be.
+func (w *Writer) Service(ctx context.Context, c *api.Client, loggedIn bool) error {
+	answers := []struct {
+		name string
+		ask  func() (any, error)
+		open bool
+	}{
+		{"ready", func() (any, error) {
+			ready, err := c.GetReadiness(ctx)
+			if api.IsCode(err, "NOT_READY") {
+				err = nil // which is what is to be seen
+			}
+			return ready, err
+		}, true},
+		{"version", func() (any, error) { return c.GetVersion(ctx) }, false},
+		// What of the settings may leave is decided by the key server.
+		{"settings", func() (any, error) { return c.GetConfiguration(ctx, schema.ConfigRequest{XPath: "ROOT"}) }, false},
+		{"custody", func() (any, error) { return c.GetCustody(ctx) }, false},
+		{"authorities", func() (any, error) { return c.ListAuthorities(ctx) }, false},
+		{"trusted-cas", func() (any, error) { return c.ListTrustedCAs(ctx, schema.TrustedCAsQuery{}) }, false},
+		{"trusted-servers", func() (any, error) { return c.ListTrustedServers(ctx, schema.TrustedServersQuery{}) }, false},
+		{"witness", func() (any, error) { return c.GetWitness(ctx) }, false},
+	}
+	for _, a := range answers {
+		if !a.open && !loggedIn {
+			continue
+		}
+		name := "server/" + a.name + ".json"
+		answer, err := a.ask()
+		if err == nil {
+			err = w.JSON(name, answer)
+		} else {
+			err = w.Missing(name, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// metricsWithin bounds what a process takes to show its metrics.
+const metricsWithin = 15 * time.Second
+
+// Metrics adds what a process measures.
+func (w *Writer) Metrics(ctx context.Context, name, url string) error {
+	text, err := get(ctx, url)
+	if err != nil {
+		return w.Missing(name, err)
+	}
+	return w.Text(name, text)
+}
+
+func get(ctx context.Context, url string) (_ []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, metricsWithin)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("it answers with status %d", resp.StatusCode)
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxFile+1))
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("it answers with more than %d bytes", maxFile)
+	}
+	return text, err
+}
+
+// Cluster is what is read of a cluster.
+type Cluster struct {
+	Objects   client.Reader
+	Pods      kubernetes.Interface
+	Logs      kubernetes.Interface // streams, which have bounds of their own
+	Namespace string               // of the operator
+	Lines     int64                // of each log
+	// LogTime is how long one log may take to be read, and LogsTime all of them with what is
+	// done to them.
+	LogTime, LogsTime time.Duration
+	// Progress is told what is being read where that takes long.
+	Progress func(string)
+}
+
+// condition is an object without what it declares, which may be nobody's business.
+type condition struct {
+	Kind       string             `json:"kind"`
+	Namespace  string             `json:"namespace,omitempty"`
+	Name       string             `json:"name"`
+	Generation int64              `json:"generation"`
+	Conditions []metav1.Condition `json:"conditions"`
+}
+
+// Bounds of what is read of a cluster.
+const (
+	maxObjects = 5000 // conditions of one kind
+	maxPods    = 50
+	pageEvents = 500
+	maxEvents  = 1000 // the newest of as many as are read
+	readEvents = 10_000
+	maxPages   = 100
+	// spare is how many files are left to what comes after the logs of a cluster.
+	spare = 100
+)
+
+// Cluster adds the conditions of all objects, and of the operator's namespace its Pods, their
+// events, and the ends of their logs. No Secret is read.
+func (w *Writer) Cluster(ctx context.Context, c Cluster) error {
+	for _, kind := range v1alpha1.Kinds {
+		found, err := c.conditions(ctx, kind)
+		if err := w.listed("cluster/"+kind.Resource+".json", found, err); err != nil {
+			return err
+		}
+	}
+	events, err := c.events(ctx)
+	if err := w.listed("cluster/events.json", events, err); err != nil {
+		return err
+	}
+	pods, err := c.pods(ctx)
+	about := make([]pod, len(pods))
+	for i := range pods {
+		about[i] = podOf(&pods[i])
+	}
+	if err := w.listed("cluster/pods.json", about, err); err != nil {
+		return err
+	}
+	var logs []log
+	for i := range pods {
+		of := logsOf(&pods[i])
+		if len(w.files)+len(logs)+len(of) > maxFiles-spare {
+			err := w.Missing("logs (the rest)", fmt.Errorf("there are more logs than a bundle takes; the first that is not here is of the Pod %s", pods[i].Name))
+			if err != nil {
+				return err
+			}
+			break
+		}
+		logs = append(logs, of...)
+	}
+	return w.logs(ctx, c, logs)
+}
+
+// listed adds a list that was read, and why not to its end.
+func (w *Writer) listed(name string, list any, why error) error {
+	var cut doctor.Cut
+	switch {
+	case errors.As(why, &cut):
+		return errors.Join(w.JSON(name, list), w.Missing(name+" (the rest)", cut))
+	case why != nil:
+		return w.Missing(name, why)
+	}
+	return w.JSON(name, list)
+}
+
+func (c Cluster) conditions(ctx context.Context, kind v1alpha1.Kind) ([]condition, error) {
+	found := []condition{}
+	err := doctor.Pages(maxPages, func(next string) (string, error) {
+		list := kind.NewList()
+		if err := c.Objects.List(ctx, list, client.Limit(doctor.PageOf), client.Continue(next)); err != nil {
+			return "", err
+		}
+		return list.GetContinue(), meta.EachListItem(list, func(o runtime.Object) error {
+			if len(found) >= maxObjects {
+				return doctor.Cut(fmt.Sprintf("there are more than %d objects", maxObjects))
+			}
+			if object, ok := o.(metav1.Object); ok {
+				found = append(found, condition{kind.Name, object.GetNamespace(), object.GetName(), object.GetGeneration(), doctor.ConditionsOf(o)})
+			}
+			return nil
+		})
+	})
+	return found, err
+}
+
+// pods are the first ones.
+func (c Cluster) pods(ctx context.Context) ([]corev1.Pod, error) {
+	list, err := c.Pods.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{Limit: maxPods})
+	if err != nil {
+		return nil, err
+	}
+	if list.Continue != "" || len(list.Items) > maxPods { // who ignores the limit is not followed
+		err = doctor.Cut(fmt.Sprintf("there are more than %d Pods", maxPods))
+	}
+	return slices.Clone(list.Items[:min(len(list.Items), maxPods)]), err
+}
+
+// pod is a Pod without its environment and arguments, which may name what is nobody's business.
+type pod struct {
+	Name       string                   `json:"name"`
+	Node       string                   `json:"node"`
+	Phase      corev1.PodPhase          `json:"phase"`
+	Conditions []corev1.PodCondition    `json:"conditions"`
+	Containers []corev1.ContainerStatus `json:"containers"`
+}
+
+func podOf(p *corev1.Pod) pod {
+	return pod{p.Name, p.Spec.NodeName, p.Status.Phase, p.Status.Conditions, append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...)}
+}
+
+type event struct {
+	At      metav1.Time `json:"at"`
+	Object  string      `json:"object"`
+	Reason  string      `json:"reason"`
+	Message string      `json:"message"`
+	Count   int32       `json:"count"`
+}
+
+// events are the newest, oldest first.
+func (c Cluster) events(ctx context.Context) ([]event, error) {
+	all := []event{}
+	err := doctor.Pages(maxPages, func(next string) (string, error) {
+		list, err := c.Pods.CoreV1().Events(c.Namespace).List(ctx, metav1.ListOptions{Limit: pageEvents, Continue: next})
+		if err != nil {
+			return "", err
+		}
+		for i := range list.Items {
+			if len(all) >= readEvents {
+				return "", doctor.Cut(fmt.Sprintf("there are more than %d events, and those that were not read may be newer", readEvents))
+			}
+			e := &list.Items[i]
+			all = append(all, event{lastSeen(e), e.InvolvedObject.Kind + "/" + e.InvolvedObject.Name, e.Reason, e.Message, max(e.Count, countOf(e.Series))})
+		}
+		return list.Continue, nil
+	})
+	slices.SortStableFunc(all, func(a, b event) int { return a.At.Compare(b.At.Time) })
+	return all[max(len(all)-maxEvents, 0):], err
+}
+
+// lastSeen is when it happened last: components say it by different fields.
+func lastSeen(e *corev1.Event) metav1.Time {
+	last := e.LastTimestamp.Time
+	times := []time.Time{e.FirstTimestamp.Time, e.EventTime.Time}
+	if e.Series != nil {
+		times = append(times, e.Series.LastObservedTime.Time)
+	}
+	for _, at := range times {
+		if at.After(last) {
+			last = at
+		}
+	}
+	return metav1.NewTime(last)
+}
+
+func countOf(s *corev1.EventSeries) int32 {
+	if s == nil {
+		return 1
+	}
+	return s.Count
+}
+
+// log is of one container of a Pod, or of the one that was there before it.
+type log struct {
+	pod, container string
+	previous       bool
+}
+
+func logsOf(p *corev1.Pod) []log {
+	var logs []log
+	for _, container := range append(p.Spec.InitContainers, p.Spec.Containers...) {
+		logs = append(logs, log{p.Name, container.Name, false}, log{p.Name, container.Name, true})
+	}
+	return logs
+}
+
+// name is cleaned before parts of it are spelt in another way.
+func (l log) name(clean func(string) string) string {
+	name := "logs/" + label(clean(l.pod)) + "." + label(clean(l.container))
+	if l.previous {
+		name += ".previous"
+	}
+	return name + ".log"
+}
+
+// logsAtOnce is how many are read at the same time: one that hangs does not hold the others up.
+const logsAtOnce = 4
+
+// reportEvery is how often is said how far it is.
+const reportEvery = 10 * time.Second
+
+// logs adds those of a cluster in the order in which they come, so that no more of them are
+// held than are read at once.
+func (w *Writer) logs(ctx context.Context, c Cluster, logs []log) error {
+	ctx, stop := context.WithTimeoutCause(ctx, c.LogsTime, fmt.Errorf("the logs took longer than %s together", c.LogsTime))
+	defer stop()
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	readers, ctx := errgroup.WithContext(ctx)
+	readers.SetLimit(logsAtOnce)
+	var one sync.Mutex // adds what it has read
+	done := 0
+	for _, l := range logs {
+		readers.Go(func() error {
+			text, err := c.log(ctx, l)
+			one.Lock()
+			defer one.Unlock()
+			select {
+			case <-tick.C:
+				c.Progress(fmt.Sprintf("reading logs: %d of %d", done, len(logs)))
+			default:
+			}
+			done++
+			return w.log(l, text, err)
+		})
+	}
+	return readers.Wait()
+}
+
+// log adds a log, or as much of it as came before the error.
+func (w *Writer) log(l log, text []byte, err error) error {
+	var answered apierrors.APIStatus
+	switch {
+	case err == nil || len(text) > 0:
+		return w.Part(l.name(w.clean), text, err)
+	case l.previous && errors.As(err, &answered):
+		return nil // it has not been restarted
+	}
+	return w.Missing(l.name(w.clean), err)
+}
+
+// log reads the end of a log. A limit in bytes would be one of the beginning of it.
+func (c Cluster) log(ctx context.Context, l log) (_ []byte, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.LogTime, fmt.Errorf("it could not be read to its end within %s", c.LogTime))
+	defer cancel()
+	defer func() {
+		if err != nil && ctx.Err() != nil { // which says more than what became of it
+			err = context.Cause(ctx)
+		}
+	}()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	stream, err := c.Logs.CoreV1().Pods(c.Namespace).GetLogs(l.pod, &corev1.PodLogOptions{
+		Container: l.container, Previous: l.previous, TailLines: &c.Lines, Timestamps: true,
+	}).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stream.Close()) }()
+	return endOf(stream)
+}
+
+// endOf is the end of what is read, one byte longer than what is kept of it where it was cut;
+// with an error, of the whole lines that came before it.
+func endOf(r io.Reader) ([]byte, error) {
+	var text []byte
+	for piece := make([]byte, 64<<10); ; {
+		n, err := r.Read(piece)
+		text = append(text, piece[:n]...)
+		if len(text) > 2*maxFile {
+			text = append(text[:0], text[len(text)-maxFile-1:]...)
+		}
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, io.EOF) {
+			err = nil
+		} else { // perhaps through a secret, which half of would not be known
+			text = text[:bytes.LastIndexByte(text, '\n')+1]
+		}
+		return text[max(len(text)-maxFile-1, 0):], err
+	}
+}

@@ -1,0 +1,153 @@
+package supportbundle
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// clusterOf is one whose API server answers with what no real one does.
+func clusterOf(t *testing.T, answer http.HandlerFunc) Cluster {
+	t.Helper()
+	s := httptest.NewServer(answer)
+	t.Cleanup(s.Close)
+	pods, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL, QPS: -1})
+	rig.Must(t, err)
+	return Cluster{Pods: pods, Logs: pods, Namespace: "n", Lines: 10, LogTime: time.Hour, LogsTime: time.Hour, Progress: func(string) {}}
+}
+
+// logsOfAll packs a log of each container and answers with the files and what is wrong with them.
+func logsOfAll(t *testing.T, c Cluster, containers ...string) (map[string]rig.Packed, map[string]string) {
+	t.Helper()
+	var packed bytes.Buffer
+	w := New(t.Context(), &packed, time.Time{})
+	var all []log
+	for _, container := range containers {
+		all = append(all, log{"p", container, false})
+	}
+	rig.Must(t, w.logs(t.Context(), c, all))
+	rig.Must(t, w.Close())
+	wrong := map[string]string{}
+	for _, l := range w.Files() {
+		wrong[l.Name] = l.Error
+	}
+	return rig.Unpacked(t, packed.Bytes()), wrong
+}
+
+func hang(w http.ResponseWriter, r *http.Request, before string) {
+	_, _ = io.WriteString(w, before)
+	w.(http.Flusher).Flush()
+	<-r.Context().Done()
+}
+
+// TestALogThatDoesNotEnd is packed as far as it came, without the line in which it was given up.
+func TestALogThatDoesNotEnd(t *testing.T) {
+	c := clusterOf(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Query().Get("container") {
+		case "whole":
+			_, _ = io.WriteString(w, "all of it\n")
+		case "silent":
+			hang(w, r, "")
+		default:
+			hang(w, r, "a line\nthe next one, eyJhb")
+		}
+	})
+	c.LogTime = 2 * time.Second
+	files, wrong := logsOfAll(t, c, "whole", "silent", "slow")
+	const why = "it could not be read to its end within 2s"
+	if wrong["logs/p.whole.log"] != "" || wrong["logs/p.silent.log"] != why || wrong["logs/p.slow.log"] != why {
+		t.Errorf("files.json says %q", wrong)
+	}
+	if got := files["support-bundle/logs/p.slow.log"].Text; got != "a line\n" {
+		t.Errorf("of the slow log is %q", got)
+	}
+	if _, ok := files["support-bundle/logs/p.silent.log"]; ok || files["support-bundle/logs/p.whole.log"].Text != "all of it\n" {
+		t.Errorf("the files are %v", files)
+	}
+}
+
+// TestAllLogsHaveOneBound: where each hangs, not each is waited for, and one that comes is there.
+func TestAllLogsHaveOneBound(t *testing.T) {
+	var asked atomic.Int64
+	c := clusterOf(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.URL.Query().Get("container") == "c001" {
+			_, _ = io.WriteString(w, "a line\n")
+			return
+		}
+		hang(w, r, "")
+	})
+	c.LogsTime = time.Second
+	var containers []string
+	for i := range 100 {
+		containers = append(containers, fmt.Sprintf("c%03d", i))
+	}
+	files, wrong := logsOfAll(t, c, containers...)
+	for _, container := range containers {
+		switch why := wrong["logs/p."+container+".log"]; {
+		case container == "c001":
+			if why != "" || files["support-bundle/logs/p.c001.log"].Text != "a line\n" {
+				t.Errorf("the log that comes is missing: %s", why)
+			}
+		case why != "the logs took longer than 1s together":
+			t.Errorf("of %s is said %q", container, why)
+		}
+	}
+	if n := asked.Load(); n > 2*logsAtOnce {
+		t.Errorf("%d logs were asked for", n)
+	}
+}
+
+// TestEventsWithoutEnd are given up, and so is a server that ignores how many are wanted.
+func TestEventsWithoutEnd(t *testing.T) {
+	pages := 0
+	for name, tc := range map[string]struct {
+		next  func() string
+		items int
+		pages int
+		says  string
+	}{
+		"the same page":       {func() string { return "more" }, 0, 2, "the same page"},
+		"empty pages":         {func() string { return fmt.Sprint(pages) }, 0, maxPages, "more than 100 pages"},
+		"one page with many":  {func() string { return "" }, readEvents + 1, 1, "more than 10000 events"},
+		"full pages for ever": {func() string { return fmt.Sprint(pages) }, maxEvents, readEvents/maxEvents + 1, "more than 10000 events"},
+	} {
+		pages = 0
+		c := clusterOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			pages++
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(w, `{"kind":"EventList","apiVersion":"v1","metadata":{"continue":%q},"items":[%s]}`, tc.next(), strings.TrimSuffix(strings.Repeat(`{"reason":"x"},`, tc.items), ","))
+		})
+		found, err := c.events(t.Context())
+		if _, cut := err.(doctor.Cut); !cut || !strings.Contains(err.Error(), tc.says) { //nolint:errorlint // it is not wrapped
+			t.Errorf("%s: it ends with %v", name, err)
+		}
+		if pages != tc.pages || len(found) != min(tc.items, maxEvents) {
+			t.Errorf("%s: %d pages and %d events", name, pages, len(found))
+		}
+	}
+}
+
+// TestPodsWithoutEnd: who ignores how many are wanted is not followed.
+func TestPodsWithoutEnd(t *testing.T) {
+	c := clusterOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","items":[%s]}`, strings.TrimSuffix(strings.Repeat(`{"metadata":{"name":"p"}},`, 1000), ","))
+	})
+	pods, err := c.pods(t.Context())
+	if len(pods) != maxPods || err == nil || err.Error() != "there are more than 50 Pods" {
+		t.Errorf("there are %d Pods: %v", len(pods), err)
+	}
+}

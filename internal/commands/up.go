@@ -1,0 +1,246 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/localcluster"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
+	"github.com/keyserver-operator/keyserver-operator/internal/server"
+)
+
+// upOptions are the flags of up.
+type upOptions struct {
+	dir        string
+	kubeconfig string
+	listen     string
+	assets     string
+	timeout    time.Duration
+	federation bool
+	given      *rest.Config // of --kubeconfig, once it was checked
+	tokens     server.Providers
+}
+
+func newUp() *cobra.Command {
+	var o upOptions
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start everything on this machine and apply the samples, for a first look",
+		Long: "Start a local control plane (etcd and kube-apiserver) unless --kubeconfig names a\n" +
+			"cluster, install the CRDs, run serve and manager in this process, apply the\n" +
+			"samples, wait until each is Ready, and stay up. State is kept in --dir, and the\n" +
+			"next run continues on it. With --federation there are three key servers, at\n" +
+			"127.0.0.2, 127.0.0.3 and 127.0.0.4, that the operator makes trust each other.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.assets == "" {
+				o.assets = os.Getenv("KUBEBUILDER_ASSETS")
+			}
+			return o.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&o.dir, "dir", ".keyserver", "directory of all state and logs")
+	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "use this cluster instead of starting one")
+	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8443", "address of the HTTPS API")
+	cmd.Flags().StringVar(&o.assets, "assets", "", "directory with etcd, kube-apiserver and kubectl; default: $KUBEBUILDER_ASSETS")
+	cmd.Flags().BoolVar(&o.federation, "federation", false, "three key servers that trust each other, with the port of --listen; state in DIR/federation")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "how long to wait for the samples to be Ready")
+	return cmd
+}
+
+// complete refuses a wrong command line before anything is made for it.
+func (o *upOptions) complete() (err error) {
+	switch {
+	case o.dir == "":
+		return usagef("--dir must not be empty")
+	case o.timeout <= 0:
+		return usagef("--timeout is %s; it must be longer than nothing", o.timeout)
+	}
+	if o.dir, err = filepath.Abs(o.dir); err != nil {
+		return err
+	}
+	if o.federation {
+		o.dir = filepath.Join(o.dir, "federation")
+	}
+	for _, p := range o.places() {
+		if _, err := o.serverConfig(p); err != nil {
+			return err
+		}
+	}
+	if o.kubeconfig == "" {
+		return nil
+	}
+	if o.given, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig); err != nil {
+		return usagef("--kubeconfig cannot be used: %w", err)
+	}
+	return nil
+}
+
+// run starts the parts in order, shows the result and waits for the end. What
+// was started is stopped in the reverse order.
+func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
+	out = screen{out}
+	steps := &progress{out: out}
+	if err := o.complete(); err != nil {
+		return err
+	}
+	lock, err := lockDir(o.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	// What an earlier run left is recognised by the one spelling of its directory.
+	if o.dir, err = filepath.EvalSymlinks(o.dir); err != nil {
+		return err
+	}
+	logFile, err := os.OpenFile(filepath.Join(o.dir, "up.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, logFile.Close()) }()
+	logger := slog.New(slog.NewJSONHandler(logFile, &slog.HandlerOptions{ReplaceAttr: urltext.Attr}))
+
+	cluster, stop, err := o.startCluster(ctx, logFile, steps)
+	if err != nil {
+		return fmt.Errorf("%w; the log is %s", err, logFile.Name())
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	if err := o.trustTokens(ctx, cluster.config, logger); err != nil {
+		return err
+	}
+
+	servers, err := o.startServers(ctx, logger, steps)
+	defer func() { err = errors.Join(err, stopServers(ctx, servers)) }()
+	if err != nil {
+		return err
+	}
+
+	kube, err := newKube(cluster.config)
+	if err != nil {
+		return err
+	}
+	err = steps.run("custom resource definitions", func() error { return kube.installCRDs(ctx) })
+	if err != nil {
+		return err
+	}
+	managerDone := o.startManager(ctx, cluster.config, logger)
+	err = steps.run("KeyServer and samples (server-side apply)", func() error {
+		for _, s := range servers {
+			if err := kube.applyKeyServer(ctx, s.name, s.Server); err != nil {
+				return err
+			}
+		}
+		return kube.applySamples(ctx, o.samples(), out)
+	})
+	if err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, o.timeout)
+	err = steps.run("waiting until every object is Ready", func() error { return kube.waitReady(waiting) })
+	cancel()
+	if tableErr := kube.printTable(ctx, out); tableErr != nil {
+		return errors.Join(err, tableErr)
+	}
+	if err != nil {
+		return fmt.Errorf("not every object is Ready: %w; the log is %s", err, logFile.Name())
+	}
+	if o.federation {
+		err = o.printFederationSteps(ctx, out, servers, cluster)
+	} else {
+		err = o.printNextSteps(ctx, out, servers[0].Server, cluster, kube)
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(out, "\nstopping; the state stays in", o.dir)
+		return <-managerDone
+	case err := <-managerDone:
+		return fmt.Errorf("the manager stopped: %w", err)
+	case err := <-cluster.ended:
+		return fmt.Errorf("the control plane is gone: %w; the log is %s", err, logFile.Name())
+	case err := <-anyFailed(ctx, servers):
+		return err
+	}
+}
+
+// screen is where progress is shown. up goes on if nobody reads it any more.
+type screen struct{ io.Writer }
+
+// Write implements io.Writer.
+func (s screen) Write(p []byte) (int, error) {
+	_, _ = s.Writer.Write(p)
+	return len(p), nil
+}
+
+// upCluster is the cluster that up works on.
+type upCluster struct {
+	config     *rest.Config
+	kubeconfig string
+	ended      <-chan error // never of one that was given
+}
+
+func (o *upOptions) startCluster(ctx context.Context, log io.Writer, steps *progress) (upCluster, func() error, error) {
+	if o.given != nil {
+		return upCluster{config: o.given, kubeconfig: o.kubeconfig}, func() error { return nil }, nil
+	}
+	var cluster *localcluster.Cluster
+	err := steps.run("control plane (etcd and kube-apiserver)", func() (err error) {
+		cluster, err = localcluster.Start(ctx, localcluster.Options{Assets: o.assets, Dir: o.dir, Log: log})
+		return err
+	})
+	if err != nil {
+		return upCluster{}, nil, err
+	}
+	return upCluster{cluster.Config, cluster.Kubeconfig, cluster.Ended()}, cluster.Stop, nil
+}
+
+func (o *upOptions) startManager(ctx context.Context, cfg *rest.Config, logger *slog.Logger) <-chan error {
+	done := make(chan error, 1)
+	m := managerOptions{restConfig: cfg, logger: logger, clusterName: "local"}
+	go func() { done <- m.run(ctx) }()
+	return done
+}
+
+// progress prints each step with the time that it took.
+type progress struct{ out io.Writer }
+
+func (p *progress) run(what string, step func() error) error {
+	fmt.Fprintf(p.out, "%-48s ", what)
+	start := time.Now()
+	err := step()
+	if err != nil {
+		fmt.Fprintln(p.out, "failed")
+		return err
+	}
+	fmt.Fprintf(p.out, "ready in %.1f s\n", time.Since(start).Seconds())
+	return nil
+}
+
+// lockDir makes the directory and holds it for this process, so that two runs
+// never share it. The lock ends with the process, however it ends.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("--dir %s cannot be made: %w", dir, err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("--dir %s cannot be opened: %w", dir, err)
+	}
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("--dir %s is in use by another \"up\"; stop it or choose another directory", dir), d.Close())
+	}
+	return d, nil
+}

@@ -1,0 +1,499 @@
+package keyring
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gocloud.dev/gcerrors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring/kmsv2"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// dataKeySetting is where the wrapped data keys are kept.
+const dataKeySetting = rowmac.DataKeySetting
+
+// A wrapped key is a version byte, the id of its data key, a nonce, and the sealed
+// bytes with their tag. Version 1 has no id: it is under the first data key of a
+// database from before there was a ring, whose id is zero. That one goes on wrapping
+// so until it is retired, for the sake of replicas that know nothing else.
+const (
+	wrapVersionAlone = 1
+	wrapVersion      = 2
+	nonceLen         = 12
+	tagLen           = 16
+	idLen            = 8
+)
+
+// ErrWrongKey is wrapped when the key-encryption key is not the one that the
+// database was made with.
+var ErrWrongKey = errors.New("the key-encryption key does not open this database's data key; check --kek, " +
+	"and where it is to take the place of another one, give that as --kek-previous; a KMS plugin may have come back with another key")
+
+// ErrWrongKeys is wrapped when neither of two key-encryption keys does.
+var ErrWrongKeys = errors.New("neither --kek nor --kek-previous opens this database's data key; nothing was changed")
+
+// ErrDamaged is wrapped when a wrapped key does not open under the data key:
+// its bytes were changed, or it is kept under the id of another key.
+var ErrDamaged = errors.New("the stored key is damaged")
+
+// ErrRewrapping is answered to Rotate while keys are still wrapped by the data key
+// before.
+var ErrRewrapping = errors.New("keys are still being wrapped anew")
+
+// Settings is where the wrapped data keys are kept.
+type Settings interface {
+	// EnsureSetting reads a setting, or stores what make answers where there
+	// is none, once and for all replicas.
+	EnsureSetting(ctx context.Context, name string, make func(ctx context.Context) ([]byte, error)) ([]byte, error)
+	// ReplaceSetting stores a setting where it still is what it was, and answers
+	// whether it did.
+	ReplaceSetting(ctx context.Context, name string, was, value []byte) (bool, error)
+	Setting(ctx context.Context, name string) ([]byte, error)
+}
+
+// Custodian wraps and unwraps keys. It is safe for concurrent use.
+type Custodian struct {
+	keepers  keepers
+	settings Settings // nil where the database is only read
+	setting  func(ctx context.Context, name string) ([]byte, error)
+	clock    func() time.Time
+	rows     *rowmac.Key
+
+	reading sync.Mutex // one look at the setting at a time
+	ring    atomic.Pointer[ring]
+	behind  atomic.Pointer[fault.Error] // why the newest ring does not open
+	doubted atomic.Bool                 // the key-encryption key has just failed
+}
+
+// Options are what a start may say besides.
+type Options struct {
+	// Previous is the key-encryption key of before, where another one takes its place.
+	Previous *Keeper
+	Clock    func() time.Time // default: the system's
+}
+
+// New opens the data keys of a database, or makes the first one at the first start.
+// ErrWrongKey where the keeper is not that of the database.
+func New(ctx context.Context, keeper *Keeper, settings Settings) (*Custodian, error) {
+	return Start(ctx, keeper, settings, Options{})
+}
+
+// Start is New with options. Where a previous key-encryption key opens data keys, they
+// are wrapped by the other one in one step, for all replicas.
+func Start(ctx context.Context, keeper *Keeper, settings Settings, o Options) (*Custodian, error) {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	c := &Custodian{keepers: keepers{keeper, o.Previous}, settings: settings, setting: settings.Setting, clock: o.Clock}
+	stored, err := settings.EnsureSetting(ctx, dataKeySetting, func(ctx context.Context) ([]byte, error) {
+		r, err := newRing(ctx, c.keepers, o.Clock())
+		if err != nil {
+			return nil, err
+		}
+		return r.stored, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the data key: %w", err)
+	}
+	for {
+		r, err := openRing(ctx, c.keepers, stored, nil)
+		if err != nil {
+			return nil, err
+		}
+		if r.sealed && (!isRing(stored) || r.foreign) {
+			if r, err = c.wrapAnew(ctx, r); err != nil {
+				return nil, err
+			}
+		}
+		if r != nil {
+			c.begin(r)
+			return c, nil
+		}
+		// Another replica was faster.
+		if stored, err = settings.Setting(ctx, dataKeySetting); err != nil {
+			return nil, fmt.Errorf("read the data key: %w", err)
+		}
+	}
+}
+
+// Existing opens the data keys of a database that has some, and makes none.
+func Existing(ctx context.Context, keeper *Keeper, setting func(ctx context.Context, name string) ([]byte, error)) (*Custodian, error) {
+	c := &Custodian{keepers: keepers{keeper, nil}, setting: setting}
+	stored, err := setting(ctx, dataKeySetting)
+	if err != nil {
+		return nil, fmt.Errorf("read the data key: %w", err)
+	}
+	r, err := openRing(ctx, c.keepers, stored, nil)
+	if err != nil {
+		return nil, err
+	}
+	c.begin(r)
+	return c, nil
+}
+
+func (c *Custodian) begin(r *ring) {
+	c.ring.Store(r)
+	c.rows = rowmac.Of(c, r.rowKeys()...)
+}
+
+// wrapAnew has the key-encryption key wrap every data key of the ring, also where it
+// was none yet. nil where the setting was another one meanwhile.
+func (c *Custodian) wrapAnew(ctx context.Context, r *ring) (*ring, error) {
+	n, err := c.wrapped(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := c.settings.ReplaceSetting(ctx, dataKeySetting, r.stored, n.stored)
+	if err != nil || !stored {
+		return nil, err
+	}
+	return n, nil
+}
+
+func (c *Custodian) wrapped(ctx context.Context, r *ring) (*ring, error) {
+	n := r.next()
+	n.sealed, n.foreign, n.own = true, false, true
+	if r.label == [labelLen]byte{} {
+		copy(n.label[:], newKey())
+	}
+	for _, k := range n.keys {
+		if k.state == keyserver.DataKeyRetired {
+			continue
+		}
+		key, err := c.keepers.key(ctx, k.wrapped, r.stored)
+		if err != nil {
+			return nil, err
+		}
+		plain := sealedKey(k.id, k.createdAt, n.label, key)
+		clear(key)
+		k.wrapped, err = c.keepers.wrap(ctx, plain)
+		clear(plain)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return n, n.encode()
+}
+
+// RowKey makes and checks the MACs of the database's rows. It follows the ring.
+func (c *Custodian) RowKey() *rowmac.Key { return c.rows }
+
+// RowsSealed reports whether every row has its MAC. It has not in a database of
+// before there were any, until SealRows.
+func (c *Custodian) RowsSealed() bool { return c.ring.Load().sealed }
+
+// SealRows says, where the data key is kept, that every row has its MAC. get and
+// put are of the transaction that makes them. It answers false where it was said
+// already, by another process.
+func (c *Custodian) SealRows(ctx context.Context, get func(ctx context.Context, name string) ([]byte, error),
+	put func(ctx context.Context, name string, value []byte) error,
+) (bool, error) {
+	r := c.ring.Load()
+	stored, err := get(ctx, dataKeySetting)
+	if err != nil || !bytes.Equal(stored, r.stored) {
+		return false, err
+	}
+	n, err := c.wrapped(ctx, r)
+	if err != nil {
+		return false, err
+	}
+	return true, put(ctx, dataKeySetting, n.stored)
+}
+
+// Stored implements rowmac.Ring.
+func (c *Custodian) Stored() []byte { return c.ring.Load().stored }
+
+// Again implements rowmac.Ring: it reads the data keys as the database has them now.
+// What cannot be opened changes nothing.
+func (c *Custodian) Again(ctx context.Context) (changed bool, err error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	stored, err := c.setting(ctx, dataKeySetting)
+	if err != nil {
+		return false, fmt.Errorf("read the data keys: %w", err)
+	}
+	held := c.ring.Load()
+	if bytes.Equal(stored, held.stored) {
+		c.behind.Store(nil)
+		return false, nil
+	}
+	r, err := openRing(ctx, c.keepers, stored, held)
+	switch {
+	case errors.Is(err, errNotOurs), err == nil && r.generation < held.generation:
+		return false, fault.New(fault.StoreTampered, "%s", errNotOurs.Error()).Audited(fault.ReasonStoreTampered).Because(err)
+	case err != nil:
+		behind := fault.Temporary(fault.NotCurrent, fault.ScopeProcess, time.Second,
+			"the newest data key of the database does not open here: the key-encryption key does not answer, or is not that of the other replicas").Because(err)
+		c.behind.Store(behind)
+		c.doubted.Store(true)
+		return false, behind
+	}
+	c.behind.Store(nil)
+	c.ring.Store(r)
+	c.rows.Use(r.rowKeys()...)
+	return true, nil
+}
+
+// Rotate makes a new data key, which wraps from now on. What is under the one before
+// is to be wrapped anew. ErrRewrapping while that still goes on for an earlier one.
+func (c *Custodian) Rotate(ctx context.Context) (keyserver.DataKey, error) {
+	for {
+		if _, err := c.Again(ctx); err != nil {
+			return keyserver.DataKey{}, err
+		}
+		r := c.ring.Load()
+		if r.retiring() != nil {
+			return keyserver.DataKey{}, ErrRewrapping
+		}
+		n := r.next()
+		k, err := c.keepers.newDataKey(ctx, n.label, c.clock())
+		if err == nil {
+			// Asked last, so that what has just wrapped is what opens the others.
+			_, err = c.keepers.alone().all(ctx, r)
+		}
+		if err != nil {
+			c.doubted.Store(true)
+			return keyserver.DataKey{}, refused(err)
+		}
+		n.active.state = keyserver.DataKeyRetiring
+		n.keys, n.active = append(n.keys, k), k
+		if err := n.encode(); err != nil {
+			return keyserver.DataKey{}, err
+		}
+		stored, err := c.settings.ReplaceSetting(ctx, dataKeySetting, r.stored, n.stored)
+		if err != nil {
+			return keyserver.DataKey{}, err
+		}
+		if !stored {
+			continue
+		}
+		_, err = c.Again(ctx)
+		return k.describe(), err
+	}
+}
+
+func refused(err error) error {
+	detail := "the key-encryption key does not answer, so that no data key can be made"
+	if saysNo(err) {
+		detail = anotherKey + "; nothing was changed"
+	}
+	return fault.Temporary(fault.NotReady, fault.ScopeProcess, time.Minute, "%s", detail).Because(err)
+}
+
+// Settle wraps those data keys by the key-encryption key that only the previous one
+// opens: a replica of an earlier version that still runs with that alone may have made
+// one. Where the previous one opens them all, another replica meant it so.
+func (c *Custodian) Settle(ctx context.Context) error {
+	r := c.ring.Load()
+	if !r.foreign {
+		return nil
+	}
+	mixed, err := c.mixed(ctx, r)
+	if err != nil {
+		return err
+	}
+	if !mixed {
+		meant := *r
+		meant.foreign = false
+		c.ring.CompareAndSwap(r, &meant)
+		return nil
+	}
+	n, err := c.wrapAnew(ctx, r)
+	if err != nil {
+		return err
+	}
+	if n != nil {
+		c.ring.CompareAndSwap(r, n)
+	}
+	_, err = c.Again(ctx)
+	return err
+}
+
+// mixed says whether the key-encryption key alone opens some data key of the ring.
+func (c *Custodian) mixed(ctx context.Context, r *ring) (bool, error) {
+	for _, k := range r.keys {
+		if k.state == keyserver.DataKeyRetired {
+			continue
+		}
+		if _, err := c.keepers.alone().open(ctx, r, k); !saysNo(err) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// Retire says, in the transaction that found nothing under it any more, that a data
+// key is retired, and erases it. get and put are of that transaction; Again follows it.
+func (c *Custodian) Retire(ctx context.Context, id keyserver.ID, get func(ctx context.Context, name string) ([]byte, error),
+	put func(ctx context.Context, name string, value []byte) error,
+) error {
+	r := c.ring.Load()
+	stored, err := get(ctx, dataKeySetting)
+	if err != nil {
+		return err
+	}
+	old := r.retiring()
+	if !bytes.Equal(stored, r.stored) || old == nil || old.id != id {
+		return nil // another replica was faster
+	}
+	n := r.next()
+	for i, k := range n.keys {
+		if k.id == id {
+			n.keys[i] = &dataKey{id: k.id, createdAt: k.createdAt, retiredAt: c.clock().UTC().Truncate(time.Microsecond), state: keyserver.DataKeyRetired}
+		}
+	}
+	n.forget()
+	if err := n.encode(); err != nil {
+		return err
+	}
+	return put(ctx, dataKeySetting, n.stored)
+}
+
+// Retiring answers the data key that keys are to be taken away from, if there is one.
+func (c *Custodian) Retiring() (keyserver.ID, bool) {
+	if k := c.ring.Load().retiring(); k != nil {
+		return k.id, true
+	}
+	return keyserver.ID{}, false
+}
+
+// DataKeys are the data keys, oldest first, without what is under them.
+func (c *Custodian) DataKeys() []keyserver.DataKey {
+	var list []keyserver.DataKey
+	for _, k := range c.ring.Load().keys {
+		list = append(list, k.describe())
+	}
+	return list
+}
+
+func (k *dataKey) describe() keyserver.DataKey {
+	return keyserver.DataKey{ID: k.id, CreatedAt: k.createdAt, RetiredAt: k.retiredAt, State: k.state}
+}
+
+// Wrap seals the bytes of a key for storage under the active data key. What it answers
+// opens only for the same key id on the same system. Call it in the transaction that
+// stores the answer: the data key could be retired before.
+func (c *Custodian) Wrap(key keyserver.ID, system keyserver.SystemID, plain []byte) ([]byte, error) {
+	return c.ring.Load().active.seals(key, system, plain), nil
+}
+
+func (k *dataKey) seals(key keyserver.ID, system keyserver.SystemID, plain []byte) []byte {
+	wrapped := append(make([]byte, 0, 1+idLen+nonceLen+len(plain)+tagLen), Prefix(k.id)...)
+	bound := boundTo(wrapped, key, system)
+	return k.aead.Seal(wrapped, nil, plain, bound) //nolint:gosec // the AEAD draws the nonce itself and takes none
+}
+
+// Prefix begins everything that is wrapped under a data key.
+func Prefix(dataKey keyserver.ID) []byte {
+	if dataKey.IsZero() {
+		return []byte{wrapVersionAlone}
+	}
+	return append([]byte{wrapVersion}, dataKey[:]...)
+}
+
+// split answers the id of the data key of what was wrapped, and how long what names
+// it is.
+func split(wrapped []byte) (id keyserver.ID, prefix int, ok bool) {
+	switch {
+	case len(wrapped) >= 1+nonceLen+tagLen && wrapped[0] == wrapVersionAlone:
+		return id, 1, true
+	case len(wrapped) >= 1+idLen+nonceLen+tagLen && wrapped[0] == wrapVersion:
+		copy(id[:], wrapped[1:])
+		return id, 1 + idLen, true
+	}
+	return id, 0, false
+}
+
+// Unwrap opens a stored key. The caller wipes the answer. ErrDamaged where the
+// bytes are not what Wrap answered for this key. Where another process has made the
+// data key a moment ago, the data keys are read again first.
+func (c *Custodian) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, error) {
+	id, prefix, ok := split(wrapped)
+	if !ok {
+		return nil, fmt.Errorf("key %s: %w", key, ErrDamaged)
+	}
+	under := c.ring.Load().find(id)
+	if under == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), againTimeout)
+		defer cancel()
+		if _, err := c.Again(ctx); err != nil {
+			return nil, err
+		}
+		if under = c.ring.Load().find(id); under == nil {
+			return nil, fmt.Errorf("key %s is under the data key %s, which is not there: %w", key, id, ErrDamaged)
+		}
+	}
+	plain, err := under.aead.Open(nil, nil, wrapped[prefix:], boundTo(wrapped[:prefix], key, system))
+	if err != nil {
+		return nil, fmt.Errorf("key %s: %w", key, ErrDamaged)
+	}
+	return plain, nil
+}
+
+// againTimeout bounds one more look at the data keys, when a key is under one that is
+// not known.
+const againTimeout = 5 * time.Second
+
+// Rewrap seals what was wrapped under the active data key. It answers false where it
+// is already.
+func (c *Custodian) Rewrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, bool, error) {
+	if bytes.HasPrefix(wrapped, Prefix(c.ring.Load().active.id)) || len(wrapped) == 0 {
+		return wrapped, false, nil
+	}
+	plain, err := c.Unwrap(key, system, wrapped)
+	if err != nil {
+		return nil, false, err
+	}
+	defer clear(plain)
+	out, err := c.Wrap(key, system, plain)
+	return out, true, err
+}
+
+// String hides the data key from every formatting verb.
+func (c *Custodian) String() string { return "custodian" }
+
+// GoString hides the data key from %#v.
+func (c *Custodian) GoString() string { return c.String() }
+
+// boundTo is the associated data: the version and the data key, so that none can be
+// passed off as another, and whose bytes these are.
+func boundTo(prefix []byte, key keyserver.ID, system keyserver.SystemID) []byte {
+	b := append(make([]byte, 0, 1+idLen+4+8), prefix...)
+	b = binary.BigEndian.AppendUint32(b, uint32(system))
+	return append(b, key[:]...)
+}
+
+// isRemote tells a service that could not be asked from one that said no.
+func isRemote(err error) bool {
+	switch gcerrors.Code(err) {
+	case gcerrors.Canceled, gcerrors.DeadlineExceeded, gcerrors.PermissionDenied, gcerrors.ResourceExhausted, gcerrors.Internal:
+		return true
+	}
+	var said *kmsv2.Error
+	return errors.As(err, &said) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// ErrAway is wrapped where a service that holds a key-encryption key could not be asked.
+var ErrAway = errors.New("the key management service cannot be asked now")
+
+// remote keeps the kind of a service's error; its text might repeat a URL. What a KMS
+// plugin answers nonsense to is said as it is.
+func remote(err error) error {
+	var said *kmsv2.Error
+	switch {
+	case errors.As(err, &said):
+		return fmt.Errorf("%w: %w", ErrAway, said)
+	case isRemote(err):
+		return fmt.Errorf("%w: it answers %s", ErrAway, gcerrors.Code(err))
+	}
+	return fmt.Errorf("the key management service answers %s", gcerrors.Code(err))
+}

@@ -1,0 +1,159 @@
+package keyring
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"filippo.io/age"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+const (
+	recoveryVersion = 1
+	// maxRecovery bounds a recovery file, and one with an identity.
+	maxRecovery = 1 << 20
+)
+
+// recovery are the data keys of a database as a recovery file has them, encrypted.
+type recovery struct {
+	Version int               `json:"version"`
+	Keys    map[string][]byte `json:"keys"` // by id
+	Label   []byte            `json:"label"`
+}
+
+// WriteRecovery writes the data keys of a database for an age recipient, and answers
+// which they are. Whoever has its identity opens the database without the
+// key-encryption key. What is made by a later rotation is not in it.
+func WriteRecovery(ctx context.Context, keeper *Keeper, setting func(ctx context.Context, name string) ([]byte, error), recipient string, out io.Writer) ([]keyserver.ID, error) {
+	recipients, err := age.ParseRecipients(bytes.NewReader([]byte(recipient)))
+	if err != nil || len(recipients) != 1 {
+		return nil, errors.New("--recipient is not a recipient of age: it begins with age1")
+	}
+	stored, err := setting(ctx, dataKeySetting)
+	if err != nil {
+		return nil, fmt.Errorf("read the data keys: %w", err)
+	}
+	if !isRing(stored) {
+		return nil, errors.New("the database has a data key of an older version: start the server once with this one")
+	}
+	k := keepers{keeper, nil}
+	r, err := openRing(ctx, k, stored, nil)
+	if err != nil {
+		return nil, err
+	}
+	file := recovery{Version: recoveryVersion, Keys: map[string][]byte{}, Label: r.label[:]}
+	var ids []keyserver.ID
+	for _, one := range r.keys {
+		if one.state == keyserver.DataKeyRetired {
+			continue
+		}
+		key, err := k.key(ctx, one.wrapped, nil)
+		if err != nil {
+			return nil, err
+		}
+		defer clear(key)
+		file.Keys[one.id.Hex()] = key
+		ids = append(ids, one.id)
+	}
+	text, err := json.Marshal(file)
+	defer clear(text)
+	if err != nil {
+		return nil, err
+	}
+	w, err := age.Encrypt(out, recipients...)
+	if err != nil {
+		return nil, fmt.Errorf("encrypt the data keys: %w", err)
+	}
+	if _, err := w.Write(text); err != nil {
+		return nil, err
+	}
+	return ids, w.Close()
+}
+
+// Recover wraps the data keys of a database by another key-encryption key, with what a
+// recovery file says they are. It refuses a file that lacks one of them, or that is of
+// another database, and has then changed nothing.
+func Recover(ctx context.Context, file, identity io.Reader, keeper *Keeper, settings Settings) error {
+	held, err := readRecovery(file, identity)
+	if err != nil {
+		return err
+	}
+	stored, err := settings.Setting(ctx, dataKeySetting)
+	if err != nil {
+		return fmt.Errorf("read the data keys: %w", err)
+	}
+	var in storedRing
+	if !isRing(stored) || json.Unmarshal(stored, &in) != nil {
+		return errors.New("the database has no data keys of this version, and a recovery file opens no others")
+	}
+	r := &ring{stored: stored, generation: in.Generation, sealed: true}
+	copy(r.label[:], held.Label)
+	for _, entry := range in.Keys {
+		k := &dataKey{createdAt: keyserver.Moment(entry.CreatedAt), retiredAt: keyserver.Moment(entry.RetiredAt), state: entry.State}
+		id, err := hex.DecodeString(entry.ID)
+		if err != nil || copy(k.id[:], id) != len(k.id) {
+			return errNotOurs
+		}
+		r.keys = append(r.keys, k)
+		if k.state == keyserver.DataKeyRetired {
+			continue
+		}
+		key, ok := held.Keys[entry.ID]
+		if !ok || len(key) != dataKeyLen {
+			return fmt.Errorf("the recovery file does not hold the data key %s of this database: it is of another one, or was written before that was made; nothing was changed", entry.ID)
+		}
+		defer clear(key)
+		if err := k.prepare(key); err != nil {
+			return err
+		}
+		plain := sealedKey(k.id, k.createdAt, r.label, key)
+		k.wrapped, err = keepers{keeper, nil}.wrap(ctx, plain)
+		clear(plain)
+		if err != nil {
+			return err
+		}
+		if k.state == keyserver.DataKeyActive {
+			r.active = k
+		}
+	}
+	if r.active == nil {
+		return errNotOurs
+	}
+	if mac, err := in.sum(r.active.seal); err != nil || !hmac.Equal(mac, in.MAC) {
+		return errNotOurs
+	}
+	n := r.next()
+	if err := n.encode(); err != nil {
+		return err
+	}
+	replaced, err := settings.ReplaceSetting(ctx, dataKeySetting, stored, n.stored)
+	if err == nil && !replaced {
+		err = errors.New("the data keys were changed by another process meanwhile; stop every server first")
+	}
+	return err
+}
+
+func readRecovery(file, identity io.Reader) (recovery, error) {
+	identities, err := age.ParseIdentities(io.LimitReader(identity, maxRecovery))
+	if err != nil {
+		return recovery{}, errors.New("--identity is not a file with an identity of age: a line of it begins with AGE-SECRET-KEY-") // err may repeat it
+	}
+	opened, err := age.Decrypt(io.LimitReader(file, maxRecovery), identities...)
+	if err != nil {
+		return recovery{}, errors.New("--recovery does not open with that identity: it is for another recipient, or damaged")
+	}
+	text, err := io.ReadAll(io.LimitReader(opened, maxRecovery))
+	defer clear(text)
+	var held recovery
+	if err != nil || json.Unmarshal(text, &held) != nil || held.Version != recoveryVersion || len(held.Label) != labelLen {
+		return recovery{}, errors.New("--recovery is not a recovery file of this program, or was damaged")
+	}
+	return held, nil
+}

@@ -1,0 +1,335 @@
+package keyring
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+const (
+	// rowsSealed begins what is wrapped of a data key from before there was a ring,
+	// whose database has a MAC on each of its rows. Without, it is the key alone.
+	rowsSealed = 1
+	// ringSealed begins what is wrapped of a data key of a ring, and says the same. It
+	// is said there because nobody can take it away who has not the key-encryption key.
+	ringSealed = 2
+
+	dataKeyLen = 32
+	labelLen   = 32
+	sealedLen  = 1 + 8 + 8 + labelLen + dataKeyLen
+
+	ringVersion = 2
+	// keptRetired is how many retired data keys are remembered by their id and times.
+	keptRetired = 32
+
+	// ringInfo keeps the MAC of the ring apart from every other use of a data key.
+	ringInfo = "keyserver-operator data key ring v1"
+)
+
+// storedRing is the setting that the data keys are kept in: each wrapped by the
+// key-encryption key by itself, and all of it under a MAC by the active one. What was
+// not written like that by a key server opens nothing; an older ring can be put back
+// as a whole alone.
+type storedRing struct {
+	Version    int         `json:"version"`
+	Generation uint64      `json:"generation"` // grows with each change
+	Keys       []storedKey `json:"keys"`       // oldest first; one is active
+	MAC        []byte      `json:"mac"`
+}
+
+type storedKey struct {
+	ID        string                 `json:"id"`
+	CreatedAt int64                  `json:"createdAt"` // microseconds, 0 where it was not noted
+	State     keyserver.DataKeyState `json:"state"`
+	RetiredAt int64                  `json:"retiredAt,omitempty"`
+	Wrapped   []byte                 `json:"wrapped,omitempty"` // none once it is retired
+}
+
+// ring are the data keys of a database, open.
+type ring struct {
+	stored     []byte // what the setting held
+	generation uint64
+	sealed     bool           // every row has its MAC
+	label      [labelLen]byte // what fingerprints are made with
+	keys       []*dataKey     // oldest first
+	active     *dataKey
+	foreign    bool // a key was opened by the previous key-encryption key
+	own        bool // the key-encryption key itself has opened each of them as it is stored
+}
+
+// dataKey is one of them; of a retired one there is what the ring says of it alone.
+type dataKey struct {
+	id                   keyserver.ID
+	createdAt, retiredAt time.Time
+	state                keyserver.DataKeyState
+	wrapped              []byte
+
+	aead cipher.AEAD
+	rows *rowmac.Key
+	seal []byte // the key of the ring's MAC
+}
+
+// prepare makes what a data key is used by. It does not keep the key.
+func (k *dataKey) prepare(key []byte) error {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return fmt.Errorf("prepare the data key: %w", err)
+	}
+	// Nonces are drawn inside the cryptographic module, as FIPS 140-3 wants it.
+	if k.aead, err = cipher.NewGCMWithRandomNonce(block); err != nil {
+		return fmt.Errorf("prepare the data key: %w", err)
+	}
+	if k.rows, err = rowmac.Derive(key); err != nil {
+		return err
+	}
+	k.seal, err = hkdf.Key(sha256.New, key, nil, ringInfo, sha256.Size)
+	return err
+}
+
+// sealedKey is what the key-encryption key wraps of a data key.
+func sealedKey(id keyserver.ID, createdAt time.Time, label [labelLen]byte, key []byte) []byte {
+	plain := make([]byte, 0, sealedLen)
+	plain = append(plain, ringSealed)
+	plain = append(plain, id[:]...)
+	plain = binary.BigEndian.AppendUint64(plain, uint64(keyserver.Micros(createdAt))) //nolint:gosec // its bits
+	plain = append(plain, label[:]...)
+	return append(plain, key...)
+}
+
+// isSealed tells what was wrapped of that data key.
+func isSealed(plain []byte, id keyserver.ID) bool {
+	return len(plain) == sealedLen && plain[0] == ringSealed && bytes.Equal(plain[1:1+idLen], id[:])
+}
+
+// find answers the data key of that id which is still there.
+func (r *ring) find(id keyserver.ID) *dataKey {
+	for _, k := range r.keys {
+		if k.id == id && k.aead != nil {
+			return k
+		}
+	}
+	return nil
+}
+
+func (r *ring) retiring() *dataKey {
+	for _, k := range r.keys {
+		if k.state == keyserver.DataKeyRetiring {
+			return k
+		}
+	}
+	return nil
+}
+
+// rowKeys are the keys of the rows, that of the active data key first.
+func (r *ring) rowKeys() []*rowmac.Key {
+	keys := []*rowmac.Key{r.active.rows}
+	for _, k := range r.keys {
+		if k != r.active && k.rows != nil {
+			keys = append(keys, k.rows)
+		}
+	}
+	return keys
+}
+
+// encode is the setting of the ring, and notes it.
+func (r *ring) encode() error {
+	out := storedRing{Version: ringVersion, Generation: r.generation}
+	for _, k := range r.keys {
+		out.Keys = append(out.Keys, storedKey{k.id.Hex(), keyserver.Micros(k.createdAt), k.state, keyserver.Micros(k.retiredAt), k.wrapped})
+	}
+	mac, err := out.sum(r.active.seal)
+	if err != nil {
+		return err
+	}
+	out.MAC = mac
+	r.stored, err = json.Marshal(out)
+	return err
+}
+
+func (s storedRing) sum(seal []byte) ([]byte, error) {
+	s.MAC = nil
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	h := hmac.New(sha256.New, seal)
+	_, _ = h.Write(text) // never fails
+	return h.Sum(nil), nil
+}
+
+// next is a copy that may be changed, one generation later.
+func (r *ring) next() *ring {
+	n := *r
+	n.generation++
+	n.keys = nil
+	for _, k := range r.keys {
+		c := *k
+		n.keys = append(n.keys, &c)
+		if k == r.active {
+			n.active = &c
+		}
+	}
+	return &n
+}
+
+// forget drops the oldest of the retired keys where there are too many.
+func (r *ring) forget() {
+	retired := 0
+	for _, k := range r.keys {
+		if k.state == keyserver.DataKeyRetired {
+			retired++
+		}
+	}
+	r.keys = slices.DeleteFunc(r.keys, func(k *dataKey) bool {
+		drop := k.state == keyserver.DataKeyRetired && retired > keptRetired
+		if drop {
+			retired--
+		}
+		return drop
+	})
+}
+
+// isRing tells the setting of a ring from a wrapped data key alone.
+func isRing(stored []byte) bool { return bytes.HasPrefix(stored, []byte(`{"version":`)) }
+
+// errNotOurs is wrapped for a ring that no key server has written.
+var errNotOurs = errors.New("the data keys in the database were not written by this key server: put the setting dataKey back from a backup")
+
+// openRing opens the data keys as they are stored. Those that known has are not
+// unwrapped again.
+func openRing(ctx context.Context, keepers keepers, stored []byte, known *ring) (*ring, error) {
+	if !isRing(stored) {
+		return openAlone(ctx, keepers, stored)
+	}
+	var in storedRing
+	if err := json.Unmarshal(stored, &in); err != nil || in.Version != ringVersion {
+		return nil, errNotOurs
+	}
+	if again, err := json.Marshal(in); err != nil || !bytes.Equal(again, stored) {
+		return nil, errNotOurs
+	}
+	r := &ring{stored: stored, generation: in.Generation, sealed: true, own: true}
+	if known != nil {
+		r.label = known.label
+	}
+	for _, entry := range in.Keys {
+		k, err := r.openKey(ctx, keepers, entry, known)
+		if err != nil {
+			return nil, err
+		}
+		r.keys = append(r.keys, k)
+		if k.state == keyserver.DataKeyActive {
+			if r.active != nil {
+				return nil, errNotOurs
+			}
+			r.active = k
+		}
+	}
+	if r.active == nil {
+		return nil, errNotOurs
+	}
+	if mac, err := in.sum(r.active.seal); err != nil || !hmac.Equal(mac, in.MAC) {
+		return nil, errNotOurs
+	}
+	return r, nil
+}
+
+func (r *ring) openKey(ctx context.Context, keepers keepers, entry storedKey, known *ring) (*dataKey, error) {
+	k := &dataKey{createdAt: keyserver.Moment(entry.CreatedAt), retiredAt: keyserver.Moment(entry.RetiredAt), state: entry.State, wrapped: entry.Wrapped}
+	id, err := hex.DecodeString(entry.ID)
+	if err != nil || copy(k.id[:], id) != len(k.id) {
+		return nil, errNotOurs
+	}
+	switch k.state {
+	case keyserver.DataKeyRetired:
+		return k, nil
+	case keyserver.DataKeyActive, keyserver.DataKeyRetiring:
+	default:
+		return nil, errNotOurs
+	}
+	if known != nil && known.label != [labelLen]byte{} {
+		if held := known.find(k.id); held != nil {
+			k.aead, k.rows, k.seal = held.aead, held.rows, held.seal
+			r.own = r.own && known.own && bytes.Equal(held.wrapped, entry.Wrapped)
+			return k, nil
+		}
+	}
+	plain, foreign, err := keepers.unwrap(ctx, entry.Wrapped)
+	defer clear(plain)
+	if err != nil {
+		return nil, err
+	}
+	if !isSealed(plain, k.id) {
+		return nil, ErrWrongKey
+	}
+	r.foreign, r.own = r.foreign || foreign, r.own && !foreign
+	copy(r.label[:], plain[17:])
+	return k, k.prepare(plain[17+labelLen:])
+}
+
+// openAlone opens the one data key of a database from before there was a ring. It is
+// the first data key, whose id is zero: what is under it does not name it.
+func openAlone(ctx context.Context, keepers keepers, stored []byte) (*ring, error) {
+	plain, foreign, err := keepers.unwrap(ctx, stored)
+	defer clear(plain)
+	if err != nil {
+		return nil, err
+	}
+	key, sealed := plain, len(plain) == 1+dataKeyLen && plain[0] == rowsSealed
+	if sealed {
+		key = plain[1:]
+	}
+	if len(key) != dataKeyLen {
+		return nil, ErrWrongKey
+	}
+	first := &dataKey{state: keyserver.DataKeyActive}
+	r := &ring{stored: stored, sealed: sealed, keys: []*dataKey{first}, active: first, foreign: foreign, own: !foreign}
+	return r, first.prepare(key)
+}
+
+// newRing makes the first data key of a database.
+func newRing(ctx context.Context, keepers keepers, now time.Time) (*ring, error) {
+	r := &ring{sealed: true} // there is no row yet
+	copy(r.label[:], newKey())
+	k, err := keepers.newDataKey(ctx, r.label, now)
+	if err != nil {
+		return nil, err
+	}
+	r.keys, r.active = []*dataKey{k}, k
+	return r, r.encode()
+}
+
+// newDataKey makes a data key that is wrapped, and active.
+func (k keepers) newDataKey(ctx context.Context, label [labelLen]byte, now time.Time) (*dataKey, error) {
+	key := newKey()
+	defer clear(key)
+	made := &dataKey{id: newDataKeyID(), createdAt: now.UTC().Truncate(time.Microsecond), state: keyserver.DataKeyActive}
+	if err := made.prepare(key); err != nil {
+		return nil, err
+	}
+	plain := sealedKey(made.id, made.createdAt, label, key)
+	defer clear(plain)
+	var err error
+	made.wrapped, err = k.wrap(ctx, plain)
+	return made, err
+}
+
+func newDataKeyID() keyserver.ID {
+	var id keyserver.ID
+	copy(id[:], newKey())
+	return id
+}

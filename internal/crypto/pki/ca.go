@@ -1,0 +1,108 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/asn1"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+)
+
+// extensionNames are the extensions of RFC 5280 that a CA may have.
+var extensionNames = map[string]string{
+	"2.5.29.9": "subjectDirectoryAttributes", "2.5.29.15": "keyUsage", "2.5.29.17": "subjectAltName", "2.5.29.18": "issuerAltName",
+	"2.5.29.19": "basicConstraints", "2.5.29.30": "nameConstraints", "2.5.29.31": "cRLDistributionPoints", "2.5.29.32": "certificatePolicies",
+	"2.5.29.33": "policyMappings", "2.5.29.35": "authorityKeyIdentifier", "2.5.29.36": "policyConstraints", "2.5.29.37": "extKeyUsage",
+	"2.5.29.46": "freshestCRL", "2.5.29.54": "inhibitAnyPolicy", "1.3.6.1.5.5.7.1.1": "authorityInfoAccess", "1.3.6.1.5.5.7.1.11": "subjectInfoAccess",
+}
+
+func extensionName(id asn1.ObjectIdentifier) string {
+	if name, ok := extensionNames[id.String()]; ok {
+		return name + " (" + id.String() + ")"
+	}
+	return certtext.Cause(errors.New(id.String()))
+}
+
+// CheckCA rejects a CA certificate that no client certificate could be verified with:
+// VerifyClient would reject each of its certificates for a reason that is known when
+// the CA is added. It also checks the strength. Each error is one sentence for people.
+func CheckCA(cert *x509.Certificate) error {
+	switch unknown := cert.UnhandledCriticalExtensions; {
+	case !cert.BasicConstraintsValid || !cert.IsCA:
+		return errors.New("it is not a CA certificate: its basicConstraints do not say CA")
+	case cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0:
+		return errors.New("its keyUsage lacks keyCertSign, so it may not sign certificates")
+	case len(unknown) > 0:
+		// Of a name constraint, only some kinds of names can be checked.
+		return fmt.Errorf("its critical extension %s has a content that cannot be checked; use a CA without it", extensionName(unknown[0]))
+	case len(cert.ExtKeyUsage)+len(cert.UnknownExtKeyUsage) > 0 &&
+		!slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth) && !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny):
+		return errors.New("its extension extKeyUsage (2.5.29.37) lacks clientAuth, so none of its certificates authenticates a client")
+	}
+	return CheckStrength(cert)
+}
+
+// VerifyClient verifies a client certificate at a time, when it is enrolled and in
+// each handshake. It returns the chains to the roots, or the verifier's error.
+func VerifyClient(cert *x509.Certificate, between []*x509.Certificate, roots *x509.CertPool, at time.Time) ([][]*x509.Certificate, error) {
+	return cert.Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: poolOf(between), CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+}
+
+func poolOf(certs []*x509.Certificate) *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, c := range certs {
+		pool.AddCert(c)
+	}
+	return pool
+}
+
+// IssuerOf returns the CA among the trusted ones that signed the certificate and is
+// valid at now. A certificate that becomes valid later is verified at the start of its
+// own life. The error is one sentence for people with the verifier's cause.
+func IssuerOf(cert *x509.Certificate, cas []*x509.Certificate, now time.Time) (*x509.Certificate, error) {
+	at := now
+	if cert.NotBefore.After(at) {
+		at = cert.NotBefore
+	}
+	var causes []string
+	for _, ca := range cas {
+		if !bytes.Equal(ca.RawSubject, cert.RawIssuer) {
+			continue
+		}
+		err := CheckValidity(ca, now)
+		if err == nil {
+			if _, err = VerifyClient(cert, nil, poolOf([]*x509.Certificate{ca}), at); err == nil {
+				return ca, nil
+			}
+		}
+		if cause := certtext.Cause(err); len(causes) < maxCauses && !slices.Contains(causes, cause) {
+			causes = append(causes, cause)
+		}
+	}
+	if len(causes) == 0 {
+		return nil, fmt.Errorf("its issuing CA %s is not trusted; add it with POST /api/trusted-cas", SlashName(cert.Issuer))
+	}
+	return nil, fmt.Errorf("its issuing CA %s is trusted, but the certificate cannot be verified: %s", SlashName(cert.Issuer), strings.Join(causes, "; "))
+}
+
+// maxCauses is how many CAs of one name say why they did not issue a certificate.
+const maxCauses = 3
+
+// CheckValidity rejects a certificate before and after its validity. Each error is one
+// sentence for people, with the time.
+func CheckValidity(cert *x509.Certificate, now time.Time) error {
+	switch {
+	case now.Before(cert.NotBefore):
+		return fmt.Errorf("it becomes valid on %s", cert.NotBefore.UTC().Format(time.RFC3339))
+	case !now.Before(cert.NotAfter):
+		return fmt.Errorf("it expired on %s", cert.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// clientLifetime is the validity of a client certificate when none is asked for.
+const clientLifetime = 365 * 24 * time.Hour
+
+// Bounds of what is signed or enrolled.
+const (
+	minRSABits = 2048
+	maxRSABits = 8192                       // a larger key would cost seconds per check
+	maxSubject = keyserver.MaxPrincipalName // in slash form, which names a principal
+)
+
+// ParseRequest reads a PKCS#10 request and checks its signature, its key and
+// its subject. Each refusal is one sentence for people.
+func ParseRequest(der []byte) (*x509.CertificateRequest, error) {
+	req, err := certtext.Request(der)
+	if err != nil {
+		return nil, fmt.Errorf("what was sent %w", err)
+	}
+	if err := checkKey(req.PublicKey); err != nil {
+		return nil, err
+	}
+	if err := req.CheckSignature(); err != nil {
+		return nil, errors.New("the request's signature is not by the key that it names")
+	}
+	if err := CheckSubject(SlashName(req.Subject)); err != nil {
+		return nil, err
+	}
+	return req, nil
+}
+
+// RequestSubject is the subject of a request in slash form, empty where it
+// could not be shown. It checks nothing else.
+func RequestSubject(der []byte) string {
+	req, err := x509.ParseCertificateRequest(der)
+	if err != nil {
+		return ""
+	}
+	if subject := SlashName(req.Subject); CheckSubject(subject) == nil {
+		return subject
+	}
+	return ""
+}
+
+// IssueClient signs a certificate for the subject and the key of a request.
+// Nothing else of the request counts: names and usages that it asks for were
+// vetted by nobody. Zero validity is a year, or what is left of the CA's life.
+func (ca Identity) IssueClient(req *x509.CertificateRequest, validity time.Duration, now time.Time, random io.Reader) (*x509.Certificate, error) {
+	end := ca.Certificate.NotAfter
+	until := earlier(now.Add(clientLifetime), end)
+	if validity > 0 {
+		until = now.Add(validity)
+	}
+	switch {
+	case bytes.Equal(req.RawSubject, ca.Certificate.RawSubject):
+		return nil, errors.New("the subject is that of the CA itself")
+	case until.After(end):
+		return nil, fmt.Errorf("the certificate would outlive the CA, which ends on %s", end.UTC().Format(time.DateOnly))
+	case !now.Before(end):
+		return nil, errExpiredCA
+	}
+	serial, err := newSerial(random)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, RawSubject: req.RawSubject, NotBefore: now.Add(-backdate), NotAfter: until,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true,
+	}
+	return sign(template, ca.Certificate, req.PublicKey, ca.Key, random)
+}
+
+// RenewClient signs a request anew for as long as a certificate was issued
+// for that ran from notBefore to notAfter, or for what is left of the CA's life.
+func (ca Identity) RenewClient(req *x509.CertificateRequest, notBefore, notAfter, now time.Time, random io.Reader) (*x509.Certificate, error) {
+	until := earlier(now.Add(notAfter.Sub(notBefore)-backdate), ca.Certificate.NotAfter)
+	if !until.After(now) {
+		return nil, errExpiredCA
+	}
+	return ca.IssueClient(req, until.Sub(now), now, random)
+}
+
+// CheckClient refuses a certificate that cannot be a transport principal's
+// (contract 12.6). Each refusal is one sentence for
+// people. Who signed it is a question of its own.
+func CheckClient(cert *x509.Certificate, now time.Time) error {
+	switch {
+	case cert.BasicConstraintsValid && cert.IsCA:
+		return errors.New("it is a CA certificate")
+	case cert.KeyUsage&x509.KeyUsageDigitalSignature == 0:
+		return errors.New("its key usage lacks digitalSignature")
+	case !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
+		return errors.New("its extended key usage lacks clientAuth")
+	case !now.Before(cert.NotAfter):
+		return fmt.Errorf("it expired on %s", cert.NotAfter.UTC().Format(time.RFC3339))
+	}
+	if err := CheckStrength(cert); err != nil {
+		return err
+	}
+	return CheckSubject(SlashName(cert.Subject))
+}
+
+// broken are the signature algorithms under which somebody else may have what was
+// signed say something else.
+var broken = []x509.SignatureAlgorithm{x509.MD2WithRSA, x509.MD5WithRSA, x509.SHA1WithRSA, x509.DSAWithSHA1, x509.ECDSAWithSHA1}
+
+// CheckStrength refuses a certificate, a CA's or another, whose key can be broken or
+// that is signed over a broken hash. Each refusal is one sentence for people.
+func CheckStrength(cert *x509.Certificate) error {
+	if slices.Contains(broken, cert.SignatureAlgorithm) {
+		return fmt.Errorf("it is signed with %s, which can be forged: have it signed over SHA-256 or longer", cert.SignatureAlgorithm)
+	}
+	return checkKey(cert.PublicKey)
+}
+
+func checkKey(key any) error {
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		if n := k.N.BitLen(); n < minRSABits || n > maxRSABits {
+			return fmt.Errorf("an RSA key must have %d to %d bits, and this one has %d", minRSABits, maxRSABits, n)
+		}
+		return nil
+	case *ecdsa.PublicKey:
+		if n := k.Params().BitSize; n < 256 {
+			return fmt.Errorf("an EC key must have at least 256 bits, and this one has %d", n)
+		}
+		return nil
+	case ed25519.PublicKey:
+		return nil
+	default:
+		return errors.New("the public key is of a kind that is not supported: use RSA, EC or Ed25519")
+	}
+}
+
+// CheckSubject refuses a name in slash form that would name nobody, or could not
+// be stored or shown as it is. Each refusal is one sentence for people.
+func CheckSubject(slash string) error {
+	switch {
+	case slash == "":
+		return errors.New("the subject is empty and names nobody")
+	case len(slash) > maxSubject:
+		return fmt.Errorf("the subject is longer than %d bytes", maxSubject)
+	case !keyserver.Printable(slash):
+		return errors.New("the subject has a character that cannot be shown")
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+)
+
+// clockSkew is how far in the future a list may have been made.
+const clockSkew = 5 * time.Minute
+
+// CRL is a certificate revocation list that was read and found to be whole.
+type CRL struct {
+	list *x509.RevocationList
+}
+
+// ParseCRL reads a revocation list that is in force at now. Lists that speak
+// for a part of an issuer's certificates only are refused: what they leave out
+// would pass for not revoked. Each refusal is one sentence for people.
+func ParseCRL(der []byte, now time.Time) (CRL, error) {
+	list, err := certtext.RevocationList(der)
+	if err != nil {
+		return CRL{}, fmt.Errorf("what was sent %w", err)
+	}
+	if hasCritical(list.Extensions) {
+		return CRL{}, errors.New("the list has a critical extension that is not understood: a delta or a partial list; send the complete one")
+	}
+	for _, e := range list.RevokedCertificateEntries {
+		if hasCritical(e.Extensions) {
+			return CRL{}, errors.New("an entry of the list has a critical extension that is not understood: an indirect list; send the issuer's own")
+		}
+	}
+	switch {
+	case list.NextUpdate.IsZero():
+		return CRL{}, errors.New("the list has no nextUpdate, so nobody could tell when it is stale")
+	case !now.Before(list.NextUpdate):
+		return CRL{}, fmt.Errorf("the list was due for replacement on %s; send the current one", list.NextUpdate.UTC().Format(time.RFC3339))
+	case list.ThisUpdate.After(now.Add(clockSkew)):
+		return CRL{}, fmt.Errorf("the list is of the future: its thisUpdate is %s", list.ThisUpdate.UTC().Format(time.RFC3339))
+	}
+	return CRL{list}, nil
+}
+
+// SignedBy reports whether a CA issued the list.
+func (c CRL) SignedBy(ca *x509.Certificate) bool {
+	return bytes.Equal(ca.RawSubject, c.list.RawIssuer) && c.list.CheckSignatureFrom(ca) == nil
+}
+
+// Issuer is the issuer's name in slash form.
+func (c CRL) Issuer() string { return SlashName(c.list.Issuer) }
+
+// ThisUpdate is when the list was made.
+func (c CRL) ThisUpdate() time.Time { return c.list.ThisUpdate }
+
+// NextUpdate is when a newer one is due at the latest.
+func (c CRL) NextUpdate() time.Time { return c.list.NextUpdate }
+
+// Number is the big-endian CRL number, empty where the list has none.
+func (c CRL) Number() []byte {
+	if c.list.Number == nil {
+		return nil
+	}
+	return c.list.Number.Bytes()
+}
+
+// Serials are the big-endian numbers of the certificates that it names.
+func (c CRL) Serials() [][]byte {
+	serials := make([][]byte, len(c.list.RevokedCertificateEntries))
+	for i, e := range c.list.RevokedCertificateEntries {
+		serials[i] = e.SerialNumber.Bytes()
+	}
+	return serials
+}
+
+// OlderThan reports whether the list goes back behind one with that number
+// and date. A list without number never follows one that has it.
+func (c CRL) OlderThan(number []byte, thisUpdate time.Time) bool {
+	if c.list.ThisUpdate.Before(thisUpdate) {
+		return true
+	}
+	if len(number) == 0 {
+		return false
+	}
+	return c.list.Number == nil || c.list.Number.Cmp(new(big.Int).SetBytes(number)) < 0
+}
+
+func hasCritical(extensions []pkix.Extension) bool {
+	for _, e := range extensions {
+		if e.Critical {
+			return true
+		}
+	}
+	return false
+}

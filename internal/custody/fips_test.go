@@ -1,9 +1,0 @@
-package custody_test
-
-import (
-	"testing"
-
-	"github.com/keyserver-operator/keyserver-operator/test/fips"
-)
-
-func TestUnderFIPS(t *testing.T) { fips.Again(t, "internal/custody") }

@@ -1,0 +1,113 @@
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// Policy reads the policy.
+func (o *Office) Policy(ctx context.Context, by keyserver.Caller) (p Policy, err error) {
+	err = o.Gate.Guard(ctx, by, keyserver.Guarded{Operation: keyserver.OpReadApprovals, Object: "policy"}, func() error {
+		p, err = Read(ctx, o.Store, o.Deployment)
+		return err
+	})
+	return p, err
+}
+
+// SetPolicy makes rules the whole policy, and reads them back. askable is of
+// Validate.
+func (o *Office) SetPolicy(ctx context.Context, by keyserver.Caller, p Policy, askable func(operation string) bool) (saved Policy, err error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	err = o.Gate.Guard(ctx, by, keyserver.Guarded{Operation: keyserver.OpSetApprovalPolicy, Object: string(text)}, func() error {
+		if err := p.Validate(askable); err != nil {
+			return err
+		}
+		err := o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			if err := satisfiable(ctx, tx, p, by.Principal); err != nil {
+				return err
+			}
+			return tx.SetApprovalPolicy(ctx, text)
+		})
+		if err != nil {
+			return err
+		}
+		saved, err = Read(ctx, o.Store, o.Deployment)
+		if err == nil && !slices.Equal(saved, p) {
+			err = fault.New(fault.NotSaved, "the policy was stored, and reads back as another one").Audited(fault.ReasonFailed)
+		}
+		return err
+	})
+	return saved, err
+}
+
+// satisfiable refuses a rule that could not be met at this moment if the caller
+// asked: nobody could change it back but with --break-glass.
+func satisfiable(ctx context.Context, tx *sqlstore.Tx, p Policy, by keyserver.PrincipalRef) error {
+	if len(p) == 0 {
+		return nil
+	}
+	counts, err := Holders(ctx, tx, by.ID)
+	if err != nil {
+		return err
+	}
+	for i, r := range p {
+		if counts[r.Duty] < r.Approvers {
+			return refusedRule(i, "duty: of principals with it, besides the caller, %d could approve, and approvers asks for %d; give the duty to more first", counts[r.Duty], r.Approvers)
+		}
+	}
+	return nil
+}
+
+// Holders counts who is enabled and has each duty at this moment, but for one.
+func Holders(ctx context.Context, tx *sqlstore.Tx, except keyserver.ID) (map[keyserver.Duty]int, error) {
+	counts := map[keyserver.Duty]int{}
+	roles, err := tx.Roles(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[keyserver.ID]bool{except: true}
+	for _, r := range roles {
+		if !slices.ContainsFunc(r.Operations, func(id keyserver.ID) bool { return keyserver.OperationOf(id).GivesDuty() }) {
+			continue
+		}
+		holders, err := tx.HoldingsWithRole(ctx, r.ID)
+		if err != nil {
+			return nil, err
+		}
+		for id := range holders {
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			if err := countDuties(ctx, tx, id, counts); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return counts, nil
+}
+
+func countDuties(ctx context.Context, tx *sqlstore.Tx, id keyserver.ID, counts map[keyserver.Duty]int) error {
+	p, err := tx.Principal(ctx, id)
+	if err != nil || p.Type == keyserver.GroupPrincipal {
+		return err
+	}
+	operations, err := operationsOf(ctx, tx, p.Ref())
+	if err != nil {
+		return err
+	}
+	for _, d := range keyserver.ApprovingDuties {
+		if keyserver.HoldsDuty(operations, d) {
+			counts[d]++
+		}
+	}
+	return nil
+}

@@ -1,0 +1,488 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// Gate authorises and audits what is done here.
+type Gate interface {
+	Guard(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, effect func() error) error
+	// GuardWrite is Guard for one transaction, which may refuse the caller as well. It runs fn twice.
+	GuardWrite(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, fn func(tx *sqlstore.Tx) error) error
+	// Entitled answers nil where a role of the caller grants the operation.
+	Entitled(ctx context.Context, by keyserver.Caller, op keyserver.Operation) error
+}
+
+// Config is what an office needs.
+type Config struct {
+	Store      *sqlstore.Store
+	Gate       Gate
+	Deployment keyserver.Deployment
+	Clock      func() time.Time
+	Random     io.Reader
+}
+
+// Office keeps the approvals of a key server.
+type Office struct{ Config }
+
+// New returns an office.
+func New(c Config) *Office { return &Office{c} }
+
+// Request is what somebody asks others to approve. Whoever serves it has looked
+// whether it could be carried out.
+type Request struct {
+	Method, Path string
+	Body         []byte // canonical, nil where there is none
+	Reason       string
+	Operations   []keyserver.Operation // that it needs
+	Effect       string                // DestroyKey, or empty
+	Names        []keyserver.Subject   // what stands in it
+}
+
+// View is an approval as it stands at this moment.
+type View struct {
+	keyserver.Approval
+	State   keyserver.ApprovalState
+	Tallies []Tally
+	// Subjects are what its names stand for, where it was read alone and something
+	// can still become of it.
+	Subjects []Likeness
+}
+
+// Required is how many people have to approve.
+func (v View) Required() int {
+	most := 0
+	for _, t := range v.Tallies {
+		most = max(most, t.Approvers)
+	}
+	return most
+}
+
+// Execution is what may be carried out, once.
+type Execution struct {
+	ID       keyserver.ID
+	Approved []string // the rules that it satisfies
+}
+
+// own is something about approvals that takes no operation of a role. A session
+// that was lent or narrowed is refused it.
+func own(by keyserver.Caller, key, name string, id keyserver.ID) (keyserver.Caller, keyserver.Guarded) {
+	by.Approval = id
+	return by, keyserver.Guarded{
+		Operation: keyserver.Operation{Key: key, Name: name}, Object: id.Hex(), Own: by.Actor.ID.IsZero() && by.Scope == nil,
+	}
+}
+
+// Ask keeps a request for others to approve. The asker must hold what it needs.
+func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view View, err error) {
+	switch {
+	case !keyserver.Printable(r.Reason), strings.TrimSpace(r.Reason) == "":
+		return View{}, fault.New(fault.BadRequest, "reason has to be one line that can be printed, for those who are to approve")
+	case !keyserver.Readable(string(r.Body)):
+		return View{}, fault.New(fault.BadRequest, "body has a character that those who are to approve could not see; none is turned, hidden or without ink")
+	}
+	a := keyserver.Approval{
+		Asker: by.Principal, AskerName: by.Name, Method: r.Method, Path: r.Path, Body: r.Body, Reason: r.Reason,
+	}
+	if a.ID, err = keyserver.NewID(o.Random); err != nil {
+		return View{}, err
+	}
+	if a.Digest, err = Digest(a.Method, a.Path, a.Body); err != nil {
+		return View{}, err
+	}
+	for _, op := range r.Operations {
+		a.Operations = append(a.Operations, op.Key)
+	}
+	if r.Effect != "" {
+		a.Operations = append(a.Operations, r.Effect)
+	}
+	entitled := by
+	entitled.Approved = append([]string{GiveDuties}, a.Operations...)
+	for _, op := range r.Operations {
+		if err := o.Gate.Entitled(ctx, entitled, op); err != nil {
+			return View{}, err
+		}
+	}
+	by, g := own(by, keyserver.AuditAskApproval, "asking for approval", a.ID)
+	err = o.Gate.GuardWrite(ctx, by, g, func(tx *sqlstore.Tx) error {
+		now := o.Clock().UTC().Truncate(time.Microsecond)
+		a.CreatedAt, a.ExpiresAt = now, now.Add(Lifetime)
+		policy, err := Read(ctx, tx, o.Deployment)
+		if err != nil {
+			return err
+		}
+		if len(policy.Of(a.Operations)) == 0 {
+			return fault.New(fault.InvalidArgument, "no rule of the approval policy guards this request; make it directly").
+				Audited(fault.ReasonInvalidArgument)
+		}
+		if err := room(ctx, tx, by.Principal, now); err != nil {
+			return err
+		}
+		kept, subjects, err := firstLook(ctx, tx, by.Principal.ID, r.Names)
+		if err != nil {
+			return err
+		}
+		a.Subjects = kept
+		if err := tx.InsertApproval(ctx, a); err != nil {
+			return err
+		}
+		view, err = o.view(ctx, tx, a, policy)
+		if err != nil {
+			return err
+		}
+		view.Subjects, err = shown(ctx, tx, by, subjects)
+		return err
+	})
+	return view, err
+}
+
+// Pending is how many approvals wait.
+func (o *Office) Pending(ctx context.Context) (int, error) {
+	all, _, err := o.Store.PendingApprovals(ctx, keyserver.ID{}, o.Clock())
+	return all, err
+}
+
+// room makes room of what is kept no longer, and refuses where there is none.
+func room(ctx context.Context, tx *sqlstore.Tx, asker keyserver.PrincipalRef, now time.Time) error {
+	if err := tx.DeleteApprovals(ctx, now.Add(-Kept), MaxPending); err != nil {
+		return err
+	}
+	if err := tx.DeleteWithdrawnApprovals(ctx, asker.ID, KeptWithdrawn); err != nil {
+		return err
+	}
+	all, of, err := tx.PendingApprovals(ctx, asker.ID, now)
+	if err != nil {
+		return err
+	}
+	if all >= MaxPending-Reserved {
+		operations, err := operationsOf(ctx, tx, asker)
+		if err != nil {
+			return err
+		}
+		if !keyserver.HoldsDuty(operations, keyserver.AnyDuty) {
+			return fault.New(fault.ApprovalLimit, "%d approvals are pending, and the last %d places are for those who hold a duty; ask again once some are decided", all, Reserved).
+				Audited(fault.ReasonLimit)
+		}
+	}
+	switch {
+	case of >= MaxPendingPerAsker:
+		return fault.New(fault.ApprovalLimit, "the caller waits for %d approvals, which is the most; execute one, or wait until one is rejected or expires", of).
+			Audited(fault.ReasonLimit)
+	case all >= MaxPending:
+		return fault.New(fault.ApprovalLimit, "%d approvals are pending, which is the most; reject some", all).Audited(fault.ReasonLimit)
+	default:
+		return nil
+	}
+}
+
+// Approve records that the caller approves exactly the request of that digest.
+func (o *Office) Approve(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (View, error) {
+	by, g := own(by, keyserver.AuditApprove, "approving", id)
+	return o.decide(ctx, by, g, id, digest, func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error {
+		subjects, err := lookAgain(ctx, tx, *a)
+		if err != nil {
+			return err
+		}
+		if err := unchanged(*a, subjects); err != nil {
+			return err
+		}
+		if approved(*a, by) {
+			return invalidState("the caller has approved it already")
+		}
+		a.Votes = append(a.Votes, keyserver.ApprovalVote{Principal: by.Principal, Name: by.Name, At: now})
+		return tx.InsertApprovalVote(ctx, id, a.Votes[len(a.Votes)-1])
+	})
+}
+
+// Reject ends a request. One person suffices.
+func (o *Office) Reject(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (View, error) {
+	by, g := own(by, keyserver.AuditReject, "rejecting", id)
+	return o.decide(ctx, by, g, id, digest, func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error {
+		a.Decision, a.DecidedAt, a.DecidedBy = keyserver.ApprovalRejected, now, by.Principal
+		return tx.DecideApproval(ctx, *a)
+	})
+}
+
+// Withdraw ends a request that the caller asked for, or takes back the caller's approval.
+func (o *Office) Withdraw(ctx context.Context, by keyserver.Caller, id keyserver.ID) (view View, err error) {
+	by, g := own(by, keyserver.AuditWithdraw, "withdrawing", id)
+	err = o.Gate.GuardWrite(ctx, by, g, func(tx *sqlstore.Tx) error {
+		a, policy, err := o.read(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		now := o.Clock().UTC().Truncate(time.Microsecond)
+		if err := mayWithdraw(a, by, now); err != nil {
+			return err
+		}
+		if by.Principal == a.Asker {
+			a.Decision, a.DecidedAt, a.DecidedBy = keyserver.ApprovalWithdrawn, now, by.Principal
+			err = tx.DecideApproval(ctx, a)
+		} else {
+			a.Votes = slices.DeleteFunc(a.Votes, func(v keyserver.ApprovalVote) bool { return v.Principal == by.Principal })
+			err = tx.DeleteApprovalVote(ctx, id, by.Principal)
+		}
+		if err != nil {
+			return err
+		}
+		view, err = o.view(ctx, tx, a, policy)
+		return err
+	})
+	return view, err
+}
+
+func (o *Office) decide(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, id keyserver.ID, digest [32]byte,
+	write func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error,
+) (view View, err error) {
+	err = o.Gate.GuardWrite(ctx, by, g, func(tx *sqlstore.Tx) error {
+		a, policy, err := o.read(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		holds, err := operationsOf(ctx, tx, by.Principal)
+		if err != nil {
+			return err
+		}
+		now := o.Clock().UTC().Truncate(time.Microsecond)
+		if err := mayDecide(a, policy.Of(a.Operations), by, holds, digest, now); err != nil {
+			return err
+		}
+		if err := write(tx, &a, now); err != nil {
+			return err
+		}
+		view, err = o.view(ctx, tx, a, policy)
+		return err
+	})
+	return view, err
+}
+
+// Claim takes an approved request to be carried out now, by its asker, as it was
+// read. It is executed from then on, whatever comes of it, so that it is never
+// carried out twice.
+func (o *Office) Claim(ctx context.Context, by keyserver.Caller, read keyserver.Approval) (x Execution, err error) {
+	runs, err := Digest(read.Method, read.Path, read.Body)
+	if err != nil {
+		return Execution{}, err
+	}
+	by, g := own(by, keyserver.AuditExecuteApproval, "executing", read.ID)
+	err = o.Gate.GuardWrite(ctx, by, g, func(tx *sqlstore.Tx) error {
+		a, policy, err := o.read(ctx, tx, read.ID)
+		if err != nil {
+			return err
+		}
+		v, err := o.view(ctx, tx, a, policy)
+		if err != nil {
+			return err
+		}
+		now := o.Clock().UTC().Truncate(time.Microsecond)
+		if err := mayExecute(a, v.Tallies, by, runs, now); err != nil {
+			return err
+		}
+		subjects, err := lookAgain(ctx, tx, a)
+		if err != nil {
+			return err
+		}
+		if err := unchanged(a, subjects); err != nil {
+			return err
+		}
+		a.Decision, a.DecidedAt, a.DecidedBy = keyserver.ApprovalExecuted, now, by.Principal
+		x = Execution{ID: a.ID}
+		for _, t := range v.Tallies {
+			x.Approved = append(x.Approved, t.Operation)
+		}
+		return tx.DecideApproval(ctx, a)
+	})
+	return x, err
+}
+
+// Approval reads one. The caller's own needs no role.
+func (o *Office) Approval(ctx context.Context, by keyserver.Caller, id keyserver.ID) (view View, err error) {
+	a, err := o.Store.Approval(ctx, id)
+	if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
+		return View{}, err
+	}
+	g := keyserver.Guarded{Operation: keyserver.OpReadApprovals, Object: id.Hex(), Own: err == nil && isOwn(by, a.Asker.ID)}
+	err = o.Gate.Guard(ctx, by, g, func() error {
+		if a.ID.IsZero() {
+			return missing(sqlstore.ErrNotFound, id)
+		}
+		policy, err := Read(ctx, o.Store, o.Deployment)
+		if err != nil {
+			return err
+		}
+		view, err = o.view(ctx, o.Store, a, policy)
+		if err != nil || view.State != keyserver.ApprovalPending && view.State != keyserver.ApprovalApproved {
+			return err
+		}
+		subjects, err := lookAgain(ctx, o.Store, a)
+		if err != nil {
+			return err
+		}
+		view.Subjects, err = shown(ctx, o.Store, by, subjects)
+		return err
+	})
+	return view, err
+}
+
+// Filter selects approvals.
+type Filter struct {
+	Asker keyserver.ID // zero selects everybody's
+	// Open selects those that can still be approved, rejected or executed.
+	Open  bool
+	After keyserver.ID // the last of an earlier page
+	Limit int
+}
+
+const (
+	// defaultPage is how many approvals a page has where nobody says.
+	defaultPage = 100
+	// pageBytes is what bodies and names of a page may have, but for its last approval,
+	// and chunk how many are read at once: a body has up to MaxBody.
+	pageBytes    = 1 << 20
+	subjectBytes = 128
+	chunk        = 16
+)
+
+// Page is a listing of approvals, by id.
+type Page struct {
+	Approvals []View
+	Next      keyserver.ID // what the next page is after; zero where this is the last
+}
+
+// List reads approvals. The caller's own need no role.
+func (o *Office) List(ctx context.Context, by keyserver.Caller, f Filter) (page Page, err error) {
+	g := keyserver.Guarded{Operation: keyserver.OpReadApprovals, Own: isOwn(by, f.Asker)}
+	if !f.Asker.IsZero() {
+		g.Object = f.Asker.Hex()
+	}
+	err = o.Gate.Guard(ctx, by, g, func() error {
+		limit := f.Limit
+		if limit == 0 {
+			limit = defaultPage
+		}
+		list, more, err := o.some(ctx, f, limit)
+		if err != nil {
+			return err
+		}
+		if more {
+			page.Next = list[len(list)-1].ID
+		}
+		policy, err := Read(ctx, o.Store, o.Deployment)
+		if err != nil {
+			return err
+		}
+		known := Standing{} // of everybody who approved, once
+		for _, a := range list {
+			v, err := o.viewOf(ctx, o.Store, a, policy, known)
+			if err != nil {
+				return err
+			}
+			page.Approvals = append(page.Approvals, v)
+		}
+		return nil
+	})
+	return page, err
+}
+
+// some reads up to limit approvals, at least one, and no more once they have pageBytes. It
+// says whether there are others behind them.
+func (o *Office) some(ctx context.Context, f Filter, limit int) (list []keyserver.Approval, more bool, err error) {
+	filter := sqlstore.ApprovalFilter{Asker: f.Asker, Open: f.Open, Now: o.Clock(), After: f.After}
+	for room := pageBytes; ; {
+		filter.Limit = min(limit-len(list)+1, chunk)
+		part, err := o.Store.Approvals(ctx, filter)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, a := range part {
+			if len(list) == limit || room <= 0 {
+				return list, true, nil
+			}
+			list, filter.After, room = append(list, a), a.ID, room-len(a.Body)-subjectBytes*len(a.Subjects)
+		}
+		if len(part) < filter.Limit {
+			return list, false, nil
+		}
+	}
+}
+
+// reader is a store, or a transaction on it.
+type reader interface {
+	Approval(ctx context.Context, id keyserver.ID) (keyserver.Approval, error)
+	ApprovalPolicy(ctx context.Context) ([]byte, error)
+	Principal(ctx context.Context, id keyserver.ID) (keyserver.Principal, error)
+	RolesInForce(ctx context.Context, p keyserver.Principal) ([]keyserver.ID, error)
+	Granted(ctx context.Context, roles []keyserver.ID) ([]keyserver.ID, error)
+}
+
+func (o *Office) read(ctx context.Context, in reader, id keyserver.ID) (keyserver.Approval, Policy, error) {
+	a, err := in.Approval(ctx, id)
+	if err != nil {
+		return a, nil, missing(err, id)
+	}
+	policy, err := Read(ctx, in, o.Deployment)
+	return a, policy, err
+}
+
+// view judges an approval by the policy and by who those are who approved, at
+// this moment.
+func (o *Office) view(ctx context.Context, in reader, a keyserver.Approval, policy Policy) (View, error) {
+	return o.viewOf(ctx, in, a, policy, Standing{})
+}
+
+// viewOf is view that reads nobody who is known, and leaves known whom it reads.
+func (o *Office) viewOf(ctx context.Context, in reader, a keyserver.Approval, policy Policy, known Standing) (View, error) {
+	if a.Decision == "" {
+		for _, v := range a.Votes {
+			if _, ok := known[v.Principal]; ok {
+				continue
+			}
+			operations, err := operationsOf(ctx, in, v.Principal)
+			if err != nil {
+				return View{}, err
+			}
+			known[v.Principal] = operations
+		}
+	}
+	tallies := Tallied(a, policy.Of(a.Operations), known)
+	return View{Approval: a, State: State(a, tallies, o.Clock()), Tallies: tallies}, nil
+}
+
+// operationsOf are what a principal of this key server holds at this moment, by
+// its roles and those of its enabled groups; none where it is disabled or gone.
+func operationsOf(ctx context.Context, in reader, ref keyserver.PrincipalRef) ([]keyserver.ID, error) {
+	p, err := in.Principal(ctx, ref.ID)
+	if errors.Is(err, sqlstore.ErrNotFound) || err == nil && (p.Flags.Disabled() || p.Ref() != ref) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	roles, err := in.RolesInForce(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return in.Granted(ctx, roles)
+}
+
+// isOwn reports whether what a principal asked for is the caller's own.
+func isOwn(by keyserver.Caller, asker keyserver.ID) bool {
+	return by.Actor.ID.IsZero() && by.Scope == nil && !asker.IsZero() && asker == by.Principal.ID
+}
+
+func missing(err error, id keyserver.ID) error {
+	if errors.Is(err, sqlstore.ErrNotFound) {
+		return fault.New(fault.NotFound, "no approval has the id %s", id.Hex()).Audited(fault.ReasonObjectNotFound)
+	}
+	return fmt.Errorf("read an approval: %w", err)
+}

@@ -1,0 +1,399 @@
+package approval
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// Bounds of what a request may name, each with its asker.
+const (
+	MaxSubjects = 300
+	// MaxRows is how many rows all of it stands for: principals, certificates and
+	// what else has one.
+	MaxRows = 1024
+)
+
+// Likeness is what a name in a request stands for at some moment.
+type Likeness struct {
+	keyserver.Subject
+	Found  bool
+	Name   string                  // for people; empty where there is none
+	Type   keyserver.PrincipalType // of a principal; names are taken once per type
+	People int                     // members of a group, holders of a role
+	Digest [32]byte
+	// Changed: it is not what it was when the request was asked for.
+	Changed bool
+	// Withheld: the asker named it, and may not learn here what it is.
+	Withheld bool
+}
+
+// ByID names what has an id.
+func ByID(kind keyserver.SubjectKind, id keyserver.ID) keyserver.Subject {
+	return keyserver.Subject{Kind: kind, Key: id.Hex()}
+}
+
+// At names what has an id at some key server.
+func At(kind keyserver.SubjectKind, system keyserver.SystemID, id keyserver.ID) keyserver.Subject {
+	return keyserver.Subject{Kind: kind, Key: rowmac.SystemName(system) + "/" + id.Hex()}
+}
+
+// OfPeer names a peer by its number.
+func OfPeer(system keyserver.SystemID) keyserver.Subject {
+	return keyserver.Subject{Kind: keyserver.PeerSubject, Key: rowmac.SystemName(system)}
+}
+
+// OfOwner names the owner mark of an object.
+func OfOwner(o keyserver.Object) keyserver.Subject {
+	return keyserver.Subject{Kind: keyserver.OwnerSubject, Key: o.String()}
+}
+
+// looker is a store, or a transaction on it.
+type looker interface {
+	Seeing() *sqlstore.Seen
+	CredentialsOf(ctx context.Context, ids []keyserver.ID) ([]*rowmac.Row, error)
+}
+
+// look reads what names stand for. It answers false where that is more than an
+// approval may be about.
+func look(ctx context.Context, in looker, names []keyserver.Subject) ([]Likeness, bool, error) {
+	list, rows := make([]Likeness, len(names)), 0
+	for i, name := range names {
+		read, known := portraits[name.Kind]
+		if !known {
+			return nil, false, fmt.Errorf("an approval is about a %q, which this build does not know", name.Kind)
+		}
+		g := &glance{Seen: in.Seeing(), in: in, room: MaxRows + 1 - rows}
+		err := read(ctx, g, name.Key)
+		if rows += len(g.Rows) + len(g.more); err == nil && rows > MaxRows {
+			return nil, false, nil
+		}
+		if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
+			return nil, false, err
+		}
+		list[i] = Likeness{Subject: name, Found: err == nil, Name: g.name, Type: g.class, People: g.people, Digest: rowmac.Digest(append(g.Rows, g.more...))}
+	}
+	return list, true, nil
+}
+
+// glance reads what one name stands for: what it sees, and what more there is.
+type glance struct {
+	*sqlstore.Seen
+	in     looker // the same reads, which keep nothing
+	more   []*rowmac.Row
+	room   int // rows to read at most
+	name   string
+	class  keyserver.PrincipalType // of a principal
+	people int
+}
+
+// portraits read, by kind, what a name stands for. ErrNotFound where that is nothing:
+// what was read until then counts all the same.
+var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, key string) error{
+	keyserver.AskerSubject: func(ctx context.Context, g *glance, key string) error {
+		id, _, _ := idOf(key)
+		p, err := g.Principal(ctx, id)
+		if g.Rows = nil; err != nil { // its roles are asked for when it matters
+			return err
+		}
+		g.name, g.class = p.Name, p.Type
+		return g.recognise(ctx, []keyserver.ID{id})
+	},
+	keyserver.PrincipalSubject: func(ctx context.Context, g *glance, key string) error {
+		id, system, elsewhere := idOf(key)
+		p, err := g.Principal(ctx, id)
+		switch {
+		case err == nil && (!elsewhere || p.System == system):
+			return g.principal(ctx, p)
+		case err != nil && !errors.Is(err, sqlstore.ErrNotFound), !elsewhere:
+			return err
+		}
+		g.Rows = nil // whoever has the id here is somebody else
+		return g.peer(ctx, system)
+	},
+	keyserver.GroupSubject: func(ctx context.Context, g *glance, key string) error {
+		id, _, _ := idOf(key)
+		p, err := g.Principal(ctx, id)
+		if err != nil {
+			return err
+		}
+		g.name, g.class = p.Name, p.Type
+		return g.rights(ctx, p)
+	},
+	keyserver.RoleSubject: alone((*sqlstore.Seen).Role, func(r keyserver.Role) string { return r.Name }),
+	keyserver.HoldersSubject: func(ctx context.Context, g *glance, key string) error {
+		id, _, _ := idOf(key)
+		r, err := g.Role(ctx, id)
+		if err != nil {
+			return err
+		}
+		g.name = r.Name
+		holders, err := g.HoldersOf(ctx, id, g.room)
+		if err != nil {
+			return err
+		}
+		g.people = len(holders)
+		return g.recognise(ctx, holders)
+	},
+	keyserver.KeySubject: func(ctx context.Context, g *glance, key string) error {
+		link, _ := canonical.Decode(key)
+		system, id, ok := keyserver.HiddenLink(link).Split()
+		if !ok {
+			return sqlstore.ErrNotFound
+		}
+		k, acl, err := g.KeyWithACL(ctx, id)
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			return g.peer(ctx, system)
+		}
+		g.name = string(k.Algorithm)
+		g.Rows = []*rowmac.Row{rowmac.StoredKey(rowmac.KeyRow{ // wrapped anew it is no other key
+			ID: k.ID, Algorithm: k.Algorithm, KeyBytes: k.KeyBytes, ACL: k.ACL, CreatedAt: k.CreatedAt, Life: k.Life, Entries: acl.Entries,
+		})}
+		return err
+	},
+	keyserver.PeerSubject: func(ctx context.Context, g *glance, key string) error {
+		return g.peer(ctx, systemOf(key))
+	},
+	keyserver.TrustedCASubject: alone((*sqlstore.Seen).TrustedCA, func(c keyserver.Certificate) string { return c.Subject }),
+	keyserver.CertificateSubject: func(ctx context.Context, g *glance, key string) error {
+		var digest keyserver.Digest
+		_, _ = hex.Decode(digest[:], []byte(key))
+		c, err := g.Certificate(ctx, digest)
+		g.name = c.Subject
+		return err
+	},
+	keyserver.TransportSubject: func(ctx context.Context, g *glance, key string) error {
+		p, err := g.PrincipalByName(ctx, keyserver.CertificatePrincipal, key)
+		if err != nil {
+			return err
+		}
+		return g.principal(ctx, p)
+	},
+	keyserver.TemplateSubject: alone((*sqlstore.Seen).ACLTemplate, func(t keyserver.ACLTemplate) string { return t.Name }),
+	keyserver.DirectorySubject: func(ctx context.Context, g *glance, key string) error {
+		id, _, _ := idOf(key)
+		d, err := g.TemplatedDirectory(ctx, id)
+		if err != nil {
+			return err
+		}
+		g.name = d.Path
+		_, err = g.ACLTemplate(ctx, d.Template)
+		return err
+	},
+	keyserver.TrustSubject: func(ctx context.Context, g *glance, key string) error {
+		id, _, _ := idOf(key)
+		rows, err := g.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{ID: &id})
+		if err == nil && len(rows) == 0 {
+			err = sqlstore.ErrNotFound
+		}
+		return err
+	},
+	keyserver.OwnerSubject: func(ctx context.Context, g *glance, key string) error {
+		kind, text, _ := strings.Cut(key, " ")
+		id, _ := keyserver.ParseHexID(text)
+		mark, err := g.Owner(ctx, keyserver.Object{Kind: keyserver.ChangeKind(kind), ID: id})
+		g.name = mark.Owner
+		return err
+	},
+}
+
+// alone reads what one row stands for.
+func alone[T any](read func(*sqlstore.Seen, context.Context, keyserver.ID) (T, error), name func(T) string) func(context.Context, *glance, string) error {
+	return func(ctx context.Context, g *glance, key string) error {
+		id, _, _ := idOf(key)
+		one, err := read(g.Seen, ctx, id)
+		g.name = name(one)
+		return err
+	}
+}
+
+// rights are what a principal may do: the roles that it and its groups hold, with their
+// operations. To come into a group, or to become somebody, is to be given them.
+func (g *glance) rights(ctx context.Context, p keyserver.Principal) error {
+	roles, err := g.RolesInForce(ctx, p)
+	for _, id := range roles {
+		if err == nil {
+			_, err = g.Role(ctx, id)
+		}
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			err = nil // a role that is gone grants nothing
+		}
+	}
+	return err
+}
+
+// principal is a principal with what it may do, its certificates and, where it is a
+// group, what its members log in by. Its own row is read.
+func (g *glance) principal(ctx context.Context, p keyserver.Principal) error {
+	g.name, g.class = p.Name, p.Type
+	if err := g.rights(ctx, p); err != nil {
+		return err
+	}
+	if _, err := g.CertificatesOf(ctx, p.ID, g.room); err != nil || p.Type != keyserver.GroupPrincipal {
+		return err
+	}
+	members, err := g.MembersOf(ctx, p.ID, g.room)
+	if err != nil {
+		return err
+	}
+	g.people = len(members)
+	return g.recognise(ctx, members)
+}
+
+// recognise reads what principals log in by.
+func (g *glance) recognise(ctx context.Context, ids []keyserver.ID) (err error) {
+	g.more, err = g.in.CredentialsOf(ctx, ids)
+	return err
+}
+
+func (g *glance) peer(ctx context.Context, system keyserver.SystemID) error {
+	s, err := g.TrustedServer(ctx, system)
+	if err != nil {
+		return err
+	}
+	p, err := g.Principal(ctx, s.Transport)
+	if err == nil {
+		err = g.principal(ctx, p)
+	}
+	g.name = cmp.Or(s.FriendlyName, s.Name)
+	return err
+}
+
+// idOf reads an id with the system before it, if there is one. What is none names
+// nothing, as zero does.
+func idOf(key string) (id keyserver.ID, system keyserver.SystemID, elsewhere bool) {
+	before, text, elsewhere := strings.Cut(key, "/")
+	if !elsewhere {
+		text = before
+	}
+	id, _ = keyserver.ParseHexID(text)
+	return id, systemOf(before), elsewhere
+}
+
+func systemOf(text string) keyserver.SystemID {
+	n, _ := strconv.ParseUint(text, 10, 32)
+	return keyserver.SystemID(n)
+}
+
+// shown is what the caller is told of the names in an approval. To ask about something
+// needs no right on it: who may not read approvals gets back what he named himself, and
+// nothing of what the key server has by that name. The gate is not asked, because nothing
+// is refused.
+func shown(ctx context.Context, in reader, by keyserver.Caller, list []Likeness) ([]Likeness, error) {
+	operations, err := operationsOf(ctx, in, by.Principal)
+	if err != nil || slices.Contains(operations, keyserver.OpReadApprovals.ID) {
+		return list, err
+	}
+	for i, l := range list {
+		list[i] = Likeness{Subject: l.Subject, Withheld: true}
+	}
+	return list, nil
+}
+
+// firstLook reads what a request and its asker are, to be kept.
+func firstLook(ctx context.Context, in looker, asker keyserver.ID, names []keyserver.Subject) ([]keyserver.ApprovalSubject, []Likeness, error) {
+	names = append([]keyserver.Subject{ByID(keyserver.AskerSubject, asker)}, names...)
+	for i := 0; i < len(names); i++ {
+		names = append(names[:i+1], slices.DeleteFunc(names[i+1:], func(other keyserver.Subject) bool { return other == names[i] })...)
+	}
+	if len(names) > MaxSubjects {
+		return nil, nil, fault.New(fault.InvalidArgument, "the request names %d objects, and an approval is about %d at most; ask for it in parts", len(names)-1, MaxSubjects-1).
+			Audited(fault.ReasonInvalidArgument)
+	}
+	list, ok, err := look(ctx, in, names)
+	if err == nil && !ok {
+		err = fault.New(fault.InvalidArgument, "what the request names stands for more than %d principals and certificates, each of which an approval would be about; ask for it in parts, or for smaller groups", MaxRows).
+			Audited(fault.ReasonInvalidArgument)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	kept := make([]keyserver.ApprovalSubject, len(list))
+	for i, l := range list {
+		kept[i] = keyserver.ApprovalSubject{Subject: l.Subject, Digest: l.Digest}
+	}
+	return kept, list, nil
+}
+
+// lookAgain reads what the names in an approval stand for now.
+func lookAgain(ctx context.Context, in looker, a keyserver.Approval) ([]Likeness, error) {
+	names := make([]keyserver.Subject, len(a.Subjects))
+	for i, s := range a.Subjects {
+		names[i] = s.Subject
+	}
+	list, ok, err := look(ctx, in, names)
+	if err != nil {
+		return nil, err
+	}
+	if !ok { // it was less when it was asked for, and nobody knows by which
+		list = make([]Likeness, len(names))
+		for i := range list {
+			list[i].Subject, list[i].Found = names[i], true
+		}
+	}
+	for i := range list {
+		list[i].Changed = list[i].Digest != a.Subjects[i].Digest
+	}
+	return list, nil
+}
+
+// unchanged refuses an approval whose names do not stand for what they did when it
+// was asked for: whoever approved did not see that.
+func unchanged(a keyserver.Approval, now []Likeness) error {
+	if len(a.Subjects) == 0 {
+		return invalidState("it was asked for by a version that did not keep what the request names; ask again")
+	}
+	for _, l := range now {
+		if l.Changed {
+			return invalidState(descriptions[l.Kind] + l.Key + " is not what it was when this was asked for; ask again")
+		}
+	}
+	return nil
+}
+
+// descriptions say to people what a kind covers.
+var descriptions = map[keyserver.SubjectKind]string{
+	keyserver.AskerSubject:       "what the asker logs in by, principal ",
+	keyserver.PrincipalSubject:   "principal ",
+	keyserver.GroupSubject:       "group ",
+	keyserver.RoleSubject:        "role ",
+	keyserver.HoldersSubject:     "role, or who holds it, ",
+	keyserver.KeySubject:         "key, or who has rights on it, ",
+	keyserver.PeerSubject:        "peer ",
+	keyserver.TrustedCASubject:   "trusted CA ",
+	keyserver.CertificateSubject: "certificate ",
+	keyserver.TransportSubject:   "transport principal ",
+	keyserver.TemplateSubject:    "ACL template ",
+	keyserver.DirectorySubject:   "templated directory ",
+	keyserver.TrustSubject:       "principal trust ",
+	keyserver.OwnerSubject:       "owner mark of ",
+}
+
+// Unchanged refuses to go on under an approval whose names stand for something
+// else since it was claimed. What is done under it asks in its own transaction.
+func Unchanged(ctx context.Context, in interface {
+	looker
+	Approval(ctx context.Context, id keyserver.ID) (keyserver.Approval, error)
+}, id keyserver.ID,
+) error {
+	a, err := in.Approval(ctx, id)
+	if err != nil {
+		return missing(err, id)
+	}
+	now, err := lookAgain(ctx, in, a)
+	if err != nil {
+		return err
+	}
+	return unchanged(a, now)
+}

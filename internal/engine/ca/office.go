@@ -1,0 +1,319 @@
+package ca
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// Config is what an office needs. Every field is required.
+type Config struct {
+	Store      *sqlstore.Store
+	Custodian  *keyring.Custodian
+	System     keyserver.SystemID
+	ServerName string
+	Clock      func() time.Time
+	Random     io.Reader
+}
+
+// Office keeps the authorities of one key server. It is safe for concurrent use.
+type Office struct {
+	Config
+	caches cache.Set
+	lines  *cache.Cache[keyserver.SystemID, Line] // the one that there is
+}
+
+// New returns the office of a store.
+func New(c Config) *Office {
+	o := &Office{Config: c}
+	o.lines = cache.New[keyserver.SystemID, Line](&o.caches, 1, keyserver.ChangeAuthority)
+	c.Store.OnChange(o.caches.Changed)
+	return o
+}
+
+// reader is a store, or a transaction on it.
+type reader interface {
+	Authorities(ctx context.Context) ([]sqlstore.Authority, error)
+}
+
+// Line is the authorities as the last committed change left them.
+func (o *Office) Line(ctx context.Context) (Line, error) {
+	return o.lines.Get(ctx, o.System, func() (Line, error) { return o.Load(ctx, o.Store) })
+}
+
+// Load reads the authorities.
+func (c Config) Load(ctx context.Context, in reader) (Line, error) {
+	list, err := in.Authorities(ctx)
+	if err != nil {
+		return Line{}, err
+	}
+	var l Line
+	for _, a := range list {
+		m, err := read(a.Authority)
+		if err != nil {
+			return Line{}, err
+		}
+		l.Members = append(l.Members, m)
+		if a.State != keyserver.AuthorityActive {
+			continue
+		}
+		if l.Issuer, err = c.open(a); err != nil {
+			return Line{}, fmt.Errorf("the authority %s: %w", a.ID.Base64(), err)
+		}
+	}
+	if l.Issuer.Certificate == nil {
+		return Line{}, errNone
+	}
+	return l, nil
+}
+
+var errNone = errors.New("the database has no active authority, as every key server has; restore the database from a backup")
+
+// Trusted reads the certificates of all authorities, and none of their keys.
+func Trusted(ctx context.Context, in reader) ([]*x509.Certificate, error) {
+	list, err := in.Authorities(ctx)
+	return parsed(list, func(a sqlstore.Authority) []byte { return a.Certificate }), err
+}
+
+// trustReader is a store, or a transaction on it.
+type trustReader interface {
+	TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error)
+}
+
+// TrustedCAs reads the certificates of the list of trusted CAs.
+func TrustedCAs(ctx context.Context, in trustReader) ([]*x509.Certificate, error) {
+	list, err := in.TrustedCAs(ctx)
+	return parsed(list, func(c keyserver.Certificate) []byte { return c.DER }), err
+}
+
+// Issuers reads the CAs whose client certificates are let in: this key server's own,
+// and those of the list.
+func Issuers(ctx context.Context, in interface {
+	reader
+	trustReader
+},
+) ([]*x509.Certificate, error) {
+	own, err := Trusted(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	trusted, err := TrustedCAs(ctx, in)
+	return append(own, trusted...), err
+}
+
+// parsed are certificates; what does not parse vouches for nobody.
+func parsed[T any](list []T, der func(T) []byte) []*x509.Certificate {
+	var certs []*x509.Certificate
+	for _, one := range list {
+		if cert, err := x509.ParseCertificate(der(one)); err == nil {
+			certs = append(certs, cert)
+		}
+	}
+	return certs
+}
+
+func read(a keyserver.Authority) (Member, error) {
+	m := Member{Authority: a}
+	var err error
+	if m.Parsed, err = x509.ParseCertificate(a.Certificate); err != nil {
+		return m, fmt.Errorf("the certificate of the authority %s: %w", a.ID.Base64(), err)
+	}
+	for _, der := range a.Links {
+		link, err := x509.ParseCertificate(der)
+		if err != nil {
+			return m, fmt.Errorf("a link of the authority %s: %w", a.ID.Base64(), err)
+		}
+		m.Linked = append(m.Linked, link)
+	}
+	return m, nil
+}
+
+// open unwraps the key, which has to be that of the certificate.
+func (c Config) open(a sqlstore.Authority) (pki.Identity, error) {
+	plain, err := c.Custodian.Unwrap(a.ID, c.System, a.WrappedKey)
+	if err != nil {
+		return pki.Identity{}, err
+	}
+	defer clear(plain)
+	id, err := pki.ParseIdentity(a.Certificate, plain)
+	if err == nil && !id.Key.PublicKey.Equal(id.Certificate.PublicKey) {
+		err = errors.New("its key is not that of its certificate; restore the database from a backup")
+	}
+	return id, err
+}
+
+// Add stores an authority with its key.
+func (c Config) Add(ctx context.Context, tx *sqlstore.Tx, id pki.Identity, a keyserver.Authority) (keyserver.ID, error) {
+	var err error
+	if a.ID, err = keyserver.NewID(c.Random); err != nil {
+		return a.ID, err
+	}
+	plain, err := id.MarshalKey()
+	if err != nil {
+		return a.ID, err
+	}
+	defer clear(plain)
+	wrapped, err := c.Custodian.Wrap(a.ID, c.System, plain)
+	if err != nil {
+		return a.ID, err
+	}
+	a.Certificate = id.Certificate.Raw
+	return a.ID, tx.InsertAuthority(ctx, sqlstore.Authority{Authority: a, WrappedKey: wrapped})
+}
+
+// First makes the first authority, which issues at once.
+func (c Config) First(ctx context.Context, tx *sqlstore.Tx) (pki.Identity, error) {
+	now := c.Clock()
+	id, err := pki.NewCA(fmt.Sprintf("%s internal CA (system %d)", c.ServerName, c.System), now, c.Random)
+	if err != nil {
+		return id, err
+	}
+	_, err = c.Add(ctx, tx, id, keyserver.Authority{Generation: 1, State: keyserver.AuthorityActive, PreparedAt: now, ActivatedAt: now})
+	return id, err
+}
+
+// nextName is a name of its own for each authority: two of one name with different
+// keys confuse libraries that look for an issuer by its name. The digits are drawn,
+// because several may be made at one time.
+func (c Config) nextName(now time.Time) (string, error) {
+	var digits [4]byte
+	if _, err := io.ReadFull(c.Random, digits[:]); err != nil {
+		return "", fmt.Errorf("draw the name of an authority: %w", err)
+	}
+	return fmt.Sprintf("%s internal CA of %s %x (system %d)", c.ServerName, now.UTC().Format(time.DateOnly), digits, c.System), nil
+}
+
+// Prepare makes the next authority.
+func (o *Office) Prepare(ctx context.Context) (id keyserver.ID, err error) {
+	err = o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		l, err := o.Load(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if err := MayPrepare(l.Members); err != nil {
+			return err
+		}
+		id, err = o.prepare(ctx, tx, l)
+		return err
+	})
+	return id, err
+}
+
+func (o *Office) prepare(ctx context.Context, tx *sqlstore.Tx, l Line) (keyserver.ID, error) {
+	now := o.Clock()
+	a := keyserver.Authority{State: keyserver.AuthorityPrepared, PreparedAt: now, Generation: 1 + l.Members[len(l.Members)-1].Generation}
+	name, err := o.nextName(now)
+	if err != nil {
+		return a.ID, err
+	}
+	next, err := pki.NewCA(name, now, o.Random)
+	if err != nil {
+		return a.ID, err
+	}
+	if now.Before(l.End()) { // nobody gets anywhere by one that has expired
+		link, err := l.Issuer.Link(next.Certificate, now, o.Random)
+		if err != nil {
+			return a.ID, err
+		}
+		a.Links = append(a.Links, link.Raw)
+		if active, ok := find(l.Members, keyserver.AuthorityActive); ok {
+			for _, c := range current(active.Linked, now) {
+				a.Links = append(a.Links, c.Raw)
+			}
+		}
+		a.Links = a.Links[:min(len(a.Links), maxLinks)]
+	}
+	return o.Add(ctx, tx, next, a)
+}
+
+// Activate has the authority that is prepared issue from now on.
+func (o *Office) Activate(ctx context.Context, early bool) (id keyserver.ID, err error) {
+	err = o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		l, err := o.Load(ctx, tx)
+		if err != nil {
+			return err
+		}
+		next, err := MayActivate(l.Members, early, o.Clock())
+		if err != nil {
+			return err
+		}
+		id = next.ID
+		return o.activate(ctx, tx, l, next)
+	})
+	return id, err
+}
+
+func (o *Office) activate(ctx context.Context, tx *sqlstore.Tx, l Line, next Member) error {
+	now := o.Clock()
+	if before, ok := find(l.Members, keyserver.AuthorityActive); ok {
+		before.State, before.RetiringAt = keyserver.AuthorityRetiring, now
+		if err := tx.ChangeAuthority(ctx, before.Authority); err != nil {
+			return err
+		}
+	}
+	next.State, next.ActivatedAt = keyserver.AuthorityActive, now
+	return tx.ChangeAuthority(ctx, next.Authority)
+}
+
+// Retire ends the trust in an authority, and its key.
+func (o *Office) Retire(ctx context.Context, id keyserver.ID) (done keyserver.AuthorityRetired, err error) {
+	err = o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		l, err := o.Load(ctx, tx)
+		if err != nil {
+			return err
+		}
+		m, err := MayRetire(l.Members, id)
+		if err != nil {
+			return err
+		}
+		if done.InForce, err = tx.CertificatesInForce(ctx, pki.RevocationDigest(m.Certificate), o.Clock()); err != nil {
+			return err
+		}
+		return tx.DeleteAuthority(ctx, id)
+	})
+	return done, err
+}
+
+// Next is what is due without anybody's word.
+func (o *Office) Next(ctx context.Context) (Step, error) {
+	l, err := o.Line(ctx)
+	if err != nil {
+		return Step{}, err
+	}
+	now, members := o.Clock(), slices.Clone(l.Members)
+	for i, m := range members {
+		if m.State != keyserver.AuthorityRetiring {
+			continue
+		}
+		n, err := o.Store.CertificatesInForce(ctx, pki.RevocationDigest(m.Certificate), now)
+		if err != nil {
+			return Step{}, err
+		}
+		members[i].InForce = n > 0
+	}
+	return Due(members, now), nil
+}
+
+// Take does a step. Where another replica was faster it is refused.
+func (o *Office) Take(ctx context.Context, s Step) error {
+	var err error
+	switch s.Action {
+	case Prepare:
+		_, err = o.Prepare(ctx)
+	case Activate:
+		_, err = o.Activate(ctx, true) // Next has seen to it that it was prepared for long enough
+	case Retire:
+		_, err = o.Retire(ctx, s.ID)
+	}
+	return err
+}

@@ -1,0 +1,162 @@
+// Package deletion settles what a principal leaves behind when it is deleted: who
+// owns its keys and templates from then on, and that nothing which it had lets
+// anybody in. Who may delete it is decided by package engine.
+package deletion
+
+import (
+	"context"
+	"io"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// keysAtOnce is how many keys one transaction gives to the heir: while it lasts,
+// nobody else writes.
+const keysAtOnce = 200
+
+// Estate is that of one principal.
+type Estate struct {
+	Of   keyserver.Principal
+	Heir keyserver.PrincipalRef // who receives what it alone owns; zero is nobody
+	At   keyserver.Stamp
+	// Random draws the ids of entries.
+	Random io.Reader
+}
+
+// Settle does a part of the work in a transaction, and reports whether all of it
+// is done: the principal is gone then. Until it is, Settle is to be called again,
+// each time in a transaction of its own. IN_USE where something would be left
+// without an owner and there is no heir, or where something else needs the
+// principal.
+func (e Estate) Settle(ctx context.Context, tx *sqlstore.Tx) (done keyserver.DepartureDone, over bool, err error) {
+	if err := e.refuseNeeded(ctx, tx); err != nil {
+		return done, false, err
+	}
+	keys, err := tx.KeysOwnedAlone(ctx, e.Of.Ref(), e.At, keysAtOnce)
+	if err != nil {
+		return done, false, err
+	}
+	if len(keys) > 0 && e.Heir.ID.IsZero() {
+		return done, false, inUse("the principal is the only one who owns key %s for good; give somebody OWNER, or name an heir with ?heir=ID", keys[0])
+	}
+	for _, key := range keys {
+		if err := e.giveKey(ctx, tx, key); err != nil {
+			return done, false, err
+		}
+	}
+	if len(keys) == keysAtOnce {
+		return done, false, nil // there may be more
+	}
+	done, err = e.end(ctx, tx)
+	return done, err == nil, err
+}
+
+// refuseNeeded refuses where another object cannot be without the principal.
+func (e Estate) refuseNeeded(ctx context.Context, tx *sqlstore.Tx) error {
+	peer, err := tx.PeerOfTransport(ctx, e.Of.ID)
+	if err != nil {
+		return err
+	}
+	if peer != nil {
+		return inUse("the principal is the transport principal of the peer %d; remove that with DELETE /api/trusted-servers/%d", *peer, *peer)
+	}
+	return nil
+}
+
+// giveKey makes the heir an owner of a key, beside what it holds already, without
+// an end and without a limit of uses.
+func (e Estate) giveKey(ctx context.Context, tx *sqlstore.Tx, key keyserver.ID) error {
+	acl, err := tx.ACL(ctx, key)
+	if err != nil {
+		return err
+	}
+	entry, ok := acl.Entry(e.Heir)
+	if !ok {
+		id, err := keyserver.NewID(e.Random)
+		if err != nil {
+			return err
+		}
+		entry = keyserver.ACLEntry{ID: id, ACL: acl.ID, Principal: e.Heir}
+	}
+	entry.Rights = (entry.Rights | keyserver.Owner).Widen()
+	entry.MaxUsage, entry.Used = keyserver.NoUsageLimit, 0
+	entry.Start, entry.End = keyserver.Stamp{}, keyserver.Stamp{}
+	return tx.PutACLEntry(ctx, entry)
+}
+
+// end takes the principal away, with all that it could act by. Its entries on
+// keys stay and are over: who reads a list sees that there was somebody, and what
+// an entry demands of others does not lapse.
+func (e Estate) end(ctx context.Context, tx *sqlstore.Tx) (done keyserver.DepartureDone, err error) {
+	if err := e.leaveTemplates(ctx, tx); err != nil {
+		return done, err
+	}
+	if err := e.hide(ctx, tx); err != nil {
+		return done, err
+	}
+	if done.Entries, err = tx.CloseACLEntries(ctx, e.Of.Ref(), e.At); err != nil {
+		return done, err
+	}
+	if done.Sessions, err = tx.DeleteSessionsOf(ctx, e.Of.Ref()); err != nil {
+		return done, err
+	}
+	if _, err = tx.DeleteCertificatesOf(ctx, e.Of.ID); err != nil {
+		return done, err
+	}
+	return done, tx.DeletePrincipal(ctx, e.Of.ID)
+}
+
+// leaveTemplates ends the memberships; where nobody could change a template
+// afterwards, the heir becomes its owner.
+func (e Estate) leaveTemplates(ctx context.Context, tx *sqlstore.Tx) error {
+	memberships, err := tx.ACLTemplateMemberships(ctx, e.Of.Ref())
+	if err != nil {
+		return err
+	}
+	for id, m := range memberships {
+		t, err := tx.ACLTemplate(ctx, id)
+		if err != nil {
+			return err
+		}
+		if m.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0 {
+			return inUse("ACL template %q demands the principal; end that membership first, or keys minted from then on would ask for nobody", t.Name)
+		}
+		orphan := !keyserver.KeepsWriter(t.Without(e.Of.Ref()))
+		if orphan && e.Heir.ID.IsZero() {
+			return inUse("nobody else can change ACL template %q for good; make somebody an owner, or name an heir with ?heir=ID", t.Name)
+		}
+		if err := tx.DeleteACLTemplateMember(ctx, keyserver.TemplateMemberRef{Template: id, Principal: e.Of.Ref()}); err != nil {
+			return err
+		}
+		if orphan {
+			if err := tx.PutACLTemplateMember(ctx, keyserver.TemplateMembership{Template: id, Member: e.owner(t)}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// owner is the heir as a member of a template, beside what it is there already.
+func (e Estate) owner(t keyserver.ACLTemplate) keyserver.TemplateMember {
+	was, _ := t.Member(e.Heir)
+	return keyserver.TemplateMember{Principal: e.Heir, Rights: (was.Rights | keyserver.Owner).Widen(), MaxUsage: keyserver.NoUsageLimit}
+}
+
+// hide removes what peers may know of the principal. Restrictions stay: they may
+// be about a principal of the peer that has the same id.
+func (e Estate) hide(ctx context.Context, tx *sqlstore.Tx) error {
+	trusts, err := tx.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{Principal: &e.Of.ID})
+	for _, t := range trusts {
+		if err == nil && t.Flag == keyserver.Expose {
+			err = tx.DeletePrincipalTrust(ctx, t.ID)
+		}
+	}
+	return err
+}
+
+func inUse(format string, args ...any) error {
+	return fault.New(fault.InUse, format, args...).Audited(fault.ReasonInUse)
+}

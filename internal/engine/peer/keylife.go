@@ -1,0 +1,40 @@
+package peer
+
+import (
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// lastMicros is the last time that can be shown in RFC 3339, at the end of 9999.
+const lastMicros = 253_402_300_799_999_999
+
+// lifeTo is where a key stands as a peer is told of it. How its line goes on is told
+// to nobody outside.
+func lifeTo(m keyserver.KeyMetadata) *peerpb.KeyLife {
+	return &peerpb.KeyLife{
+		State: string(m.Life.State), Lineage: m.Life.Lineage.Uint64(), Generation: bytesOf(m.Life.Generation), Exportable: m.Life.Exportable,
+		CreatedAt: keyserver.Micros(m.CreatedAt), StateAt: keyserver.Micros(m.Life.StateAt), DestroyAt: keyserver.Micros(m.Life.DestroyAt),
+		Uses: m.Uses, LastUsedAt: keyserver.Micros(m.LastUsedAt),
+	}
+}
+
+// lifeFrom reads it, and reports whether it could be one. Without any there is
+// nothing to read.
+func lifeFrom(in *peerpb.KeyLife, m *keyserver.KeyMetadata) bool {
+	if in == nil {
+		return true
+	}
+	m.Life = keyserver.KeyLife{
+		State: keyserver.KeyState(in.GetState()), Lineage: keyserver.IDFromUint64(in.GetLineage()), Generation: int(in.GetGeneration()),
+		Exportable: in.GetExportable(), StateAt: keyserver.Moment(in.GetStateAt()), DestroyAt: keyserver.Moment(in.GetDestroyAt()),
+	}
+	m.CreatedAt, m.Uses, m.LastUsedAt = keyserver.Moment(in.GetCreatedAt()), in.GetUses(), keyserver.Moment(in.GetLastUsedAt())
+	for _, micros := range []int64{in.GetCreatedAt(), in.GetStateAt(), in.GetDestroyAt(), in.GetLastUsedAt()} {
+		if micros < 0 || micros > lastMicros {
+			return false
+		}
+	}
+	return in.GetUses() >= 0 && slices.Contains(keyserver.KeyStates, m.Life.State) && !m.Life.Lineage.IsZero() && m.Life.Generation >= 1 && in.GetCreatedAt() > 0
+}

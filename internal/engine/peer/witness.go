@@ -1,0 +1,83 @@
+package peer
+
+import (
+	"context"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/witness"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Witness is what peers are told of the audit tree, and what cosigns theirs.
+type Witness interface {
+	AuditKeys() keyserver.AuditKeys
+	// AddCheckpoint answers a keyserver.StaleCheckpointError where another size was
+	// cosigned last than the request says.
+	AddCheckpoint(ctx context.Context, from keyserver.SystemID, r witness.Request) ([]byte, error)
+}
+
+// ReadAuditKeys implements peerpb.KeyServerServer.
+func (s *Server) ReadAuditKeys(ctx context.Context, _ *peerpb.AuditKeysRequest) (*peerpb.AuditKeysResponse, error) {
+	if _, err := connected(ctx); err != nil {
+		return nil, err
+	}
+	keys := s.witness.AuditKeys()
+	return &peerpb.AuditKeysResponse{Origin: keys.Origin, Key: keys.Key, WitnessKey: keys.Witness}, nil
+}
+
+// AddCheckpoint implements peerpb.KeyServerServer.
+func (s *Server) AddCheckpoint(ctx context.Context, in *peerpb.AddCheckpointRequest) (*peerpb.AddCheckpointResponse, error) {
+	from, err := connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := witness.Request{Old: in.GetOld(), Checkpoint: in.GetCheckpoint()}
+	if r.Old < 0 || len(in.GetProof()) > witness.MaxProof || len(r.Checkpoint) > witness.MaxCheckpoint {
+		return nil, malformed("the old size is negative, or the proof or the checkpoint is too long")
+	}
+	for _, h := range in.GetProof() {
+		if len(h) != tlog.HashSize {
+			return nil, malformed("a hash of the proof is not %d bytes", tlog.HashSize)
+		}
+		r.Proof = append(r.Proof, tlog.Hash(h))
+	}
+	lines, err := s.witness.AddCheckpoint(ctx, from.System, r)
+	if stale, ok := keyserver.AsStale(err); ok {
+		return &peerpb.AddCheckpointResponse{Cosigned: stale.Size}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &peerpb.AddCheckpointResponse{Cosignature: lines, Cosigned: r.Old}, nil
+}
+
+// AuditKeys asks the peer of a record what verifies its audit tree and what it cosigns.
+func (c *Client) AuditKeys(ctx context.Context, peer keyserver.TrustedServer) (keyserver.AuditKeys, error) {
+	r := remote{c, peer}
+	out, err := ask(ctx, r, reads, &peerpb.AuditKeysRequest{}, peerpb.KeyServerClient.ReadAuditKeys)
+	if err != nil {
+		return keyserver.AuditKeys{}, err
+	}
+	return keyserver.AuditKeys{AuditKey: keyserver.AuditKey{Origin: out.GetOrigin(), Key: out.GetKey()}, Witness: out.GetWitnessKey()}, nil
+}
+
+// AddCheckpoint asks the peer of a record to cosign a checkpoint.
+func (c *Client) AddCheckpoint(ctx context.Context, peer keyserver.TrustedServer, request witness.Request) ([]byte, error) {
+	r := remote{c, peer}
+	in := &peerpb.AddCheckpointRequest{Old: request.Old, Checkpoint: request.Checkpoint}
+	for _, h := range request.Proof {
+		in.Proof = append(in.Proof, h[:])
+	}
+	out, err := ask(ctx, r, reads, in, peerpb.KeyServerClient.AddCheckpoint)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(out.GetCosignature()) > 0:
+		return out.GetCosignature(), nil
+	case out.GetCosigned() < 0:
+		return nil, r.nonsense("the size of a tree")
+	}
+	return nil, keyserver.StaleCheckpointError{Size: out.GetCosigned()}
+}

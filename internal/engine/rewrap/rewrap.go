@@ -1,0 +1,291 @@
+// Package rewrap takes what is wrapped from one data key to the next, and the MACs of
+// the rows with it, while everything goes on. Where it is stopped, the next process
+// goes on with what is left: a key says itself under which data key it is, and a MAC
+// by which one it was made.
+package rewrap
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+const (
+	// batch is how many keys are wrapped anew in one transaction. Everybody who writes
+	// waits for it: some milliseconds.
+	batch = 128
+	// defaultShare is the part of the time that is worked. The rest is for everybody else.
+	defaultShare = 0.05
+	// again is when a process looks whether there is something to do, besides when it is
+	// told: another one may have stopped.
+	again = 5 * time.Second
+	// afterRefusal is when rows that did not agree are looked at again.
+	afterRefusal = time.Minute
+)
+
+// Config is what a Worker works on.
+type Config struct {
+	Store     *sqlstore.Store
+	Custodian *keyring.Custodian
+	System    keyserver.SystemID
+	Logger    *slog.Logger
+	// Share is the part of the time that is worked, of one core; 0: a twentieth, 1: all.
+	Share float64
+}
+
+// Worker wraps anew what is under a data key that was replaced.
+type Worker struct {
+	Config
+
+	wake    chan struct{}
+	refused atomic.Int64
+}
+
+// New prepares a worker. It is told by the store of new data keys.
+func New(c Config) *Worker {
+	if c.Share == 0 {
+		c.Share = defaultShare
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	w := &Worker{Config: c, wake: make(chan struct{}, 1)}
+	c.Store.OnChange(func(changes []keyserver.Change) {
+		if keyserver.Concerned(changes, func(c keyserver.Change) bool { return c.Kind == keyserver.ChangeDataKey }) {
+			w.poke()
+		}
+	})
+	return w
+}
+
+func (w *Worker) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run works until ctx ends.
+func (w *Worker) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-w.wake:
+		}
+		pause := again
+		if err := w.once(ctx); err != nil && ctx.Err() == nil {
+			w.Logger.Warn("wrapping keys under the new data key was interrupted and goes on in a moment", "error", err)
+		} else if w.refused.Load() > 0 {
+			pause = afterRefusal
+		}
+		timer.Reset(pause)
+	}
+}
+
+// once learns of new data keys and, if there is one that is to be retired, does all of it.
+func (w *Worker) once(ctx context.Context) error {
+	if _, err := w.Custodian.Again(ctx); err != nil {
+		return err
+	}
+	if err := w.Custodian.Settle(ctx); err != nil {
+		return err
+	}
+	if _, retiring := w.Custodian.Retiring(); !retiring {
+		w.refused.Store(0)
+		return nil
+	}
+	release, err := w.Store.ClaimRewrap(ctx)
+	if err != nil || release == nil {
+		return err
+	}
+	defer release()
+	if _, err := w.Custodian.Again(ctx); err != nil {
+		return err
+	}
+	old, retiring := w.Custodian.Retiring()
+	if !retiring {
+		return nil
+	}
+	w.Logger.Info("wrapping keys under a new data key", "retiring", old.Hex())
+	refused := sqlstore.Refused{}
+	err = w.all(ctx, old, refused)
+	w.refused.Store(int64(len(refused)))
+	switch {
+	case err != nil:
+		return err
+	case len(refused) > 0:
+		w.Logger.Error("a data key cannot be retired: rows do not agree with their MACs, and may be under it; run doctor",
+			"dataKey", old.Hex(), "rows", len(refused))
+		return nil
+	}
+	return w.retire(ctx, old)
+}
+
+// all does what is wrapped first, because the rest of the work is found by reading
+// everything.
+func (w *Worker) all(ctx context.Context, old keyserver.ID, refused sqlstore.Refused) error {
+	for _, p := range places {
+		if err := w.place(ctx, p); err != nil {
+			return err
+		}
+	}
+	prefix := keyring.Prefix(old)
+	for more := true; more; {
+		err := w.paced(ctx, func() error {
+			done, err := w.Store.RewrapKeys(ctx, prefix, batch, refused, func(id keyserver.ID, wrapped []byte) ([]byte, error) {
+				out, _, err := w.Custodian.Rewrap(id, w.System, wrapped)
+				return out, err
+			})
+			more = done > 0
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	var at sqlstore.RowCursor
+	for more := true; more; {
+		err := w.paced(ctx, func() (err error) {
+			more, err = w.Store.RemakeMACs(ctx, &at, refused)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Worker) place(ctx context.Context, p place) error {
+	return w.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		list, err := p.read(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for _, one := range list {
+			anew, changed, err := w.Custodian.Rewrap(one.id, w.System, one.bytes)
+			if err != nil {
+				return err
+			}
+			if !changed {
+				continue
+			}
+			if err := p.write(ctx, tx, wrapped{one.id, anew}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// paced works, and rests in proportion.
+func (w *Worker) paced(ctx context.Context, work func() error) error {
+	began := time.Now()
+	if err := work(); err != nil {
+		return err
+	}
+	rest := time.Duration(float64(time.Since(began)) * (1/w.Share - 1))
+	if rest <= 0 {
+		return ctx.Err()
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(rest):
+		return nil
+	}
+}
+
+// retire erases the data key, in a transaction that sees that nothing is under it: no
+// process writes at the same time, and none that writes later wraps under it.
+func (w *Worker) retire(ctx context.Context, old keyserver.ID) error {
+	left := int64(0)
+	err := w.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		var err error
+		if left, err = wrappedUnder(ctx, tx, old); err != nil || left > 0 {
+			return err
+		}
+		return w.Custodian.Retire(ctx, old, tx.Setting, tx.PutSetting)
+	})
+	if err != nil {
+		return err
+	}
+	if left > 0 {
+		w.Logger.Warn("keys are still under a data key that was to be retired; they are wrapped anew", "dataKey", old.Hex(), "keys", left)
+		w.poke()
+		return nil
+	}
+	if _, err := w.Custodian.Again(ctx); err != nil {
+		return err
+	}
+	w.Logger.Info("nothing is under the data key any more: it is retired, and erased", "dataKey", old.Hex())
+	return nil
+}
+
+// counter is what a Store and a transaction have in common.
+type counter interface {
+	reader
+	CountWrapped(ctx context.Context, prefix []byte) (int64, error)
+}
+
+func wrappedUnder(ctx context.Context, r counter, dataKey keyserver.ID) (int64, error) {
+	prefix := keyring.Prefix(dataKey)
+	n, err := r.CountWrapped(ctx, prefix)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range places {
+		list, err := p.read(ctx, r)
+		if err != nil {
+			return 0, err
+		}
+		for _, one := range list {
+			if bytes.HasPrefix(one.bytes, prefix) {
+				n++
+			}
+		}
+	}
+	return n, nil
+}
+
+// Custody answers how the keys are kept, and how far the work has come.
+func (w *Worker) Custody(ctx context.Context) (keyserver.Custody, error) {
+	if _, err := w.Custodian.Again(ctx); err != nil {
+		return keyserver.Custody{}, err
+	}
+	out := keyserver.Custody{KEK: w.Custodian.KEK(ctx), DataKeys: w.Custodian.DataKeys(), Rewrap: keyserver.Rewrap{Refused: w.refused.Load()}}
+	for i := range out.DataKeys {
+		k := &out.DataKeys[i]
+		if k.State == keyserver.DataKeyRetired {
+			continue
+		}
+		var err error
+		if k.Wrapped, err = wrappedUnder(ctx, w.Store, k.ID); err != nil {
+			return keyserver.Custody{}, err
+		}
+		out.Rewrap.Total += k.Wrapped
+		if k.State == keyserver.DataKeyActive {
+			out.Rewrap.Done = k.Wrapped
+		}
+	}
+	return out, nil
+}
+
+// Rotate makes a new data key and begins to wrap under it.
+func (w *Worker) Rotate(ctx context.Context) (keyserver.DataKey, error) {
+	made, err := w.Custodian.Rotate(ctx)
+	if err == nil {
+		w.poke()
+	}
+	return made, err
+}

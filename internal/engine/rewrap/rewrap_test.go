@@ -1,0 +1,294 @@
+package rewrap_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/base64"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gocloud.dev/secrets/localsecrets"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password/passwordtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/rewrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// keys are more than a batch.
+const keys = 600
+
+// own are the private keys of the key server itself: those of its settings, and its CA.
+var own = int64(len(bootstrap.Wrapped) + 1)
+
+// world is a database with keys, and somebody who can write to it beside the store.
+type world struct {
+	config  sqlstore.Config
+	kek     string
+	replica replica
+	outside *sql.DB
+}
+
+// replica is one process.
+type replica struct {
+	store     *sqlstore.Store
+	custodian *keyring.Custodian
+	system    keyserver.SystemID
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func onEach(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	for name, database := range enginetest.Databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newWorld(t, database(t), nil))
+		})
+	}
+}
+
+// newWorld makes a database; dataKey is the setting of one from before, if there is one.
+func newWorld(t testing.TB, config sqlstore.Config, dataKey []byte) *world {
+	t.Helper()
+	w := &world{config: config, kek: "base64key://" + base64.StdEncoding.EncodeToString(make([]byte, 32))}
+	store, err := sqlstore.Open(context.Background(), config)
+	must(t, err)
+	t.Cleanup(func() { must(t, store.Close()) })
+	if dataKey != nil {
+		must(t, store.Update(t.Context(), func(tx *sqlstore.Tx) error { return tx.PutSetting(t.Context(), rowmac.DataKeySetting, dataKey) }))
+	}
+	w.replica = w.serve(t, store)
+	file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(config.Dir, "keyserver.db"), RawQuery: "_busy_timeout=10000"}
+	driver, source := "sqlite", file.String()
+	if config.URL != "" {
+		driver, source = "pgx", config.URL
+	}
+	w.outside, err = sql.Open(driver, source)
+	must(t, err)
+	t.Cleanup(func() { must(t, w.outside.Close()) })
+	must(t, store.Update(t.Context(), func(tx *sqlstore.Tx) error {
+		for i := range keys {
+			if err := w.replica.mint(t.Context(), tx, uint64(1000+i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	return w
+}
+
+// serve is the start of a process on the database.
+func (w *world) serve(t testing.TB, store *sqlstore.Store) replica {
+	t.Helper()
+	keeper, err := keyring.Open(t.Context(), w.kek)
+	must(t, err)
+	custodian, err := keyring.New(t.Context(), keeper, store)
+	must(t, err)
+	clock := &enginetest.Clock{}
+	p, err := bootstrap.Run(t.Context(), bootstrap.Config{
+		Store: store, Custodian: custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
+		AdminPassword: func() (string, error) { return enginetest.AdminPassword, nil }, PasswordCost: passwordtest.Cost, Clock: clock.Now, Random: strings.NewReader(strings.Repeat("random", 10_000)),
+	})
+	must(t, err)
+	return replica{store, custodian, p.System}
+}
+
+func material(n uint64) []byte { return bytes.Repeat([]byte{byte(n), byte(n >> 8)}, 16) }
+
+func (r replica) mint(ctx context.Context, tx *sqlstore.Tx, n uint64) error {
+	id := keyserver.IDFromUint64(n)
+	wrapped, err := r.custodian.Wrap(id, r.system, material(n))
+	if err != nil {
+		return err
+	}
+	return tx.InsertKey(ctx, sqlstore.KeyRecord{ID: id, Algorithm: "HMAC-SHA384", KeyBytes: 32, Wrapped: wrapped, ACL: keyserver.IDFromUint64(n + 1<<40), CreatedAt: time.UnixMicro(0)},
+		keyserver.ACLEntry{ID: keyserver.IDFromUint64(n + 1<<41), Principal: keyserver.PrincipalRef{System: 1, ID: id}, Rights: keyserver.AllRights, MaxUsage: keyserver.NoUsageLimit})
+}
+
+func (r replica) worker() *rewrap.Worker {
+	return rewrap.New(rewrap.Config{Store: r.store, Custodian: r.custodian, System: r.system, Share: 1})
+}
+
+// work runs a worker until done says so.
+func (r replica) work(t testing.TB, done func(keyserver.Custody) bool) keyserver.Custody {
+	t.Helper()
+	w := r.worker()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Run(ctx)
+	}()
+	defer func() { cancel(); <-ended }()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		c, err := w.Custody(t.Context())
+		must(t, err)
+		if done(c) {
+			return c
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it does not end: %+v", c)
+		}
+	}
+}
+
+func retired(c keyserver.Custody) bool {
+	return len(c.DataKeys) > 1 && c.DataKeys[len(c.DataKeys)-2].State == keyserver.DataKeyRetired
+}
+
+// whole looks at every key and at every row.
+func (r replica) whole(t testing.TB, n int) {
+	t.Helper()
+	for i := range n {
+		id := keyserver.IDFromUint64(uint64(1000 + i))
+		record, err := r.store.Key(t.Context(), id)
+		must(t, err)
+		plain, err := r.custodian.Unwrap(id, r.system, record.Wrapped)
+		if err != nil || !bytes.Equal(plain, material(uint64(1000+i))) {
+			t.Fatalf("key %d: %x, %v", i, plain, err)
+		}
+	}
+	rows, err := r.store.CheckRows(t.Context(), func(f rowmac.Finding) error { t.Error(f); return nil })
+	if err != nil || rows < n {
+		t.Errorf("%d rows, %v", rows, err)
+	}
+}
+
+// TestRewrap: everything comes under the new data key, and the old one goes.
+func TestRewrap(t *testing.T) {
+	onEach(t, func(t *testing.T, w *world) {
+		if _, err := w.replica.custodian.Rotate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c := w.replica.work(t, retired)
+		if c.DataKeys[0].Wrapped != 0 || c.DataKeys[1].Wrapped != keys+own || c.Rewrap != (keyserver.Rewrap{Done: keys + own, Total: keys + own}) {
+			t.Errorf("got %+v", c)
+		}
+		w.replica.whole(t, keys)
+		w.replica.store.UseRowKey(nil)
+		w.serve(t, w.replica.store).whole(t, keys) // with what the database has, and nothing remembered
+	})
+}
+
+// TestRewrapOfBefore: a database of before there was a ring.
+func TestRewrapOfBefore(t *testing.T) {
+	keeper := localsecrets.NewKeeper([32]byte{})
+	defer keeper.Close()
+	alone, err := keeper.Encrypt(t.Context(), append([]byte{1}, strings.Repeat("k", 32)...))
+	must(t, err)
+	for name, database := range enginetest.Databases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, database(t), alone)
+			if _, err := w.replica.custodian.Rotate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if c := w.replica.work(t, retired); !c.DataKeys[0].ID.IsZero() || c.DataKeys[1].Wrapped != keys+own {
+				t.Errorf("got %+v", c)
+			}
+			w.replica.whole(t, keys)
+		})
+	}
+}
+
+// TestRewrapGoesOn: what was stopped anywhere is ended by another process, and keys are
+// made, rights given and the data key rotated again meanwhile.
+func TestRewrapGoesOn(t *testing.T) {
+	onEach(t, func(t *testing.T, w *world) {
+		if _, err := w.replica.custodian.Rotate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		n := keys
+		for range 30 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n%7)*time.Millisecond)
+			w.replica.worker().Run(ctx)
+			cancel()
+			must(t, w.replica.store.Update(t.Context(), func(tx *sqlstore.Tx) error {
+				return w.replica.mint(t.Context(), tx, uint64(1000+n))
+			}))
+			n++
+		}
+		w.replica.work(t, retired)
+		w.replica.whole(t, n)
+	})
+}
+
+// TestReplicas: one that has heard of nothing writes and reads under the data key of
+// another one, and under none that is gone.
+func TestReplicas(t *testing.T) {
+	w := newWorld(t, enginetest.Databases["PostgreSQL"](t), nil)
+	store, err := sqlstore.Open(t.Context(), w.config)
+	must(t, err)
+	defer func() { must(t, store.Close()) }()
+	other := w.serve(t, store)
+	n := keys
+	for range 3 {
+		if _, err := w.replica.custodian.Rotate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.replica.work(t, func(c keyserver.Custody) bool {
+			must(t, other.store.Update(t.Context(), func(tx *sqlstore.Tx) error {
+				return other.mint(t.Context(), tx, uint64(1000+n))
+			}))
+			n++
+			return retired(c)
+		})
+	}
+	other.whole(t, n)
+	w.replica.whole(t, n)
+}
+
+// TestTamperedMeanwhile: a row that does not agree gets no new MAC, and the data key
+// that it may be under stays until somebody has looked at it.
+func TestTamperedMeanwhile(t *testing.T) {
+	onEach(t, func(t *testing.T, w *world) {
+		tampered := keyserver.IDFromUint64(1007)
+		bytesOf := func(column string) (value any) {
+			must(t, w.outside.QueryRowContext(t.Context(), `SELECT `+column+` FROM stored_keys WHERE id = $1`, tampered[:]).Scan(&value))
+			return value
+		}
+		set := func(statement string, args ...any) {
+			_, err := w.outside.ExecContext(t.Context(), statement, args...)
+			must(t, err)
+		}
+		before := bytesOf("mac")
+		set(`UPDATE stored_keys SET algorithm = 'HMAC-SHA512' WHERE id = $1`, tampered[:])
+		set(`UPDATE roles SET name = 'Tampered' WHERE name = 'Encryptor'`)
+		if _, err := w.replica.custodian.Rotate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c := w.replica.work(t, func(c keyserver.Custody) bool { return c.Rewrap.Refused == 2 })
+		if c.DataKeys[0].State != keyserver.DataKeyRetiring || c.DataKeys[0].Wrapped != 1 || c.Rewrap.Done != keys+own-1 {
+			t.Errorf("got %+v", c)
+		}
+		if _, err := w.replica.store.Key(t.Context(), tampered); fault.CodeOf(err) != fault.StoreTampered {
+			t.Errorf("the tampered key: %v", err)
+		}
+		set(`UPDATE stored_keys SET algorithm = 'HMAC-SHA384' WHERE id = $1`, tampered[:])
+		set(`UPDATE roles SET name = 'Encryptor' WHERE name = 'Tampered'`)
+		w.replica.work(t, retired)
+		w.replica.whole(t, keys)
+
+		// What was good under the former data key is not any more.
+		after := bytesOf("mac")
+		set(`UPDATE stored_keys SET mac = $1 WHERE id = $2`, before, tampered[:])
+		if _, err := w.replica.store.Key(t.Context(), tampered); fault.CodeOf(err) != fault.StoreTampered {
+			t.Errorf("an old MAC was put back: %v", err)
+		}
+		set(`UPDATE stored_keys SET mac = $1 WHERE id = $2`, after, tampered[:])
+	})
+}

@@ -1,0 +1,170 @@
+package verified
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// How strongly a fresh read shows that a CA was added, strongest first.
+const (
+	MatchedByBody     = "certificate-body" // the stored DER equals the DER sent
+	MatchedByEcho     = "echoed-id"        // the id that the add echoed is listed
+	MatchedBySoleNew  = "sole-new-entry"   // exactly one row appeared
+	listenerStatement = "both listeners take the list at each handshake, so the change holds from the next connection on"
+)
+
+// TrustedCAAdded is what adding a trusted CA answers.
+type TrustedCAAdded struct {
+	Saved             bool
+	MatchedBy         string
+	WasAlreadyPresent bool
+	ListCountBefore   int
+	ListCountAfter    int
+	AppearedCount     int
+	EchoedCount       int // information, not evidence
+	TrustedCA         *keyserver.Certificate
+	Detail            string
+}
+
+// TrustedCARemoved is what removing a trusted CA answers.
+type TrustedCARemoved struct {
+	Gone            bool
+	ID              keyserver.ID
+	ListCountBefore int
+	ListCountAfter  int
+	EchoedObjects   *int
+	TrustedCA       keyserver.Certificate // as it stood before
+	Detail          string
+}
+
+// TrustedCAs reads the trusted list.
+func (s *Service) TrustedCAs(ctx context.Context, by keyserver.Caller) ([]keyserver.Certificate, error) {
+	return s.ks.TrustedCAs(ctx, by)
+}
+
+// AddTrustedCA adds one CA certificate and verifies by a fresh list read.
+func (s *Service) AddTrustedCA(ctx context.Context, by keyserver.Caller, der []byte) (TrustedCAAdded, error) {
+	if err := refuseNoCA(der); err != nil {
+		return TrustedCAAdded{}, err
+	}
+	var echoed []keyserver.ID
+	return verifiedWrite[[]keyserver.Certificate, TrustedCAAdded]{
+		read: func(ctx context.Context) ([]keyserver.Certificate, error) { return s.ks.TrustedCAs(ctx, by) },
+		refuse: func(before []keyserver.Certificate) error {
+			if ca, ok := findCA(before, func(c keyserver.Certificate) bool { return bytes.Equal(c.DER, der) }); ok {
+				return fault.New(fault.AlreadyTrusted, "certificate is in the trusted list already, with the certificateId %s", ca.ID.Base64())
+			}
+			return nil
+		},
+		write: func(ctx context.Context, _ []keyserver.Certificate) (err error) {
+			echoed, err = s.ks.AddTrustedCA(ctx, by, der)
+			return err
+		},
+		verdict: func(before, after []keyserver.Certificate) (TrustedCAAdded, error) {
+			return judgeAddedCA(der, echoed, before, after)
+		},
+	}.do(ctx)
+}
+
+// RemoveTrustedCA removes a CA and verifies its absence from a fresh read.
+func (s *Service) RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id keyserver.ID) (TrustedCARemoved, error) {
+	if err := requireID("certificateId", id); err != nil {
+		return TrustedCARemoved{}, err
+	}
+	hasID := func(c keyserver.Certificate) bool { return c.ID == id }
+	var echoed []keyserver.ID
+	return verifiedWrite[[]keyserver.Certificate, TrustedCARemoved]{
+		read: func(ctx context.Context) ([]keyserver.Certificate, error) { return s.ks.TrustedCAs(ctx, by) },
+		refuse: func(before []keyserver.Certificate) error {
+			if _, ok := findCA(before, hasID); !ok {
+				return fault.New(fault.NotTrusted, "no trusted CA has the certificateId %s; list them with GET /api/trusted-cas", id.Base64())
+			}
+			return nil
+		},
+		write: func(ctx context.Context, _ []keyserver.Certificate) (err error) {
+			echoed, err = s.ks.RemoveTrustedCA(ctx, by, id)
+			return err
+		},
+		verdict: func(before, after []keyserver.Certificate) (TrustedCARemoved, error) {
+			ca, _ := findCA(before, hasID)
+			n := len(echoed)
+			r := TrustedCARemoved{ID: id, ListCountBefore: len(before), ListCountAfter: len(after), EchoedObjects: &n, TrustedCA: ca}
+			if _, still := findCA(after, hasID); still {
+				r.Detail = "the key server accepted the removal, but a fresh read still lists the CA"
+				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
+			}
+			r.Gone = true
+			r.Detail = "a fresh read no longer lists the CA; " + listenerStatement + "; certificates enrolled under it stay enrolled"
+			return r, nil
+		},
+	}.do(ctx)
+}
+
+// judgeAddedCA looks for the strongest evidence that a fresh read gives.
+func judgeAddedCA(der []byte, echoed []keyserver.ID, before, after []keyserver.Certificate) (TrustedCAAdded, error) {
+	r := TrustedCAAdded{ListCountBefore: len(before), ListCountAfter: len(after), EchoedCount: len(echoed)}
+	var appeared []keyserver.Certificate
+	for _, c := range after {
+		if _, was := findCA(before, func(b keyserver.Certificate) bool { return b.ID == c.ID }); !was {
+			appeared = append(appeared, c)
+		}
+	}
+	r.AppearedCount = len(appeared)
+	if ca, ok := findCA(after, func(c keyserver.Certificate) bool { return bytes.Equal(c.DER, der) }); ok {
+		r.MatchedBy, r.TrustedCA = MatchedByBody, &ca
+	} else if ca, ok := findCA(appeared, func(c keyserver.Certificate) bool { return len(c.DER) == 0 && containsID(echoed, c.ID) }); ok {
+		r.MatchedBy, r.TrustedCA = MatchedByEcho, &ca
+	} else if len(appeared) == 1 && len(appeared[0].DER) == 0 && len(echoed) == 0 {
+		r.MatchedBy, r.TrustedCA = MatchedBySoleNew, &appeared[0]
+	}
+	if r.TrustedCA == nil {
+		r.Detail = fmt.Sprintf("the key server accepted the certificate, but a fresh read of %d trusted CAs does not contain it", len(after))
+		return r, fault.New(fault.NotSaved, "%s", r.Detail)
+	}
+	r.Saved = true
+	r.Detail = "a fresh read lists the CA, matched by " + r.MatchedBy + "; " + listenerStatement
+	return r, nil
+}
+
+// refuseNoCA refuses what is not one CA certificate: a key server would store
+// a leaf or a bundle's first certificate and trust nothing by it.
+func refuseNoCA(der []byte) error {
+	if len(der) == 0 {
+		return fault.New(fault.BadRequest, "certificate must not be empty; send one DER certificate as base64")
+	}
+	cert, err := certtext.Certificate(der)
+	if err != nil {
+		return fault.New(fault.BadRequest, "certificate %s; send one certificate in DER, not PEM and not a bundle", err).Because(err)
+	}
+	if !cert.BasicConstraintsValid || !cert.IsCA {
+		return fault.New(fault.BadRequest, "certificate is not a CA certificate: its basic constraints do not say CA")
+	}
+	if cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0 {
+		return fault.New(fault.BadRequest, "certificate is not a CA certificate: its key usage does not allow signing certificates")
+	}
+	return nil
+}
+
+func findCA(list []keyserver.Certificate, is func(keyserver.Certificate) bool) (keyserver.Certificate, bool) {
+	for _, c := range list {
+		if is(c) {
+			return c, true
+		}
+	}
+	return keyserver.Certificate{}, false
+}
+
+func containsID(ids []keyserver.ID, id keyserver.ID) bool {
+	for _, i := range ids {
+		if i == id {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,278 @@
+package verified
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// MatchedOnServerName says what a search for peers compared.
+const MatchedOnServerName = "serverName"
+
+// maxDescription is the longest description, in characters.
+const maxDescription = 1024
+
+// TrustedServerSaved is what registering a peer answers.
+type TrustedServerSaved struct {
+	Servers       []keyserver.TrustedServer // as listed afresh
+	System        keyserver.SystemID
+	Saved         bool
+	ACLSideEffect string // empty where the registration does not read back
+	Detail        string
+}
+
+// TrustedServerUpdated is what changing a peer's record answers.
+type TrustedServerUpdated struct {
+	Server *keyserver.TrustedServer // as read back; nil where it is gone
+	Saved  bool
+	Detail string
+}
+
+// TrustedServerGone is what removing a peer answers.
+type TrustedServerGone struct {
+	Removed                      *keyserver.SystemID       // nil where it is still listed
+	Servers                      []keyserver.TrustedServer // as listed afresh
+	Orphans                      []keyserver.PrincipalTrust
+	ACLSideEffect                string
+	PrincipalTrustSideEffect     string
+	TransportPrincipalSideEffect string
+	Detail                       string
+}
+
+// TrustedServers lists the registered peers.
+func (s *Service) TrustedServers(ctx context.Context, by keyserver.Caller) ([]keyserver.TrustedServer, error) {
+	return s.ks.TrustedServers(ctx, by)
+}
+
+// TrustedServersNamed finds the peers registered under a server name:
+// NOT_FOUND where there is none.
+func (s *Service) TrustedServersNamed(ctx context.Context, by keyserver.Caller, name string) ([]keyserver.TrustedServer, error) {
+	if name == "" {
+		return nil, fault.New(fault.BadRequest, "name must not be empty; leave it out to list every peer")
+	}
+	all, err := s.ks.TrustedServers(ctx, by)
+	if err != nil {
+		return nil, err
+	}
+	var found []keyserver.TrustedServer
+	for _, p := range all {
+		if p.Name == name {
+			found = append(found, p)
+		}
+	}
+	if len(found) == 0 {
+		return nil, fault.New(fault.NotFound, "no peer is registered under that server name; list them with GET /api/trusted-servers")
+	}
+	return found, nil
+}
+
+// TrustInfo reads what other key servers need to register this one.
+func (s *Service) TrustInfo(ctx context.Context, by keyserver.Caller) (keyserver.TrustInfo, error) {
+	return s.ks.TrustInfo(ctx, by)
+}
+
+// AddTrustedServer registers a peer, or replaces its record where that is
+// asked for, and verifies it by listing afresh.
+func (s *Service) AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (TrustedServerSaved, error) {
+	leaf, err := refuseNewPeer(&n)
+	if err != nil {
+		return TrustedServerSaved{}, err
+	}
+	var told keyserver.TrustedServerAdded
+	return verifiedWrite[[]keyserver.TrustedServer, TrustedServerSaved]{
+		read: func(ctx context.Context) ([]keyserver.TrustedServer, error) { return s.ks.TrustedServers(ctx, by) },
+		refuse: func(before []keyserver.TrustedServer) error {
+			if p, ok := findPeer(before, n.Blob.System); ok && !n.Replace {
+				return fault.New(fault.AlreadyExists, "the system id %d is registered already, as %q; remove that peer first, or send replace", p.System, p.FriendlyName)
+			}
+			return nil
+		},
+		write: func(ctx context.Context, _ []keyserver.TrustedServer) (err error) {
+			told, err = s.ks.AddTrustedServer(ctx, by, n)
+			return err
+		},
+		verdict: func(before, after []keyserver.TrustedServer) (TrustedServerSaved, error) {
+			return judgeAddedPeer(n, leaf, told, before, after)
+		},
+	}.do(ctx)
+}
+
+// UpdateTrustedServer changes a peer's friendly name, its description, or both.
+func (s *Service) UpdateTrustedServer(ctx context.Context, by keyserver.Caller, change keyserver.TrustedServerChange) (TrustedServerUpdated, error) {
+	if err := refusePeerChange(&change); err != nil {
+		return TrustedServerUpdated{}, err
+	}
+	return verifiedWrite[[]keyserver.TrustedServer, TrustedServerUpdated]{
+		read:   func(ctx context.Context) ([]keyserver.TrustedServer, error) { return s.ks.TrustedServers(ctx, by) },
+		refuse: func(before []keyserver.TrustedServer) error { return refuseNoPeer(before, change.System) },
+		write: func(ctx context.Context, _ []keyserver.TrustedServer) error {
+			return s.ks.UpdateTrustedServer(ctx, by, change)
+		},
+		verdict: func(_, after []keyserver.TrustedServer) (TrustedServerUpdated, error) {
+			return judgeChangedPeer(change, after)
+		},
+	}.do(ctx)
+}
+
+// RemoveTrustedServer removes a peer and verifies it by listing afresh. What
+// else the key server did comes from its own words.
+func (s *Service) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID) (TrustedServerGone, error) {
+	var told keyserver.TrustedServerRemoved
+	return verifiedWrite[[]keyserver.TrustedServer, TrustedServerGone]{
+		read:   func(ctx context.Context) ([]keyserver.TrustedServer, error) { return s.ks.TrustedServers(ctx, by) },
+		refuse: func(before []keyserver.TrustedServer) error { return refuseNoPeer(before, system) },
+		write: func(ctx context.Context, _ []keyserver.TrustedServer) (err error) {
+			told, err = s.ks.RemoveTrustedServer(ctx, by, system)
+			return err
+		},
+		verdict: func(_, after []keyserver.TrustedServer) (TrustedServerGone, error) {
+			return judgeRemovedPeer(system, told, after)
+		},
+	}.do(ctx)
+}
+
+// judgeAddedPeer is the verdict on a registration: the system id must read
+// back, and with it what was sent, or the key server registered another peer.
+func judgeAddedPeer(n keyserver.NewTrustedServer, leaf []byte, told keyserver.TrustedServerAdded, before, after []keyserver.TrustedServer) (TrustedServerSaved, error) {
+	r := TrustedServerSaved{Servers: after, System: n.Blob.System}
+	old, known := findPeer(before, n.Blob.System)
+	p, ok := findPeer(after, n.Blob.System)
+	switch {
+	case !ok:
+		r.Detail = fmt.Sprintf("the key server accepted the peer, but a fresh list of %d peers does not have its system id", len(after))
+	case p.Name != n.Blob.ServerName || p.Port != n.Blob.Port || p.FriendlyName != n.FriendlyName || p.Description != n.Description || p.Witness != n.Witness:
+		r.Detail = "the system id reads back with another server name, port, friendly name, description or witness"
+	case len(p.Certificate.DER) > 0 && !bytes.Equal(p.Certificate.DER, leaf):
+		r.Detail = "the system id reads back with another certificate"
+	case known && told.Replaced && p.Transport != old.Transport:
+		r.Detail = "the system id reads back with another transport principal than before"
+	default:
+		r.Saved, r.Detail = true, "the system id reads back with all that was sent"
+		r.ACLSideEffect = addedPeerEffect(r.System, told)
+		return r, nil
+	}
+	return r, fault.New(fault.NotPersisted, "%s", r.Detail)
+}
+
+func addedPeerEffect(system keyserver.SystemID, told keyserver.TrustedServerAdded) string {
+	switch {
+	case told.Replaced:
+		return fmt.Sprintf("the record of the system id %d was replaced; ACL rows of its principals, and its transport principal with flags and roles, stayed as they were", system)
+	case told.Resurrected > 0:
+		return fmt.Sprintf("put back in force: %s purged when the system id %d was removed", rows(told.Resurrected, "ACL row"), system)
+	default:
+		return fmt.Sprintf("no ACL row of the system id %d was waiting to be put back in force", system)
+	}
+}
+
+func judgeChangedPeer(change keyserver.TrustedServerChange, after []keyserver.TrustedServer) (TrustedServerUpdated, error) {
+	var r TrustedServerUpdated
+	p, ok := findPeer(after, change.System)
+	if ok {
+		r.Server = &p
+	}
+	switch {
+	case !ok:
+		r.Detail = "the key server accepted the change, but a fresh list does not have the peer"
+	case change.FriendlyName != nil && p.FriendlyName != *change.FriendlyName:
+		r.Detail = fmt.Sprintf("friendlyName reads back as %q", p.FriendlyName)
+	case change.Description != nil && p.Description != *change.Description:
+		r.Detail = fmt.Sprintf("description reads back as %q", p.Description)
+	case change.Witness != nil && p.Witness != *change.Witness:
+		r.Detail = fmt.Sprintf("witness reads back as %t", p.Witness)
+	default:
+		r.Saved, r.Detail = true, "every field sent reads back"
+		return r, nil
+	}
+	return r, fault.New(fault.NotPersisted, "%s", r.Detail)
+}
+
+func judgeRemovedPeer(system keyserver.SystemID, told keyserver.TrustedServerRemoved, after []keyserver.TrustedServer) (TrustedServerGone, error) {
+	r := TrustedServerGone{Servers: after}
+	if _, still := findPeer(after, system); still {
+		r.Detail = "the key server accepted the removal, but a fresh list still has the peer"
+		return r, fault.New(fault.NotRemoved, "%s", r.Detail)
+	}
+	r.Removed, r.Orphans, r.Detail = &system, told.Orphans, "a fresh list no longer has the peer"
+	r.ACLSideEffect = fmt.Sprintf("purged: %s for principals of the system id %d; registering the peer again puts them back",
+		rows(told.Purged, "ACL row"), system)
+	r.PrincipalTrustSideEffect = fmt.Sprintf("left behind: %s for the system id %d; remove them with DELETE /api/principal-trusts/{id}",
+		rows(told.OrphanCount, "principal trust"), system)
+	if n := len(told.Orphans); n < told.OrphanCount {
+		r.PrincipalTrustSideEffect += fmt.Sprintf("; the first %d are listed", n)
+	}
+	r.TransportPrincipalSideEffect = fmt.Sprintf("transport principal %s, made with the peer, was removed with it", told.Transport)
+	return r, nil
+}
+
+// rows is a number of things in words.
+func rows(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// refuseNewPeer refuses a record that no key server could make sense of, and
+// answers the peer's own certificate.
+func refuseNewPeer(n *keyserver.NewTrustedServer) (leaf []byte, err error) {
+	chain, err := pki.ParseChain(n.Blob.Chain)
+	if err != nil {
+		return nil, fault.New(fault.BadRequest, "trustBlob is refused: %s", err)
+	}
+	if _, err := keyserver.ParseTrustBlob(n.Blob.String()); err != nil {
+		return nil, fault.New(fault.BadRequest, "trustBlob %s", err)
+	}
+	if n.FriendlyName, err = cleanName("friendlyName", n.FriendlyName); err != nil {
+		return nil, err
+	}
+	return chain.Leaf.Raw, refuseDescription(n.Description)
+}
+
+func refusePeerChange(change *keyserver.TrustedServerChange) error {
+	if change.FriendlyName == nil && change.Description == nil && change.Witness == nil {
+		return fault.New(fault.BadRequest, "send friendlyName, description or witness; there is nothing to change")
+	}
+	if change.FriendlyName != nil {
+		name, err := cleanName("friendlyName", *change.FriendlyName)
+		if err != nil {
+			return err
+		}
+		change.FriendlyName = &name
+	}
+	if change.Description != nil {
+		return refuseDescription(*change.Description)
+	}
+	return nil
+}
+
+func refuseDescription(text string) error {
+	switch {
+	case utf8.RuneCountInString(text) > maxDescription:
+		return fault.New(fault.BadRequest, "description is longer than %d characters", maxDescription)
+	case !keyserver.Printable(text):
+		return fault.New(fault.BadRequest, "description contains a character that cannot be printed")
+	}
+	return nil
+}
+
+func refuseNoPeer(list []keyserver.TrustedServer, system keyserver.SystemID) error {
+	if _, ok := findPeer(list, system); !ok {
+		return fault.New(fault.NotFound, "no registered peer has the system id %d; list them with GET /api/trusted-servers", system)
+	}
+	return nil
+}
+
+func findPeer(list []keyserver.TrustedServer, system keyserver.SystemID) (keyserver.TrustedServer, bool) {
+	for _, p := range list {
+		if p.System == system {
+			return p, true
+		}
+	}
+	return keyserver.TrustedServer{}, false
+}

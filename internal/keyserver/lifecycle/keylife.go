@@ -1,0 +1,155 @@
+// Package lifecycle has the rules by which keys age: which state follows which, at
+// whose word, and what a rotation wants done to a line of keys and when. They are
+// pure; the key server fetches and stores, and asks here. Beside them stands the
+// loop that asks in time.
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// Bounds of days (contract 7.13, 7.16).
+const (
+	MaxDestroyDays  = 365
+	MaxRotationDays = 3650
+)
+
+const day = 24 * time.Hour
+
+// fits says from which states an act leads somewhere, and to which.
+var fits = map[keyserver.KeyAct]struct {
+	from []keyserver.KeyState
+	to   keyserver.KeyState
+}{
+	keyserver.DisableKey: {[]keyserver.KeyState{keyserver.KeyEnabled, keyserver.KeyVerifyOnly, keyserver.KeyDisabled}, keyserver.KeyDisabled},
+	keyserver.EnableKey:  {[]keyserver.KeyState{keyserver.KeyEnabled, keyserver.KeyVerifyOnly, keyserver.KeyDisabled}, keyserver.KeyEnabled},
+	keyserver.DestroyKey: {[]keyserver.KeyState{keyserver.KeyEnabled, keyserver.KeyVerifyOnly, keyserver.KeyDisabled}, keyserver.KeyDestroying},
+	keyserver.RestoreKey: {[]keyserver.KeyState{keyserver.KeyDestroying, keyserver.KeyDisabled}, keyserver.KeyDisabled},
+}
+
+// Target returns the state that a change leads to. It returns KEY_STATE if the change
+// does not fit the life of the key. A change that requests the current state fits. A key
+// that is being destroyed is destroyed again only with the same number of days.
+func Target(change keyserver.KeyStateChange, life keyserver.KeyLife) (keyserver.KeyState, error) {
+	act, from := change.Act, life.State
+	if act == keyserver.DestroyKey && from == keyserver.KeyDestroying && life.DestroyAt.Equal(life.StateAt.Add(days(change.Days))) {
+		return from, nil
+	}
+	rule := fits[act]
+	for _, state := range rule.from {
+		if state == from {
+			return rule.to, nil
+		}
+	}
+	switch {
+	case from == keyserver.KeyDestroyed:
+		return "", misfit("the key is destroyed: its bytes are gone, and nothing brings it back")
+	case act == keyserver.RestoreKey:
+		return "", misfit("the key is %s; only one that is being destroyed can be restored", from)
+	case act == keyserver.DestroyKey:
+		return "", misfit("the key is being destroyed already, after another number of days; restore it first to give it another time")
+	default:
+		return "", misfit("the key is being destroyed; restore it first")
+	}
+}
+
+func misfit(format string, args ...any) error {
+	return fault.New(fault.KeyState, format, args...).Audited(fault.ReasonKeyState)
+}
+
+// Change is the life of a key after an act at a time.
+func Change(life keyserver.KeyLife, change keyserver.KeyStateChange, now time.Time) (keyserver.KeyLife, error) {
+	to, err := Target(change, life)
+	switch {
+	case err != nil, to == life.State:
+		return life, err
+	case change.Act == keyserver.RestoreKey && !now.Before(life.DestroyAt):
+		return life, misfit("the time of the key is over, and its bytes go; nothing brings it back")
+	}
+	life.State, life.StateAt, life.DestroyAt = to, now, time.Time{}
+	if to == keyserver.KeyDestroying {
+		life.DestroyAt = now.Add(days(change.Days))
+	}
+	return life, nil
+}
+
+// End is the life of a key whose bytes go at a time. It answers false where they
+// stay.
+func End(life keyserver.KeyLife, now time.Time) (keyserver.KeyLife, bool) {
+	if life.State != keyserver.KeyDestroying || life.DestroyAt.IsZero() || now.Before(life.DestroyAt) {
+		return life, false
+	}
+	life.State, life.StateAt, life.DestroyAt = keyserver.KeyDestroyed, now, time.Time{}
+	return life, true
+}
+
+// Succeed answers the lives of the newest key of a line and of the one that
+// succeeds it. Where a rotation holds for the line, the former one makes nothing
+// any more; else whoever uses it goes on.
+func Succeed(newest keyserver.KeyLife, rotation keyserver.KeyRotation, now time.Time) (former, next keyserver.KeyLife, err error) {
+	switch newest.State {
+	case keyserver.KeyDestroying, keyserver.KeyDestroyed:
+		return newest, next, misfit("the newest key of the line is %s, so that it is not succeeded; mint another key", newest.State)
+	case keyserver.KeyEnabled, keyserver.KeyVerifyOnly, keyserver.KeyDisabled:
+	}
+	next = keyserver.KeyLife{State: keyserver.KeyEnabled, Lineage: newest.Lineage, Generation: newest.Generation + 1, Exportable: newest.Exportable}
+	former = newest
+	if !rotation.IsZero() && former.State == keyserver.KeyEnabled {
+		former.State, former.StateAt = keyserver.KeyVerifyOnly, now
+	}
+	return former, next, nil
+}
+
+// Generation is a key of a line.
+type Generation struct {
+	ID        keyserver.ID
+	CreatedAt time.Time
+	Life      keyserver.KeyLife
+}
+
+// Due is what a rotation wants done to a line.
+type Due struct {
+	// Retire are former keys whose time to check is over, with the lives that they
+	// come to.
+	Retire []Generation
+	Rotate bool
+	// Next is when it wants something again, once that is done; zero for never, as
+	// far as can be told now. After Rotate it follows from the new line.
+	Next time.Time
+}
+
+// Plan says what a rotation wants done to a line, oldest key first. A newest key
+// that its owner has withdrawn is not succeeded: he would have it back by another
+// name.
+func Plan(rotation keyserver.KeyRotation, line []Generation, now time.Time) Due {
+	due := Due{}
+	later := func(at time.Time) bool {
+		if !now.Before(at) {
+			return false
+		}
+		if due.Next.IsZero() || at.Before(due.Next) {
+			due.Next = at
+		}
+		return true
+	}
+	for i, key := range line {
+		if newest := i == len(line)-1; newest {
+			if rotation.Every > 0 && key.Life.State == keyserver.KeyEnabled {
+				due.Rotate = !later(key.CreatedAt.Add(days(rotation.Every)))
+			}
+			continue
+		}
+		if key.Life.State != keyserver.KeyVerifyOnly || rotation.VerifyOnly == 0 || rotation.DestroyAfter == 0 ||
+			later(key.Life.StateAt.Add(days(rotation.VerifyOnly))) {
+			continue
+		}
+		key.Life.State, key.Life.StateAt, key.Life.DestroyAt = keyserver.KeyDestroying, now, now.Add(days(rotation.DestroyAfter))
+		due.Retire = append(due.Retire, key)
+	}
+	return due
+}
+
+func days(n int) time.Duration { return time.Duration(n) * day }

@@ -1,0 +1,180 @@
+package connection
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
+)
+
+// API is what the controllers ask of one service, as one identity.
+// *client.Client implements it; tests put a service behind it that lies. The
+// answer of a write has its evidence in it, or there is an error (schema's
+// Unproven).
+type API interface {
+	GetReadiness(ctx context.Context) (schema.Ready, error)
+	GetVersion(ctx context.Context) (schema.Version, error)
+	ListChanges(ctx context.Context, in schema.ChangesQuery) (schema.ChangePage, error)
+
+	ListTrustedCAs(ctx context.Context, in schema.TrustedCAsQuery) (schema.TrustedCAList, error)
+	AddTrustedCA(ctx context.Context, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)
+	RemoveTrustedCA(ctx context.Context, in schema.RemoveTrustedCARequest) (schema.TrustedCARemoved, error)
+
+	ListRevocationIssuers(ctx context.Context) (schema.RevocationIssuerList, error)
+	SetRevocationPolicy(ctx context.Context, in schema.SetRevocationPolicyRequest) (schema.RevocationPolicySaved, error)
+	ImportCRL(ctx context.Context, in schema.ImportCRLRequest) (schema.CRLImported, error)
+
+	ListOperations(ctx context.Context) (schema.OperationList, error)
+	ListRoles(ctx context.Context) (schema.RoleList, error)
+	CreateRole(ctx context.Context, in schema.CreateRoleRequest) (schema.RoleSaved, error)
+	UpdateRole(ctx context.Context, in schema.UpdateRoleRequest) (schema.RoleSaved, error)
+	DeleteRole(ctx context.Context, in schema.ByID) (schema.RoleGone, error)
+
+	ListTrustedServers(ctx context.Context, in schema.TrustedServersQuery) (schema.TrustedServerList, error)
+	AddTrustedServer(ctx context.Context, in schema.AddTrustedServerRequest) (schema.TrustedServerSaved, error)
+	UpdateTrustedServer(ctx context.Context, in schema.UpdateTrustedServerRequest) (schema.TrustedServerUpdated, error)
+	RemoveTrustedServer(ctx context.Context, in schema.BySystemID) (schema.TrustedServerGone, error)
+	GetLocalTrustInfo(ctx context.Context) (schema.TrustInfo, error)
+
+	ListPrincipalTrusts(ctx context.Context, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error)
+	CreatePrincipalTrust(ctx context.Context, in schema.CreatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error)
+	UpdatePrincipalTrust(ctx context.Context, in schema.UpdatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error)
+	DeletePrincipalTrust(ctx context.Context, in schema.ByID) (schema.PrincipalTrustGone, error)
+
+	ListPrincipals(ctx context.Context, in schema.PrincipalQuery) (schema.PrincipalPage, error)
+	GetPrincipal(ctx context.Context, in schema.ByID) (schema.Principal, error)
+	CreateXAuthPrincipal(ctx context.Context, in schema.CreateXAuthPrincipalRequest) (schema.PrincipalSaved, error)
+	CreateLDAPPrincipal(ctx context.Context, in schema.CreateLDAPPrincipalRequest) (schema.PrincipalSaved, error)
+	CreateGroup(ctx context.Context, in schema.CreateGroupRequest) (schema.PrincipalSaved, error)
+	UpdatePrincipalRoles(ctx context.Context, in schema.UpdatePrincipalRolesRequest) (schema.PrincipalRolesSaved, error)
+	UpdatePrincipalFlags(ctx context.Context, in schema.UpdatePrincipalFlagsRequest) (schema.PrincipalFlagsSaved, error)
+	AddDelegate(ctx context.Context, in schema.DelegateRequest) (schema.DelegateSaved, error)
+	RemoveDelegate(ctx context.Context, in schema.DelegateRequest) (schema.DelegateGone, error)
+	AddGroupMember(ctx context.Context, in schema.GroupMemberRequest) (schema.GroupMemberSaved, error)
+	RemoveGroupMember(ctx context.Context, in schema.GroupMemberRequest) (schema.GroupMemberGone, error)
+	DeletePrincipal(ctx context.Context, in schema.DeletePrincipalRequest) (schema.PrincipalGone, error)
+
+	IssueCertificate(ctx context.Context, in schema.IssueCertificateRequest) (schema.CertificateIssued, error)
+	EnrollCertificates(ctx context.Context, in schema.EnrollCertificatesRequest) (schema.CertificatesEnrolled, error)
+	FindCertificatesBySubject(ctx context.Context, in schema.CertificatesRequest) (schema.CertificatesFound, error)
+	FindCertificatesByTransportPrincipal(ctx context.Context, in schema.CertificatesRequest) (schema.TransportCertificates, error)
+
+	ListOwners(ctx context.Context, in schema.OwnerQuery) (schema.OwnerList, error)
+	SetOwner(ctx context.Context, in schema.SetOwnerRequest) (schema.OwnerSaved, error)
+	ReleaseOwner(ctx context.Context, in schema.ReleaseOwnerRequest) (schema.OwnerReleased, error)
+
+	GetWitness(ctx context.Context) (schema.Witness, error)
+	GetAuditKey(ctx context.Context) (schema.AuditKey, error)
+	GetAuditCheckpoint(ctx context.Context) (schema.Text, error)
+
+	GetCurrentSession(ctx context.Context) (schema.Session, error)
+
+	ListACLTemplates(ctx context.Context, in schema.ACLTemplateQuery) (schema.ACLTemplateList, error)
+	CreateACLTemplate(ctx context.Context, in schema.ACLTemplateRequest) (schema.ACLTemplateSaved, error)
+	RenameACLTemplate(ctx context.Context, in schema.RenameACLTemplateRequest) (schema.ACLTemplateSaved, error)
+	DeleteACLTemplate(ctx context.Context, in schema.ByID) (schema.ACLTemplateGone, error)
+	ListACLTemplateMembers(ctx context.Context, in schema.ByID) (schema.TemplateMemberList, error)
+	SetACLTemplateMember(ctx context.Context, in schema.SetACLTemplateMemberRequest) (schema.TemplateMemberSaved, error)
+	RemoveACLTemplateMember(ctx context.Context, in schema.RemoveACLTemplateMemberRequest) (schema.TemplateMemberGone, error)
+
+	MintKey(ctx context.Context, in schema.MintKeyRequest) (schema.KeyMetadata, error)
+	ListKeys(ctx context.Context, in schema.KeyQuery) (schema.KeyListing, error)
+	SetKeyRotation(ctx context.Context, in schema.KeyRotationRequest) (schema.KeyRotationSaved, error)
+	DestroyKey(ctx context.Context, in schema.DestroyKeyRequest) (schema.KeyStateSaved, error)
+	GetACL(ctx context.Context, in schema.KeyRequest) (schema.ACLResponse, error)
+	GrantACL(ctx context.Context, in schema.ACLChangeRequest) (schema.ACLResponse, error)
+	UpdateACL(ctx context.Context, in schema.ACLChangeRequest) (schema.ACLResponse, error)
+	RevokeACL(ctx context.Context, in schema.ACLRevokeRequest) (schema.ACLResponse, error)
+
+	ListTemplatedDirectories(ctx context.Context, in schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error)
+	CreateTemplatedDirectory(ctx context.Context, in schema.CreateTemplatedDirectoryRequest) (schema.TemplatedDirectorySaved, error)
+	DeleteTemplatedDirectory(ctx context.Context, in schema.ByID) (schema.TemplatedDirectoryGone, error)
+}
+
+var _ API = (*client.Client)(nil)
+
+// For has calls made with the context say, in the key server's audit trail, what
+// they are made for.
+func For(ctx context.Context, what string) context.Context { return client.For(ctx, what) }
+
+// OwnedBy has what calls made with the context create marked as the owner's, in the
+// same transaction.
+func OwnedBy(ctx context.Context, owner string) context.Context { return client.OwnedBy(ctx, owner) }
+
+// Endpoint is where and as whom to log in.
+type Endpoint struct {
+	// Credential names what the password or the token comes from, for people: where it
+	// lies, not what it holds.
+	Credential string
+	BaseURL    string
+	ProofURL   string         // by which the service knows itself; empty: BaseURL
+	RootCAs    *x509.CertPool // nil means the system's roots
+	Username   string
+	// Password is read at each login and kept nowhere.
+	Password func(context.Context) (string, error)
+	// TokenFile, where there is one, has a service account token to log in with
+	// instead. It is read at each login.
+	TokenFile string
+	// Observe is told of each call that has ended (client.Options); the
+	// connections set it.
+	Observe func(route string, err error)
+}
+
+// Dial makes an API for an endpoint. It speaks to nobody yet.
+type Dial func(Endpoint) (API, error)
+
+// The gate retries with more patience than the client needs to have.
+const (
+	CallTimeout = 15 * time.Second
+	CallRetries = 1
+)
+
+// DialHTTP is the Dial of the manager.
+func DialHTTP(e Endpoint) (API, error) { return DialTraced(nil)(e) }
+
+// DialTraced is DialHTTP with a span for each attempt at a call, where there is a tracer.
+func DialTraced(tracer *tracing.Tracer) Dial {
+	return func(e Endpoint) (API, error) {
+		o, err := options(e)
+		if err != nil {
+			return nil, err
+		}
+		o.UserAgent, o.MaxRetries, o.Timeout, o.Observe = "keyserver-operator-manager", CallRetries, CallTimeout, e.Observe
+		if tracer != nil {
+			o.Trace = func(ctx context.Context, route string, header http.Header) (context.Context, func(error)) {
+				ctx, span := tracer.Leaving(ctx, "call "+route, propagation.HeaderCarrier(header))
+				return ctx, func(err error) { span.End(codeUnless(err)) }
+			}
+		}
+		return client.New(o)
+	}
+}
+
+// options are where and as whom the manager logs in. Its sessions are bound to a
+// key that is drawn here and kept nowhere else, so that a session id is worth
+// nothing to whoever finds one. Only those of a password are not where nobody says
+// by which URL the service knows itself: proofs for another one would shut out who
+// has logged in without until now.
+func options(e Endpoint) (client.Options, error) {
+	o := client.Options{BaseURL: e.BaseURL, ProofURL: e.ProofURL, RootCAs: e.RootCAs}
+	if e.TokenFile != "" {
+		o.Credentials = client.KubernetesCredentials(e.TokenFile)
+	} else {
+		o.Credentials = client.PasswordCredentials(e.Username, e.Password)
+		if e.ProofURL == "" {
+			return o, nil
+		}
+	}
+	var err error
+	o.ProofKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	return o, err
+}

@@ -1,0 +1,202 @@
+package connection
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// Connections holds the connection of each KeyServer. It is a runnable of the
+// manager: it owns the connections' goroutines and waits for them at the end.
+type Connections struct {
+	dial   Dial
+	clock  clock.Clock
+	timing Timing
+	log    logr.Logger
+	ids    map[string]func(schema.HexID) string
+
+	ctx  context.Context //nolint:containedctx // the life of the goroutines that this owns, not a call's
+	quit context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu        sync.Mutex
+	byName    map[string]*Connection
+	blocked   map[string]*Problem
+	listeners []func(context.Context, Notice)
+}
+
+// NewConnections holds none yet.
+func NewConnections(dial Dial, c clock.Clock, t Timing, log logr.Logger) *Connections {
+	ctx, quit := context.WithCancel(context.Background())
+	return &Connections{
+		dial: dial, clock: c, timing: t, log: log,
+		ids: map[string]func(schema.HexID) string{},
+		ctx: ctx, quit: quit,
+		byName: map[string]*Connection{}, blocked: map[string]*Problem{},
+	}
+}
+
+// Start implements manager.Runnable.
+func (c *Connections) Start(ctx context.Context) error {
+	<-ctx.Done()
+	c.Close()
+	return nil
+}
+
+// Close ends every connection and waits for it.
+func (c *Connections) Close() {
+	c.mu.Lock()
+	c.quit()
+	c.mu.Unlock()
+	c.wg.Wait()
+}
+
+// Spell has the ids of a kind spelt as its objects spell them. It is called
+// before the start.
+func (c *Connections) Spell(kind string, spelling func(schema.HexID) string) { c.ids[kind] = spelling }
+
+// Spelt reports whether somebody has said how the ids of a kind are spelt.
+func (c *Connections) Spelt(kind string) bool { return c.ids[kind] != nil }
+
+// Listen registers who is told of notices. It is called before the start.
+func (c *Connections) Listen(hear func(context.Context, Notice)) {
+	c.listeners = append(c.listeners, hear)
+}
+
+// Tell passes a notice on to everybody who listens.
+func (c *Connections) Tell(ctx context.Context, n Notice) {
+	for _, hear := range c.listeners {
+		hear(ctx, n)
+	}
+}
+
+// Login is the configuration of a connection.
+type Login struct {
+	Version         string // changes whenever anything below does
+	Administrator   Endpoint
+	SecurityOfficer *Endpoint
+}
+
+// Ensure makes the KeyServer's connection, anew if its configuration changed.
+func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	have := c.byName[name]
+	if have != nil && have.version == l.Version {
+		return have, nil
+	}
+	if c.ctx.Err() != nil {
+		return nil, c.ctx.Err()
+	}
+	conn := &Connection{
+		Name: name, version: l.Version, as: credentials{administrator: l.Administrator.Credential},
+		clock: c.clock, timing: c.timing, log: c.log.WithValues("keyServer", name),
+		tell: c.Tell, ids: c.ids, done: make(chan struct{}), asked: make(chan struct{}, 1),
+		listings: map[string]invalidator{}, memos: map[string]forgetter{}, writes: map[chan struct{}]struct{}{},
+	}
+	var err error
+	if conn.Admin, err = c.dialObserved(conn, l.Administrator); err != nil {
+		return nil, err
+	}
+	conn.Officer = conn.Admin
+	if l.SecurityOfficer != nil {
+		conn.as.officer = l.SecurityOfficer.Credential
+		if conn.Officer, err = c.dialObserved(conn, *l.SecurityOfficer); err != nil {
+			return nil, err
+		}
+	}
+	c.end(name)
+	delete(c.blocked, name)
+	ctx, stop := context.WithCancel(c.ctx)
+	conn.stop = stop
+	conn.state.Problem = &Problem{
+		Reason: v1alpha1.ReasonProgressing, Passing: true,
+		Message: fmt.Sprintf("connecting to KeyServer %q", name),
+	}
+	c.byName[name] = conn
+	c.wg.Go(func() { conn.run(ctx) })
+	return conn, nil
+}
+
+// dialObserved has the calls of everybody counted, and logins that are refused heeded.
+func (c *Connections) dialObserved(conn *Connection, e Endpoint) (API, error) {
+	count := counting(conn.Name)
+	e.Observe = func(route string, err error) {
+		count(route, err)
+		conn.heed(err, e.Credential)
+	}
+	return c.dial(e)
+}
+
+// Block ends the KeyServer's connection because it cannot be had, and says why.
+func (c *Connections) Block(ctx context.Context, name string, p *Problem) {
+	c.mu.Lock()
+	was := c.blocked[name]
+	had := c.end(name)
+	c.blocked[name] = p
+	c.mu.Unlock()
+	if had || was == nil || was.Message != p.Message {
+		c.Tell(ctx, Notice{KeyServer: name})
+	}
+}
+
+// Remove forgets a KeyServer that is gone.
+func (c *Connections) Remove(ctx context.Context, name string) {
+	c.mu.Lock()
+	had := c.end(name)
+	_, blocked := c.blocked[name]
+	delete(c.blocked, name)
+	c.mu.Unlock()
+	if had || blocked {
+		c.Tell(ctx, Notice{KeyServer: name})
+	}
+}
+
+// end stops a connection without waiting: a call may be under way.
+func (c *Connections) end(name string) bool {
+	have, ok := c.byName[name]
+	if ok {
+		have.stop()
+		delete(c.byName, name)
+	}
+	return ok
+}
+
+// Any returns the connection of a KeyServer whether its gate is open or not,
+// nil if there is none.
+func (c *Connections) Any(name string) *Connection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.byName[name]
+}
+
+// Get returns the connection of a KeyServer if its gate is open, and otherwise
+// why it is not.
+func (c *Connections) Get(name string) (*Connection, *Problem) {
+	c.mu.Lock()
+	conn, why := c.byName[name], c.blocked[name]
+	c.mu.Unlock()
+	switch {
+	case why != nil:
+		return nil, NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q is not ready: %s", name, why.Message)
+	case conn == nil:
+		return nil, &Problem{Reason: v1alpha1.ReasonProgressing, Passing: true, Message: fmt.Sprintf("connecting to KeyServer %q", name)}
+	}
+	s := conn.Status()
+	switch {
+	case s.Open:
+		return conn, nil
+	case s.Problem.Passing:
+		return nil, s.Problem
+	case s.Problem.Reason == v1alpha1.ReasonKeyServerUnavailable:
+		return nil, NewProblem(v1alpha1.ReasonKeyServerUnavailable, "KeyServer %q does not answer: %s", name, s.Problem.Message)
+	default:
+		return nil, NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q is not ready: %s", name, s.Problem.Message)
+	}
+}

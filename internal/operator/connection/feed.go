@@ -1,0 +1,201 @@
+package connection
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// catchUp moves to the end of the change feed. What happened before does not
+// matter: the listings are read after it.
+func (c *Connection) catchUp(ctx context.Context) (int64, FeedState, error) {
+	const pages = 10000
+	var cursor int64
+	for range pages {
+		page, err := c.Admin.ListChanges(ctx, changesAfter(cursor, 0))
+		if feed, none := noFeed(err); none {
+			return 0, feed, nil
+		}
+		if err != nil {
+			return 0, FeedState{}, err
+		}
+		if page.Cursor == cursor || (len(page.Changes) == 0 && !page.Reset) {
+			return page.Cursor, FeedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "outside changes are seen as they happen"}, nil
+		}
+		cursor = page.Cursor
+	}
+	return cursor, FeedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "outside changes are seen as they happen"}, nil
+}
+
+// noFeed reports whether the service has no change feed for us.
+func noFeed(err error) (FeedState, bool) {
+	switch {
+	case err == nil:
+		return FeedState{}, false
+	case client.IsUnsupported(err):
+		return FeedState{Reason: v1alpha1.ReasonUnsupported,
+			Message: "the service has no change feed; outside changes are found at each object's resyncInterval"}, true
+	case client.CodeOf(err) == "ACCESS_DENIED":
+		return FeedState{Reason: v1alpha1.ReasonAccessDenied,
+			Message: "no role of the administrator grants reading the change feed; outside changes are found at each object's resyncInterval"}, true
+	default:
+		return FeedState{}, false
+	}
+}
+
+// follow reads the change feed until it fails, or until the gate is tripped.
+func (c *Connection) follow(ctx context.Context) error {
+	if !c.Status().Feed.Following {
+		return c.poll(ctx)
+	}
+	cursor := c.Status().Cursor
+	due := c.clock.Now().Add(c.timing.FeedWait)
+	for {
+		page, err := c.Admin.ListChanges(ctx, changesAfter(cursor, untilDue(c.clock.Now(), due)))
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // tripped: the probe will tell
+		}
+		if err != nil {
+			return err
+		}
+		c.ownWrites(ctx)
+		quiet := page.Cursor == cursor && !page.Reset
+		// A service that was set up anew starts counting anew.
+		if page.Reset || page.Cursor < cursor {
+			c.invalidateAll()
+			c.tell(ctx, Notice{KeyServer: c.Name})
+		} else {
+			c.apply(ctx, page.Changes)
+		}
+		cursor = page.Cursor
+		c.mu.Lock()
+		c.state.Cursor = cursor
+		c.mu.Unlock()
+		if due, err = c.recheckDue(ctx, due, quiet); err != nil {
+			return err
+		}
+	}
+}
+
+// untilDue is how long a poll may take, in the whole seconds that it is asked
+// for in.
+func untilDue(now, due time.Time) time.Duration {
+	return max(due.Sub(now), 0).Truncate(time.Second) + time.Second
+}
+
+// longestPoll is how long a service can be asked to wait for a change.
+const longestPoll = 60 * time.Second
+
+// changesAfter asks for what changed after a cursor, and waits for that.
+func changesAfter(cursor int64, wait time.Duration) schema.ChangesQuery {
+	seconds := int(min(max(wait, 0), longestPoll) / time.Second)
+	return schema.ChangesQuery{After: &cursor, Wait: &seconds}
+}
+
+// AfterDrain is how long a process that drains is given to be gone.
+const AfterDrain = time.Second
+
+// recheckDue asks again what the feed does not tell, when it is time to, and
+// answers when it is next. A poll that ends early without a change is how a
+// process takes its leave. The next may come so soon that no call ever fails,
+// and say something else. Until then it is not asked without a pause, each
+// time to say that it leaves.
+func (c *Connection) recheckDue(ctx context.Context, due time.Time, quiet bool) (time.Time, error) {
+	if c.clock.Now().Before(due) {
+		if !quiet {
+			return due, nil
+		}
+		c.sleep(ctx, AfterDrain)
+	}
+	return c.clock.Now().Add(c.timing.FeedWait), c.recheck(ctx)
+}
+
+// recheck asks again what the feed does not tell, and tells those that it may
+// concern. Only an answer that does not come is a failure.
+func (c *Connection) recheck(ctx context.Context) error {
+	c.mu.Lock()
+	memos := maps.Clone(c.memos)
+	c.mu.Unlock()
+	for name, m := range memos {
+		changed, err := m.recheck(ctx)
+		if client.IsUnavailable(err) && ctx.Err() == nil {
+			return err
+		}
+		if changed {
+			c.tell(ctx, Notice{KeyServer: c.Name, Kind: name, IDs: map[string]bool{}})
+		}
+	}
+	return nil
+}
+
+// poll stands in for the feed where there is none: it notices when the service
+// goes away; the objects' own resyncs notice changes.
+func (c *Connection) poll(ctx context.Context) error {
+	for {
+		c.sleep(ctx, c.timing.PollEach)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // tripped: the probe will tell
+		}
+		if _, err := c.probe(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// apply notes changes in the listings and tells the objects that each page
+// concerns, once.
+func (c *Connection) apply(ctx context.Context, changes []schema.Change) {
+	news, every := map[string]map[string]bool{}, map[string]bool{}
+	for _, ch := range changes {
+		spell, known := c.ids[ch.Kind]
+		if !known {
+			continue
+		}
+		if ch.Kind == keyFeed && ch.ID == (schema.HexID{}) {
+			c.anyKeyChanged()
+			every[ch.Kind] = true
+			continue
+		}
+		id := spell(ch.ID)
+		c.mu.Lock()
+		l, own := c.listings[ch.Kind], false
+		about := map[string]bool{id: true}
+		for _, m := range c.memos {
+			whole, news := m.Changed(ch.Kind, id, ch.Action)
+			own = own || !news
+			if whole != "" {
+				about[whole] = true
+			}
+		}
+		c.mu.Unlock()
+		if own || l != nil && !l.Changed(id, ch.Action) {
+			continue
+		}
+		if news[ch.Kind] == nil {
+			news[ch.Kind] = map[string]bool{}
+		}
+		maps.Copy(news[ch.Kind], about)
+	}
+	for kind := range every {
+		news[kind] = nil
+	}
+	for kind, ids := range news {
+		c.tell(ctx, Notice{KeyServer: c.Name, Kind: kind, IDs: ids})
+	}
+}
+
+// keyFeed is the kind of changes of keys and of their lists. The id zero stands for
+// more of them than are worth naming.
+const keyFeed = "key"
+
+func (c *Connection) anyKeyChanged() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.memos {
+		m.anyChanged(keyFeed)
+	}
+}

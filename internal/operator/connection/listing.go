@@ -1,0 +1,301 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// List describes one list that a service offers: how to read it and by which
+// keys its rows are found. An adapter declares the lists it needs; each
+// connection then holds one listing of each.
+type List[Row any] struct {
+	// Name tells lists apart, and is the kind that the change feed uses.
+	Name string
+	Read func(context.Context, *Connection) ([]Row, error)
+	// Keys returns every key of a row, its id first. Where two rows share a
+	// key, the first in the list is found by it.
+	Keys func(Row) []string
+}
+
+// Of returns the connection's listing.
+func (l *List[Row]) Of(c *Connection) *Listing[Row] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if have, ok := c.listings[l.Name].(*Listing[Row]); ok {
+		return have
+	}
+	s := &Listing[Row]{
+		clock: c.clock,
+		read:  func(ctx context.Context) ([]Row, error) { return l.Read(ctx, c) },
+		keys:  l.Keys,
+	}
+	c.listings[l.Name] = s
+	return s
+}
+
+// Bounds on how often a list is read, however many objects ask.
+const (
+	readPause  = 100 * time.Millisecond // between two reads
+	errorPause = 2 * time.Second        // how long a failed read answers for
+)
+
+// Listing is one list as last read, shared by all objects of a connection. It
+// is kept current by the connection's own verified writes (Put, Drop) and by
+// the change feed (Changed); whatever it cannot follow makes it read anew.
+type Listing[Row any] struct {
+	clock clock.Clock
+	read  func(context.Context) ([]Row, error)
+	keys  func(Row) []string
+
+	mu      sync.Mutex
+	rows    map[string]Row    // by id
+	ids     map[string]string // id by any key
+	stale   int               // counts invalidations
+	current bool
+	readAt  time.Time
+	tried   time.Time
+	err     error
+	// flight is closed when the read under way ends. Own writes that end
+	// meanwhile are also kept in journal, because the read may not have them.
+	flight  chan struct{}
+	journal []func()
+	// heard is when the feed last had news of a row, and reset when it last had of all.
+	heard map[string]time.Time
+	reset time.Time
+	// own is what own writes have done to rows last, of which the feed has not told yet.
+	own map[string]string
+}
+
+const (
+	created = "created"
+	deleted = "deleted"
+)
+
+// disputed is how long a notice counts against what a write has read back: longer than any
+// write takes. Of the two nobody knows which is the later.
+const disputed = 5 * time.Minute
+
+// maxHeard bounds the notices that are kept, and the own writes. Where there are more, all
+// rows count as told of, and own writes as those of others.
+const maxHeard = 10_000
+
+var errListMoved = errors.New("the list changed faster than it could be read")
+
+// Find returns the first row with one of the keys, from a reading that is no
+// older than notBefore. It makes no request if it has one.
+func (l *Listing[Row]) Find(ctx context.Context, notBefore time.Time, keys ...string) (row Row, ok bool, err error) {
+	if err := l.Refresh(ctx, notBefore); err != nil {
+		return row, false, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range keys {
+		if id, found := l.ids[k]; found && k != "" {
+			return l.rows[id], true, nil
+		}
+	}
+	return row, false, nil
+}
+
+// Each visits every row of the last reading, in no order.
+func (l *Listing[Row]) Each(visit func(Row)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.rows {
+		visit(r)
+	}
+}
+
+// Refresh reads the list unless a reading that is good enough is there. Those
+// who ask at the same time share one read.
+func (l *Listing[Row]) Refresh(ctx context.Context, notBefore time.Time) error {
+	const attempts = 5
+	for range attempts {
+		l.mu.Lock()
+		if l.current && !l.readAt.Before(notBefore) {
+			l.mu.Unlock()
+			return nil
+		}
+		if l.err != nil && l.clock.Since(l.tried) < errorPause && l.tried.After(notBefore) {
+			defer l.mu.Unlock()
+			return l.err
+		}
+		flight := l.flight
+		if flight == nil {
+			flight = make(chan struct{})
+			l.flight = flight
+			pause := readPause - l.clock.Since(l.tried)
+			l.mu.Unlock()
+			l.fly(ctx, pause, flight)
+		} else {
+			l.mu.Unlock()
+		}
+		select {
+		case <-flight:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return l.err
+	}
+	if l.rows != nil && !l.readAt.Before(notBefore) {
+		return nil // read moments ago; the feed will call again
+	}
+	return &Problem{Reason: progressing, Message: errListMoved.Error(), Again: time.Second, Passing: true}
+}
+
+func (l *Listing[Row]) fly(ctx context.Context, pause time.Duration, flight chan struct{}) {
+	if pause > 0 {
+		select {
+		case <-l.clock.After(pause):
+		case <-ctx.Done():
+		}
+	}
+	l.mu.Lock()
+	begun, stale := l.clock.Now(), l.stale
+	l.journal = nil
+	l.mu.Unlock()
+
+	rows, err := l.read(ctx)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flight, l.tried = nil, l.clock.Now()
+	if ctx.Err() == nil { // whoever read was not cancelled; that would be nobody else's failure
+		l.err = err
+	}
+	if err == nil {
+		l.rows, l.ids = make(map[string]Row, len(rows)), make(map[string]string, len(rows))
+		for _, r := range rows {
+			l.add(r)
+		}
+		for _, again := range l.journal {
+			again()
+		}
+		l.readAt, l.current = begun, l.stale == stale
+	}
+	l.journal = nil
+	close(flight)
+}
+
+// Put records a row that a verified write has read back. Where the feed has told of the row
+// meanwhile, the answer may be older than what was read since: the list is read again.
+func (l *Listing[Row]) Put(row Row) {
+	id := l.keys(row)[0]
+	l.write(id, created, func() {
+		l.remove(id)
+		l.add(row)
+	})
+}
+
+// Drop records that a verified write has read back the row's absence.
+func (l *Listing[Row]) Drop(id string) { l.write(id, deleted, func() { l.remove(id) }) }
+
+func (l *Listing[Row]) write(id, action string, apply func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.own, id)
+	told, since := l.heard[id], l.clock.Now().Add(-disputed)
+	switch _, there := l.rows[id]; {
+	case told.After(since) || l.reset.After(since): // of this very write, maybe
+		l.current = false
+		l.stale++
+	case there == (action == deleted):
+		if l.own == nil || len(l.own) >= maxHeard {
+			l.own = map[string]string{}
+		}
+		l.own[id] = action
+	}
+	if l.rows != nil {
+		apply()
+	}
+	if l.flight != nil {
+		l.journal = append(l.journal, apply)
+	}
+}
+
+// Changed takes note of a change that the feed reports. It answers false where the change
+// was the manager's own. What a reading had before the feed told of it is news all the
+// same: whoever made the list be read may not be who it concerns.
+func (l *Listing[Row]) Changed(id, action string) (news bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, have := l.rows[id]
+	noted := action == created && have || action == deleted && !have
+	own := noted && l.own[id] == action
+	delete(l.own, id)
+	if !own {
+		l.hear(id)
+	}
+	switch {
+	case !l.current:
+		if !noted {
+			l.stale++ // a read under way may have missed it
+		}
+		return true
+	case noted:
+		return !own
+	case action == deleted:
+		l.remove(id)
+		if l.flight != nil {
+			l.stale++
+		}
+		return true
+	}
+	l.current = false
+	l.stale++
+	return true
+}
+
+// invalidate makes the next find read anew.
+func (l *Listing[Row]) invalidate() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.current, l.err = false, nil
+	l.stale++
+	l.reset = l.clock.Now()
+	l.own = nil
+}
+
+func (l *Listing[Row]) hear(id string) {
+	if l.heard == nil || len(l.heard) >= maxHeard {
+		if l.heard != nil {
+			l.reset = l.clock.Now()
+		}
+		l.heard = map[string]time.Time{}
+	}
+	l.heard[id] = l.clock.Now()
+}
+
+func (l *Listing[Row]) add(row Row) {
+	keys := l.keys(row)
+	l.rows[keys[0]] = row
+	for _, k := range keys {
+		if _, taken := l.ids[k]; !taken {
+			l.ids[k] = keys[0]
+		}
+	}
+}
+
+func (l *Listing[Row]) remove(id string) {
+	row, ok := l.rows[id]
+	if !ok {
+		return
+	}
+	delete(l.rows, id)
+	for _, k := range l.keys(row) {
+		if l.ids[k] == id {
+			delete(l.ids, k)
+		}
+	}
+}

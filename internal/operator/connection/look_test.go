@@ -1,0 +1,75 @@
+package connection
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// holding has a feed without changes, whose long polls it holds open, and may say of
+// itself that it is not ready, or nothing at all.
+type holding struct {
+	API
+	unready, silent atomic.Bool
+}
+
+func (h *holding) ListChanges(ctx context.Context, in schema.ChangesQuery) (schema.ChangePage, error) {
+	if *in.Wait > 0 {
+		<-ctx.Done()
+	}
+	return schema.ChangePage{}, ctx.Err()
+}
+
+func (h *holding) GetReadiness(ctx context.Context) (schema.Ready, error) {
+	if h.silent.Load() {
+		<-ctx.Done()
+		return schema.Ready{}, ctx.Err()
+	}
+	if h.unready.Load() {
+		return schema.Ready{Parts: []schema.Part{{Part: "writes", Detail: "the disk is full"}}}, &client.Error{Status: 503, Code: "NOT_READY", Detail: "no"}
+	}
+	return schema.Ready{Ready: true}, nil
+}
+
+func (h *holding) GetVersion(context.Context) (schema.Version, error) { return schema.Version{}, nil }
+
+// TestTheGateFollowsReady: a service that is not ready any more, or does not say so, has
+// its gate shut while a long poll is open, and open again once it is ready.
+func TestTheGateFollowsReady(t *testing.T) {
+	for name, c := range map[string]struct {
+		broken func(*holding) *atomic.Bool
+		says   string
+	}{
+		"NotReady": {func(h *holding) *atomic.Bool { return &h.unready }, "the key server is not ready: writes: the disk is full"},
+		"Silent":   {func(h *holding) *atomic.Bool { return &h.silent }, "has not said within"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			timing := DefaultTiming
+			timing.LookEach, timing.ProbeMin, timing.ReadyMax = 10*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
+			api := &holding{}
+			all := NewConnections(func(Endpoint) (API, error) { return api, nil }, clock.RealClock{}, timing, logr.Discard())
+			defer all.Close()
+			conn, err := all.Ensure("one", Login{Version: "1"})
+			rig.Must(t, err)
+			rig.Soon(t, "the gate is open", func() bool { return conn.Status().Open })
+			c.broken(api).Store(true)
+			rig.Soon(t, "the gate is shut", func() bool { return !conn.Status().Open })
+			if p := conn.Status().Problem; p.Reason != v1alpha1.ReasonKeyServerUnavailable || !strings.Contains(p.Message, c.says) {
+				t.Errorf("the problem is %+v", p)
+			}
+			c.broken(api).Store(false)
+			rig.Soon(t, "the gate is open again", func() bool { return conn.Status().Open })
+		})
+	}
+}

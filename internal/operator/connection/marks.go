@@ -1,0 +1,103 @@
+package connection
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// Marks are the owner marks of the objects of one kind.
+type Marks struct {
+	kind  string
+	spell func(schema.HexID) string
+	parse func(id string) (schema.HexID, error)
+	list  List[schema.OwnerMark]
+}
+
+// MarksFeed is the change feed's kind for the owner marks of a kind.
+func MarksFeed(kind string) string { return kind + "Owner" }
+
+// NewMarks describes the marks of a kind, whose ids objects spell in a way of
+// their own.
+func NewMarks(kind string, spell func(schema.HexID) string, parse func(string) (schema.HexID, error)) *Marks {
+	return &Marks{kind: kind, parse: parse, list: List[schema.OwnerMark]{
+		Name: MarksFeed(kind),
+		Read: func(ctx context.Context, c *Connection) ([]schema.OwnerMark, error) { return readMarks(ctx, c, kind) },
+		Keys: func(m schema.OwnerMark) []string { return []string{spell(m.ID), ByOwner(m.Owner)} },
+	}, spell: spell}
+}
+
+// ByOwner is the key by which the listing has what somebody owns, the first of it
+// where that is more than one.
+func ByOwner(owner string) string { return "owner:" + owner }
+
+// ID spells the id of what is marked.
+func (m *Marks) ID(mark schema.OwnerMark) string { return m.spell(mark.ID) }
+
+// Of returns the connection's listing.
+func (m *Marks) Of(c *Connection) *Listing[schema.OwnerMark] { return m.list.Of(c) }
+
+// Set marks an object as the owner's, in place of whom the mark names until then.
+func (m *Marks) Set(ctx context.Context, c *Connection, id, owner, expect string) error {
+	at, err := m.object(id)
+	if err != nil {
+		return err
+	}
+	saved, err := c.Admin.SetOwner(ctx, schema.SetOwnerRequest{OwnedObject: at, Owner: owner, Expect: expect})
+	if err != nil {
+		return err
+	}
+	m.Of(c).Put(saved.OwnerMark)
+	return nil
+}
+
+// Release takes the owner's mark off an object. It is no failure that there is
+// none.
+func (m *Marks) Release(ctx context.Context, c *Connection, id, owner string) error {
+	at, err := m.object(id)
+	if err != nil {
+		return err
+	}
+	if _, err := c.Admin.ReleaseOwner(ctx, schema.ReleaseOwnerRequest{OwnedObject: at, Expect: owner}); err != nil && !IsGone(err) {
+		return err
+	}
+	m.Of(c).Drop(id)
+	return nil
+}
+
+// Made notes that an object was made with the owner's mark on it.
+func (m *Marks) Made(c *Connection, id, owner string) {
+	if at, err := m.object(id); err == nil {
+		m.Of(c).Put(schema.OwnerMark{Kind: at.Kind, ID: at.ID, Owner: owner})
+	}
+}
+
+func (m *Marks) object(id string) (schema.OwnedObject, error) {
+	hex, err := m.parse(id)
+	return schema.OwnedObject{Kind: m.kind, ID: hex}, err
+}
+
+// IsUnsupported reports that a service does not have a call.
+func IsUnsupported(err error) bool { return client.IsUnsupported(err) }
+
+// markPages is how many pages of marks are read at most: a million objects.
+const markPages = 1000
+
+func readMarks(ctx context.Context, c *Connection, kind string) ([]schema.OwnerMark, error) {
+	limit := 1000
+	in := schema.OwnerQuery{Kind: kind, Limit: &limit}
+	var all []schema.OwnerMark
+	for range markPages {
+		page, err := c.Admin.ListOwners(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Owners...)
+		if page.Next == nil {
+			return all, nil
+		}
+		in.After = page.Next
+	}
+	return nil, NewProblem(progressing, "the key server has more than %d owner marks of kind %s", markPages*limit, kind)
+}

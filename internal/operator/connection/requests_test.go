@@ -1,0 +1,42 @@
+package connection
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+)
+
+// Calls are counted by the KeyServer, the operationId and the code, which for
+// what was not answered is one of two words.
+func TestCallsAreCounted(t *testing.T) {
+	count := counting("counted")
+	for _, err := range []error{nil, nil, &client.Error{Code: "NOT_SAVED"}, &client.NetworkError{Err: errors.New("reset")}, errors.New("other")} {
+		count("createRole", err)
+	}
+	for code, want := range map[string]float64{"OK": 2, "NOT_SAVED": 1, "UNAVAILABLE": 1, "OTHER": 1} {
+		if got := testutil.ToFloat64(apiRequests.WithLabelValues("counted", "createRole", code)); got != want {
+			t.Errorf("%s: %v, want %v", code, got, want)
+		}
+	}
+}
+
+// A connection counts the calls of both identities.
+func TestEveryIdentityIsObserved(t *testing.T) {
+	var told []string
+	c := &Connections{dial: func(e Endpoint) (API, error) {
+		told = append(told, e.Username)
+		e.Observe("listRoles", nil)
+		return nil, nil
+	}}
+	for _, name := range []string{"admin", "officer"} {
+		if _, err := c.dialObserved(&Connection{Name: "observed"}, Endpoint{Username: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := testutil.ToFloat64(apiRequests.WithLabelValues("observed", "listRoles", "OK")); got != 2 || len(told) != 2 {
+		t.Errorf("counted %v calls of %q", got, told)
+	}
+}

@@ -1,0 +1,321 @@
+// Package export turns what a key server holds into manifests that declare it,
+// so that objects applied from them take it over without a change. What no
+// manifest can declare exactly is left out, with the reason.
+package export
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/manifest"
+)
+
+// API is what is asked of a key server: reading, and nothing else.
+type API interface {
+	ListTrustedCAs(ctx context.Context, in schema.TrustedCAsQuery) (schema.TrustedCAList, error)
+	ListRevocationIssuers(ctx context.Context) (schema.RevocationIssuerList, error)
+	ListTrustedServers(ctx context.Context, in schema.TrustedServersQuery) (schema.TrustedServerList, error)
+	ListPrincipalTrusts(ctx context.Context, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error)
+	ListOperations(ctx context.Context) (schema.OperationList, error)
+	ListRoles(ctx context.Context) (schema.RoleList, error)
+	ListACLTemplates(ctx context.Context, in schema.ACLTemplateQuery) (schema.ACLTemplateList, error)
+	ListACLTemplateMembers(ctx context.Context, in schema.ByID) (schema.TemplateMemberList, error)
+	ListTemplatedDirectories(ctx context.Context, in schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error)
+	ListKeys(ctx context.Context, in schema.KeyQuery) (schema.KeyListing, error)
+	GetACL(ctx context.Context, in schema.KeyRequest) (schema.ACLResponse, error)
+	GetCurrentSession(ctx context.Context) (schema.Session, error)
+	ListPrincipals(ctx context.Context, in schema.PrincipalQuery) (schema.PrincipalPage, error)
+	FindCertificatesByTransportPrincipal(ctx context.Context, in schema.CertificatesRequest) (schema.TransportCertificates, error)
+	LookUpPrincipals(ctx context.Context, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error)
+	ListOwners(ctx context.Context, in schema.OwnerQuery) (schema.OwnerList, error)
+}
+
+var _ API = (*apiclient.Client)(nil)
+
+// Options say what is exported, and where the manifests are to be applied.
+type Options struct {
+	// Admin manages roles and Officer trust; they may be one.
+	Admin, Officer API
+	Namespace      string
+	KeyServer      string   // what keyServerRef names
+	Kinds          []string // of Kinds; none means all
+}
+
+// Kinds are the kinds that can be exported, in the order of their manifests:
+// what others need comes first.
+var Kinds = managedKinds()
+
+func managedKinds() (names []string) {
+	for _, k := range v1alpha1.Kinds {
+		if k.Managed() {
+			names = append(names, k.Name)
+		}
+	}
+	return names
+}
+
+// collectors read what a key server holds of each kind. Each adds itself.
+var collectors = map[string]func(*exporter, context.Context) ([]candidate, error){}
+
+// LeftOut is something that the key server holds and the export does not: all
+// of it, or one part.
+type LeftOut struct {
+	What string
+	Part string // empty where it is all
+	Why  string
+}
+
+// String is one line for people.
+func (l LeftOut) String() string {
+	if l.Part == "" {
+		return fmt.Sprintf("left out: %s: %s", l.What, l.Why)
+	}
+	return fmt.Sprintf("exported without %s: %s: %s", l.Part, l.What, l.Why)
+}
+
+// Export is what a key server holds, as manifests.
+type Export struct {
+	Objects []*unstructured.Unstructured
+	// Owners say who manages what an object stands for, for people; empty where the
+	// key server keeps no marks.
+	Owners  map[*unstructured.Unstructured]string
+	LeftOut []LeftOut
+}
+
+// exporter collects one export.
+type exporter struct {
+	Options
+	schemas *manifest.Schemas
+	people  *people
+	out     Export
+	// peers are the names of the TrustedServers in this export.
+	peers map[schema.SystemID]string
+}
+
+// Collect reads the key server. Reading anew what has not changed gives the
+// same again.
+func Collect(ctx context.Context, o Options) (*Export, error) {
+	schemas, err := manifest.NewSchemas()
+	if err != nil {
+		return nil, err
+	}
+	e := &exporter{Options: o, schemas: schemas, people: &people{api: o.Admin}, peers: map[schema.SystemID]string{}}
+	e.out.Owners = map[*unstructured.Unstructured]string{}
+	for _, kind := range Kinds {
+		if len(o.Kinds) > 0 && !slices.Contains(o.Kinds, kind) {
+			continue
+		}
+		collect, known := collectors[kind]
+		if !known {
+			return nil, fmt.Errorf("nobody knows how a %s is exported", kind)
+		}
+		found, err := collect(e, ctx)
+		if err != nil {
+			return nil, fmt.Errorf("read what would be a %s: %w", kind, err)
+		}
+		if err := e.add(ctx, kind, found); err != nil {
+			return nil, err
+		}
+	}
+	return &e.out, nil
+}
+
+// candidate is one object to be, not named yet.
+type candidate struct {
+	what   string       // for people
+	title  string       // what its name is made from
+	id     string       // tells it from others of the same title
+	marked schema.HexID // by which its owner mark names it
+	object client.Object
+	// spares are what can be said otherwise, or not at all.
+	spares []spare
+	// named is told the name, if the object is a part of the export.
+	named func(name string)
+	// cannot says why no manifest can declare it, empty if one can.
+	cannot string
+}
+
+// spare is a part of a candidate that it can do without where the schema refuses
+// it, so that the rest can be tried again.
+type spare struct {
+	field string // which the refusal then names
+	part  string // what is lost, for people; empty where it is said otherwise
+	// without takes it away, as far as the refusal asks for. It reports false
+	// where that changes nothing.
+	without func(refusal string) bool
+}
+
+// once is a spare that can be taken away one time.
+func once(field, part string, without func()) spare {
+	taken := false
+	return spare{field: field, part: part, without: func(string) bool {
+		if taken {
+			return false
+		}
+		taken = true
+		without()
+		return true
+	}}
+}
+
+// add names the candidates of one kind and takes over those that admission
+// would let pass.
+func (e *exporter) add(ctx context.Context, kind string, found []candidate) error {
+	owners, err := e.owners(ctx, kind, len(found))
+	if err != nil {
+		return err
+	}
+	names := unique(kind, found)
+	made := map[string]*unstructured.Unstructured{}
+	for i, c := range found {
+		if c.cannot != "" {
+			e.leaveOut(LeftOut{What: c.what, Why: c.cannot})
+			continue
+		}
+		c.object.SetName(names[i])
+		c.object.SetNamespace(e.Namespace)
+		u, lost, refusal, err := e.checked(ctx, kind, c)
+		if err != nil {
+			return err
+		}
+		if refusal != nil {
+			e.leaveOut(LeftOut{What: c.what, Why: refusal.Error()})
+			continue
+		}
+		e.leaveOut(lost...)
+		made[names[i]] = u
+		if owners != nil {
+			e.out.Owners[u] = owners[c.marked]
+		}
+		if c.named != nil {
+			c.named(names[i])
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if made[name] != nil {
+			e.out.Objects = append(e.out.Objects, made[name])
+		}
+	}
+	return nil
+}
+
+func (e *exporter) leaveOut(parts ...LeftOut) { e.out.LeftOut = append(e.out.LeftOut, parts...) }
+
+// checked spells the object as a manifest and validates it, completed, as
+// admission does. Where it is refused it is tried again without what can be
+// spared of what was refused; lost says what that was.
+func (e *exporter) checked(ctx context.Context, kind string, c candidate) (u *unstructured.Unstructured, lost []LeftOut, refusal, err error) {
+	for {
+		if u, err = e.spell(kind, c.object); err != nil {
+			return nil, nil, nil, err
+		}
+		completed := u.DeepCopy()
+		if refusal = e.schemas.Complete(completed); refusal == nil {
+			refusal = e.schemas.Validate(ctx, completed, nil)
+		}
+		if refusal == nil {
+			return u, lost, nil, nil
+		}
+		at := slices.IndexFunc(c.spares, func(s spare) bool {
+			return strings.Contains(refusal.Error(), s.field) && s.without(refusal.Error())
+		})
+		if at < 0 {
+			return u, nil, refusal, nil
+		}
+		if part := c.spares[at].part; part != "" {
+			lost = append(lost, LeftOut{What: c.what, Part: part, Why: refusal.Error()})
+		}
+	}
+}
+
+// spell leaves out what is not the author's to say.
+func (e *exporter) spell(kind string, obj client.Object) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, err
+	}
+	spec, is := content["spec"].(map[string]any)
+	if !is {
+		return nil, errors.New("an object has no spec")
+	}
+	spec["keyServerRef"] = map[string]any{"name": e.KeyServer}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": kind,
+		"metadata": map[string]any{"name": obj.GetName(), "namespace": obj.GetNamespace()},
+		"spec":     spec,
+	}}, nil
+}
+
+// YAML prints the manifests.
+func (x *Export) YAML(out io.Writer) error {
+	var b bytes.Buffer
+	for _, u := range x.Objects {
+		text, err := yaml.Marshal(u.Object)
+		if err != nil {
+			return err
+		}
+		b.WriteString("---\n")
+		if owner, kept := x.Owners[u]; kept {
+			b.WriteString("# " + cmp.Or(owner, "no owner mark") + "\n")
+		}
+		b.Write(text)
+	}
+	_, err := out.Write(b.Bytes())
+	return err
+}
+
+// maxTitle leaves room for an id within what a label value takes.
+const maxTitle = 40
+
+// unique names candidates after their titles. Those that would share a name,
+// or have a title that no name can be made from, get their id after two
+// dashes, which no title gives: such a name is nobody else's.
+func unique(kind string, found []candidate) []string {
+	names := make([]string, len(found))
+	times := map[string]int{}
+	for i, c := range found {
+		names[i] = slug(c.title)
+		times[names[i]]++
+	}
+	for i, name := range names {
+		if name == "" {
+			name = strings.ToLower(kind)
+		} else if times[name] == 1 {
+			continue
+		}
+		names[i] = name + "--" + found[i].id
+	}
+	return names
+}
+
+// slug makes letters, digits and single dashes of a title: a DNS label.
+func slug(title string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(title) {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			b.WriteRune(r)
+		case b.Len() > 0 && !strings.HasSuffix(b.String(), "-"):
+			b.WriteByte('-')
+		}
+		if b.Len() == maxTitle {
+			break
+		}
+	}
+	return strings.Trim(b.String(), "-")
+}

@@ -1,0 +1,242 @@
+package reconcile
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+)
+
+// result is what became of a decision.
+type result struct {
+	Decision
+	outcome Outcome
+	done    bool   // the action took effect and was read back
+	begun   bool   // the creation took effect, but did not come to its end
+	refused bool   // the object has changed in the cluster, or its owner mark has; decide anew
+	tried   Action // what failed, where the decision is about its failure
+}
+
+// act does what was decided.
+func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (result, error) {
+	p.log.V(1).Info("decided", "rule", d.Rule, "action", d.Action, "reason", d.Reason)
+	conn := p.in.Conn
+	switch d.Action {
+	case actCreate:
+		return r.write(ctx, p, d, func() (Outcome, error) { return r.create(ctx, p) })
+	case actUpdate:
+		return r.write(ctx, p, d, func() (Outcome, error) {
+			if err := r.claim(ctx, p, d); err != nil {
+				return Outcome{}, err
+			}
+			return r.adapter.Update(ctx, conn, *p.want, p.facts.External)
+		})
+	case actDelete, actRetire:
+		return r.write(ctx, p, d, func() (Outcome, error) {
+			out, err := r.adapter.Delete(ctx, conn, p.obj, d.Target)
+			if _, lasts := any(r.adapter).(Lasting); lasts && err == nil {
+				return out, r.disown(ctx, p, d.Target)
+			}
+			if err == nil {
+				r.marks.Of(conn).Drop(d.Target) // gone with it
+			}
+			return out, err
+		})
+	case actAdopt, actClaim:
+		res, err := r.write(ctx, p, d, func() (Outcome, error) {
+			return Outcome{ID: p.facts.External.ID, Evidence: p.facts.External.Evidence}, r.claim(ctx, p, d)
+		})
+		res.done = res.done && d.Action == actAdopt // nothing else has changed by a claim
+		return res, err
+	case actForget:
+		d.Message += r.letGo(ctx, p, d.Target)
+		return result{Decision: d, done: true}, nil
+	case ActRelease:
+		if !p.facts.KindRemoved { // or the kind could not know its own again
+			d.Message += r.letGo(ctx, p, p.leaves()...)
+		}
+		return result{Decision: d, done: true}, nil
+	default:
+		if p.facts.Management == v1alpha1.Observe && p.facts.mine() {
+			d.Message += r.letGo(ctx, p, p.facts.External.ID)
+		}
+		return r.unhold(ctx, p, d)
+	}
+}
+
+// write sends one verified write and accounts for its failure.
+func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision, send func() (Outcome, error)) (result, error) {
+	if !p.facts.Deleting {
+		held, err := r.hold(ctx, p, d.Action == actCreate)
+		if err != nil || !held {
+			return result{Decision: d, refused: !held}, err
+		}
+	}
+	var out Outcome
+	var err error
+	p.in.Conn.Write(func() { out, err = send() })
+	if err == nil && out.Unfinished != nil {
+		return r.unfinished(ctx, p, d, out), nil //nolint:nilerr // the result tells
+	}
+	if err == nil || (d.deletes() && connection.IsGone(err)) {
+		r.failures.forget(client.ObjectKeyFromObject(p.obj))
+		if err != nil {
+			out.Evidence = "the key server no longer had it"
+			r.outdated(p)
+		}
+		return result{Decision: d, done: true, outcome: out}, nil
+	}
+	failed, other := connection.AsProblem(ctx, err)
+	if failed == nil {
+		return result{}, other
+	}
+	p.log.Info("a write failed", "action", d.Action, "cause", err.Error())
+	p.tripIfUnavailable(failed)
+	if failed.Outdated {
+		r.outdated(p)
+		// What is there was not made by this attempt.
+		if _, err := r.unmark(ctx, p); err != nil {
+			return result{}, err
+		}
+	}
+	tried := d.Action
+	retryIn := r.failures.add(p.obj, p.token, p.drifted(tried), r.Clock.Now(), r.timing)
+	d = report(failed.Reason, "%s", failed.Message)
+	if p.facts.Deleting {
+		d.Message = waits(failed.Message)
+	}
+	d.Again = retryIn
+	return result{Decision: d, tried: tried}, nil
+}
+
+// unfinished accounts for a creation that has made something, but not all.
+// What there is must be recorded, whatever kept it from its end.
+func (r *reconciler[T, D]) unfinished(ctx context.Context, p *pass[T, D], d Decision, out Outcome) result {
+	why, other := connection.AsProblem(ctx, out.Unfinished)
+	if other != nil {
+		why = connection.NewProblem(v1alpha1.ReasonProgressing, "%s", other)
+	}
+	p.log.Info("a creation did not come to its end", "cause", out.Unfinished.Error())
+	p.tripIfUnavailable(why)
+	d.Reason, d.Message = why.Reason, "created "+p.facts.External.What+", but not all of it: "+why.Message
+	d.Again = r.failures.add(p.obj, p.token, p.drifted(d.Action), r.Clock.Now(), r.timing)
+	return result{Decision: d, outcome: out, begun: true}
+}
+
+// hold puts the finalizer on the object before anything outside is made for
+// it, and with it the mark of an attempted creation. It answers false where
+// the object has changed meanwhile.
+func (r *reconciler[T, D]) hold(ctx context.Context, p *pass[T, D], creating bool) (bool, error) {
+	controllerutil.AddFinalizer(p.obj, v1alpha1.FinalizerExternal)
+	if p.facts.Kept { // and tells by its mark who has made what
+		return r.unmark(ctx, p)
+	}
+	if creating {
+		annotations := p.obj.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[v1alpha1.AnnotationCreatePending] = p.attempt(r.adapter.Claims(p.obj, p.want))
+		p.obj.SetAnnotations(annotations)
+	}
+	return r.rewrite(ctx, p)
+}
+
+// unhold removes the finalizer of an attempted creation if the external object belongs to another
+// owner and this object owns nothing else. The attempt followed from an outdated list. Without the
+// finalizer, a deletion does not wait for the key server.
+func (r *reconciler[T, D]) unhold(ctx context.Context, p *pass[T, D], d Decision) (result, error) {
+	res := result{Decision: d}
+	if !p.facts.ownsNothing() || !controllerutil.ContainsFinalizer(p.obj, v1alpha1.FinalizerExternal) {
+		return res, nil
+	}
+	if pub, is := any(r.adapter).(Publisher[T]); is && len(*pub.Publications(p.obj)) > 0 {
+		return res, nil
+	}
+	p.in.Conn.Outdated(connection.MarksFeed(r.kind.Feed)) // the creation may have come to its end since
+	is, err := r.owns(ctx, p, p.facts.External)
+	if problem, err := connection.AsProblem(ctx, err); problem != nil || err != nil {
+		return res, err
+	}
+	if is.mine() {
+		res.refused = true
+		return res, nil
+	}
+	controllerutil.RemoveFinalizer(p.obj, v1alpha1.FinalizerExternal)
+	written, err := r.rewrite(ctx, p)
+	res.refused = !written
+	return res, err
+}
+
+// holdAgain restores the finalizer of an object that owns something, if somebody has removed
+// it: a replacement of the whole object does. It returns false if the object has changed
+// meanwhile. A paused object is restored, too: nothing else would stop a deletion.
+func (r *reconciler[T, D]) holdAgain(ctx context.Context, p *pass[T, D]) (bool, error) {
+	if r.Identity.Planned || p.facts.Deleting || p.facts.Provenance == "" || p.facts.Management == v1alpha1.Observe {
+		return true, nil
+	}
+	if controllerutil.AddFinalizer(p.obj, v1alpha1.FinalizerExternal) {
+		p.log.Info("the finalizer was removed by somebody else, and is restored")
+	}
+	return r.rewrite(ctx, p)
+}
+
+// unmark takes the mark of an attempted creation off again.
+func (r *reconciler[T, D]) unmark(ctx context.Context, p *pass[T, D]) (bool, error) {
+	annotations := p.obj.GetAnnotations()
+	delete(annotations, v1alpha1.AnnotationCreatePending)
+	p.obj.SetAnnotations(annotations)
+	return r.rewrite(ctx, p)
+}
+
+// outdated has the kind's listings read anew.
+func (r *reconciler[T, D]) outdated(p *pass[T, D]) {
+	p.in.Conn.Outdated(r.kind.Feed)
+	p.in.Conn.Outdated(connection.MarksFeed(r.kind.Feed))
+}
+
+func (r *reconciler[T, D]) rewrite(ctx context.Context, p *pass[T, D]) (bool, error) {
+	written, err := PatchMetadata(ctx, r.Client, p.read, p.obj)
+	p.read = copyOf(p.obj)
+	return written, err
+}
+
+// attempt spells the mark of an attempted creation. It is bound to the object,
+// to what it owned at the time and to what it declared, so that neither a copy
+// of the manifest nor a later declaration inherits it. Without claims it is
+// the prefix that every such mark has.
+func (p *pass[T, D]) attempt(claims []string) string {
+	mark := string(p.obj.GetUID()) + "/" + p.facts.Owned + "/"
+	if claims == nil {
+		return mark
+	}
+	sum := sha256.Sum256([]byte(strings.Join(claims, "\n")))
+	return mark + hex.EncodeToString(sum[:8])
+}
+
+// drifted reports whether an action repairs an outside change: the object was
+// verified as it is declared now, and no longer agrees.
+func (p *pass[T, D]) drifted(a Action) bool {
+	_, was := p.read.Managed()
+	return (a == actCreate || a == actUpdate) && p.verified(was) && !p.facts.External.Renewed
+}
+
+// verified reports whether a status says Ready about the present generation.
+func (p *pass[T, D]) verified(s *v1alpha1.ManagedStatus) bool {
+	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) && s.ObservedGeneration == p.obj.GetGeneration()
+}
+
+func (p *pass[T, D]) tripIfUnavailable(why *connection.Problem) {
+	if why.Reason == v1alpha1.ReasonKeyServerUnavailable && p.in.Conn != nil {
+		p.in.Conn.Trip(why)
+	}
+}
+
+func (d Decision) deletes() bool { return d.Action == actDelete || d.Action == actRetire }

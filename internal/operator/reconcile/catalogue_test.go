@@ -1,0 +1,96 @@
+package reconcile
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+)
+
+// Every reason leads to conditions that kubectl, Flux and Argo CD read alike.
+func TestConcludeEveryReason(t *testing.T) {
+	now := metav1.NewTime(noon)
+	for _, entry := range v1alpha1.Reasons {
+		t.Run(string(entry.Reason), func(t *testing.T) {
+			if entry.Next == "" {
+				t.Error("the catalogue does not say what to do next")
+			}
+			conditions := []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue}}
+			Conclude(&conditions, 7, now, Conclusion{Reason: entry.Reason, Message: "m"})
+			ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
+			if ready == nil || ready.Status != entry.Ready || ready.ObservedGeneration != 7 || ready.Reason != string(entry.Reason) {
+				t.Fatalf("Ready is %+v", ready)
+			}
+			reconciling := meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReconciling)
+			stalled := meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled)
+			if got, want := [2]bool{reconciling, stalled}, [2]bool{entry.Outlook == v1alpha1.Retrying, entry.Outlook == v1alpha1.NeedsHelp}; got != want {
+				t.Errorf("Reconciling, Stalled are %v, the outlook is %s", got, entry.Outlook)
+			}
+			if entry.Ready == metav1.ConditionTrue && (reconciling || stalled) {
+				t.Error("a ready object is neither in progress nor stalled")
+			}
+		})
+	}
+}
+
+func TestUnknownReasonIsNeverReady(t *testing.T) {
+	if e := v1alpha1.Reason("Verifed").Entry(); e.Ready == metav1.ConditionTrue {
+		t.Error("a misspelt reason makes objects ready")
+	}
+}
+
+func TestExhaustedIsStalled(t *testing.T) {
+	var conditions []metav1.Condition
+	Conclude(&conditions, 1, metav1.NewTime(noon), Conclusion{Reason: v1alpha1.ReasonNotVerified, Exhausted: true})
+	if !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled) {
+		t.Error("an object whose retries are exhausted must not look in progress for ever")
+	}
+}
+
+func TestFailuresBackOffAndForget(t *testing.T) {
+	f := newFailures()
+	obj := &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u", Generation: 1}}
+	var waits []time.Duration
+	for range 12 {
+		waits = append(waits, f.add(obj, "", false, noon, connection.DefaultTiming).Truncate(time.Second))
+	}
+	for i, w := range waits {
+		want := min(time.Second<<i, 5*time.Minute)
+		if w < want || w > want+want/10+time.Second {
+			t.Errorf("wait %d is %s, want about %s", i, w, want)
+		}
+	}
+	if !f.exhausted(obj) {
+		t.Error("twelve failures do not exhaust an object's patience")
+	}
+	for reason, change := range map[string]func(*v1alpha1.Role){
+		"another spec":   func(r *v1alpha1.Role) { r.Generation = 2 },
+		"another object": func(r *v1alpha1.Role) { r.UID = "v" },
+	} {
+		other := obj.DeepCopy()
+		change(other)
+		if n, _ := f.of(other, ""); n != 0 {
+			t.Errorf("%s inherits %d failures", reason, n)
+		}
+	}
+	if n, _ := f.of(obj, "now"); n != 0 {
+		t.Errorf("a requested reconcile inherits %d failures", n)
+	}
+}
+
+func TestClip(t *testing.T) {
+	for _, tc := range []struct {
+		in   string
+		n    int
+		want string
+	}{{"short", 10, "short"}, {"abcdef", 5, "ab…"}, {"aéééé", 6, "aé…"}} {
+		if diff := cmp.Diff(tc.want, clip(tc.in, tc.n)); diff != "" {
+			t.Errorf("clip(%q, %d): %s", tc.in, tc.n, diff)
+		}
+	}
+}

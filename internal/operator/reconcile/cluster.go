@@ -1,0 +1,46 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
+)
+
+// Cluster is what every reconciler needs of the cluster.
+type Cluster struct {
+	Name   string        // in audit trails; empty where nobody named it
+	Client client.Client // reads from the cache
+	Live   client.Reader // reads from the API server
+	// Secrets has the metadata of Secrets watched; nil where nothing is watched.
+	Secrets  metadata.Interface
+	Recorder events.EventRecorder
+	Clock    clock.Clock
+	Identity *Identity
+	Issuer   *Issuer         // nil where nobody can be asked
+	Tracer   *tracing.Tracer // nil: nobody makes spans
+}
+
+// KindRemoved reports whether a custom resource definition is being deleted,
+// which deletes every object of its kind.
+func (c Cluster) KindRemoved(ctx context.Context, crd string) (bool, error) {
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	err := c.Live.Get(ctx, client.ObjectKey{Name: crd}, m)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("find out whether %s is being removed: %w", crd, err)
+	}
+	return !m.DeletionTimestamp.IsZero(), nil
+}

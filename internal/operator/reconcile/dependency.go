@@ -1,0 +1,217 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// Consumer is implemented by adapters whose objects need objects of another
+// kind: they are woken when those change.
+type Consumer[T Object] interface {
+	// Needs spells what the object needs as Provides spells it.
+	Needs(obj T) []Need
+}
+
+// Provider is implemented by adapters whose objects others need.
+type Provider[T Object] interface {
+	// Provides returns every key that the object can be needed by.
+	Provides(obj T) []string
+}
+
+// Need is one thing that an object cannot do without.
+type Need struct {
+	Key string
+	// Holds: whatever provides it must not be deleted while this object is there.
+	Holds bool
+}
+
+// Indexes of the cache by the keys of consumer and provider.
+const (
+	needIndex    = "needs"
+	provideIndex = "provides"
+)
+
+// dependencies knows which kinds need which others.
+type dependencies struct {
+	consumers []*side
+	providers []*side
+}
+
+// side is one kind as consumer or as provider.
+type side struct {
+	object client.Object // one of the kind, for its type
+	keys   func(client.Object) []string
+	find   func(context.Context, string) ([]client.Object, error)
+	holds  func(client.Object, string) bool // of a consumer
+	// covered reports whether a grant covers one of the kind: who may declare nothing
+	// stands in nobody's way.
+	covered func(context.Context, client.Object) (bool, error)
+	name    func(client.Object) string
+}
+
+// join notes what the kind needs and provides, and has the cache index it.
+func join[T Object, D any](s *Registry, r *reconciler[T, D]) error {
+	of := func(index string, keys func(T) []string) (*side, error) {
+		byKey := func(o client.Object) []string {
+			obj, ok := o.(T)
+			if !ok {
+				return nil
+			}
+			return keys(obj)
+		}
+		if err := s.indexer.IndexField(context.Background(), r.New(), index, byKey); err != nil {
+			return nil, fmt.Errorf("index %s by %s: %w", r.kind.Name, index, err)
+		}
+		return &side{
+			object: r.New(), keys: byKey,
+			find: func(ctx context.Context, key string) ([]client.Object, error) {
+				found, err := r.list(ctx, client.MatchingFields{index: key})
+				out := make([]client.Object, len(found))
+				for i, o := range found {
+					out[i] = o
+				}
+				return out, err
+			},
+			name: func(o client.Object) string { return NameOf(r.kind.Name, o) },
+			covered: func(ctx context.Context, o client.Object) (bool, error) {
+				obj, ok := o.(T)
+				if !ok {
+					return false, nil
+				}
+				return r.granted(ctx, obj)
+			},
+		}, nil
+	}
+	if c, ok := any(r.adapter).(Consumer[T]); ok {
+		joined, err := of(needIndex, func(obj T) []string {
+			var keys []string
+			for _, n := range c.Needs(obj) {
+				keys = append(keys, n.Key)
+			}
+			return keys
+		})
+		if err != nil {
+			return err
+		}
+		joined.holds = func(o client.Object, key string) bool {
+			obj, ok := o.(T)
+			if !ok {
+				return false
+			}
+			// An object that only observes holds nothing.
+			spec, _ := obj.Managed()
+			return spec.ManagementPolicy != v1alpha1.Observe && slices.Contains(c.Needs(obj), Need{Key: key, Holds: true})
+		}
+		r.needs = joined
+		s.dependencies.consumers = append(s.dependencies.consumers, joined)
+	}
+	if p, ok := any(r.adapter).(Provider[T]); ok {
+		joined, err := of(provideIndex, p.Provides)
+		if err != nil {
+			return err
+		}
+		r.provides = joined
+		s.dependencies.providers = append(s.dependencies.providers, joined)
+	}
+	return nil
+}
+
+// watch has the controller of a kind woken by the kinds that it needs, and by
+// the going of those that need it.
+func (d *dependencies) watch(b *builder.Builder, needs, provides *side) *builder.Builder {
+	if needs != nil {
+		for _, p := range d.providers {
+			b = b.Watches(p.object, handler.EnqueueRequestsFromMapFunc(sharing(p.keys, needs.find)), builder.WithPredicates(p.told()))
+		}
+	}
+	if provides != nil {
+		for _, c := range d.consumers {
+			b = b.Watches(c.object, handler.EnqueueRequestsFromMapFunc(sharing(c.keys, provides.find)), builder.WithPredicates(c.gone()))
+		}
+	}
+	return b
+}
+
+// sharing maps an object to those that share one of its keys.
+func sharing(keys func(client.Object) []string, find func(context.Context, string) ([]client.Object, error)) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []ctrl.Request {
+		var requests []ctrl.Request
+		for _, key := range keys(o) {
+			found, err := find(ctx, key)
+			if err != nil {
+				continue // the resync is the net
+			}
+			for _, other := range found {
+				requests = append(requests, ctrl.Request{NamespacedName: types.NamespacedName{Namespace: other.GetNamespace(), Name: other.GetName()}})
+			}
+		}
+		return requests
+	}
+}
+
+// told lets through what may end, or begin, the waiting of those who need the
+// object.
+func (s *side) told() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return isReady(e.ObjectOld) != isReady(e.ObjectNew) || !slices.Equal(s.keys(e.ObjectOld), s.keys(e.ObjectNew))
+	}}
+}
+
+// gone lets through what may end the holding of a deletion.
+func (s *side) gone() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		// Enqueued for the old object, too, so that what it no longer needs hears of it.
+		UpdateFunc: func(e event.UpdateEvent) bool { return !slices.Equal(s.keys(e.ObjectOld), s.keys(e.ObjectNew)) },
+	}
+}
+
+// dependants names the objects that must not lose what the keys stand for.
+func (d *dependencies) dependants(ctx context.Context, keys []string) ([]string, error) {
+	var names []string
+	for _, c := range d.consumers {
+		for _, key := range keys {
+			found, err := c.find(ctx, key)
+			if err != nil {
+				return nil, err
+			}
+			for _, o := range found {
+				name := c.name(o)
+				if !c.holds(o, key) || slices.Contains(names, name) {
+					continue
+				}
+				covered, err := c.covered(ctx, o)
+				if err != nil {
+					return nil, err
+				}
+				if covered {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func isReady(o client.Object) bool {
+	m, ok := o.(Object)
+	if !ok {
+		return false
+	}
+	_, status := m.Managed()
+	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
+}

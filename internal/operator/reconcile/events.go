@@ -1,0 +1,97 @@
+package reconcile
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// Event is an event before it is recorded.
+type Event struct {
+	Warning bool
+	Reason  string
+	Action  string
+	Note    string
+}
+
+// maxNote is what the events API takes.
+const maxNote = 1024
+
+// Record has the event recorded.
+func (e Event) Record(r events.EventRecorder, about runtime.Object) {
+	kind := corev1.EventTypeNormal
+	if e.Warning {
+		kind = corev1.EventTypeWarning
+	}
+	// The note is an argument, never the format: a name may hold a percent sign.
+	r.Eventf(about, nil, kind, e.Reason, e.Action, "%s", clip(e.Note, maxNote))
+}
+
+func createdEvent(what, evidence string) Event {
+	return Event{Reason: "Created", Action: "Create", Note: fmt.Sprintf("created %s: %s", what, evidence)}
+}
+
+func adoptedEvent(what, evidence string) Event {
+	return Event{Reason: "Adopted", Action: "Adopt", Note: fmt.Sprintf("took over %s: %s", what, evidence)}
+}
+
+func updatedEvent(what, fields, evidence string) Event {
+	return Event{Reason: "Updated", Action: "Update", Note: fmt.Sprintf("corrected %s of %s: %s", fields, what, evidence)}
+}
+
+func driftFoundEvent(what, found string) Event {
+	return Event{Warning: true, Reason: "DriftFound", Action: "Observe", Note: fmt.Sprintf("%s was changed outside: %s", what, found)}
+}
+
+func retiredEvent(id, evidence string) Event {
+	return Event{Reason: "SupersededRemoved", Action: "Retire", Note: fmt.Sprintf("removed the superseded %s: %s", id, evidence)}
+}
+
+func forgottenEvent(message string) Event {
+	return Event{Reason: "SupersededLeft", Action: "Forget", Note: message}
+}
+
+// rotatedEvent says what has come about by itself, as it was declared.
+func rotatedEvent(what, news string) Event {
+	return Event{Reason: "Rotated", Action: "Observe", Note: fmt.Sprintf("%s: %s", what, news)}
+}
+
+func deletedEvent(what, evidence string) Event {
+	return Event{Reason: "Deleted", Action: "Delete", Note: fmt.Sprintf("deleted %s: %s", what, evidence)}
+}
+
+// removingEvent says what a deletion takes with it, before it does.
+func removingEvent(message string) Event {
+	return Event{Warning: true, Reason: "Removing", Action: "Delete", Note: message}
+}
+
+// expiringEvent says that what an object declares is about to expire.
+func expiringEvent(message string) Event {
+	return Event{Warning: true, Reason: "Expiring", Action: "Observe", Note: message}
+}
+
+func releasedEvent(message string) Event {
+	return Event{Reason: "Released", Action: "Release", Note: message}
+}
+
+// LeftBehindEvent says, of a KeyServer, what it still has of objects that are gone.
+func LeftBehindEvent(message string) Event {
+	return Event{Warning: true, Reason: "LeftBehind", Action: "Observe", Note: message}
+}
+
+// ReasonEvent says that an object has come into a state that people may have
+// to act upon.
+func ReasonEvent(reason v1alpha1.Reason, deleting bool, message string) Event {
+	e := Event{
+		Warning: reason.Entry().Outlook != v1alpha1.Settled,
+		Reason:  string(reason), Action: "Reconcile", Note: message,
+	}
+	if deleting {
+		e.Reason, e.Action = "DeletionHeld", "Delete"
+	}
+	return e
+}

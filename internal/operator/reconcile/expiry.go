@@ -1,0 +1,186 @@
+package reconcile
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// Expirer is implemented by adapters of objects that declare a certificate.
+type Expirer[T Object] interface {
+	// Expiry returns when the certificate becomes valid and when it expires, each nil
+	// if that is not known, and how long before its end a warning is given.
+	Expiry(obj T) (notBefore, notAfter *metav1.Time, warn time.Duration)
+}
+
+// Renewer is implemented by adapters of objects whose certificate the key server
+// issues anew.
+type Renewer[T Object] interface {
+	// RenewAfter answers when, nil where that is not known or never.
+	RenewAfter(obj T) *metav1.Time
+}
+
+// renewal is how long it takes until the object's certificate is to be issued anew, 0
+// where it is not. What is due is up to Observe, and to the retries of what failed.
+func (r *reconciler[T, D]) renewal(obj T, now time.Time) time.Duration {
+	x, ok := any(r.adapter).(Renewer[T])
+	if !ok {
+		return 0
+	}
+	at := x.RenewAfter(obj)
+	if at == nil {
+		return 0
+	}
+	return max(at.Sub(now), 0)
+}
+
+// Aging is implemented by adapters of objects that are of no use without something
+// else that ends, whatever the key server holds of them.
+type Aging[T Object] interface {
+	// Terms are what has to be in force, as the status records it.
+	Terms(obj T) []Term
+}
+
+// Term is until when something is in force.
+type Term struct {
+	Until   time.Time // from then on it is not; the zero time is past
+	Warn    time.Duration
+	Reason  v1alpha1.Reason // why the object is not Ready then
+	Message string          // what ends, and when
+}
+
+// expiry is until when something of an object is of use. Its zero value never ends.
+type expiry struct {
+	notBefore time.Time // of the certificate
+	notAfter  time.Time
+	warn      time.Duration
+	term      *Term // nil for the certificate
+}
+
+// expiries are all of an object.
+type expiries []expiry
+
+// expiry returns that of the object's certificate.
+func (r *reconciler[T, D]) expiry(obj T) expiry {
+	x, ok := any(r.adapter).(Expirer[T])
+	if !ok {
+		return expiry{}
+	}
+	from, until, warn := x.Expiry(obj)
+	if until == nil {
+		return expiry{}
+	}
+	e := expiry{notAfter: until.Time, warn: warn}
+	if from != nil {
+		e.notBefore = from.Time
+	}
+	return e
+}
+
+func (r *reconciler[T, D]) expiries(obj T) expiries {
+	all := expiries{r.expiry(obj)}
+	if x, ok := any(r.adapter).(Aging[T]); ok {
+		for _, t := range x.Terms(obj) {
+			all = append(all, expiry{notAfter: t.Until, warn: t.Warn, term: &t})
+		}
+	}
+	return all
+}
+
+func (e expiry) ends() bool { return !e.notAfter.IsZero() || e.term != nil }
+
+func (e expiry) expired(now time.Time) bool { return e.ends() && !now.Before(e.notAfter) }
+
+func (e expiry) expiring(now time.Time) bool {
+	return e.ends() && !e.expired(now) && !now.Before(e.notAfter.Add(-e.warn))
+}
+
+// pending reports whether the certificate becomes valid later.
+func (e expiry) pending(now time.Time) bool { return now.Before(e.notBefore) && !e.expired(now) }
+
+// next is how long it takes until something is to be said, 0 where nothing is.
+func (e expiry) next(now time.Time) time.Duration {
+	switch {
+	case e.pending(now):
+		return e.notBefore.Sub(now)
+	case !e.ends() || e.expired(now):
+		return 0
+	case e.expiring(now):
+		return e.notAfter.Sub(now)
+	default:
+		return e.notAfter.Add(-e.warn).Sub(now)
+	}
+}
+
+func (e expiry) message() string {
+	if e.term != nil {
+		return e.term.Message
+	}
+	return "the certificate is valid until " + e.notAfter.UTC().Format(time.RFC3339)
+}
+
+func (e expiry) reason() v1alpha1.Reason {
+	if e.term != nil {
+		return e.term.Reason
+	}
+	return v1alpha1.ReasonExpired
+}
+
+// heed says of an object that is as declared that something of it has expired, or is not
+// valid yet.
+func (all expiries) heed(res result, now time.Time) result {
+	for _, e := range all {
+		if res.Reason == v1alpha1.ReasonVerified && e.expired(now) {
+			res.Reason, res.Message = e.reason(), e.message()
+			if e.term == nil {
+				res.Message += "; the key server holds it as declared"
+			}
+		} else if res.Reason == v1alpha1.ReasonVerified && e.pending(now) {
+			res.Reason = v1alpha1.ReasonNotYetValid
+			res.Message = "the certificate is valid from " + e.notBefore.UTC().Format(time.RFC3339) + "; the key server holds it as declared"
+		}
+	}
+	return res
+}
+
+// warning keeps the condition Expiring, about what ends first. It answers whether there
+// is something new to say.
+func (all expiries) warning(conditions *[]metav1.Condition, generation int64, now metav1.Time) (message string, begins bool) {
+	first := -1
+	for i, e := range all {
+		if e.expiring(now.Time) && (first < 0 || e.notAfter.Before(all[first].notAfter)) {
+			first = i
+		}
+	}
+	if first < 0 {
+		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionExpiring)
+		return "", false
+	}
+	message = all[first].message()
+	said := meta.FindStatusCondition(*conditions, v1alpha1.ConditionExpiring)
+	begins = said == nil || said.Message != message
+	SetCondition(conditions, v1alpha1.ConditionExpiring, metav1.ConditionTrue, generation, now,
+		Conclusion{Reason: v1alpha1.ReasonExpiring, Message: message})
+	return message, begins
+}
+
+var notAfterOf = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	Name: "keyserver_object_not_after_seconds",
+	Help: "Until when the certificate that an object declares is valid, in Unix time.",
+}, []string{"kind", "namespace", "name"})
+
+func init() { metrics.Registry.MustRegister(notAfterOf) }
+
+func (e expiry) observe(kind string, at types.NamespacedName) {
+	if e.notAfter.IsZero() {
+		notAfterOf.DeleteLabelValues(kind, at.Namespace, at.Name)
+		return
+	}
+	notAfterOf.WithLabelValues(kind, at.Namespace, at.Name).Set(float64(e.notAfter.Unix()))
+}

@@ -1,0 +1,59 @@
+package reconcile
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// TestNotYetValid: an object whose certificate becomes valid later is not Ready until
+// then, and is looked at again at that moment.
+func TestNotYetValid(t *testing.T) {
+	e := expiry{notBefore: noon.Add(time.Hour), notAfter: noon.Add(48 * time.Hour), warn: 72 * time.Hour}
+	for after, want := range map[time.Duration]struct {
+		reason v1alpha1.Reason
+		next   time.Duration
+	}{
+		0:              {v1alpha1.ReasonNotYetValid, time.Hour},
+		time.Hour:      {v1alpha1.ReasonVerified, 47 * time.Hour},
+		48 * time.Hour: {v1alpha1.ReasonExpired, 0},
+	} {
+		now := noon.Add(after)
+		res := expiries{e}.heed(result{Decision: Decision{Reason: v1alpha1.ReasonVerified}}, now)
+		if res.Reason != want.reason || e.next(now) != want.next {
+			t.Errorf("%s later: %s, again after %s; want %v", after, res.Reason, e.next(now), want)
+		}
+		if want.reason == v1alpha1.ReasonNotYetValid && !strings.Contains(res.Message, "valid from "+e.notBefore.UTC().Format(time.RFC3339)) {
+			t.Errorf("the message does not say when: %s", res.Message)
+		}
+	}
+}
+
+// TestWhatEnds: until when a certificate is valid is a metric as long as its object is
+// there, and what is to be said of it comes in time.
+func TestWhatEnds(t *testing.T) {
+	const name = "keyserver_object_not_after_seconds"
+	at := types.NamespacedName{Namespace: "default", Name: "partners"}
+	count := func(want int) {
+		t.Helper()
+		if n, err := testutil.GatherAndCount(metrics.Registry, name); err != nil || n != want {
+			t.Errorf("%d of %s, want %d: %v", n, name, want, err)
+		}
+	}
+	e := expiry{notAfter: noon.Add(48 * time.Hour), warn: 24 * time.Hour}
+	e.observe("TrustedCA", at)
+	count(1)
+	expiry{}.observe("TrustedCA", at)
+	count(0)
+	for after, want := range map[time.Duration]time.Duration{0: 24 * time.Hour, 24 * time.Hour: 24 * time.Hour, 47 * time.Hour: time.Hour, 48 * time.Hour: 0} {
+		if got := e.next(noon.Add(after)); got != want {
+			t.Errorf("%s later something is to be said after %s, want %s", after, got, want)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+)
+
+// gatherDeletion finds out whether the whole kind is being removed, and whether
+// others still need the object. It must know: an unanswered question keeps it.
+func (r *reconciler[T, D]) gatherDeletion(ctx context.Context, p *pass[T, D]) (err error) {
+	if !p.facts.Deleting {
+		return nil
+	}
+	if p.facts.KindRemoved, err = r.KindRemoved(ctx, r.api.CRD()); err != nil {
+		return err
+	}
+	if r.provides != nil {
+		p.facts.Dependants, err = r.dependencies.dependants(ctx, r.provides.keys(p.obj))
+	}
+	return err
+}
+
+// gather asks the key server, one step after the other. The first obstacle
+// ends it and becomes a fact itself.
+func (r *reconciler[T, D]) gather(ctx context.Context, p *pass[T, D]) error {
+	for _, step := range []func(context.Context, *pass[T, D]) error{r.connect, r.declare, r.trace, r.observe, r.stay, r.weigh} {
+		obstacle, err := connection.AsProblem(ctx, step(ctx, p))
+		if err != nil {
+			return err
+		}
+		if obstacle != nil {
+			p.tripIfUnavailable(obstacle)
+			p.facts.Obstacle = obstacle
+			return nil
+		}
+	}
+	return nil
+}
+
+// connect resolves the KeyServer and passes its gate.
+func (r *reconciler[T, D]) connect(ctx context.Context, p *pass[T, D]) error {
+	name := p.spec.KeyServerRef.Name
+	ks := &v1alpha1.KeyServer{}
+	err := r.Client.Get(ctx, types.NamespacedName{Name: name}, ks)
+	if apierrors.IsNotFound(err) {
+		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q does not exist", name)
+	}
+	if err != nil {
+		return fmt.Errorf("read KeyServer %q: %w", name, err)
+	}
+	if !ks.DeletionTimestamp.IsZero() && !p.facts.Deleting && p.facts.Owned == "" {
+		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q is being deleted; nothing new is made through it", name)
+	}
+	p.keyServer = ks
+	if err := r.enter(ctx, p); err != nil {
+		return err
+	}
+	conn, shut := r.connections.Get(name)
+	if shut != nil {
+		return shut
+	}
+	p.in.Conn = conn
+	return nil
+}
+
+// declare resolves what the object declares. A deletion goes on without it.
+func (r *reconciler[T, D]) declare(ctx context.Context, p *pass[T, D]) error {
+	want, err := r.adapter.Declared(ctx, p.in, p.obj)
+	if err == nil {
+		p.want = &want
+	} else if !p.facts.Deleting {
+		return err
+	}
+	p.facts.Attempted = p.want != nil &&
+		p.obj.GetAnnotations()[v1alpha1.AnnotationCreatePending] == p.attempt(r.adapter.Claims(p.obj, p.want))
+	return nil
+}
+
+// trace finds out who else has what a rotation has replaced.
+func (r *reconciler[T, D]) trace(ctx context.Context, p *pass[T, D]) error {
+	rot, ok := any(r.adapter).(Rotator[T])
+	if !ok {
+		return nil
+	}
+	for i, s := range rot.Superseded(p.obj) {
+		others, err := r.claimants(ctx, p, []string{s.Claim})
+		if err != nil {
+			return err
+		}
+		if len(others) > 0 {
+			p.facts.Superseded[i].ClaimedBy = r.name(others[0].object)
+			continue
+		}
+		o, err := r.owns(ctx, p, External{Exists: true, ID: s.ID})
+		if err != nil {
+			return err
+		}
+		if o.others() {
+			p.facts.Superseded[i].ClaimedBy = o.Holder
+		}
+	}
+	p.in.Superseded = p.facts.Superseded
+	return nil
+}
+
+func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err error) {
+	p.in.marked = func(ctx context.Context) (string, bool, error) { return r.markedFor(ctx, p) }
+	p.facts.External, err = r.adapter.Observe(ctx, p.in, p.obj, p.want)
+	if err != nil {
+		return err
+	}
+	if by, stepwise := any(r.adapter).(Stepwise); stepwise {
+		p.facts.Begun = by.Begun(p.facts.External)
+	}
+	if p.facts.Ownership, err = r.owns(ctx, p, p.facts.External); err != nil {
+		return err
+	}
+	if p.facts.Kept { // the mark tells who has made it; the annotation, whoever edits the object
+		p.facts.Attempted = false
+	}
+	if p.facts.Owned == "" {
+		p.facts.Provenance = p.facts.provenance()
+	}
+	return nil
+}
+
+// weigh compares the object's claims with those of others.
+func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
+	claims := r.adapter.Claims(p.obj, p.want)
+	others, err := r.claimants(ctx, p, claims)
+	if err != nil {
+		return err
+	}
+	for _, o := range others {
+		spec, _ := o.object.Managed()
+		// Of those that mean the same and nothing else, whoever holds the mark keeps it.
+		keeps := p.facts.mine() && !slices.ContainsFunc(r.adapter.Claims(o.object, nil), func(c string) bool { return !slices.Contains(claims, c) })
+		if p.facts.Rival == "" && !keeps && older(o.object, p.obj) {
+			p.facts.Rival = r.name(o.object)
+		}
+		if p.facts.Heir == "" && o.object.GetDeletionTimestamp().IsZero() && spec.AdoptionPolicy != v1alpha1.AdoptNever && o.adopts && couldInherit(o.object) {
+			p.facts.Heir = r.name(o.object)
+		}
+	}
+	return nil
+}
+
+// couldInherit reports whether nothing but its rival keeps an object from taking over.
+// What one that is paused, or waits for something else, were to inherit would be left
+// to nobody.
+func couldInherit(obj Object) bool {
+	_, status := obj.Managed()
+	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+	return !Annotated(obj, v1alpha1.AnnotationPaused) &&
+		(ready == nil || ready.Status == metav1.ConditionTrue || ready.Reason == string(v1alpha1.ReasonConflict))
+}
+
+// claimant is another object that makes one of the claims.
+type claimant[T Object] struct {
+	object T
+	adopts bool // it may take over what exists
+}
+
+// claimants returns the other objects that make one of the claims and that a
+// grant covers.
+func (r *reconciler[T, D]) claimants(ctx context.Context, p *pass[T, D], claims []string) ([]claimant[T], error) {
+	var others []claimant[T]
+	for _, c := range claims {
+		found, err := r.list(ctx, client.MatchingFields{claimIndex: IndexKey(p.spec.KeyServerRef.Name, c)})
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range found {
+			if o.GetUID() == p.obj.GetUID() {
+				continue
+			}
+			is, adopts, err := r.covered(ctx, p, o)
+			if err != nil {
+				return nil, err
+			}
+			if is {
+				others = append(others, claimant[T]{o, adopts})
+			}
+		}
+	}
+	return others, nil
+}

@@ -1,0 +1,160 @@
+package reconcile
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+func TestMatches(t *testing.T) {
+	for glob, names := range map[string]struct{ is, isNot []string }{
+		"a":         {[]string{"a"}, []string{"", "A", "aa", "b"}},
+		"*":         {[]string{"", "a", "a/b c"}, nil},
+		"a*":        {[]string{"a", "ab/c"}, []string{"", "ba", "Ab"}},
+		"*a":        {[]string{"a", "ba"}, []string{"ab"}},
+		"a*a":       {[]string{"aa", "aba"}, []string{"a", "ab"}},
+		"a*b*c":     {[]string{"abc", "axbxc", "abbc"}, []string{"acb", "ac", "abcd"}},
+		"*ab*ab*":   {[]string{"abab", "xabyabz"}, []string{"ab", "aab"}},
+		"/team/*":   {[]string{"/team/", "/team/a/b/"}, []string{"/", "/team", "/other/team/"}},
+		"[a]?.\\d+": {[]string{"[a]?.\\d+"}, []string{"a", "ab.1"}},
+	} {
+		for _, n := range names.is {
+			if !matches(glob, n) {
+				t.Errorf("%q is not for %q", glob, n)
+			}
+		}
+		for _, n := range names.isNot {
+			if matches(glob, n) {
+				t.Errorf("%q is for %q", glob, n)
+			}
+		}
+	}
+}
+
+func TestGrants(t *testing.T) {
+	hmac := Operation{ID: "0000000000000304", Name: "HMAC Data", Duty: "key use"}
+	read := Operation{ID: "0000000000000401", Name: "Read Audit", Duty: "audit"}
+	strange := Operation{ID: "Fly", Name: "Fly"}
+	to := func(namespaces ...string) v1alpha1.GrantedNamespaces {
+		return v1alpha1.GrantedNamespaces{Names: namespaces}
+	}
+	role := func(name, operations string, names ...string) v1alpha1.Grant {
+		g := v1alpha1.Grant{Name: name, Namespaces: to("a"), Kinds: []v1alpha1.GrantedKind{"Role"}, Names: names}
+		if operations != "" {
+			g.Operations = strings.Split(operations, ",")
+		}
+		return g
+	}
+	adopting := func(g v1alpha1.Grant) v1alpha1.Grant { g.Adopt = true; return g }
+	for scenario, tc := range map[string]struct {
+		reason string
+		grants []v1alpha1.Grant
+		kind   string
+		reach  Reach
+		want   string // the grant that covers it
+		says   string // or what the refusal says
+	}{
+		"none at all": {
+			reason: "nothing is allowed by omission",
+			kind:   "Role", says: `KeyServer "ks" grants nothing to namespace "a"`,
+		},
+		"one to others": {
+			reason: "a grant is for its namespaces", kind: "Role", says: "grants nothing to namespace",
+			grants: []v1alpha1.Grant{{Name: "g", Namespaces: to("b", "ab"), Kinds: []v1alpha1.GrantedKind{"Role"}, Names: []string{"*"}}},
+		},
+		"a selector of all": {
+			reason: "an empty selector picks every namespace", kind: "Role", want: "g",
+			grants: []v1alpha1.Grant{{Name: "g", Namespaces: v1alpha1.GrantedNamespaces{Selector: &metav1.LabelSelector{}}, Kinds: []v1alpha1.GrantedKind{"Role"}, Names: []string{"*"}}},
+		},
+		"another kind": {
+			reason: "a kind that is not listed is not granted", kind: "TrustedCA", says: `grant "g", the nearest, lacks the kind TrustedCA;`,
+			grants: []v1alpha1.Grant{role("g", "", "*")},
+		},
+		"any kind": {
+			reason: "a peer is asked by whoever has a grant of anything", want: "g",
+			grants: []v1alpha1.Grant{role("g", "", "x")},
+		},
+		"another name": {
+			reason: "every name has to be covered", kind: "Role", reach: Reach{Names: []Name{{"x"}, {"y"}}},
+			grants: []v1alpha1.Grant{role("g", "", "x")}, says: `lacks the name "y";`,
+		},
+		"a name by its other spelling": {
+			reason: "one spelling of a name is enough", kind: "Role", reach: Reach{Names: []Name{{"x", "id/1"}}},
+			grants: []v1alpha1.Grant{role("g", "", "id/*")}, want: "g",
+		},
+		"an operation by its name, its id in capitals, its duty": {
+			reason: "a grant may spell operations as a Role does", kind: "Role", reach: Reach{Operations: []Operation{hmac, read}},
+			grants: []v1alpha1.Grant{role("g", "HMAC Data,0000000000000401", "*")}, want: "g",
+		},
+		"a duty": {
+			reason: "a duty is all of its operations and no other", kind: "Role", reach: Reach{Operations: []Operation{hmac, read}},
+			grants: []v1alpha1.Grant{role("g", "duty:key use", "*")}, says: `lacks the operation "Read Audit" (duty audit);`,
+		},
+		"an operation without a duty": {
+			reason: "what the key server does not know belongs to no duty", kind: "Role", reach: Reach{Operations: []Operation{strange}},
+			grants: []v1alpha1.Grant{role("g", "duty:,duty:key use", "*")}, says: `lacks the operation "Fly";`,
+		},
+		"halves": {
+			reason: "grants do not add up", kind: "Role", reach: Reach{Names: []Name{{"x"}}, Operations: []Operation{read}},
+			grants: []v1alpha1.Grant{role("names", "", "x"), role("operations", "duty:audit", "y")}, says: `grant "names", the nearest, lacks the operation "Read Audit"`,
+		},
+		"the nearest is not the first": {
+			reason: "the message names the grant that lacks least", kind: "Role", reach: Reach{Names: []Name{{"x"}}, Operations: []Operation{hmac, read}},
+			grants: []v1alpha1.Grant{role("first", "duty:audit,duty:key use", "y"), role("second", "", "x"), role("third", "duty:audit", "x")},
+			says:   `grant "third", the nearest, lacks the operation "HMAC Data"`,
+		},
+		"one that adopts": {
+			reason: "of two that cover it, the one that adopts counts", kind: "Role", reach: Reach{Names: []Name{{"x"}}},
+			grants: []v1alpha1.Grant{role("plain", "", "*"), adopting(role("adopting", "", "x"))}, want: "adopting",
+		},
+	} {
+		t.Run(scenario, func(t *testing.T) {
+			ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "ks"}, Spec: v1alpha1.KeyServerSpec{Grants: tc.grants}}
+			v, err := Cluster{}.judge(t.Context(), ks, "a", tc.kind, tc.reach)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case tc.want != "" && (v.grant == nil || v.grant.Name != tc.want || v.refusal != nil):
+				t.Errorf("%s: %+v, %v", tc.reason, v.grant, v.refusal)
+			case tc.want == "" && (v.grant != nil || v.refusal == nil):
+				t.Errorf("%s: granted by %+v", tc.reason, v.grant)
+			case tc.want == "" && (v.refusal.Reason != v1alpha1.ReasonAccessDenied || !strings.Contains(v.refusal.Message, tc.says)):
+				t.Errorf("%s: %s", tc.reason, v.refusal)
+			}
+		})
+	}
+}
+
+// What exists is kept from an object by a hindrance, unless it is its own.
+func TestWithheld(t *testing.T) {
+	for scenario, tc := range map[string]struct {
+		reason string
+		change func(*Facts)
+		adopt  bool
+		want   Action
+		says   v1alpha1.Reason
+	}{
+		"its own":             {"it was made by it", func(*Facts) {}, false, actReport, v1alpha1.ReasonVerified},
+		"somebody else's":     {"the grant lets nothing be taken over", func(f *Facts) { f.Owned = "" }, false, actReport, v1alpha1.ReasonAccessDenied},
+		"one that differs":    {"nor corrected", func(f *Facts) { f.Owned, f.Adoption, f.External.Drift = "", v1alpha1.AdoptAlways, differing() }, false, actReport, v1alpha1.ReasonAccessDenied},
+		"granted":             {"the grant says so", func(f *Facts) { f.Owned = "" }, true, actAdopt, v1alpha1.ReasonVerified},
+		"never":               {"the object itself does not want it", func(f *Facts) { f.Owned, f.Adoption = "", v1alpha1.AdoptNever }, false, actReport, v1alpha1.ReasonConflict},
+		"observed":            {"looking takes nothing over", func(f *Facts) { f.Owned, f.Management = "", v1alpha1.Observe }, false, actReport, v1alpha1.ReasonVerified},
+		"its own attempt":     {"a creation whose outcome was not recorded is its own", func(f *Facts) { f.Owned, f.Attempted = "", true }, false, actAdopt, v1alpha1.ReasonVerified},
+		"one it has replaced": {"a rotation may go back", func(f *Facts) { f.Owned, f.Superseded = "id-0", []Superseded{{ID: "id-1"}} }, false, actAdopt, v1alpha1.ReasonVerified},
+		"nothing is there":    {"making something takes nothing over", func(f *Facts) { f.Owned, f.External.Exists, f.External.ID = "", false, "" }, false, actCreate, v1alpha1.ReasonProgressing},
+	} {
+		t.Run(scenario, func(t *testing.T) {
+			f := settledFacts()
+			tc.change(&f)
+			f.withhold(&v1alpha1.Grant{Name: "g", Adopt: tc.adopt})
+			if d := both(f); d.Action != tc.want || d.Reason != tc.says {
+				t.Errorf("%s: %s: %s %s: %s", tc.reason, d.Rule, d.Action, d.Reason, d.Message)
+			}
+		})
+	}
+}

@@ -1,0 +1,84 @@
+package reconcile
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+var (
+	objectsByState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "keyserver_objects",
+		Help: "Objects by kind and by the reason of their Ready condition.",
+	}, []string{"kind", "reason"})
+
+	timeToVerified = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "keyserver_time_to_verified_seconds",
+		Help:    "Time from an object becoming unready, or being created, to its being verified.",
+		Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
+	}, []string{"kind"})
+
+	// DriftFound counts differences that somebody outside has made.
+	DriftFound = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "keyserver_drift_found_total",
+		Help: "Objects found to differ from the key server after they had been verified.",
+	}, []string{"kind"})
+
+	// DriftRepaired counts those that were corrected.
+	DriftRepaired = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "keyserver_drift_repaired_total",
+		Help: "Such differences corrected and verified.",
+	}, []string{"kind"})
+)
+
+func init() {
+	metrics.Registry.MustRegister(objectsByState, timeToVerified, DriftFound, DriftRepaired)
+}
+
+// beginAtZero creates the series of a kind. Prometheus sees no increase in a series that
+// begins with its first event.
+func beginAtZero(kind string) {
+	timeToVerified.WithLabelValues(kind)
+	DriftFound.WithLabelValues(kind)
+	DriftRepaired.WithLabelValues(kind)
+}
+
+// Population counts the objects of one kind by state.
+type Population struct {
+	kind string
+	mu   sync.Mutex
+	at   map[types.NamespacedName]string
+}
+
+// NewPopulation counts none yet.
+func NewPopulation(kind string) *Population {
+	return &Population{kind: kind, at: map[types.NamespacedName]string{}}
+}
+
+// Differs reports whether an object's state was recorded, as another one.
+func (p *Population) Differs(object types.NamespacedName, state string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	is, known := p.at[object]
+	return known && is != state
+}
+
+// Move records an object's state. An empty state means that it is gone.
+func (p *Population) Move(object types.NamespacedName, state string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.at[object]
+	if was == state {
+		return
+	}
+	if was != "" {
+		objectsByState.WithLabelValues(p.kind, was).Dec()
+		delete(p.at, object)
+	}
+	if state != "" {
+		objectsByState.WithLabelValues(p.kind, state).Inc()
+		p.at[object] = state
+	}
+}

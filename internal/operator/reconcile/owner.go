@@ -1,0 +1,331 @@
+package reconcile
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+)
+
+// Identity is the UID of the namespace kube-system, which lives as long as the
+// cluster: by it key servers tell clusters apart. Where a plan is made without a
+// cluster, or by somebody who may not read the namespace, it is empty.
+type Identity struct {
+	Planned bool
+
+	mu  sync.Mutex
+	uid types.UID
+}
+
+func (i *Identity) of(ctx context.Context, live client.Reader) (types.UID, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.uid != "" {
+		return i.uid, nil
+	}
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(k8sschema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
+	err := live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, m)
+	if apierrors.IsNotFound(err) || i.Planned && apierrors.IsForbidden(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read namespace %s, by whose UID key servers know the cluster: %w", metav1.NamespaceSystem, err)
+	}
+	i.uid = m.UID
+	return i.uid, nil
+}
+
+// asAdopted follows the name of an owner that has not made what it owns. No name of
+// an object has a slash.
+const asAdopted = "/Adopted"
+
+// maxOwner is how long the key server lets the name of an owner be.
+const maxOwner = 256
+
+// ownerOf spells an object as an owner on key servers.
+func ownerOf(cluster types.UID, kind, namespace, name string) string {
+	owner := strings.Join([]string{string(cluster), namespace, kind, name}, "/")
+	const most = maxOwner - len(asAdopted)
+	if len(owner) <= most {
+		return owner
+	}
+	sum := sha256.Sum256([]byte(owner))
+	digest := "~" + hex.EncodeToString(sum[:8])
+	return owner[:most-len(digest)] + digest
+}
+
+// Ownership is whose an external object is, by the mark that the key server keeps.
+type Ownership struct {
+	// Kept: the key server keeps marks at all.
+	Kept bool
+	// Me is this object as an owner; Holder is who owns the external object, empty
+	// where nobody does.
+	Me     string
+	Holder string
+	// Marked is what the mark says where it has to be moved to this object, because
+	// whoever it names is gone.
+	Marked string
+}
+
+func (o Ownership) made() bool { return o.Holder == o.Me && o.Me != "" }
+func (o Ownership) mine() bool { return o.made() || o.adopted() }
+
+func (o Ownership) adopted() bool { return o.Holder == o.Me+asAdopted && o.Me != "" }
+
+func (o Ownership) others() bool { return o.Holder != "" && !o.mine() }
+
+// unmarked reports whether the mark has to be set or moved.
+func (o Ownership) unmarked() bool { return o.Kept && (o.Holder == "" || o.Marked != "") }
+
+// provenance is how the external object came to this object, by its mark.
+func (o Ownership) provenance() v1alpha1.Provenance {
+	switch {
+	case o.made():
+		return v1alpha1.Created
+	case o.adopted():
+		return v1alpha1.Adopted
+	default:
+		return ""
+	}
+}
+
+// as spells this object as the owner of what has come to it like that.
+func (o Ownership) as(p v1alpha1.Provenance) string {
+	if p == v1alpha1.Created {
+		return o.Me
+	}
+	return o.Me + asAdopted
+}
+
+// owns finds out whose an external object is.
+func (r *reconciler[T, D]) owns(ctx context.Context, p *pass[T, D], seen External) (Ownership, error) {
+	cluster, err := r.Identity.of(ctx, r.Live)
+	if err != nil {
+		return Ownership{}, err
+	}
+	o := Ownership{Kept: true, Me: ownerOf(cluster, r.kind.Name, p.obj.GetNamespace(), p.obj.GetName())}
+	mark, marked, err := r.marks.Of(p.in.Conn).Find(ctx, p.in.NotBefore, seen.ID)
+	if connection.IsUnsupported(err) {
+		return Ownership{}, nil
+	}
+	if err != nil || !marked || !seen.Exists {
+		return o, err
+	}
+	if o.Holder = mark.Owner; o.mine() {
+		return o, nil
+	}
+	return r.succeed(ctx, p, o, cluster)
+}
+
+// succeed has the object take the place of an owner that is gone: of itself in a
+// cluster that this one succeeds, or of an object that this cluster had, or that no
+// grant of the KeyServer covers any more.
+func (r *reconciler[T, D]) succeed(ctx context.Context, p *pass[T, D], o Ownership, cluster types.UID) (Ownership, error) {
+	before, rest, _ := strings.Cut(o.Holder, "/")
+	parts := strings.Split(rest, "/")
+	if len(parts) < 3 || parts[1] != r.kind.Name {
+		return o, nil
+	}
+	namesake, _ := strings.CutSuffix(o.Holder, asAdopted)
+	if cluster == "" || p.succeeds(before) {
+		if namesake == ownerOf(types.UID(before), r.kind.Name, p.obj.GetNamespace(), p.obj.GetName()) {
+			o.Marked, o.Holder = o.Holder, o.Me+strings.TrimPrefix(o.Holder, namesake)
+			return o, nil
+		}
+	}
+	if before != string(cluster) || strings.Contains(parts[2], "~") {
+		return o, nil
+	}
+	holder, _ := r.New().(T)
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: parts[0], Name: parts[2]}, holder)
+	out := apierrors.IsNotFound(err)
+	if err == nil {
+		if spec, _ := holder.Managed(); spec.KeyServerRef.Name == p.spec.KeyServerRef.Name {
+			var covered bool
+			covered, _, err = r.covered(ctx, p, holder)
+			out = err == nil && !covered
+		}
+	}
+	if out {
+		o.Marked, o.Holder = o.Holder, ""
+	}
+	return o, client.IgnoreNotFound(err)
+}
+
+func (p *pass[T, D]) succeeds(cluster string) bool {
+	o := p.keyServer.Spec.Ownership
+	return o != nil && slices.Contains(o.Succeeds, cluster)
+}
+
+// markedFor finds what bears the mark of an object: that of this cluster, or of one
+// that it succeeds. Where a plan does not know the cluster, any will do.
+func (r *reconciler[T, D]) markedFor(ctx context.Context, p *pass[T, D]) (id string, marked bool, err error) {
+	cluster, err := r.Identity.of(ctx, r.Live)
+	if err != nil {
+		return "", false, err
+	}
+	marks := r.marks.Of(p.in.Conn)
+	if err := marks.Refresh(ctx, p.in.NotBefore); err != nil {
+		return "", false, err
+	}
+	me := func(cluster string) string {
+		return ownerOf(types.UID(cluster), r.kind.Name, p.obj.GetNamespace(), p.obj.GetName())
+	}
+	if cluster == "" {
+		marks.Each(func(m schema.OwnerMark) {
+			before, _, _ := strings.Cut(m.Owner, "/")
+			if owner := strings.TrimSuffix(m.Owner, asAdopted); owner == me(before) {
+				id, marked = r.marks.ID(m), true
+			}
+		})
+		return id, marked, nil
+	}
+	var keys []string
+	clusters := []string{string(cluster)}
+	if o := p.keyServer.Spec.Ownership; o != nil {
+		clusters = append(clusters, o.Succeeds...)
+	}
+	for _, c := range clusters {
+		keys = append(keys, connection.ByOwner(me(c)), connection.ByOwner(me(c)+asAdopted))
+	}
+	mark, marked, err := marks.Find(ctx, p.in.NotBefore, keys...)
+	return r.marks.ID(mark), marked, err
+}
+
+// claim marks the external object as this object's, before anything is changed
+// about it. Whoever is second is refused.
+func (r *reconciler[T, D]) claim(ctx context.Context, p *pass[T, D], d Decision) error {
+	o := p.facts.Ownership
+	if !o.unmarked() {
+		return nil
+	}
+	return r.marks.Set(ctx, p.in.Conn, p.facts.External.ID, o.as(p.facts.comes(d.Action)), o.Marked)
+}
+
+// create makes the external object with the mark on it.
+func (r *reconciler[T, D]) create(ctx context.Context, p *pass[T, D]) (Outcome, error) {
+	o := p.facts.Ownership
+	if !o.Kept {
+		return r.adapter.Create(ctx, p.in.Conn, *p.want)
+	}
+	out, err := r.adapter.Create(connection.OwnedBy(ctx, o.Me), p.in.Conn, *p.want)
+	if err != nil {
+		// It may have been made all the same.
+		p.in.Conn.Outdated(connection.MarksFeed(r.kind.Feed))
+		return out, err
+	}
+	r.marks.Made(p.in.Conn, out.ID, o.Me)
+	return out, nil
+}
+
+// disown takes the object's mark off what it lets go. The object goes whatever
+// comes of it: a mark that stays keeps others from what it names, until the object
+// comes back or somebody removes it.
+func (r *reconciler[T, D]) disown(ctx context.Context, p *pass[T, D], id string) error {
+	cluster, err := r.Identity.of(ctx, r.Live)
+	if err != nil || id == "" {
+		return err
+	}
+	conn := p.in.Conn
+	if conn == nil {
+		if conn, _ = r.connections.Get(p.spec.KeyServerRef.Name); conn == nil {
+			return errors.New("the key server does not answer")
+		}
+	}
+	o := Ownership{Me: ownerOf(cluster, r.kind.Name, p.obj.GetNamespace(), p.obj.GetName())}
+	mark, marked, err := r.marks.Of(conn).Find(ctx, p.in.NotBefore, id)
+	if connection.IsUnsupported(err) {
+		return nil
+	}
+	if err != nil || !marked {
+		return err
+	}
+	if o.Holder = mark.Owner; !o.mine() {
+		return nil
+	}
+	conn.Write(func() { err = r.marks.Release(ctx, conn, id, mark.Owner) })
+	return err
+}
+
+// letGo takes the object's marks off what it leaves behind.
+func (r *reconciler[T, D]) letGo(ctx context.Context, p *pass[T, D], ids ...string) (remains string) {
+	for _, id := range ids {
+		if err := r.disown(ctx, p, id); err != nil {
+			ctrl.LoggerFrom(ctx).Info("an owner mark stays on the key server", "id", id, "cause", err.Error())
+			remains = fmt.Sprintf("; its owner mark stays on the key server (%s), and keeps other objects from it: see docs/resources.md", connection.Plain(err))
+		}
+	}
+	return remains
+}
+
+// leaves are the ids of what a released object leaves behind.
+func (p *pass[T, D]) leaves() []string {
+	ids := []string{p.facts.Owned}
+	if p.facts.Owned == "" {
+		ids[0] = p.facts.External.ID
+	}
+	for _, s := range p.facts.Superseded {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+// LeftBehind implements Controller. The mark of an object goes with what it owns, or is
+// released, before the finalizer is removed. Where it stays, the deletion bypassed the
+// finalizer, or could not release the mark.
+func (r *reconciler[T, D]) LeftBehind(ctx context.Context, keyServer string, conn *connection.Connection) ([]string, error) {
+	cluster, err := r.Identity.of(ctx, r.Live)
+	if err != nil || cluster == "" {
+		return nil, err
+	}
+	marks := r.marks.Of(conn)
+	if err := marks.Refresh(ctx, time.Time{}); err != nil {
+		if connection.IsUnsupported(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	of := string(cluster) + "/"
+	owned := map[string]string{} // what is marked, by its owner
+	marks.Each(func(m schema.OwnerMark) {
+		owner := strings.TrimSuffix(m.Owner, asAdopted)
+		if parts := strings.Split(owner, "/"); strings.HasPrefix(owner, of) && len(parts) == 4 && parts[2] == r.kind.Name {
+			owned[owner] = r.marks.ID(m)
+		}
+	})
+	if len(owned) == 0 {
+		return nil, nil
+	}
+	// Read after the marks: whatever set one was there before.
+	all, err := r.list(ctx, client.MatchingFields{keyServerIndex: keyServer})
+	if err != nil {
+		return nil, err
+	}
+	for _, obj := range all {
+		delete(owned, ownerOf(cluster, r.kind.Name, obj.GetNamespace(), obj.GetName()))
+	}
+	var left []string
+	for owner, id := range owned {
+		parts := strings.Split(owner, "/")
+		left = append(left, fmt.Sprintf("%s %s/%s (id %s)", r.kind.Name, parts[1], parts[3], id))
+	}
+	slices.Sort(left)
+	return left, nil
+}

@@ -1,0 +1,93 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+)
+
+// Peered is implemented by adapters whose objects may refer to a second
+// KeyServer, as a peer: they are woken when it comes, goes or starts anew.
+type Peered[T Object] interface {
+	// Peer returns the KeyServer that the object refers to, nil for none.
+	Peer(obj T) *v1alpha1.PeerReference
+}
+
+// trustInfo answers what a service says of itself to peers. No change feed
+// tells that it says something else: a process that comes back under another
+// name or port may be so quick that no call fails, and a certificate is renewed
+// while the process goes on. So it is asked again from time to time, and
+// whenever a process takes its leave.
+var trustInfo = connection.Answers[schema.TrustInfo]{
+	Name: "trust info",
+	Read: func(ctx context.Context, c *connection.Connection, _ string) (schema.TrustInfo, error) {
+		return c.Officer.GetLocalTrustInfo(ctx)
+	},
+	ID: func(schema.TrustInfo) string { return "" },
+}
+
+// Peering asks KeyServers what others have to know of them.
+type Peering struct {
+	Cluster
+	connections *connection.Connections
+}
+
+// Info returns what a KeyServer says of itself, for an object in a namespace.
+// While it does not answer, what it said last holds: that a peer is down says
+// nothing about its registration here.
+func (p Peering) Info(ctx context.Context, in Input, namespace, name string) (schema.TrustInfo, error) {
+	if err := p.admit(ctx, namespace, name); err != nil {
+		return schema.TrustInfo{}, err
+	}
+	conn, shut := p.connections.Get(name)
+	if shut != nil {
+		return p.last(name, shut)
+	}
+	info, err := trustInfo.Of(conn).Get(ctx, in.NotBefore, "")
+	why, other := connection.AsProblem(ctx, err)
+	if other != nil || why == nil {
+		return info, other
+	}
+	if why.Reason == v1alpha1.ReasonKeyServerUnavailable {
+		conn.Trip(why)
+	}
+	return p.last(name, why)
+}
+
+// admit reports why an object must not, or cannot, ask a KeyServer. Any grant for
+// its namespace will do: what is asked is told to every peer.
+func (p Peering) admit(ctx context.Context, namespace, name string) error {
+	ks := &v1alpha1.KeyServer{}
+	err := p.Client.Get(ctx, types.NamespacedName{Name: name}, ks)
+	if apierrors.IsNotFound(err) {
+		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q, to which peerRef refers, does not exist", name)
+	}
+	if err != nil {
+		return fmt.Errorf("read KeyServer %q: %w", name, err)
+	}
+	v, err := p.judge(ctx, ks, namespace, "", Reach{})
+	if err != nil || v.refusal == nil {
+		return err
+	}
+	return v.refusal
+}
+
+// last returns what a KeyServer said last, or why it says nothing. The reason
+// is the peer's, never this object's KeyServer's: that one may answer well.
+func (p Peering) last(name string, why *connection.Problem) (schema.TrustInfo, error) {
+	if conn := p.connections.Any(name); conn != nil && why.Reason == v1alpha1.ReasonKeyServerUnavailable {
+		if info, known := trustInfo.Of(conn).Last(""); known {
+			return info, nil
+		}
+	}
+	if why.Passing {
+		return schema.TrustInfo{}, why
+	}
+	return schema.TrustInfo{}, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "the peer cannot be asked: %s", why.Message)
+}

@@ -1,0 +1,92 @@
+package reconcile
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+)
+
+// What conditions say, by reason. Alerts, health checks and waiting scripts are
+// written against it, so it is said here once more.
+func TestWhatReasonsPromise(t *testing.T) {
+	want := map[v1alpha1.Reason]string{
+		v1alpha1.ReasonVerified:             "Ready=True Verified=True, Settled, event Normal",
+		v1alpha1.ReasonFollowing:            "Ready=True Verified=True, Settled, event Normal",
+		v1alpha1.ReasonProgressing:          "Ready=False Verified=Unknown, Retrying, event Warning",
+		v1alpha1.ReasonKeyServerUnavailable: "Ready=False Verified=Unknown, Retrying, event Warning",
+		v1alpha1.ReasonDependencyNotReady:   "Ready=False Verified=Unknown, Retrying, event Warning",
+		v1alpha1.ReasonInUse:                "Ready=False Verified=Unknown, Retrying, event Warning",
+		v1alpha1.ReasonNotVerified:          "Ready=False Verified=False, Retrying, event Warning",
+		v1alpha1.ReasonAccessDenied:         "Ready=False Verified=Unknown, NeedsHelp, event Warning",
+		v1alpha1.ReasonInvalidSpec:          "Ready=False Verified=Unknown, NeedsHelp, event Warning",
+		v1alpha1.ReasonUnsupported:          "Ready=False Verified=Unknown, NeedsHelp, event Warning",
+		v1alpha1.ReasonConflict:             "Ready=False Verified=False, NeedsHelp, event Warning",
+		v1alpha1.ReasonDrifted:              "Ready=False Verified=False, NeedsHelp, event Warning",
+		v1alpha1.ReasonNotYetValid:          "Ready=False Verified=True, Retrying, event Warning",
+		v1alpha1.ReasonExpired:              "Ready=False Verified=True, NeedsHelp, event Warning",
+		v1alpha1.ReasonExpiring:             "Ready=True Verified=True, Settled, event Normal",
+		v1alpha1.ReasonPaused:               "Ready=Unknown Verified=Unknown, NeedsHelp, event Warning",
+	}
+	got := map[v1alpha1.Reason]string{}
+	for _, e := range v1alpha1.Reasons {
+		kind := "Normal"
+		if ReasonEvent(e.Reason, false, "m").Warning {
+			kind = "Warning"
+		}
+		got[e.Reason] = fmt.Sprintf("Ready=%s Verified=%s, %s, event %s", e.Ready, e.Verified, e.Outlook, kind)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The names of events that kubectl shows and that people filter by.
+func TestNamesOfEvents(t *testing.T) {
+	want := []Event{
+		{false, "Created", "Create", "created w: e"},
+		{false, "Adopted", "Adopt", "took over w: e"},
+		{false, "Updated", "Update", "corrected f of w: e"},
+		{true, "DriftFound", "Observe", "w was changed outside: f"},
+		{false, "SupersededRemoved", "Retire", "removed the superseded w: e"},
+		{false, "SupersededLeft", "Forget", "m"},
+		{false, "Rotated", "Observe", "w: n"},
+		{false, "Deleted", "Delete", "deleted w: e"},
+		{true, "Removing", "Delete", "m"},
+		{true, "Expiring", "Observe", "m"},
+		{false, "Released", "Release", "m"},
+		{true, "LeftBehind", "Observe", "m"},
+		{true, "Conflict", "Reconcile", "m"},
+		{true, "DeletionHeld", "Delete", "m"},
+	}
+	got := []Event{
+		createdEvent("w", "e"), adoptedEvent("w", "e"), updatedEvent("w", "f", "e"), driftFoundEvent("w", "f"), retiredEvent("w", "e"),
+		forgottenEvent("m"), rotatedEvent("w", "n"), deletedEvent("w", "e"), removingEvent("m"), expiringEvent("m"), releasedEvent("m"), LeftBehindEvent("m"),
+		ReasonEvent(v1alpha1.ReasonConflict, false, "m"), ReasonEvent(v1alpha1.ReasonConflict, true, "m"),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Objects that were made together are not checked together for ever.
+func TestPausesAreSpread(t *testing.T) {
+	for name, draw := range map[string]func() time.Duration{
+		"resync": func() time.Duration { return again(time.Hour, time.Hour).RequeueAfter },
+		"failure": func() time.Duration {
+			return newFailures().add(&v1alpha1.Role{}, "", false, noon, connection.DefaultTiming)
+		},
+	} {
+		first := draw()
+		for i := 0; draw() == first; i++ {
+			if i == 100 {
+				t.Errorf("every %s is %s", name, first)
+				break
+			}
+		}
+	}
+}

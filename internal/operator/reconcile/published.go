@@ -1,0 +1,55 @@
+package reconcile
+
+import (
+	"context"
+	"reflect"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// published remembers which version of what the manager publishes has the content
+// that is wanted, so that one which nobody has touched is not read again: its
+// metadata is watched anyway.
+type published struct {
+	mu sync.Mutex
+	by map[v1alpha1.PublishedReference]shown
+}
+
+type shown struct {
+	version string
+	content map[string]any
+}
+
+func newPublished() *published { return &published{by: map[v1alpha1.PublishedReference]shown{}} }
+
+func (s *published) keep(p Publication, version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by[p.ref()] = shown{version, p.Content}
+}
+
+func (s *published) forget(ref v1alpha1.PublishedReference) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.by, ref)
+}
+
+// unchanged reports whether a publication is known to be as it is wanted.
+func (r *reconciler[T, D]) unchanged(ctx context.Context, p Publication) bool {
+	if p.Kind.Kind != ConfigMapKind {
+		return false // nobody watches those
+	}
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(p.Kind)
+	if r.Client.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.Name}, m) != nil {
+		return false
+	}
+	r.published.mu.Lock()
+	defer r.published.mu.Unlock()
+	was, known := r.published.by[p.ref()]
+	return known && was.version == m.GetResourceVersion() && reflect.DeepEqual(was.content, p.Content)
+}

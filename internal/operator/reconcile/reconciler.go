@@ -1,0 +1,346 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+)
+
+// reconciler makes the key server agree with the objects of one kind.
+type reconciler[T Object, D any] struct {
+	Cluster
+	adapter     Adapter[T, D]
+	kind        Kind
+	api         v1alpha1.Kind
+	connections *connection.Connections
+	sources     *Sources
+	timing      connection.Timing
+	population  *Population
+	failures    *failures
+	// The kind's sides in the dependencies; nil where it has none.
+	dependencies *dependencies
+	needs        *side
+	provides     *side
+	marks        *connection.Marks
+	published    *published
+	wake         chan event.TypedGenericEvent[Wake]
+}
+
+// pass is one walk of Reconcile over one object.
+type pass[T Object, D any] struct {
+	log       logr.Logger
+	read      T // as the API server has it
+	obj       T // as it is to be written
+	spec      *v1alpha1.ManagedSpec
+	status    *v1alpha1.ManagedStatus
+	token     string // of a requested reconcile that is not acknowledged yet
+	keyServer *v1alpha1.KeyServer
+	in        Input
+	want      *D
+	facts     Facts
+	outrun    bool // the object has changed in the cluster; decide anew
+	// repairs: what has failed in earlier passes is the repair of an outside change.
+	repairs bool
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *reconciler[T, D]) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	ctx, span := r.Tracer.Begin(ctx, "reconcile "+r.api.Name)
+	result, err := r.pass(ctx, req)
+	switch {
+	case err != nil:
+		span.End("error") // its words are in the log, and may name the object
+	default:
+		span.End("")
+	}
+	return result, err
+}
+
+func (r *reconciler[T, D]) pass(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	ctx = connection.For(ctx, strings.Join([]string{r.Name, req.Namespace, r.api.Name, req.Name}, "/"))
+	p, d, err := r.consider(ctx, req.NamespacedName)
+	if err != nil || p == nil {
+		return ctrl.Result{}, err
+	}
+	if p.outrun {
+		return SoonUnless(false), nil
+	}
+	return r.carryOut(ctx, p, d)
+}
+
+// consider gathers the facts about an object and decides. There is no pass
+// where the object is gone, or held by somebody else.
+func (r *reconciler[T, D]) consider(ctx context.Context, at types.NamespacedName) (*pass[T, D], Decision, error) {
+	obj, found, err := r.fetch(ctx, at)
+	if err != nil || !found {
+		return nil, Decision{}, err
+	}
+	p := r.begin(ctx, obj)
+	if held, err := r.holdAgain(ctx, p); err != nil || !held {
+		p.outrun = true
+		return p, Decision{}, err
+	}
+	if err := r.gatherDeletion(ctx, p); err != nil {
+		return nil, Decision{}, err
+	}
+	d, settled := ByObject(p.facts)
+	if !settled {
+		if err := r.gather(ctx, p); err != nil {
+			return nil, Decision{}, err
+		}
+		d, _ = decide(serverRules, p.facts)
+	}
+	return p, d, nil
+}
+
+// carryOut acts, and records what has become of it.
+func (r *reconciler[T, D]) carryOut(ctx context.Context, p *pass[T, D], d Decision) (ctrl.Result, error) {
+	if d.Action == actRetire && !p.facts.Deleting {
+		problem, err := r.republished(ctx, p)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if problem != nil {
+			d = report(problem.Reason, "nothing is retired: %s", problem.Message)
+			d.Again = retryPublication
+		}
+	}
+	done, err := r.act(ctx, p, d)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	r.record(p, done)
+	if !r.Identity.Planned {
+		if err := r.publish(ctx, p, &done); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	return r.finish(ctx, p, done)
+}
+
+func (r *reconciler[T, D]) fetch(ctx context.Context, at types.NamespacedName) (obj T, found bool, err error) {
+	obj, _ = r.New().(T)
+	err = r.Client.Get(ctx, at, obj)
+	if apierrors.IsNotFound(err) {
+		r.failures.forget(at)
+		r.sources.Refer(r.kind.Name, at, nil)
+		r.population.Move(at, "")
+		expiry{}.observe(r.kind.Name, at)
+		return obj, false, nil
+	}
+	if err != nil {
+		return obj, false, fmt.Errorf("read the object: %w", err)
+	}
+	if !obj.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(obj, v1alpha1.FinalizerExternal) {
+		return obj, false, nil // held by somebody else
+	}
+	return obj, true, nil
+}
+
+// begin notes what the object itself says.
+func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
+	p := &pass[T, D]{log: ctrl.LoggerFrom(ctx), obj: obj}
+	p.read = copyOf(obj)
+	r.sources.Refer(r.kind.Name, client.ObjectKeyFromObject(obj), r.adapter.Sources(obj))
+	p.spec, p.status = obj.Managed()
+	if token := obj.GetAnnotations()[v1alpha1.AnnotationReconcileRequestedAt]; token != p.status.LastHandledReconcileAt {
+		p.token = token
+	}
+	now := r.Clock.Now()
+	p.facts = Facts{
+		Now: now, Management: p.spec.ManagementPolicy, Adoption: p.spec.AdoptionPolicy,
+		Deletion: p.spec.DeletionPolicy, Resync: resyncOf(p.spec),
+		Paused:     Annotated(obj, v1alpha1.AnnotationPaused),
+		Abandoned:  Annotated(obj, v1alpha1.AnnotationAbandon),
+		Deleting:   !obj.GetDeletionTimestamp().IsZero(),
+		Provenance: p.status.Provenance,
+	}
+	// What was only observed has an id in the status, and belongs to nobody.
+	if p.facts.Provenance != "" {
+		p.facts.Owned = r.adapter.Owned(obj)
+	}
+	if ready := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		p.facts.Said = ready.Message
+	}
+	// Before the declaration is resolved, an attempt at anything counts: it
+	// only keeps the object from being let go too early.
+	p.facts.Attempted = strings.HasPrefix(obj.GetAnnotations()[v1alpha1.AnnotationCreatePending], p.attempt(nil)) ||
+		p.facts.Owned == "" && controllerutil.ContainsFinalizer(obj, v1alpha1.FinalizerExternal)
+	if rot, ok := any(r.adapter).(Rotator[T]); ok {
+		for _, s := range rot.Superseded(obj) {
+			p.facts.Superseded = append(p.facts.Superseded, s.Superseded)
+		}
+	}
+	p.facts.Failures, p.facts.RetryAt = r.failures.of(obj, p.token)
+	p.repairs = r.failures.repairing(obj)
+	p.in = Input{
+		Sources: r.sources, Cluster: r.Client, Peers: Peering{r.Cluster, r.connections},
+		Issuer: r.Issuer, Now: now, NotBefore: now.Add(-p.facts.Resync), Deleting: p.facts.Deleting,
+	}
+	if p.token != "" {
+		p.in.NotBefore = now
+	}
+	return p
+}
+
+// finish writes what has changed and says when to come back.
+func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result) (ctrl.Result, error) {
+	if res.refused {
+		return SoonUnless(false), nil
+	}
+	if res.done && (res.Action == ActRelease || res.Action == actDelete) {
+		return r.release(ctx, p, res)
+	}
+	written, err := PatchStatus(ctx, r.Client, p.read, p.obj)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("write the status: %w", err)
+	}
+	if !written {
+		return SoonUnless(written), nil
+	}
+	if res.Reason == v1alpha1.ReasonDependencyNotReady && r.beginsToWait(p) {
+		return ctrl.Result{RequeueAfter: lookAgain}, nil
+	}
+	if !res.done {
+		return again(r.soonest(p, res.Again), p.facts.Resync), nil
+	}
+	if p.facts.Deleting {
+		return ctrl.Result{RequeueAfter: time.Millisecond}, nil // more to delete
+	}
+	p.facts.Superseded = nil
+	if rot, ok := any(r.adapter).(Rotator[T]); ok {
+		for _, s := range rot.Superseded(p.obj) {
+			p.facts.Superseded = append(p.facts.Superseded, s.Superseded)
+		}
+	}
+	return again(r.soonest(p, p.facts.settle(Decision{}).Again), p.facts.Resync), nil
+}
+
+// soonest is when to come back, so that an expiry is said, and prevented, in time.
+func (r *reconciler[T, D]) soonest(p *pass[T, D], after time.Duration) time.Duration {
+	times := []time.Duration{r.renewal(p.obj, p.facts.Now)}
+	for _, e := range r.expiries(p.obj) {
+		times = append(times, e.next(p.facts.Now))
+	}
+	for _, next := range times {
+		if next > 0 && after > 0 {
+			after = min(after, next)
+		}
+	}
+	return after
+}
+
+// lookAgain is when an object that begins to wait looks for what it waits for
+// a second time.
+const lookAgain = 50 * time.Millisecond
+
+// beginsToWait reports whether the status that was just written is the first to
+// say that the object waits, or for what. Whoever provides it finds those to
+// wake in the cache, which did not say so until then: what became ready in
+// between woke nobody. The second look starts from a cache that has the status:
+// from an older one it could not write, and would be repeated.
+func (r *reconciler[T, D]) beginsToWait(p *pass[T, D]) bool {
+	_, was := p.read.Managed()
+	before := meta.FindStatusCondition(was.Conditions, v1alpha1.ConditionReady)
+	if before == nil || before.Reason != string(v1alpha1.ReasonDependencyNotReady) {
+		return true
+	}
+	return r.needs != nil && !slices.Equal(r.needs.keys(p.read), r.needs.keys(p.obj))
+}
+
+// SoonUnless comes back in a moment if the object had changed in the cluster
+// and so could not be written.
+func SoonUnless(written bool) ctrl.Result {
+	if written {
+		return ctrl.Result{}
+	}
+	return ctrl.Result{RequeueAfter: 50 * time.Millisecond}
+}
+
+// release lets a deleted object go.
+func (r *reconciler[T, D]) release(ctx context.Context, p *pass[T, D], res result) (ctrl.Result, error) {
+	if res.Action == actDelete {
+		r.say(p, deletedEvent(p.facts.External.What, res.outcome.Evidence))
+	} else {
+		r.say(p, releasedEvent(res.Message))
+	}
+	if err := r.withdraw(ctx, p); err != nil {
+		return ctrl.Result{}, err
+	}
+	controllerutil.RemoveFinalizer(p.obj, v1alpha1.FinalizerExternal)
+	written, err := PatchMetadata(ctx, r.Client, p.read, p.obj)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("remove the finalizer: %w", err)
+	}
+	if !written {
+		return SoonUnless(written), nil
+	}
+	p.log.Info("released", "rule", res.Rule, "message", res.Message)
+	return ctrl.Result{}, nil
+}
+
+// again comes back after a time. A resync is jittered, so that objects made
+// together do not come back together, and of low priority, so that it never
+// keeps a new object waiting.
+func again(after, resync time.Duration) ctrl.Result {
+	if after <= 0 {
+		return ctrl.Result{}
+	}
+	if after < resync {
+		return ctrl.Result{RequeueAfter: after}
+	}
+	low := handler.LowPriority
+	return ctrl.Result{RequeueAfter: after + rand.N(after/10+1), Priority: &low} //nolint:gosec // jitter, not a secret
+}
+
+func (r *reconciler[T, D]) name(o T) string { return NameOf(r.kind.Name, o) }
+
+// NameOf names an object in messages.
+func NameOf(kind string, obj client.Object) string {
+	return kind + " " + obj.GetNamespace() + "/" + obj.GetName()
+}
+
+func copyOf[T client.Object](obj T) T {
+	c, _ := obj.DeepCopyObject().(T)
+	return c
+}
+
+// Annotated reports whether an annotation is set to anything but "false".
+func Annotated(obj client.Object, name string) bool {
+	v, ok := obj.GetAnnotations()[name]
+	return ok && v != "false"
+}
+
+const defaultResync = 10 * time.Minute
+
+func resyncOf(spec *v1alpha1.ManagedSpec) time.Duration {
+	if spec.ResyncInterval == nil || spec.ResyncInterval.Duration <= 0 {
+		return defaultResync
+	}
+	return spec.ResyncInterval.Duration
+}
+
+// older orders objects that claim the same: by age, then by name.
+func older(a, b client.Object) bool {
+	at, bt := a.GetCreationTimestamp(), b.GetCreationTimestamp()
+	if !at.Equal(&bt) {
+		return at.Before(&bt)
+	}
+	return a.GetNamespace()+"/"+a.GetName() < b.GetNamespace()+"/"+b.GetName()
+}

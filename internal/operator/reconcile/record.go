@@ -1,0 +1,194 @@
+package reconcile
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// maxDrift is how many differences the status lists.
+const maxDrift = 64
+
+// record turns the result into status and events.
+func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
+	now := Stamp(r.Clock.Now())
+	switch {
+	case res.refused, res.Action == actWait, res.done && (res.Action == ActRelease || res.Action == actDelete):
+		return
+	case res.Reason == v1alpha1.ReasonPaused:
+		Pause(&p.status.Conditions, p.obj.GetGeneration(), now, res.Message)
+		r.population.Move(client.ObjectKeyFromObject(p.obj), string(res.Reason))
+		return
+	}
+	seen := p.facts.External
+	before := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady)
+	wasVerified := p.verified(p.status)
+	if res.begun {
+		seen = r.recordDone(p, res, seen)
+		seen.Drift = []v1alpha1.FieldDrift{{Field: "complete", Declared: "true", Observed: "false"}}
+	}
+	if res.done {
+		seen = r.recordDone(p, res, seen)
+		res.Reason, res.Message = v1alpha1.ReasonVerified, res.sentence()
+		if h, hinders := seen.hindrance(Agreed); hinders {
+			res.Reason, res.Message = h.Reason, h.Message
+		}
+	}
+	owner := seen.Exists && (res.done || res.begun || p.facts.Management == v1alpha1.Observe || seen.ID == p.facts.Owned)
+	if p.facts.Management == v1alpha1.Observe && seen.Exists && seen.ID != p.facts.Owned {
+		p.status.Provenance = "" // it looks at another one than it has made
+	}
+	if p.facts.Obstacle == nil {
+		r.adapter.Record(p.obj, p.want, seen, owner, now.Time)
+		p.status.Drift = seen.Drift[:min(len(seen.Drift), maxDrift)]
+		if !seen.Exists && res.Reason == v1alpha1.ReasonDrifted {
+			p.status.Drift = []v1alpha1.FieldDrift{{Field: "exists", Declared: "true", Observed: "false"}}
+		}
+		if p.token != "" {
+			p.status.LastHandledReconcileAt = p.token
+		}
+	}
+	// What the last write has shown stays in the message while it holds.
+	if res.Reason == v1alpha1.ReasonVerified && !res.done && wasVerified && p.token == "" && seen.News == "" {
+		res.Message = before.Message
+	} else if res.Reason == v1alpha1.ReasonVerified {
+		p.status.LastVerifiedTime = &now
+	}
+	if seen.News != "" && owner {
+		r.say(p, rotatedEvent(seen.What, seen.News))
+	}
+	lives := r.expiries(p.obj)
+	if life := r.expiry(p.obj); !life.notAfter.IsZero() {
+		life.observe(r.kind.Name, client.ObjectKeyFromObject(p.obj))
+	}
+	res = lives.heed(res, now.Time)
+	r.announce(p, res, before)
+	if message, begins := lives.warning(&p.status.Conditions, p.obj.GetGeneration(), now); begins {
+		r.say(p, expiringEvent(message))
+	}
+	if validity(res.Reason) && (before == nil || before.Reason != string(res.Reason)) {
+		r.say(p, ReasonEvent(res.Reason, false, res.Message))
+	}
+	p.status.ObservedGeneration = p.obj.GetGeneration()
+	Conclude(&p.status.Conditions, p.obj.GetGeneration(), now, Conclusion{
+		Reason: res.Reason, Message: res.Message, Exhausted: r.failures.exhausted(p.obj),
+	})
+	r.population.Move(client.ObjectKeyFromObject(p.obj), string(res.Reason))
+}
+
+// recordDone notes what an action has changed, and returns what is there now.
+func (r *reconciler[T, D]) recordDone(p *pass[T, D], res result, seen External) External {
+	rot, rotates := any(r.adapter).(Rotator[T])
+	if rotates && !res.deletes() && res.Action != actForget && seen.Replaces != "" && res.outcome.ID != p.facts.Owned {
+		rot.Supersede(p.obj, SupersededClaim{
+			Superseded: Superseded{ID: p.facts.Owned, Provenance: p.status.Provenance},
+			Claim:      seen.Replaces,
+		}, p.facts.Now)
+	}
+	switch res.Action {
+	case actCreate, actAdopt, actUpdate:
+		p.status.Provenance = p.facts.comes(res.Action)
+	default: // Retire, Forget: about another external object
+		if rotates {
+			rot.Struck(p.obj, res.Target)
+		}
+		return seen
+	}
+	seen.Exists, seen.ID, seen.Drift = true, res.outcome.ID, nil
+	if res.outcome.Noted != nil {
+		seen.Noted = res.outcome.Noted
+	}
+	return seen
+}
+
+// sentence is what the conditions say after a verified write.
+func (res result) sentence() string {
+	verb := map[Action]string{
+		actCreate: "created", actUpdate: "corrected", actAdopt: "took over",
+		actRetire: "removed the superseded " + res.Target,
+	}[res.Action]
+	if verb == "" {
+		return res.Message
+	}
+	return verb + ": " + res.outcome.Evidence
+}
+
+// announce records events and metrics for what has changed.
+func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Condition) {
+	if r.foundDrift(p, res) {
+		DriftFound.WithLabelValues(r.kind.Name).Inc()
+		r.say(p, driftFoundEvent(p.facts.External.What, difference(p.facts.External)))
+	}
+	switch {
+	case (res.done || res.begun) && res.Action == actCreate:
+		r.say(p, createdEvent(p.facts.External.What, res.outcome.Evidence))
+	case res.done && res.Action == actAdopt:
+		r.say(p, adoptedEvent(p.facts.External.What, res.outcome.Evidence))
+	case res.done && res.Action == actUpdate:
+		r.say(p, updatedEvent(p.facts.External.What, p.facts.fields(), res.outcome.Evidence))
+	case res.done && res.Action == actRetire:
+		r.say(p, retiredEvent(res.Target, res.outcome.Evidence))
+	case res.done:
+		r.say(p, forgottenEvent(res.Message))
+	case res.Foretells:
+		r.say(p, removingEvent(res.Message))
+	case notable(res.Reason, p.facts.Deleting) && (before == nil || before.Reason != string(res.Reason) ||
+		(p.facts.Deleting && before.Message != res.Message)):
+		r.say(p, ReasonEvent(res.Reason, p.facts.Deleting, res.Message))
+	}
+	if res.done && (p.repairs || p.drifted(res.Action)) {
+		DriftRepaired.WithLabelValues(r.kind.Name).Inc()
+	}
+	if res.Reason == v1alpha1.ReasonVerified && (before == nil || before.Status != metav1.ConditionTrue) {
+		since := p.obj.GetCreationTimestamp().Time
+		if before != nil {
+			since = before.LastTransitionTime.Time
+		}
+		timeToVerified.WithLabelValues(r.kind.Name).Observe(r.Clock.Since(since).Seconds())
+	}
+}
+
+// foundDrift reports whether the pass has found an outside change, whatever
+// became of its repair. It is said once: afterwards the object is not Ready.
+func (r *reconciler[T, D]) foundDrift(p *pass[T, D], res result) bool {
+	_, was := p.read.Managed()
+	return p.drifted(res.Action) || p.drifted(res.tried) ||
+		res.Reason == v1alpha1.ReasonDrifted && p.verified(was) && !p.facts.External.Renewed
+}
+
+// validity reports whether a reason is about when a certificate is valid.
+func validity(reason v1alpha1.Reason) bool {
+	return reason == v1alpha1.ReasonExpired || reason == v1alpha1.ReasonNotYetValid
+}
+
+// notable says which states are worth an event on each object. That a key
+// server is down is said once, on the KeyServer, unless it holds a deletion.
+func notable(reason v1alpha1.Reason, deleting bool) bool {
+	switch reason {
+	case v1alpha1.ReasonVerified, v1alpha1.ReasonProgressing,
+		v1alpha1.ReasonExpired, v1alpha1.ReasonNotYetValid: // which have their own
+		return false
+	case v1alpha1.ReasonKeyServerUnavailable:
+		return deleting
+	default:
+		return true
+	}
+}
+
+func difference(e External) string {
+	if !e.Exists {
+		return "it is gone"
+	}
+	parts := make([]string, len(e.Drift))
+	for i, d := range e.Drift {
+		parts[i] = fmt.Sprintf("%s is %q, declared is %q", d.Field, clip(d.Observed, 200), clip(d.Declared, 200))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (r *reconciler[T, D]) say(p *pass[T, D], e Event) { e.Record(r.Recorder, p.obj) }

@@ -1,0 +1,154 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+)
+
+// workers per kind. Most of a pass is waiting for the service.
+const workers = 8
+
+// Controller is the reconciler of one kind, its types forgotten.
+type Controller interface {
+	reconcile.Reconciler
+	// Control makes the manager run it. Every kind is registered by then:
+	// which kinds need which others is known only at the end.
+	Control(mgr ctrl.Manager) error
+	// Concerns lets through the events of the kind's objects that ask for a pass.
+	Concerns() predicate.Predicate
+	// Kind is the name of the kind.
+	Kind() string
+	// New returns an empty object of the kind, Has reports whether one is of it.
+	New() client.Object
+	Has(obj client.Object) bool
+	// Dependants names the objects that refer to a KeyServer.
+	Dependants(ctx context.Context, keyServer string) ([]string, error)
+	// LeftBehind names what a key server has by the marks of objects of this cluster that are
+	// gone, or refer to another KeyServer.
+	LeftBehind(ctx context.Context, keyServer string, conn *connection.Connection) ([]string, error)
+	// Peer returns the name of the KeyServer that an object refers to as a
+	// peer of its own, or "".
+	Peer(obj client.Object) string
+	// Plan makes one pass over an object and says what was decided, nil where
+	// the object is none of its business.
+	Plan(ctx context.Context, at types.NamespacedName) (*Intent, error)
+}
+
+// Registry is what the reconcilers of all kinds share, and these reconcilers.
+type Registry struct {
+	Cluster
+	indexer      client.FieldIndexer
+	Connections  *connection.Connections
+	Sources      *Sources
+	timing       connection.Timing
+	Controllers  []Controller // in the order in which they were registered
+	dependencies *dependencies
+}
+
+// NewRegistry has no reconciler yet.
+func NewRegistry(c Cluster, indexer client.FieldIndexer, connections *connection.Connections, t connection.Timing) *Registry {
+	return &Registry{
+		Cluster: c, indexer: indexer, Connections: connections, timing: t,
+		Sources:      newSources(c.Client, c.Live, newSecretWatch(c.Secrets, ctrl.Log.WithName("secrets"))),
+		dependencies: &dependencies{},
+	}
+}
+
+// Register makes the reconciler of one kind.
+func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
+	k := a.Kind()
+	api, known := v1alpha1.KindNamed(k.Name)
+	if !known || !isOf[T](api.New()) {
+		return fmt.Errorf("%T is no adapter of a kind %s", a, k.Name)
+	}
+	r := &reconciler[T, D]{
+		Cluster: s.Cluster, adapter: a, kind: k, api: api,
+		connections: s.Connections, sources: s.Sources, timing: s.timing, dependencies: s.dependencies,
+		population: NewPopulation(k.Name), failures: newFailures(),
+		wake:  make(chan event.TypedGenericEvent[Wake]),
+		marks: connection.NewMarks(k.Feed, k.Spell, k.Parse), published: newPublished(),
+	}
+	for field, index := range r.indexes() {
+		if err := s.indexer.IndexField(context.Background(), api.New(), field, index); err != nil {
+			return fmt.Errorf("index %s by %s: %w", k.Name, field, err)
+		}
+	}
+	if err := join(s, r); err != nil {
+		return err
+	}
+	s.Connections.Spell(k.Feed, k.Spell)
+	s.Connections.Spell(connection.MarksFeed(k.Feed), k.Spell)
+	for _, awaited := range slices.Concat(k.Awaits, k.Uses, k.Follows) {
+		if !s.Connections.Spelt(awaited) { // no kind of ours, or not yet
+			s.Connections.Spell(awaited, schema.HexID.String)
+		}
+	}
+	s.Controllers = append(s.Controllers, r)
+	beginAtZero(k.Name)
+	return nil
+}
+
+// Control implements Controller.
+func (r *reconciler[T, D]) Control(mgr ctrl.Manager) error {
+	r.connections.Listen(r.hear)
+	b := ctrl.NewControllerManagedBy(mgr).
+		Named(strings.ToLower(r.kind.Name)).
+		For(r.New(), builder.WithPredicates(r.Concerns())).
+		Watches(r.New(), handler.EnqueueRequestsFromMapFunc(r.claimantsOf)).
+		WatchesRawSource(r.sources.SecretChanges(r.readersOf(SecretKind))).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(ConfigMapKind))).
+		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.residentsOf), builder.WithPredicates(relabelled())).
+		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.selectorsOf), builder.WithPredicates(selectable())).
+		WatchesRawSource(source.TypedChannel(r.wake, Enqueue())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers})
+	return r.dependencies.watch(b, r.needs, r.provides).Complete(r)
+}
+
+// Kind implements Controller.
+func (r *reconciler[T, D]) Kind() string { return r.kind.Name }
+
+// New implements Controller.
+func (r *reconciler[T, D]) New() client.Object { return r.api.New() }
+
+// Has implements Controller.
+func (r *reconciler[T, D]) Has(obj client.Object) bool { return isOf[T](obj) }
+
+func isOf[T any](obj any) bool { _, is := obj.(T); return is }
+
+// Dependants implements Controller.
+func (r *reconciler[T, D]) Dependants(ctx context.Context, keyServer string) ([]string, error) {
+	found, err := r.list(ctx, client.MatchingFields{keyServerIndex: keyServer})
+	names := make([]string, len(found))
+	for i, obj := range found {
+		names[i] = r.name(obj)
+	}
+	return names, err
+}
+
+// Peer implements Controller.
+func (r *reconciler[T, D]) Peer(o client.Object) string {
+	at, peers := any(r.adapter).(Peered[T])
+	obj, is := o.(T)
+	if !peers || !is || at.Peer(obj) == nil {
+		return ""
+	}
+	return at.Peer(obj).Name
+}

@@ -1,0 +1,243 @@
+package reconcile
+
+import (
+	"context"
+	"maps"
+	"sync"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// maxSecretNamespaces bounds the namespaces in which Secrets are watched. In others a
+// changed Secret is seen when its objects are looked at next.
+const maxSecretNamespaces = 1000
+
+// secretWatch watches the metadata of Secrets in the namespaces in which objects refer to
+// any, so that the manager needs no right to read those of others. A watch that is not
+// allowed is tried again, with pauses that grow to a minute, and keeps nobody waiting.
+// It owns its goroutines.
+type secretWatch struct {
+	client metadata.Interface
+	log    logr.Logger
+
+	ctx  context.Context //nolint:containedctx // the life of the goroutines that this owns, not a call's
+	quit context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	uses   map[reader]map[string]bool // namespaces
+	spaces map[string]*secretSpace
+	hear   []func(SourceRef)
+}
+
+// reader is an object that refers to Secrets.
+type reader struct {
+	kind string
+	types.NamespacedName
+}
+
+// secretSpace is one namespace.
+type secretSpace struct {
+	informer cache.SharedIndexInformer
+	readers  map[reader]bool
+	end      context.CancelFunc
+
+	mu sync.Mutex
+	// refused: the last attempt to watch was, when as much had been read as refusedAt
+	// says.
+	refused   bool
+	refusedAt string
+}
+
+// newSecretWatch returns nil for no client: then every Secret is read when it is needed.
+func newSecretWatch(client metadata.Interface, log logr.Logger) *secretWatch {
+	if client == nil {
+		return nil
+	}
+	ctx, quit := context.WithCancel(context.Background())
+	return &secretWatch{client: client, log: log, ctx: ctx, quit: quit, uses: map[reader]map[string]bool{}, spaces: map[string]*secretSpace{}}
+}
+
+// close ends every watch and waits for it.
+func (w *secretWatch) close() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	w.quit()
+	w.mu.Unlock()
+	w.wg.Wait()
+}
+
+// refer notes which Secrets an object refers to now, and begins and ends watches.
+func (w *secretWatch) refer(who reader, to []SourceRef) {
+	if w == nil {
+		return
+	}
+	now := map[string]bool{}
+	for _, src := range to {
+		if src.Kind == SecretKind {
+			now[src.Namespace] = true
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for namespace := range w.uses[who] {
+		if space := w.spaces[namespace]; space != nil && !now[namespace] {
+			if delete(space.readers, who); len(space.readers) == 0 {
+				space.end()
+				delete(w.spaces, namespace)
+			}
+		}
+	}
+	if len(now) == 0 {
+		delete(w.uses, who)
+		return
+	}
+	w.uses[who] = now
+	for namespace := range maps.Keys(now) {
+		space := w.spaces[namespace]
+		if space == nil {
+			if space = w.begin(namespace); space == nil {
+				continue
+			}
+		}
+		space.readers[who] = true
+	}
+}
+
+// begin begins to watch a namespace, nil where there are too many already.
+func (w *secretWatch) begin(namespace string) *secretSpace {
+	if w.ctx.Err() != nil {
+		return nil
+	}
+	if len(w.spaces) >= maxSecretNamespaces {
+		w.log.Info("Secrets are not watched in one more namespace: changes there are seen at each object's resyncInterval", "namespace", namespace, "watched", len(w.spaces))
+		return nil
+	}
+	ctx, end := context.WithCancel(w.ctx)
+	space := &secretSpace{
+		informer: metadatainformer.NewFilteredMetadataInformer(w.client, corev1.SchemeGroupVersion.WithResource("secrets"), namespace, 0, nil, nil).Informer(),
+		readers:  map[reader]bool{}, end: end,
+	}
+	_, err := space.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: w.changed, DeleteFunc: w.changed,
+		UpdateFunc: func(_, now any) { w.changed(now) },
+	})
+	if err == nil {
+		err = space.informer.SetTransform(bare)
+	}
+	if err == nil {
+		err = space.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+			if space.failed(err) {
+				w.log.Info("Secrets cannot be watched; it is tried again", "namespace", namespace, "cause", err.Error())
+			}
+		})
+	}
+	if err != nil { // of an informer that has begun already
+		end()
+		w.log.Error(err, "Secrets are not watched", "namespace", namespace)
+		return nil
+	}
+	w.wg.Go(func() { space.informer.RunWithContext(ctx) })
+	w.spaces[namespace] = space
+	return space
+}
+
+// bare leaves of a Secret's metadata what is needed. Its annotations may hold all of it
+// once more: those of kubectl apply do.
+func bare(obj any) (any, error) {
+	m, is := obj.(*metav1.PartialObjectMetadata)
+	if !is {
+		return obj, nil
+	}
+	return &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+	}}, nil
+}
+
+func (w *secretWatch) changed(obj any) {
+	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+	if err != nil {
+		return
+	}
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return
+	}
+	w.mu.Lock()
+	hear := w.hear
+	w.mu.Unlock()
+	for _, tell := range hear {
+		tell(SourceRef{Kind: SecretKind, Namespace: namespace, Name: name})
+	}
+}
+
+// changes are what wakes the objects that read a Secret.
+func (w *secretWatch) changes(readersOf handler.MapFunc) source.Source {
+	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
+		if w == nil {
+			return nil
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.hear = append(w.hear, func(src SourceRef) {
+			about := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: src.Namespace, Name: src.Name}}
+			for _, request := range readersOf(ctx, about) {
+				queue.Add(request)
+			}
+		})
+		return nil
+	})
+}
+
+// version returns the version of a Secret, empty where there is none. known is false
+// where its namespace is not watched, not yet, or no more.
+func (w *secretWatch) version(src SourceRef) (version string, known bool) {
+	if w == nil {
+		return "", false
+	}
+	w.mu.Lock()
+	space := w.spaces[src.Namespace]
+	w.mu.Unlock()
+	if space == nil || !space.follows() {
+		return "", false
+	}
+	obj, there, err := space.informer.GetStore().GetByKey(src.Namespace + "/" + src.Name)
+	m, is := obj.(*metav1.PartialObjectMetadata)
+	if err != nil || !there || !is {
+		return "", err == nil
+	}
+	return versionOf(m), true
+}
+
+// failed notes that the manager may not watch, and reports whether that is new.
+func (s *secretSpace) failed(err error) bool {
+	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, at := s.refused, s.informer.LastSyncResourceVersion()
+	news := !was || s.refusedAt != at
+	s.refused, s.refusedAt = true, at
+	return news
+}
+
+// follows reports whether what the informer has is what there is.
+func (s *secretSpace) follows() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.informer.HasSynced() && (!s.refused || s.refusedAt != s.informer.LastSyncResourceVersion())
+}

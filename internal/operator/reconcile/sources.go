@@ -1,0 +1,238 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+)
+
+// The kinds that a value can come from.
+const (
+	SecretKind    = "Secret"
+	ConfigMapKind = "ConfigMap"
+)
+
+// SourceRef names the Secret or ConfigMap that a value comes from.
+type SourceRef struct {
+	Kind      string
+	Namespace string
+	Name      string
+}
+
+// String names the source, for people.
+func (s SourceRef) String() string { return s.Kind + " " + s.Namespace + "/" + s.Name }
+
+// SourceKey is one value in a source.
+type SourceKey struct {
+	SourceRef
+	Key string
+}
+
+// String names the value, for people.
+func (k SourceKey) String() string { return fmt.Sprintf("key %q of %s", k.Key, k.SourceRef) }
+
+// Refs lists the source, none for nil.
+func (k *SourceKey) Refs() []SourceRef {
+	if k == nil {
+		return nil
+	}
+	return []SourceRef{k.SourceRef}
+}
+
+// SourceIn is what an object refers to in its own namespace: a Secret, or a
+// ConfigMap, or nil.
+func SourceIn(namespace string, secret, configMap *v1alpha1.LocalKeyReference) *SourceKey {
+	within := func(local *v1alpha1.LocalKeyReference) *v1alpha1.NamespacedKeyReference {
+		if local == nil {
+			return nil
+		}
+		return &v1alpha1.NamespacedKeyReference{Namespace: namespace, Name: local.Name, Key: local.Key}
+	}
+	return SourceAt(within(secret), within(configMap))
+}
+
+// SourceAt is what an object refers to in any namespace: a Secret, or a ConfigMap,
+// or nil.
+func SourceAt(secret, configMap *v1alpha1.NamespacedKeyReference) *SourceKey {
+	of := func(kind string, at *v1alpha1.NamespacedKeyReference) *SourceKey {
+		return &SourceKey{SourceRef{Kind: kind, Namespace: at.Namespace, Name: at.Name}, at.Key}
+	}
+	switch {
+	case secret != nil:
+		return of(SecretKind, secret)
+	case configMap != nil:
+		return of(ConfigMapKind, configMap)
+	default:
+		return nil
+	}
+}
+
+// Sources reads values from Secrets and ConfigMaps. Only their metadata is cached and
+// watched, that of Secrets in the namespaces alone in which objects refer to any; a value
+// is read when its version is a new one.
+type Sources struct {
+	cached  client.Reader // serves metadata
+	live    client.Reader
+	secrets *secretWatch // nil where nothing is watched
+	mu      sync.Mutex
+	seen    map[SourceRef]reading
+}
+
+// reading is what was asked for of one version of a source.
+type reading struct {
+	version string
+	values  map[string][]byte
+}
+
+func newSources(cached, live client.Reader, secrets *secretWatch) *Sources {
+	return &Sources{cached: cached, live: live, secrets: secrets, seen: map[SourceRef]reading{}}
+}
+
+// Start implements manager.Runnable: Sources owns the watches of Secrets.
+func (s *Sources) Start(ctx context.Context) error {
+	<-ctx.Done()
+	s.secrets.close()
+	return nil
+}
+
+// Refer notes which sources an object refers to; none for one that is gone.
+func (s *Sources) Refer(kind string, at types.NamespacedName, to []SourceRef) {
+	s.secrets.refer(reader{kind, at}, to)
+}
+
+// SecretChanges wakes the objects that read a Secret which has changed.
+func (s *Sources) SecretChanges(readersOf handler.MapFunc) source.Source {
+	return s.secrets.changes(readersOf)
+}
+
+// Version returns what changes whenever the source's content does.
+func (s *Sources) Version(ctx context.Context, src SourceRef) (string, error) {
+	from := s.cached
+	if src.Kind == SecretKind && s.secrets != nil {
+		switch version, known := s.secrets.version(src); {
+		case known && version != "":
+			return version, nil
+		case known:
+			s.forget(src)
+			return "", missing(src)
+		}
+		from = s.live // not watched, not yet, or not allowed
+	}
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: src.Kind})
+	err := from.Get(ctx, client.ObjectKey{Namespace: src.Namespace, Name: src.Name}, m)
+	if apierrors.IsNotFound(err) {
+		s.forget(src)
+		return "", missing(src)
+	}
+	if err != nil {
+		return "", s.unread(src, err)
+	}
+	return versionOf(m), nil
+}
+
+func versionOf(o metav1.Object) string { return string(o.GetUID()) + "/" + o.GetResourceVersion() }
+
+// unread says why a source cannot be read.
+func (s *Sources) unread(src SourceRef, err error) error {
+	if src.Kind != SecretKind || s.secrets == nil || !apierrors.IsForbidden(err) {
+		return fmt.Errorf("read %s: %w", src, err)
+	}
+	s.forget(src)
+	p := connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
+		"%s cannot be read: the manager has no right to read Secrets in namespace %q; there an administrator binds the ClusterRole keyserver-manager-namespace "+
+			"to the manager's service account with a RoleBinding, as docs/install.md says under \"Namespaces\"", src, src.Namespace)
+	p.Again = retryForbidden
+	return p
+}
+
+// retryForbidden is when to look again at a Secret that the manager may not read. It is
+// tried again to watch it, too, but that tells nobody of one that does not exist.
+const retryForbidden = 30 * time.Second
+
+// Public returns a value that is no secret, a certificate for instance. It is
+// remembered for as long as the source stays as it is.
+func (s *Sources) Public(ctx context.Context, from SourceKey) ([]byte, error) {
+	src, key := from.SourceRef, from.Key
+	version, err := s.Version(ctx, src)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	known := s.seen[src]
+	s.mu.Unlock()
+	if v, ok := known.values[key]; ok && known.version == version {
+		return v, nil
+	}
+	value, version, err := s.read(ctx, src, key)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known = s.seen[src]; known.version != version {
+		known = reading{version: version, values: map[string][]byte{}}
+	}
+	known.values[key] = value
+	s.seen[src] = known
+	return value, nil
+}
+
+// Secret reads a value that is kept nowhere.
+func (s *Sources) Secret(ctx context.Context, src SourceRef, key string) ([]byte, error) {
+	value, _, err := s.read(ctx, src, key)
+	return value, err
+}
+
+func (s *Sources) read(ctx context.Context, src SourceRef, key string) (value []byte, version string, err error) {
+	at := client.ObjectKey{Namespace: src.Namespace, Name: src.Name}
+	var ok bool
+	switch src.Kind {
+	case SecretKind:
+		o := &corev1.Secret{}
+		err = s.live.Get(ctx, at, o)
+		value, ok = o.Data[key]
+		version = versionOf(o)
+	default:
+		o := &corev1.ConfigMap{}
+		err = s.live.Get(ctx, at, o)
+		if value, ok = o.BinaryData[key]; !ok {
+			var text string
+			text, ok = o.Data[key]
+			value = []byte(text)
+		}
+		version = versionOf(o)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, "", missing(src)
+	case err != nil:
+		return nil, "", s.unread(src, err)
+	case !ok:
+		return nil, "", connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s has no key %q", src, key)
+	}
+	return value, version, nil
+}
+
+func (s *Sources) forget(src SourceRef) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.seen, src)
+}
+
+func missing(src SourceRef) *connection.Problem {
+	return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s does not exist", src)
+}

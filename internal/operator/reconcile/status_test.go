@@ -1,0 +1,49 @@
+package reconcile
+
+import (
+	"context"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// cacheOf is a client whose cache has an object in one version, or none. It writes nothing.
+type cacheOf struct {
+	client.Client
+	version string
+}
+
+func (c cacheOf) Get(_ context.Context, at client.ObjectKey, to client.Object, _ ...client.GetOption) error {
+	if c.version == "" {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "roles"}, at.Name)
+	}
+	to.SetResourceVersion(c.version)
+	return nil
+}
+
+// Who has nothing to write has looked at the newest there is, or looks again: what came
+// meanwhile, and was seen before the conclusion was noted, tells nobody any more.
+func TestNothingToWriteIsSaidOfTheNewestVersion(t *testing.T) {
+	read := &v1alpha1.Role{}
+	read.Name, read.ResourceVersion = "a", "99"
+	for version, want := range map[string]bool{
+		"100":              false,
+		"99":               true,
+		"98":               true, // what was read is an answer to an own write
+		"":                 true, // deleted, of which an event tells
+		"of another store": false,
+	} {
+		written, err := PatchStatus(t.Context(), cacheOf{version: version}, read, read.DeepCopy())
+		if err != nil || written != want {
+			t.Errorf("the cache has version %q: %v, %v", version, written, err)
+		}
+	}
+	read.ResourceVersion = "of another store"
+	if written, err := PatchStatus(t.Context(), cacheOf{version: read.ResourceVersion}, read, read.DeepCopy()); err != nil || !written {
+		t.Errorf("versions without an order: %v, %v", written, err)
+	}
+}

@@ -1,0 +1,409 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+)
+
+// Indexes of the cache, so that no event needs a walk over all objects.
+const (
+	keyServerIndex = "spec.keyServerRef.name"
+	ownedIndex     = "external id"
+	claimIndex     = "claim"
+	sourceIndex    = "source"
+	peerIndex      = "peer" // of kinds that are peered
+	followIndex    = "followed"
+	selectIndex    = "selects namespaces"
+)
+
+// IndexKey keeps the ids and claims of different key servers apart.
+func IndexKey(keyServer, id string) string { return keyServer + "\x00" + id }
+
+// indexes returns what the cache indexes the kind's objects by.
+func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
+	by := func(values func(T) []string) client.IndexerFunc {
+		return func(o client.Object) []string {
+			obj, ok := o.(T)
+			if !ok {
+				return nil
+			}
+			return values(obj)
+		}
+	}
+	prefixed := func(obj T, ids []string) []string {
+		spec, _ := obj.Managed()
+		keys := make([]string, 0, len(ids))
+		for _, id := range ids {
+			if id != "" {
+				keys = append(keys, IndexKey(spec.KeyServerRef.Name, id))
+			}
+		}
+		return keys
+	}
+	indexes := map[string]client.IndexerFunc{
+		keyServerIndex: by(func(obj T) []string {
+			spec, _ := obj.Managed()
+			return []string{spec.KeyServerRef.Name}
+		}),
+		ownedIndex: by(func(obj T) []string {
+			ids := []string{r.adapter.Owned(obj)}
+			if rot, ok := any(r.adapter).(Rotator[T]); ok {
+				for _, s := range rot.Superseded(obj) {
+					ids = append(ids, s.ID)
+				}
+			}
+			return prefixed(obj, ids)
+		}),
+		// An object that only observes claims nothing.
+		claimIndex: by(func(obj T) []string {
+			if spec, _ := obj.Managed(); spec.ManagementPolicy == v1alpha1.Observe {
+				return nil
+			}
+			return prefixed(obj, r.adapter.Claims(obj, nil))
+		}),
+		// What it reads, and what it writes: whoever changes that wakes it.
+		sourceIndex: by(func(obj T) []string {
+			var keys []string
+			for _, s := range r.adapter.Sources(obj) {
+				keys = append(keys, s.String())
+			}
+			if pub, ok := any(r.adapter).(Publisher[T]); ok {
+				for _, ref := range pub.Publishes(obj) {
+					keys = append(keys, SourceRef{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}.String())
+				}
+			}
+			return keys
+		}),
+	}
+	if sel, ok := any(r.adapter).(NamespaceSelector[T]); ok {
+		indexes[selectIndex] = by(func(obj T) []string {
+			if sel.SelectsNamespaces(obj) {
+				return []string{"yes"}
+			}
+			return nil
+		})
+	}
+	if by, ok := any(r.adapter).(Follower[T]); ok {
+		indexes[followIndex] = func(o client.Object) []string {
+			obj, ok := o.(T)
+			if !ok {
+				return nil
+			}
+			var ids []string
+			for _, f := range by.Follows(obj) {
+				ids = append(ids, followKey(f.Feed, f.ID))
+			}
+			return prefixed(obj, ids)
+		}
+	}
+	if at, ok := any(r.adapter).(Peered[T]); ok {
+		indexes[peerIndex] = by(func(obj T) []string {
+			if ref := at.Peer(obj); ref != nil {
+				return []string{ref.Name}
+			}
+			return nil
+		})
+	}
+	return indexes
+}
+
+func followKey(feed, id string) string { return feed + " " + id }
+
+// list reads objects from the cache without copying them: they must not be
+// changed.
+func (r *reconciler[T, D]) list(ctx context.Context, by client.ListOption) ([]T, error) {
+	l := r.api.NewList()
+	if err := r.Client.List(ctx, l, by, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list objects of kind %s: %w", r.kind.Name, err)
+	}
+	var found []T
+	err := meta.EachListItem(l, func(o runtime.Object) error {
+		if obj, ok := o.(T); ok {
+			found = append(found, obj)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// hear wakes the objects that a notice of the connections concerns: those that
+// own what has changed, and those that are waiting for something to.
+func (r *reconciler[T, D]) hear(ctx context.Context, n connection.Notice) {
+	awaited, used, peers := slices.Contains(r.kind.Awaits, n.Kind), slices.Contains(r.kind.Uses, n.Kind), n.Kind == trustInfo.Name
+	own := n.Kind == r.kind.Feed || n.Kind == connection.MarksFeed(r.kind.Feed)
+	followed := slices.Contains(r.kind.Follows, n.Kind)
+	if n.Kind != "" && !own && !awaited && !used && !peers && !followed {
+		return
+	}
+	if n.Kind == "" && n.IDs != nil {
+		return // about the KeyServer alone
+	}
+	woken := map[types.NamespacedName]bool{}
+	enqueue := func(key, value string, want func(T) bool) {
+		found, err := r.list(ctx, client.MatchingFields{key: value})
+		if err != nil {
+			ctrl.Log.WithName("wakeup").Error(err, "objects stay asleep until their resync", "keyServer", n.KeyServer)
+			return
+		}
+		for _, obj := range found {
+			name := client.ObjectKeyFromObject(obj)
+			if woken[name] || !want(obj) {
+				continue
+			}
+			woken[name] = true
+			select {
+			case r.wake <- event.TypedGenericEvent[Wake]{Object: Wake{name, n.IDs == nil}}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+	all := func(T) bool { return true }
+	if _, ok := any(r.adapter).(Peered[T]); ok && (n.IDs == nil || used || peers) {
+		enqueue(peerIndex, n.KeyServer, all)
+	}
+	if peers {
+		return // the KeyServer's own objects are as they were
+	}
+	if n.IDs == nil || used {
+		enqueue(keyServerIndex, n.KeyServer, all)
+		return
+	}
+	for id := range n.IDs {
+		if followed {
+			enqueue(followIndex, IndexKey(n.KeyServer, followKey(n.Kind, id)), all)
+		}
+		if own { // and not about objects of another kind
+			enqueue(ownedIndex, IndexKey(n.KeyServer, id), all)
+		}
+	}
+	enqueue(keyServerIndex, n.KeyServer, unready[T])
+}
+
+func unready[T Object](obj T) bool {
+	_, status := obj.Managed()
+	return !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
+}
+
+// claimantsOf maps an object to the others that claim the same, so that the
+// next in line takes over when it goes.
+func (r *reconciler[T, D]) claimantsOf(ctx context.Context, o client.Object) []ctrl.Request {
+	obj, ok := o.(T)
+	if !ok {
+		return nil
+	}
+	spec, _ := obj.Managed()
+	var requests []ctrl.Request
+	for _, claim := range r.adapter.Claims(obj, nil) {
+		found, err := r.list(ctx, client.MatchingFields{claimIndex: IndexKey(spec.KeyServerRef.Name, claim)})
+		if err != nil {
+			continue // the resync is the net
+		}
+		for _, other := range found {
+			if other.GetUID() != obj.GetUID() {
+				requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(other)})
+			}
+		}
+	}
+	return requests
+}
+
+// readersOf maps a Secret or ConfigMap to the objects that read it.
+func (r *reconciler[T, D]) readersOf(sourceKind string) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []ctrl.Request {
+		src := SourceRef{Kind: sourceKind, Namespace: o.GetNamespace(), Name: o.GetName()}
+		found, err := r.list(ctx, client.MatchingFields{sourceIndex: src.String()})
+		if err != nil {
+			return nil // the resync is the net
+		}
+		requests := make([]ctrl.Request, len(found))
+		for i, obj := range found {
+			requests[i].NamespacedName = client.ObjectKeyFromObject(obj)
+		}
+		return requests
+	}
+}
+
+// residentsOf maps a namespace to its objects, if any KeyServer has a grant for
+// namespaces by their labels.
+func (r *reconciler[T, D]) residentsOf(ctx context.Context, namespace client.Object) []ctrl.Request {
+	all := &v1alpha1.KeyServerList{}
+	if err := r.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the resync is the net
+	}
+	if !slices.ContainsFunc(all.Items, func(ks v1alpha1.KeyServer) bool {
+		return slices.ContainsFunc(ks.Spec.Grants, func(g v1alpha1.Grant) bool { return g.Namespaces.Selector != nil })
+	}) {
+		return nil
+	}
+	found, err := r.list(ctx, client.InNamespace(namespace.GetName()))
+	if err != nil {
+		return nil
+	}
+	requests := make([]ctrl.Request, len(found))
+	for i, obj := range found {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(obj)
+	}
+	return requests
+}
+
+// selectorsOf are the objects that publish in namespaces which they select.
+func (r *reconciler[T, D]) selectorsOf(ctx context.Context, _ client.Object) []ctrl.Request {
+	if _, selects := any(r.adapter).(NamespaceSelector[T]); !selects {
+		return nil
+	}
+	found, err := r.list(ctx, client.MatchingFields{selectIndex: "yes"})
+	if err != nil {
+		return nil // the resync is the net
+	}
+	requests := make([]ctrl.Request, len(found))
+	for i, obj := range found {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(obj)
+	}
+	return requests
+}
+
+// selectable lets through namespaces that come, go or are relabelled.
+func selectable() predicate.Predicate {
+	return predicate.Funcs{
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
+		},
+	}
+}
+
+// relabelled lets through namespaces whose labels have changed.
+func relabelled() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false }, // its objects come later
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
+		},
+	}
+}
+
+// Wake is what hear has the queue of a kind do.
+type Wake struct {
+	Object types.NamespacedName
+	// Everybody is woken, whether it concerns them or not.
+	Everybody bool
+}
+
+// Enqueue handles the events that hear sends. Where everybody is woken, after a
+// key server has come back for instance, nobody who is new or concerned has to
+// wait for all of them.
+func Enqueue() handler.TypedFuncs[Wake, ctrl.Request] {
+	return handler.TypedFuncs[Wake, ctrl.Request]{
+		GenericFunc: func(_ context.Context, e event.TypedGenericEvent[Wake], q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+			req := ctrl.Request{NamespacedName: e.Object.Object}
+			if pq, ok := q.(priorityqueue.PriorityQueue[ctrl.Request]); ok && e.Object.Everybody {
+				low := handler.LowPriority
+				pq.AddWithOpts(priorityqueue.AddOpts{Priority: &low}, req)
+				return
+			}
+			q.Add(req)
+		},
+	}
+}
+
+// Concerns lets through what asks for a pass: what people change, a lost finalizer, and a status that is not
+// what this manager has concluded last. It may be one that it wrote itself, without an
+// answer, and did not see yet when it found nothing to write any more.
+func Concerns(p *Population) predicate.Predicate {
+	return predicate.Or(declarationChanged(), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		if unheld(e.ObjectOld, e.ObjectNew) {
+			return true
+		}
+		ready := meta.FindStatusCondition(conditionsOf(e.ObjectNew), v1alpha1.ConditionReady)
+		return ready != nil && p.Differs(client.ObjectKeyFromObject(e.ObjectNew), ready.Reason)
+	}})
+}
+
+// unheld reports whether a finalizer of the manager is gone from an object that is not being
+// deleted. The manager itself removes one only from an object that owns nothing.
+func unheld(old, now client.Object) bool {
+	return now.GetDeletionTimestamp().IsZero() && slices.ContainsFunc([]string{v1alpha1.FinalizerExternal, v1alpha1.FinalizerInUse}, func(f string) bool {
+		return controllerutil.ContainsFinalizer(old, f) && !controllerutil.ContainsFinalizer(now, f)
+	})
+}
+
+func conditionsOf(o client.Object) []metav1.Condition {
+	switch o := o.(type) {
+	case interface {
+		Managed() (*v1alpha1.ManagedSpec, *v1alpha1.ManagedStatus)
+	}:
+		_, status := o.Managed()
+		return status.Conditions
+	case *v1alpha1.KeyServer:
+		return o.Status.Conditions
+	default:
+		return nil
+	}
+}
+
+// Concerns implements Controller. An object that was Ready in the cache until now was told of
+// nothing but what it was found by. Where notices find it by more from now on, or it waits for
+// any, it looks for what it has missed meanwhile.
+func (r *reconciler[T, D]) Concerns() predicate.Predicate {
+	indexes := r.indexes()
+	missed := func(e event.UpdateEvent) bool {
+		old, is := e.ObjectOld.(T)
+		now, are := e.ObjectNew.(T)
+		if !is || !are || unready(old) {
+			return false // any notice has woken it
+		}
+		if unready(now) {
+			return true
+		}
+		for _, name := range []string{ownedIndex, followIndex} {
+			if keys, has := indexes[name]; has && !sets.New(keys(old)...).HasAll(keys(now)...) {
+				return true
+			}
+		}
+		return false
+	}
+	return predicate.Or(Concerns(r.population), predicate.Funcs{UpdateFunc: missed})
+}
+
+// declarationChanged lets through the changes that people make, and none that the manager
+// makes itself.
+func declarationChanged() predicate.Predicate {
+	return predicate.Or[client.Object](
+		predicate.GenerationChangedPredicate{},
+		predicate.NewPredicateFuncs(func(client.Object) bool { return false }),
+		predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			for _, a := range []string{
+				v1alpha1.AnnotationPaused, v1alpha1.AnnotationAbandon, v1alpha1.AnnotationReconcileRequestedAt,
+			} {
+				was, had := e.ObjectOld.GetAnnotations()[a]
+				is, has := e.ObjectNew.GetAnnotations()[a]
+				if was != is || had != has {
+					return true
+				}
+			}
+			return !e.ObjectOld.GetDeletionTimestamp().Equal(e.ObjectNew.GetDeletionTimestamp())
+		}},
+	)
+}

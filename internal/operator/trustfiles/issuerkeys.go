@@ -1,0 +1,129 @@
+package trustfiles
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"k8s.io/client-go/rest"
+)
+
+// Where kube-apiserver answers, whatever its issuer is called. The ClusterRole
+// system:service-account-issuer-discovery grants both.
+const (
+	discoveryPath = "/.well-known/openid-configuration"
+	keysPath      = "/openid/v1/jwks"
+)
+
+// Document fetches one document of the cluster.
+type Document func(ctx context.Context, path string) ([]byte, error)
+
+// FromCluster fetches with the manager's own credential.
+func FromCluster(c rest.Interface) Document {
+	return func(ctx context.Context, path string) ([]byte, error) {
+		body, err := c.Get().AbsPath(path).SetHeader("Accept", "application/jwk-set+json, application/json").DoRaw(ctx)
+		if err == nil && len(body) > maxBytes {
+			return nil, fmt.Errorf("the answer has more than %d bytes", maxBytes)
+		}
+		return body, err
+	}
+}
+
+// IssuerKeys keeps File at the public keys with which the cluster signs the
+// tokens of its service accounts, as a JWK set (RFC 7517). A key server reads
+// it as --oidc-jwks-file.
+type IssuerKeys struct {
+	Fetch  Document
+	File   string
+	Issuer string // what the key server was told the issuer is; empty if unknown
+	Each   time.Duration
+	Logger *slog.Logger
+}
+
+// Start implements manager.Runnable.
+func (k IssuerKeys) Start(ctx context.Context) error {
+	loop{what: "keep the cluster's issuer keys", each: k.Each, logger: k.Logger, step: k.Refresh}.run(ctx)
+	return nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable: each Pod has a
+// file of its own.
+func (k IssuerKeys) NeedLeaderElection() bool { return false }
+
+// Refresh brings the file up to date, once. Keys are written even if the
+// issuer's name is not the expected one: they are right, and only a flag of the
+// key server is wrong, which the error says.
+func (k IssuerKeys) Refresh(ctx context.Context) error {
+	answer, err := k.Fetch(ctx, keysPath)
+	if err != nil {
+		return fmt.Errorf("fetch %s of the cluster: %w", keysPath, err)
+	}
+	keys, err := publicKeys(answer)
+	if err != nil {
+		return fmt.Errorf("%s of the cluster: %w", keysPath, err)
+	}
+	changed, err := replace(k.File, keys)
+	if err != nil {
+		return fmt.Errorf("write the cluster's issuer keys: %w", err)
+	}
+	if changed {
+		k.Logger.Info("wrote the cluster's issuer keys", "file", k.File)
+	}
+	return k.checkIssuer(ctx)
+}
+
+func (k IssuerKeys) checkIssuer(ctx context.Context) error {
+	if k.Issuer == "" {
+		return nil
+	}
+	issuer, err := k.Fetch.Issuer(ctx)
+	if err != nil {
+		return err
+	}
+	if issuer != k.Issuer {
+		return fmt.Errorf("the cluster's issuer is %q, but --oidc-issuer is %q: service accounts cannot log in until both containers are given the former", issuer, k.Issuer)
+	}
+	return nil
+}
+
+// Issuer is who the cluster says signs the tokens of its service accounts.
+func (d Document) Issuer(ctx context.Context) (string, error) {
+	answer, err := d(ctx, discoveryPath)
+	if err != nil {
+		return "", fmt.Errorf("fetch %s of the cluster: %w", discoveryPath, err)
+	}
+	var about struct {
+		Issuer string `json:"issuer"`
+	}
+	if err := json.Unmarshal(answer, &about); err != nil {
+		return "", fmt.Errorf("%s of the cluster is not JSON: %w", discoveryPath, err)
+	}
+	return about.Issuer, nil
+}
+
+// publicKeys takes over what is a public key and nothing else. A set without
+// any is refused: the keys of an earlier answer are better than none.
+func publicKeys(answer []byte) ([]byte, error) {
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(answer, &set); err != nil {
+		return nil, fmt.Errorf("not a JWK set: %w", err)
+	}
+	var kept jose.JSONWebKeySet
+	for _, raw := range set.Keys {
+		var key jose.JSONWebKey
+		if err := key.UnmarshalJSON(raw); err == nil && key.Valid() && key.IsPublic() {
+			kept.Keys = append(kept.Keys, key)
+		}
+	}
+	if len(kept.Keys) == 0 {
+		return nil, errors.New("holds no public key that can be used")
+	}
+	content, err := json.Marshal(kept)
+	return append(content, '\n'), err
+}

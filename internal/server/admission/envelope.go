@@ -1,0 +1,161 @@
+package admission
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
+)
+
+// PayloadType names what the envelope holds. It is signed with the payload, so
+// that no other document under the same key can pass for a manifest.
+const PayloadType = "application/vnd.keyserver-operator.release+json"
+
+// Bounds of an envelope.
+const (
+	maxEnvelope   = 64 << 10
+	maxSignatures = 8 // more than one while a release key is being changed
+)
+
+// envelope is DSSE version 1 (secure-systems-lab/dsse, envelope.md).
+type envelope struct {
+	Payload     string      `json:"payload"` // canonical base64
+	PayloadType string      `json:"payloadType"`
+	Signatures  []signature `json:"signatures"`
+}
+
+type signature struct {
+	KeyID string `json:"keyid,omitempty"` // a hint, which nothing here relies on
+	Sig   string `json:"sig"`             // canonical base64
+}
+
+// Sign returns the envelope of a manifest.
+func Sign(key ed25519.PrivateKey, m Manifest) ([]byte, error) {
+	m.Digests = slices.Clone(m.Digests)
+	slices.Sort(m.Digests)
+	m.Digests = slices.Compact(m.Digests)
+	m.NotBefore, m.NotAfter = m.NotBefore.UTC(), m.NotAfter.UTC()
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	payload, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("spell the release manifest: %w", err)
+	}
+	public, ok := key.Public().(ed25519.PublicKey)
+	if !ok {
+		return nil, errors.New("the release key is not an Ed25519 key")
+	}
+	id, err := keyID(public)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(envelope{
+		Payload: canonical.Encode(payload), PayloadType: PayloadType,
+		Signatures: []signature{{KeyID: id, Sig: canonical.Encode(ed25519.Sign(key, pae(PayloadType, payload)))}},
+	}, jsontext.WithIndent("  "))
+	if err != nil {
+		return nil, fmt.Errorf("spell the envelope: %w", err)
+	}
+	return append(text, '\n'), nil
+}
+
+// Verify returns the manifest in an envelope that the release key has signed.
+// The payload is read only once its signature has been verified. An error is a
+// *Refusal.
+func Verify(key ed25519.PublicKey, text []byte) (Manifest, error) {
+	e, payload, err := open(text)
+	if err != nil {
+		return Manifest{}, err
+	}
+	if e.PayloadType != PayloadType {
+		return Manifest{}, refuse(OtherType, nil, "the envelope holds something else than a release manifest: its payload type is not %s", PayloadType)
+	}
+	if !signed(key, e, payload) {
+		return Manifest{}, refuse(BadSignature, nil, "the release manifest bears no valid signature of the release key")
+	}
+	var m Manifest
+	if err := strict(payload, &m); err != nil {
+		return Manifest{}, refuse(Malformed, err, "what the release key has signed is not a release manifest")
+	}
+	return m, m.Validate()
+}
+
+func open(text []byte) (e envelope, payload []byte, err error) {
+	const what = "the release manifest is not a DSSE envelope"
+	if len(text) > maxEnvelope {
+		return e, nil, refuse(NoEnvelope, nil, "%s of at most %d bytes", what, maxEnvelope)
+	}
+	if err := strict(text, &e); err != nil {
+		return e, nil, refuse(NoEnvelope, err, what)
+	}
+	if payload, err = canonical.Decode(e.Payload); err != nil || len(payload) == 0 {
+		return e, nil, refuse(NoEnvelope, err, "%s: it has no payload in canonical base64", what)
+	}
+	if n := len(e.Signatures); n == 0 || n > maxSignatures {
+		return e, nil, refuse(NoEnvelope, nil, "%s with 1 to %d signatures", what, maxSignatures)
+	}
+	return e, payload, nil
+}
+
+func signed(key ed25519.PublicKey, e envelope, payload []byte) bool {
+	message := pae(e.PayloadType, payload)
+	return slices.ContainsFunc(e.Signatures, func(s signature) bool {
+		sig, err := canonical.Decode(s.Sig)
+		return err == nil && ed25519.Verify(key, message, sig)
+	})
+}
+
+// strict refuses unknown and duplicate members, other letter case and trailing
+// data: what two readers could understand differently.
+func strict(text []byte, into any) error {
+	return json.Unmarshal(text, into, json.RejectUnknownMembers(true))
+}
+
+// pae is DSSE's pre-authentication encoding: what is signed.
+func pae(payloadType string, payload []byte) []byte {
+	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(payload), payload)
+}
+
+// keyID is the SHA-256 of the public key as PKIX, in hex.
+func keyID(key ed25519.PublicKey) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return "", fmt.Errorf("spell the public key: %w", err)
+	}
+	sum := sha256.Sum256(der)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// Read reads an envelope's file within its bound. Something else than a file is
+// not opened, because a pipe would hold the reader for ever. An error is a
+// *Refusal.
+func Read(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, refuse(Unreadable, err, "the release manifest cannot be read")
+	}
+	if !info.Mode().IsRegular() {
+		return nil, refuse(Unreadable, nil, "the release manifest is not a file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, refuse(Unreadable, err, "the release manifest cannot be read")
+	}
+	defer func() { _ = f.Close() }() // only read: nothing can be lost
+	text, err := io.ReadAll(io.LimitReader(f, maxEnvelope+1))
+	if err != nil {
+		return nil, refuse(Unreadable, err, "the release manifest cannot be read")
+	}
+	return text, nil
+}

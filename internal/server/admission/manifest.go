@@ -1,0 +1,93 @@
+// Package admission decides whether a build may serve. A release manifest lists
+// the digests of the builds that may, and the time in which they may; the
+// release pipeline signs it. Everything here fails closed: what cannot be read,
+// verified or understood admits nothing.
+package admission
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"time"
+)
+
+// Manifest is what a release key vouches for.
+type Manifest struct {
+	Digests   []string  `json:"digests"` // "sha256:" and 64 lower-case hex digits
+	NotBefore time.Time `json:"notBefore"`
+	NotAfter  time.Time `json:"notAfter"` // the last instant
+}
+
+// maxDigests bounds the builds of one manifest: a release has one per platform.
+const maxDigests = 256
+
+var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// Admits returns nil where the manifest admits the build with that digest at
+// that time, and otherwise a *Refusal.
+func (m Manifest) Admits(digest string, now time.Time) error {
+	switch {
+	case now.Before(m.NotBefore):
+		return refuse(NotYetValid, nil, "the release manifest is not valid before %s", stamp(m.NotBefore))
+	case now.After(m.NotAfter):
+		return refuse(Expired, nil, "the release manifest expired at %s", stamp(m.NotAfter))
+	case !slices.Contains(m.Digests, digest):
+		return refuse(NotListed, nil, "the release manifest does not list the digest of this build, %s", digest)
+	default:
+		return nil
+	}
+}
+
+// changesIn returns how long the answer of Admits can stand: until the
+// manifest begins or ends. A manifest that has ended changes no more.
+func (m Manifest) changesIn(now time.Time) (time.Duration, bool) {
+	switch {
+	case now.Before(m.NotBefore):
+		return m.NotBefore.Sub(now), true
+	case now.After(m.NotAfter):
+		return 0, false
+	default:
+		return m.NotAfter.Sub(now) + 1, true
+	}
+}
+
+// Validate refuses a manifest that says too little, too much or nonsense. Both
+// sides ask: nothing is signed that no server would read.
+func (m Manifest) Validate() error {
+	switch {
+	case len(m.Digests) == 0:
+		return refuse(Malformed, nil, "the release manifest lists no digest")
+	case len(m.Digests) > maxDigests:
+		return refuse(Malformed, nil, "the release manifest lists more than %d digests", maxDigests)
+	case m.NotBefore.IsZero() || m.NotAfter.IsZero():
+		return refuse(Malformed, nil, "the release manifest must say both notBefore and notAfter")
+	case !m.NotAfter.After(m.NotBefore):
+		return refuse(Malformed, nil, "the release manifest ends at %s, which is not after its start", stamp(m.NotAfter))
+	}
+	for i, d := range m.Digests {
+		if !digestPattern.MatchString(d) {
+			return refuse(Malformed, nil, "digest %d of the release manifest is not sha256: and 64 lower-case hex digits", i+1)
+		}
+	}
+	return nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// Digest returns the digest of a file, as manifests list it.
+func Digest(path string) (_ string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }() // only read: nothing can be lost
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
+}

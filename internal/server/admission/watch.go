@@ -1,0 +1,113 @@
+package admission
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// DefaultRetry is how often a watch looks at the manifest.
+const DefaultRetry = 30 * time.Second
+
+// soonest keeps a watch from spinning where a manifest is about to begin or end.
+const soonest = 100 * time.Millisecond
+
+// WatchConfig is what a watch needs.
+type WatchConfig struct {
+	Key      ed25519.PublicKey
+	Manifest string // the envelope's file
+	Digest   string // of the build
+	Retry    time.Duration
+	Clock    func() time.Time
+	Logger   *slog.Logger
+}
+
+// Watch knows whether one build is admitted, and keeps that current.
+type Watch struct {
+	cfg     WatchConfig
+	verdict atomic.Pointer[verdict]
+}
+
+// verdict is the outcome of one look. It is never changed.
+type verdict struct {
+	refusal *Refusal // nil: admitted
+	wait    time.Duration
+	next    time.Time // of the next look, as far as the clock goes on evenly
+}
+
+// NewWatch looks once, so that no request comes before the first verdict. Run
+// keeps looking.
+func NewWatch(cfg WatchConfig) *Watch {
+	w := &Watch{cfg: cfg}
+	w.look()
+	return w
+}
+
+// Run looks again and again until ctx ends: on the timer, and when the
+// manifest begins or ends.
+func (w *Watch) Run(ctx context.Context) {
+	for {
+		timer := time.NewTimer(w.verdict.Load().wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+			w.look()
+		}
+	}
+}
+
+// Refusal returns nil while the build is admitted; otherwise a fault that says
+// why it is not and when it is looked at again. It reads one pointer.
+func (w *Watch) Refusal() error {
+	v := w.verdict.Load()
+	if v.refusal == nil {
+		return nil
+	}
+	return fault.Temporary(fault.BuildNotAdmitted, fault.ScopeProcess, max(time.Second, v.next.Sub(w.cfg.Clock())),
+		"the key server does not admit this build: %s", v.refusal.Detail)
+}
+
+// look reads the manifest anew and replaces the verdict.
+func (w *Watch) look() {
+	now := w.cfg.Clock()
+	m, err := w.read()
+	wait := w.cfg.Retry
+	if err == nil {
+		err = m.Admits(w.cfg.Digest, now)
+		if d, ok := m.changesIn(now); ok {
+			wait = min(wait, max(d, soonest))
+		}
+	}
+	v := &verdict{wait: wait, next: now.Add(wait)}
+	if err != nil && !errors.As(err, &v.refusal) {
+		v.refusal = refuse(Malformed, err, "the release manifest cannot be used") // fail closed
+	}
+	w.report(w.verdict.Swap(v), v)
+}
+
+func (w *Watch) read() (Manifest, error) {
+	text, err := Read(w.cfg.Manifest)
+	if err != nil {
+		return Manifest{}, err
+	}
+	return Verify(w.cfg.Key, text)
+}
+
+// report logs a verdict that differs from the last one, so that a lasting
+// refusal is one record and not one for each look.
+func (w *Watch) report(before, now *verdict) {
+	switch {
+	case now.refusal == nil && (before == nil || before.refusal != nil):
+		w.cfg.Logger.Info("build admitted", "digest", w.cfg.Digest)
+	case now.refusal != nil && (before == nil || before.refusal == nil || before.refusal.Error() != now.refusal.Error()):
+		w.cfg.Logger.Warn("build not admitted", "digest", w.cfg.Digest, "cause", string(now.refusal.Cause),
+			"detail", now.refusal.Error(), "next", now.next)
+	}
+}

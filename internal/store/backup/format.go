@@ -1,0 +1,129 @@
+// Package backup makes a file of all that a database holds, which nobody reads without an
+// identity of age, and makes a database of such a file
+// (docs/adr/0055-backups-are-rows.md).
+//
+// A backup is a tar that is compressed by zstd and encrypted by age. Its first member
+// says of what it is; then come the tables one behind the other, each in members of at
+// most 128 KiB; the last member says what all of them were.
+package backup
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// format is the version of the form of a backup.
+const format = 1
+
+// Members of the tar that are no table.
+const (
+	headMember     = "head.json"
+	manifestMember = "manifest.json"
+	// journalPart has the rows of the audit trail that were durable in a journal only.
+	journalPart = "journal"
+)
+
+const (
+	// memberSize is the most that a member has: what is held while its size is not known.
+	memberSize = 1 << 17
+	// maxDescription bounds a head, and a manifest.
+	maxDescription = 4 << 20
+	// maxJournal bounds the rows of a journal, which has 8 MiB.
+	maxJournal = 64 << 20
+)
+
+// ErrDamaged is wrapped where a backup is not as it was written.
+var ErrDamaged = errors.New("the backup is damaged")
+
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
+}
+
+// Head says of what a backup is.
+type Head struct {
+	Format     int                `json:"format"`
+	MadeAt     time.Time          `json:"madeAt"`
+	MadeBy     string             `json:"madeBy"` // the version of the program
+	Schema     int64              `json:"schema"`
+	System     keyserver.SystemID `json:"systemId"`
+	ServerName string             `json:"serverName"`
+	// KEK is the key-encryption key that opens what is restored.
+	KEK KEK `json:"keyEncryptionKey"`
+	// First and Last are the rows of the audit trail that are in it.
+	First  int64            `json:"firstRow"`
+	Last   int64            `json:"lastRow"`
+	Tree   Tree             `json:"tree"`
+	Tables []sqlstore.Table `json:"tables"`
+}
+
+// KEK is what may be known of a key-encryption key.
+type KEK struct {
+	Scheme      string `json:"scheme"`
+	Fingerprint string `json:"fingerprint"`
+}
+
+// Tree is how far the tree over the audit trail had grown.
+type Tree struct {
+	Size       int64  `json:"size"`
+	Root       []byte `json:"root"`
+	Checkpoint string `json:"checkpoint"` // C2SP tlog-checkpoint
+}
+
+func treeOf(h audit.TreeHead) Tree {
+	if h.Size == 0 && len(h.Checkpoint) == 0 {
+		return Tree{}
+	}
+	return Tree{Size: h.Size, Root: h.Root[:], Checkpoint: string(h.Checkpoint)}
+}
+
+// Origin is the name of the log, empty where there was no tree yet.
+func (t Tree) Origin() string {
+	name, _, _ := strings.Cut(t.Checkpoint, "\n")
+	return name
+}
+
+// Signer is the key of the log as the checkpoint names it (NAME+HASH), empty where it has
+// none. That it has signed is not looked at.
+func (t Tree) Signer() string {
+	_, signers, err := tree.Parse([]byte(t.Checkpoint))
+	if err != nil {
+		return ""
+	}
+	if at := slices.IndexFunc(signers, func(s string) bool { return strings.HasPrefix(s, t.Origin()+"+") }); at >= 0 {
+		return signers[at]
+	}
+	return "" // of witnesses alone
+}
+
+// manifest says what a backup has.
+type manifest struct {
+	Parts []Part `json:"parts"`
+}
+
+// Part is a table, or the journal.
+type Part struct {
+	Name   string `json:"name"`
+	Rows   int64  `json:"rows"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 []byte `json:"sha256"`
+}
+
+// ParseRecipient reads a recipient of age.
+func ParseRecipient(text string) (age.Recipient, error) {
+	recipients, err := age.ParseRecipients(strings.NewReader(text))
+	if err != nil || len(recipients) != 1 || strings.ContainsAny(text, "\r\n") {
+		return nil, fault.New(fault.BadRequest, "recipient is not a recipient of age: it begins with age1, and age-keygen -y shows it")
+	}
+	return recipients[0], nil
+}

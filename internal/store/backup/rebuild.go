@@ -1,0 +1,398 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/wal"
+)
+
+// ahead is how many segments are opened before they are read: a bucket takes its time
+// with each.
+const ahead = 16
+
+// Moment is one that a place has a replica of.
+type Moment struct {
+	Name  string // of the last segment that is needed
+	Until time.Time
+	// Passed are objects that have the name of a segment, and are empty.
+	Passed []string
+
+	place    Place
+	segments []keptSegment // the base first
+}
+
+// FindMoment looks for the newest moment in a place that is not after at; for the newest
+// that can be where at is zero and no name is given. name is of a generation, or empty. It answers nil where there
+// is none at all.
+func FindMoment(ctx context.Context, from, name string, at time.Time) (_ *Moment, err error) {
+	if !isURL(from) {
+		if info, err := os.Stat(from); err != nil || !info.IsDir() {
+			return nil, err
+		}
+	}
+	place, err := OpenPlace(ctx, from, false)
+	if err != nil {
+		return nil, err
+	}
+	m := &Moment{place: place}
+	defer func() {
+		if err != nil || len(m.segments) == 0 {
+			err = errors.Join(err, place.Close())
+		}
+	}()
+	if at.IsZero() && name == "" {
+		at = time.Now().Add(clockAhead)
+	}
+	last, err := m.lastBefore(ctx, name, at)
+	if err != nil || last == nil {
+		return nil, err
+	}
+	if err := place.eachSegment(ctx, func(k keptSegment) error {
+		if k.generation == last.generation && k.number <= last.number && k.size > 0 {
+			m.segments = append(m.segments, k)
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(m.segments, func(a, b keptSegment) int { return int(a.number - b.number) })
+	for i, k := range m.segments {
+		if k.number == int64(i) {
+			continue
+		}
+		if k.number < int64(i) {
+			return nil, fmt.Errorf("there are two segments %d of %s: remove the one that is not of it", k.number, k.generation)
+		}
+		return nil, m.missing(m.segments[:i], int64(i), k.generation)
+	}
+	m.Name, m.Until = last.object, last.until
+	return m, nil
+}
+
+// missing says up to when there is something to restore all the same.
+func (m *Moment) missing(before []keptSegment, number int64, generation string) error {
+	what := "missing"
+	for _, name := range m.Passed {
+		if k, _ := segmentOf(name); k.generation == generation && k.number == number {
+			what = fmt.Sprintf("missing (%s is empty)", name)
+		}
+	}
+	return fmt.Errorf("segment %d of %s is %s: %s", number, generation, what, otherwise(before))
+}
+
+// otherwise says what can be restored where only what is before can be.
+func otherwise(before []keptSegment) string {
+	if len(before) > 1 {
+		return fmt.Sprintf("with --at %s what is before it is restored", before[len(before)-1].until.Format(untilFlag))
+	}
+	return "give --at with a time of before, or --backup with another replica or backup"
+}
+
+// untilFlag is how a moment is given to --at.
+const untilFlag = "2006-01-02T15:04:05.000Z07:00"
+
+// lastBefore answers the last segment that is not after a time, nil where there is none.
+func (m *Moment) lastBefore(ctx context.Context, name string, at time.Time) (*keptSegment, error) {
+	var last, bare *keptSegment // bare has no base
+	var oldest time.Time
+	systems, bases := map[keyserver.SystemID]string{}, map[string]bool{}
+	// The base comes first by its name.
+	err := m.place.eachSegment(ctx, func(k keptSegment) error {
+		if name != "" && k.generation != name {
+			return nil
+		}
+		if k.size == 0 {
+			m.Passed = append(m.Passed, k.object)
+			return nil
+		}
+		if k.number == 0 {
+			bases[k.generation] = true
+			return nil
+		}
+		due := at.IsZero() || !k.until.After(at)
+		if !bases[k.generation] {
+			if due && (bare == nil || !k.until.Before(bare.until)) {
+				bare = &k
+			}
+			return nil
+		}
+		systems[k.system] = k.generation
+		if oldest.IsZero() || k.until.Before(oldest) {
+			oldest = k.until
+		}
+		if due && (last == nil || !k.until.Before(last.until)) {
+			last = &k
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(systems) > 1:
+		var each []string
+		for system, generation := range systems {
+			each = append(each, fmt.Sprintf("%s of key server %d", generation, system))
+		}
+		slices.Sort(each)
+		return nil, fmt.Errorf("there are replicas of several key servers; say which one: --backup NAME, for instance %s", strings.Join(each, ", "))
+	case bare != nil && (last == nil || bare.until.After(last.until)):
+		return nil, baseless(bare, last)
+	case last == nil && !oldest.IsZero():
+		return nil, fmt.Errorf("there is no replica of %s or before: the oldest is of %s", at.Format(untilFlag), oldest.Format(untilFlag))
+	}
+	return last, nil
+}
+
+// baseless refuses to pass over what is newer than all that can be restored.
+func baseless(bare, last *keptSegment) error {
+	text := "give --backup with another replica or backup"
+	if last != nil {
+		text = fmt.Sprintf("with --backup %s an older one is restored, of %s", last.generation, last.until.Format(untilFlag))
+	}
+	return fmt.Errorf("%s is missing, without which nothing of that replica, up to %s, can be restored: put it back, or %s",
+		segment{Generation: bare.generation}.name(), bare.until.Format(untilFlag), text)
+}
+
+// IsGeneration reports whether a name is one of a generation of a replica.
+func IsGeneration(name string) bool { return generationForm.MatchString(name) }
+
+// Close gives up what FindMoment took.
+func (m *Moment) Close() error { return m.place.Close() }
+
+// Restore makes a database of a replica, as it was at the moment. It takes room for
+// another one meanwhile, in the same directory; for PostgreSQL in that of temporary files.
+func (m *Moment) Restore(ctx context.Context, identity string, o Options) (done Restored, err error) {
+	identities, err := parseIdentities(strings.NewReader(identity))
+	if err != nil {
+		return done, err
+	}
+	scratch, err := sqlstore.NewScratch(o.Target)
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, scratch.Close()) }()
+	head, rows, err := m.rebuild(ctx, identities, filepath.Join(scratch.Dir, sqlstore.DatabaseFile))
+	if err != nil {
+		return done, err
+	}
+	store, err := sqlstore.OpenCopy(ctx, scratch.Dir, rows)
+	if err != nil {
+		return done, err
+	}
+	// It is gone before what is made of it has its name.
+	remove := func() error { return errors.Join(store.Close(), scratch.Close()) }
+	defer func() { err = errors.Join(err, remove()) }()
+	return m.reload(ctx, store, head, o, remove)
+}
+
+// reload makes a backup of the database that was rebuilt, and restores that. read is called
+// when all of it was read.
+func (m *Moment) reload(ctx context.Context, store *sqlstore.Store, head segment, o Options, read func() error) (done Restored, err error) {
+	between, err := age.GenerateX25519Identity()
+	if err != nil {
+		return done, err
+	}
+	maker := &Maker{
+		Store: store, System: head.System, ServerName: head.ServerName, Version: head.MadeBy, Clock: func() time.Time { return m.Until },
+		KEK: func(context.Context) keyserver.KEK {
+			return keyserver.KEK{Scheme: head.KEK.Scheme, Fingerprint: head.KEK.Fingerprint}
+		},
+	}
+	r, w := io.Pipe()
+	written := make(chan struct{})
+	var failed error
+	go func() {
+		defer close(written)
+		err := maker.Write(ctx, between.Recipient().String(), w)
+		failed = errors.Join(err, w.CloseWithError(err))
+	}()
+	ended := func() error {
+		_ = r.Close() // ends the writing, whatever became of it
+		<-written
+		if errors.Is(failed, io.ErrClosedPipe) {
+			return nil
+		}
+		return failed
+	}
+	before := o.Before
+	o.Before = func() error {
+		if err := errors.Join(ended(), read()); err != nil || before == nil {
+			return err
+		}
+		return before()
+	}
+	defer func() {
+		if failed := ended(); failed != nil {
+			err = failed
+		}
+	}()
+	from, err := Open(r, strings.NewReader(between.String()))
+	if err != nil {
+		return done, err
+	}
+	defer from.Close()
+	return Restore(ctx, from, o)
+}
+
+// rebuild writes the database as it was, and answers the rows of the audit trail that may
+// not be in it.
+func (m *Moment) rebuild(ctx context.Context, identities []age.Identity, path string) (head segment, rows []keyserver.AuditEntry, err error) {
+	database, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return head, nil, err
+	}
+	defer func() { err = errors.Join(err, database.Close()) }()
+	ctx, cancel := context.WithCancel(ctx)
+	b := &rebuilding{database: database, identities: identities}
+	opened := m.open(ctx)
+	defer func() { // those that were opened for nothing
+		cancel()
+		for o := range opened {
+			if got := <-o; got.from != nil {
+				_ = got.from.Close()
+			}
+		}
+	}()
+	for _, k := range m.segments {
+		one, ok := <-opened
+		if !ok {
+			return head, nil, ctx.Err()
+		}
+		got := <-one
+		if err := b.add(k, got); err != nil {
+			if got.err == nil && ctx.Err() == nil && k.number > 0 { // it is what it should not be
+				return head, nil, fmt.Errorf("%s: %w; %s", k.object, err, otherwise(m.segments[:k.number]))
+			}
+			return head, nil, fmt.Errorf("%s: %w", k.object, err)
+		}
+	}
+	return b.head, b.rows, nil
+}
+
+type openedSegment struct {
+	from io.ReadCloser
+	err  error
+}
+
+// open opens segments ahead of who reads them.
+func (m *Moment) open(ctx context.Context) <-chan chan openedSegment {
+	all := make(chan chan openedSegment, ahead)
+	go func() {
+		defer close(all)
+		for _, k := range m.segments {
+			one := make(chan openedSegment, 1)
+			select {
+			case all <- one:
+			case <-ctx.Done():
+				return
+			}
+			go func() {
+				from, _, err := m.place.Get(ctx, k.object)
+				if err == nil && from == nil {
+					err = errors.New("it is not there any more")
+				}
+				one <- openedSegment{from, err}
+			}()
+		}
+	}()
+	return all
+}
+
+// rebuilding is a database that is written from its base and what follows.
+type rebuilding struct {
+	database   *os.File
+	identities []age.Identity
+
+	head segment // of the last one
+	said []byte
+	rows []keyserver.AuditEntry
+}
+
+func (b *rebuilding) add(k keptSegment, opened openedSegment) (err error) {
+	if opened.err != nil {
+		return opened.err
+	}
+	defer func() { err = errors.Join(err, opened.from.Close()) }()
+	r, err := unpack(opened.from, b.identities)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	var head segment
+	if err := r.begin(segmentMember, &head); err != nil {
+		return err
+	}
+	if err := b.follows(k, head); err != nil {
+		return err
+	}
+	if head.Number == 0 {
+		err = b.base(r)
+	} else {
+		err = b.segment(r, head)
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.End(); err != nil {
+		return err
+	}
+	b.head, b.said = head, r.said.Sum(nil)
+	return nil
+}
+
+// follows holds what a segment says of itself against its name, and the one before.
+func (b *rebuilding) follows(k keptSegment, head segment) error {
+	switch {
+	case head.Format != format:
+		return damaged("what it is of cannot be read")
+	case head.Generation != k.generation || head.Number != k.number || head.System != k.system || !head.Until.Equal(k.until):
+		return damaged("it was written under another name")
+	case !bytes.Equal(head.Previous, b.said):
+		return damaged("it does not follow the one before it, which is another one than it was")
+	}
+	return nil
+}
+
+func (b *rebuilding) base(r *Reader) error {
+	return r.Part(databasePart, func(part io.Reader) (int64, error) {
+		n, err := io.Copy(b.database, part)
+		return n, err
+	})
+}
+
+func (b *rebuilding) segment(r *Reader, head segment) (err error) {
+	if err := r.Part(logPart, func(part io.Reader) (int64, error) {
+		n := head.To.Frames - head.From.Frames
+		if n == 0 {
+			return 0, nil
+		}
+		h, err := wal.ParseHeader(head.Header)
+		if err == nil && head.From != b.head.To && head.From != h.Start {
+			err = wal.ErrDamaged
+		}
+		if err == nil {
+			err = h.Apply(part, head.From, head.To, b.database)
+		}
+		if errors.Is(err, wal.ErrDamaged) {
+			err = damaged("%v", err)
+		}
+		return n, err
+	}); err != nil {
+		return err
+	}
+	b.rows, err = r.journal()
+	return err
+}

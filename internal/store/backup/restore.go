@@ -1,0 +1,246 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
+)
+
+// Options of a restore.
+type Options struct {
+	Target sqlstore.Config // an empty directory or database
+	// Name of the backup, for people and for the row of the trail.
+	Name string
+	// Noted are checkpoints that were noted elsewhere, the newest of which says how much
+	// there was. Without any nobody knows what is missing.
+	Noted []tree.Noted
+	// Key is what the checkpoint of the backup has to be signed by. nil: nobody says whose
+	// it is, and whoever knows the recipient may have made it.
+	Key note.Verifier
+	// AcceptLoss restores although rows are missing. It needs Key.
+	AcceptLoss bool
+	Clock      func() time.Time
+	Logger     *slog.Logger
+	// Before is called with what is complete, before it gets its name. nil: nothing to do.
+	Before func() error
+}
+
+// Restored is what a restore has made.
+type Restored struct {
+	Head   Head
+	Rows   int64 // of all tables
+	Tables int
+	Lost   Range
+}
+
+// Range are rows of the audit trail, none where First is zero.
+type Range struct{ First, Last int64 }
+
+func (r Range) String() string {
+	if r.First == r.Last {
+		return fmt.Sprintf("row %d", r.First)
+	}
+	return fmt.Sprintf("rows %d to %d", r.First, r.Last)
+}
+
+// ErrLoss is wrapped where a backup lacks what was noted.
+var ErrLoss = errors.New("something is missing")
+
+// ErrStranger is wrapped where a backup is not of the key server that it was taken for.
+var ErrStranger = errors.New("it is of another key server, or somebody else has made it")
+
+// Restore makes a database of a backup. Unless all of it is as it was written, and the
+// audit trail in it is intact, it leaves nothing.
+func Restore(ctx context.Context, from *Reader, o Options) (done Restored, err error) {
+	done.Head, done.Tables = from.Head, len(from.Head.Tables)
+	if err := signed(from.Head, o); err != nil {
+		return done, err
+	}
+	if done.Lost, err = lost(from.Head, o); err != nil {
+		return done, err
+	}
+	r, err := sqlstore.NewRestore(ctx, o.Target, from.Head.Schema)
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, r.Abandon()) }() // nothing, once it is finished
+	if done.Rows, err = load(ctx, from, r); err != nil {
+		return done, err
+	}
+	if err := verify(ctx, from.Head, r.Store(), o); err != nil {
+		return done, err
+	}
+	if o.Before != nil {
+		if err := o.Before(); err != nil {
+			return done, err
+		}
+	}
+	return done, r.Finish(ctx, keyserver.AuditEntry{
+		Operation: keyserver.AuditRestored, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
+		Principal: keyserver.PrincipalRef{System: from.Head.System}, Object: object(from.Head, done.Lost), Filename: o.Name,
+	})
+}
+
+// object is what the row of the trail says was done.
+func object(h Head, lost Range) string {
+	text := fmt.Sprintf("rows up to %d, of a backup of %s", h.Last, h.MadeAt.Format(time.RFC3339))
+	if lost.First > 0 {
+		text += fmt.Sprintf("; without the %s", lost)
+	}
+	return text
+}
+
+// signed finds out whether the trail is signed by whom it is to be. age says nothing of who
+// has written a backup, and what its recipient is everybody may know.
+func signed(h Head, o Options) error {
+	if o.Key != nil {
+		if _, err := tree.Open([]byte(h.Tree.Checkpoint), o.Key); err != nil {
+			return fmt.Errorf("%w: the checkpoint in it is not signed by %s, which --key names; take another backup", ErrStranger, o.Key.Name())
+		}
+	}
+	for _, n := range o.Noted {
+		noted := Tree{Checkpoint: string(n.Head.Checkpoint)}
+		if theirs, ours := noted.Origin(), h.Tree.Origin(); theirs != ours {
+			return fmt.Errorf("the checkpoint in %s is of the log %s, and the backup is of %q: they are of different key servers", n.Name, theirs, ours)
+		}
+		if theirs, ours := noted.Signer(), h.Tree.Signer(); theirs != ours || ours == "" {
+			return fmt.Errorf("%w: the checkpoint in it is signed by %q, and the one in %s by %q; take another backup", ErrStranger, ours, n.Name, theirs)
+		}
+	}
+	return nil
+}
+
+// lost finds out what was written behind the backup.
+func lost(h Head, o Options) (Range, error) {
+	var gone Range
+	for _, n := range o.Noted {
+		if n.Head.Size > max(h.Last, gone.Last) {
+			gone = Range{h.Last + 1, n.Head.Size}
+		}
+	}
+	switch {
+	case gone.First == 0:
+	case !o.AcceptLoss:
+		return gone, fmt.Errorf("%w: the backup has the audit trail up to row %d, and the checkpoint that was noted is of %d rows: the %s and what they let through were written later; "+
+			"give a newer backup, or --accept-loss to restore without them", ErrLoss, h.Last, gone.Last, gone)
+	case o.Key == nil:
+		return gone, fmt.Errorf("%w: --accept-loss needs --key: the backup ends before the checkpoint that was noted, which so does not show whose backup it is; "+
+			"the key is what GET /api/audit/key answers, and in status.auditKey of the KeyServer", ErrLoss)
+	}
+	return gone, nil
+}
+
+// load loads every table, and looks at the end whether all were as they were written.
+func load(ctx context.Context, from *Reader, r *sqlstore.Restore) (rows int64, err error) {
+	tables, err := r.Tables(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := known(from.Head.Tables, tables); err != nil {
+		return 0, err
+	}
+	for _, t := range from.Head.Tables {
+		if err := from.Part(t.Name, func(part io.Reader) (int64, error) {
+			n, err := r.Load(ctx, t, part, from.Head.Last)
+			rows += n
+			return n, err
+		}); err != nil {
+			return rows, asDamage(err)
+		}
+	}
+	tail, err := from.journal()
+	if err != nil {
+		return rows, err
+	}
+	if err := from.End(); err != nil {
+		return rows, err
+	}
+	return rows, r.Loaded(ctx, tail)
+}
+
+// known refuses tables and columns that the schema of the backup's version does not have:
+// nothing that a file says becomes a name in a statement.
+func known(said []sqlstore.Table, tables map[string]sqlstore.Table) error {
+	if len(said) != len(tables) {
+		return damaged("it has %d tables, and its version has %d", len(said), len(tables))
+	}
+	for _, t := range said {
+		is, ok := tables[t.Name]
+		if !ok || len(is.Columns) != len(t.Columns) {
+			return damaged("its version has no table %q with these columns", t.Name)
+		}
+		for _, c := range t.Columns {
+			if !slices.Contains(is.Columns, c) {
+				return damaged("the table %s has no column %q of that type", t.Name, c.Name)
+			}
+		}
+	}
+	return nil
+}
+
+func asDamage(err error) error {
+	if errors.Is(err, pgcopy.ErrDamaged) {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return err
+}
+
+// verify holds the trail that was loaded against its chains, its tree, and what was noted.
+func verify(ctx context.Context, h Head, store *sqlstore.Store, o Options) error {
+	head, err := store.AuditTree(ctx)
+	if err != nil {
+		return err
+	}
+	if is := treeOf(head); is.Size != h.Tree.Size || is.Checkpoint != h.Tree.Checkpoint {
+		return damaged("its audit tree has %d rows, and it says %d", is.Size, h.Tree.Size)
+	}
+	v, err := tree.NewVerifier(ctx, store, tree.Options{First: h.First, Key: o.Key})
+	if err != nil {
+		return err
+	}
+	chains, err := audit.Verify(ctx, v.Along(store))
+	if err != nil {
+		return fmt.Errorf("read the audit trail: %w", err)
+	}
+	report, err := v.End(ctx)
+	if err != nil {
+		return err
+	}
+	var found []string
+	for _, f := range chains.Findings {
+		found = append(found, fmt.Sprintf("chain %d, seq %d: %s", f.Chain, f.Seq, f.Problem))
+	}
+	for _, f := range report.Findings {
+		found = append(found, fmt.Sprintf("tree, seq %d: %s", f.Seq, f.Problem))
+	}
+	if n := chains.Total + report.Total; n > 0 {
+		return fmt.Errorf("the audit trail in the backup is not intact (%d findings): the database was tampered with before the backup was made: %s; take an older backup",
+			n, strings.Join(found[:min(len(found), 3)], "; "))
+	}
+	for _, n := range o.Noted {
+		if n.Head.Size > h.Last || n.Head.Size == 0 {
+			continue
+		}
+		root, err := tree.RootOf(ctx, store, head, n.Head.Size)
+		if err != nil {
+			return err
+		}
+		if root != n.Head.Root {
+			return fmt.Errorf("the rows 1 to %d of the audit trail in the backup are not those of the checkpoint in %s: one of the two is of another history", n.Head.Size, n.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package backup
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/wal"
+)
+
+// A replica is a base, which is the file of an embedded database, and behind it segments,
+// each of which has what was committed behind the one before
+// (docs/adr/0053-a-log-that-is-shipped.md). Each is an object of the form of a backup.
+
+// Members and parts of them.
+const (
+	segmentMember = "segment.json"
+	databasePart  = "database"
+	logPart       = "log"
+)
+
+// segment says of what a base is, and a segment.
+type segment struct {
+	Format     int                `json:"format"`
+	MadeBy     string             `json:"madeBy"`
+	System     keyserver.SystemID `json:"systemId"`
+	ServerName string             `json:"serverName"`
+	KEK        KEK                `json:"keyEncryptionKey"`
+	Generation string             `json:"generation"`
+	Number     int64              `json:"number"` // 0: the base
+	// Previous is the SHA-256 over what the one before says of itself, which has the
+	// SHA-256 of its parts.
+	Previous []byte `json:"previous,omitempty"`
+	// Until is the moment of a segment: all that was acknowledged before is in it, or in
+	// those before.
+	Until time.Time `json:"until,omitzero"`
+	// Header, From and To say of which frames of a write-ahead log a segment is. A base
+	// has To, where the log goes on.
+	Header []byte       `json:"header,omitempty"`
+	From   wal.Position `json:"from"`
+	To     wal.Position `json:"to"`
+}
+
+// Names sort as segments follow each other.
+const untilTime = "20060102T150405.000Z"
+
+var segmentForm = regexp.MustCompile(`^(replica-([0-9]{1,10})-([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{8})-([0-9]{9})(?:-([0-9]{8}T[0-9]{6}\.[0-9]{3}Z))?\.age$`)
+
+// generationForm is what restore --backup may name.
+var generationForm = regexp.MustCompile(`^replica-[0-9]{1,10}-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}$`)
+
+// generationName is that of a base and of what follows it.
+func generationName(system keyserver.SystemID, begun time.Time, id [4]byte) string {
+	return fmt.Sprintf("replica-%d-%s-%x", system, begun.UTC().Format(nameTime), id)
+}
+
+func (s segment) name() string {
+	if s.Number == 0 {
+		return fmt.Sprintf("%s-%09d.age", s.Generation, s.Number)
+	}
+	return fmt.Sprintf("%s-%09d-%s.age", s.Generation, s.Number, s.Until.UTC().Format(untilTime))
+}
+
+// keptSegment is a base or a segment that is somewhere.
+type keptSegment struct {
+	object     string
+	generation string
+	system     keyserver.SystemID
+	begun      time.Time // of the generation
+	number     int64
+	until      time.Time
+	size       int64
+}
+
+// segmentOf reads a name, false where it is none.
+func segmentOf(name string) (k keptSegment, ok bool) {
+	m := segmentForm.FindStringSubmatch(name)
+	if m == nil {
+		return k, false
+	}
+	system, err := strconv.ParseUint(m[2], 10, 32)
+	if err != nil {
+		return k, false
+	}
+	k = keptSegment{object: name, generation: m[1], system: keyserver.SystemID(system)}
+	if k.begun, err = time.Parse(nameTime, m[3]); err != nil {
+		return k, false
+	}
+	if k.number, err = strconv.ParseInt(m[4], 10, 64); err != nil || (k.number == 0) != (m[5] == "") {
+		return k, false
+	}
+	if m[5] != "" {
+		k.until, err = time.Parse(untilTime, m[5])
+	}
+	return k, err == nil
+}
+
+// eachSegment calls with each that there is, by name. Everything else is passed over.
+func (p Place) eachSegment(ctx context.Context, found func(keptSegment) error) error {
+	return p.Each(ctx, func(o blobstore.Object) error {
+		if !strings.HasPrefix(o.Name, "replica-") {
+			return nil
+		}
+		k, ok := segmentOf(o.Name)
+		if !ok {
+			return nil
+		}
+		k.size = o.Size
+		return found(k)
+	})
+}
+
+// base writes the file of a database.
+func (w *writer) base(head segment, file io.Reader) error {
+	if err := w.describe(segmentMember, head); err != nil {
+		return err
+	}
+	if err := w.part(databasePart, func(to io.Writer) (int64, error) { return io.Copy(to, file) }); err != nil {
+		return err
+	}
+	return w.describe(manifestMember, w.manifest)
+}
+
+func (w *writer) segment(head segment, c sqlstore.Committed) error {
+	if err := w.describe(segmentMember, head); err != nil {
+		return err
+	}
+	if err := w.part(logPart, func(to io.Writer) (int64, error) {
+		n := c.To.Frames - c.From.Frames
+		if n == 0 {
+			return 0, nil
+		}
+		if _, err := c.Frames.Seek(0, io.SeekStart); err != nil {
+			return 0, err
+		}
+		copied, err := io.Copy(to, c.Frames)
+		if err == nil && copied != n*c.Header.FrameSize() {
+			err = sqlstore.ErrLogMoved
+		}
+		return n, err
+	}); err != nil {
+		return err
+	}
+	if err := w.journal(c.Rows); err != nil {
+		return err
+	}
+	return w.describe(manifestMember, w.manifest)
+}

@@ -1,0 +1,226 @@
+package sqlstore
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// settingApprovalPolicy names the setting that holds the approval policy.
+const settingApprovalPolicy = "approvalPolicy"
+
+// ApprovalPolicy reads the policy: ErrNotFound where none was ever set.
+func (r reads) ApprovalPolicy(ctx context.Context) ([]byte, error) {
+	return r.Setting(ctx, settingApprovalPolicy)
+}
+
+// SetApprovalPolicy stores the policy. Unlike other settings it is read while a
+// process runs, so that the change is recorded.
+func (tx *Tx) SetApprovalPolicy(ctx context.Context, policy []byte) error {
+	tx.record(keyserver.ChangeApprovalPolicy, keyserver.ID{}, keyserver.Updated)
+	return tx.PutSetting(ctx, settingApprovalPolicy, policy)
+}
+
+// ApprovalFilter selects approvals.
+type ApprovalFilter struct {
+	Asker keyserver.ID // zero selects everybody's
+	Open  bool         // neither decided nor, by Now, expired
+	Now   time.Time
+	After keyserver.ID // those behind this id
+	Limit int
+}
+
+// Approvals reads approvals by id.
+func (r reads) Approvals(ctx context.Context, f ApprovalFilter) ([]keyserver.Approval, error) {
+	return r.approvals(ctx, `WHERE a.id > $1 AND ($2 = 0 OR a.asker_id = $3) AND ($4 = 0 OR a.decision = '' AND a.expires_at > $5) ORDER BY a.id LIMIT $6`,
+		f.After[:], flag(!f.Asker.IsZero()), f.Asker[:], flag(f.Open), f.Now.UnixMicro(), f.Limit)
+}
+
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Approval reads one.
+func (r reads) Approval(ctx context.Context, id keyserver.ID) (keyserver.Approval, error) {
+	list, err := r.approvals(ctx, `WHERE a.id = $1`, id[:])
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return keyserver.Approval{}, err
+	}
+	return list[0], nil
+}
+
+// approvals reads approvals with their votes in one statement, so that both are
+// of one moment.
+func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keyserver.Approval, error) {
+	var list []keyserver.Approval
+	var macs [][]byte
+	err := r.each(ctx, `WITH picked(id) AS (SELECT a.id FROM approvals a `+where+`)
+		SELECT p.id, p.asker_system, p.asker_id, p.asker_name, p.method, p.path, p.body, p.reason, p.digest, p.operations,
+			p.created_at, p.expires_at, p.decision, p.decided_at, p.decider_system, p.decider_id,
+			COALESCE(v.system_id, 0), v.principal_id, COALESCE(v.name, ''), COALESCE(v.at, 0), p.subjects, p.mac
+		FROM approvals p LEFT JOIN approval_votes v ON v.approval_id = p.id
+		WHERE p.id IN (SELECT id FROM picked) ORDER BY p.id, v.at, v.principal_id`, args, func(row scanner) error {
+		var a keyserver.Approval
+		var v keyserver.ApprovalVote
+		var operations, subjects string
+		var mac []byte
+		if err := row.Scan(intoID(&a.ID), &a.Asker.System, intoID(&a.Asker.ID), &a.AskerName, &a.Method, &a.Path, &a.Body, &a.Reason, intoHash(&a.Digest), &operations,
+			intoTime{&a.CreatedAt}, intoTime{&a.ExpiresAt}, &a.Decision, intoTime{&a.DecidedAt}, &a.DecidedBy.System, optionalID{&a.DecidedBy.ID},
+			&v.Principal.System, optionalID{&v.Principal.ID}, &v.Name, intoTime{&v.At}, &subjects, &mac); err != nil {
+			return err
+		}
+		if n := len(list); n == 0 || list[n-1].ID != a.ID {
+			a.Operations, a.Subjects = strings.Fields(operations), subjectsIn(subjects)
+			if a.Decision == "" {
+				a.DecidedAt = time.Time{}
+			}
+			list, macs = append(list, a), append(macs, mac)
+		}
+		if !v.Principal.ID.IsZero() {
+			last := &list[len(list)-1]
+			last.Votes = append(last.Votes, v)
+		}
+		return nil
+	})
+	for i := 0; i < len(list) && err == nil; i++ {
+		err = r.agrees(rowmac.Approval(list[i]), macs[i])
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// PendingApprovals counts those that are neither decided nor expired, and of them
+// those of an asker. One whose asker is gone or disabled nobody can execute, and it does
+// not count.
+func (r reads) PendingApprovals(ctx context.Context, asker keyserver.ID, now time.Time) (all, of int, err error) {
+	err = r.row(ctx, `SELECT count(*), COALESCE(sum(CASE WHEN a.asker_id = $1 THEN 1 ELSE 0 END), 0) FROM approvals a
+		WHERE a.decision = '' AND a.expires_at > $2 AND EXISTS (SELECT 1 FROM principals p WHERE p.id = a.asker_id AND p.flags & 1 = 1)`,
+		[]any{asker[:], now.UnixMicro()}, &all, &of)
+	return all, of, err
+}
+
+// InsertApproval stores a new one, without votes.
+func (tx *Tx) InsertApproval(ctx context.Context, a keyserver.Approval) error {
+	a.Decision, a.Votes = "", nil
+	_, err := tx.exec(ctx, `INSERT INTO approvals (id, asker_system, asker_id, asker_name, method, path, body, reason, digest, operations,
+			created_at, expires_at, decision, decided_at, decider_system, subjects, mac) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, '', 0, 0, $13, $14)`,
+		a.ID[:], int64(a.Asker.System), a.Asker.ID[:], a.AskerName, a.Method, a.Path, a.Body, a.Reason, a.Digest[:], strings.Join(a.Operations, " "),
+		a.CreatedAt.UnixMicro(), a.ExpiresAt.UnixMicro(), subjectsText(a.Subjects), tx.mac(rowmac.Approval(a)))
+	return err
+}
+
+// storedSubject is one element of the column subjects.
+type storedSubject struct {
+	Kind   keyserver.SubjectKind `json:"kind"`
+	Key    string                `json:"key"`
+	Digest []byte                `json:"digest"`
+}
+
+// subjectsText is empty where there are none, as it is in rows of before.
+func subjectsText(list []keyserver.ApprovalSubject) string {
+	if len(list) == 0 {
+		return ""
+	}
+	stored := make([]storedSubject, len(list))
+	for i, s := range list {
+		stored[i] = storedSubject{s.Kind, s.Key, s.Digest[:]}
+	}
+	text, _ := json.Marshal(stored) //nolint:errchkjson // texts and bytes always have a form
+	return string(text)
+}
+
+// subjectsIn is the inverse. What it cannot read somebody else has written, and it
+// becomes a subject that no MAC agrees with.
+func subjectsIn(text string) []keyserver.ApprovalSubject {
+	var stored []storedSubject
+	_ = json.Unmarshal([]byte(text), &stored) // what is not read is not spelt again
+	var list []keyserver.ApprovalSubject
+	for _, s := range stored {
+		subject := keyserver.ApprovalSubject{Subject: keyserver.Subject{Kind: s.Kind, Key: s.Key}}
+		copy(subject.Digest[:], s.Digest)
+		list = append(list, subject)
+	}
+	if subjectsText(list) != text {
+		return []keyserver.ApprovalSubject{{Subject: keyserver.Subject{Kind: "unreadable", Key: text}}}
+	}
+	return list
+}
+
+// InsertApprovalVote stores that somebody approved: ErrDuplicate where he has.
+func (tx *Tx) InsertApprovalVote(ctx context.Context, id keyserver.ID, v keyserver.ApprovalVote) error {
+	a, err := tx.Approval(ctx, id)
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec(ctx, `INSERT INTO approval_votes (approval_id, system_id, principal_id, name, at) VALUES ($1, $2, $3, $4, $5)`,
+		id[:], int64(v.Principal.System), v.Principal.ID[:], v.Name, v.At.UnixMicro())
+	if err != nil {
+		return err
+	}
+	a.Votes = append(a.Votes, v)
+	return tx.execOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.mac(rowmac.Approval(a)), id[:])
+}
+
+// DeleteApprovalVote removes the approval of a principal: ErrNotFound if there is none.
+func (tx *Tx) DeleteApprovalVote(ctx context.Context, id keyserver.ID, of keyserver.PrincipalRef) error {
+	a, err := tx.Approval(ctx, id)
+	if err != nil {
+		return err
+	}
+	err = tx.execOne(ctx, `DELETE FROM approval_votes WHERE approval_id = $1 AND system_id = $2 AND principal_id = $3`, id[:], int64(of.System), of.ID[:])
+	if err != nil {
+		return err
+	}
+	a.Votes = slices.DeleteFunc(a.Votes, func(v keyserver.ApprovalVote) bool { return v.Principal == of })
+	return tx.execOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.mac(rowmac.Approval(a)), id[:])
+}
+
+// DecideApproval stores what became of one: ErrNotFound where that is decided.
+func (tx *Tx) DecideApproval(ctx context.Context, a keyserver.Approval) error {
+	stored, err := tx.Approval(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	stored.Decision, stored.DecidedAt, stored.DecidedBy = a.Decision, a.DecidedAt, a.DecidedBy
+	return tx.execOne(ctx, `UPDATE approvals SET decision = $2, decided_at = $3, decider_system = $4, decider_id = $5, mac = $6 WHERE id = $1 AND decision = ''`,
+		a.ID[:], string(a.Decision), a.DecidedAt.UnixMicro(), int64(a.DecidedBy.System), orNull(a.DecidedBy.ID), tx.mac(rowmac.Approval(stored)))
+}
+
+// DeleteApprovals removes up to limit that were decided or expired before a time.
+func (tx *Tx) DeleteApprovals(ctx context.Context, before time.Time, limit int) error {
+	gone, err := tx.ids(ctx, `SELECT id FROM approvals WHERE CASE WHEN decision = '' THEN expires_at ELSE decided_at END < $1 LIMIT $2`,
+		before.UnixMicro(), limit)
+	return tx.deleteApprovals(ctx, gone, err)
+}
+
+// DeleteWithdrawnApprovals removes those that an asker withdrew, but for the newest.
+func (tx *Tx) DeleteWithdrawnApprovals(ctx context.Context, asker keyserver.ID, newest int) error {
+	gone, err := tx.ids(ctx, `SELECT id FROM approvals WHERE asker_id = $1 AND decision = $2 ORDER BY decided_at DESC, id LIMIT 1000 OFFSET $3`,
+		asker[:], string(keyserver.ApprovalWithdrawn), newest)
+	return tx.deleteApprovals(ctx, gone, err)
+}
+
+func (tx *Tx) deleteApprovals(ctx context.Context, gone []keyserver.ID, err error) error {
+	for _, id := range gone {
+		if err == nil {
+			_, err = tx.exec(ctx, `DELETE FROM approval_votes WHERE approval_id = $1`, id[:])
+		}
+		if err == nil {
+			_, err = tx.exec(ctx, `DELETE FROM approvals WHERE id = $1`, id[:])
+		}
+	}
+	return err
+}

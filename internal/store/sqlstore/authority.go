@@ -1,0 +1,179 @@
+package sqlstore
+
+import (
+	"context"
+	"encoding/asn1"
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Authority is an authority with its key, wrapped under its id.
+type Authority struct {
+	keyserver.Authority
+	WrappedKey []byte
+}
+
+const authorityQuery = `SELECT id, generation, state, certificate, links, wrapped_key, prepared_at, activated_at, retiring_at, mac FROM authorities`
+
+// Authorities reads every authority, by generation.
+func (r reads) Authorities(ctx context.Context) ([]Authority, error) {
+	return r.authorities(ctx, authorityQuery+` ORDER BY generation`)
+}
+
+// Authority reads one.
+func (r reads) Authority(ctx context.Context, id keyserver.ID) (Authority, error) {
+	list, err := r.authorities(ctx, authorityQuery+` WHERE id = $1`, id[:])
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return Authority{}, err
+	}
+	return list[0], nil
+}
+
+func (r reads) authorities(ctx context.Context, query string, args ...any) ([]Authority, error) {
+	var list []Authority
+	err := r.each(ctx, query, args, func(row scanner) error {
+		var a Authority
+		var links, mac []byte
+		var prepared, activated, retiring int64
+		if err := row.Scan(intoID(&a.ID), &a.Generation, &a.State, &a.Certificate, &links, &a.WrappedKey,
+			&prepared, &activated, &retiring, &mac); err != nil {
+			return err
+		}
+		a.PreparedAt, a.ActivatedAt, a.RetiringAt = keyserver.Moment(prepared), keyserver.Moment(activated), keyserver.Moment(retiring)
+		a.Links = split(links)
+		list = append(list, a)
+		return r.agrees(rowmac.Authority(a.Authority, links), mac)
+	})
+	return list, err
+}
+
+// InsertAuthority stores an authority: ErrDuplicate where its generation is taken.
+func (tx *Tx) InsertAuthority(ctx context.Context, a Authority) error {
+	links := slices.Concat(a.Links...)
+	_, err := tx.exec(ctx, `INSERT INTO authorities (id, generation, state, certificate, links, wrapped_key, prepared_at, activated_at, retiring_at, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, a.ID[:], int64(a.Generation), string(a.State), orEmpty(a.Certificate), orEmpty(links), orEmpty(a.WrappedKey),
+		keyserver.Micros(a.PreparedAt), keyserver.Micros(a.ActivatedAt), keyserver.Micros(a.RetiringAt), tx.mac(rowmac.Authority(a.Authority, links)))
+	if err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangeAuthority, a.ID, keyserver.Created)
+	return nil
+}
+
+// ChangeAuthority stores another state and its times: ErrNotFound where there is
+// no such authority.
+func (tx *Tx) ChangeAuthority(ctx context.Context, a keyserver.Authority) error {
+	err := tx.execOne(ctx, `UPDATE authorities SET state = $1, activated_at = $2, retiring_at = $3, mac = $4 WHERE id = $5`,
+		string(a.State), keyserver.Micros(a.ActivatedAt), keyserver.Micros(a.RetiringAt), tx.mac(rowmac.Authority(a, slices.Concat(a.Links...))), a.ID[:])
+	if err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangeAuthority, a.ID, keyserver.Updated)
+	return nil
+}
+
+// SetAuthorityKey stores the key of an authority as it is wrapped anew.
+func (tx *Tx) SetAuthorityKey(ctx context.Context, id keyserver.ID, wrapped []byte) error {
+	return tx.execOne(ctx, `UPDATE authorities SET wrapped_key = $1 WHERE id = $2`, wrapped, id[:])
+}
+
+// DeleteAuthority removes an authority with its key.
+func (tx *Tx) DeleteAuthority(ctx context.Context, id keyserver.ID) error {
+	if err := tx.execOne(ctx, `DELETE FROM authorities WHERE id = $1`, id[:]); err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangeAuthority, id, keyserver.Deleted)
+	return nil
+}
+
+// CertificatesInForce counts the certificates of an issuer that stand for somebody
+// and have not ended at a time.
+func (r reads) CertificatesInForce(ctx context.Context, issuerDigest string, at time.Time) (int, error) {
+	var n int
+	err := r.row(ctx, `SELECT count(*) FROM certificates WHERE issuer_digest = $1 AND not_after > $2 AND status <> $3`,
+		[]any{issuerDigest, at.UnixMicro(), int64(keyserver.StatusExpired)}, &n)
+	return n, err
+}
+
+// RemoveSetting takes a setting away, if it is there.
+func (tx *Tx) RemoveSetting(ctx context.Context, name string) error {
+	_, err := tx.exec(ctx, `DELETE FROM settings WHERE name = $1`, name)
+	return err
+}
+
+const peerAuthorityQuery = `SELECT system_id, certificate, links, anchor, learned_at, fingerprint, mac FROM peer_authorities`
+
+// PeerAuthorities reads what was learned of the authorities of peers, the earliest
+// first.
+func (r reads) PeerAuthorities(ctx context.Context) ([]keyserver.PeerAuthority, error) {
+	return r.peerAuthorities(ctx, peerAuthorityQuery+` ORDER BY system_id, learned_at, fingerprint`)
+}
+
+// PeerAuthoritiesOf reads those of one peer, the earliest first.
+func (r reads) PeerAuthoritiesOf(ctx context.Context, system keyserver.SystemID) ([]keyserver.PeerAuthority, error) {
+	return r.peerAuthorities(ctx, peerAuthorityQuery+` WHERE system_id = $1 ORDER BY learned_at, fingerprint`, int64(system))
+}
+
+func (r reads) peerAuthorities(ctx context.Context, query string, args ...any) ([]keyserver.PeerAuthority, error) {
+	var list []keyserver.PeerAuthority
+	err := r.each(ctx, query, args, func(row scanner) error {
+		var a keyserver.PeerAuthority
+		var links, fingerprint, mac []byte
+		if err := row.Scan(&a.System, &a.Certificate, &links, intoHash((*[32]byte)(&a.Anchor)), intoTime{&a.LearnedAt}, &fingerprint, &mac); err != nil {
+			return err
+		}
+		a.Links = split(links)
+		list = append(list, a)
+		return r.agrees(rowmac.PeerAuthority(a, fingerprint, links), mac)
+	})
+	return list, err
+}
+
+// InsertPeerAuthority stores an authority of a peer: ErrDuplicate where it is known.
+func (tx *Tx) InsertPeerAuthority(ctx context.Context, a keyserver.PeerAuthority) error {
+	fingerprint, links := keyserver.DigestOf(a.Certificate), slices.Concat(a.Links...)
+	_, err := tx.exec(ctx, `INSERT INTO peer_authorities (system_id, fingerprint, certificate, links, anchor, learned_at, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)`, int64(a.System), fingerprint[:], orEmpty(a.Certificate), orEmpty(links), a.Anchor[:], a.LearnedAt.UnixMicro(),
+		tx.mac(rowmac.PeerAuthority(a, fingerprint[:], links)))
+	if err != nil {
+		return err
+	}
+	tx.recordTrustedServer(a.System, keyserver.Updated)
+	return nil
+}
+
+// DeletePeerAuthority forgets an authority of a peer.
+func (tx *Tx) DeletePeerAuthority(ctx context.Context, a keyserver.PeerAuthority) error {
+	fingerprint := keyserver.DigestOf(a.Certificate)
+	if err := tx.execOne(ctx, `DELETE FROM peer_authorities WHERE system_id = $1 AND fingerprint = $2`, int64(a.System), fingerprint[:]); err != nil {
+		return err
+	}
+	tx.recordTrustedServer(a.System, keyserver.Updated)
+	return nil
+}
+
+// DeletePeerAuthorities forgets all of a peer.
+func (tx *Tx) DeletePeerAuthorities(ctx context.Context, system keyserver.SystemID) error {
+	_, err := tx.exec(ctx, `DELETE FROM peer_authorities WHERE system_id = $1`, int64(system))
+	return err
+}
+
+// split takes DER structures apart that stand one behind the other. What is none
+// agrees with no MAC.
+func split(all []byte) (list [][]byte) {
+	for len(all) > 0 {
+		var one asn1.RawValue
+		rest, err := asn1.Unmarshal(all, &one)
+		if err != nil {
+			return list
+		}
+		list, all = append(list, one.FullBytes), rest
+	}
+	return list
+}

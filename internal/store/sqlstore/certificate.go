@@ -1,0 +1,170 @@
+package sqlstore
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+const certificateQuery = `SELECT id, principal_id, status, subject, issuer, issuer_digest, key_type, serial, not_before, not_after,
+	der, request, fingerprint, subject_key, mac FROM certificates`
+
+// subjectPage is how many rows a search by subject reads at a time.
+const subjectPage = 256
+
+// Certificate reads the certificate with that body.
+func (r reads) Certificate(ctx context.Context, digest keyserver.Digest) (keyserver.Certificate, error) {
+	return r.oneCertificate(ctx, certificateQuery+` WHERE fingerprint = $1`, digest[:])
+}
+
+// CertificateByID reads one certificate.
+func (r reads) CertificateByID(ctx context.Context, id keyserver.ID) (keyserver.Certificate, error) {
+	return r.oneCertificate(ctx, certificateQuery+` WHERE id = $1`, id[:])
+}
+
+// CertificatesOf reads up to limit certificates of a transport principal, by id.
+func (r reads) CertificatesOf(ctx context.Context, principal keyserver.ID, limit int) ([]keyserver.Certificate, error) {
+	return r.certificates(ctx, certificateQuery+` WHERE principal_id = $1 ORDER BY id LIMIT $2`, principal[:], limit)
+}
+
+// EnrolledCertificates reads up to limit certificates that are enrolled and
+// have exactly that subject, by id.
+func (r reads) EnrolledCertificates(ctx context.Context, subject string, limit int) ([]keyserver.Certificate, error) {
+	return r.certificates(ctx, certificateQuery+` WHERE subject_key = $1 AND principal_id IS NOT NULL ORDER BY id LIMIT $2`,
+		[]byte(subject), limit)
+}
+
+// CertificatesBySubject reads up to limit certificates whose subject the
+// pattern describes: % stands for any text, every other character for itself.
+// They come in the order of their subjects.
+func (r reads) CertificatesBySubject(ctx context.Context, pattern string, limit int) ([]keyserver.Certificate, error) {
+	p := newSubjectPattern(pattern)
+	found := []keyserver.Certificate{}
+	after, id := []byte(p.prefix()), keyserver.ID{}
+	for {
+		// LIKE, which one of the databases does without regard to case, thins
+		// the rows out; the pattern itself decides.
+		page, err := r.certificates(ctx, certificateQuery+` WHERE (subject_key, id) > ($1, $2) AND subject_key < $3
+			AND subject LIKE $4 ESCAPE '\' ORDER BY subject_key, id LIMIT $5`, after, id[:], p.end(), p.like(), subjectPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range page {
+			if !p.matches(c.Subject) {
+				continue
+			}
+			if found = append(found, c); len(found) == limit {
+				return found, nil
+			}
+		}
+		if len(page) < subjectPage {
+			return found, nil
+		}
+		last := page[len(page)-1]
+		after, id = []byte(last.Subject), last.ID
+	}
+}
+
+func (r reads) oneCertificate(ctx context.Context, query string, args ...any) (keyserver.Certificate, error) {
+	list, err := r.certificates(ctx, query, args...)
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return keyserver.Certificate{}, err
+	}
+	return list[0], nil
+}
+
+func (r reads) certificates(ctx context.Context, query string, args ...any) ([]keyserver.Certificate, error) {
+	list := []keyserver.Certificate{}
+	err := r.each(ctx, query, args, func(row scanner) error {
+		var c keyserver.Certificate
+		var fingerprint, subjectKey, mac []byte
+		if err := row.Scan(intoID(&c.ID), optionalID{&c.Principal}, &c.Status, &c.Subject, &c.Issuer, &c.IssuerDigest, &c.KeyType,
+			&c.Serial, intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER, &c.Request, &fingerprint, &subjectKey, &mac); err != nil {
+			return err
+		}
+		list = append(list, c)
+		return r.agrees(rowmac.Certificate(c, fingerprint, subjectKey), mac)
+	})
+	return list, err
+}
+
+// InsertCertificate stores a certificate, enrolled where it names a principal:
+// ErrDuplicate where it is stored already, ErrNotFound where the principal is not.
+func (tx *Tx) InsertCertificate(ctx context.Context, c keyserver.Certificate) error {
+	digest := keyserver.DigestOf(c.DER)
+	_, err := tx.exec(ctx, `INSERT INTO certificates (id, fingerprint, principal_id, status, subject, subject_key, issuer, issuer_digest,
+			key_type, serial, not_before, not_after, der, request, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`, c.ID[:], digest[:], orNull(c.Principal), int64(c.Status),
+		c.Subject, []byte(c.Subject), c.Issuer, c.IssuerDigest, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(),
+		orEmpty(c.DER), c.Request, tx.mac(certificateRow(c)))
+	if err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangeCertificate, c.ID, keyserver.Created)
+	return nil
+}
+
+func certificateRow(c keyserver.Certificate) *rowmac.Row {
+	digest := keyserver.DigestOf(c.DER)
+	return rowmac.Certificate(c, digest[:], []byte(c.Subject))
+}
+
+// EnrolCertificate gives a stored certificate to a transport principal:
+// ErrNotFound where either does not exist.
+func (tx *Tx) EnrolCertificate(ctx context.Context, id, principal keyserver.ID) error {
+	return tx.changeCertificate(ctx, id, func(c *keyserver.Certificate) { c.Principal, c.Status = principal, keyserver.StatusRegular })
+}
+
+// ExpireCertificate marks a certificate as replaced.
+func (tx *Tx) ExpireCertificate(ctx context.Context, id keyserver.ID) error {
+	return tx.changeCertificate(ctx, id, func(c *keyserver.Certificate) { c.Status = keyserver.StatusExpired })
+}
+
+func (tx *Tx) changeCertificate(ctx context.Context, id keyserver.ID, change func(c *keyserver.Certificate)) error {
+	c, err := tx.CertificateByID(ctx, id)
+	if err != nil {
+		return err
+	}
+	change(&c)
+	err = tx.execOne(ctx, `UPDATE certificates SET principal_id = $1, status = $2, mac = $3 WHERE id = $4`,
+		orNull(c.Principal), int64(c.Status), tx.mac(certificateRow(c)), id[:])
+	if err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangeCertificate, id, keyserver.Updated)
+	return nil
+}
+
+// DeleteCertificatesOf drops every certificate of a transport principal and
+// answers how many there were.
+func (tx *Tx) DeleteCertificatesOf(ctx context.Context, principal keyserver.ID) (int, error) {
+	gone, err := tx.ids(ctx, `DELETE FROM certificates WHERE principal_id = $1 RETURNING id`, principal[:])
+	for _, id := range gone {
+		tx.record(keyserver.ChangeCertificate, id, keyserver.Deleted)
+	}
+	return len(gone), err
+}
+
+// optionalID scans a column that may be NULL, which is the zero id.
+type optionalID struct{ dest *keyserver.ID }
+
+// Scan implements sql.Scanner.
+func (o optionalID) Scan(src any) error {
+	if src == nil {
+		*o.dest = keyserver.ID{}
+		return nil
+	}
+	return intoID(o.dest).Scan(src)
+}
+
+// orNull is the inverse.
+func orNull(id keyserver.ID) []byte {
+	if id.IsZero() {
+		return nil
+	}
+	return id[:]
+}

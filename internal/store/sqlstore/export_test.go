@@ -1,0 +1,208 @@
+package sqlstore
+
+import (
+	"context"
+	sqldriver "database/sql/driver"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing/fstest"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/pressly/goose/v3"
+	driver "modernc.org/sqlite"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
+)
+
+// WithJournal is for the bounds and faults of a journal.
+func (c Config) WithJournal(o journal.Options) Config {
+	c.journal = o
+	return c
+}
+
+// Versions are those that the schema has had, in order.
+func Versions() (all []int64) {
+	names, err := fs.Glob(migrationDir("sqlite"), "*.sql")
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range names {
+		number, err := goose.NumericComponent(name)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, number)
+	}
+	return all
+}
+
+// MigrateTo brings a database up to a version of the schema, and makes it where there is
+// none.
+func MigrateTo(ctx context.Context, cfg Config, version int64) error {
+	return migrateAlone(ctx, cfg, version, func(files fs.FS) (fs.FS, error) { return files, nil })
+}
+
+// DieMigrating is MigrateTo that ends the process by kill -9 within the migration to that
+// version, behind so many of its statements, or behind the last.
+func DieMigrating(ctx context.Context, cfg Config, version int64, behind int) error {
+	return migrateAlone(ctx, cfg, version, func(files fs.FS) (fs.FS, error) {
+		deadly, death := fstest.MapFS{}, "SELECT die_now();\n"
+		if cfg.URL != "" {
+			death = "-- +goose StatementBegin\nDO $$ BEGIN RAISE NOTICE 'die now'; END $$;\n-- +goose StatementEnd\n"
+		}
+		names, err := fs.Glob(files, "*.sql")
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			text, err := fs.ReadFile(files, name)
+			if err != nil {
+				return nil, err
+			}
+			if number, err := goose.NumericComponent(name); err == nil && number == version {
+				text = []byte(within(string(text), behind, death))
+			}
+			deadly[name] = &fstest.MapFile{Data: text}
+		}
+		return deadly, nil
+	})
+}
+
+// within puts a statement behind so many others. A statement ends with its line, and one
+// of several parts is left whole.
+func within(text string, behind int, statement string) string {
+	var b strings.Builder
+	whole, put := false, false
+	for line := range strings.Lines(text) {
+		b.WriteString(line)
+		switch {
+		case strings.Contains(line, "+goose StatementBegin"):
+			whole = true
+		case strings.Contains(line, "+goose StatementEnd"):
+			whole = false
+		}
+		if strings.HasSuffix(strings.TrimSpace(line), ";") && !whole {
+			if behind--; behind == 0 {
+				b.WriteString(statement)
+				put = true
+			}
+		}
+	}
+	if !put {
+		b.WriteString("\n" + statement)
+	}
+	return b.String()
+}
+
+func die() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+var dieNow = sync.OnceValue(func() error {
+	return driver.RegisterScalarFunction("die_now", 0, func(*driver.FunctionContext, []sqldriver.Value) (sqldriver.Value, error) {
+		die()
+		return nil, nil
+	})
+})
+
+func migrateAlone(ctx context.Context, cfg Config, version int64, change func(fs.FS) (fs.FS, error)) (err error) {
+	if cfg, err = cfg.complete(); err != nil {
+		return err
+	}
+	if err := dieNow(); err != nil {
+		return err
+	}
+	var db pool
+	d := dialectOf(cfg)
+	switch d := d.(type) {
+	case *sqlite:
+		if err := datadir.CreatePrivate(d.path()); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		db = d.pool("rw", 1)
+	case *postgres:
+		of, err := d.config()
+		if err != nil {
+			return err
+		}
+		of.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+			if n.Message == "die now" {
+				die()
+			}
+		}
+		db = d.pool(of, 1, "")
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	dialect, files := d.migrations()
+	if files, err = change(files); err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(dialect, db, files,
+		goose.WithTableName(versionTable), goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
+	if err == nil {
+		_, err = p.UpTo(ctx, version)
+	}
+	return err
+}
+
+// MigrationText is what a migration consists of, by the directory of its dialect.
+func MigrationText(dialect string, version int64) (string, error) {
+	files := migrationDir(dialect)
+	names, err := fs.Glob(files, "*.sql")
+	for _, name := range names {
+		if number, numberErr := goose.NumericComponent(name); numberErr == nil && number == version {
+			text, readErr := fs.ReadFile(files, name)
+			return string(text), readErr
+		}
+	}
+	return "", errors.Join(err, os.ErrNotExist)
+}
+
+// Release is a published one, with the version of the schema that it ended with.
+type Release struct {
+	Name   string
+	Schema int64
+}
+
+// Releases are those that were published, in order.
+func Releases() (all []Release) {
+	for _, r := range releases {
+		all = append(all, Release{r.name, r.schema})
+	}
+	return all
+}
+
+// SchemaList migrates an empty database, and lists the schema that it has then.
+func SchemaList(ctx context.Context, cfg Config) (name, list string, err error) {
+	if cfg, err = cfg.complete(); err != nil {
+		return "", "", err
+	}
+	if err := MigrateTo(ctx, cfg, Versions()[len(Versions())-1]); err != nil {
+		return "", "", err
+	}
+	var db pool
+	d := dialectOf(cfg)
+	switch d := d.(type) {
+	case *sqlite:
+		db = d.pool("rw", 1)
+	case *postgres:
+		of, err := d.config()
+		if err != nil {
+			return "", "", err
+		}
+		db = d.pool(of, 1, "")
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	objects, err := d.schemaOf(ctx, statements{run: db, dialect: d}, nil)
+	var b strings.Builder
+	for _, o := range objects {
+		b.WriteString(o.line() + "\n")
+	}
+	return d.name(), b.String(), err
+}

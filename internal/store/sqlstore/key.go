@@ -1,0 +1,222 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// KeyRecord is a key at rest.
+type KeyRecord struct {
+	ID        keyserver.ID
+	Algorithm keyserver.Algorithm
+	KeyBytes  int
+	Wrapped   []byte // as package custody wrapped it
+	ACL       keyserver.ID
+	CreatedAt time.Time // to the microsecond
+	Life      keyserver.KeyLife
+}
+
+// String hides the wrapped bytes from every formatting verb.
+func (k KeyRecord) String() string { return "key " + k.ID.Hex() + " (" + string(k.Algorithm) + ")" }
+
+// GoString hides the wrapped bytes from %#v.
+func (k KeyRecord) GoString() string { return k.String() }
+
+// LogValue hides the wrapped bytes from structured logs.
+func (k KeyRecord) LogValue() slog.Value { return slog.StringValue(k.String()) }
+
+// Key reads a key.
+func (r reads) Key(ctx context.Context, id keyserver.ID) (KeyRecord, error) {
+	k, err := r.storedKey(ctx, id)
+	return k.KeyRecord, err
+}
+
+// KeyWithACL reads a key and its list, as Key and ACL do.
+func (r reads) KeyWithACL(ctx context.Context, id keyserver.ID) (KeyRecord, keyserver.ACL, error) {
+	k, err := r.storedKey(ctx, id)
+	return k.KeyRecord, k.acl(), err
+}
+
+// storedKey is a key with all that one MAC covers.
+type storedKey struct {
+	KeyRecord
+	entries, purged []keyserver.ACLEntry // sorted by principal
+	mac             []byte
+}
+
+func (k *storedKey) row() *rowmac.Row {
+	return rowmac.StoredKey(rowmac.KeyRow{
+		ID: k.ID, Algorithm: k.Algorithm, KeyBytes: k.KeyBytes, Wrapped: orEmpty(k.Wrapped), ACL: k.ACL, CreatedAt: k.CreatedAt, Life: k.Life,
+		Entries: k.entries, Purged: k.purged,
+	})
+}
+
+func (k *storedKey) acl() keyserver.ACL { return keyserver.ACL{ID: k.ACL, Entries: k.entries} }
+
+// put stores an entry where the principal has none, and else replaces all of it
+// but the id.
+func (k *storedKey) put(e keyserver.ACLEntry) {
+	i := slices.IndexFunc(k.entries, func(other keyserver.ACLEntry) bool { return other.Principal == e.Principal })
+	if i < 0 {
+		k.entries = append(k.entries, e)
+		return
+	}
+	e.ID = k.entries[i].ID
+	k.entries[i] = e
+}
+
+// storedKeyQuery reads all of the keys that where selects in one statement, so
+// that it is of one moment. Their own rows come first.
+func storedKeyQuery(where string) string {
+	entries := func(part, table string) string {
+		return `UNION ALL SELECT ` + part + `, k.id, e.id, e.system_id, e.principal_id, e.rights, e.max_usage, e.used, e.user_right,
+			e.start_stamp, e.end_stamp, '', NULL, NULL, '', NULL, 0, 0, 0, 0 FROM stored_keys k JOIN ` + table + ` e ON e.acl_id = k.acl_id WHERE ` + where + ` `
+	}
+	return `SELECT 0 AS part, k.id AS owner, k.acl_id AS id, k.key_bytes AS system_id, k.id AS principal_id, k.created_at AS rights, 0 AS max_usage,
+			0 AS used, 0 AS user_right, k.id AS start_stamp, k.id AS end_stamp, k.algorithm AS algorithm, k.wrapped AS wrapped, k.mac AS mac,
+			k.state AS state, k.lineage AS lineage, k.generation AS generation, k.exportable AS exportable, k.state_at AS state_at, k.destroy_at AS destroy_at
+			FROM stored_keys k WHERE ` + where + ` ` +
+		entries(`1`, `acl_entries`) + entries(`2`, `purged_acl_entries`) + `ORDER BY part, owner, system_id, principal_id`
+}
+
+var (
+	storedKeyByID  = storedKeyQuery(`k.id = $1`)
+	storedKeysByID = storedKeyQuery(`k.id IN (` + numbered() + `)`)
+)
+
+func (r reads) storedKey(ctx context.Context, id keyserver.ID) (storedKey, error) {
+	list, err := r.storedKeys(ctx, storedKeyByID, id[:])
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return storedKey{}, err
+	}
+	return list[0], nil
+}
+
+// storedKeys runs a query that storedKeyQuery made.
+func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]storedKey, error) {
+	list := []storedKey{}
+	at := map[keyserver.ID]int{}
+	err := r.each(ctx, query, args, func(row scanner) error {
+		var part int
+		var owner keyserver.ID
+		var system, rights int64
+		var start, end, wrapped, mac []byte
+		var algorithm string
+		var e keyserver.ACLEntry
+		var life storedLife
+		if err := row.Scan(&part, intoID(&owner), intoID(&e.ID), &system, intoID(&e.Principal.ID), &rights, &e.MaxUsage, &e.Used, &e.UserRight,
+			&start, &end, &algorithm, &wrapped, &mac,
+			&life.state, optionalID{&life.lineage}, &life.generation, &life.exportable, &life.stateAt, &life.destroyAt); err != nil {
+			return err
+		}
+		if part == 0 {
+			at[owner] = len(list)
+			list = append(list, storedKey{
+				KeyRecord: KeyRecord{
+					ID: owner, Algorithm: keyserver.Algorithm(algorithm), KeyBytes: int(system), Wrapped: wrapped, ACL: e.ID, CreatedAt: time.UnixMicro(rights).UTC(),
+					Life: life.of(owner),
+				},
+				entries: []keyserver.ACLEntry{}, mac: mac,
+			})
+			return nil
+		}
+		k := &list[at[owner]]
+		e.ACL, e.Principal.System, e.Rights = k.ACL, keyserver.SystemID(system), keyserver.Rights(rights) //nolint:gosec // as they were stored
+		if err := errors.Join(intoStamp(&e.Start).Scan(start), intoStamp(&e.End).Scan(end)); err != nil {
+			return err
+		}
+		if part == 1 {
+			k.entries = append(k.entries, e)
+		} else {
+			k.purged = append(k.purged, e)
+		}
+		return nil
+	})
+	for i := 0; i < len(list) && err == nil; i++ {
+		err = r.agrees(list[i].row(), list[i].mac)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// InsertKey stores a key and the first entries of its access control list. Without
+// a life it begins one.
+func (tx *Tx) InsertKey(ctx context.Context, key KeyRecord, entries ...keyserver.ACLEntry) error {
+	if key.Life == (keyserver.KeyLife{}) {
+		key.Life = keyserver.FirstLife(key.ID)
+	}
+	k := storedKey{KeyRecord: key}
+	for _, e := range entries {
+		e.ACL = key.ACL
+		k.put(e)
+	}
+	life := columnsOf(key.ID, key.Life)
+	_, err := tx.exec(ctx, `INSERT INTO stored_keys (id, algorithm, key_bytes, wrapped, acl_id, created_at, mac,
+			state, lineage, generation, exportable, state_at, destroy_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`, key.ID[:], string(key.Algorithm), key.KeyBytes, orEmpty(key.Wrapped), key.ACL[:],
+		key.CreatedAt.UnixMicro(), tx.mac(k.row()), life.state, orNull(life.lineage), life.generation, life.exportable, life.stateAt, life.destroyAt)
+	if err != nil {
+		return err
+	}
+	for _, e := range k.entries {
+		if err := tx.putACLEntry(ctx, e); err != nil {
+			return err
+		}
+	}
+	tx.record(keyserver.ChangeKey, key.ID, keyserver.Created)
+	if key.Life.Lineage != key.ID { // the first key is what a line is known by
+		tx.record(keyserver.ChangeKey, key.Life.Lineage, keyserver.Updated)
+	}
+	return nil
+}
+
+// changeKey writes the MAC of a key as change leaves it. It comes before the
+// entries are written: the key is read before, and has to agree.
+func (tx *Tx) changeKey(ctx context.Context, id keyserver.ID, change func(k *storedKey)) error {
+	k, err := tx.storedKey(ctx, id)
+	if err != nil {
+		return err
+	}
+	change(&k)
+	return tx.execOne(ctx, `UPDATE stored_keys SET mac = $1 WHERE id = $2`, tx.mac(k.row()), id[:])
+}
+
+// changeKeys is changeKey for the keys that a query selects, many at a time, and
+// notes that they changed.
+func (tx *Tx) changeKeys(ctx context.Context, change func(k *storedKey), query string, args ...any) error {
+	key := tx.macs.key.Load()
+	if key == nil {
+		return errNoRowKey
+	}
+	keys, err := tx.ids(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(keys, lookupSize) {
+		list, err := tx.storedKeys(ctx, storedKeysByID, lookup(part)...)
+		if err != nil {
+			return err
+		}
+		ids, macs := make([][]byte, len(list)), make([][]byte, len(list))
+		for i := range list {
+			change(&list[i])
+			ids[i], macs[i] = list[i].ID[:], key.Sum(list[i].row())
+		}
+		if err := tx.dialect.setKeyMACs(ctx, tx.statements, ids, macs); err != nil {
+			return err
+		}
+	}
+	tx.recordKeys(keys)
+	return nil
+}

@@ -1,0 +1,112 @@
+package sqlstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// KeyRotation is how the keys of a line follow each other.
+type KeyRotation struct {
+	Lineage keyserver.ID // the first key of the line
+	keyserver.KeyRotation
+	DueAt time.Time // when the line wants something done; zero for never
+}
+
+func (k KeyRotation) row() *rowmac.Row { return rowmac.KeyRotation(k.Lineage, k.KeyRotation, k.DueAt) }
+
+const selectKeyRotation = `SELECT lineage, every_days, verify_days, destroy_days, due_at, mac FROM key_rotations `
+
+var keyRotationsOf = selectKeyRotation + `WHERE lineage IN (` + numbered() + `)`
+
+func (r reads) keyRotations(ctx context.Context, query string, args ...any) ([]KeyRotation, error) {
+	var list []KeyRotation
+	err := r.each(ctx, query, args, func(row scanner) error {
+		var k KeyRotation
+		var due int64
+		var mac []byte
+		if err := row.Scan(intoID(&k.Lineage), &k.Every, &k.VerifyOnly, &k.DestroyAfter, &due, &mac); err != nil {
+			return err
+		}
+		k.DueAt = keyserver.Moment(due)
+		list = append(list, k)
+		return r.agrees(k.row(), mac)
+	})
+	return list, err
+}
+
+// KeyRotation reads that of a line: ErrNotFound where it has none.
+func (r reads) KeyRotation(ctx context.Context, lineage keyserver.ID) (KeyRotation, error) {
+	list, err := r.keyRotations(ctx, selectKeyRotation+`WHERE lineage = $1`, lineage[:])
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return KeyRotation{}, err
+	}
+	return list[0], nil
+}
+
+// KeyRotations reads those of lines that have one.
+func (r reads) KeyRotations(ctx context.Context, lineages []keyserver.ID) (map[keyserver.ID]keyserver.KeyRotation, error) {
+	found := map[keyserver.ID]keyserver.KeyRotation{}
+	for part := range slices.Chunk(keyserver.NormalizeIDs(lineages), lookupSize) {
+		list, err := r.keyRotations(ctx, keyRotationsOf, lookup(part)...)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range list {
+			found[k.Lineage] = k.KeyRotation
+		}
+	}
+	return found, nil
+}
+
+// LinesDue answers lines that want something done by a time.
+func (r reads) LinesDue(ctx context.Context, by time.Time, limit int) ([]keyserver.ID, error) {
+	return r.ids(ctx, `SELECT lineage FROM key_rotations WHERE due_at > 0 AND due_at <= $1 ORDER BY due_at LIMIT $2`, by.UnixMicro(), limit)
+}
+
+// PutKeyRotation stores the rotation of a line, and DeleteKeyRotation takes it
+// away. Each is a change of the line's first key: its metadata tell it.
+func (tx *Tx) PutKeyRotation(ctx context.Context, k KeyRotation) error {
+	tx.record(keyserver.ChangeKey, k.Lineage, keyserver.Updated)
+	return tx.PlanKeyRotation(ctx, k)
+}
+
+// PlanKeyRotation stores when a line wants something done, which nobody is told.
+func (tx *Tx) PlanKeyRotation(ctx context.Context, k KeyRotation) error {
+	_, err := tx.exec(ctx, `INSERT INTO key_rotations (lineage, every_days, verify_days, destroy_days, due_at, mac) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (lineage) DO UPDATE SET every_days = excluded.every_days, verify_days = excluded.verify_days, destroy_days = excluded.destroy_days,
+			due_at = excluded.due_at, mac = excluded.mac`,
+		k.Lineage[:], k.Every, k.VerifyOnly, k.DestroyAfter, keyserver.Micros(k.DueAt), tx.mac(k.row()))
+	return err
+}
+
+// DeleteKeyRotation takes the rotation of a line away, if it has one.
+func (tx *Tx) DeleteKeyRotation(ctx context.Context, lineage keyserver.ID) error {
+	tx.record(keyserver.ChangeKey, lineage, keyserver.Updated)
+	_, err := tx.exec(ctx, `DELETE FROM key_rotations WHERE lineage = $1`, lineage[:])
+	return err
+}
+
+// LeaseKeyLife is the work that keys want done by themselves.
+const LeaseKeyLife = "keyLife"
+
+// Lease takes work that one process does at a time, for as long as given. It
+// answers false where another process has it. One that would last longer than a
+// lease does is nobody's.
+func (s *Store) Lease(ctx context.Context, name string, now time.Time, lasts time.Duration) (bool, error) {
+	until := now.Add(lasts).UnixMicro()
+	n, err := s.dialect.alone(ctx, s, `UPDATE leases SET until = $1 WHERE name = $2 AND (until <= $3 OR until > $1)`, until, name, now.UnixMicro())
+	return n == 1, err
+}
+
+// EndLease gives work back.
+func (s *Store) EndLease(ctx context.Context, name string) error {
+	_, err := s.dialect.alone(ctx, s, `UPDATE leases SET until = 0 WHERE name = $1`, name)
+	return err
+}

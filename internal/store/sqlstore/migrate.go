@@ -1,0 +1,165 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/pressly/goose/v3"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/migrations"
+)
+
+// versionTable is where goose notes what it applied. The name is our own, so
+// that another program's goose in the same database is not taken for ours.
+const versionTable = "keyserver_schema"
+
+func migrationDir(name string) fs.FS {
+	dir, err := fs.Sub(migrations.Files, name)
+	if err != nil {
+		panic(err) // only for an invalid path
+	}
+	return dir
+}
+
+// migrate brings the database to the version of this program, or leaves a newer one
+// that this program can work with as it is. Having looked at it under the lock, it
+// refuses what it does not know before it changes anything. It answers how the database
+// stands then, and the version of this program.
+func migrate(ctx context.Context, d dialect, db pool, log *slog.Logger) (is standing, target int64, err error) {
+	unlock, err := d.lockMigrations(ctx, db)
+	if err != nil {
+		return is, 0, fmt.Errorf("lock the database for its migration: %w", translate(d, err))
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+
+	provider, err := newProvider(d, db)
+	if err != nil {
+		return is, 0, err
+	}
+	target = latest(provider)
+	if is, err = readStanding(ctx, d, db); err != nil {
+		return is, target, err
+	}
+	if err := is.refusal(target); err != nil {
+		return is, target, err
+	}
+	if text := is.ahead(target); text != "" {
+		log.Warn(text)
+		return is, target, nil
+	}
+	if from := is.version; from < target {
+		if err := up(ctx, provider, log); err != nil {
+			return is, target, fmt.Errorf("migrate the database from version %d to %d: %w", from, target, translate(d, err))
+		}
+		log.Info("database migrated", "from", from, "to", target)
+		if is, err = readStanding(ctx, d, db); err != nil {
+			return is, target, err
+		}
+	}
+	return is, target, is.sign(ctx, d, db, target)
+}
+
+// Bounds of the attempts to migrate while working servers use the database. The pause
+// doubles after each attempt.
+const (
+	migrationAttempts = 6
+	migrationPause    = 100 * time.Millisecond
+)
+
+// up applies the pending migrations. If PostgreSQL aborts one in favor of the transaction of a
+// working server, up tries again. Each migration is one transaction, so the next attempt
+// begins with the aborted one. After the last attempt, or if ctx ends in a pause, up returns
+// the error of the database.
+func up(ctx context.Context, provider *goose.Provider, log *slog.Logger) error {
+	pause := migrationPause
+	for attempt := 1; ; attempt++ {
+		_, err := provider.Up(ctx)
+		if err == nil || !lostToAnother(err) || attempt == migrationAttempts {
+			return err
+		}
+		log.Warn("a migration was aborted in favor of another transaction and is tried again", "attempt", attempt, "error", driverText(err))
+		select {
+		case <-time.After(pause):
+			pause *= 2
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// checkVersion accepts the version of this program, and a newer one that it can work
+// with.
+func checkVersion(ctx context.Context, d dialect, db pool) (is standing, target int64, err error) {
+	provider, err := newProvider(d, db)
+	if err != nil {
+		return is, 0, err
+	}
+	target = latest(provider)
+	if is, err = readStanding(ctx, d, db); err != nil {
+		return is, target, err
+	}
+	if is.version < target {
+		return is, target, refuse(ErrOlderVersion,
+			"the database has version %d and this program works on %d: start the server once to bring it up to date", is.version, target)
+	}
+	return is, target, is.refusal(target)
+}
+
+func newProvider(d dialect, db pool) (*goose.Provider, error) {
+	kind, files := d.migrations()
+	p, err := goose.NewProvider(kind, db, files,
+		goose.WithTableName(versionsOf(d)), goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded migrations: %w", err)
+	}
+	return p, nil
+}
+
+func latest(p *goose.Provider) int64 {
+	sources := p.ListSources()
+	return sources[len(sources)-1].Version
+}
+
+// latestFile is the highest number among the files; they may leave some out.
+func latestFile(migrations fs.FS) (int64, error) {
+	names, err := fs.Glob(migrations, "*.sql")
+	if err != nil {
+		return 0, err
+	}
+	var latest int64
+	for _, name := range names {
+		number, err := goose.NumericComponent(name)
+		if err != nil {
+			return 0, fmt.Errorf("read the embedded migrations: %w", err)
+		}
+		latest = max(latest, number)
+	}
+	return latest, nil
+}
+
+// schemaVersion answers 0 for an empty database and refuses one that holds
+// tables but not ours.
+func schemaVersion(ctx context.Context, d dialect, db pool) (int64, error) {
+	all, named, err := d.tables(ctx, db, versionTable)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("look at the database: %w", translate(d, err))
+	case all == 0:
+		return 0, nil
+	case named == 0:
+		if _, half, err := d.tables(ctx, db, versionTable+"_"+restoringSuffix); err == nil && half > 0 {
+			return 0, refuse(ErrUnusable, "what was restored or moved into the database is not whole: it was interrupted, or is under way; run it again, or name another database")
+		}
+		return 0, refuse(ErrForeign, "the database holds tables of something else: give the key server a database or schema of its own")
+	}
+	var version int64
+	err = statements{run: db, dialect: d}.row(ctx, `SELECT max(version_id) FROM `+versionTable, nil, &version)
+	if err != nil {
+		return 0, fmt.Errorf("read the database's version: %w", err)
+	}
+	return version, nil
+}

@@ -1,0 +1,141 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+const ownersQuery = `SELECT kind, id, owner, since, mac FROM owners`
+
+// Owners reads the marks that a filter selects, by id. A filter without a limit is
+// for one object.
+func (r reads) Owners(ctx context.Context, f keyserver.OwnerFilter) ([]keyserver.OwnerMark, error) {
+	if f.ID != nil {
+		return r.owners(ctx, ownersQuery+` WHERE kind = $1 AND id = $2`, string(f.Kind), f.ID[:])
+	}
+	return r.owners(ctx, ownersQuery+` WHERE kind = $1 AND id > $2 ORDER BY id LIMIT $3`, string(f.Kind), f.After[:], f.Limit)
+}
+
+// Owner reads the mark of an object.
+func (r reads) Owner(ctx context.Context, o keyserver.Object) (keyserver.OwnerMark, error) {
+	list, err := r.Owners(ctx, keyserver.OwnerFilter{Kind: o.Kind, ID: &o.ID})
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return keyserver.OwnerMark{}, err
+	}
+	return list[0], nil
+}
+
+func (r reads) owners(ctx context.Context, query string, args ...any) ([]keyserver.OwnerMark, error) {
+	list := []keyserver.OwnerMark{}
+	err := r.each(ctx, query, args, func(row scanner) error {
+		var m keyserver.OwnerMark
+		var mac []byte
+		if err := row.Scan(&m.Object.Kind, intoID(&m.Object.ID), &m.Owner, intoTime{&m.Since}, &mac); err != nil {
+			return err
+		}
+		list = append(list, m)
+		return r.agrees(rowmac.Owner(m), mac)
+	})
+	return list, err
+}
+
+// ownersOfKind reads the marks of a kind page by page, to check them.
+func (r reads) ownersOfKind(ctx context.Context, kind keyserver.ChangeKind) error {
+	query, after := ownersQuery+` WHERE kind = $1 AND id >= $2 ORDER BY id LIMIT $3`, []byte{}
+	for {
+		list, err := r.owners(ctx, query, string(kind), after, rowPage)
+		if err != nil || len(list) < rowPage {
+			return err
+		}
+		query, after = ownersQuery+` WHERE kind = $1 AND id > $2 ORDER BY id LIMIT $3`, list[rowPage-1].Object.ID[:]
+	}
+}
+
+// ownedObjects find an object of each kind that can have a mark.
+var ownedObjects = map[keyserver.ChangeKind]string{
+	keyserver.ChangeRole:               `SELECT 1 FROM roles WHERE id = $1`,
+	keyserver.ChangePrincipal:          `SELECT 1 FROM principals WHERE id = $1`,
+	keyserver.ChangeKey:                `SELECT 1 FROM stored_keys WHERE id = $1`,
+	keyserver.ChangeTrustedCA:          `SELECT 1 FROM trusted_cas WHERE id = $1`,
+	keyserver.ChangeTrustedServer:      `SELECT 1 FROM trusted_servers WHERE system_id = $1`,
+	keyserver.ChangePrincipalTrust:     `SELECT 1 FROM principal_trusts WHERE id = $1`,
+	keyserver.ChangeACLTemplate:        `SELECT 1 FROM acl_templates WHERE id = $1`,
+	keyserver.ChangeTemplatedDirectory: `SELECT 1 FROM templated_directories WHERE id = $1`,
+}
+
+// OwnedObject answers nil where an object is there, and ErrNotFound otherwise.
+func (r reads) OwnedObject(ctx context.Context, o keyserver.Object) error {
+	query, known := ownedObjects[o.Kind]
+	if !known {
+		return fmt.Errorf("objects of the kind %q have no owner marks", o.Kind)
+	}
+	var key any = o.ID[:]
+	if o.Kind == keyserver.ChangeTrustedServer {
+		n := o.ID.Uint64()
+		if n > math.MaxUint32 {
+			return ErrNotFound
+		}
+		key = int64(n)
+	}
+	var one int
+	return r.row(ctx, query, []any{key}, &one)
+}
+
+// PutOwner stores the mark of an object in place of an earlier one.
+func (tx *Tx) PutOwner(ctx context.Context, m keyserver.OwnerMark) error {
+	_, err := tx.Owner(ctx, m.Object)
+	action := keyserver.Updated
+	if errors.Is(err, ErrNotFound) {
+		action, err = keyserver.Created, nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = tx.exec(ctx, `INSERT INTO owners (kind, id, owner, since, mac) VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT (kind, id) DO UPDATE SET owner = excluded.owner, since = excluded.since, mac = excluded.mac`,
+		string(m.Object.Kind), m.Object.ID[:], m.Owner, m.Since.UnixMicro(), tx.mac(rowmac.Owner(m)))
+	if err != nil {
+		return err
+	}
+	tx.record(m.Object.Kind.Owner(), m.Object.ID, action)
+	return nil
+}
+
+// DeleteOwner removes the mark of an object: ErrNotFound where it has none.
+func (tx *Tx) DeleteOwner(ctx context.Context, o keyserver.Object) error {
+	if err := tx.execOne(ctx, `DELETE FROM owners WHERE kind = $1 AND id = $2`, string(o.Kind), o.ID[:]); err != nil {
+		return err
+	}
+	tx.record(o.Kind.Owner(), o.ID, keyserver.Deleted)
+	return nil
+}
+
+// settleOwners removes the marks of what the transaction deleted, and sets the one
+// that the context has on what it made. The changes are the one place that every
+// object of every kind comes by.
+func (tx *Tx) settleOwners(ctx context.Context) error {
+	mark, marks := keyserver.MarkOf(ctx)
+	for _, c := range slices.Clone(tx.changes) {
+		o := keyserver.Object{Kind: c.Kind, ID: c.ID}
+		switch {
+		case c.Action == keyserver.Deleted && o.Owned():
+			if err := tx.DeleteOwner(ctx, o); err != nil && !errors.Is(err, ErrNotFound) {
+				return err
+			}
+		case c.Action == keyserver.Created && marks && c.Kind == mark.Object.Kind:
+			if err := tx.PutOwner(ctx, keyserver.OwnerMark{Object: o, Owner: mark.Owner, Since: mark.Since}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+// Package pgcopy spells rows of tables as COPY does it in PostgreSQL's binary format
+// (https://www.postgresql.org/docs/current/sql-copy.html), in three types alone:
+// int8, text and bytea. What is spelled like that PostgreSQL writes and reads by
+// itself, and any other database can be given row by row.
+package pgcopy
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"unicode/utf8"
+)
+
+// Type is what a column holds, besides NULL.
+type Type string
+
+// The types: int64, string and []byte.
+const (
+	Int   Type = "int"
+	Text  Type = "text"
+	Bytes Type = "bytes"
+)
+
+// MaxField bounds one field of a row that is read.
+const MaxField = 1 << 28
+
+// header is the signature, no flags, and no extension.
+var header = []byte("PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00")
+
+// trailer is in the place of the number of fields of a row.
+const trailer = -1
+
+// ErrDamaged is wrapped where bytes are no rows of the types.
+var ErrDamaged = errors.New("damaged")
+
+// Writer writes rows.
+type Writer struct {
+	to  *bufio.Writer
+	row []byte // reused
+}
+
+// NewWriter begins.
+func NewWriter(to io.Writer) *Writer {
+	w := &Writer{to: bufio.NewWriterSize(to, 1<<16)}
+	_, _ = w.to.Write(header) // an error stays until the end
+	return w
+}
+
+// Row writes one row of int64, string, []byte and nil.
+func (w *Writer) Row(types []Type, values []any) error {
+	w.row = binary.BigEndian.AppendUint16(w.row[:0], uint16(len(values))) //nolint:gosec // columns of a table
+	for i, value := range values {
+		at := len(w.row)
+		w.row = append(w.row, 0, 0, 0, 0)
+		var fits bool
+		switch v := value.(type) {
+		case nil:
+			binary.BigEndian.PutUint32(w.row[at:], math.MaxUint32) // -1
+			continue
+		case int64:
+			w.row, fits = binary.BigEndian.AppendUint64(w.row, uint64(v)), types[i] == Int //nolint:gosec // the same bits
+		case string:
+			w.row, fits = append(w.row, v...), types[i] == Text
+		case []byte:
+			w.row, fits = append(w.row, v...), types[i] == Bytes
+		}
+		if size := len(w.row) - at - 4; fits && size <= MaxField {
+			binary.BigEndian.PutUint32(w.row[at:], uint32(size)) //nolint:gosec // at most MaxField
+			continue
+		}
+		return fmt.Errorf("column %d holds what is no %s", i+1, types[i])
+	}
+	_, err := w.to.Write(w.row)
+	return err
+}
+
+// Close writes what says that no row follows.
+func (w *Writer) Close() error {
+	_, _ = w.to.Write([]byte{0xff, 0xff})
+	return w.to.Flush()
+}
+
+// Reader reads rows.
+type Reader struct {
+	from   *bufio.Reader
+	types  []Type
+	begun  bool
+	values []any
+	row    int64
+}
+
+// NewReader reads rows whose columns have these types.
+func NewReader(from io.Reader, types []Type) *Reader {
+	return &Reader{from: bufio.NewReaderSize(from, 1<<16), types: types, values: make([]any, len(types))}
+}
+
+// Rows is how many rows were read.
+func (r *Reader) Rows() int64 { return r.row }
+
+// Next reads the next row, which is good until it is called again. After the last one
+// it answers io.EOF, and only there: rows that are cut off are damage.
+func (r *Reader) Next() ([]any, error) {
+	if !r.begun {
+		r.begun = true
+		var begin [19]byte
+		if _, err := io.ReadFull(r.from, begin[:]); err != nil {
+			return nil, r.damaged(err, "it ends within its beginning")
+		}
+		if string(begin[:]) != string(header) {
+			return nil, r.damaged(nil, "it does not begin as rows do")
+		}
+	}
+	count, err := r.take(2)
+	if err != nil {
+		return nil, r.damaged(err, "the rows do not end")
+	}
+	switch n := int16(binary.BigEndian.Uint16(count)); { //nolint:gosec // the same bits
+	case n == trailer:
+		if _, err := r.from.ReadByte(); !errors.Is(err, io.EOF) {
+			return nil, r.damaged(err, "something is behind the last row")
+		}
+		return nil, io.EOF
+	case int(n) != len(r.types):
+		return nil, r.damaged(nil, "it does not have the columns of its table")
+	}
+	for i, t := range r.types {
+		if r.values[i], err = r.field(t); err != nil {
+			return nil, err
+		}
+	}
+	r.row++
+	return r.values, nil
+}
+
+func (r *Reader) field(t Type) (any, error) {
+	size, err := r.take(4)
+	if err != nil {
+		return nil, r.damaged(err, "it is cut off")
+	}
+	n := binary.BigEndian.Uint32(size)
+	switch {
+	case n == math.MaxUint32:
+		return nil, nil //nolint:nilnil // NULL
+	case n > MaxField, t == Int && n != 8:
+		return nil, r.damaged(nil, "a column has a length that is none of its type")
+	}
+	b, err := r.read(int(n))
+	if err != nil {
+		return nil, r.damaged(err, "it is cut off")
+	}
+	switch t {
+	case Int:
+		return int64(binary.BigEndian.Uint64(b)), nil //nolint:gosec // the same bits
+	case Text:
+		if !utf8.Valid(b) {
+			return nil, r.damaged(nil, "a text is not UTF-8")
+		}
+		return string(b), nil
+	case Bytes:
+		if n <= short {
+			return append([]byte{}, b...), nil // nil would be NULL
+		}
+		return b, nil
+	}
+	return nil, r.damaged(nil, "a column has no type")
+}
+
+// short is the longest field that is taken from where it was read to: nearly all are, and
+// a restore has billions.
+const short = 1 << 12
+
+// take answers the next bytes, at most short ones, which are good until something else is read.
+func (r *Reader) take(n int) ([]byte, error) {
+	b, err := r.from.Peek(n)
+	if err != nil {
+		return nil, err
+	}
+	_, err = r.from.Discard(n)
+	return b, err
+}
+
+// firstRead bounds what is made before as much has been read: a length alone takes no
+// memory.
+const firstRead = 1 << 20
+
+func (r *Reader) read(n int) ([]byte, error) {
+	if n <= short {
+		return r.take(n)
+	}
+	var b []byte
+	for len(b) < n {
+		had := len(b)
+		b = slices.Grow(b, min(n-had, max(had, firstRead)))[:had+min(n-had, max(had, firstRead))]
+		if _, err := io.ReadFull(r.from, b[had:]); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// damaged passes on why the source could not be read, and calls everything else damage.
+func (r *Reader) damaged(err error, what string) error {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	return fmt.Errorf("%w: row %d: %s", ErrDamaged, r.row+1, what)
+}

@@ -1,0 +1,120 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
+)
+
+// postgresView reads in one transaction, on a connection of its own.
+type postgresView struct {
+	dialect *postgres
+	store   *Store
+	db      pool
+	conn    *sql.Conn
+}
+
+func (d *postgres) view(ctx context.Context, s *Store) (_ view, err error) {
+	cfg, err := d.config()
+	if err != nil {
+		return nil, err
+	}
+	v := &postgresView{dialect: d, store: s, db: d.pool(cfg, 1, "")}
+	defer func() {
+		if err != nil {
+			err = errors.Join(translate(d, err), v.close())
+		}
+	}()
+	if v.conn, err = v.db.Conn(ctx); err != nil {
+		return nil, err
+	}
+	// A large table, and a slow reader, take their time.
+	for _, text := range []string{`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
+		`SET LOCAL statement_timeout = 0`, `SET LOCAL idle_in_transaction_session_timeout = 0`} {
+		if _, err = v.conn.ExecContext(ctx, text); err != nil {
+			return nil, err
+		}
+	}
+	var alone bool
+	// The lock is taken by what also takes the snapshot, and ends with it.
+	err = v.conn.QueryRowContext(ctx, `SELECT pg_try_advisory_xact_lock($1, $2)`, lockClass, lockCopy).Scan(&alone)
+	if err == nil && !alone {
+		err = errCopying()
+	}
+	return v, err
+}
+
+func (v *postgresView) reader() reads {
+	return reads{statements{run: v.conn, dialect: v.dialect, macs: v.store.macs}}
+}
+
+func (v *postgresView) tables(ctx context.Context) ([]Table, error) {
+	return postgresTables(ctx, v.reader())
+}
+
+// postgresTables are the tables but those that are parts of another one.
+func postgresTables(ctx context.Context, in reads) ([]Table, error) {
+	return catalogue{
+		columns: `SELECT t.relname::text, a.attname::text, a.atttypid::regtype::text
+			FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace JOIN pg_attribute a ON a.attrelid = t.oid
+			WHERE n.nspname = current_schema() AND t.relkind IN ('r', 'p') AND NOT t.relispartition AND a.attnum > 0 AND NOT a.attisdropped
+			ORDER BY t.relname, a.attnum`,
+		refers: `SELECT t.relname::text, f.relname::text FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid JOIN pg_class f ON f.oid = c.confrelid
+			JOIN pg_namespace n ON n.oid = t.relnamespace WHERE c.contype = 'f' AND n.nspname = current_schema()`,
+		types: map[string]pgcopy.Type{
+			"bigint": pgcopy.Int, "integer": pgcopy.Int, "smallint": pgcopy.Int, "text": pgcopy.Text, "bytea": pgcopy.Bytes,
+		},
+	}.read(ctx, in)
+}
+
+// bytewise: the order of texts is otherwise that of the database's locale.
+func (v *postgresView) bytewise(c Column) string {
+	if c.Type == pgcopy.Text {
+		return c.Name + ` COLLATE "C" NULLS FIRST`
+	}
+	return c.Name + ` NULLS FIRST`
+}
+
+// copy has the server spell the rows.
+func (v *postgresView) copy(ctx context.Context, t Table, order string, to io.Writer) (rows int64, err error) {
+	columns := ""
+	for i, c := range t.Columns {
+		if i > 0 {
+			columns += ", "
+		}
+		if columns += c.Name; c.Type == pgcopy.Int {
+			columns += "::bigint"
+		}
+	}
+	text := `SELECT ` + columns + ` FROM ` + t.Name
+	if order != "" {
+		text += ` ORDER BY ` + order
+	}
+	err = v.conn.Raw(func(conn any) error {
+		pg := conn.(*stdlib.Conn).Conn().PgConn() //nolint:errcheck,forcetypeassert // no other driver is behind this dialect
+		done, err := pg.CopyTo(ctx, to, `COPY (`+text+`) TO STDOUT (FORMAT binary)`)
+		rows = done.RowsAffected()
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("copy %s: %w", t.Name, translate(v.dialect, err))
+	}
+	return rows, err
+}
+
+func (v *postgresView) close() error {
+	if v.conn == nil {
+		return v.db.Close()
+	}
+	// Whatever was being read is given up together with the connection.
+	_ = v.conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = v.conn.Close()
+	return v.db.Close()
+}

@@ -1,0 +1,296 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// principalsQuery reads principals with all that belongs to them in one
+// statement, so that all of it is of one moment. from selects them; order is
+// "name, id" or "id, name", of which the other column sorts what belongs to one.
+func principalsQuery(from, order string) string {
+	return `WITH page AS MATERIALIZED (SELECT p.id, p.system_id, p.type, p.name, p.flags, p.password_hash, p.mac FROM ` + from + `)
+		SELECT 0 AS part, id AS owner, id, system_id, type, name, flags, password_hash, mac FROM page
+		UNION ALL SELECT 1, r.principal_id, r.role_id, 0, '', '', 0, NULL, NULL FROM page JOIN principal_roles r ON r.principal_id = page.id
+		UNION ALL SELECT 2, g.member_id, g.group_id, 0, '', '', 0, NULL, NULL FROM page JOIN group_members g ON g.member_id = page.id
+		UNION ALL SELECT 3, x.principal_id, x.principal_id, 0, x.issuer, x.subject, 0, NULL, NULL FROM page JOIN xauth_identities x ON x.principal_id = page.id
+		UNION ALL SELECT 4, a.principal_id, a.principal_id, 0, '', a.audience, 0, NULL, NULL FROM page JOIN xauth_audiences a ON a.principal_id = page.id
+		UNION ALL SELECT 5, d.principal_id, d.delegate_id, 0, '', '', 0, NULL, NULL FROM page JOIN delegates d ON d.principal_id = page.id
+		ORDER BY part, ` + order
+}
+
+var (
+	principalByID       = principalsQuery(`principals p WHERE p.id = $1`, `id, name`)
+	principalByName     = principalsQuery(`principals p WHERE p.type = $1 AND p.name = $2`, `id, name`)
+	principalByIdentity = principalsQuery(`principals p JOIN xauth_identities i ON i.principal_id = p.id
+		WHERE i.issuer = $1 AND i.subject = $2`, `id, name`)
+)
+
+// Principal reads a principal with its roles and groups, both sorted.
+func (r reads) Principal(ctx context.Context, id keyserver.ID) (keyserver.Principal, error) {
+	return r.principal(ctx, principalByID, id[:])
+}
+
+// PrincipalByName reads the principal of that type and name.
+func (r reads) PrincipalByName(ctx context.Context, t keyserver.PrincipalType, name string) (keyserver.Principal, error) {
+	return r.principal(ctx, principalByName, string(t), name)
+}
+
+// PrincipalByIdentity reads the xauth principal of that issuer and subject.
+func (r reads) PrincipalByIdentity(ctx context.Context, issuer, subject string) (keyserver.Principal, error) {
+	return r.principal(ctx, principalByIdentity, issuer, subject)
+}
+
+func (r reads) principal(ctx context.Context, query string, args ...any) (keyserver.Principal, error) {
+	list, err := r.principals(ctx, query, args)
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return keyserver.Principal{}, err
+	}
+	return list[0], nil
+}
+
+// storedPrincipal is a principal with what only its row has.
+type storedPrincipal struct {
+	keyserver.Principal
+	hash string // of its password, empty where it has none
+	mac  []byte
+}
+
+func (p storedPrincipal) row() *rowmac.Row { return rowmac.Principal(p.Principal, p.hash) }
+
+// principals runs a query that principalsQuery made.
+func (r reads) principals(ctx context.Context, query string, args []any) ([]keyserver.Principal, error) {
+	stored, err := r.storedPrincipals(ctx, query, args)
+	list := make([]keyserver.Principal, len(stored))
+	for i := range stored {
+		list[i] = stored[i].Principal
+	}
+	return list, err
+}
+
+func (r reads) storedPrincipals(ctx context.Context, query string, args []any) ([]storedPrincipal, error) {
+	list := []storedPrincipal{}
+	at := map[keyserver.ID]int{}
+	err := r.each(ctx, query, args, func(row scanner) error {
+		var part int
+		var owner, id keyserver.ID
+		var system keyserver.SystemID
+		var flags keyserver.Flags
+		var first, second string
+		var hash sql.NullString
+		var mac []byte
+		if err := row.Scan(&part, intoID(&owner), intoID(&id), &system, &first, &second, &flags, &hash, &mac); err != nil {
+			return err
+		}
+		if part == 0 {
+			at[id] = len(list)
+			list = append(list, storedPrincipal{keyserver.Principal{
+				ID: id, System: system, Type: keyserver.PrincipalType(first), Name: second, Flags: flags,
+				Roles: []keyserver.ID{}, Groups: []keyserver.ID{},
+			}, hash.String, mac})
+			return nil
+		}
+		switch p := &list[at[owner]]; part {
+		case 1:
+			p.Roles = append(p.Roles, id)
+		case 2:
+			p.Groups = append(p.Groups, id)
+		case 3:
+			p.Identity = &keyserver.Identity{Issuer: first, Subject: second, Audiences: []string{}}
+		case 5:
+			p.Delegates = append(p.Delegates, id)
+		default:
+			if p.Identity == nil { // somebody has taken it away; the MAC shows it
+				p.Identity = &keyserver.Identity{}
+			}
+			p.Identity.Audiences = append(p.Identity.Audiences, second)
+		}
+		return nil
+	})
+	for i := 0; i < len(list) && err == nil; i++ {
+		err = r.agrees(list[i].row(), list[i].mac)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// PasswordHash reads the hash of a principal's password: ErrNotFound where
+// there is no principal, or it has no password.
+func (r reads) PasswordHash(ctx context.Context, id keyserver.ID) (string, error) {
+	p, err := r.storedPrincipal(ctx, id)
+	if err == nil && p.hash == "" {
+		err = ErrNotFound
+	}
+	return p.hash, err
+}
+
+func (r reads) storedPrincipal(ctx context.Context, id keyserver.ID) (storedPrincipal, error) {
+	list, err := r.storedPrincipals(ctx, principalByID, []any{id[:]})
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return storedPrincipal{}, err
+	}
+	return list[0], nil
+}
+
+// SetPassword replaces the hash of a principal's password.
+func (tx *Tx) SetPassword(ctx context.Context, id keyserver.ID, hash string) error {
+	return tx.changePrincipal(ctx, id, func(p *storedPrincipal) { p.hash = hash })
+}
+
+// RenewPasswordHash replaces one hash of a password by another hash of the same
+// password. It returns ErrNotFound if the stored hash is not old. The change is not
+// announced: to everybody but a login the principal is as it was.
+func (tx *Tx) RenewPasswordHash(ctx context.Context, id keyserver.ID, old, renewed string) error {
+	p, err := tx.storedPrincipal(ctx, id)
+	if err != nil {
+		return err
+	}
+	p.hash = renewed
+	return tx.execOne(ctx, `UPDATE principals SET password_hash = $1, mac = $2 WHERE id = $3 AND password_hash = $4`,
+		renewed, tx.mac(p.row()), id[:], old)
+}
+
+// InsertPrincipal stores a principal with its roles, groups and identity. An
+// empty passwordHash is none. ErrDuplicate where the id, the identity, or the
+// name among principals of the type, is taken; ErrNotFound where a role or
+// group is missing.
+func (tx *Tx) InsertPrincipal(ctx context.Context, p keyserver.Principal, passwordHash string) error {
+	_, err := tx.exec(ctx, `INSERT INTO principals (id, system_id, type, name, flags, password_hash, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)`, p.ID[:], int64(p.System), string(p.Type), p.Name, int64(p.Flags),
+		orNoText(passwordHash), tx.mac(rowmac.Principal(p, passwordHash)))
+	if err != nil {
+		return err
+	}
+	if err := tx.insertPrincipalRoles(ctx, p.ID, p.Roles); err != nil {
+		return err
+	}
+	for _, group := range p.Groups {
+		if err := tx.insertMember(ctx, group, p.ID); err != nil {
+			return err
+		}
+	}
+	if err := tx.insertIdentity(ctx, p); err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangePrincipal, p.ID, keyserver.Created)
+	return nil
+}
+
+func orNoText(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
+
+// changePrincipal writes a principal's own row as change leaves it, and its MAC.
+// Whoever changes its roles, groups or identity as well calls it first: the
+// principal is read before, and has to agree.
+func (tx *Tx) changePrincipal(ctx context.Context, id keyserver.ID, change func(p *storedPrincipal)) error {
+	p, err := tx.storedPrincipal(ctx, id)
+	if err != nil {
+		return err
+	}
+	change(&p)
+	err = tx.execOne(ctx, `UPDATE principals SET name = $1, flags = $2, password_hash = $3, mac = $4 WHERE id = $5`,
+		p.Name, int64(p.Flags), orNoText(p.hash), tx.mac(p.row()), id[:])
+	if err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangePrincipal, id, keyserver.Updated)
+	return nil
+}
+
+func (tx *Tx) insertIdentity(ctx context.Context, p keyserver.Principal) error {
+	if p.Identity == nil {
+		return nil
+	}
+	_, err := tx.exec(ctx, `INSERT INTO xauth_identities (principal_id, issuer, subject) VALUES ($1, $2, $3)`,
+		p.ID[:], p.Identity.Issuer, p.Identity.Subject)
+	for _, audience := range p.Identity.Audiences {
+		if err != nil {
+			return err
+		}
+		_, err = tx.exec(ctx, `INSERT INTO xauth_audiences (principal_id, audience) VALUES ($1, $2)`, p.ID[:], audience)
+	}
+	return err
+}
+
+// SetPrincipalRoles makes the given roles all that a principal holds.
+func (tx *Tx) SetPrincipalRoles(ctx context.Context, id keyserver.ID, roles []keyserver.ID) error {
+	if err := tx.changePrincipal(ctx, id, func(p *storedPrincipal) { p.Roles = roles }); err != nil {
+		return err
+	}
+	if _, err := tx.exec(ctx, `DELETE FROM principal_roles WHERE principal_id = $1`, id[:]); err != nil {
+		return err
+	}
+	return tx.insertPrincipalRoles(ctx, id, roles)
+}
+
+func (tx *Tx) insertPrincipalRoles(ctx context.Context, id keyserver.ID, roles []keyserver.ID) error {
+	for _, role := range keyserver.NormalizeIDs(roles) {
+		if _, err := tx.exec(ctx, `INSERT INTO principal_roles (principal_id, role_id) VALUES ($1, $2)`, id[:], role[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RenamePrincipal gives a principal another name: ErrDuplicate where another
+// one of its type has it.
+func (tx *Tx) RenamePrincipal(ctx context.Context, id keyserver.ID, name string) error {
+	return tx.changePrincipal(ctx, id, func(p *storedPrincipal) { p.Name = name })
+}
+
+// SetPrincipalFlags replaces the flag word of a principal. Disabling it ends its
+// sessions for good.
+func (tx *Tx) SetPrincipalFlags(ctx context.Context, id keyserver.ID, flags keyserver.Flags) error {
+	if err := tx.changePrincipal(ctx, id, func(p *storedPrincipal) { p.Flags = flags }); err != nil {
+		return err
+	}
+	if flags.Disabled() {
+		return tx.closeSessionsOf(ctx, id)
+	}
+	return nil
+}
+
+// AddGroupMember puts a principal into a group: ErrDuplicate where it is in it
+// already, ErrNotFound where either does not exist.
+func (tx *Tx) AddGroupMember(ctx context.Context, group, member keyserver.ID) error {
+	if err := tx.changePrincipal(ctx, member, func(p *storedPrincipal) { p.Groups = append(p.Groups, group) }); err != nil {
+		return err
+	}
+	return tx.insertMember(ctx, group, member)
+}
+
+func (tx *Tx) insertMember(ctx context.Context, group, member keyserver.ID) error {
+	_, err := tx.exec(ctx, `INSERT INTO group_members (group_id, member_id) VALUES ($1, $2)`, group[:], member[:])
+	return err
+}
+
+// RemoveGroupMember takes a principal out of a group.
+func (tx *Tx) RemoveGroupMember(ctx context.Context, group, member keyserver.ID) error {
+	err := tx.changePrincipal(ctx, member, func(p *storedPrincipal) { p.Groups = without(p.Groups, group) })
+	if err != nil {
+		return err
+	}
+	return tx.execOne(ctx, `DELETE FROM group_members WHERE group_id = $1 AND member_id = $2`, group[:], member[:])
+}
+
+// without returns ids but for one.
+func without(ids []keyserver.ID, id keyserver.ID) []keyserver.ID {
+	return slices.DeleteFunc(ids, func(other keyserver.ID) bool { return other == id })
+}
+
+// exists answers ErrNotFound where the query for an id finds nothing.
+func (s statements) exists(ctx context.Context, query string, id keyserver.ID) error {
+	var one int
+	return s.row(ctx, query, []any{id[:]}, &one)
+}

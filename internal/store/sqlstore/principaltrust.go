@@ -1,0 +1,107 @@
+package sqlstore
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// PrincipalTrusts reads the rows that a filter selects, by id.
+func (r reads) PrincipalTrusts(ctx context.Context, f keyserver.PrincipalTrustFilter) ([]keyserver.PrincipalTrust, error) {
+	where, args := principalTrustWhere(f)
+	limit := int64(math.MaxInt64)
+	if f.Limit > 0 {
+		limit = int64(f.Limit)
+	}
+	n := len(args)
+	query := `SELECT id, principal_id, system_id, flag, mac FROM principal_trusts` + where +
+		` ORDER BY id LIMIT $` + strconv.Itoa(n+1) + ` OFFSET $` + strconv.Itoa(n+2)
+	list := []keyserver.PrincipalTrust{}
+	err := r.each(ctx, query, append(args, limit, f.Offset), func(row scanner) error {
+		var t keyserver.PrincipalTrust
+		var mac []byte
+		if err := row.Scan(intoID(&t.ID), intoID(&t.Principal), &t.Server, &t.Flag, &mac); err != nil {
+			return err
+		}
+		list = append(list, t)
+		return r.agrees(rowmac.PrincipalTrust(t), mac)
+	})
+	return list, err
+}
+
+// PrincipalTrustCount counts the rows that a filter selects; its window does
+// not matter.
+func (r reads) PrincipalTrustCount(ctx context.Context, f keyserver.PrincipalTrustFilter) (int, error) {
+	where, args := principalTrustWhere(f)
+	var n int
+	err := r.row(ctx, `SELECT count(*) FROM principal_trusts`+where, args, &n)
+	return n, err
+}
+
+// principalTrustWhere has a form for each set of conditions, so that each of
+// them uses its index.
+func principalTrustWhere(f keyserver.PrincipalTrustFilter) (string, []any) {
+	var conditions []string
+	var args []any
+	add := func(column string, value any) {
+		args = append(args, value)
+		conditions = append(conditions, column+" = $"+strconv.Itoa(len(args)))
+	}
+	if f.ID != nil {
+		add("id", f.ID[:])
+	}
+	if f.Principal != nil {
+		add("principal_id", f.Principal[:])
+	}
+	if f.Server != nil {
+		add("system_id", int64(*f.Server))
+	}
+	if len(conditions) == 0 {
+		return "", nil
+	}
+	return " WHERE " + strings.Join(conditions, " AND "), args
+}
+
+// InsertPrincipalTrust stores a row: ErrDuplicate where the id is taken or the
+// principal has a row for that peer.
+func (tx *Tx) InsertPrincipalTrust(ctx context.Context, t keyserver.PrincipalTrust) error {
+	_, err := tx.exec(ctx, `INSERT INTO principal_trusts (id, principal_id, system_id, flag, mac) VALUES ($1, $2, $3, $4, $5)`,
+		t.ID[:], t.Principal[:], int64(t.Server), int64(t.Flag), tx.mac(rowmac.PrincipalTrust(t)))
+	if err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangePrincipalTrust, t.ID, keyserver.Created)
+	return nil
+}
+
+// SetPrincipalTrustFlag changes the flag of a row.
+func (tx *Tx) SetPrincipalTrustFlag(ctx context.Context, change keyserver.PrincipalTrustChange) error {
+	rows, err := tx.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{ID: &change.ID})
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		return ErrNotFound
+	}
+	t := rows[0]
+	t.Flag = change.Flag
+	err = tx.execOne(ctx, `UPDATE principal_trusts SET flag = $1, mac = $2 WHERE id = $3`, int64(t.Flag), tx.mac(rowmac.PrincipalTrust(t)), t.ID[:])
+	if err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangePrincipalTrust, change.ID, keyserver.Updated)
+	return nil
+}
+
+// DeletePrincipalTrust removes a row.
+func (tx *Tx) DeletePrincipalTrust(ctx context.Context, id keyserver.ID) error {
+	if err := tx.execOne(ctx, `DELETE FROM principal_trusts WHERE id = $1`, id[:]); err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangePrincipalTrust, id, keyserver.Deleted)
+	return nil
+}

@@ -1,0 +1,338 @@
+// Package replication carries the changes that other processes commit to a shared
+// database into this one, and knows how current this process is.
+package replication
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// MaxStaleness is how far behind the database a process may be and still
+// answer (contract 4.5).
+const MaxStaleness = time.Second
+
+// Pace of the follower. The poll is the net under notifications, which a
+// broken connection loses; a few of them fit into MaxStaleness.
+const (
+	poll         = MaxStaleness / 4
+	pageTimeout  = 2 * time.Second
+	stateTimeout = MaxStaleness // what is older says nothing
+	// While the database is away one connection at a time looks for it, after a pause
+	// between again and twice that. It does not grow: a database that was away for long is
+	// to be noticed as soon as one that was not, and a look that is refused costs nothing.
+	again = 100 * time.Millisecond
+)
+
+// retryAfter is when a caller may ask again whether this process is current.
+const retryAfter = time.Second
+
+// State is where a database stands.
+type State struct {
+	// Incarnation names what runs there: it is another one after each start, and
+	// after a standby has taken over.
+	Incarnation string
+	Changes     int64 // number of the last committed change
+	Audit       int64 // and of the last audit row
+}
+
+// isBehind reports whether something is not there that was.
+func (s State) isBehind(was State) bool { return s.Changes < was.Changes || s.Audit < was.Audit }
+
+// Source is what is followed, and who is told.
+type Source struct {
+	// State answers where the database stands, as one statement sees it.
+	State func(ctx context.Context) (State, error)
+	// Reset is told that the database is not the one that was followed, or has gone
+	// back, before Notify is.
+	Reset func(was, now State)
+	// Page reads the changes after one, at most PageLimit of them.
+	Page      func(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error)
+	PageLimit int
+	// Listen opens a connection on which other processes announce changes.
+	Listen func(ctx context.Context) (Listener, error)
+	// Notify delivers changes to the hooks; nil says that anything may be different.
+	Notify func([]keyserver.Change)
+	Clock  func() time.Time
+	Logger *slog.Logger
+}
+
+// Listener wakes the follower when another process announces changes.
+type Listener interface {
+	// Wait returns when there may be changes, at the latest after atMost.
+	Wait(ctx context.Context, atMost time.Duration) error
+	Close()
+}
+
+// Follower follows a Source until it is stopped.
+type Follower struct {
+	source Source
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	// looking is held while somebody reads changes and delivers them, so that
+	// hooks get them in order. It is a channel for the sake of contexts.
+	looking chan struct{}
+
+	mu        sync.Mutex
+	known     State     // as the last look saw it
+	cursor    int64     // all changes up to here went to the hooks
+	confirmed time.Time // when the last look that succeeded began
+}
+
+// Start follows what is committed from now on.
+func Start(ctx context.Context, s Source) (*Follower, error) {
+	began := s.Clock()
+	state, err := s.State(ctx)
+	if err != nil {
+		return nil, err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	f := &Follower{
+		source: s, cancel: cancel, done: make(chan struct{}),
+		looking: make(chan struct{}, 1), known: state, cursor: state.Changes, confirmed: began,
+	}
+	go func() {
+		defer close(f.done)
+		f.run(running)
+	}()
+	return f, nil
+}
+
+// Stop ends following and waits for that.
+func (f *Follower) Stop() {
+	f.cancel()
+	<-f.done
+}
+
+// run listens until ctx ends, on a new connection after each that fails.
+func (f *Follower) run(ctx context.Context) {
+	failing := false
+	for ctx.Err() == nil {
+		err := f.listenOnce(ctx, func() {
+			if failing {
+				f.source.Logger.Info("following the database's changes again")
+			}
+			failing = false
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if !failing {
+			failing = true
+			f.source.Logger.Warn("lost the database's changes, trying again", "error", err)
+		}
+		pause := again + rand.N(again) //nolint:gosec // jitter, not a secret
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (f *Follower) listenOnce(ctx context.Context, succeeded func()) error {
+	l, err := f.source.Listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	for {
+		// Looking comes after LISTEN, so that nothing falls in between.
+		if err := f.look(ctx); err != nil {
+			return err
+		}
+		succeeded()
+		if err := l.Wait(ctx, poll); err != nil {
+			return err
+		}
+	}
+}
+
+// Current answers nil if the hooks have had every change up to MaxStaleness ago.
+// Otherwise it looks once, and refuses with NOT_CURRENT if that fails.
+func (f *Follower) Current(ctx context.Context) error {
+	if f.isCurrent() {
+		return nil
+	}
+	looking, cancel := context.WithTimeout(ctx, MaxStaleness)
+	defer cancel()
+	err := f.look(looking)
+	if err == nil && f.isCurrent() {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return notCurrent(err)
+}
+
+func notCurrent(cause error) error {
+	return fault.Temporary(fault.NotCurrent, fault.ScopeProcess, retryAfter,
+		"this replica cannot confirm that what it knows is current; try again or ask another").Because(cause)
+}
+
+func (f *Follower) isCurrent() bool { return f.source.Clock().Sub(f.Confirmed()) < MaxStaleness }
+
+// Confirmed returns the time up to which the hooks have had every change.
+func (f *Follower) Confirmed() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.confirmed
+}
+
+// look delivers all changes after the cursor. This process is then as current
+// as the database was when the look began. Callers that come together share
+// one look.
+func (f *Follower) look(ctx context.Context) error {
+	arrived := f.source.Clock()
+	select {
+	case f.looking <- struct{}{}:
+		defer func() { <-f.looking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if f.confirmedSince(arrived) {
+		return nil
+	}
+	for {
+		more, err := f.step(ctx)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// step delivers a page of changes, and answers whether there may be more. The database
+// may become another one, or go back, at any moment, so that its state is looked at
+// after what was read, too.
+func (f *Follower) step(ctx context.Context) (more bool, err error) {
+	began := f.source.Clock()
+	now, reset, err := f.state(ctx)
+	if err != nil || reset {
+		return reset, err
+	}
+	f.mu.Lock()
+	cursor := f.cursor
+	f.mu.Unlock()
+	if now.Changes == cursor {
+		f.reached(cursor, began)
+		return false, nil
+	}
+	page, err := f.page(ctx, cursor)
+	if err != nil {
+		return false, err
+	}
+	if _, reset, err = f.state(ctx); err != nil || reset {
+		return reset, err
+	}
+	switch {
+	case page.Reset:
+		f.source.Notify(nil)
+	case len(page.Changes) > 0:
+		f.source.Notify(page.Changes)
+	}
+	if more = len(page.Changes) == f.source.PageLimit; more {
+		began = time.Time{}
+	}
+	f.reached(page.Cursor, began)
+	return more, nil
+}
+
+// state looks where the database stands. If it is not the one that was followed,
+// everything is to be read anew from there.
+func (f *Follower) state(ctx context.Context) (now State, reset bool, err error) {
+	// Whoever asked may go away; the connection must not go with him.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stateTimeout)
+	defer cancel()
+	if now, err = f.source.State(ctx); err != nil {
+		return now, false, err
+	}
+	f.mu.Lock()
+	was := f.known
+	was.Changes = max(was.Changes, f.cursor)
+	f.mu.Unlock()
+	if reset = now.Incarnation != was.Incarnation || now.isBehind(was); reset {
+		f.source.Reset(was, now)
+		f.source.Notify(nil)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.known = now
+	if reset {
+		f.cursor = now.Changes
+	}
+	return now, reset, nil
+}
+
+// reached notes how far the hooks know the changes, and since when, if there are no more.
+func (f *Follower) reached(cursor int64, confirmed time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cursor = cursor
+	if !confirmed.IsZero() {
+		f.confirmed = confirmed
+	}
+}
+
+// Knows reports whether the database is the one that was last looked at.
+func (f *Follower) Knows(incarnation string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.known.Incarnation == incarnation
+}
+
+// Moved is for who finds that it is not, and must not go by what is known of it: this
+// process is not current until it has looked. It answers what to refuse with.
+func (f *Follower) Moved() error {
+	f.mu.Lock()
+	f.confirmed = time.Time{}
+	f.mu.Unlock()
+	return notCurrent(errors.New("the database was started anew, or another one has taken over"))
+}
+
+// page bounds one read, so that a connection that hangs does not hold up
+// everybody who waits for the look.
+func (f *Follower) page(ctx context.Context, cursor int64) (keyserver.ChangePage, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageTimeout)
+	defer cancel()
+	return f.source.Page(ctx, cursor, f.source.PageLimit)
+}
+
+func (f *Follower) confirmedSince(t time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.confirmed.After(t)
+}
+
+// Committed delivers the changes of a commit of this process. It waits for a look
+// under way, so that hooks get changes in order; where a look was faster, where that
+// takes too long, or changes of another process lie in between, they are delivered a
+// second time.
+func (f *Follower) Committed(changes []keyserver.Change) {
+	inOrder := false
+	patience := time.NewTimer(MaxStaleness)
+	defer patience.Stop()
+	select {
+	case f.looking <- struct{}{}:
+		inOrder = true
+		defer func() { <-f.looking }()
+	case <-patience.C:
+	}
+	first, last := changes[0].Seq, changes[len(changes)-1].Seq
+	f.mu.Lock()
+	cursor := f.cursor
+	f.mu.Unlock()
+	// Numbers that were known may come again where the database has gone back.
+	f.source.Notify(changes)
+	if inOrder && first == cursor+1 {
+		f.mu.Lock()
+		f.cursor = last
+		f.mu.Unlock()
+	}
+}

@@ -1,0 +1,114 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// RevocationState is what is stored about the certificates of one issuer.
+type RevocationState struct {
+	Policy keyserver.RevocationPolicy // Mode off where none was set
+	CRL    *keyserver.CRLFacts        // nil where none was imported
+}
+
+// RevocationStates reads the state of every issuer that has one, by digest.
+// There are about as many as there are trusted CAs.
+func (r reads) RevocationStates(ctx context.Context) (map[string]RevocationState, error) {
+	states := map[string]RevocationState{}
+	err := r.each(ctx, revocationQuery(`NULL`, ``), nil, func(row scanner) error {
+		digest, state, _, err := r.scanRevocation(row, false)
+		if err == nil {
+			states[digest] = state
+		}
+		return err
+	})
+	return states, err
+}
+
+// Revocation reads the state of one issuer, with the serial numbers that its
+// CRL names. An issuer without policy and CRL is off.
+func (r reads) Revocation(ctx context.Context, digest string) (RevocationState, keyserver.SerialSet, error) {
+	state := RevocationState{Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationOff}}
+	var serials keyserver.SerialSet
+	err := r.each(ctx, revocationQuery(`l.serials`, `WHERE d.issuer_digest = $1`), []any{digest}, func(row scanner) (err error) {
+		_, state, serials, err = r.scanRevocation(row, true)
+		return err
+	})
+	return state, serials, err
+}
+
+const issuersWithRevocation = `(SELECT issuer_digest FROM revocation_policies UNION SELECT issuer_digest FROM revocation_lists) d`
+
+// revocationQuery reads policy and CRL in one statement, so that both are of
+// one moment; either may be missing.
+func revocationQuery(serials, where string) string {
+	return `SELECT d.issuer_digest, p.mode, p.max_age, l.fingerprint, l.number, l.this_update, l.next_update, l.imported_at, l.revoked, ` + serials + `, p.mac, l.mac
+		FROM ` + issuersWithRevocation + `
+		LEFT JOIN revocation_policies p ON p.issuer_digest = d.issuer_digest
+		LEFT JOIN revocation_lists l ON l.issuer_digest = d.issuer_digest ` + where
+}
+
+// scanRevocation checks the list only where all of it was read, which is what
+// decides; without its serial numbers it is only shown.
+func (r reads) scanRevocation(row scanner, whole bool) (digest string, state RevocationState, serials keyserver.SerialSet, err error) {
+	var mode sql.NullString
+	var age, this, next, imported, revoked sql.NullInt64
+	var fingerprint, number, set, policyMAC, listMAC []byte
+	if err := row.Scan(&digest, &mode, &age, &fingerprint, &number, &this, &next, &imported, &revoked, &set, &policyMAC, &listMAC); err != nil {
+		return "", RevocationState{}, nil, err
+	}
+	state.Policy.Mode = keyserver.RevocationOff
+	if mode.Valid {
+		state.Policy = keyserver.RevocationPolicy{
+			Mode: keyserver.RevocationMode(mode.String), MaxAge: time.Duration(age.Int64) * time.Second,
+		}
+		if err := r.agrees(rowmac.RevocationPolicy(digest, state.Policy), policyMAC); err != nil {
+			return "", RevocationState{}, nil, err
+		}
+	}
+	if fingerprint == nil {
+		return digest, state, nil, nil
+	}
+	state.CRL = &keyserver.CRLFacts{
+		Number: number, ThisUpdate: time.UnixMicro(this.Int64).UTC(), NextUpdate: time.UnixMicro(next.Int64).UTC(),
+		ImportedAt: time.UnixMicro(imported.Int64).UTC(), Revoked: int(revoked.Int64),
+	}
+	err = fixed{state.CRL.Digest[:]}.Scan(fingerprint)
+	if err == nil && whole {
+		err = r.agrees(rowmac.RevocationList(digest, *state.CRL, set), listMAC)
+	}
+	return digest, state, set, err
+}
+
+// PutRevocationPolicy stores the policy of an issuer.
+func (tx *Tx) PutRevocationPolicy(ctx context.Context, digest string, p keyserver.RevocationPolicy) error {
+	_, err := tx.exec(ctx, `INSERT INTO revocation_policies (issuer_digest, mode, max_age, mac) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (issuer_digest) DO UPDATE SET mode = excluded.mode, max_age = excluded.max_age, mac = excluded.mac`,
+		digest, string(p.Mode), int64(p.MaxAge/time.Second), tx.mac(rowmac.RevocationPolicy(digest, p)))
+	if err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangeRevocation, keyserver.IssuerID(digest), keyserver.Updated)
+	return nil
+}
+
+// PutRevocationList stores the CRL of an issuer in place of an earlier one.
+func (tx *Tx) PutRevocationList(ctx context.Context, digest string, crl keyserver.CRLFacts, serials keyserver.SerialSet) error {
+	_, err := tx.exec(ctx, `INSERT INTO revocation_lists
+			(issuer_digest, fingerprint, number, this_update, next_update, imported_at, revoked, serials, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+		ON CONFLICT (issuer_digest) DO UPDATE SET fingerprint = excluded.fingerprint, number = excluded.number,
+			this_update = excluded.this_update, next_update = excluded.next_update, imported_at = excluded.imported_at,
+			revoked = excluded.revoked, serials = excluded.serials, mac = excluded.mac`,
+		digest, crl.Digest[:], orEmpty(crl.Number), crl.ThisUpdate.UnixMicro(), crl.NextUpdate.UnixMicro(), crl.ImportedAt.UnixMicro(),
+		crl.Revoked, orEmpty(serials), tx.mac(rowmac.RevocationList(digest, crl, serials)))
+	if err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangeRevocation, keyserver.IssuerID(digest), keyserver.Updated)
+	return nil
+}

@@ -1,0 +1,205 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// ClaimRewrap claims that this process alone wraps keys anew, until release is called.
+// It answers nil where another one does.
+func (s *Store) ClaimRewrap(ctx context.Context) (release func(), err error) {
+	return s.dialect.claimRewrap(ctx, s)
+}
+
+// underDataKey selects what is wrapped under a data key, in the terms of its index.
+const underDataKey = `FROM stored_keys WHERE substr(wrapped, 1, 9) >= $1 AND substr(wrapped, 1, 9) < $2`
+
+// CountWrapped counts the keys whose wrapped bytes begin with a prefix, of at most 9
+// bytes.
+func (r reads) CountWrapped(ctx context.Context, prefix []byte) (n int64, err error) {
+	err = r.row(ctx, `SELECT count(*) `+underDataKey, []any{prefix, after(prefix)}, &n)
+	return n, err
+}
+
+// after is the least text behind all that begin with a prefix.
+func after(prefix []byte) []byte {
+	end := slices.Clone(prefix)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i]++; end[i] != 0 {
+			break
+		}
+	}
+	return end
+}
+
+// Refused are rows that do not agree with their MACs, by table and key. They are left
+// alone, and their keys are not asked for again.
+type Refused map[string]bool
+
+// RewrapKeys wraps up to limit keys anew whose wrapped bytes begin with a prefix, and
+// answers how many it did. It adds to refused what does not agree.
+func (s *Store) RewrapKeys(ctx context.Context, prefix []byte, limit int, refused Refused, wrap func(id keyserver.ID, wrapped []byte) ([]byte, error)) (done int, err error) {
+	err = s.Update(ctx, func(tx *Tx) error {
+		done = 0
+		keys, err := tx.ids(ctx, `SELECT id `+underDataKey+` LIMIT $3`, prefix, after(prefix), limit+len(refused))
+		if err != nil {
+			return err
+		}
+		keys = slices.DeleteFunc(keys, func(id keyserver.ID) bool { return refused["stored_keys "+id.Hex()] })
+		for part := range slices.Chunk(keys, lookupSize) {
+			n, err := tx.rewrapKeys(ctx, part, refused, wrap)
+			if err != nil {
+				return err
+			}
+			done += n
+		}
+		return nil
+	})
+	return done, err
+}
+
+func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refused, wrap func(id keyserver.ID, wrapped []byte) ([]byte, error)) (int, error) {
+	key := tx.macs.key.Load()
+	if key == nil {
+		return 0, errNoRowKey
+	}
+	r := tx.reads
+	r.visit = func(row *rowmac.Row, mac []byte) error {
+		err := key.Check(row, mac)
+		if errors.Is(err, rowmac.ErrDisagrees) {
+			tx.refuse(refused, row, mac)
+			return nil
+		}
+		return err
+	}
+	list, err := r.storedKeys(ctx, storedKeysByID, lookup(keys)...)
+	if err != nil {
+		return 0, err
+	}
+	var ids, wraps, macs [][]byte
+	for i := range list {
+		k := &list[i]
+		if refused["stored_keys "+k.ID.Hex()] {
+			continue
+		}
+		if k.Wrapped, err = wrap(k.ID, k.Wrapped); err != nil { // it must not keep the others from it
+			refused["stored_keys "+k.ID.Hex()] = true
+			continue
+		}
+		ids, wraps, macs = append(ids, k.ID[:]), append(wraps, k.Wrapped), append(macs, key.Sum(k.row()))
+	}
+	return len(ids), tx.dialect.setKeyWraps(ctx, tx.statements, ids, wraps, macs)
+}
+
+// refuse notes a row that does not agree, and raises the alarm.
+func (s statements) refuse(refused Refused, row *rowmac.Row, mac []byte) {
+	refused[row.Table+" "+row.ID] = true
+	if alarm := s.macs.alarm.Load(); alarm != nil {
+		(*alarm)(findingOf(row, mac))
+	}
+}
+
+// RowCursor is how far RemakeMACs has come. The zero cursor is before all rows.
+type RowCursor struct {
+	table int
+	after any
+}
+
+// RemakeMACs looks at the next rows, at most 64 places of them, and makes the MACs of
+// those anew that are by another data key than the active one. It answers false when
+// it has come to the end. It adds to refused what agrees with no data key, and writes
+// nothing where all is well.
+func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) (more bool, err error) {
+	if at.table >= len(coveredTables) {
+		return false, nil
+	}
+	key := s.macs.key.Load()
+	if key == nil {
+		return false, errNoRowKey
+	}
+	t := coveredTables[at.table]
+	if at.after == nil {
+		at.after = t.first
+	}
+	keys, err := s.keysAfter(ctx, t, at.after, lookupSize)
+	if err != nil {
+		return false, err
+	}
+	if len(keys) == 0 {
+		*at = RowCursor{table: at.table + 1}
+		return at.table < len(coveredTables), nil
+	}
+	stale := false
+	look := s.reads
+	look.visit = func(row *rowmac.Row, mac []byte) error {
+		stale = stale || !key.Newest(row, mac)
+		return nil
+	}
+	if err := t.readPage(ctx, look, keys, refused); err != nil {
+		return false, err
+	}
+	if stale {
+		if err := s.Update(ctx, func(tx *Tx) error { return tx.remakeMACs(ctx, t, keys, key, refused) }); err != nil {
+			return false, err
+		}
+	}
+	at.after = keys[len(keys)-1]
+	return true, nil
+}
+
+// remakeMACs makes those MACs anew that agree, but not with the active data key.
+func (tx *Tx) remakeMACs(ctx context.Context, t coveredTable, keys []any, key *rowmac.Key, refused Refused) error {
+	var read []*rowmac.Row
+	r := tx.reads
+	r.visit = func(row *rowmac.Row, mac []byte) error {
+		if key.Newest(row, mac) {
+			return nil
+		}
+		err := key.Check(row, mac)
+		switch {
+		case err == nil:
+			read = append(read, row)
+		case errors.Is(err, rowmac.ErrDisagrees):
+			tx.refuse(refused, row, mac)
+		default:
+			return err
+		}
+		return nil
+	}
+	if err := t.readPage(ctx, r, keys, refused); err != nil {
+		return err
+	}
+	for _, row := range read {
+		if err := tx.setMAC(ctx, row, key.Sum(row)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPage reads what is under keys. What cannot be read was tampered with, as it is
+// to doctor.
+func (t coveredTable) readPage(ctx context.Context, r reads, keys []any, refused Refused) error {
+	if together, ok := readTogether[t.name]; ok {
+		err := together(ctx, r, keys)
+		if err == nil || ctx.Err() != nil || fault.CodeOf(err) == fault.StoreUnavailable {
+			return err
+		}
+	}
+	for _, key := range keys {
+		err := t.read(ctx, r, key)
+		switch {
+		case err == nil, errors.Is(err, ErrNotFound): // it may have been removed just now
+		case ctx.Err() != nil, fault.CodeOf(err) == fault.StoreUnavailable, r.failed != nil:
+			return err
+		default:
+			refused[t.name+" "+nameOf(key)] = true
+		}
+	}
+	return nil
+}

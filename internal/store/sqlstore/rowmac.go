@@ -1,0 +1,318 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// errNoRowKey is answered by what reads or writes a covered row before the data
+// key is open.
+var errNoRowKey = errors.New("the rows cannot be checked yet: their key comes with the data key")
+
+// macs are what the rows of a store are checked by.
+type macs struct {
+	key   atomic.Pointer[rowmac.Key]
+	alarm atomic.Pointer[func(rowmac.Finding)]
+}
+
+// UseRowKey gives the store the key of its rows. Until then it neither reads nor
+// writes what is covered.
+func (s *Store) UseRowKey(key *rowmac.Key) { s.macs.key.Store(key) }
+
+// OnTampered registers who is told of each row that is refused. It must neither
+// block nor use the store.
+func (s *Store) OnTampered(alarm func(rowmac.Finding)) { s.macs.alarm.Store(&alarm) }
+
+// errRingMoved ends a transaction that began under data keys which are not those of
+// the database any more.
+var errRingMoved = errors.New("the data keys have changed")
+
+// followRing refuses to write while the data keys of this process are not those of
+// the database: what it wrapped, or gave a MAC, could be under one that is gone.
+func (s *Store) followRing(ctx context.Context, in statements) error {
+	key := s.macs.key.Load()
+	if key == nil {
+		return nil
+	}
+	var stored []byte
+	err := in.row(ctx, `SELECT value FROM settings WHERE name = $1`, []any{rowmac.DataKeySetting}, &stored)
+	switch {
+	case errors.Is(err, ErrNotFound): // somebody took it away, which the next start and doctor say
+		return nil
+	case err == nil && !key.Follows(stored):
+		return errRingMoved
+	}
+	return err
+}
+
+// agrees refuses a row that does not agree with its MAC.
+func (s statements) agrees(row *rowmac.Row, mac []byte) error {
+	if s.visit != nil {
+		return s.visit(row, mac)
+	}
+	key := s.macs.key.Load()
+	if key == nil {
+		return errNoRowKey
+	}
+	if err := key.Check(row, mac); !errors.Is(err, rowmac.ErrDisagrees) {
+		return err
+	}
+	finding := findingOf(row, mac)
+	if alarm := s.macs.alarm.Load(); alarm != nil {
+		(*alarm)(finding)
+	}
+	return fault.New(fault.StoreTampered, "a row of the database was not written by this key server: %s; an operator has to look at it (doctor)", finding).
+		Audited(fault.ReasonStoreTampered)
+}
+
+// Seen are reads that keep the encoding of each covered row that they read.
+type Seen struct {
+	reads
+	Rows []*rowmac.Row
+}
+
+// Seeing are the same reads, and keep what they see.
+func (r reads) Seeing() *Seen {
+	seen := &Seen{reads: r}
+	seen.visit = func(row *rowmac.Row, mac []byte) error {
+		if err := r.agrees(row, mac); err != nil {
+			return err
+		}
+		seen.Rows = append(seen.Rows, row)
+		return nil
+	}
+	return seen
+}
+
+func findingOf(row *rowmac.Row, mac []byte) rowmac.Finding {
+	problem := "it does not agree with its MAC"
+	if len(mac) == 0 {
+		problem = "it has no MAC"
+	}
+	return rowmac.Finding{Table: row.Table, ID: row.ID, Problem: problem}
+}
+
+// mac is the column of a row that is about to be written.
+func (s statements) mac(row *rowmac.Row) driver.Valuer { return macColumn{s.macs, row} }
+
+type macColumn struct {
+	macs *macs
+	row  *rowmac.Row
+}
+
+// Value implements driver.Valuer.
+func (c macColumn) Value() (driver.Value, error) {
+	key := c.macs.key.Load()
+	if key == nil {
+		return nil, errNoRowKey
+	}
+	return key.Sum(c.row), nil
+}
+
+// coveredTable is how all of a table is checked: its keys are read in pages, and
+// what is under each as everybody reads it.
+type coveredTable struct {
+	name  string
+	from  string // where the keys are read, if not from the table alone
+	key   string
+	first any // before every key
+	read  func(ctx context.Context, r reads, key any) error
+}
+
+// readTogether reads up to lookupSize of a covered table's keys in one statement, where
+// there may be so many that it matters.
+var readTogether = map[string]func(ctx context.Context, r reads, keys []any) error{"stored_keys": readKeys}
+
+// coveredTables lead to every row that has a MAC: members come with their template,
+// also with one that is not there, and what is known of an issuer together.
+var coveredTables = []coveredTable{
+	{"settings", "", "name", "", func(ctx context.Context, r reads, key any) error { return drop(r.Setting(ctx, textOf(key))) }},
+	{"roles", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Role(ctx, idOf(key))) }},
+	{"principals", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Principal(ctx, idOf(key))) }},
+	{"stored_keys", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Key(ctx, idOf(key))) }},
+	{"key_rotations", "", "lineage", []byte{}, func(ctx context.Context, r reads, key any) error {
+		return drop(r.KeyRotation(ctx, idOf(key)))
+	}},
+	{"trusted_cas", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.TrustedCA(ctx, idOf(key))) }},
+	{"certificates", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.CertificateByID(ctx, idOf(key))) }},
+	{"trusted_servers", "", "system_id", int64(-1), func(ctx context.Context, r reads, key any) error {
+		n, _ := key.(int64)
+		return drop(r.TrustedServer(ctx, keyserver.SystemID(n)))
+	}},
+	{"principal_trusts", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error {
+		id := idOf(key)
+		return drop(r.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{ID: &id}))
+	}},
+	{"revocation_policies", issuersWithRevocation, "issuer_digest", "", func(ctx context.Context, r reads, key any) error {
+		_, _, err := r.Revocation(ctx, textOf(key))
+		return err
+	}},
+	{"acl_templates", `(SELECT id FROM acl_templates UNION SELECT template_id FROM acl_template_members) t`, "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.ACLTemplate(ctx, idOf(key))) }},
+	{"templated_directories", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error {
+		return drop(r.TemplatedDirectory(ctx, idOf(key)))
+	}},
+	{"approvals", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Approval(ctx, idOf(key))) }},
+	{"authorities", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Authority(ctx, idOf(key))) }},
+	{"peer_authorities", `(SELECT DISTINCT system_id FROM peer_authorities) p`, "system_id", int64(-1), func(ctx context.Context, r reads, key any) error {
+		n, _ := key.(int64)
+		return drop(r.PeerAuthoritiesOf(ctx, keyserver.SystemID(n)))
+	}},
+	{"witnessed_logs", "", "origin", "", func(ctx context.Context, r reads, key any) error { return drop(r.WitnessedLog(ctx, textOf(key))) }},
+	{"owners", `(SELECT DISTINCT kind FROM owners) o`, "kind", "", func(ctx context.Context, r reads, key any) error {
+		return r.ownersOfKind(ctx, keyserver.ChangeKind(textOf(key)))
+	}},
+	{"sessions", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.SessionByID(ctx, idOf(key))) }},
+}
+
+// drop passes the error of a read on and forgets what was read.
+func drop[T any](_ T, err error) error { return err }
+
+// idOf is zero for what is no id, under which nothing lies.
+func idOf(key any) (id keyserver.ID) {
+	_ = intoID(&id).Scan(key)
+	return id
+}
+
+func textOf(key any) string {
+	s, _ := key.(string)
+	return s
+}
+
+func readKeys(ctx context.Context, r reads, keys []any) error {
+	ids := make([]keyserver.ID, len(keys))
+	for i, key := range keys {
+		ids[i] = idOf(key)
+	}
+	return drop(r.storedKeys(ctx, storedKeysByID, lookup(ids)...))
+}
+
+// rowPage is how many keys are read at a time.
+const rowPage = 512
+
+// visitRows leads visit through every row that has a MAC, and done after each of
+// what was read together. unread is told of what cannot be read.
+func (r reads) visitRows(ctx context.Context, visit func(*rowmac.Row, []byte) error, done func() error, unread func(rowmac.Finding, error) error) error {
+	r.visit = visit
+	for _, t := range coveredTables {
+		for after := t.first; ; {
+			keys, err := r.keysAfter(ctx, t, after, rowPage)
+			if err != nil {
+				return err
+			}
+			for _, key := range keys {
+				after = key
+				err := t.read(ctx, r, key)
+				if err != nil && !errors.Is(err, ErrNotFound) { // it may have been removed just now
+					err = unread(rowmac.Finding{Table: t.name, ID: nameOf(key), Problem: "it cannot be read"}, err)
+				} else {
+					err = done()
+				}
+				if err != nil {
+					return err
+				}
+			}
+			if len(keys) < rowPage {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (r reads) keysAfter(ctx context.Context, t coveredTable, after any, limit int) ([]any, error) {
+	var keys []any
+	err := r.each(ctx, `SELECT `+t.key+` FROM `+cmp.Or(t.from, t.name)+` WHERE `+t.key+` > $1 ORDER BY `+t.key+` LIMIT `+strconv.Itoa(limit), []any{after},
+		func(row scanner) error {
+			var key any
+			if err := row.Scan(&key); err != nil {
+				return err
+			}
+			keys = append(keys, key)
+			return nil
+		})
+	return keys, err
+}
+
+func nameOf(key any) string {
+	if b, ok := key.([]byte); ok {
+		return fmt.Sprintf("%x", b)
+	}
+	return fmt.Sprint(key)
+}
+
+// CheckRows tells found of every row that does not agree with its MAC, or cannot
+// be read, and answers how many there are in all.
+func (s *Store) CheckRows(ctx context.Context, found func(rowmac.Finding) error) (rows int, err error) {
+	key := s.macs.key.Load()
+	if key == nil {
+		return 0, errNoRowKey
+	}
+	visit := func(row *rowmac.Row, mac []byte) error {
+		rows++
+		if key.Agrees(row, mac) {
+			return nil
+		}
+		return found(findingOf(row, mac))
+	}
+	err = s.visitRows(ctx, visit, func() error { return nil }, func(f rowmac.Finding, err error) error {
+		if ctx.Err() != nil || fault.CodeOf(err) == fault.StoreUnavailable {
+			return err
+		}
+		rows++
+		return found(f)
+	})
+	return rows, err
+}
+
+// SealRows makes the MAC of every row, in one transaction with mark, which says
+// that it is done. It is for a database from before there were MACs, once: what is
+// in it is taken for true. mark answers false where it was done already.
+func (s *Store) SealRows(ctx context.Context, key *rowmac.Key, mark func(tx *Tx) (bool, error)) (rows int, err error) {
+	err = s.Update(ctx, func(tx *Tx) error {
+		first, err := mark(tx)
+		if err != nil || !first {
+			return err
+		}
+		var read []*rowmac.Row
+		visit := func(row *rowmac.Row, _ []byte) error {
+			read = append(read, row)
+			return nil
+		}
+		seal := func() error {
+			rows += len(read)
+			for _, row := range read {
+				if err := tx.setMAC(ctx, row, key.Sum(row)); err != nil {
+					return err
+				}
+			}
+			read = read[:0]
+			return nil
+		}
+		return tx.visitRows(ctx, visit, seal, func(_ rowmac.Finding, err error) error { return err })
+	})
+	return rows, err
+}
+
+// ChainsHeld counts the audit chains that processes write to just now.
+func (tx *Tx) ChainsHeld(ctx context.Context) (int, error) {
+	return tx.dialect.chainsHeld(ctx, tx.statements)
+}
+
+func (tx *Tx) setMAC(ctx context.Context, row *rowmac.Row, mac []byte) error {
+	columns, values := row.Place()
+	conditions := make([]string, len(columns))
+	for i, column := range columns {
+		conditions[i] = column + " = $" + strconv.Itoa(i+2)
+	}
+	return tx.execOne(ctx, `UPDATE `+row.Table+` SET mac = $1 WHERE `+strings.Join(conditions, " AND "), append([]any{mac}, values...)...)
+}

@@ -1,0 +1,248 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// SessionRecord is a session as the store knows it: by the hash of its secret.
+type SessionRecord struct {
+	ID         keyserver.ID
+	Hash       [32]byte // SHA-256 of the session id
+	Principal  keyserver.PrincipalRef
+	Kind       keyserver.SessionKind
+	CreatedAt  time.Time // times to the microsecond
+	ExpiresAt  time.Time
+	LastUsedAt time.Time
+	// Certificate is the one that the session, or the one that it was made
+	// from, was opened with; zero where that was another way to log in.
+	Certificate keyserver.ID
+	Actor       keyserver.PrincipalRef // who really acts, zero but in a delegated session
+	Scope       []keyserver.HiddenLink // of a scoped session, nil in every other
+	// ScopeOperations are what a scoped session may do, nil in one of before there
+	// was a choice and in every other; MayGrant are the rights that it may give.
+	ScopeOperations []keyserver.ID
+	MayGrant        keyserver.Rights
+	BoundKey        string // RFC 7638 thumbprint, empty where the session is bound to no key
+	// BoundCertificate is the SHA-256 of the client certificate that each request has
+	// to come with, empty where there is none.
+	BoundCertificate []byte
+	Parent           keyserver.ID // the session that it was made from, zero where it came of a login by itself
+	Address          string       // from where it was opened, empty where that is not known
+	// Ended: a principal of the session was disabled. It opens nothing for good.
+	Ended bool
+}
+
+// String leaves the hash out.
+func (s SessionRecord) String() string {
+	return "session " + s.ID.Hex() + " of " + s.Principal.String()
+}
+
+// GoString leaves the hash out of %#v.
+func (s SessionRecord) GoString() string { return s.String() }
+
+// LogValue leaves the hash out of structured logs.
+func (s SessionRecord) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// Session reads the session with that hash, whether or not it is still alive.
+func (r reads) Session(ctx context.Context, hash [32]byte) (SessionRecord, error) {
+	return r.session(ctx, `hash = $1`, hash[:])
+}
+
+// SessionByID reads a session by its record's id, whether or not it is still
+// alive. The answer lacks the hash.
+func (r reads) SessionByID(ctx context.Context, id keyserver.ID) (SessionRecord, error) {
+	s, err := r.session(ctx, `id = $1`, id[:])
+	s.Hash = [32]byte{}
+	return s, err
+}
+
+func (r reads) session(ctx context.Context, where string, key []byte) (s SessionRecord, err error) {
+	var mac []byte
+	err = r.row(ctx, selectSession+`WHERE `+where, []any{key}, s.columns(&mac)...)
+	if err == nil {
+		err = r.sessionAgrees(s, mac)
+	}
+	if err != nil {
+		return SessionRecord{}, err
+	}
+	return s, nil
+}
+
+const selectSession = `SELECT id, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
+		actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, ended, bound_certificate, hash, mac
+	FROM sessions `
+
+// columns are where the columns of selectSession go.
+func (s *SessionRecord) columns(mac *[]byte) []any {
+	return []any{
+		intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
+		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey, optionalID{&s.Certificate},
+		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope}, optionalID{&s.Parent},
+		intoIDs{&s.ScopeOperations}, &s.MayGrant, &s.Address, &s.Ended, intoSome{&s.BoundCertificate}, intoHash(&s.Hash), mac,
+	}
+}
+
+// sessionAgrees passes one that ended: it opens nothing, and has no MAC, so that
+// nobody can open it again.
+func (r reads) sessionAgrees(s SessionRecord, mac []byte) error {
+	if s.Ended {
+		return nil
+	}
+	return r.agrees(s.row(), mac)
+}
+
+func (s *SessionRecord) row() *rowmac.Row {
+	return rowmac.NewRow("sessions", s.ID.Hex(), s.ID[:]).Key(s.ID).Bytes(s.Hash[:]).
+		Int(int64(s.Principal.System)).Key(s.Principal.ID).Text(string(s.Kind)).Time(s.CreatedAt).Time(s.ExpiresAt).
+		Text(s.BoundKey).OptionalKey(s.Certificate).Int(int64(s.Actor.System)).OptionalKey(s.Actor.ID).
+		Bytes(scopeColumn(s.Scope)).OptionalKey(s.Parent).Bytes(idsColumn(s.ScopeOperations)).Int(int64(s.MayGrant)).Text(s.Address).
+		Bytes(slices.Clone(s.BoundCertificate)) // none is nil
+}
+
+// intoSome scans bytes, of which none is nil.
+type intoSome struct{ dest *[]byte }
+
+// Scan implements sql.Scanner.
+func (s intoSome) Scan(src any) error {
+	b, _ := src.([]byte)
+	*s.dest = append([]byte(nil), b...)
+	return nil
+}
+
+// intoScope scans what scopeColumn made.
+type intoScope struct{ dest *[]keyserver.HiddenLink }
+
+// Scan implements sql.Scanner.
+func (s intoScope) Scan(src any) error {
+	b, _ := src.([]byte)
+	*s.dest = nil
+	for len(b) > 0 {
+		n := int(b[0])
+		if n >= len(b) {
+			return errors.New("the scope of a session ends in the middle of a key's handle")
+		}
+		*s.dest = append(*s.dest, keyserver.HiddenLink(b[1:n+1]))
+		b = b[n+1:]
+	}
+	return nil
+}
+
+// intoIDs scans what idsColumn made.
+type intoIDs struct{ dest *[]keyserver.ID }
+
+// Scan implements sql.Scanner.
+func (s intoIDs) Scan(src any) error {
+	b, _ := src.([]byte)
+	*s.dest = nil
+	for ; len(b) > 0; b = b[len(keyserver.ID{}):] {
+		if len(b) < len(keyserver.ID{}) {
+			return errors.New("the operations of a session end in the middle of an id")
+		}
+		*s.dest = append(*s.dest, keyserver.ID(b[:len(keyserver.ID{})]))
+	}
+	return nil
+}
+
+// idsColumn writes ids one behind the other; NULL where there is none.
+func idsColumn(ids []keyserver.ID) []byte {
+	var b []byte
+	for _, id := range ids {
+		b = append(b, id[:]...)
+	}
+	return b
+}
+
+// scopeColumn writes each handle behind its length; NULL where there is none.
+func scopeColumn(scope []keyserver.HiddenLink) []byte {
+	var b []byte
+	for _, link := range scope {
+		b = append(b, byte(len(link))) //nolint:gosec // at most MaxHiddenLink
+		b = append(b, link...)
+	}
+	return b
+}
+
+// SessionCount counts the sessions that are alive at now: not expired, and
+// last used within idle. The idle time does not count for a scoped one, but that of
+// the sessions that it was made from does.
+func (r reads) SessionCount(ctx context.Context, now time.Time, idle time.Duration) (int, error) {
+	return r.liveSessions(ctx, now, idle, `1 = 1`)
+}
+
+// SessionCountOf counts the live sessions that a principal has logged in to by
+// itself, not those that were made from others.
+func (r reads) SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
+	return r.liveSessions(ctx, now, idle, `principal_id = $3 AND system_id = $4 AND parent_id IS NULL`, p.ID[:], int64(p.System))
+}
+
+// SessionCountBy counts the live sessions in which a principal acts: those that it has
+// logged in to, and those that were made from them.
+func (r reads) SessionCountBy(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
+	return r.liveSessions(ctx, now, idle, `(principal_id = $3 AND system_id = $4 AND actor_id IS NULL OR actor_id = $3 AND actor_system = $4)`,
+		p.ID[:], int64(p.System))
+}
+
+// SessionCountFrom counts the live sessions that were made from one.
+func (r reads) SessionCountFrom(ctx context.Context, parent keyserver.ID, now time.Time, idle time.Duration) (int, error) {
+	return r.liveSessions(ctx, now, idle, `parent_id = $3`, parent[:])
+}
+
+func (r reads) liveSessions(ctx context.Context, now time.Time, idle time.Duration, which string, args ...any) (int, error) {
+	var n int
+	err := r.row(ctx, `SELECT count(*) FROM sessions WHERE `+which+` AND `+alive,
+		append([]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, args...), &n)
+	return n, err
+}
+
+// alive is the condition that a session has not ended at $1, if those that were last
+// used at $2 are idle. A session ends with an idle one that it was made from. That is
+// its parent or the parent of that: a session that was made from two others makes none.
+const (
+	alive = `ended = 0 AND expires_at > $1 AND (last_used_at > $2 OR scope IS NOT NULL) AND NOT ` + idleAbove
+
+	idleAbove = `EXISTS (SELECT 1 FROM sessions p LEFT JOIN sessions g ON g.id = p.parent_id
+		WHERE p.id = sessions.parent_id AND (p.last_used_at <= $2 OR g.last_used_at <= $2))`
+)
+
+// InsertSession stores a new session. No change is recorded: nobody can know
+// anything of it yet.
+func (tx *Tx) InsertSession(ctx context.Context, s SessionRecord) error {
+	_, err := tx.exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
+			actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, bound_certificate, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
+		s.CreatedAt.UnixMicro(), s.ExpiresAt.UnixMicro(), s.LastUsedAt.UnixMicro(), s.BoundKey, orNull(s.Certificate),
+		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope), orNull(s.Parent), idsColumn(s.ScopeOperations), int64(s.MayGrant), s.Address,
+		orEmpty(s.BoundCertificate), tx.mac(s.row()))
+	return err
+}
+
+// TouchSessions moves the times of last use forward, never back, because
+// another replica may have seen a later one. Sessions that are gone are passed
+// over.
+func (tx *Tx) TouchSessions(ctx context.Context, used map[keyserver.ID]time.Time) error {
+	for id, at := range used {
+		if _, err := tx.exec(ctx, `UPDATE sessions SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1`, at.UnixMicro(), id[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeleteExpiredSessions removes up to limit sessions that are no longer alive
+// at now, and answers how many. No change is recorded: their end was known to
+// everybody from the start. One that others were made from stays until they
+// have ended, too, so that ending what it came from still finds them.
+func (tx *Tx) DeleteExpiredSessions(ctx context.Context, now time.Time, idle time.Duration, limit int) (int, error) {
+	n, err := tx.exec(ctx, `DELETE FROM sessions WHERE id IN (
+		SELECT id FROM sessions WHERE (expires_at <= $1 OR last_used_at <= $2 AND scope IS NULL OR `+idleAbove+`)
+			AND NOT EXISTS (SELECT 1 FROM sessions made WHERE made.parent_id = sessions.id) LIMIT $3)`,
+		now.UnixMicro(), now.Add(-idle).UnixMicro(), limit)
+	return int(n), err
+}

@@ -1,0 +1,105 @@
+package sqlstore
+
+import (
+	"bytes"
+	"context"
+	"database/sql/driver"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Setting reads a setting.
+func (r reads) Setting(ctx context.Context, name string) ([]byte, error) {
+	var value, mac []byte
+	err := r.row(ctx, `SELECT value, mac FROM settings WHERE name = $1`, []any{name}, &value, &mac)
+	if err == nil && name != rowmac.DataKeySetting {
+		err = r.agrees(rowmac.Setting(name, value), mac)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return orEmpty(value), nil // the drivers differ
+}
+
+// PutSetting stores a setting. No change is recorded but of the data keys: the
+// others are what a process reads once, when it starts.
+func (tx *Tx) PutSetting(ctx context.Context, name string, value []byte) error {
+	var mac driver.Valuer
+	if name == rowmac.DataKeySetting {
+		tx.record(keyserver.ChangeDataKey, keyserver.ID{}, keyserver.Updated)
+	} else {
+		mac = tx.mac(rowmac.Setting(name, value))
+	}
+	_, err := tx.exec(ctx, `INSERT INTO settings (name, value, mac) VALUES ($1, $2, $3)
+		ON CONFLICT (name) DO UPDATE SET value = excluded.value, mac = excluded.mac`, name, orEmpty(value), mac)
+	return err
+}
+
+// EnsureSetting reads a setting and, where there is none, stores what make
+// answers. Replicas that come at the same time all get the one that was stored.
+func (s *Store) EnsureSetting(ctx context.Context, name string, make func(ctx context.Context) ([]byte, error)) ([]byte, error) {
+	value, err := s.Setting(ctx, name)
+	if !errors.Is(err, ErrNotFound) {
+		return value, err
+	}
+	// Outside of the transaction, because it may ask a service far away.
+	made, err := make(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = s.Update(ctx, func(tx *Tx) error {
+		value, err = tx.Setting(ctx, name)
+		if !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		if err := tx.refuseNewKey(ctx, name); err != nil {
+			return err
+		}
+		value = made
+		return tx.PutSetting(ctx, name, made)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return value, nil
+}
+
+// ReplaceSetting stores a setting where it still is what it was, and answers whether
+// it did. Other replicas hear of the data keys.
+func (s *Store) ReplaceSetting(ctx context.Context, name string, was, value []byte) (replaced bool, err error) {
+	err = s.Update(ctx, func(tx *Tx) error {
+		now, err := tx.Setting(ctx, name)
+		if replaced = err == nil && bytes.Equal(now, was); !replaced {
+			return err
+		}
+		return tx.PutSetting(ctx, name, value)
+	})
+	return replaced && err == nil, err
+}
+
+// refuseNewKey refuses a data key for rows that are there already: they were made
+// under another one, and a new one in its place would hide that it is gone.
+func (tx *Tx) refuseNewKey(ctx context.Context, name string) error {
+	if name != rowmac.DataKeySetting {
+		return nil
+	}
+	err := tx.row(ctx, `SELECT 1 FROM principals LIMIT 1`, nil, new(int))
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	return errors.New("the database has rows, and no data key that they were made under: somebody took the setting " + name +
+		" away; put it back from a backup, nothing was written")
+}
+
+// orEmpty keeps nil, which means NULL to the drivers, out of the database.
+func orEmpty(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}

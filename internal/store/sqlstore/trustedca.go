@@ -1,0 +1,66 @@
+package sqlstore
+
+import (
+	"context"
+	"crypto/sha256"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+const trustedCAQuery = `SELECT id, status, subject, issuer, key_type, serial, not_before, not_after, der, mac FROM trusted_cas`
+
+// TrustedCAs reads every trusted CA, by id.
+func (r reads) TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error) {
+	return r.trustedCAs(ctx, trustedCAQuery+` ORDER BY id`)
+}
+
+// TrustedCA reads one trusted CA.
+func (r reads) TrustedCA(ctx context.Context, id keyserver.ID) (keyserver.Certificate, error) {
+	cas, err := r.trustedCAs(ctx, trustedCAQuery+` WHERE id = $1`, id[:])
+	if err == nil && len(cas) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return keyserver.Certificate{}, err
+	}
+	return cas[0], nil
+}
+
+func (r reads) trustedCAs(ctx context.Context, query string, args ...any) ([]keyserver.Certificate, error) {
+	cas := []keyserver.Certificate{}
+	err := r.each(ctx, query, args, func(row scanner) error {
+		var c keyserver.Certificate
+		var mac []byte
+		if err := row.Scan(intoID(&c.ID), &c.Status, &c.Subject, &c.Issuer, &c.KeyType, &c.Serial,
+			intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER, &mac); err != nil {
+			return err
+		}
+		cas = append(cas, c)
+		return r.agrees(rowmac.TrustedCA(c), mac)
+	})
+	return cas, err
+}
+
+// InsertTrustedCA stores a CA: ErrDuplicate where the id is taken or the very
+// same certificate is trusted already.
+func (tx *Tx) InsertTrustedCA(ctx context.Context, c keyserver.Certificate) error {
+	fingerprint := sha256.Sum256(c.DER)
+	_, err := tx.exec(ctx, `INSERT INTO trusted_cas (id, fingerprint, status, subject, issuer, key_type, serial, not_before, not_after, der, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, c.ID[:], fingerprint[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType,
+		orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER), tx.mac(rowmac.TrustedCA(c)))
+	if err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangeTrustedCA, c.ID, keyserver.Created)
+	return nil
+}
+
+// DeleteTrustedCA removes a CA.
+func (tx *Tx) DeleteTrustedCA(ctx context.Context, id keyserver.ID) error {
+	if err := tx.execOne(ctx, `DELETE FROM trusted_cas WHERE id = $1`, id[:]); err != nil {
+		return err
+	}
+	tx.record(keyserver.ChangeTrustedCA, id, keyserver.Deleted)
+	return nil
+}

@@ -1,0 +1,230 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// maxKeyChanges is how many keys the purge or the resurrection of a peer's ACL
+// entries names in the change feed. Where there are more, one change with the
+// zero id stands for them all: a reader that far behind reads anew anyway, and
+// naming a million keys would push everything else out of the feed.
+const maxKeyChanges = 1000
+
+const trustedServerQuery = `SELECT s.system_id, s.name, s.port, s.friendly_name, s.description, s.transport_id, s.chain,
+		s.cert_id, s.cert_status, s.subject, s.issuer, s.key_type, s.serial, s.not_before, s.not_after, s.der, s.witness, s.mac, r.role_id
+	FROM trusted_servers s LEFT JOIN principal_roles r ON r.principal_id = s.transport_id`
+
+// TrustedServers reads every registered peer, by system id. Their number is
+// bounded by keyserver.MaxTrustedServers.
+func (r reads) TrustedServers(ctx context.Context) ([]keyserver.TrustedServer, error) {
+	return r.trustedServers(ctx, trustedServerQuery+` ORDER BY s.system_id, r.role_id`)
+}
+
+// TrustedServer reads one registered peer.
+func (r reads) TrustedServer(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
+	list, err := r.trustedServers(ctx, trustedServerQuery+` WHERE s.system_id = $1 ORDER BY r.role_id`, int64(system))
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return keyserver.TrustedServer{}, err
+	}
+	return list[0], nil
+}
+
+func (r reads) trustedServers(ctx context.Context, query string, args ...any) ([]keyserver.TrustedServer, error) {
+	list := []keyserver.TrustedServer{}
+	err := r.each(ctx, query, args, func(row scanner) error {
+		s := keyserver.TrustedServer{Roles: []keyserver.ID{}}
+		c := &s.Certificate
+		var witness int64
+		var mac, role []byte // NULL for a transport principal without roles
+		if err := row.Scan(&s.System, &s.Name, &s.Port, &s.FriendlyName, &s.Description, intoID(&s.Transport), &s.Chain,
+			intoID(&c.ID), &c.Status, &c.Subject, &c.Issuer, &c.KeyType, &c.Serial,
+			intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER, &witness, &mac, &role); err != nil {
+			return err
+		}
+		s.Witness = witness != 0
+		if n := len(list); n == 0 || list[n-1].System != s.System {
+			list = append(list, s)
+			if err := r.agrees(rowmac.TrustedServer(s), mac); err != nil {
+				return err
+			}
+		}
+		if role == nil {
+			return nil
+		}
+		var id keyserver.ID
+		if err := intoID(&id).Scan(role); err != nil {
+			return err
+		}
+		last := &list[len(list)-1]
+		last.Roles = append(last.Roles, id)
+		return nil
+	})
+	return list, err
+}
+
+// IsTrustedServer reports whether a peer is registered.
+func (r reads) IsTrustedServer(ctx context.Context, system keyserver.SystemID) (bool, error) {
+	var n int
+	err := r.row(ctx, `SELECT count(*) FROM trusted_servers WHERE system_id = $1`, []any{int64(system)}, &n)
+	return n > 0, err
+}
+
+// InsertTrustedServer stores a peer whose transport principal exists:
+// ErrDuplicate where the system id is registered, ErrNotFound where the
+// principal is missing. Roles are those of the principal, and not stored.
+func (tx *Tx) InsertTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
+	c := s.Certificate
+	_, err := tx.exec(ctx, `INSERT INTO trusted_servers (system_id, name, port, friendly_name, description, transport_id, chain,
+			cert_id, cert_status, subject, issuer, key_type, serial, not_before, not_after, der, witness, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`,
+		int64(s.System), s.Name, int64(s.Port), s.FriendlyName, s.Description, s.Transport[:], orEmpty(s.Chain),
+		c.ID[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER),
+		flag(s.Witness), tx.mac(rowmac.TrustedServer(s)))
+	if err != nil {
+		return err
+	}
+	tx.recordTrustedServer(s.System, keyserver.Created)
+	return nil
+}
+
+// UpdateTrustedServer changes what is not nil: ErrNotFound where no peer has
+// the system id.
+func (tx *Tx) UpdateTrustedServer(ctx context.Context, change keyserver.TrustedServerChange) error {
+	s, err := tx.TrustedServer(ctx, change.System)
+	if err != nil {
+		return err
+	}
+	if change.FriendlyName != nil {
+		s.FriendlyName = *change.FriendlyName
+	}
+	if change.Description != nil {
+		s.Description = *change.Description
+	}
+	if change.Witness != nil {
+		s.Witness = *change.Witness
+	}
+	err = tx.execOne(ctx, `UPDATE trusted_servers SET friendly_name = $1, description = $2, witness = $3, mac = $4 WHERE system_id = $5`,
+		s.FriendlyName, s.Description, flag(s.Witness), tx.mac(rowmac.TrustedServer(s)), int64(s.System))
+	if err != nil {
+		return err
+	}
+	tx.recordTrustedServer(change.System, keyserver.Updated)
+	return nil
+}
+
+// ReplaceTrustedServer puts another record in the place of a peer's, which
+// goes on with its transport principal: ErrNotFound where no peer has the
+// system id.
+func (tx *Tx) ReplaceTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
+	before, err := tx.TrustedServer(ctx, s.System)
+	if err != nil {
+		return err
+	}
+	s.Transport = before.Transport
+	c := s.Certificate
+	err = tx.execOne(ctx, `UPDATE trusted_servers SET name = $2, port = $3, friendly_name = $4, description = $5, chain = $6,
+			cert_id = $7, cert_status = $8, subject = $9, issuer = $10, key_type = $11, serial = $12, not_before = $13, not_after = $14, der = $15, witness = $16, mac = $17
+		WHERE system_id = $1`,
+		int64(s.System), s.Name, int64(s.Port), s.FriendlyName, s.Description, orEmpty(s.Chain),
+		c.ID[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER),
+		flag(s.Witness), tx.mac(rowmac.TrustedServer(s)))
+	if err != nil {
+		return err
+	}
+	tx.recordTrustedServer(s.System, keyserver.Updated)
+	return nil
+}
+
+// DeleteTrustedServer removes a peer together with its transport principal and
+// what is remembered of its calls. Principal trusts that name it stay.
+func (tx *Tx) DeleteTrustedServer(ctx context.Context, system keyserver.SystemID) error {
+	var transport keyserver.ID
+	err := tx.row(ctx, `SELECT transport_id FROM trusted_servers WHERE system_id = $1`, []any{int64(system)}, intoID(&transport))
+	if err != nil {
+		return err
+	}
+	if err := tx.execOne(ctx, `DELETE FROM trusted_servers WHERE system_id = $1`, int64(system)); err != nil {
+		return err
+	}
+	if err := tx.execOne(ctx, `DELETE FROM principals WHERE id = $1`, transport[:]); err != nil {
+		return err
+	}
+	if err := errors.Join(tx.DeletePeerAuthorities(ctx, system), tx.forgetWitnessedLogs(ctx, system)); err != nil {
+		return err
+	}
+	if _, err := tx.exec(ctx, `DELETE FROM peer_calls WHERE system_id = $1`, int64(system)); err != nil {
+		return err
+	}
+	tx.recordTrustedServer(system, keyserver.Deleted)
+	tx.record(keyserver.ChangePrincipal, transport, keyserver.Deleted)
+	return nil
+}
+
+func (tx *Tx) recordTrustedServer(system keyserver.SystemID, action keyserver.ChangeAction) {
+	tx.record(keyserver.ChangeTrustedServer, keyserver.IDFromUint64(uint64(system)), action)
+}
+
+const aclEntryColumns = `id, acl_id, system_id, principal_id, rights, max_usage, used, user_right, start_stamp, end_stamp`
+
+// PurgeACLEntries puts aside all entries for principals of a system and
+// answers how many there were.
+func (tx *Tx) PurgeACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
+	return tx.moveACLEntries(ctx, "acl_entries", "purged_acl_entries", system, func(k *storedKey) { k.purged, k.entries = moved(k.purged, k.entries, system) })
+}
+
+// ResurrectACLEntries puts purged entries back and answers how many there
+// were. Where the principal was given an entry meanwhile, that one stays.
+func (tx *Tx) ResurrectACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
+	return tx.moveACLEntries(ctx, "purged_acl_entries", "acl_entries", system, func(k *storedKey) { k.entries, k.purged = moved(k.entries, k.purged, system) })
+}
+
+// moved moves the entries of a system between two lists, to where the principal
+// has none.
+func moved(into, from []keyserver.ACLEntry, system keyserver.SystemID) (added, left []keyserver.ACLEntry) {
+	for _, e := range from {
+		switch {
+		case e.Principal.System != system:
+			left = append(left, e)
+		case !slices.ContainsFunc(into, func(other keyserver.ACLEntry) bool { return other.Principal == e.Principal }):
+			into = append(into, e)
+		}
+	}
+	return into, left
+}
+
+// moveACLEntries moves the entries of a system between two tables, whose names
+// are constants of this file.
+func (tx *Tx) moveACLEntries(ctx context.Context, from, into string, system keyserver.SystemID, move func(k *storedKey)) (int, error) {
+	err := tx.changeKeys(ctx, move, `SELECT k.id FROM stored_keys k
+		WHERE k.acl_id IN (SELECT DISTINCT acl_id FROM `+from+` WHERE system_id = $1)`, int64(system))
+	if err != nil {
+		return 0, err
+	}
+	moved, err := tx.exec(ctx, `INSERT INTO `+into+` (`+aclEntryColumns+`) SELECT `+aclEntryColumns+` FROM `+from+`
+		WHERE system_id = $1 ON CONFLICT (acl_id, system_id, principal_id) DO NOTHING`, int64(system))
+	if err != nil {
+		return 0, err
+	}
+	if _, err := tx.exec(ctx, `DELETE FROM `+from+` WHERE system_id = $1`, int64(system)); err != nil {
+		return 0, err
+	}
+	return int(moved), nil
+}
+
+// recordKeys notes that the lists of keys changed.
+func (tx *Tx) recordKeys(keys []keyserver.ID) {
+	if len(keys) > maxKeyChanges {
+		keys = []keyserver.ID{{}}
+	}
+	for _, key := range keys {
+		tx.record(keyserver.ChangeKey, key, keyserver.Updated)
+	}
+}

@@ -1,0 +1,120 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+const witnessedLogQuery = `SELECT origin, key, system_id, witness_key, size, root, seen_at, conflict, conflict_at, mac FROM witnessed_logs`
+
+// WitnessedLogs reads every log that this key server has witnessed, by origin.
+func (r reads) WitnessedLogs(ctx context.Context) ([]keyserver.WitnessedLog, error) {
+	return r.witnessedLogs(ctx, witnessedLogQuery+` ORDER BY origin`)
+}
+
+// WitnessedLog reads one.
+func (r reads) WitnessedLog(ctx context.Context, origin string) (keyserver.WitnessedLog, error) {
+	list, err := r.witnessedLogs(ctx, witnessedLogQuery+` WHERE origin = $1`, origin)
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return keyserver.WitnessedLog{}, err
+	}
+	return list[0], nil
+}
+
+func (r reads) witnessedLogs(ctx context.Context, query string, args ...any) ([]keyserver.WitnessedLog, error) {
+	list := []keyserver.WitnessedLog{}
+	err := r.each(ctx, query, args, func(row scanner) error {
+		var l keyserver.WitnessedLog
+		var mac []byte
+		if err := row.Scan(&l.Origin, &l.Key, &l.System, &l.WitnessKey, &l.Size, untrusted{l.Root[:]}, intoTime{&l.SeenAt}, &l.Conflict, intoTime{&l.ConflictAt}, &mac); err != nil {
+			return err
+		}
+		list = append(list, l)
+		return r.agrees(rowmac.WitnessedLog(l), mac)
+	})
+	return list, err
+}
+
+// UpdateWitnessedLog changes what is known of a log, which is its origin alone where
+// it is new. No two changes overlap, on any replica. Where change fails nothing is
+// stored.
+func (s *Store) UpdateWitnessedLog(ctx context.Context, origin string, change func(l *keyserver.WitnessedLog) error) error {
+	return s.Update(ctx, func(tx *Tx) error {
+		l, err := tx.WitnessedLog(ctx, origin)
+		if errors.Is(err, ErrNotFound) {
+			l, err = keyserver.WitnessedLog{Origin: origin}, nil
+		}
+		if err != nil {
+			return err
+		}
+		before := l
+		if err := change(&l); err != nil || l == before {
+			return err
+		}
+		return tx.PutWitnessedLog(ctx, l)
+	})
+}
+
+// PutWitnessedLog stores what is known of a log.
+func (tx *Tx) PutWitnessedLog(ctx context.Context, l keyserver.WitnessedLog) error {
+	_, err := tx.exec(ctx, `INSERT INTO witnessed_logs (origin, key, system_id, witness_key, size, root, seen_at, conflict, conflict_at, mac)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+			ON CONFLICT (origin) DO UPDATE SET key = excluded.key, system_id = excluded.system_id, witness_key = excluded.witness_key, size = excluded.size,
+				root = excluded.root, seen_at = excluded.seen_at, conflict = excluded.conflict, conflict_at = excluded.conflict_at, mac = excluded.mac`,
+		l.Origin, l.Key, int64(l.System), l.WitnessKey, l.Size, l.Root[:], l.SeenAt.UnixMicro(), string(l.Conflict), l.ConflictAt.UnixMicro(),
+		tx.mac(rowmac.WitnessedLog(l)))
+	return err
+}
+
+// forgetWitnessedLogs forgets those of a peer.
+func (tx *Tx) forgetWitnessedLogs(ctx context.Context, system keyserver.SystemID) error {
+	_, err := tx.exec(ctx, `DELETE FROM witnessed_logs WHERE system_id = $1`, int64(system))
+	return err
+}
+
+// cosignedTree is the name of the newest head that has a quorum of cosignatures.
+const cosignedTree = "cosigned"
+
+// CosignedAuditTree answers the newest head of the tree that a quorum has cosigned, a
+// zero head before there is one.
+func (r reads) CosignedAuditTree(ctx context.Context) (audit.TreeHead, error) {
+	return r.treeHead(ctx, cosignedTree)
+}
+
+// CosignAuditTree adds cosignatures to a head. add answers a checkpoint with those of
+// another one of the same head, too, and whether they are a quorum.
+func (s *Store) CosignAuditTree(ctx context.Context, head audit.TreeHead, add func(stored []byte) (checkpoint []byte, quorum bool, err error)) error {
+	return s.Update(ctx, func(tx *Tx) error {
+		var quorum bool
+		for _, name := range []string{newestTree, cosignedTree} {
+			stored, err := tx.treeHead(ctx, name)
+			if err != nil {
+				return err
+			}
+			if stored.Size != head.Size || stored.Root != head.Root {
+				stored = audit.TreeHead{Size: stored.Size}
+			}
+			known := stored.Checkpoint
+			if known == nil {
+				known = head.Checkpoint
+			}
+			if head.Checkpoint, quorum, err = add(known); err != nil {
+				return err
+			}
+			if stored.Checkpoint == nil && (name == newestTree || !quorum || stored.Size > head.Size) {
+				continue
+			}
+			if err := tx.putTreeHead(ctx, name, head); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
