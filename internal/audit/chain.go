@@ -1,10 +1,3 @@
-// Package audit makes the trail of operations durable and tamper-evident. A
-// Writer commits each row before the operation it records may answer, many
-// rows to a transaction; the rows of one writer form a chain in which each
-// hash covers the hash before it; Verify reads every chain and names what was
-// changed, removed or inserted.
-//
-// The package knows no SQL: package sqlstore implements Store and Trail.
 package audit
 
 import (

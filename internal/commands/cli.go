@@ -1,5 +1,3 @@
-// Package commands is flags and wiring: it turns a command line into the parts of
-// the product and connects them. Nothing here decides anything about keys.
 package commands
 
 import (

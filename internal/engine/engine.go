@@ -1,7 +1,3 @@
-// Package engine is the key server: it implements the port of package
-// keyserver over a store. Every operation passes one gate, which authorises
-// and audits it before any effect (gate.go); what the rights on a key amount
-// to is decided by pure functions (package access).
 package engine
 
 import (

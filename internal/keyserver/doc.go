@@ -1,5 +1,8 @@
-// Package keyserver is the vocabulary of a key server and the port through
-// which everything else talks to one. It knows no HTTP, no SQL and no
-// implementation: package engine implements the port, package verified uses
-// it, and tests put a key server behind it that lies.
+// Package keyserver is the vocabulary of a key server (operations, principals, keys, ACLs)
+// and the port through which all other code uses one. It knows no HTTP, no SQL and no implementation:
+// internal/engine implements the port, and internal/engine/verified uses it.
+//
+//   - lifecycle: the states of a key and the rules of rotation and destruction
+//
+// May import: internal/platform
 package keyserver

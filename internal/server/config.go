@@ -1,6 +1,3 @@
-// Package server assembles one serve process: it opens the database and the
-// keys, prepares the key server, and puts the HTTP API in front of it. It is
-// the one place where all parts meet; none of them knows it.
 package server
 
 import (

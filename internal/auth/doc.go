@@ -1,0 +1,10 @@
+// Package auth has no code. Its directories decide who sends a request:
+//
+//   - session: logins, open sessions and their limits, one file per login method
+//   - dpop: proofs of possession (RFC 9449)
+//   - oidc, tokenreview, ldap: the identity providers that check a credential
+//
+// What an authenticated principal may do is decided by internal/engine.
+//
+// May import: internal/crypto, internal/keyserver, internal/platform, internal/store
+package auth

@@ -1,0 +1,10 @@
+// Package commands has the flags of all commands and connects the parts that a command needs.
+// It decides nothing about keys.
+//
+//   - plan, doctor, migrate, supportbundle, localcluster: the work of the command of that name
+//     (localcluster: of "up")
+//   - ctl, agent, kmsplugin: the command-line client, the sidecar of a Pod, the KMS plugin
+//
+// May import: api, config, controllers, httpapi, internal/audit, internal/auth, internal/crypto,
+// internal/engine, internal/keyserver, internal/operator, internal/platform, internal/server, internal/store
+package commands

@@ -1,0 +1,10 @@
+// Package engine is the key server: it implements the port of package keyserver over a store.
+// Every operation passes one gate (gate.go), which authorizes and audits it before any effect.
+//
+//   - access: pure functions that evaluate an ACL; explain.go: why a request is allowed or refused
+//   - verified: writes that are read back; approval: operations that need several people
+//   - ca: the CAs of the key server; peer: other key servers; rewrap: rotation of data keys
+//   - bootstrap: the first state; deletion: principal deletion; usagequota: limited uses of a key
+//
+// May import: internal/audit, internal/crypto, internal/keyserver, internal/platform, internal/store
+package engine

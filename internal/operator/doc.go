@@ -1,0 +1,11 @@
+// Package operator has no code. Its directories hold the parts of the manager that know no kind:
+//
+//   - reconcile: the reconciler of all kinds, which decides to create, adopt, repair and delete
+//   - connection: the connection to a key server, its listings and its change feed
+//   - export: manifests from a key server; manifest: reading and writing manifests
+//   - trustfiles: certificates and issuer keys that the manager shares with its key server
+//
+// The kinds themselves are in the directory controllers.
+//
+// May import: api, config, httpapi, internal/crypto, internal/platform
+package operator

@@ -1,0 +1,10 @@
+// Package server assembles one serve process: it opens the database and the keys, starts the key
+// server and its background work, and serves the HTTP API. No other package knows all parts.
+//
+//   - admission: signed release manifests, which say which builds may serve
+//   - console: the files of the web console; listener: limits of connections
+//   - testserver: a server for tests
+//
+// May import: httpapi, internal/audit, internal/auth, internal/crypto, internal/engine,
+// internal/keyserver, internal/platform, internal/store
+package server
