@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
@@ -23,7 +24,7 @@ func notAdmitted() error {
 // alike, whoever asks and whatever else is the matter.
 func TestABuildThatIsNotAdmitted(t *testing.T) {
 	free := map[string]bool{"GET /api/health": true, "GET /api/ready": true}
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		if r.Unconditional != free[r.Method+" "+r.Path] {
 			t.Errorf("%s %s: unconditional is %v", r.Method, r.Path, r.Unconditional)
 		}
@@ -46,7 +47,7 @@ func TestABuildThatIsNotAdmitted(t *testing.T) {
 		}},
 		"SessionEnded": {"never a 401", func(f *fixture, _ *http.Request) { f.sessions.err = fault.New(fault.SessionExpired, "over") }},
 	} {
-		for _, r := range Routes() {
+		for _, r := range routes.All() {
 			if r.Unconditional {
 				continue
 			}

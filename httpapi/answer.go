@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
@@ -29,14 +30,14 @@ func (x *exchange) succeed(out any) { x.write(http.StatusOK, out) }
 func (x *exchange) fail(out any, err error) {
 	x.hurryBody()
 	f := x.faultOf(err)
-	e := edges[f.Code]
+	e := routes.AnswerTo(f.Code)
 	x.code = f.Code
 	x.report(f, e, err)
 	x.setFaultHeaders(f, e)
 	if out == nil {
 		out = errorBody(x, f, e)
 	}
-	x.write(e.status, out)
+	x.write(e.Status, out)
 }
 
 // refusedTime is how long the rest of a body may take to arrive once it is
@@ -55,11 +56,8 @@ func (x *exchange) hurryBody() {
 // faultOf turns any error into a fault. What is not one has no words for a
 // caller, by construction: only the log tells more.
 func (x *exchange) faultOf(err error) *fault.Error {
-	f := fault.As(err)
-	if f != nil {
-		if _, known := edges[f.Code]; known {
-			return f
-		}
+	if f := fault.As(err); f != nil && routes.Status(f.Code) != 0 {
+		return f
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -70,26 +68,26 @@ func (x *exchange) faultOf(err error) *fault.Error {
 	}
 }
 
-func errorBody(x *exchange, f *fault.Error, e edge) *schema.Error {
-	body := &schema.Error{Code: string(f.Code), Detail: f.Detail, Reauth: e.reauth}
-	if e.status == http.StatusServiceUnavailable {
+func errorBody(x *exchange, f *fault.Error, e routes.Answer) *schema.Error {
+	body := &schema.Error{Code: string(f.Code), Detail: f.Detail, Reauth: e.Reauth}
+	if e.Status == http.StatusServiceUnavailable {
 		body.Retryable, body.Scope = &f.Retryable, string(f.Scope)
 	}
-	body.Unsupported = x.route.Path == noRoute || x.route.allow != ""
+	body.Unsupported = x.route.Path == routes.NoRoute || x.route.allow != ""
 	return body
 }
 
-func (x *exchange) setFaultHeaders(f *fault.Error, e edge) {
+func (x *exchange) setFaultHeaders(f *fault.Error, e routes.Answer) {
 	h := x.w.Header()
-	switch e.status {
+	switch e.Status {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", challenge(x, f, e))
 	case http.StatusMethodNotAllowed:
 		h.Set("Allow", x.route.allow)
 	case http.StatusUnsupportedMediaType:
-		h.Set("Accept-Encoding", noEncoding) // RFC 9110 section 12.5.3
+		h.Set("Accept-Encoding", routes.NoEncoding) // RFC 9110 section 12.5.3
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		if after := f.RetryAfter; after > 0 || f.Scope != "" || e.status == http.StatusTooManyRequests {
+		if after := f.RetryAfter; after > 0 || f.Scope != "" || e.Status == http.StatusTooManyRequests {
 			seconds := max(1, (after+time.Second-1)/time.Second)
 			h.Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
 		}
@@ -98,7 +96,7 @@ func (x *exchange) setFaultHeaders(f *fault.Error, e edge) {
 
 // challenge follows RFC 6750 section 3: no error attribute where the request
 // carried no credentials. What has to do with a key is RFC 9449 section 7.1.
-func challenge(x *exchange, f *fault.Error, e edge) string {
+func challenge(x *exchange, f *fault.Error, e routes.Answer) string {
 	scheme := `Bearer realm="keyserver"`
 	switch word := proofErrors[f.Code]; {
 	case word != "":
@@ -106,7 +104,7 @@ func challenge(x *exchange, f *fault.Error, e edge) string {
 	case x.call.proof.Claimed:
 		scheme = proofScheme
 	}
-	if !e.reauth || len(x.r.Header["Authorization"]) == 0 {
+	if !e.Reauth || len(x.r.Header["Authorization"]) == 0 {
 		return scheme
 	}
 	switch f.Code {
@@ -185,13 +183,13 @@ func (x *exchange) holdUnread(n int64) {
 func (x *exchange) unspeakable(buf *bytes.Buffer, err error) int {
 	buf.Reset()
 	f := x.faultOf(err)
-	e := edges[f.Code]
+	e := routes.AnswerTo(f.Code)
 	x.code = f.Code
 	x.report(f, e, err)
 	if err := json.MarshalWrite(buf, errorBody(x, f, e)); err != nil {
 		buf.WriteString(`{"code":"OP_FAILED","detail":""}`) // only text that is not UTF-8 gets here
 	}
-	return e.status
+	return e.Status
 }
 
 // whose says of which request a line of the log is: its id, and once they are known the
@@ -210,13 +208,13 @@ func (x *exchange) whose() []slog.Attr {
 
 // report logs what an operator must know about, once: the causes that no
 // caller is told. Refusals are the caller's business and are in the metrics.
-func (x *exchange) report(f *fault.Error, e edge, err error) {
+func (x *exchange) report(f *fault.Error, e routes.Answer, err error) {
 	cause := errors.Unwrap(f)
 	level := slog.LevelDebug
 	switch {
-	case e.status == http.StatusInternalServerError || e.status == http.StatusBadGateway:
+	case e.Status == http.StatusInternalServerError || e.Status == http.StatusBadGateway:
 		level = slog.LevelError
-	case e.status > http.StatusInternalServerError && cause != nil && !errors.Is(err, context.Canceled):
+	case e.Status > http.StatusInternalServerError && cause != nil && !errors.Is(err, context.Canceled):
 		level = slog.LevelWarn
 	case x.release != nil && (f.Code == fault.Overloaded || f.Code == fault.SessionLimit || f.Code == fault.RequestLimit):
 		x.api.crowded.Do(func() { level = slog.LevelWarn }) // names the principal
@@ -269,5 +267,5 @@ func (x *exchange) panicked(p any) {
 		panic(http.ErrAbortHandler) // half an answer must not look whole
 	}
 	f := fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.RequestID)
-	x.write(http.StatusInternalServerError, errorBody(x, f, edges[f.Code]))
+	x.write(http.StatusInternalServerError, errorBody(x, f, routes.AnswerTo(f.Code)))
 }

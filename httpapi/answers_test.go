@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
 // plain are the names of members that say themselves what they hold.
@@ -38,8 +39,8 @@ func TestAnswersSayWhatTheirMembersMean(t *testing.T) {
 			walk(v.Members)
 		}
 	}
-	for _, r := range Routes() {
-		if r.Response != nil && r.MediaType() == mediaJSON {
+	for _, r := range routes.All() {
+		if r.Response != nil && r.MediaType() == routes.MediaJSON {
 			walk(wire.Of(r.Response))
 		}
 	}

@@ -4,18 +4,16 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"path"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -85,9 +83,8 @@ type Config struct {
 // API is the handler of /api.
 type API struct {
 	Config
-	mux     *http.ServeMux
-	routes  []Route
-	none    *bound // answers unknown paths
+	mux     *routes.Mux
+	routes  []routes.Route
 	metrics *metrics
 	openAPI []byte
 
@@ -98,13 +95,15 @@ type API struct {
 	drain    context.CancelFunc
 }
 
-// bound is a route with what is made for it once.
+// bound is a route with its handler and its metrics.
 type bound struct {
-	Route
+	routes.Route
+	api      *API
+	run      func(*exchange) (any, error)
 	allow    string // of a path whose method is not there
 	span     string // what a span of it is called
 	measured *measured
-	long     bool // Route.long
+	long     bool // Route.Long
 }
 
 // New returns the API. It fails where the table of routes is not complete.
@@ -135,17 +134,22 @@ func New(c Config) (*API, error) {
 	if c.MaxSpoolBytesPerSession <= 0 {
 		c.MaxSpoolBytesPerSession = DefaultMaxSpoolBytesPerSession
 	}
-	a := &API{Config: c, mux: http.NewServeMux(), places: newPlaces(c), crowded: rate.Sometimes{Interval: time.Minute}}
+	a := &API{Config: c, places: newPlaces(c), crowded: rate.Sometimes{Interval: time.Minute}}
 	a.draining, a.drain = context.WithCancel(context.Background())
 	var err error
 	if a.metrics, err = newMetrics(c.Registerer, a.places); err != nil {
 		return nil, err
 	}
-	a.routes = Routes()
-	if err := a.mount(a.routes); err != nil {
+	a.routes = routes.All()
+	if err := checkHandlers(a.routes); err != nil {
 		return nil, err
 	}
-	if a.openAPI, err = OpenAPI(); err != nil {
+	if a.mux, err = routes.NewMux(a.routes, a.bind); err != nil {
+		return nil, err
+	}
+	a.mux.Add(witnessPath, addCheckpointRoute)
+	a.mountPages()
+	if a.openAPI, err = routes.OpenAPI(); err != nil {
 		return nil, err
 	}
 	return a, nil
@@ -156,107 +160,35 @@ func New(c Config) (*API, error) {
 // http.Server.Shutdown does.
 func (a *API) Drain() { a.drain() }
 
-func (a *API) mount(all []Route) error {
-	a.none = a.bind(Route{Path: noRoute, run: notFound, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, "")
-	paths := map[string][]*bound{}
-	for _, r := range all {
-		if r.BodyLimit <= 0 || r.Timeout <= 0 || r.run == nil {
-			return fmt.Errorf("httpapi: %s %s has no body limit, timeout or handler", r.Method, r.Path)
-		}
-		if unsaid := r.unsaid(); len(unsaid) > 0 {
-			return fmt.Errorf("httpapi: %s %s does not say what %s names; give it a tag names", r.Method, r.Path, strings.Join(unsaid, ", "))
-		}
-		paths[r.Path] = append(paths[r.Path], a.bind(r, ""))
+// bind returns the handler of a route of the mux.
+func (a *API) bind(r routes.Route, allow string) http.Handler {
+	b := &bound{Route: r, api: a, allow: allow, span: strings.TrimSpace(r.Method + " " + r.Path), measured: a.metrics.of(r), long: r.Long()}
+	switch {
+	case allow != "":
+		b.run = notAllowed
+	case r.Path == routes.NoRoute:
+		b.run = notFound
+	case unlisted[r.Name] != nil:
+		b.run = unlisted[r.Name]
+	default:
+		b.run = handlers[r.Name].run
 	}
-	for p, methods := range paths {
-		other := a.bind(Route{Path: p, run: notAllowed, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, allowed(methods))
-		pattern, word := p, literals[p]
-		if word != "" {
-			pattern = strings.Replace(p, "/"+word, "/{"+word+"}", 1)
-		}
-		if rest := methods[0].Rest(); rest != "" {
-			stem := strings.TrimSuffix(pattern, "/{"+rest+"}")
-			pattern = stem + "/{" + rest + "...}"
-			a.mux.HandleFunc(stem, a.unknown) // or ServeMux redirects it to the stem and a slash
-		}
-		a.mux.Handle(pattern, &resource{api: a, methods: methods, other: other, word: word})
-	}
-	a.mux.Handle(witnessPath, &resource{
-		api: a, methods: []*bound{a.bind(addCheckpointRoute, "")},
-		other: a.bind(Route{Path: witnessPath, run: notAllowed, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, http.MethodPost),
-	})
-	a.mountPages()
-	a.mux.HandleFunc("/", a.unknown)
-	return nil
+	return b
 }
 
-// allowed are the methods of a path. Where GET is, HEAD is too.
-func allowed(methods []*bound) string {
-	var allow []string
-	for _, m := range methods {
-		allow = append(allow, m.Method)
-		if m.Method == http.MethodGet {
-			allow = append(allow, http.MethodHead)
-		}
-	}
-	slices.Sort(allow)
-	return strings.Join(allow, ", ")
+// unlisted has the handlers of routes that are not in the table.
+var unlisted = map[string]func(*exchange) (any, error){
+	addCheckpointRoute.Name: addCheckpoint, pageRoute.Name: page, reportRoute.Name: report,
 }
 
-func (a *API) unknown(w http.ResponseWriter, r *http.Request) { a.to(w, r, a.none) }
+// ServeHTTP implements http.Handler.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
-// literals are of paths that ServeMux holds to be in conflict with that of another
-// route, because an id could be spelt like a word of the other: it is given this
-// word of them as a wildcard, and resource looks whether it is there.
-var literals = map[string]string{"/api/principals/{id}/delegates/{pid}": "delegates", "/api/audit/{seq}/receipt": "receipt"}
-
-func (a *API) bind(r Route, allow string) *bound {
-	return &bound{Route: r, allow: allow, span: strings.TrimSpace(r.Method + " " + r.Path), measured: a.metrics.of(r), long: r.long()}
-}
-
-// ServeHTTP implements http.Handler. A path that ServeMux would redirect to
-// its clean form is an unknown path: a client that is sent elsewhere would
-// follow with its credentials, or lose its body.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p := r.URL.EscapedPath()
-	if p == "" || p[0] != '/' || (path.Clean(p) != p && path.Clean(p)+"/" != p) {
-		a.unknown(w, r)
-		return
-	}
-	a.mux.ServeHTTP(w, r)
-}
-
-// to serves a request by a route, or tells whoever only asks where it leads.
-func (a *API) to(w http.ResponseWriter, r *http.Request, route *bound) {
+// ServeHTTP serves a request of the route, or tells an approval which route its request has.
+func (b *bound) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if asked, ok := w.(*inApproval); ok {
-		asked.route, asked.request = route, r
+		asked.route, asked.request = b, r
 		return
 	}
-	a.serve(w, r, route)
-}
-
-// resource is the routes of one path.
-type resource struct {
-	api     *API
-	methods []*bound
-	other   *bound
-	word    string // that has to stand where it is a wildcard to the mux; empty: none
-}
-
-func (s *resource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s.word != "" && r.PathValue(s.word) != s.word {
-		s.api.to(w, r, s.api.none)
-		return
-	}
-	method := r.Method
-	if method == http.MethodHead { // net/http leaves the body out
-		method = http.MethodGet
-	}
-	for _, m := range s.methods {
-		if m.Method == method {
-			s.api.to(w, r, m)
-			return
-		}
-	}
-	s.api.to(w, r, s.other)
+	b.api.serve(w, r, b)
 }

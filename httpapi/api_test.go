@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
@@ -38,9 +39,9 @@ func errorOf(t *testing.T, w *httptest.ResponseRecorder) schema.Error {
 }
 
 func TestEveryRouteHasItsLimits(t *testing.T) {
-	for _, r := range Routes() {
-		if r.BodyLimit <= 0 || r.Timeout <= 0 || r.Summary == "" || r.run == nil || r.Request == nil {
-			t.Errorf("%s %s lacks a limit, a summary, a request or a handler", r.Method, r.Path)
+	for _, r := range routes.All() {
+		if r.BodyLimit <= 0 || r.Timeout <= 0 || r.Summary == "" || r.Request == nil {
+			t.Errorf("%s %s lacks a limit, a summary or a request", r.Method, r.Path)
 		}
 		if !strings.HasPrefix(r.Path, "/api/") && !strings.HasPrefix(r.Path, "/access/v1/") || strings.HasSuffix(r.Path, "/") {
 			t.Errorf("%s is not a path of the contract", r.Path)
@@ -56,12 +57,28 @@ func TestEveryRouteHasItsLimits(t *testing.T) {
 	}
 }
 
+// TestHandlersAndRoutesAgree plants each kind of disagreement between the table of routes and the handlers.
+func TestHandlersAndRoutesAgree(t *testing.T) {
+	table := routes.All()
+	if err := checkHandlers(table); err != nil {
+		t.Fatal(err)
+	}
+	unknown, other := slices.Clone(table), slices.Clone(table)
+	unknown[0].Name = "nobodyKnows"
+	other[0].Request = reflect.TypeFor[int]()
+	for name, table := range map[string][]routes.Route{"without a handler": unknown, "of other types": other, "missing": table[1:]} {
+		if checkHandlers(table) == nil {
+			t.Errorf("a route %s is accepted", name)
+		}
+	}
+}
+
 // Each code has a status, and each status is for a code that exists.
 func TestStatusTableAndCatalogueAgree(t *testing.T) {
 	known := map[fault.Code]bool{}
 	for _, e := range fault.Catalogue {
 		known[e.Code] = true
-		if edges[e.Code].status == 0 {
+		if routes.Status(e.Code) == 0 {
 			t.Errorf("%s has no status", e.Code)
 		}
 		if statuses[e.Code] == 0 {
@@ -73,12 +90,7 @@ func TestStatusTableAndCatalogueAgree(t *testing.T) {
 			t.Errorf("a status is expected of %s, which is not in the catalogue", code)
 		}
 	}
-	for code := range edges {
-		if !known[code] {
-			t.Errorf("%s has a status and is not in the catalogue", code)
-		}
-	}
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		for _, code := range r.Faults {
 			if !known[code] {
 				t.Errorf("%s %s names %s, which is not in the catalogue", r.Method, r.Path, code)
@@ -178,8 +190,8 @@ func TestVerdictsKeepTheShape(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			all := Routes()
-			r := all[slices.IndexFunc(all, func(r Route) bool { return r.Method == tc.method && r.Path == tc.path })]
+			all := routes.All()
+			r := all[slices.IndexFunc(all, func(r routes.Route) bool { return r.Method == tc.method && r.Path == tc.path })]
 			f := newFixture(t)
 			f.ops.bad = true
 			if name == "AddTrustedServer" {
@@ -214,7 +226,7 @@ func TestVerdictsKeepTheShape(t *testing.T) {
 // with every member that is never left out.
 func TestEveryVerdictKeepsTheShape(t *testing.T) {
 	judging := 0
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		whole, err := json.Marshal(reflect.New(orEmpty(r.Response)).Interface())
 		if err != nil {
 			t.Fatal(err)
@@ -224,7 +236,7 @@ func TestEveryVerdictKeepsTheShape(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, code := range r.Faults {
-			if r.executes { // its answers are those of other routes
+			if r.Executes { // its answers are those of other routes
 				break
 			}
 			if !slices.Contains([]fault.Code{fault.NotSaved, fault.NotRemoved, fault.NotPersisted, fault.NotVerified}, code) {
@@ -254,7 +266,7 @@ func TestEveryVerdictKeepsTheShape(t *testing.T) {
 		}
 	}
 	if judging < 30 {
-		t.Errorf("only %d verdicts were asked for", judging)
+		t.Errorf("only %d routes.Verdicts were asked for", judging)
 	}
 }
 
@@ -317,7 +329,7 @@ func TestHeadIsGetWithoutABody(t *testing.T) {
 		resp.Header.Del("Date")
 		return resp
 	}
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		if r.Method != http.MethodGet || r.Waits {
 			continue
 		}
@@ -336,7 +348,7 @@ func TestHeadIsGetWithoutABody(t *testing.T) {
 
 // A compressed body is refused for what it is. It is not read, and not taken for bad JSON.
 func TestEncodedBodies(t *testing.T) {
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		if len(wire.Of(r.Request).Body) == 0 {
 			continue
 		}
@@ -387,7 +399,7 @@ func TestRequestID(t *testing.T) {
 }
 
 func TestSessionIsRequired(t *testing.T) {
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		good := sampleOf(r)
 		for name, header := range map[string][]string{
 			"none": nil, "empty": {""}, "other scheme": {"Basic dXNlcjpwdw=="}, "no id": {"Bearer "}, "unknown": {"Bearer nobody"},
@@ -451,11 +463,11 @@ func TestSessionIsReleased(t *testing.T) {
 }
 
 func TestBodyLimits(t *testing.T) {
-	for _, r := range Routes() {
-		if r.streams {
+	for _, r := range routes.All() {
+		if r.Streams {
 			continue // counted in the message, see TestHMACStreams
 		}
-		if r.BodyLimit > hmacBodyLimit {
+		if r.BodyLimit > routes.HMACBodyLimit {
 			t.Errorf("%s %s takes more than the largest message", r.Method, r.Path)
 			continue
 		}
@@ -579,11 +591,13 @@ func TestChangesEndWithTheClientAndWithTheServer(t *testing.T) {
 // A body that trickles does not hold a handler beyond the route's time.
 func TestSlowBody(t *testing.T) {
 	f := newFixture(t)
-	for _, m := range []string{"/api/keys/get", "/api/crypto/hmac"} {
-		handler, _ := f.api.mux.Handler(httptest.NewRequest(http.MethodPost, m, nil))
-		for _, b := range handler.(*resource).methods {
-			b.Timeout = 100 * time.Millisecond
-		}
+	table := routes.All()
+	for i := range table {
+		table[i].Timeout = 100 * time.Millisecond
+	}
+	var err error
+	if f.api.mux, err = routes.NewMux(table, f.api.bind); err != nil {
+		t.Fatal(err)
 	}
 	server := httptest.NewServer(f.api)
 	defer server.Close()

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -28,12 +30,6 @@ type Approvals interface {
 	Withdraw(ctx context.Context, by keyserver.Caller, id keyserver.ID) (approval.View, error)
 	// Claim takes an approved request, once, to be carried out now.
 	Claim(ctx context.Context, by keyserver.Caller, read keyserver.Approval) (approval.Execution, error)
-}
-
-// askable: an approval can ask for the route. What streams or waits cannot be
-// kept, and what needs no operation is guarded by no rule.
-func (r Route) askable() bool {
-	return r.Session && len(r.Operations) > 0 && !r.streams && !r.Waits && !r.Uncounted
 }
 
 // inApproval is a request that stands in an approval: where it leads, and what
@@ -72,7 +68,7 @@ func (x *exchange) inner(method, path string, body []byte) (*exchange, error) {
 	}
 	found := &inApproval{}
 	x.api.ServeHTTP(found, r)
-	if found.route == nil || !found.route.askable() {
+	if found.route == nil || !found.route.Askable() {
 		return nil, errPath
 	}
 	return &exchange{api: x.api, w: found, r: found.request, ctx: x.ctx, route: found.route, call: x.call, start: x.start, stored: found}, nil
@@ -90,7 +86,7 @@ var errRead = errors.New("read, and not carried out")
 // askApproval keeps a request that could be carried out as it stands.
 func askApproval(x *exchange) (any, error) {
 	var in schema.ApprovalRequest
-	if err := x.decode(wire.Of(typeOf[schema.ApprovalRequest]()), &in); err != nil {
+	if err := x.decode(wire.Of(reflect.TypeFor[schema.ApprovalRequest]()), &in); err != nil {
 		return nil, err
 	}
 	if err := x.enter(); err != nil {
@@ -107,7 +103,7 @@ func askApproval(x *exchange) (any, error) {
 	var names []keyserver.Subject
 	inner.stored.read = func(read any) error {
 		table := wire.Of(inner.route.Request)
-		secrets, names = table.Secrets(read), inner.route.subjects(table.Names(read))
+		secrets, names = table.Secrets(read), subjects(inner.route.Route, table.Names(read))
 		return errRead
 	}
 	switch _, err := inner.route.run(inner); {
@@ -119,7 +115,7 @@ func askApproval(x *exchange) (any, error) {
 		return nil, wire.Refuse("body."+secrets[0], "is for nobody else to see, and an approval is; what takes an approval has to be asked for without it")
 	}
 	view, err := x.api.Approvals.Ask(x.ctx, x.call.by, approval.Request{
-		Method: in.Method, Path: string(in.Path), Body: in.Body, Reason: in.Reason, Operations: inner.route.Operations, Effect: inner.route.effect, Names: names,
+		Method: in.Method, Path: string(in.Path), Body: in.Body, Reason: in.Reason, Operations: inner.route.Operations, Effect: inner.route.Effect, Names: names,
 	})
 	if err != nil {
 		return nil, err
@@ -132,7 +128,7 @@ func askApproval(x *exchange) (any, error) {
 // anything is done.
 func executeApproval(x *exchange) (any, error) {
 	var in schema.ByID
-	if err := x.decode(wire.Of(typeOf[schema.ByID]()), &in); err != nil {
+	if err := x.decode(wire.Of(reflect.TypeFor[schema.ByID]()), &in); err != nil {
 		return nil, err
 	}
 	if err := x.enter(); err != nil {
@@ -177,9 +173,9 @@ func setApprovalPolicy(a *API, ctx context.Context, c call, in schema.ApprovalPo
 // canAsk reports whether some route that needs the operation, or has the effect, can be asked for, which one
 // cannot that takes a secret in any case.
 func (a *API) canAsk(operation string) bool {
-	return slices.ContainsFunc(a.routes, func(r Route) bool {
+	return slices.ContainsFunc(a.routes, func(r routes.Route) bool {
 		needs := slices.ContainsFunc(r.Operations, func(op keyserver.Operation) bool { return op.Key == operation })
-		return r.askable() && !wire.Of(r.Request).NeedsSecret() && (needs || r.effect == operation)
+		return r.Askable() && !wire.Of(r.Request).NeedsSecret() && (needs || r.Effect == operation)
 	})
 }
 

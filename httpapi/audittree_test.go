@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -23,7 +24,7 @@ func TestTilesHaveOneSpelling(t *testing.T) {
 	} {
 		f := newFixture(t)
 		w := f.do(http.MethodGet, path, "")
-		if w.Code != want || w.Header().Get("Content-Type") != mediaJSON {
+		if w.Code != want || w.Header().Get("Content-Type") != routes.MediaJSON {
 			t.Errorf("%s: answered %d %s", path, w.Code, w.Body)
 		}
 		if seen := f.ops.seen(); len(seen) > 0 {
@@ -42,7 +43,7 @@ func TestAnswersThatAreNoJSON(t *testing.T) {
 		"/api/audit/1/receipt":              {"text/plain; charset=utf-8", 23},
 		"/api/audit/tile/0/x001/067":        {"application/octet-stream", 256 * 32},
 		"/api/audit/tile/entries/067.p/255": {"application/octet-stream", 255 * 32},
-		"/api/audit/key":                    {mediaJSON, 61},
+		"/api/audit/key":                    {routes.MediaJSON, 61},
 	} {
 		f := newFixture(t)
 		w := f.do(http.MethodGet, path, "")
@@ -51,7 +52,7 @@ func TestAnswersThatAreNoJSON(t *testing.T) {
 		}
 		f.ops.err = fault.Temporary(fault.NotReady, fault.ScopeProcess, 1, "the detail")
 		w = f.do(http.MethodGet, path, "")
-		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Content-Type") != mediaJSON || w.Header().Get("Retry-After") != "1" {
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Content-Type") != routes.MediaJSON || w.Header().Get("Retry-After") != "1" {
 			t.Errorf("%s: the refusal is %d %s, %v", path, w.Code, w.Body, w.Header())
 		}
 	}

@@ -2,28 +2,12 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
-
-// accessRoutes ask the gate in the words of the OpenID AuthZEN Authorization API 1.0.
-func accessRoutes() []Route {
-	return []Route{
-		endpoint(Route{
-			Name: "getDecision", Method: http.MethodPost, Path: "/access/v1/evaluation", Extension: true, Session: true,
-			Summary: "Says whether the gate would let somebody do something (AuthZEN). Of oneself anybody may ask; otherwise it takes Explain Access.",
-			Faults:  codes(fault.AccessDenied, fault.NotInScope, fault.InvalidArgument),
-		}, getDecision),
-		endpoint(Route{
-			Name: "getDecisions", Method: http.MethodPost, Path: "/access/v1/evaluations", Extension: true, Session: true,
-			Summary: "Says the same to several questions. One that is refused itself is answered by a decision of false.",
-			Faults:  codes(fault.AccessDenied, fault.NotInScope, fault.InvalidArgument),
-		}, getDecisions),
-	}
-}
 
 // The types of resources that there are here.
 const (
@@ -51,7 +35,7 @@ func getDecisions(a *API, ctx context.Context, c call, in schema.AccessBatchRequ
 	for _, item := range in.Evaluations {
 		one, err := a.decide(ctx, c, item.Within(whole))
 		if f := fault.As(err); f != nil && ofTheQuestion(f) {
-			one.Context = schema.AccessContext{Code: string(f.Code), Detail: f.Detail, Error: &schema.AccessError{Status: edges[f.Code].status, Message: f.Detail}}
+			one.Context = schema.AccessContext{Code: string(f.Code), Detail: f.Detail, Error: &schema.AccessError{Status: routes.Status(f.Code), Message: f.Detail}}
 		} else if err != nil {
 			return out, err
 		}

@@ -10,37 +10,25 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 const (
-	// backupTime bounds one backup. The database keeps meanwhile what it would clean up.
-	backupTime = 6 * time.Hour
 	// takeTime is how long whoever is given an answer piece by piece may take for one.
 	takeTime = 30 * time.Second
 )
-
-func backupRoutes() []Route {
-	return []Route{
-		download(Route{
-			Name: "createBackup", Method: http.MethodPost, Path: "/api/backups", Extension: true, Session: true,
-			Summary:    "Makes a backup of the database while the service goes on, and answers it as it is made, encrypted for a recipient of age. One that is not whole does not open.",
-			Operations: grants(keyserver.OpMakeBackup), Timeout: backupTime,
-		}, makeBackup),
-	}
-}
 
 func makeBackup(a *API, ctx context.Context, c call, in schema.BackupRequest, to io.Writer) error {
 	return a.Operations.MakeBackup(ctx, c.by, string(in.Recipient), to)
 }
 
-// download completes a route whose answer is sent while it is made.
-func download[In any](r Route, handle func(*API, context.Context, call, In, io.Writer) error) Route {
-	r.Request, r.Response, r.streams = reflect.TypeFor[In](), reflect.TypeFor[schema.Octets](), true
-	table := wire.Of(r.Request)
-	r.run = func(x *exchange) (any, error) {
+// download handles a route whose answer is sent while it is made.
+func download[In any](work func(*API, context.Context, call, In, io.Writer) error) handler {
+	h := handler{request: reflect.TypeFor[In](), response: reflect.TypeFor[schema.Octets]()}
+	table := wire.Of(h.request)
+	h.run = func(x *exchange) (any, error) {
 		in := new(In)
 		if err := x.decode(table, in); err != nil {
 			return nil, err
@@ -49,19 +37,19 @@ func download[In any](r Route, handle func(*API, context.Context, call, In, io.W
 			return nil, err
 		}
 		to := &pieces{x: x}
-		if err := handle(x.api, x.ctx, x.call, *in, to); err != nil {
+		if err := work(x.api, x.ctx, x.call, *in, to); err != nil {
 			if !x.answered {
 				return nil, err
 			}
 			// The status is gone already. What is cut off does not look whole.
 			f := x.faultOf(err)
 			x.code = f.Code
-			x.report(f, edges[f.Code], err)
+			x.report(f, routes.AnswerTo(f.Code), err)
 			panic(http.ErrAbortHandler)
 		}
 		return to, nil
 	}
-	return r.withDefaults()
+	return h
 }
 
 // pieces is an answer that is sent as it comes. The status goes with the first of it.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -23,7 +24,7 @@ type bad struct {
 // TestBadInput spoils one field of one request of one route at a time. It
 // walks the table of routes, so a new route is covered by being in it.
 func TestBadInput(t *testing.T) {
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		t.Run(r.Method+" "+r.Path, func(t *testing.T) {
 			f := newFixture(t)
 			good := sampleOf(r)
@@ -260,7 +261,7 @@ func spoilParameter(f wire.Field) []bad {
 	return out
 }
 
-func query(good sample, r Route, name, value string) string {
+func query(good sample, r routes.Route, name, value string) string {
 	q := map[string]string{}
 	for n, v := range good.query {
 		q[n] = v

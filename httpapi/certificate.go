@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -11,9 +12,6 @@ import (
 
 // certificateClass is the key server class of stored certificates.
 const certificateClass = "Certificate"
-
-// bySubjectPath is the route that takes a wildcard.
-const bySubjectPath = "/api/certificates/by-subject"
 
 // byteExact says how a transport principal's subject is matched (contract 12.1).
 const byteExact = "byte-exact, NO WILDCARD"
@@ -33,7 +31,7 @@ func certificatesByTransportPrincipal(a *API, ctx context.Context, c call, in sc
 	}
 	return schema.TransportCertificates{
 		CertificatesFound: foundOf(r, in.IncludeBodies), Matched: byteExact,
-		WildcardEquivalent: schema.WildcardEquivalent{Path: bySubjectPath, Subject: in.Subject + "%"},
+		WildcardEquivalent: schema.WildcardEquivalent{Path: routes.BySubjectPath, Subject: in.Subject + "%"},
 	}, nil
 }
 

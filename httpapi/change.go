@@ -9,10 +9,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// maxWait is the longest that a read of the change feed waits. The limit of
-// the query parameter says the same.
-const maxWait = 60 * time.Second
-
 // readChanges waits no longer than the client or the server does. A server
 // that drains answers that nothing changed yet, so that the client asks again,
 // elsewhere.

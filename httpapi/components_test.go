@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/openapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
@@ -28,7 +29,7 @@ type published struct {
 
 func readDocument(t *testing.T) published {
 	t.Helper()
-	text, err := OpenAPI()
+	text, err := routes.OpenAPI()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func (d published) resolve(v any) object {
 	return d.resolve(at)
 }
 
-func (d published) operation(r Route) object {
+func (d published) operation(r routes.Route) object {
 	d.Helper()
 	return d.resolve(d.root["paths"].(object)[r.Path].(object)[strings.ToLower(r.Method)])
 }
@@ -98,7 +99,7 @@ func TestComponentsAreUsed(t *testing.T) {
 		references(d.resolve(object{"$ref": ref}), follow)
 	}
 	references(d.root["paths"], follow)
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		for _, requirement := range d.operation(r)["security"].([]any) {
 			for scheme := range requirement.(object) {
 				used["#/components/securitySchemes/"+scheme] = true
@@ -137,7 +138,7 @@ func TestNothingIsRepeated(t *testing.T) {
 		}
 		seen[string(text)] = what
 	}
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		o := d.operation(r)
 		if list, ok := o["parameters"].([]any); ok {
 			for _, p := range list {
@@ -182,9 +183,9 @@ func (d published) codesIn(v any) []string {
 // and no other.
 func TestCodesOfEachOperation(t *testing.T) {
 	d := readDocument(t)
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		want := map[string][]string{}
-		for _, c := range r.every() {
+		for _, c := range r.Codes() {
 			status := httpStatus(c)
 			want[status] = append(want[status], string(c))
 		}
@@ -223,7 +224,7 @@ func TestOperationNames(t *testing.T) {
 	d := readDocument(t)
 	shape := regexp.MustCompile(`^[a-z]+(?:[A-Z][a-z]+)*$`)
 	taken := map[string]bool{}
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		id, _ := d.operation(r)["operationId"].(string)
 		if id != r.Name || taken[id] {
 			t.Errorf("%s %s has the operationId %q, which is not its name %q or is taken", r.Method, r.Path, id, r.Name)
@@ -253,7 +254,7 @@ func TestTags(t *testing.T) {
 		}
 	}
 	used := map[string]bool{}
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		tags := d.operation(r)["tags"].([]any)
 		if len(tags) != 1 || !described[tags[0].(string)] {
 			t.Errorf("%s has the tags %v, want one that is described", r.Name, tags)
@@ -271,7 +272,7 @@ func TestTags(t *testing.T) {
 func TestProofInDocument(t *testing.T) {
 	d := readDocument(t)
 	session, proof, none := object{"session": []any{}}, object{"dpop": []any{}}, object{}
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		want, takes := []any{}, false
 		switch {
 		case r.Session:
@@ -319,7 +320,7 @@ func TestPrincipalIDHasOneType(t *testing.T) {
 			check(name, p)
 		}
 	}
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		list, _ := d.operation(r)["parameters"].([]any)
 		for _, v := range list {
 			if p := d.resolve(v); p["name"] == "principalId" {
@@ -367,7 +368,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 
 // All requests are answered with the same bytes in memory.
 func TestDocumentIsNotCopied(t *testing.T) {
-	text, err := OpenAPI()
+	text, err := routes.OpenAPI()
 	if err != nil {
 		t.Fatal(err)
 	}

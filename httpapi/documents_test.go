@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
 // namedRoute finds paths of /api, in text and in commands, and paths of /access in backquotes.
@@ -54,7 +56,7 @@ func names(method, path string) bool {
 		return true
 	}
 	asked := strings.Split(strings.TrimSuffix(path, "/"), "/")
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		have := strings.Split(r.Path, "/")
 		if len(have) < len(asked) || method != "" && (r.Method != method || len(have) != len(asked)) {
 			continue

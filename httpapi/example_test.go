@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -21,7 +22,7 @@ type sample struct {
 	order []string
 }
 
-func sampleOf(r Route) sample {
+func sampleOf(r routes.Route) sample {
 	t := wire.Of(r.Request)
 	s := sample{path: map[string]string{}, query: map[string]string{}, body: map[string]string{}}
 	for _, f := range t.Path {
@@ -58,7 +59,7 @@ func sampleOf(r Route) sample {
 
 // meaningful puts values that mean something to the service in the place of
 // those that only have the right form.
-func (s sample) meaningful(r Route) {
+func (s sample) meaningful(r routes.Route) {
 	a := authority()
 	encoded := func(der []byte) string { return strconv.Quote(base64.StdEncoding.EncodeToString(der)) }
 	body := func(name, value string) {
@@ -123,7 +124,7 @@ func parameterExample(v *wire.Value) string {
 	return strings.Trim(v.Example(), `"`)
 }
 
-func (s sample) target(r Route) string {
+func (s sample) target(r routes.Route) string {
 	target := r.Path
 	for name, value := range s.path {
 		target = strings.ReplaceAll(target, "{"+name+"}", value)

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
@@ -174,7 +175,7 @@ func in(d time.Duration) time.Time {
 }
 
 func (x *exchange) awaitsSmallBody() bool {
-	return x.route.BodyLimit <= smallBody && x.r.Body != http.NoBody
+	return x.route.BodyLimit <= routes.SmallBody && x.r.Body != http.NoBody
 }
 
 // bodyArrived gives the work its time: with HTTP/1 a read deadline that passes
@@ -271,25 +272,10 @@ func recycle(buf *bytes.Buffer) {
 
 // body is the request body within the route's limit, its errors as faults.
 func (x *exchange) body() io.Reader {
-	if err := encoded(x.r); err != nil {
+	if err := routes.RefuseEncoded(x.r); err != nil {
 		return refusedBody{err}
 	}
 	return faultReader{http.MaxBytesReader(x.w, x.r.Body, x.route.BodyLimit)}
-}
-
-// noEncoding is the Content-Encoding of a body that has none.
-const noEncoding = "identity"
-
-// encoded refuses a body that is compressed or encoded otherwise: what it grows to has no
-// bound before it is read.
-func encoded(r *http.Request) error {
-	for _, encoding := range r.Header["Content-Encoding"] {
-		if encoding != "" && !strings.EqualFold(encoding, noEncoding) {
-			return fault.New(fault.UnsupportedEncoding, "Content-Encoding: is %.40q; send the body without an encoding", encoding).
-				Audited(fault.ReasonBadMessage)
-		}
-	}
-	return nil
 }
 
 // refusedBody is a body of which nothing is read.
@@ -307,14 +293,14 @@ type paidReader struct {
 
 func (p paidReader) Read(b []byte) (int, error) {
 	n, err := p.Reader.Read(b)
-	small := p.x.bodySeen <= smallBody
+	small := p.x.bodySeen <= routes.SmallBody
 	p.x.bodySeen += int64(n)
-	if small && p.x.bodySeen > smallBody {
+	if small && p.x.bodySeen > routes.SmallBody {
 		if refusal := p.x.entitled(); refusal != nil {
 			return n, refusal
 		}
 	}
-	if due := p.x.bodySeen - smallBody - p.x.bodyBytes; due > 0 {
+	if due := p.x.bodySeen - routes.SmallBody - p.x.bodyBytes; due > 0 {
 		if p.x.api.places.bodies.Take(p.x.payer(), due) != quota.Taken {
 			return n, fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
 				"body: too many bytes of requests are under way, in all or of this principal; send fewer long requests at once")

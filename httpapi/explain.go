@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -13,22 +12,6 @@ import (
 
 // crowdPage is how many a page of who-can has where nobody says.
 const crowdPage = 100
-
-// explainRoutes are those that say what the gate would do. Nothing is done by them.
-func explainRoutes() []Route {
-	return []Route{
-		endpoint(Route{
-			Name: "getExplanation", Method: http.MethodPost, Path: "/api/explain", Extension: true, Session: true,
-			Summary: "Says what the gate would answer to an operation, step by step, and the fewest changes that would turn it round. Of oneself anybody may ask, without with and at; otherwise it takes Explain Access.",
-			Faults:  codes(fault.AccessDenied, fault.NotInScope, fault.NotFound, fault.InvalidArgument),
-		}, getExplanation),
-		endpoint(Route{
-			Name: "listCapable", Method: http.MethodPost, Path: "/api/who-can", Extension: true, Session: true,
-			Summary:    "Lists who may do an operation, and by what, in pages by id.",
-			Operations: grants(keyserver.OpExplainAccess), Faults: codes(fault.KeyNotFound, fault.InvalidArgument),
-		}, listCapable),
-	}
-}
 
 func getExplanation(a *API, ctx context.Context, c call, in schema.ExplainRequest) (schema.Explanation, error) {
 	q := keyserver.Question{Operation: operationOf(in.Operation), Principal: (*keyserver.ID)(in.PrincipalID)}

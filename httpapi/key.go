@@ -2,11 +2,9 @@ package httpapi
 
 import (
 	"context"
-	"reflect"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
@@ -58,33 +56,8 @@ func mintedUnder(directory string) string {
 	return "the ACL template of the templated directory " + directory + " gave the key its entries besides the creator's"
 }
 
-// hmacBodyLimit is room for the longest message even if every character of its
-// base64 is spelled as a six-character escape. The message itself is counted
-// where it is decoded, so that one byte too many is told as such.
-const hmacBodyLimit = (keyserver.MaxMessage+2)/3*4*6 + smallBody
-
-// streamed completes a route that reads its body, of the route's form, while it works.
-// In describes the body for the reference and the tests.
-func streamed[In, Out any](r Route, handle func(*exchange) (Out, error)) Route {
-	r.Request, r.Response, r.streams = reflect.TypeFor[In](), reflect.TypeFor[Out](), true
-	r.run = func(x *exchange) (any, error) {
-		if err := wire.Of(typeOf[nothing]()).DecodeQuery(x.r.URL.RawQuery, &nothing{}); err != nil {
-			return nil, err
-		}
-		if err := x.enter(); err != nil {
-			return nil, err
-		}
-		out, err := handle(x)
-		if err != nil {
-			return nil, err
-		}
-		return &out, nil
-	}
-	return r.withDefaults()
-}
-
 func hmac(x *exchange) (schema.HMACResponse, error) {
-	body, err := hmacbody.Read(x.route.form, x.body(), x.spool(keyserver.OpHMAC))
+	body, err := hmacbody.Read(x.route.Form, x.body(), x.spool(keyserver.OpHMAC))
 	if err != nil {
 		return schema.HMACResponse{}, err
 	}
@@ -126,5 +99,3 @@ func (x *exchange) spool(op keyserver.Operation) hmacbody.Spool {
 		},
 	}
 }
-
-func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }

@@ -10,7 +10,7 @@ import (
 )
 
 func mac(x *exchange) (schema.MACResponse, error) {
-	body, err := hmacbody.Read(x.route.form, x.body(), x.spool(keyserver.OpMACData))
+	body, err := hmacbody.Read(x.route.Form, x.body(), x.spool(keyserver.OpMACData))
 	if err != nil {
 		return schema.MACResponse{}, err
 	}
@@ -25,7 +25,7 @@ func mac(x *exchange) (schema.MACResponse, error) {
 }
 
 func verifyMAC(x *exchange) (schema.VerifyMACResponse, error) {
-	body, err := hmacbody.Read(x.route.form, x.body(), x.spool(keyserver.OpVerifyMAC))
+	body, err := hmacbody.Read(x.route.Form, x.body(), x.spool(keyserver.OpVerifyMAC))
 	if err != nil {
 		return schema.VerifyMACResponse{}, err
 	}

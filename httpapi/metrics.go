@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
@@ -53,7 +54,7 @@ type series struct {
 	duration prometheus.Observer
 }
 
-func (m *metrics) of(r Route) *measured {
+func (m *metrics) of(r routes.Route) *measured {
 	one := &measured{all: m, route: r.Path}
 	one.success = sync.OnceValue(func() series { return one.series(method(r.Method), "OK") })
 	return one

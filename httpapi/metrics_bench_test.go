@@ -3,6 +3,8 @@ package httpapi
 import (
 	"testing"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
 // BenchmarkMeasured is what counting and timing an answered request costs.
@@ -11,7 +13,7 @@ func BenchmarkMeasured(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	one := all.of(Route{Method: "POST", Path: "/api/crypto/hmac"})
+	one := all.of(routes.Route{Method: "POST", Path: "/api/crypto/hmac"})
 	b.ReportAllocs()
 	for b.Loop() {
 		one.observe("POST", "", 300*time.Microsecond)

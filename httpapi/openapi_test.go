@@ -16,13 +16,14 @@ import (
 	validator "github.com/pb33f/libopenapi-validator"
 	valerrors "github.com/pb33f/libopenapi-validator/errors"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // byDocument is a validator by the document, made once: it compiles every schema.
 var byDocument = sync.OnceValues(func() (validator.Validator, error) {
-	text, err := OpenAPI()
+	text, err := routes.OpenAPI()
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func TestDocumentIsValid(t *testing.T) {
 }
 
 func TestDocumentListsEveryRoute(t *testing.T) {
-	text, err := OpenAPI()
+	text, err := routes.OpenAPI()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestDocumentListsEveryRoute(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := map[string]bool{}
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		item, ok := model.Model.Paths.PathItems.Get(r.Path)
 		if !ok {
 			t.Errorf("%s is missing", r.Path)
@@ -85,7 +86,7 @@ func TestDocumentListsEveryRoute(t *testing.T) {
 // allows: status, headers and body.
 func TestAnswersMatchTheDocument(t *testing.T) {
 	v := documentValidator(t)
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		t.Run(r.Method+" "+r.Path, func(t *testing.T) {
 			good := sampleOf(r)
 			check := func(t *testing.T, f *fixture, target, body string, status int) {
@@ -103,13 +104,13 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 			if !r.Session {
 				return
 			}
-			for _, code := range r.every() {
+			for _, code := range r.Codes() {
 				t.Run(string(code), func(t *testing.T) {
 					f := newFixture(t)
 					err := fault.Temporary(code, fault.ScopeProcess, 1, "the detail")
 					if slices.Contains([]fault.Code{fault.SessionNotFound, fault.SessionExpired, fault.ScopedExpired, fault.RequestLimit}, code) {
 						f.sessions.err = err
-					} else if f.ops.bad = slices.Contains(verdicts, code) && !r.executes; !f.ops.bad { // a fake executes no write
+					} else if f.ops.bad = slices.Contains(routes.Verdicts, code) && !r.Executes; !f.ops.bad { // a fake executes no write
 						f.ops.err = err
 					}
 					if len(r.Operations) == 0 && f.ops.err != nil {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
@@ -30,13 +31,13 @@ const (
 )
 
 var (
-	pageRoute = Route{
-		Name: "getPage", Method: http.MethodGet, Path: pagesPath, Extension: true, run: page,
-		BodyLimit: smallBody, Timeout: shortTimeout, Unconditional: true,
+	pageRoute = routes.Route{
+		Name: "getPage", Method: http.MethodGet, Path: pagesPath, Extension: true,
+		BodyLimit: routes.SmallBody, Timeout: routes.ShortTimeout, Unconditional: true,
 	}
-	reportRoute = Route{
-		Name: "report", Method: http.MethodPost, Path: ReportsPath, Extension: true, run: report,
-		BodyLimit: smallBody, Timeout: shortTimeout, Unconditional: true,
+	reportRoute = routes.Route{
+		Name: "report", Method: http.MethodPost, Path: ReportsPath, Extension: true,
+		BodyLimit: routes.SmallBody, Timeout: routes.ShortTimeout, Unconditional: true,
 	}
 )
 
@@ -45,13 +46,9 @@ func (a *API) mountPages() {
 	if a.Pages == nil {
 		return
 	}
-	for path, route := range map[string]Route{strings.TrimSuffix(pagesPath, "/"): pageRoute, pagesPath: pageRoute, ReportsPath: reportRoute} {
-		methods := []*bound{a.bind(route, "")}
-		a.mux.Handle(path, &resource{
-			api: a, methods: methods,
-			other: a.bind(Route{Path: route.Path, run: notAllowed, Timeout: shortTimeout, Uncounted: true, Unconditional: true}, allowed(methods)),
-		})
-	}
+	a.mux.Add(strings.TrimSuffix(pagesPath, "/"), pageRoute)
+	a.mux.Add(pagesPath, pageRoute)
+	a.mux.Add(ReportsPath, reportRoute)
 }
 
 func page(x *exchange) (any, error) {

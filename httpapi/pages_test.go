@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
 type onePage struct{}
@@ -61,8 +63,8 @@ func TestPages(t *testing.T) {
 			t.Errorf("HEAD %s is answered %d, want %d", target, w.Code, status)
 		}
 	}
-	if w := f.do(http.MethodPost, ReportsPath, strings.Repeat(" ", smallBody+1)); w.Code != http.StatusRequestEntityTooLarge {
-		t.Errorf("a report of more than %d bytes is answered %d", smallBody, w.Code)
+	if w := f.do(http.MethodPost, ReportsPath, strings.Repeat(" ", routes.SmallBody+1)); w.Code != http.StatusRequestEntityTooLarge {
+		t.Errorf("a report of more than %d bytes is answered %d", routes.SmallBody, w.Code)
 	}
 	if w := f.do(http.MethodPost, ReportsPath, "[]"); w.Code != http.StatusOK {
 		t.Errorf("a report is answered %d %s", w.Code, w.Body)

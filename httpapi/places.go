@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
@@ -28,7 +29,7 @@ const (
 	DefaultMaxSpoolBytes           = 1 << 30
 	DefaultMaxSpoolBytesPerSession = 64 << 20
 
-	// maxBodyBytes bounds the request bodies in memory beyond smallBody each, and maxUnreadBytes
+	// maxBodyBytes bounds the request bodies in memory beyond routes.SmallBody each, and maxUnreadBytes
 	// the answers that clients have not read yet.
 	maxBodyBytes   = 256 << 20
 	maxUnreadBytes = 256 << 20
@@ -213,11 +214,11 @@ func (x *exchange) enter() error {
 	switch {
 	case x.route.Waits:
 		return x.take(p.waiting, x.api.MaxWaiting, "long polls")
-	case x.route.streams:
+	case x.route.Streams:
 		return x.take(p.streams, x.api.MaxStreams, "messages under way")
 	}
 	err := x.take(p.inFlight, x.api.MaxInFlight, "requests at work")
-	if err != nil && x.route.administers() && p.administration.Take(x.payer(), 1) == quota.Taken {
+	if err != nil && administers(x.route.Route) && p.administration.Take(x.payer(), 1) == quota.Taken {
 		x.place, err = p.administration, nil
 	}
 	return err
@@ -225,9 +226,9 @@ func (x *exchange) enter() error {
 
 // administers reports whether the route lists or ends sessions, reads or changes principals, or
 // executes an approval.
-func (r Route) administers() bool {
+func administers(r routes.Route) bool {
 	about := r.Tag == "Sessions" || r.Tag == "Principals"
-	return about && (r.Method != http.MethodGet || len(r.Operations) > 0) || r.executes
+	return about && (r.Method != http.MethodGet || len(r.Operations) > 0) || r.Executes
 }
 
 func (x *exchange) take(from *quota.Quota[keyserver.PrincipalRef], most int, what string) error {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
@@ -41,16 +42,16 @@ func TestAPrincipalHoldsAQuarterOfACeiling(t *testing.T) {
 	ceilings := func(c *Config) { c.MaxInFlight, c.MaxWaiting, c.MaxStreams = 8, 8, 8 }
 	for name, c := range map[string]struct {
 		of     func(*places) *quota.Quota[keyserver.PrincipalRef]
-		choose func(Route) bool
+		choose func(routes.Route) bool
 	}{
-		"AtWork":  {func(p *places) *quota.Quota[keyserver.PrincipalRef] { return p.inFlight }, func(r Route) bool { return r.Path == "/api/roles" && r.Method == http.MethodGet }},
-		"Waiting": {func(p *places) *quota.Quota[keyserver.PrincipalRef] { return p.waiting }, func(r Route) bool { return r.Waits }},
-		"Streams": {func(p *places) *quota.Quota[keyserver.PrincipalRef] { return p.streams }, func(r Route) bool { return r.streams }},
+		"AtWork":  {func(p *places) *quota.Quota[keyserver.PrincipalRef] { return p.inFlight }, func(r routes.Route) bool { return r.Path == "/api/roles" && r.Method == http.MethodGet }},
+		"Waiting": {func(p *places) *quota.Quota[keyserver.PrincipalRef] { return p.waiting }, func(r routes.Route) bool { return r.Waits }},
+		"Streams": {func(p *places) *quota.Quota[keyserver.PrincipalRef] { return p.streams }, func(r routes.Route) bool { return r.Streams }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, ceilings)
 			of := c.of(f.api.places)
-			all := Routes()
+			all := routes.All()
 			r := all[slices.IndexFunc(all, c.choose)]
 			good := sampleOf(r)
 			send := func() *httptest.ResponseRecorder { return f.do(r.Method, good.target(r), good.text()) }
@@ -80,15 +81,15 @@ func TestAPrincipalHoldsAQuarterOfACeiling(t *testing.T) {
 func TestAdministrationHasAReserve(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxInFlight = 8 })
 	take(t, f.api.places.inFlight, quota.Shares, 2)
-	for _, r := range Routes() {
-		if !r.Session || r.Uncounted || r.Waits || r.streams {
+	for _, r := range routes.All() {
+		if !r.Session || r.Uncounted || r.Waits || r.Streams {
 			continue
 		}
 		good := sampleOf(r)
 		w := f.do(r.Method, good.target(r), good.text())
 		refused := strings.Contains(w.Body.String(), `"`+string(fault.Overloaded)+`"`)
 		own := r.Name == "getCurrentSession"
-		if reserved := (r.Tag == "Sessions" || r.Tag == "Principals") && !own || r.executes; refused == reserved {
+		if reserved := (r.Tag == "Sessions" || r.Tag == "Principals") && !own || r.Executes; refused == reserved {
 			t.Errorf("%s %s of %q: %d %s", r.Method, r.Path, r.Tag, w.Code, w.Body)
 		}
 	}
@@ -190,12 +191,12 @@ func TestThePlaceIsFreeBeforeTheAnswerIsWritten(t *testing.T) {
 // TestLongBodiesOfWhoMayNotSendThem checks that little of a long body is read if no role grants the
 // operation.
 func TestLongBodiesOfWhoMayNotSendThem(t *testing.T) {
-	routes := 0
-	for _, route := range Routes() {
-		if route.BodyLimit <= smallBody || route.streams || len(route.Operations) == 0 {
+	tried := 0
+	for _, route := range routes.All() {
+		if route.BodyLimit <= routes.SmallBody || route.Streams || len(route.Operations) == 0 {
 			continue
 		}
-		routes++
+		tried++
 		f := newFixture(t)
 		f.ops.err = fault.New(fault.AccessDenied, "no role")
 		body := strings.NewReader(strings.Repeat(" ", 1<<20))
@@ -204,33 +205,33 @@ func TestLongBodiesOfWhoMayNotSendThem(t *testing.T) {
 		if w := f.send(r); w.Code != http.StatusForbidden {
 			t.Errorf("%s: %d %s", route.Name, w.Code, w.Body)
 		}
-		if read := 1<<20 - body.Len(); read > 4*smallBody {
+		if read := 1<<20 - body.Len(); read > 4*routes.SmallBody {
 			t.Errorf("%s: %d bytes were read", route.Name, read)
 		}
 	}
-	if routes < 2 {
-		t.Errorf("%d routes were tried", routes)
+	if tried < 2 {
+		t.Errorf("%d routes were tried", tried)
 	}
 }
 
 func TestLongBodiesHaveAShare(t *testing.T) {
-	route := func() Route {
-		for _, r := range Routes() {
-			if r.Name == "macBatch" || r.BodyLimit > smallBody && !r.streams && r.Session {
+	route := func() routes.Route {
+		for _, r := range routes.All() {
+			if r.Name == "macBatch" || r.BodyLimit > routes.SmallBody && !r.Streams && r.Session {
 				return r
 			}
 		}
 		t.Fatal("no route takes a long body")
-		return Route{}
+		return routes.Route{}
 	}()
-	long := strings.Repeat(" ", 3*smallBody) + sampleOf(route).text()
+	long := strings.Repeat(" ", 3*routes.SmallBody) + sampleOf(route).text()
 	f := newFixture(t)
-	f.api.places.bodies.Take(ann, maxBodyBytes/quota.Shares-smallBody)
+	f.api.places.bodies.Take(ann, maxBodyBytes/quota.Shares-routes.SmallBody)
 	w := f.do(route.Method, sampleOf(route).target(route), long)
 	if e := errorOf(t, w); e.Code != string(fault.Overloaded) || !strings.HasPrefix(e.Detail, "body: ") {
 		t.Errorf("beyond the share: %d %s", w.Code, w.Body)
 	}
-	f.api.places.bodies.Return(ann, maxBodyBytes/quota.Shares-smallBody)
+	f.api.places.bodies.Return(ann, maxBodyBytes/quota.Shares-routes.SmallBody)
 	if w := f.do(route.Method, sampleOf(route).target(route), long); w.Code != http.StatusOK {
 		t.Errorf("within it: %d %s", w.Code, w.Body)
 	}
@@ -242,22 +243,22 @@ func TestLongBodiesHaveAShare(t *testing.T) {
 func TestUnreadAnswersHaveAShare(t *testing.T) {
 	f := newFixture(t)
 	x := &exchange{api: f.api, call: call{by: keyserver.Caller{Principal: ann}}}
-	f.api.places.unread.Take(ann, maxUnreadBytes/quota.Shares-3*smallBody)
+	f.api.places.unread.Take(ann, maxUnreadBytes/quota.Shares-3*routes.SmallBody)
 	x.holdUnread(0) // which takes memory, too
 	x.leave()
-	f.api.places.unread.Take(ann, 2*smallBody)
+	f.api.places.unread.Take(ann, 2*routes.SmallBody)
 	func() {
 		defer func() {
 			if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 				t.Error("the connection is not closed")
 			}
 		}()
-		x.holdUnread(2 * smallBody)
+		x.holdUnread(2 * routes.SmallBody)
 	}()
-	f.api.places.unread.Return(ann, 2*smallBody)
-	x.holdUnread(2 * smallBody)
+	f.api.places.unread.Return(ann, 2*routes.SmallBody)
+	x.holdUnread(2 * routes.SmallBody)
 	x.leave()
-	if held := f.api.places.unread.Held(); held != maxUnreadBytes/quota.Shares-3*smallBody {
+	if held := f.api.places.unread.Held(); held != maxUnreadBytes/quota.Shares-3*routes.SmallBody {
 		t.Errorf("%d bytes are held", held)
 	}
 }

@@ -35,10 +35,3 @@ func (a *API) proof(r *http.Request) session.Proof {
 	}
 	return session.Proof{Sent: sent, Method: r.Method, Site: a.Site, Path: r.URL.EscapedPath(), Certificate: certificate}
 }
-
-// proofFaults are the codes of every route that takes a proof. A login needs
-// none, and there is neither a session id nor a key yet that it must be for.
-var proofFaults = []fault.Code{
-	fault.ProofMalformed, fault.ProofInvalidSignature, fault.ProofMethodMismatch,
-	fault.ProofURIMismatch, fault.ProofStale, fault.ProofReplayed, fault.ProofCacheFull,
-}

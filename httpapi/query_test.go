@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -18,7 +19,7 @@ import (
 func TestEveryQueryIsReadAsItIsSpelt(t *testing.T) {
 	unexported := cmp.Exporter(func(reflect.Type) bool { return true })
 	seen := 0
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		table := wire.Of(r.Request)
 		for _, f := range table.Query {
 			seen++
@@ -55,7 +56,7 @@ func TestNoFilterIsZero(t *testing.T) {
 		reflect.TypeFor[schema.Base64ID](): "AAAAAAAAAAA=", reflect.TypeFor[time.Time](): "0001-01-01T00:00:00Z",
 	}
 	seen := 0
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		table := wire.Of(r.Request)
 		for _, f := range table.Query {
 			value, values := f.Value, url.Values{}
@@ -93,7 +94,7 @@ func example(v *wire.Value) string {
 // Every path of every route is spelt as it is read, and nothing of it is left open.
 func TestEveryPathIsReadAsItIsSpelt(t *testing.T) {
 	seen := 0
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		table := wire.Of(r.Request)
 		texts, want := map[string]string{}, r.Path
 		for _, f := range table.Path {

@@ -9,9 +9,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// crlBodyLimit is room for the longest revocation list in base64 or PEM.
-const crlBodyLimit = 6 << 20
-
 func listRevocationIssuers(a *API, ctx context.Context, c call, _ nothing) (schema.RevocationIssuerList, error) {
 	list, err := a.Operations.RevocationIssuers(ctx, c.by)
 	if err != nil {

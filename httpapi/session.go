@@ -11,7 +11,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // Sessions opens sessions and finds the caller of a request.
@@ -44,15 +43,6 @@ var loginFields = map[string]struct {
 
 	schema.MethodDelegated: {needs: []string{"principalId"}, fromSession: true},
 	schema.MethodScoped:    {needs: []string{"objects"}, takes: []string{"operations", "mayGrant", "lifetimeSeconds", "dpopJkt"}, fromSession: true},
-}
-
-// fromSessionFaults are the further codes of a login that is made from a
-// session.
-var fromSessionFaults = []fault.Code{
-	fault.SessionNotFound, fault.SessionExpired, fault.ScopedExpired, fault.RequestLimit,
-	fault.ProofRequired, fault.ProofKeyMismatch, fault.ProofTokenMismatch,
-	fault.AccessDenied, fault.PrincipalOff, fault.DelegatorRefused, fault.NotInScope,
-	fault.CertificateRevoked, fault.CertificateMismatch, fault.RevocationUnavailable, fault.RevocationStale,
 }
 
 func login(a *API, ctx context.Context, c call, in schema.LoginRequest) (schema.LoginResponse, error) {

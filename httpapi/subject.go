@@ -4,51 +4,24 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"reflect"
-	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// unnamed is of an id that cannot become something else: sessions and approvals
-// are made under one that was never used before.
-const unnamed = wire.Unnamed
-
-// naming are the types by which requests name objects.
-var naming = []reflect.Type{
-	typeOf[schema.HexID](), typeOf[schema.DecimalID](), typeOf[schema.Base64ID](), typeOf[schema.HiddenLink](), typeOf[schema.SystemID](),
-	typeOf[schema.IssuerDigest](), typeOf[schema.TrustBlob](), typeOf[schema.DER](),
-}
-
-// unsaid lists the names in requests of a route that an approval can be asked for,
-// of which nobody said what they name.
-func (r Route) unsaid() []string {
-	if !r.askable() {
-		return nil
-	}
-	kinds := []string{unnamed, wire.Home, wire.ByRoute}
-	for _, k := range keyserver.SubjectKinds {
-		kinds = append(kinds, string(k))
-	}
-	unsaid := wire.Of(r.Request).Unmarked(naming, kinds)
-	if r.Request == typeOf[schema.ByID]() && (r.Names == wire.ByRoute || !slices.Contains(kinds, string(r.Names))) {
-		unsaid = append(unsaid, "the id of the path (Route.Names)")
-	}
-	return unsaid
-}
-
 // subjects are what values of a request of the route name.
-func (r Route) subjects(values []wire.Named) []keyserver.Subject {
+func subjects(r routes.Route, values []wire.Named) []keyserver.Subject {
 	var list []keyserver.Subject
 	for _, v := range values {
 		kind := keyserver.SubjectKind(v.Kind)
 		if kind == wire.ByRoute {
 			kind = r.Names
 		}
-		if kind != unnamed {
+		if kind != routes.Unnamed {
 			list = append(list, subjectsIn(kind, v)...)
 		}
 	}

@@ -4,46 +4,22 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
-
-// A route that can be asked for says what each id in its request names.
-func TestNothingIsNamedInSilence(t *testing.T) {
-	type silent struct {
-		ID   schema.HexID `path:"id" json:"-"`
-		Else struct {
-			Links []schema.HiddenLink `json:"links" names:"kye"`
-		} `json:"else"`
-	}
-	unsaid := Route{Session: true, Operations: grants(keyserver.OpListRoles), Request: reflect.TypeFor[silent]()}.unsaid()
-	if !slices.Equal(unsaid, []string{"silent.id", ".links"}) {
-		t.Errorf("of a silent route, %q", unsaid)
-	}
-	byID := Route{Session: true, Operations: grants(keyserver.OpListRoles), Request: typeOf[schema.ByID]()}
-	if len(byID.unsaid()) != 1 {
-		t.Error("an id of the path need not be said")
-	}
-	enums := wire.Of(reflect.TypeFor[schema.ApprovalSubject]()).Body[0].Value.Enum
-	for _, kind := range keyserver.SubjectKinds {
-		if !slices.Contains(enums, string(kind)) {
-			t.Errorf("the document does not know %s", kind)
-		}
-	}
-}
 
 // What requests name, as an approval keeps it.
 func TestSubjectsOfRequests(t *testing.T) {
 	id := schema.HexID(keyserver.IDFromUint64(5))
 	heir := schema.HexID(keyserver.IDFromUint64(6))
-	routes := map[string]Route{}
-	for _, r := range Routes() {
-		routes[r.Name] = r
+	named := map[string]routes.Route{}
+	for _, r := range routes.All() {
+		named[r.Name] = r
 	}
 	for name, x := range map[string]struct {
 		in   any
@@ -64,12 +40,12 @@ func TestSubjectsOfRequests(t *testing.T) {
 		"enrollCertificates":   {&schema.EnrollCertificatesRequest{Certificates: []schema.DER{bytes.Repeat([]byte{1}, 3)}}, "certificate 75c8fd04ad916aec3e3d5cb76a452b116b3d4d0912a0a485e9fb8e3d240e210c"},
 		"endSession":           {&schema.ByID{ID: id}, ""},
 	} {
-		r := routes[name]
+		r := named[name]
 		if reflect.TypeOf(x.in).Elem() != r.Request {
 			t.Fatalf("%s takes a %s", name, r.Request)
 		}
 		var got []string
-		for _, s := range r.subjects(wire.Of(r.Request).Names(x.in)) {
+		for _, s := range subjects(r, wire.Of(r.Request).Names(x.in)) {
 			got = append(got, fmt.Sprint(s.Kind, " ", s.Key))
 		}
 		if text := strings.Join(got, ", "); text != x.want {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
@@ -33,7 +34,7 @@ func (f *fixture) aTurn(t *testing.T) (end func()) {
 }
 
 func TestLongRequestsTakeTurns(t *testing.T) {
-	for _, r := range Routes() {
+	for _, r := range routes.All() {
 		takes := slices.Contains(long, r.Name)
 		if !takes && !slices.Contains(short, r.Name) {
 			continue
@@ -65,8 +66,8 @@ func TestLongRequestsTakeTurns(t *testing.T) {
 
 // TestLongBodiesTakeTurns: a long body that is no JSON takes as long to read.
 func TestLongBodiesTakeTurns(t *testing.T) {
-	all := Routes()
-	r := all[slices.IndexFunc(all, func(r Route) bool { return r.Name == "importCrl" })]
+	all := routes.All()
+	r := all[slices.IndexFunc(all, func(r routes.Route) bool { return r.Name == "importCrl" })]
 	for name, begin := range map[string]string{"a request": sampleOf(r).text(), "no JSON": "{"} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
@@ -74,7 +75,7 @@ func TestLongBodiesTakeTurns(t *testing.T) {
 			ctx, hangUp := context.WithCancel(t.Context())
 			answer := make(chan *httptest.ResponseRecorder, 1)
 			go func() {
-				answer <- f.send(request(r.Method, r.Path, begin+strings.Repeat(" ", smallBody)).WithContext(ctx))
+				answer <- f.send(request(r.Method, r.Path, begin+strings.Repeat(" ", routes.SmallBody)).WithContext(ctx))
 			}()
 			rig.Soon(t, "the request waits", func() bool { return f.api.places.await.Held() == 1 })
 			hangUp()

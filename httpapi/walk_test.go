@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
@@ -44,14 +45,14 @@ func (w *walk) count(kind string, from int) (all, own int) {
 }
 
 // sessions are routes that need a session, by kind.
-var sessions = map[string]Route{
+var sessions = map[string]routes.Route{
 	"work":   {Session: true, Method: http.MethodGet, Tag: "Keys"},
 	"admin":  {Session: true, Method: http.MethodDelete, Tag: "Sessions"},
 	"poll":   {Session: true, Waits: true},
-	"stream": {Session: true, streams: true},
+	"stream": {Session: true, Streams: true},
 }
 
-func (w *walk) arrive(route Route, from int) *under {
+func (w *walk) arrive(route routes.Route, from int) *under {
 	u := &under{ResponseRecorder: httptest.NewRecorder(), from: from}
 	u.x = &exchange{api: w.api, w: u, r: httptest.NewRequest(http.MethodGet, "/", nil), route: &bound{Route: route}}
 	return u
@@ -89,7 +90,7 @@ func (w *walk) asks(t *rapid.T, name string, from int) {
 
 // comes sends a request without a session. It must get a place unless its network has its share.
 func (w *walk) comes(t *rapid.T, from int) {
-	u := w.arrive(Route{}, from)
+	u := w.arrive(routes.Route{}, from)
 	u.x.from = netip.AddrFrom4([4]byte{192, 0, 2, byte(from)})
 	all, own := w.count("stranger", from)
 	switch err := u.x.TakePlace(); {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -21,9 +22,9 @@ type Witness interface {
 // and no JSON but where it is refused.
 const witnessPath = "/api/witness/add-checkpoint"
 
-var addCheckpointRoute = Route{
-	Name: "addCheckpoint", Method: http.MethodPost, Path: witnessPath, Extension: true, run: addCheckpoint,
-	BodyLimit: 16 << 10, Timeout: shortTimeout,
+var addCheckpointRoute = routes.Route{
+	Name: "addCheckpoint", Method: http.MethodPost, Path: witnessPath, Extension: true,
+	BodyLimit: 16 << 10, Timeout: routes.ShortTimeout,
 }
 
 // plainText is an answer that is no JSON.

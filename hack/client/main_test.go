@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
 // Every route has a method of the client that takes its request and gives its
@@ -20,7 +20,7 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 	for name := range byHand {
 		left[name] = true
 	}
-	for _, r := range httpapi.Routes() {
+	for _, r := range routes.All() {
 		name := goName(r.Name)
 		by, excused := byHand[r.Name]
 		delete(left, r.Name)
@@ -51,7 +51,7 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 
 // A test says it too, so that nobody has to wait for make verify.
 func TestTheGeneratedFileIsUpToDate(t *testing.T) {
-	want, err := generate(httpapi.Routes())
+	want, err := generate(routes.All())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestNamesAreSpeltAsInGo(t *testing.T) {
 			t.Errorf("%s is spelt %s, want %s", operation, got, want)
 		}
 	}
-	for _, r := range httpapi.Routes() {
+	for _, r := range routes.All() {
 		for line := range strings.Lines(comment(goName(r.Name), r)) {
 			if len(line) > 81 {
 				t.Errorf("%s: a line of its comment is too long: %s", r.Name, line)

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
 // byHand are the routes whose methods are written in clients/typescript/src/client.ts,
@@ -38,7 +38,7 @@ func main() {
 }
 
 func generate() ([]byte, error) {
-	text, err := httpapi.OpenAPI()
+	text, err := routes.OpenAPI()
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func generate() ([]byte, error) {
 	for _, name := range sorted(doc.Components.Schemas) {
 		w.named(name, doc.Components.Schemas[name])
 	}
-	if err := w.routes(httpapi.Routes()); err != nil {
+	if err := w.routes(routes.All()); err != nil {
 		return nil, err
 	}
 	return w.b.Bytes(), nil
@@ -185,7 +185,7 @@ func literal(value any) string {
 }
 
 // routes writes what the methods ask for, and the methods.
-func (w *writer) routes(all []httpapi.Route) error {
+func (w *writer) routes(all []routes.Route) error {
 	var methods bytes.Buffer
 	for _, r := range all {
 		o, known := w.doc.Paths[r.Path][strings.ToLower(r.Method)]
@@ -206,7 +206,7 @@ func (w *writer) routes(all []httpapi.Route) error {
 
 // request writes the type of all fields of a request, wherever they go, and answers its
 // name, empty where there are none, and whether all may be left out.
-func (w *writer) request(r httpapi.Route, o operation) (name string, optional bool) {
+func (w *writer) request(r routes.Route, o operation) (name string, optional bool) {
 	optional = true
 	var fields []*parameter
 	for _, p := range w.parameters(o) {
@@ -250,7 +250,7 @@ func (w *writer) parameters(o operation) []*parameter {
 	return list
 }
 
-func method(b *bytes.Buffer, r httpapi.Route, o operation, in string, optional bool) {
+func method(b *bytes.Buffer, r routes.Route, o operation, in string, optional bool) {
 	out := "unknown"
 	for kind, content := range o.Responses["200"].Content {
 		switch kind {
@@ -292,7 +292,7 @@ func separator(i int) string {
 }
 
 // facts are what the client has to know of a route to ask it.
-func facts(r httpapi.Route, o operation, out string) []string {
+func facts(r routes.Route, o operation, out string) []string {
 	list := []string{
 		fmt.Sprintf("name: %q", r.Name), fmt.Sprintf("method: %q", r.Method), fmt.Sprintf("path: %q", r.Path),
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
 // A route without a method is one that somebody has written by hand, and the list of
@@ -16,7 +16,7 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 		t.Fatal(err)
 	}
 	var names []string
-	for _, r := range httpapi.Routes() {
+	for _, r := range routes.All() {
 		names = append(names, r.Name)
 		_, hand := byHand[r.Name]
 		if made := strings.Contains(string(text), "\n  "+r.Name+"("); made == hand {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
@@ -70,7 +70,7 @@ func TestSuccessWithoutEvidenceIsNotBelieved(t *testing.T) {
 	for name := range claims {
 		untried[name] = true
 	}
-	for _, r := range httpapi.Routes() {
+	for _, r := range routes.All() {
 		if r.Response == nil || r.Response.Kind() != reflect.Struct {
 			continue
 		}
@@ -99,7 +99,7 @@ func TestSuccessWithoutEvidenceIsNotBelieved(t *testing.T) {
 
 // methodFor finds the client's method for a route, and asks it with a request
 // that may be sent.
-func methodFor(t *testing.T, c *client.Client, r httpapi.Route) func() error {
+func methodFor(t *testing.T, c *client.Client, r routes.Route) func() error {
 	t.Helper()
 	v := reflect.ValueOf(c)
 	m := v.MethodByName(goNames.Replace(strings.ToUpper(r.Name[:1]) + r.Name[1:]))

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -86,7 +86,7 @@ Each type is described under the first route that takes or answers it, and linke
 
 func writeRoutes(b *strings.Builder) {
 	b.WriteString("## Routes\n\n| route | what it does | roles that may | |\n|---|---|---|---|\n")
-	for _, r := range httpapi.Routes() {
+	for _, r := range routes.All() {
 		mark := ""
 		if r.Extension {
 			mark = "*extension*"
@@ -97,7 +97,7 @@ func writeRoutes(b *strings.Builder) {
 }
 
 // holders says which built-in roles hold every operation of a route.
-func holders(r httpapi.Route) string {
+func holders(r routes.Route) string {
 	switch {
 	case !r.Session:
 		return "no session needed"
@@ -113,7 +113,7 @@ func holders(r httpapi.Route) string {
 	return strings.Join(undivided, ", ")
 }
 
-func holding(d keyserver.Deployment, r httpapi.Route) []string {
+func holding(d keyserver.Deployment, r routes.Route) []string {
 	var names []string
 	for _, role := range keyserver.BuiltInRoles(d) {
 		held := role.Role().Operations
@@ -126,7 +126,7 @@ func holding(d keyserver.Deployment, r httpapi.Route) []string {
 
 func writeDetails(b *strings.Builder) {
 	described := types{b, map[string]bool{}}
-	for _, n := range httpapi.Nouns() {
+	for _, n := range routes.Nouns() {
 		fmt.Fprintf(b, "## %s\n\n%s\n\n", n.Tag, n.About)
 		for _, r := range n.Routes {
 			described.route(r)
@@ -140,7 +140,7 @@ type types struct {
 	known map[string]bool
 }
 
-func (b types) route(r httpapi.Route) {
+func (b types) route(r routes.Route) {
 	fmt.Fprintf(b, "<a id=%q></a>\n### `%s %s`\n\n%s\n\n", r.Name, r.Method, r.Path, r.Summary)
 	if names := r.OperationNames(); len(names) > 0 {
 		fmt.Fprintf(b, "Operations: %s.\n\n", strings.Join(names, ", "))
@@ -299,6 +299,6 @@ func writeCodes(b *strings.Builder) {
 		if c.Extension {
 			mark = "*extension*"
 		}
-		fmt.Fprintf(b, "| `%s` | %d | %s | %s |\n", c.Code, httpapi.Status(c.Code), c.Meaning, mark)
+		fmt.Fprintf(b, "| `%s` | %d | %s | %s |\n", c.Code, routes.Status(c.Code), c.Meaning, mark)
 	}
 }

@@ -3,8 +3,8 @@ package commands
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/reference"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
 func newOpenAPI() *cobra.Command {
@@ -13,7 +13,7 @@ func newOpenAPI() *cobra.Command {
 		Short: "Print the OpenAPI 3.1 document of /api",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			doc, err := httpapi.OpenAPI()
+			doc, err := routes.OpenAPI()
 			if err != nil {
 				return err
 			}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/admission"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -91,7 +91,7 @@ func TestBuildNotAdmitted(t *testing.T) {
 		rig.Must(t, os.RemoveAll(p.manifest))
 		s.admission(t, "cannot be read")
 		for _, session := range []string{"", "no session of anybody"} {
-			for _, r := range httpapi.Routes() {
+			for _, r := range routes.All() {
 				if slices.Contains([]string{"/api/health", "/api/ready"}, r.Path) {
 					continue
 				}

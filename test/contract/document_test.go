@@ -17,7 +17,7 @@ import (
 	"github.com/pb33f/libopenapi"
 	validator "github.com/pb33f/libopenapi-validator"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -27,7 +27,7 @@ import (
 // document is the OpenAPI document, read by a public library that nobody here
 // wrote.
 var document = sync.OnceValues(func() (validator.Validator, error) {
-	text, err := httpapi.OpenAPI()
+	text, err := routes.OpenAPI()
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -20,13 +20,13 @@ import (
 func TestRoutesTakeTheirOperations(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, start(t))
-	routes := takersLast(slices.DeleteFunc(httpapi.Routes(), func(r httpapi.Route) bool { return len(r.Operations) == 0 }))
-	for _, r := range routes {
+	table := takersLast(slices.DeleteFunc(routes.All(), func(r routes.Route) bool { return len(r.Operations) == 0 }))
+	for _, r := range table {
 		for i := range r.Operations {
 			g.miss(t, r, i)
 		}
 	}
-	for _, r := range routes {
+	for _, r := range table {
 		g.succeed(t, r)
 	}
 	g.compare(t)
@@ -76,7 +76,7 @@ func newGate(t *testing.T, s *subject) *gate {
 }
 
 // ask makes the route's request with a role of exactly these operations.
-func (g *gate) ask(t *testing.T, r httpapi.Route, id string, ops []keyserver.Operation, body any) rig.Answer {
+func (g *gate) ask(t *testing.T, r routes.Route, id string, ops []keyserver.Operation, body any) rig.Answer {
 	t.Helper()
 	g.s.OK(t, g.s.AsAdmin(t), "PUT", "/api/roles/"+g.role, rig.Object{"operations": opIDs(ops...)})
 	path := r.Path
@@ -86,7 +86,7 @@ func (g *gate) ask(t *testing.T, r httpapi.Route, id string, ops []keyserver.Ope
 	return g.over.Do(t, rig.Request{ID: id, Session: g.session, Method: r.Method, Path: path, Body: body})
 }
 
-func (g *gate) succeed(t *testing.T, r httpapi.Route) {
+func (g *gate) succeed(t *testing.T, r routes.Route) {
 	t.Helper()
 	id := identifier(r) + ".all"
 	if a := g.ask(t, r, id, r.Operations, g.bodies[r.Method+" "+r.Path]); a.Status != http.StatusOK {
@@ -100,7 +100,7 @@ func (g *gate) succeed(t *testing.T, r httpapi.Route) {
 	}
 }
 
-func (g *gate) miss(t *testing.T, r httpapi.Route, i int) {
+func (g *gate) miss(t *testing.T, r routes.Route, i int) {
 	t.Helper()
 	missing := r.Operations[i]
 	id := fmt.Sprintf("%s.%d", identifier(r), i)
@@ -128,7 +128,7 @@ func elseNamed(body any) rig.Object {
 }
 
 // identifier spells a route in the characters of a request id, shortly.
-func identifier(r httpapi.Route) string {
+func identifier(r routes.Route) string {
 	path := strings.TrimPrefix(r.Path, "/api/")
 	return r.Method + "." + strings.Trim(strings.NewReplacer("/", "-", "{", "", "}", "", "principals", "p").Replace(path), "-")
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
@@ -183,7 +183,7 @@ func TestMatrix(t *testing.T) {
 				m := newMatrix(t, s)
 				knows(t, slices.Collect(maps.Keys(m.bodies)), slices.Collect(maps.Keys(m.paths)))
 				for _, deny := range []bool{true, false} { // refusals first: what is allowed may take the object away
-					for _, r := range takersLast(httpapi.Routes()) {
+					for _, r := range takersLast(routes.All()) {
 						m.route(t, r.Method+" "+r.Path, deployment == "Unified", deny)
 					}
 				}
@@ -222,13 +222,13 @@ func TestMatrixIsWhole(t *testing.T) {
 // knows checks that the routes that something of the matrix is about are there.
 func knows(t *testing.T, lists ...[]string) {
 	t.Helper()
-	routes := map[string]bool{}
-	for _, r := range httpapi.Routes() {
-		routes[r.Method+" "+r.Path] = true
+	table := map[string]bool{}
+	for _, r := range routes.All() {
+		table[r.Method+" "+r.Path] = true
 	}
 	for _, names := range lists {
 		for _, name := range names {
-			if !routes[name] {
+			if !table[name] {
 				t.Errorf("the matrix knows the route %s, which is not there", name)
 			}
 		}
@@ -237,11 +237,11 @@ func knows(t *testing.T, lists ...[]string) {
 
 // takersLast puts the routes that take something away behind all others, so
 // that every route finds what it is about.
-func takersLast(routes []httpapi.Route) []httpapi.Route {
-	takes := func(r httpapi.Route) bool {
+func takersLast(table []routes.Route) []routes.Route {
+	takes := func(r routes.Route) bool {
 		return r.Method == http.MethodDelete || slices.Contains([]string{"remove", "revoke", "reset", "retire"}, path.Base(r.Path))
 	}
-	slices.SortStableFunc(routes, func(a, b httpapi.Route) int {
+	slices.SortStableFunc(table, func(a, b routes.Route) int {
 		switch {
 		case takes(a) == takes(b):
 			return 0
@@ -251,7 +251,7 @@ func takersLast(routes []httpapi.Route) []httpapi.Route {
 			return -1
 		}
 	})
-	return routes
+	return table
 }
 
 // again is what the roles after the first are told who may use a route: the

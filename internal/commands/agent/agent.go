@@ -26,8 +26,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/net/netutil"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
 )
 
@@ -133,7 +133,7 @@ type Agent struct {
 	cfg     Config
 	allow   Allow
 	local   bool // the listener is a unix socket, which no browser reaches
-	finder  *httpapi.Finder
+	finder  *routes.Finder
 	client  *client.Client
 	token   *token
 	gate    *gate
@@ -157,7 +157,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	}
 	a := &Agent{cfg: cfg, allow: p.allow, local: p.address.socket != "", token: &token{file: cfg.TokenFile},
 		places: make(chan struct{}, cfg.MaxRequests), failed: make(chan error, 3)}
-	if a.finder, err = httpapi.NewFinder(); err != nil {
+	if a.finder, err = routes.NewFinder(); err != nil {
 		return nil, err
 	}
 	// What is missing now is a mistake in the Pod, which nobody would look for later.

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/agent"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -87,7 +87,7 @@ func TestWithheld(t *testing.T) {
 	all, err := agent.ParseAllow(nil)
 	rig.Must(t, err)
 	var withheld []string
-	for _, r := range httpapi.Routes() {
+	for _, r := range routes.All() {
 		if _, passes := all.Permit(r.Name); !passes {
 			withheld = append(withheld, r.Name)
 		}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -24,13 +24,13 @@ const maxKeys = 1024
 // ParseAllow reads rules of the form ROUTE[,ROUTE...][:KEY[,KEY...]]. A text may have
 // several, separated by white space. No rule lets everything pass that is not withheld.
 func ParseAllow(texts []string) (Allow, error) {
-	routes := httpapi.Routes()
+	table := routes.All()
 	if len(texts) == 0 {
-		return unlimited(routes), nil
+		return unlimited(table), nil
 	}
 	all := Allow{}
 	for _, rule := range strings.Fields(strings.Join(texts, " ")) {
-		if err := all.add(rule, routes); err != nil {
+		if err := all.add(rule, table); err != nil {
 			return nil, fmt.Errorf("--allow %s: %w", rule, err)
 		}
 	}
@@ -41,9 +41,9 @@ func ParseAllow(texts []string) (Allow, error) {
 }
 
 // unlimited is what passes where no rule says otherwise.
-func unlimited(routes []httpapi.Route) Allow {
+func unlimited(table []routes.Route) Allow {
 	all := Allow{}
-	for _, r := range routes {
+	for _, r := range table {
 		if !withheld(r) {
 			all[r.Name] = nil
 		}
@@ -53,7 +53,7 @@ func unlimited(routes []httpapi.Route) Allow {
 
 // withheld routes open and end sessions, change who there is, or do one of these for
 // somebody else. They pass by a rule that names them, and not because nobody wrote one.
-func withheld(r httpapi.Route) bool {
+func withheld(r routes.Route) bool {
 	for _, op := range []keyserver.Operation{keyserver.OpIssueCertificate, keyserver.OpRenewCertificate, keyserver.OpEnrollCertificate, keyserver.OpResetTransportPrincipal} {
 		if slices.ContainsFunc(r.Operations, func(needed keyserver.Operation) bool { return needed.ID == op.ID }) {
 			return true
@@ -69,7 +69,7 @@ func withheld(r httpapi.Route) bool {
 	}
 }
 
-func (a Allow) add(rule string, routes []httpapi.Route) error {
+func (a Allow) add(rule string, table []routes.Route) error {
 	names, links, limited := strings.Cut(rule, ":")
 	var keys Keys
 	if limited {
@@ -83,7 +83,7 @@ func (a Allow) add(rule string, routes []httpapi.Route) error {
 		}
 	}
 	for name := range strings.SplitSeq(names, ",") {
-		r, err := named(name, routes)
+		r, err := named(name, table)
 		if err != nil {
 			return err
 		}
@@ -94,8 +94,8 @@ func (a Allow) add(rule string, routes []httpapi.Route) error {
 	return nil
 }
 
-func named(name string, routes []httpapi.Route) (httpapi.Route, error) {
-	for _, r := range routes {
+func named(name string, table []routes.Route) (routes.Route, error) {
+	for _, r := range table {
 		switch {
 		case r.Name == name:
 			return r, nil
@@ -103,11 +103,11 @@ func named(name string, routes []httpapi.Route) (httpapi.Route, error) {
 			return r, fmt.Errorf("there is no route %q; did you mean %s?", name, r.Name)
 		}
 	}
-	return httpapi.Route{}, fmt.Errorf("there is no route %q; docs/openapi.json has their names, as operationId", name)
+	return routes.Route{}, fmt.Errorf("there is no route %q; docs/openapi.json has their names, as operationId", name)
 }
 
 // let adds keys to those of a route.
-func (a Allow) let(r httpapi.Route, keys Keys) error {
+func (a Allow) let(r routes.Route, keys Keys) error {
 	before, there := a[r.Name]
 	switch {
 	case keys != nil && !r.NamesKeys():

@@ -14,8 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -155,7 +155,7 @@ func forLoopback(host string) bool {
 var passedOn = []string{"X-Keyserver-For", "X-Keyserver-Owner", "X-Request-Id"}
 
 // read reads as much of the request as it takes to decide, and to send it again.
-func (x *exchange) read(found *httpapi.Found, keys Keys) (client.Forwarded, error) {
+func (x *exchange) read(found *routes.Found, keys Keys) (client.Forwarded, error) {
 	f := client.Forwarded{
 		Route: found.Name, Method: found.Method, Target: x.r.URL.EscapedPath(), Header: http.Header{},
 		Counts: found.Counts, Open: !found.Session && found.Method == http.MethodGet,
@@ -185,7 +185,7 @@ func (x *exchange) read(found *httpapi.Found, keys Keys) (client.Forwarded, erro
 
 // readStream reads the beginning of a body that may be long: up to its key, where that
 // matters, and as much as is held anyway.
-func (x *exchange) readStream(f client.Forwarded, found *httpapi.Found, keys Keys) (client.Forwarded, error) {
+func (x *exchange) readStream(f client.Forwarded, found *routes.Found, keys Keys) (client.Forwarded, error) {
 	var head []byte
 	if keys != nil {
 		key, read, err := found.StreamedKey(x.body)

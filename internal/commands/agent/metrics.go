@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
@@ -57,7 +57,7 @@ func known(code string) string {
 	if code == "" {
 		return "OK"
 	}
-	if httpapi.Status(fault.Code(code)) != 0 {
+	if routes.Status(fault.Code(code)) != 0 {
 		return code
 	}
 	for _, c := range Codes {

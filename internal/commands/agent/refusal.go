@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -63,7 +63,7 @@ func (r *refusal) later(after time.Duration) *refusal {
 // refusalOf is what the service would have refused as well, in its words.
 func refusalOf(f *fault.Error) *refusal {
 	return &refusal{
-		code: string(f.Code), detail: f.Detail, status: httpapi.Status(f.Code),
+		code: string(f.Code), detail: f.Detail, status: routes.Status(f.Code),
 		missing: f.Code == fault.NotFound || f.Code == fault.MethodNotAllowed,
 	}
 }

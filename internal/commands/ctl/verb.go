@@ -6,12 +6,12 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
 // verb is a route as a command.
 type verb struct {
-	route  httpapi.Route
+	route  routes.Route
 	words  []string // nouns, and what is done
 	path   []field  // in the order of the path
 	query  []field
@@ -40,7 +40,7 @@ type table struct {
 }
 
 func newTable() (*table, error) {
-	text, err := httpapi.OpenAPI()
+	text, err := routes.OpenAPI()
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func newTable() (*table, error) {
 	}
 	t := &table{document: d, about: map[string]string{}}
 	most := map[string]int{}
-	for _, noun := range httpapi.Nouns() {
+	for _, noun := range routes.Nouns() {
 		of := map[string]int{}
 		for _, r := range noun.Routes {
 			v, err := t.verb(r)
@@ -69,7 +69,7 @@ func newTable() (*table, error) {
 	return t, nil
 }
 
-func (t *table) verb(r httpapi.Route) (*verb, error) {
+func (t *table) verb(r routes.Route) (*verb, error) {
 	o := t.Paths[r.Path][strings.ToLower(r.Method)]
 	if o == nil {
 		return nil, fmt.Errorf("the OpenAPI document has no %s %s", r.Method, r.Path)

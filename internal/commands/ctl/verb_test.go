@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
 func theTable(t *testing.T) *table {
@@ -38,8 +38,8 @@ func theCommand(t *testing.T) *cobra.Command {
 // say: a new route that the rule gives no name, or that of another, fails here.
 func TestEveryRouteIsAVerb(t *testing.T) {
 	root, all := theCommand(t), theTable(t)
-	if len(all.verbs) != len(httpapi.Routes()) {
-		t.Fatalf("%d verbs of %d routes", len(all.verbs), len(httpapi.Routes()))
+	if len(all.verbs) != len(routes.All()) {
+		t.Fatalf("%d verbs of %d routes", len(all.verbs), len(routes.All()))
 	}
 	taken := map[string]string{}
 	for _, v := range all.verbs {
@@ -82,12 +82,12 @@ func TestNames(t *testing.T) {
 		"approve": "approvals approve", "lookUpPrincipals": "principals lookup", "getOpenApiDocument": "openapi get", "getDecision": "access evaluation get",
 		"login": "sessions login", "removeTrustedCa": "trusted-cas remove", "addDelegate": "principals delegates add", "rotateDataKey": "custody rotate",
 	} {
-		i := slices.IndexFunc(httpapi.Routes(), func(r httpapi.Route) bool { return r.Name == operation })
+		i := slices.IndexFunc(routes.All(), func(r routes.Route) bool { return r.Name == operation })
 		if i < 0 {
 			t.Errorf("there is no %s any more", operation)
 			continue
 		}
-		if got := strings.Join(name(httpapi.Routes()[i].Path, operation), " "); got != want {
+		if got := strings.Join(name(routes.All()[i].Path, operation), " "); got != want {
 			t.Errorf("%s is %q, want %q", operation, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package httpapi
+package routes
 
 import (
 	"net/http"
@@ -31,7 +31,7 @@ func TestFinder(t *testing.T) {
 	}
 	field := regexp.MustCompile(`\{[^}]+\}`)
 	var keys []string
-	for _, r := range Routes() {
+	for _, r := range All() {
 		path := field.ReplaceAllString(r.Path, "0000000000000001")
 		if found, _, err := f.Find(httptest.NewRequest(r.Method, path, nil)); err != nil || found.Name != r.Name {
 			t.Errorf("%s %s is for %v, %v", r.Method, path, found, err)

@@ -1,4 +1,4 @@
-package httpapi
+package routes
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
@@ -14,47 +15,74 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Finder tells where a request leads, by the table that the service itself is led by,
-// and carries nothing out. It is for who stands in front of a service and has to
-// decide what gets there.
-type Finder struct{ api *API }
+// Finder finds the route of a request and carries nothing out. It is for programs between a client and the service.
+type Finder struct{ mux *Mux }
 
-// NewFinder fails where the table of routes is not complete.
+// NewFinder fails if the table of routes is not complete.
 func NewFinder() (*Finder, error) {
-	a := &API{mux: http.NewServeMux(), routes: Routes()}
-	a.places = newPlaces(a.Config)
-	var err error
-	if a.metrics, err = newMetrics(nil, a.places); err != nil {
-		return nil, err
-	}
-	return &Finder{a}, a.mount(a.routes)
+	mux, err := NewMux(All(), func(r Route, allow string) http.Handler { return lead{r, allow} })
+	return &Finder{mux}, err
 }
 
-// Found is a request with the route that it is for.
+// lead records the route in a finding instead of serving the request.
+type lead struct {
+	route Route
+	allow string
+}
+
+func (l lead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if found, ok := w.(*finding); ok {
+		found.lead, found.request = l, r
+	}
+}
+
+// finding is a response writer that takes a lead.
+type finding struct {
+	http.ResponseWriter
+	lead
+	request *http.Request
+}
+
+// Found is a request with its route.
 type Found struct {
 	Route
 	request *http.Request
 }
 
-// Find fails with NOT_FOUND, METHOD_NOT_ALLOWED and UNSUPPORTED_ENCODING as the service
-// does. For an unknown method it returns the methods of the path.
+// Find fails with NOT_FOUND, METHOD_NOT_ALLOWED and UNSUPPORTED_ENCODING like the service. For an unknown method it
+// returns the methods of the path.
 func (f *Finder) Find(r *http.Request) (found *Found, allow string, err error) {
-	asked := &inApproval{}
-	f.api.ServeHTTP(asked, r)
+	asked := &finding{}
+	f.mux.ServeHTTP(asked, r)
 	switch {
-	case asked.route == nil || asked.route.Path == noRoute:
-		return nil, "", errNoRoute
-	case asked.route.allow != "":
-		return nil, asked.route.allow, errMethod(asked.route.allow)
+	case asked.request == nil || asked.route.Path == NoRoute:
+		return nil, "", ErrNoRoute
+	case asked.allow != "":
+		return nil, asked.allow, ErrMethod(asked.allow)
 	}
-	if err := encoded(r); err != nil {
+	if err := RefuseEncoded(r); err != nil {
 		return nil, "", err
 	}
-	return &Found{Route: asked.route.Route, request: asked.request}, "", nil
+	return &Found{Route: asked.route, request: asked.request}, "", nil
+}
+
+// NoEncoding is the Content-Encoding of a body that has none.
+const NoEncoding = "identity"
+
+// RefuseEncoded refuses a body that is compressed or encoded otherwise: what it grows to has no
+// bound before it is read.
+func RefuseEncoded(r *http.Request) error {
+	for _, encoding := range r.Header["Content-Encoding"] {
+		if encoding != "" && !strings.EqualFold(encoding, NoEncoding) {
+			return fault.New(fault.UnsupportedEncoding, "Content-Encoding: is %.40q; send the body without an encoding", encoding).
+				Audited(fault.ReasonBadMessage)
+		}
+	}
+	return nil
 }
 
 // Streamed reports whether the body is read while it is worked on, so that it may be long.
-func (r Route) Streamed() bool { return r.form != nil }
+func (r Route) Streamed() bool { return r.Form != nil }
 
 // NamesKeys reports whether a request of the route can name a key that it is about.
 func (r Route) NamesKeys() bool { return namesKeys(wire.Of(r.Request)) }
@@ -106,7 +134,7 @@ var (
 // refuses a second name; here it is not seen.
 func (f *Found) StreamedKey(body io.Reader) (key schema.HiddenLink, head []byte, err error) {
 	read := &bounded{}
-	b, err := hmacbody.Read(f.form, io.TeeReader(body, read), hmacbody.Spool{Begin: func() error { return errKeyBehind }})
+	b, err := hmacbody.Read(f.Form, io.TeeReader(body, read), hmacbody.Spool{Begin: func() error { return errKeyBehind }})
 	if err != nil {
 		return "", nil, err
 	}

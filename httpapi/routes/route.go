@@ -1,9 +1,6 @@
-package httpapi
+package routes
 
 import (
-	"context"
-	"crypto/x509"
-	"errors"
 	"net/http"
 	"reflect"
 	"slices"
@@ -13,19 +10,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Route is everything about one route. The limits are part of it, so that none
-// can be forgotten: New refuses a route without them. What an extension is says
-// contract 1.2.
+// Route describes one route of /api. Contract 1.2 defines extensions.
 type Route struct {
 	// Name is the operationId: verb and noun, from which generated clients make
 	// the name of a function.
 	Name string
-	// Tag is the noun that the route is about; Routes sets it.
+	// Tag is the subject of the route; All sets it.
 	Tag       string
 	Method    string
 	Path      string
@@ -36,7 +30,7 @@ type Route struct {
 	// Operations of the key server that the route needs; a role must grant each.
 	Operations []keyserver.Operation
 	// Names is what the id in the path of a schema.ByID names, for approvals;
-	// unnamed where that cannot become something else.
+	// Unnamed where that cannot become something else.
 	Names keyserver.SubjectKind
 	// Makes is the kind of what the route makes, which may be made with an owner's
 	// mark on it; empty where nothing is made, or nothing that has an owner.
@@ -52,7 +46,7 @@ type Route struct {
 	// Counts says that the route may count a use of a key, so that asking twice
 	// may count twice.
 	Counts bool
-	// Many marks a route with many objects in one request, if long cannot tell that from its name
+	// Many marks a route with many objects in one request, if Long cannot tell that from its name
 	// and its body.
 	Many bool
 	// Uncounted routes are answered however much else is going on.
@@ -63,81 +57,67 @@ type Route struct {
 	Request  reflect.Type // a struct of package schema's tags
 	Response reflect.Type
 
-	effect   string         // the rule of the approval policy for it, besides those of Operations
-	executes bool           // it answers what another route answers
-	streams  bool           // the body is read during the work
-	form     *hmacbody.Form // of such a body; nil: the route reads it like any other
-	judged   []fault.Code   // faults that come with the filled answer
-	run      func(*exchange) (any, error)
+	// Effect is the rule of the approval policy for the route, besides those of Operations; optional.
+	Effect string
+	// Executes says that the route returns the response of another route.
+	Executes bool
+	// Streams says that the body is read, or the response sent, during the work.
+	Streams bool
+	// Form of a body that is read during the work; nil: the body is decoded before.
+	Form *hmacbody.Form
+	// Judged are the faults that are returned in the filled response.
+	Judged []fault.Code
 }
 
 const (
-	smallBody    = 64 << 10
-	shortTimeout = 15 * time.Second
+	// SmallBody is the usual body limit, in bytes.
+	SmallBody = 64 << 10
+	// ShortTimeout is the usual timeout.
+	ShortTimeout = 15 * time.Second
+	// HMACBodyLimit fits the longest message if each character of its base64 is written as an escape of six
+	// characters. A message that is too long is refused when it is decoded, with a better error.
+	HMACBodyLimit = (keyserver.MaxMessage+2)/3*4*6 + SmallBody
 )
 
-// nothing is the request of a route that takes none.
-type nothing struct{}
+// Nothing is the request of a route without parameters.
+type Nothing struct{}
 
-// call is what a handler knows about a request besides its input. The caller
-// is an argument and not a context value, so that no layer can lose it.
-type call struct {
-	by keyserver.Caller
-	session.From
-	proof session.Proof
-	// authorization holds the header's values, for a login that is made from a
-	// session; every other handler finds its caller in by.
-	authorization []string
-	certificates  []*x509.Certificate // of the TLS connection, the client's own first
-}
-
-// endpoint completes a route with its handler: decode, call, encode.
-func endpoint[In, Out any](r Route, handle func(*API, context.Context, call, In) (Out, error)) Route {
+// endpoint completes a route whose request is decoded before the work begins.
+func endpoint[In, Out any](r Route) Route {
 	r.Request, r.Response = reflect.TypeFor[In](), reflect.TypeFor[Out]()
-	table := wire.Of(r.Request)
-	r.judged = append(r.judged, verdicts...)
-	r.run = func(x *exchange) (any, error) {
-		in := new(In)
-		if err := x.decode(table, in); err != nil {
-			return nil, err
-		}
-		if err := x.begin(in); err != nil {
-			return nil, err
-		}
-		out := new(Out)
-		var err error
-		*out, err = handle(x.api, x.ctx, x.call, *in)
-		return x.judge(out, err)
-	}
+	r.Judged = append(r.Judged, Verdicts...)
 	return r.withDefaults()
 }
 
-// begin is called between reading a request and doing what it asks. What stands
-// in an approval has the place of the request that is about it.
-func (x *exchange) begin(in any) error {
-	if x.stored != nil {
-		return x.stored.read(in)
-	}
-	return x.enter()
+// streamed completes a route whose body is read, in the route's form, during the work. In describes the body.
+func streamed[In, Out any](r Route) Route {
+	r.Request, r.Response, r.Streams = reflect.TypeFor[In](), reflect.TypeFor[Out](), true
+	return r.withDefaults()
+}
+
+// download completes a route whose response is sent during the work.
+func download[In any](r Route) Route {
+	r.Request, r.Response, r.Streams = reflect.TypeFor[In](), reflect.TypeFor[schema.Octets](), true
+	return r.withDefaults()
 }
 
 func (r Route) withDefaults() Route {
 	if r.BodyLimit == 0 {
-		r.BodyLimit = smallBody
+		r.BodyLimit = SmallBody
 	}
 	if r.Timeout == 0 {
-		r.Timeout = shortTimeout
+		r.Timeout = ShortTimeout
 	}
 	return r
 }
 
-// long reports whether one request may take a core for milliseconds: the route answers a list,
+// Long reports whether one request may take a core for milliseconds: the route answers a list,
 // works on several objects, or executes another request.
-func (r Route) long() bool {
+func (r Route) Long() bool {
 	switch {
-	case r.Request == nil || r.Waits || r.streams:
+	case r.Request == nil || r.Waits || r.Streams:
 		return false
-	case r.executes || r.Many || strings.HasPrefix(r.Name, "list") || strings.HasPrefix(r.Name, "find"):
+	case r.Executes || r.Many || strings.HasPrefix(r.Name, "list") || strings.HasPrefix(r.Name, "find"):
 		return true
 	}
 	return slices.ContainsFunc(wire.Of(r.Request).Body, func(f wire.Field) bool {
@@ -145,24 +125,10 @@ func (r Route) long() bool {
 	})
 }
 
-// judge keeps the filled answer where the fault is a verdict on it.
-func (x *exchange) judge(out any, err error) (any, error) {
-	if err == nil {
-		return out, nil
-	}
-	var f *fault.Error
-	verdict, ok := out.(interface{ Judge(code, detail string) })
-	if !ok || !errors.As(err, &f) || !slices.Contains(x.route.judged, f.Code) {
-		return nil, err
-	}
-	verdict.Judge(string(f.Code), f.Detail)
-	return out, err
-}
-
 // Named reports whether a request names an object that may be missing. Of any
 // other route a 404 can only mean that the service does not have it.
 func (r Route) Named() bool {
-	return slices.ContainsFunc(r.Faults, func(c fault.Code) bool { return edges[c].status == http.StatusNotFound })
+	return slices.ContainsFunc(r.Faults, func(c fault.Code) bool { return answers[c].Status == http.StatusNotFound })
 }
 
 // MediaType is that of an answer which is no failure.
@@ -172,7 +138,7 @@ func (r Route) MediaType() string {
 			return plain.MediaType()
 		}
 	}
-	return mediaJSON
+	return MediaJSON
 }
 
 // Rest is the parameter at the end of the path that may have slashes, empty where
@@ -186,8 +152,8 @@ func (r Route) Rest() string {
 	return ""
 }
 
-// every returns all codes that the route can answer, for the reference.
-func (r Route) every() []fault.Code {
+// Codes returns all codes with which the route can fail.
+func (r Route) Codes() []fault.Code {
 	codes := append([]fault.Code{fault.BadRequest, fault.PayloadTooLarge, fault.OpFailed, fault.RequestTimeout, fault.Overloaded}, r.Faults...)
 	if r.Uncounted {
 		codes = slices.DeleteFunc(codes, func(c fault.Code) bool { return c == fault.Overloaded })
@@ -203,7 +169,7 @@ func (r Route) every() []fault.Code {
 			fault.PrincipalOff, fault.DelegatorRefused,
 			fault.StoreUnavailable, fault.StoreTampered, fault.NotCurrent, fault.AuditUnavailable, fault.ProofRequired, fault.ProofKeyMismatch, fault.ProofTokenMismatch,
 			fault.CertificateMismatch)
-		codes = append(codes, proofFaults...)
+		codes = append(codes, ProofFaults...)
 	}
 	if len(r.Operations) > 0 {
 		codes = append(codes, fault.AccessDenied, fault.PrincipalOff, fault.DelegatorRefused, fault.NotInScope,

@@ -1,4 +1,4 @@
-package httpapi
+package routes
 
 import (
 	"fmt"
@@ -102,8 +102,8 @@ type failure struct {
 // failures lists the codes of a route by status.
 func (r Route) failures() []failure {
 	byStatus := map[int][]fault.Code{}
-	for _, c := range r.every() {
-		byStatus[edges[c].status] = append(byStatus[edges[c].status], c)
+	for _, c := range r.Codes() {
+		byStatus[answers[c].Status] = append(byStatus[answers[c].Status], c)
 	}
 	var out []failure
 	for status, codes := range byStatus {
@@ -120,7 +120,7 @@ func (d *documenter) failure(r Route, f failure) *openapi.Response {
 	if verdicts := slices.DeleteFunc(slices.Clone(f.codes), func(c fault.Code) bool { return !r.judges(c) }); len(verdicts) > 0 {
 		return d.verdict(r, f, verdicts)
 	}
-	if r.executes { // no other route fails like that, and the name would be all codes
+	if r.Executes { // no other route fails like that, and the name would be all codes
 		return &openapi.Response{Description: meanings(f.codes), Headers: headers(f.status), Content: content(d.errorOf(f.codes))}
 	}
 	name := f.name()
@@ -160,12 +160,12 @@ const codeMember = "code"
 // errorOf is the body of a failure with one of those codes.
 func (d *documenter) errorOf(codes []fault.Code) *wire.Schema {
 	only := &wire.Schema{Properties: wire.Members[*wire.Schema]{{Name: codeMember, Value: wire.OneOf(codes...)}}}
-	return &wire.Schema{AllOf: []*wire.Schema{d.schemas.Ref(typeOf[schema.Error](), wire.Answered), only}}
+	return &wire.Schema{AllOf: []*wire.Schema{d.schemas.Ref(reflect.TypeFor[schema.Error](), wire.Answered), only}}
 }
 
 // judges reports whether the code comes with the answer of the route.
 func (r Route) judges(c fault.Code) bool {
-	if r.Response == nil || !slices.Contains(r.judged, c) {
+	if r.Response == nil || !slices.Contains(r.Judged, c) {
 		return false
 	}
 	_, ok := reflect.PointerTo(r.Response).MethodByName("Judge")
@@ -185,7 +185,7 @@ func (f failure) name() string {
 	}
 	name := statusWords[f.status]
 	if name == "" {
-		panic(fmt.Sprintf("httpapi: there is no word for status %d", f.status))
+		panic(fmt.Sprintf("routes: there is no word for status %d", f.status))
 	}
 	if more := without(f.codes, usual); len(more) > 0 {
 		name += "Or" + either(more)

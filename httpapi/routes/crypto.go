@@ -1,4 +1,4 @@
-package httpapi
+package routes
 
 import (
 	"net/http"
@@ -15,7 +15,7 @@ const (
 	batchBodyLimit = 1 << 20
 	// textBodyLimit is room for the longest text and associated data even if every
 	// character of their base64 is spelled as an escape.
-	textBodyLimit = (keyserver.MaxPlain+keyserver.MaxAssociated+64)/3*4*6 + smallBody
+	textBodyLimit = (keyserver.MaxPlain+keyserver.MaxAssociated+64)/3*4*6 + SmallBody
 )
 
 // cryptoRoutes are those that use keys which succeed each other.
@@ -26,31 +26,31 @@ func cryptoRoutes() []Route {
 			Name: "computeMac", Method: http.MethodPost, Path: "/api/crypto/mac", Extension: true, Session: true, Counts: true,
 			Summary:    "Computes HMAC-SHA384 of a message under the newest enabled key of a line.",
 			Operations: grants(keyserver.OpMACData), Faults: faults,
-			BodyLimit: hmacBodyLimit, Timeout: time.Minute, form: hmacbody.MAC,
-		}, mac),
+			BodyLimit: HMACBodyLimit, Timeout: time.Minute, Form: hmacbody.MAC,
+		}),
 		streamed[schema.VerifyMACRequest, schema.VerifyMACResponse](Route{
 			Name: "verifyMac", Method: http.MethodPost, Path: "/api/crypto/mac/verify", Extension: true, Session: true, Counts: true,
 			Summary:    "Says whether a MAC is that of a message, under a key or under any of a line that checks MACs. One that is not is 200, too.",
 			Operations: grants(keyserver.OpVerifyMAC), Faults: faults,
-			BodyLimit: hmacBodyLimit, Timeout: time.Minute, form: hmacbody.Verify,
-		}, verifyMAC),
-		endpoint(Route{
+			BodyLimit: HMACBodyLimit, Timeout: time.Minute, Form: hmacbody.Verify,
+		}),
+		endpoint[schema.MACBatchRequest, schema.MACBatchResponse](Route{
 			Name: "computeMacs", Method: http.MethodPost, Path: "/api/crypto/mac/batch", Extension: true, Session: true, Counts: true,
 			Summary:    "Computes the MACs of up to 1000 messages. Each item has its own answer or its own code.",
 			Operations: grants(keyserver.OpMACData), Faults: codes(fault.NotInScope),
 			BodyLimit: batchBodyLimit,
-		}, macBatch),
-		endpoint(Route{
+		}),
+		endpoint[schema.EncryptRequest, schema.EncryptResponse](Route{
 			Name: "encrypt", Method: http.MethodPost, Path: "/api/crypto/encrypt", Extension: true, Session: true, Counts: true,
 			Summary:    "Encrypts a text under an AES-256 key, by AES-256-GCM.",
 			Operations: grants(keyserver.OpEncrypt), Faults: append(codes(fault.KeyExhausted), faults...),
 			BodyLimit: textBodyLimit,
-		}, encrypt),
-		endpoint(Route{
+		}),
+		endpoint[schema.DecryptRequest, schema.DecryptResponse](Route{
 			Name: "decrypt", Method: http.MethodPost, Path: "/api/crypto/decrypt", Extension: true, Session: true, Counts: true,
 			Summary:    "Decrypts what encrypting answered.",
 			Operations: grants(keyserver.OpDecrypt), Faults: faults,
 			BodyLimit: textBodyLimit,
-		}, decrypt),
+		}),
 	}
 }

@@ -1,9 +1,10 @@
-package httpapi
+package routes
 
 import (
 	"net/http"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -12,206 +13,206 @@ import (
 
 func trustedCARoutes() []Route {
 	return []Route{
-		endpoint(Route{
+		endpoint[schema.TrustedCAsQuery, schema.TrustedCAList](Route{
 			Name: "listTrustedCas", Method: http.MethodGet, Path: "/api/trusted-cas", Extension: true, Session: true,
 			Summary:    "Lists the trusted CAs.",
 			Operations: grants(keyserver.OpListTrustedCAs),
-		}, listTrustedCAs),
-		endpoint(Route{
-			Name: "addTrustedCa", Method: http.MethodPost, Path: "/api/trusted-cas", Makes: keyserver.ChangeTrustedCA, Session: true, BodyLimit: 2 * smallBody,
+		}),
+		endpoint[schema.AddTrustedCARequest, schema.TrustedCAAdded](Route{
+			Name: "addTrustedCa", Method: http.MethodPost, Path: "/api/trusted-cas", Makes: keyserver.ChangeTrustedCA, Session: true, BodyLimit: 2 * SmallBody,
 			Summary:    "Adds one CA certificate to the trusted list and verifies it by a fresh read.",
 			Operations: grants(keyserver.OpListTrustedCAs, keyserver.OpAddTrustedCA),
 			Faults:     codes(fault.AlreadyTrusted, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
-		}, addTrustedCA),
-		endpoint(Route{
+		}),
+		endpoint[schema.RemoveTrustedCARequest, schema.TrustedCARemoved](Route{
 			Name: "removeTrustedCa", Method: http.MethodPost, Path: "/api/trusted-cas/remove", Session: true,
 			Summary:    "Removes a CA from the trusted list and verifies its absence.",
 			Operations: grants(keyserver.OpListTrustedCAs, keyserver.OpRemoveTrustedCA),
 			Faults:     codes(fault.NotTrusted, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
-		}, removeTrustedCA),
+		}),
 	}
 }
 
 func trustedServerRoutes() []Route {
 	return []Route{
-		endpoint(Route{
+		endpoint[schema.TrustedServersQuery, schema.TrustedServerList](Route{
 			Name: "listTrustedServers", Method: http.MethodGet, Path: "/api/trusted-servers", Session: true,
 			Summary:    "Lists the registered peer key servers, or finds them by server name.",
 			Operations: grants(keyserver.OpListTrustedServers), Faults: codes(fault.NotFound),
-		}, listTrustedServers),
-		endpoint(Route{
-			Name: "addTrustedServer", Method: http.MethodPost, Path: "/api/trusted-servers", Makes: keyserver.ChangeTrustedServer, Session: true, BodyLimit: 2 * smallBody,
+		}),
+		endpoint[schema.AddTrustedServerRequest, schema.TrustedServerSaved](Route{
+			Name: "addTrustedServer", Method: http.MethodPost, Path: "/api/trusted-servers", Makes: keyserver.ChangeTrustedServer, Session: true, BodyLimit: 2 * SmallBody,
 			Summary:    "Registers a peer from its trust blob and verifies it by a fresh list. ACL rows that its last removal purged come back. With replace, an extension, the record of a registered peer is replaced instead.",
 			Operations: grants(keyserver.OpListTrustedServers, keyserver.OpAddTrustedServer),
 			Faults:     codes(fault.AlreadyExists, fault.NotPersisted, fault.InvalidArgument),
-		}, addTrustedServer),
-		endpoint(Route{
+		}),
+		endpoint[schema.UpdateTrustedServerRequest, schema.TrustedServerUpdated](Route{
 			Name: "updateTrustedServer", Method: http.MethodPut, Path: "/api/trusted-servers/{systemId}", Session: true,
 			Summary:    "Changes a peer's friendly name, its description, or both, and verifies each.",
 			Operations: grants(keyserver.OpListTrustedServers, keyserver.OpUpdateTrustedServer),
 			Faults:     codes(fault.NotFound, fault.NotPersisted, fault.InvalidArgument),
-		}, updateTrustedServer),
-		endpoint(Route{
+		}),
+		endpoint[schema.BySystemID, schema.TrustedServerGone](Route{
 			Name: "removeTrustedServer", Method: http.MethodDelete, Path: "/api/trusted-servers/{systemId}", Session: true,
 			Summary:    "Removes a peer with its transport principal, purges the ACL rows of its principals, and verifies its absence.",
 			Operations: grants(keyserver.OpListTrustedServers, keyserver.OpRemoveTrustedServer),
 			Faults:     codes(fault.NotFound, fault.NotRemoved, fault.InvalidArgument),
-		}, removeTrustedServer),
-		endpoint(Route{
+		}),
+		endpoint[Nothing, schema.TrustInfo](Route{
 			Name: "getLocalTrustInfo", Method: http.MethodGet, Path: "/api/trust/local-info", Extension: true, Session: true,
 			Summary:    "Reads this server's own trust blob and its fields.",
 			Operations: grants(keyserver.OpReadTrustInfo),
-		}, localTrustInfo),
+		}),
 	}
 }
 
 func authorityRoutes() []Route {
 	change := grants(keyserver.OpReadAuthority, keyserver.OpChangeAuthority)
 	return []Route{
-		endpoint(Route{
+		endpoint[Nothing, schema.AuthorityList](Route{
 			Name: "listAuthorities", Method: http.MethodGet, Path: "/api/authority", Extension: true, Session: true,
 			Summary:    "Lists the CAs of this key server's own, of which one issues.",
 			Operations: grants(keyserver.OpReadAuthority),
-		}, listAuthorities),
-		endpoint(Route{
+		}),
+		endpoint[Nothing, schema.AuthorityChanged](Route{
 			Name: "prepareAuthority", Method: http.MethodPost, Path: "/api/authority/prepare", Extension: true, Session: true,
 			Summary:    "Makes the next CA, which is trusted and published and issues nothing yet, and verifies it.",
 			Operations: change, Faults: codes(fault.AuthorityState, fault.NotSaved, fault.ReadbackFailed),
-		}, prepareAuthority),
-		endpoint(Route{
+		}),
+		endpoint[schema.ActivateAuthorityRequest, schema.AuthorityChanged](Route{
 			Name: "activateAuthority", Method: http.MethodPost, Path: "/api/authority/activate", Extension: true, Session: true,
 			Summary:    "Has the prepared CA issue, and issues the server's certificate anew by it; the one before it is trusted until it is retired. Verifies the state.",
 			Operations: change, Faults: codes(fault.AuthorityState, fault.NotSaved, fault.ReadbackFailed),
-		}, activateAuthority),
-		endpoint(Route{
+		}),
+		endpoint[schema.RetireAuthorityRequest, schema.AuthorityGone](Route{
 			Name: "retireAuthority", Method: http.MethodPost, Path: "/api/authority/retire", Extension: true, Session: true,
 			Summary:    "Ends the trust in a CA that does not issue, destroys its key, and verifies its absence. What it issued proves nothing any more.",
 			Operations: change, Faults: codes(fault.NotFound, fault.AuthorityState, fault.NotRemoved, fault.ReadbackFailed),
-		}, retireAuthority),
+		}),
 	}
 }
 
 func principalTrustRoutes() []Route {
 	return []Route{
-		endpoint(Route{
+		endpoint[schema.PrincipalTrustsQuery, schema.PrincipalTrustList](Route{
 			Name: "listPrincipalTrusts", Method: http.MethodGet, Path: "/api/principal-trusts", Extension: true, Session: true,
 			Summary:    "Lists principal trusts: what peers are told about principals.",
 			Operations: grants(keyserver.OpListPrincipalTrusts), Faults: codes(fault.InvalidArgument),
-		}, listPrincipalTrusts),
-		endpoint(Route{
+		}),
+		endpoint[schema.CreatePrincipalTrustRequest, schema.PrincipalTrustSaved](Route{
 			Name: "createPrincipalTrust", Method: http.MethodPost, Path: "/api/principal-trusts", Makes: keyserver.ChangePrincipalTrust, Extension: true, Session: true,
 			Summary:    "Makes the row of a principal for a registered peer and verifies it.",
 			Operations: grants(keyserver.OpListPrincipalTrusts, keyserver.OpCreatePrincipalTrust),
 			Faults:     codes(fault.NotFound, fault.AlreadyExists, fault.NotPersisted, fault.InvalidArgument),
-		}, createPrincipalTrust),
-		endpoint(Route{
+		}),
+		endpoint[schema.UpdatePrincipalTrustRequest, schema.PrincipalTrustSaved](Route{
 			Name: "updatePrincipalTrust", Method: http.MethodPut, Path: "/api/principal-trusts/{id}", Session: true,
 			Summary:    "Changes the flag of a principal trust and verifies it.",
 			Operations: grants(keyserver.OpListPrincipalTrusts, keyserver.OpUpdatePrincipalTrust),
 			Faults:     codes(fault.NotFound, fault.NotPersisted, fault.InvalidArgument),
-		}, updatePrincipalTrust),
-		endpoint(Route{
+		}),
+		endpoint[schema.ByID, schema.PrincipalTrustGone](Route{
 			Name: "deletePrincipalTrust", Method: http.MethodDelete, Path: "/api/principal-trusts/{id}", Names: keyserver.TrustSubject, Extension: true, Session: true,
 			Summary:    "Deletes a principal trust and verifies its absence.",
 			Operations: grants(keyserver.OpListPrincipalTrusts, keyserver.OpDeletePrincipalTrust),
 			Faults:     codes(fault.NotFound, fault.NotRemoved, fault.InvalidArgument),
-		}, deletePrincipalTrust),
+		}),
 	}
 }
 
 func ownerRoutes() []Route {
 	change := grants(keyserver.OpReadOwners, keyserver.OpSetOwner)
 	return []Route{
-		endpoint(Route{
+		endpoint[schema.OwnerQuery, schema.OwnerList](Route{
 			Name: "listOwners", Method: http.MethodGet, Path: "/api/owners", Extension: true, Session: true,
 			Summary:    "Lists the owner marks of objects of one kind by id, in pages.",
 			Operations: grants(keyserver.OpReadOwners),
-		}, listOwners),
-		endpoint(Route{
+		}),
+		endpoint[schema.OwnedObject, schema.OwnerMark](Route{
 			Name: "getOwner", Method: http.MethodGet, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
 			Summary:    "Reads the owner mark of an object.",
 			Operations: grants(keyserver.OpReadOwners), Faults: codes(fault.NotFound),
-		}, getOwner),
-		endpoint(Route{
+		}),
+		endpoint[schema.SetOwnerRequest, schema.OwnerSaved](Route{
 			Name: "setOwner", Method: http.MethodPut, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
 			Summary:    "Marks an object whose mark nobody holds, or the owner in expect does, and verifies it; what is the owner's already stays his.",
 			Operations: change, Faults: codes(fault.NotFound, fault.Owned, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
-			judged: codes(fault.Owned),
-		}, setOwner),
-		endpoint(Route{
+			Judged: codes(fault.Owned),
+		}),
+		endpoint[schema.ReleaseOwnerRequest, schema.OwnerReleased](Route{
 			Name: "releaseOwner", Method: http.MethodDelete, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
 			Summary:    "Takes away the mark that the owner in expect holds, and verifies its absence. The object stays.",
 			Operations: change, Faults: codes(fault.NotFound, fault.Owned, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
-			judged: codes(fault.Owned),
-		}, releaseOwner),
+			Judged: codes(fault.Owned),
+		}),
 	}
 }
 
 func aclTemplateRoutes() []Route {
 	change := grants(keyserver.OpReadACLTemplateMembers, keyserver.OpChangeACLTemplateMembers)
 	return []Route{
-		endpoint(Route{
+		endpoint[schema.ACLTemplateQuery, schema.ACLTemplateList](Route{
 			Name: "listAclTemplates", Method: http.MethodGet, Path: "/api/acl-templates", Extension: true, Session: true,
 			Summary:    "Lists the ACL templates.",
 			Operations: grants(keyserver.OpListACLTemplates),
-		}, listACLTemplates),
-		endpoint(Route{
+		}),
+		endpoint[schema.ACLTemplateRequest, schema.ACLTemplateSaved](Route{
 			Name: "createAclTemplate", Method: http.MethodPost, Path: "/api/acl-templates", Makes: keyserver.ChangeACLTemplate, Extension: true, Session: true,
 			Summary:    "Creates an ACL template with the caller as its first member, holding OWNER, and verifies both.",
 			Operations: grants(keyserver.OpListACLTemplates, keyserver.OpCreateACLTemplate),
 			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.InvalidArgument),
-		}, createACLTemplate),
-		endpoint(Route{
+		}),
+		endpoint[schema.RenameACLTemplateRequest, schema.ACLTemplateSaved](Route{
 			Name: "renameAclTemplate", Method: http.MethodPut, Path: "/api/acl-templates/{id}", Session: true,
 			Summary:    "Renames an ACL template for a member that holds WRITE, and verifies the name.",
 			Operations: grants(keyserver.OpListACLTemplates, keyserver.OpUpdateACLTemplate),
 			Faults:     codes(fault.NotFound, fault.NotWritable, fault.AlreadyExists, fault.NotSaved),
-		}, renameACLTemplate),
-		endpoint(Route{
+		}),
+		endpoint[schema.ByID, schema.ACLTemplateGone](Route{
 			Name: "deleteAclTemplate", Method: http.MethodDelete, Path: "/api/acl-templates/{id}", Names: keyserver.TemplateSubject, Extension: true, Session: true,
 			Summary:    "Deletes an ACL template that no templated directory uses, and verifies its absence. Keys keep the entries that they got from it.",
 			Operations: grants(keyserver.OpListACLTemplates, keyserver.OpDeleteACLTemplate),
 			Faults:     codes(fault.NotFound, fault.InUse, fault.NotRemoved),
-		}, deleteACLTemplate),
-		endpoint(Route{
+		}),
+		endpoint[schema.ByID, schema.TemplateMemberList](Route{
 			Name: "listAclTemplateMembers", Method: http.MethodGet, Path: "/api/acl-templates/{id}/members", Names: keyserver.TemplateSubject, Extension: true, Session: true,
 			Summary:    "Lists the members of an ACL template.",
 			Operations: grants(keyserver.OpReadACLTemplateMembers), Faults: codes(fault.NotFound),
-		}, listTemplateMembers),
-		endpoint(Route{
+		}),
+		endpoint[schema.SetACLTemplateMemberRequest, schema.TemplateMemberSaved](Route{
 			Name: "setAclTemplateMember", Method: http.MethodPost, Path: "/api/acl-templates/{id}/members", Extension: true, Session: true,
 			Summary:    "Makes a principal a member with exactly these rights and limits, whatever it was before, and verifies them.",
 			Operations: change,
 			Faults:     codes(fault.NotFound, fault.NotWritable, fault.LastWriter, fault.NotSaved, fault.InvalidArgument),
-		}, putTemplateMember),
-		endpoint(Route{
+		}),
+		endpoint[schema.RemoveACLTemplateMemberRequest, schema.TemplateMemberGone](Route{
 			Name: "removeAclTemplateMember", Method: http.MethodDelete, Path: "/api/acl-templates/{id}/members/{systemId}/{principalId}", Extension: true, Session: true,
 			Summary:    "Ends a membership and verifies it. The last member that holds WRITE without an end stays.",
 			Operations: change,
 			Faults:     codes(fault.NotFound, fault.NotWritable, fault.LastWriter, fault.NotRemoved),
-		}, removeTemplateMember),
+		}),
 	}
 }
 
 func templatedDirectoryRoutes() []Route {
 	return []Route{
-		endpoint(Route{
+		endpoint[schema.TemplatedDirectoryQuery, schema.TemplatedDirectoryList](Route{
 			Name: "listTemplatedDirectories", Method: http.MethodGet, Path: "/api/templated-directories", Session: true,
 			Summary:    "Lists the templated directories, or looks them up by path or by ACL template.",
 			Operations: grants(keyserver.OpListTemplatedDirectories),
-		}, listTemplatedDirectories),
-		endpoint(Route{
+		}),
+		endpoint[schema.CreateTemplatedDirectoryRequest, schema.TemplatedDirectorySaved](Route{
 			Name: "createTemplatedDirectory", Method: http.MethodPost, Path: "/api/templated-directories", Extension: true, Session: true,
 			Summary:    "Applies an ACL template to keys that are minted under a path, and verifies every field.",
 			Operations: grants(keyserver.OpListTemplatedDirectories, keyserver.OpCreateTemplatedDirectory),
 			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.InvalidArgument),
-		}, createTemplatedDirectory),
-		endpoint(Route{
+		}),
+		endpoint[schema.ByID, schema.TemplatedDirectoryGone](Route{
 			Name: "deleteTemplatedDirectory", Method: http.MethodDelete, Path: "/api/templated-directories/{id}", Names: keyserver.DirectorySubject, Extension: true, Session: true,
 			Summary:    "Deletes a templated directory and verifies its absence. Keys that were minted under it keep their entries.",
 			Operations: grants(keyserver.OpListTemplatedDirectories, keyserver.OpDeleteTemplatedDirectory),
 			Faults:     codes(fault.NotFound, fault.NotRemoved),
-		}, deleteTemplatedDirectory),
+		}),
 	}
 }
 
@@ -219,63 +220,69 @@ func certificateRoutes() []Route {
 	find := grants(keyserver.OpFindCertificates)
 	unsaved := codes(fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
 	return []Route{
-		endpoint(Route{
-			Name: "issueCertificate", Method: http.MethodPost, Path: "/api/certificates", Extension: true, Session: true, BodyLimit: 2 * smallBody,
+		endpoint[schema.IssueCertificateRequest, schema.CertificateIssued](Route{
+			Name: "issueCertificate", Method: http.MethodPost, Path: "/api/certificates", Extension: true, Session: true, BodyLimit: 2 * SmallBody,
 			Summary:    "Issues a client certificate from a PKCS#10 request, which is saved, and verifies both. Issuing does not enrol.",
 			Operations: append(grants(keyserver.OpIssueCertificate), find...), Faults: unsaved,
-		}, issueCertificate),
-		endpoint(Route{
-			Name: "renewCertificate", Method: http.MethodPost, Path: "/api/certificates/renew", Session: true, BodyLimit: 2 * smallBody,
+		}),
+		endpoint[schema.RenewCertificateRequest, schema.CertificateRenewed](Route{
+			Name: "renewCertificate", Method: http.MethodPost, Path: "/api/certificates/renew", Session: true, BodyLimit: 2 * SmallBody,
 			Summary:    "Issues a certificate anew from its saved request, marks the old one expired, and verifies both.",
 			Operations: append(grants(keyserver.OpRenewCertificate), find...), Faults: append(codes(fault.NotFound, fault.NoSavedRequest), unsaved...),
-		}, renewCertificate),
-		endpoint(Route{
-			Name: "enrollCertificates", Many: true, Method: http.MethodPost, Path: "/api/certificates/enroll", Makes: keyserver.ChangePrincipal, Extension: true, Session: true, BodyLimit: 16 * smallBody,
+		}),
+		endpoint[schema.EnrollCertificatesRequest, schema.CertificatesEnrolled](Route{
+			Name: "enrollCertificates", Many: true, Method: http.MethodPost, Path: "/api/certificates/enroll", Makes: keyserver.ChangePrincipal, Extension: true, Session: true, BodyLimit: 16 * SmallBody,
 			Summary:    "Enrols certificates as transport principals, all or none, and verifies each.",
 			Operations: append(grants(keyserver.OpEnrollCertificate, keyserver.OpReadPrincipal), find...), Faults: append(codes(fault.Escalation, fault.DutiesConflict, fault.AlreadyExists), unsaved...),
-		}, enrollCertificates),
-		endpoint(Route{
-			Name: "findCertificatesBySubject", Method: http.MethodPost, Path: bySubjectPath, Extension: true, Session: true,
+		}),
+		endpoint[schema.CertificatesRequest, schema.CertificatesFound](Route{
+			Name: "findCertificatesBySubject", Method: http.MethodPost, Path: BySubjectPath, Extension: true, Session: true,
 			Summary:    "Finds certificates by subject, in which % stands for any text and every other character for itself.",
 			Operations: find, Faults: codes(fault.InvalidArgument),
-		}, certificatesBySubject),
-		endpoint(Route{
+		}),
+		endpoint[schema.CertificatesRequest, schema.TransportCertificates](Route{
 			Name: "findCertificatesByTransportPrincipal", Method: http.MethodPost, Path: "/api/certificates/by-transport-principal", Session: true,
 			Summary:    "Finds a transport principal's certificates by their exact subject.",
 			Operations: find, Faults: codes(fault.InvalidArgument),
-		}, certificatesByTransportPrincipal),
-		endpoint(Route{
+		}),
+		endpoint[schema.ResetTransportPrincipalRequest, schema.TransportPrincipalReset](Route{
 			Name: "resetTransportPrincipal", Method: http.MethodPost, Path: "/api/transport-principals/reset", Extension: true, Session: true,
 			Summary:    "Drops a transport principal's certificates, ends its sessions, and verifies that no certificate is left.",
 			Operations: append(grants(keyserver.OpResetTransportPrincipal, keyserver.OpReadPrincipal), find...),
 			Faults:     codes(fault.NotFound, fault.BuiltInPrincipal, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
-		}, resetTransportPrincipal),
+		}),
 	}
 }
 
 func revocationRoutes() []Route {
 	return []Route{
-		endpoint(Route{
+		endpoint[Nothing, schema.RevocationIssuerList](Route{
 			Name: "listRevocationIssuers", Method: http.MethodGet, Path: "/api/revocation/issuers", Extension: true, Session: true,
 			Summary:    "Lists the trusted CAs with their revocation policy and how fresh the evidence is.",
 			Operations: grants(keyserver.OpListRevocationIssuers),
-		}, listRevocationIssuers),
-		endpoint(Route{
+		}),
+		endpoint[schema.ByDigest, schema.RevocationPolicy](Route{
 			Name: "getRevocationPolicy", Method: http.MethodGet, Path: "/api/revocation/issuers/{digest}/policy", Extension: true, Session: true,
 			Summary:    "Reads the revocation policy of a trusted CA.",
 			Operations: grants(keyserver.OpReadRevocationPolicy), Faults: codes(fault.NotFound),
-		}, getRevocationPolicy),
-		endpoint(Route{
+		}),
+		endpoint[schema.SetRevocationPolicyRequest, schema.RevocationPolicySaved](Route{
 			Name: "setRevocationPolicy", Method: http.MethodPut, Path: "/api/revocation/issuers/{digest}/policy", Extension: true, Session: true,
 			Summary:    "Sets the revocation policy of a trusted CA and verifies it.",
 			Operations: grants(keyserver.OpReadRevocationPolicy, keyserver.OpSetRevocationPolicy),
 			Faults:     codes(fault.NotFound, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
-		}, setRevocationPolicy),
-		endpoint(Route{
+		}),
+		endpoint[schema.ImportCRLRequest, schema.CRLImported](Route{
 			Name: "importCrl", Method: http.MethodPost, Path: "/api/revocation/crls", Extension: true, Session: true, BodyLimit: crlBodyLimit, Timeout: time.Minute,
 			Summary:    "Imports a revocation list that a trusted CA signed, unless it is older than the one held, and verifies it.",
 			Operations: grants(keyserver.OpListRevocationIssuers, keyserver.OpImportCRL),
 			Faults:     codes(fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
-		}, importCRL),
+		}),
 	}
 }
+
+// BySubjectPath is the path of the route that takes a wildcard.
+const BySubjectPath = "/api/certificates/by-subject"
+
+// crlBodyLimit fits the longest revocation list in base64 or PEM.
+const crlBodyLimit = 6 << 20

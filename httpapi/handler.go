@@ -1,0 +1,98 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"reflect"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
+	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// nothing is the request of a route without parameters.
+type nothing = routes.Nothing
+
+// handler carries out the requests of a route. Its types are those of the route.
+type handler struct {
+	request, response reflect.Type
+	run               func(*exchange) (any, error)
+}
+
+// call is what a handler knows about a request besides its input. The caller
+// is an argument and not a context value, so that no layer can lose it.
+type call struct {
+	by keyserver.Caller
+	session.From
+	proof session.Proof
+	// authorization holds the header's values, for a login that is made from a
+	// session; every other handler finds its caller in by.
+	authorization []string
+	certificates  []*x509.Certificate // of the TLS connection, the client's own first
+}
+
+// handle makes a handler that decodes a request, calls work and encodes the result.
+func handle[In, Out any](work func(*API, context.Context, call, In) (Out, error)) handler {
+	h := handler{request: reflect.TypeFor[In](), response: reflect.TypeFor[Out]()}
+	table := wire.Of(h.request)
+	h.run = func(x *exchange) (any, error) {
+		in := new(In)
+		if err := x.decode(table, in); err != nil {
+			return nil, err
+		}
+		if err := x.begin(in); err != nil {
+			return nil, err
+		}
+		out := new(Out)
+		var err error
+		*out, err = work(x.api, x.ctx, x.call, *in)
+		return x.judge(out, err)
+	}
+	return h
+}
+
+// stream makes a handler that reads the body, which In describes, while it works.
+func stream[In, Out any](work func(*exchange) (Out, error)) handler {
+	h := handler{request: reflect.TypeFor[In](), response: reflect.TypeFor[Out]()}
+	h.run = func(x *exchange) (any, error) {
+		if err := wire.Of(reflect.TypeFor[nothing]()).DecodeQuery(x.r.URL.RawQuery, &nothing{}); err != nil {
+			return nil, err
+		}
+		if err := x.enter(); err != nil {
+			return nil, err
+		}
+		out, err := work(x)
+		if err != nil {
+			return nil, err
+		}
+		return &out, nil
+	}
+	return h
+}
+
+// begin is called between reading a request and doing what it asks. What stands
+// in an approval has the place of the request that is about it.
+func (x *exchange) begin(in any) error {
+	if x.stored != nil {
+		return x.stored.read(in)
+	}
+	return x.enter()
+}
+
+// judge keeps the filled answer where the fault is a verdict on it.
+func (x *exchange) judge(out any, err error) (any, error) {
+	if err == nil {
+		return out, nil
+	}
+	var f *fault.Error
+	verdict, ok := out.(interface{ Judge(code, detail string) })
+	if !ok || !errors.As(err, &f) || !slices.Contains(x.route.Judged, f.Code) {
+		return nil, err
+	}
+	verdict.Judge(string(f.Code), f.Detail)
+	return out, err
+}

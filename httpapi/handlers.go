@@ -1,0 +1,145 @@
+package httpapi
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+)
+
+// handlers has the handler of each route in the table of package routes.
+var handlers = map[string]handler{
+	"getOpenApiDocument": {reflect.TypeFor[nothing](), nil, openAPI},
+	"askApproval":        {reflect.TypeFor[schema.ApprovalRequest](), reflect.TypeFor[schema.Approval](), askApproval},
+	"executeApproval":    {reflect.TypeFor[schema.ByID](), nil, executeApproval},
+	"createBackup":       download(makeBackup),
+
+	"getDecision":                          handle(getDecision),
+	"getDecisions":                         handle(getDecisions),
+	"computeMac":                           stream[schema.MACRequest](mac),
+	"verifyMac":                            stream[schema.VerifyMACRequest](verifyMAC),
+	"computeMacs":                          handle(macBatch),
+	"encrypt":                              handle(encrypt),
+	"decrypt":                              handle(decrypt),
+	"getExplanation":                       handle(getExplanation),
+	"listCapable":                          handle(listCapable),
+	"getHealth":                            handle(health),
+	"getReadiness":                         handle(ready),
+	"getVersion":                           handle(version),
+	"getConfiguration":                     handle(getConfiguration),
+	"getCustody":                           handle(getCustody),
+	"rotateDataKey":                        handle(rotateDataKey),
+	"login":                                handle(login),
+	"getCurrentSession":                    handle(currentSession),
+	"endCurrentSession":                    handle(endSession),
+	"listSessions":                         handle(listSessions),
+	"endSession":                           handle(endOneSession),
+	"endSessionsOfPrincipal":               handle(endSessionsOf),
+	"getApprovalPolicy":                    handle(getApprovalPolicy),
+	"setApprovalPolicy":                    handle(setApprovalPolicy),
+	"listApprovals":                        handle(listApprovals),
+	"getApproval":                          handle(getApproval),
+	"approve":                              handle(approve),
+	"reject":                               handle(reject),
+	"withdrawApproval":                     handle(withdrawApproval),
+	"mintKey":                              handle(mintKey),
+	"getKey":                               handle(getKey),
+	"authorizeKey":                         handle(authorizeKey),
+	"exportKey":                            handle(exportKey),
+	"computeHmac":                          stream[schema.HMACRequest](hmac),
+	"listKeys":                             handle(listKeys),
+	"disableKey":                           handle(disableKey),
+	"enableKey":                            handle(enableKey),
+	"destroyKey":                           handle(destroyKey),
+	"restoreKey":                           handle(restoreKey),
+	"rotateKey":                            handle(rotateKey),
+	"setKeyRotation":                       handle(setKeyRotation),
+	"grantAcl":                             handle(grantACL),
+	"updateAcl":                            handle(amendACL),
+	"revokeAcl":                            handle(revokeACL),
+	"getAcl":                               handle(getACL),
+	"listPrincipals":                       handle(listPrincipals),
+	"lookUpPrincipals":                     handle(lookupPrincipals),
+	"createPasswordPrincipal":              handle(createPasswordPrincipal),
+	"createLdapPrincipal":                  handle(createLDAPPrincipal),
+	"createXauthPrincipal":                 handle(createXAuthPrincipal),
+	"getPrincipal":                         handle(getPrincipal),
+	"updatePrincipalFlags":                 handle(updatePrincipalFlags),
+	"addDelegate":                          handle(addDelegate),
+	"removeDelegate":                       handle(removeDelegate),
+	"updatePrincipalRoles":                 handle(updatePrincipalRoles),
+	"setPassword":                          handle(setPassword),
+	"deletePrincipal":                      handle(deletePrincipal),
+	"createGroup":                          handle(createGroup),
+	"listGroupMembers":                     handle(listGroupMembers),
+	"addGroupMember":                       handle(addGroupMember),
+	"removeGroupMember":                    handle(removeGroupMember),
+	"listRoles":                            handle(listRoles),
+	"createRole":                           handle(createRole),
+	"updateRole":                           handle(updateRole),
+	"deleteRole":                           handle(deleteRole),
+	"listOperations":                       handle(listOperations),
+	"listAuditEntries":                     handle(readAudit),
+	"getAuditCheckpoint":                   handle(auditCheckpoint),
+	"getAuditKey":                          handle(auditKey),
+	"getAuditReceipt":                      handle(auditReceipt),
+	"getAuditHashes":                       handle(auditHashes),
+	"getAuditEntries":                      handle(auditEntries),
+	"getWitness":                           handle(getWitness),
+	"listChanges":                          handle(readChanges),
+	"listTrustedCas":                       handle(listTrustedCAs),
+	"addTrustedCa":                         handle(addTrustedCA),
+	"removeTrustedCa":                      handle(removeTrustedCA),
+	"listTrustedServers":                   handle(listTrustedServers),
+	"addTrustedServer":                     handle(addTrustedServer),
+	"updateTrustedServer":                  handle(updateTrustedServer),
+	"removeTrustedServer":                  handle(removeTrustedServer),
+	"getLocalTrustInfo":                    handle(localTrustInfo),
+	"listAuthorities":                      handle(listAuthorities),
+	"prepareAuthority":                     handle(prepareAuthority),
+	"activateAuthority":                    handle(activateAuthority),
+	"retireAuthority":                      handle(retireAuthority),
+	"listPrincipalTrusts":                  handle(listPrincipalTrusts),
+	"createPrincipalTrust":                 handle(createPrincipalTrust),
+	"updatePrincipalTrust":                 handle(updatePrincipalTrust),
+	"deletePrincipalTrust":                 handle(deletePrincipalTrust),
+	"listOwners":                           handle(listOwners),
+	"getOwner":                             handle(getOwner),
+	"setOwner":                             handle(setOwner),
+	"releaseOwner":                         handle(releaseOwner),
+	"listAclTemplates":                     handle(listACLTemplates),
+	"createAclTemplate":                    handle(createACLTemplate),
+	"renameAclTemplate":                    handle(renameACLTemplate),
+	"deleteAclTemplate":                    handle(deleteACLTemplate),
+	"listAclTemplateMembers":               handle(listTemplateMembers),
+	"setAclTemplateMember":                 handle(putTemplateMember),
+	"removeAclTemplateMember":              handle(removeTemplateMember),
+	"listTemplatedDirectories":             handle(listTemplatedDirectories),
+	"createTemplatedDirectory":             handle(createTemplatedDirectory),
+	"deleteTemplatedDirectory":             handle(deleteTemplatedDirectory),
+	"issueCertificate":                     handle(issueCertificate),
+	"renewCertificate":                     handle(renewCertificate),
+	"enrollCertificates":                   handle(enrollCertificates),
+	"findCertificatesBySubject":            handle(certificatesBySubject),
+	"findCertificatesByTransportPrincipal": handle(certificatesByTransportPrincipal),
+	"resetTransportPrincipal":              handle(resetTransportPrincipal),
+	"listRevocationIssuers":                handle(listRevocationIssuers),
+	"getRevocationPolicy":                  handle(getRevocationPolicy),
+	"setRevocationPolicy":                  handle(setRevocationPolicy),
+	"importCrl":                            handle(importCRL),
+}
+
+// checkHandlers fails if a route has no handler, or one of other types, or if a handler has no route.
+func checkHandlers(all []routes.Route) error {
+	for _, r := range all {
+		h, found := handlers[r.Name]
+		if !found || h.request != r.Request || h.response != r.Response {
+			return fmt.Errorf("httpapi: %s has no handler for %v that returns %v", r.Name, r.Request, r.Response)
+		}
+	}
+	if len(all) != len(handlers) {
+		return fmt.Errorf("httpapi: %d handlers for %d routes", len(handlers), len(all))
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package routes
+
+import (
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/openapi"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+)
+
+// documentVersion is of the interface, which has no version in its paths. It
+// grows with the table of routes.
+const documentVersion = "0.1.0"
+
+// OpenAPI returns the OpenAPI 3.1 document that the service answers. All callers
+// share the bytes, so none may change them.
+func OpenAPI() ([]byte, error) { return theDocument() }
+
+// theDocument is made once: the table of routes does not change.
+var theDocument = sync.OnceValues(func() ([]byte, error) { return document(All()) })
+
+// document makes the document from the table of routes.
+func document(all []Route) ([]byte, error) {
+	d := newDocumenter(all)
+	doc := openapi.Document{
+		OpenAPI: "3.1.0",
+		Info: openapi.Info{
+			Title: "Key server administration and key operations", Version: documentVersion,
+			Description: "Log in with POST /api/sessions and send the session id that it answers as Authorization: Bearer. " +
+				"Every failure is JSON with code and detail: match on code. Operations marked x-extension are beyond the shown contract.",
+			Contact: openapi.Contact{Name: "keyserver-operator", URL: "https://github.com/keyserver-operator/keyserver-operator"},
+			License: openapi.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"},
+		},
+		Servers: []openapi.Server{
+			{URL: "/", Description: "The service that answers this document."},
+			{URL: "https://{address}", Description: "Any other one.", Variables: map[string]openapi.Variable{
+				"address": {Default: "keyserver.keyserver-system.svc", Description: "Host, and port if not 443. The default is that of an installation by config/default."},
+			}},
+		},
+	}
+	for _, n := range Nouns() {
+		doc.Tags = append(doc.Tags, openapi.Tag{Name: n.Tag, Description: n.About})
+	}
+	at := map[string]int{}
+	for _, r := range all {
+		if _, ok := at[r.Path]; !ok {
+			at[r.Path] = len(doc.Paths)
+			doc.Paths = append(doc.Paths, wire.Member[wire.Members[*openapi.Operation]]{Name: r.Path})
+		}
+		item := &doc.Paths[at[r.Path]].Value
+		*item = append(*item, wire.Member[*openapi.Operation]{Name: strings.ToLower(r.Method), Value: d.operation(r)})
+	}
+	doc.Components = d.components
+	return doc.Text()
+}
+
+// documenter makes the operations, and collects what they share.
+type documenter struct {
+	schemas    wire.Schemas
+	components openapi.Components
+	uses       map[string]int // of each parameter, by what it is
+}
+
+func (d *documenter) operation(r Route) *openapi.Operation {
+	o := &openapi.Operation{
+		OperationID: r.Name, Summary: r.Summary, Description: conditions(r), Tags: []string{r.Tag},
+		Extension: r.Extension, Operations: r.OperationNames(), Security: []map[string][]string{},
+	}
+	if r.takesProof() {
+		if !r.Session {
+			o.Security = append(o.Security, map[string][]string{}) // none is needed
+		}
+		for _, scheme := range []string{schemeSession, schemeProof} {
+			o.Security = append(o.Security, map[string][]string{scheme: {}})
+		}
+		o.Parameters = append(o.Parameters, &openapi.Parameter{Ref: "#/components/parameters/" + proofHeader})
+	}
+	table := wire.Of(r.Request)
+	for _, f := range table.Path {
+		o.Parameters = append(o.Parameters, d.parameter("path", f))
+	}
+	for _, f := range table.Query {
+		o.Parameters = append(o.Parameters, d.parameter("query", f))
+	}
+	if len(table.Body) > 0 {
+		o.RequestBody = &openapi.Request{Required: table.NeedsBody(), Content: openapi.Content{MediaJSON: {
+			Schema: d.schemas.Ref(bodyType(r.Request), wire.Asked), Example: jsontext.Value(table.Example()),
+		}}}
+	}
+	o.Responses = d.responses(r)
+	return o
+}
+
+// conditions says what a request needs besides its fields.
+func conditions(r Route) string {
+	needs := "Needs no session."
+	switch names := r.OperationNames(); {
+	case len(names) == 1:
+		needs = "Needs a role with the operation " + names[0] + "."
+	case len(names) > 1:
+		needs = "Needs roles with the operations " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] + "."
+	case r.Session:
+		needs = "Needs a session, and no operation of a role."
+	}
+	return needs + " " + r.Bounds()
+}
+
+// OperationNames are the operations that the route needs, for people.
+func (r Route) OperationNames() []string {
+	var names []string
+	for _, op := range r.Operations {
+		names = append(names, op.Name)
+	}
+	return names
+}
+
+// bodyType is the part of a request type that is the body: the type itself, or
+// what it embeds next to its path.
+func bodyType(t reflect.Type) reflect.Type {
+	for f := range t.Fields() {
+		if f.Anonymous && len(wire.Of(f.Type).Body) > 0 && len(wire.Of(t).Path) > 0 {
+			return f.Type
+		}
+	}
+	return t
+}
+
+func (d *documenter) responses(r Route) wire.Members[*openapi.Response] {
+	out := wire.Members[*openapi.Response]{{Name: "200", Value: &openapi.Response{Description: "Done.", Headers: headers(http.StatusOK), Content: d.success(r)}}}
+	for _, f := range r.failures() {
+		out = append(out, wire.Member[*openapi.Response]{Name: strconv.Itoa(f.status), Value: d.failure(r, f)})
+	}
+	return out
+}
+
+func (d *documenter) success(r Route) openapi.Content {
+	media, _, _ := strings.Cut(r.MediaType(), ";")
+	switch {
+	case r.Response == nil:
+		return content(&wire.Schema{Type: "object"})
+	case strings.HasPrefix(media, "text/"):
+		return openapi.Content{media: {Schema: &wire.Schema{Type: "string"}}}
+	case media != MediaJSON:
+		return openapi.Content{media: {Schema: &wire.Schema{}}} // of bytes there is nothing to say
+	default:
+		return content(d.schemas.Ref(r.Response, wire.Answered))
+	}
+}
+
+func content(s *wire.Schema) openapi.Content { return openapi.Content{MediaJSON: {Schema: s}} }
+
+// MediaJSON is the media type of all responses but a few.
+const MediaJSON = "application/json"
+
+// takesProof reports whether the route looks at a session, and so at a proof.
+func (r Route) takesProof() bool { return r.Session || slices.Contains(r.Faults, ProofFaults[0]) }
+
+// Bounds says how much a request of the route may send, and how long it may take.
+func (r Route) Bounds() string {
+	return fmt.Sprintf("Body: at most %d bytes. Time: at most %s.", r.BodyLimit, r.Timeout)
+}

@@ -1,0 +1,129 @@
+package routes
+
+import (
+	"net/http"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// Answer is the HTTP response to a fault.
+type Answer struct {
+	Status int
+	Reauth bool // a new login helps
+}
+
+// answers is the only place where a code becomes a status. A test walks it and
+// the catalogue of codes against each other.
+//
+// REQUEST_TIMEOUT is a 504 and not a 503: a 503 promises that nothing happened
+// and that a retry may help, while a write that ran out of time may have taken
+// effect. It is not a 408 either, which lets clients repeat the request unasked.
+var answers = map[fault.Code]Answer{
+	fault.BadRequest:          {Status: http.StatusBadRequest},
+	fault.InvalidArgument:     {Status: http.StatusBadRequest},
+	fault.SessionNotFound:     {Status: http.StatusUnauthorized, Reauth: true},
+	fault.SessionExpired:      {Status: http.StatusUnauthorized, Reauth: true},
+	fault.ScopedExpired:       {Status: http.StatusUnauthorized, Reauth: true},
+	fault.CertificateMismatch: {Status: http.StatusUnauthorized, Reauth: true},
+	fault.CertificateRevoked:  {Status: http.StatusUnauthorized},
+	fault.ProofMalformed:      {Status: http.StatusBadRequest},
+	// A new proof helps against these, not a new login.
+	fault.ProofRequired:          {Status: http.StatusUnauthorized},
+	fault.ProofInvalidSignature:  {Status: http.StatusUnauthorized},
+	fault.ProofKeyMismatch:       {Status: http.StatusUnauthorized},
+	fault.ProofMethodMismatch:    {Status: http.StatusUnauthorized},
+	fault.ProofURIMismatch:       {Status: http.StatusUnauthorized},
+	fault.ProofTokenMismatch:     {Status: http.StatusUnauthorized},
+	fault.ProofStale:             {Status: http.StatusUnauthorized},
+	fault.ProofReplayed:          {Status: http.StatusUnauthorized},
+	fault.ProofCacheFull:         {Status: http.StatusServiceUnavailable},
+	fault.InvalidCredentials:     {Status: http.StatusUnauthorized},
+	fault.CheckpointUnsigned:     {Status: http.StatusForbidden},
+	fault.CheckpointInconsistent: {Status: http.StatusUnprocessableEntity},
+	fault.AccessDenied:           {Status: http.StatusForbidden},
+	fault.ACLDenied:              {Status: http.StatusForbidden},
+	fault.KeyDisabled:            {Status: http.StatusForbidden},
+	fault.KeyExhausted:           {Status: http.StatusConflict},
+	fault.PrincipalOff:           {Status: http.StatusForbidden},
+	fault.DelegatorRefused:       {Status: http.StatusForbidden},
+	fault.RevocationUnavailable:  {Status: http.StatusForbidden},
+	fault.RevocationStale:        {Status: http.StatusForbidden},
+	fault.NotInScope:             {Status: http.StatusForbidden},
+	fault.NotWritable:            {Status: http.StatusForbidden},
+	fault.BuiltIn:                {Status: http.StatusForbidden},
+	fault.BuiltInPrincipal:       {Status: http.StatusForbidden},
+	fault.OwnAccount:             {Status: http.StatusForbidden},
+	fault.Escalation:             {Status: http.StatusForbidden},
+	fault.ApprovalRequired:       {Status: http.StatusForbidden},
+	fault.SessionNotBound:        {Status: http.StatusForbidden},
+	fault.KeyNotExportable:       {Status: http.StatusForbidden},
+	fault.KeyState:               {Status: http.StatusConflict},
+	fault.KeyNotFound:            {Status: http.StatusNotFound},
+	fault.NotFound:               {Status: http.StatusNotFound},
+	fault.NotTrusted:             {Status: http.StatusNotFound},
+	fault.ACLNotFound:            {Status: http.StatusNotFound},
+	fault.Archived:               {Status: http.StatusGone},
+	fault.MethodNotAllowed:       {Status: http.StatusMethodNotAllowed},
+	fault.DutiesConflict:         {Status: http.StatusConflict},
+	fault.RewrapRunning:          {Status: http.StatusConflict},
+	fault.DigestMismatch:         {Status: http.StatusConflict},
+	fault.ApprovalState:          {Status: http.StatusConflict},
+	fault.AuthorityState:         {Status: http.StatusConflict},
+	fault.ApprovalLimit:          {Status: http.StatusConflict},
+	fault.NoFlagWord:             {Status: http.StatusConflict},
+	fault.Owned:                  {Status: http.StatusConflict},
+	fault.InUse:                  {Status: http.StatusConflict},
+	fault.NoPassword:             {Status: http.StatusConflict},
+	fault.LastWriter:             {Status: http.StatusConflict},
+	fault.AlreadyTrusted:         {Status: http.StatusConflict},
+	fault.AlreadyExists:          {Status: http.StatusConflict},
+	fault.NotSaved:               {Status: http.StatusConflict},
+	fault.NotRemoved:             {Status: http.StatusConflict},
+	fault.NotPersisted:           {Status: http.StatusConflict},
+	fault.NotVerified:            {Status: http.StatusConflict},
+	fault.NoSavedRequest:         {Status: http.StatusConflict},
+	fault.PayloadTooLarge:        {Status: http.StatusRequestEntityTooLarge},
+	fault.UnsupportedEncoding:    {Status: http.StatusUnsupportedMediaType},
+	fault.LoginThrottled:         {Status: http.StatusTooManyRequests},
+	fault.OpFailed:               {Status: http.StatusInternalServerError},
+	fault.ReadbackFailed:         {Status: http.StatusBadGateway},
+	fault.RequestLimit:           {Status: http.StatusServiceUnavailable},
+	fault.SessionLimit:           {Status: http.StatusServiceUnavailable},
+	fault.Overloaded:             {Status: http.StatusServiceUnavailable},
+	fault.BuildNotAdmitted:       {Status: http.StatusServiceUnavailable},
+	fault.AuditUnavailable:       {Status: http.StatusServiceUnavailable},
+	fault.StoreUnavailable:       {Status: http.StatusServiceUnavailable},
+	fault.StoreTampered:          {Status: http.StatusServiceUnavailable},
+	fault.NotCurrent:             {Status: http.StatusServiceUnavailable},
+	fault.NotReady:               {Status: http.StatusServiceUnavailable},
+	fault.PeerUnavailable:        {Status: http.StatusServiceUnavailable},
+	fault.ProviderUnavailable:    {Status: http.StatusServiceUnavailable},
+	fault.PeerNoAnswer:           {Status: http.StatusGatewayTimeout},
+	fault.RequestTimeout:         {Status: http.StatusGatewayTimeout},
+}
+
+// Verdicts are the codes of a verified write whose re-read disagreed. They
+// come with the filled answer, which keeps its shape at 409.
+var Verdicts = []fault.Code{fault.NotSaved, fault.NotRemoved, fault.NotPersisted, fault.NotVerified}
+
+// AnswerTo returns the response to a code. Its status is 0 if the code is unknown.
+func AnswerTo(c fault.Code) Answer { return answers[c] }
+
+// Status returns the HTTP status of a code, 0 if it is unknown.
+func Status(c fault.Code) int { return answers[c].Status }
+
+// ProofFaults are the codes of every route that takes a proof. A login needs
+// none, and there is neither a session id nor a key yet that it must be for.
+var ProofFaults = []fault.Code{
+	fault.ProofMalformed, fault.ProofInvalidSignature, fault.ProofMethodMismatch,
+	fault.ProofURIMismatch, fault.ProofStale, fault.ProofReplayed, fault.ProofCacheFull,
+}
+
+// fromSessionFaults are the further codes of a login that is made from a
+// session.
+var fromSessionFaults = []fault.Code{
+	fault.SessionNotFound, fault.SessionExpired, fault.ScopedExpired, fault.RequestLimit,
+	fault.ProofRequired, fault.ProofKeyMismatch, fault.ProofTokenMismatch,
+	fault.AccessDenied, fault.PrincipalOff, fault.DelegatorRefused, fault.NotInScope,
+	fault.CertificateRevoked, fault.CertificateMismatch, fault.RevocationUnavailable, fault.RevocationStale,
+}

@@ -1,0 +1,45 @@
+package routes
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// TestAnswersAreOfTheCatalogue: httpapi checks that each code of the catalogue has a status.
+func TestAnswersAreOfTheCatalogue(t *testing.T) {
+	for code := range answers {
+		if !slices.ContainsFunc(fault.Catalogue, func(e fault.Entry) bool { return e.Code == code }) {
+			t.Errorf("%s has a status and is not in the catalogue", code)
+		}
+	}
+}
+
+// A route that can be asked for says what each id in its request names.
+func TestNothingIsNamedInSilence(t *testing.T) {
+	type silent struct {
+		ID   schema.HexID `path:"id" json:"-"`
+		Else struct {
+			Links []schema.HiddenLink `json:"links" names:"kye"`
+		} `json:"else"`
+	}
+	unsaid := Route{Session: true, Operations: grants(keyserver.OpListRoles), Request: reflect.TypeFor[silent]()}.unsaid()
+	if !slices.Equal(unsaid, []string{"silent.id", ".links"}) {
+		t.Errorf("of a silent route, %q", unsaid)
+	}
+	byID := Route{Session: true, Operations: grants(keyserver.OpListRoles), Request: reflect.TypeFor[schema.ByID]()}
+	if len(byID.unsaid()) != 1 {
+		t.Error("an id of the path need not be said")
+	}
+	enums := wire.Of(reflect.TypeFor[schema.ApprovalSubject]()).Body[0].Value.Enum
+	for _, kind := range keyserver.SubjectKinds {
+		if !slices.Contains(enums, string(kind)) {
+			t.Errorf("the document does not know %s", kind)
+		}
+	}
+}
