@@ -29,9 +29,9 @@ help: ## Show this list
 compile = $(plain) go build -ldflags "-s -w"
 
 .PHONY: build
-build: .go ## Build bin/keyserver-operator, with the web console where there is Node.js
+build: .go ## Build bin/keyserver-operator, with the web console where there is Node.js, keyserverctl and keyserver-agent
 	@hack/console.sh --if-possible
-	$(compile) -o bin/keyserver-operator .
+	$(compile) -o bin/ . ./cmd/...
 
 .PHONY: run
 run: build ## Start everything on this machine: control plane, key server, operator, samples (UP_FLAGS=...)
@@ -97,6 +97,7 @@ generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc 
 	$(plain) go -C hack/tools run ./protogen -root $(CURDIR) -plugins $(CURDIR)/bin internal/engine/peer/peerpb/peer.proto
 	$(call document,httpapi/client/zz_generated_routes.go,./hack/client)
 	$(call document,clients/typescript/src/routes.ts,./hack/typescript)
+	$(call document,internal/commands/program/variables.txt,. variables)
 	$(call document,docs/openapi.json,. openapi)
 	$(call document,docs/api.md,. reference)
 	$(call document,docs/resources.md,./hack/resources)

@@ -147,7 +147,6 @@ func New(c Config) (*API, error) {
 	if a.mux, err = routes.NewMux(a.routes, a.bind); err != nil {
 		return nil, err
 	}
-	a.mux.Add(witnessPath, addCheckpointRoute)
 	a.mountPages()
 	if a.openAPI, err = routes.OpenAPI(); err != nil {
 		return nil, err
@@ -178,7 +177,7 @@ func (a *API) bind(r routes.Route, allow string) http.Handler {
 
 // unlisted has the handlers of routes that are not in the table.
 var unlisted = map[string]func(*exchange) (any, error){
-	addCheckpointRoute.Name: addCheckpoint, pageRoute.Name: page, reportRoute.Name: report,
+	routes.AddCheckpoint.Name: addCheckpoint, pageRoute.Name: page, reportRoute.Name: report,
 }
 
 // ServeHTTP implements http.Handler.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -16,15 +15,6 @@ import (
 type Witness interface {
 	// Answer takes the body of a request and answers the lines of a cosignature.
 	Answer(ctx context.Context, body []byte) ([]byte, error)
-}
-
-// witnessPath is not in the table of routes: what goes over it is C2SP tlog-witness,
-// and no JSON but where it is refused.
-const witnessPath = "/api/witness/add-checkpoint"
-
-var addCheckpointRoute = routes.Route{
-	Name: "addCheckpoint", Method: http.MethodPost, Path: witnessPath, Extension: true,
-	BodyLimit: 16 << 10, Timeout: routes.ShortTimeout,
 }
 
 // plainText is an answer that is no JSON.

@@ -28,7 +28,7 @@ type Mux struct {
 	handler func(r Route, allow string) http.Handler
 }
 
-// NewMux asks handler once for the handler of each route. handler is also asked for other methods of a path, with the
+// NewMux asks handler once for the handler of each route and of AddCheckpoint. handler is also asked for other methods of a path, with the
 // methods of the path in allow, and for unknown paths, with the path NoRoute. NewMux fails if a route has no limits.
 func NewMux(all []Route, handler func(r Route, allow string) http.Handler) (*Mux, error) {
 	m := &Mux{mux: http.NewServeMux(), handler: handler, none: handler(refusal(NoRoute), "")}
@@ -54,6 +54,7 @@ func NewMux(all []Route, handler func(r Route, allow string) http.Handler) (*Mux
 		}
 		m.add(pattern, word, methods)
 	}
+	m.Add(AddCheckpoint.Path, AddCheckpoint)
 	m.mux.Handle("/", m.none)
 	return m, nil
 }

@@ -5,10 +5,8 @@ import (
 	"crypto"
 	"crypto/ed25519"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"strings"
 
@@ -17,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 )
@@ -87,14 +86,14 @@ func (l login) credentials() client.Credentials {
 // read reads the files that the flags name.
 func (o accessOptions) read(cmd *cobra.Command) (access, error) {
 	a := access{url: o.server}
-	if err := checkServer(o.server); err != nil {
+	if err := program.CheckServer(o.server); err != nil {
 		return a, err
 	}
 	if (o.officer == "") != (o.officerFile == "") {
-		return a, usagef("--officer-username and --officer-password-file go together; give both or neither")
+		return a, program.Usagef("--officer-username and --officer-password-file go together; give both or neither")
 	}
 	if o.passwordFile == "" && o.tokenFile == "" && (cmd.Flags().Changed("username") || o.officer != "") {
-		return a, usagef("--password-file is missing; see %s --help", cmd.CommandPath())
+		return a, program.Usagef("--password-file is missing; see %s --help", cmd.CommandPath())
 	}
 	var err error
 	if o.caFile != "" {
@@ -116,23 +115,6 @@ func (o accessOptions) read(cmd *cobra.Command) (access, error) {
 	return a, err
 }
 
-// checkServer says what is wrong with a URL in terms of the flags.
-func checkServer(server string) error {
-	if server == "" {
-		return nil
-	}
-	if u, err := url.Parse(server); err == nil && u.User != nil {
-		return usagef("--server holds a user or a password; give --username and --password-file instead")
-	}
-	if strings.HasSuffix(strings.TrimRight(server, "/"), "/api") {
-		return usagef("--server ends in /api; leave that out, each call adds it")
-	}
-	if _, err := client.New(client.Options{BaseURL: server}); err != nil {
-		return usagef("--server: %w", err)
-	}
-	return nil
-}
-
 // explained adds to a failure which flag helps, where one does. The words are
 // looked at, because a plan hears of the failure through a condition.
 func (a access) explained(err error) error {
@@ -151,7 +133,7 @@ func (a access) explained(err error) error {
 // checkNamespace refuses a namespace that no object can stand in.
 func checkNamespace(name string) error {
 	if len(validation.IsDNS1123Label(name)) > 0 {
-		return usagef("--namespace is %q; it must be a name of lower-case letters, digits and dashes", name)
+		return program.Usagef("--namespace is %q; it must be a name of lower-case letters, digits and dashes", name)
 	}
 	return nil
 }
@@ -230,16 +212,4 @@ func (a access) connect(l *login, userAgent string, proof crypto.Signer) (*clien
 		return nil, fmt.Errorf("--server: %w", err)
 	}
 	return c, nil
-}
-
-// exitCode is what a command ends with whose exit code is its answer.
-type exitCode int
-
-func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
-
-// ownExit returns the exit code that a command has chosen as its answer.
-func ownExit(err error) (int, bool) {
-	var e exitCode
-	ok := errors.As(err, &e)
-	return int(e), ok
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 func newAudit() *cobra.Command {
-	return commands("audit", "Work on the audit trail", newAuditVerify(), newAuditShow(), newDiscardJournal(),
-		commands("receipt", "Work on receipts of audit rows", newReceiptVerify()))
+	return program.Group("audit", "Work on the audit trail", newAuditVerify(), newAuditShow(), newDiscardJournal(),
+		program.Group("receipt", "Work on receipts of audit rows", newReceiptVerify()))
 }
 
 // databaseOptions say where a database is that is read beside a server.
@@ -32,12 +33,12 @@ func (o *databaseOptions) bind(f *pflag.FlagSet, also string) {
 func (o *databaseOptions) config() (sqlstore.Config, error) {
 	switch {
 	case o.databaseURL == "" && o.dataDir == "":
-		return sqlstore.Config{}, usagef("--data-dir must not be empty")
+		return sqlstore.Config{}, program.Usagef("--data-dir must not be empty")
 	case o.databaseURL == "":
 		return sqlstore.Config{Dir: o.dataDir}, nil
 	}
 	if err := sqlstore.CheckURL(o.databaseURL); err != nil {
-		return sqlstore.Config{}, usageError{err}
+		return sqlstore.Config{}, program.Usage(err)
 	}
 	return sqlstore.Config{URL: o.databaseURL}, nil
 }
@@ -64,8 +65,8 @@ func newAuditVerify() *cobra.Command {
 			"earlier, the trail has to lead through it. Both together find whatever was done to\n" +
 			"the database since, rows cut from the end included. Of a database it also finds out\n" +
 			"whether the filters of GET /api/audit find every row.",
-		Args: noArgs,
-		RunE: ran(o.run),
+		Args: program.NoArgs,
+		RunE: program.Ran(o.run),
 	}
 	o.databaseOptions.bind(cmd.Flags(), "")
 	o.bindOne(cmd.Flags())
@@ -104,8 +105,8 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 // are there for whatever runs in the same container, and have none where no flag would.
 func without(cmd *cobra.Command, why string, flags ...string) error {
 	for _, flag := range flags {
-		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Annotations[ofEnvironment] == nil {
-			return usagef("--%s %s", flag, why)
+		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Annotations[program.FromVariable] == nil {
+			return program.Usagef("--%s %s", flag, why)
 		}
 	}
 	return nil
@@ -193,7 +194,7 @@ func (o *auditOptions) verifyServer(cmd *cobra.Command, found *verification) err
 	if err := without(cmd, "says something about a database, and --server reads none; leave one of them out", "data-dir", "database-url", "expect-head"); err != nil {
 		return err
 	}
-	if err := needed(cmd, "server", "password-file"); err != nil {
+	if err := program.Needed(cmd, "server", "password-file"); err != nil {
 		return err
 	}
 	a, err := o.read(cmd)

@@ -15,6 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/archive"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
@@ -25,7 +26,7 @@ func (o *auditOptions) verifyArchive(cmd *cobra.Command, options tree.Options) (
 		return err
 	}
 	if options.Key == nil {
-		return usagef("--key is missing; an archive is verified by nothing else: give what GET /api/audit/key answers")
+		return program.Usagef("--key is missing; an archive is verified by nothing else: give what GET /api/audit/key answers")
 	}
 	ctx := cmd.Context()
 	a, err := openArchive(ctx, o.archive)
@@ -60,7 +61,7 @@ func (o *auditOptions) verifyArchive(cmd *cobra.Command, options tree.Options) (
 // openArchive opens what --archive names.
 func openArchive(ctx context.Context, url string) (*archive.Archive, error) {
 	if err := blobstore.CheckURL(url); err != nil {
-		return nil, usagef("--archive: %s", err)
+		return nil, program.Usagef("--archive: %s", err)
 	}
 	return archive.Open(ctx, url)
 }
@@ -81,9 +82,9 @@ func newAuditShow() *cobra.Command {
 		Short: "Print rows of an audit archive",
 		Long: "Print rows of an audit archive, oldest first, each as a line of JSON as GET /api/audit\n" +
 			"answers it. Nothing is verified: audit verify --archive does that.",
-		Args: noArgs,
-		RunE: ran(func(cmd *cobra.Command) error {
-			if err := needed(cmd, "archive"); err != nil {
+		Args: program.NoArgs,
+		RunE: program.Ran(func(cmd *cobra.Command) error {
+			if err := program.Needed(cmd, "archive"); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
@@ -108,26 +109,26 @@ func newAuditShow() *cobra.Command {
 func (o *showOptions) filter() (f keyserver.AuditFilter, err error) {
 	f = keyserver.AuditFilter{Reason: o.reason, Operation: o.operation, Object: o.object, Outcome: keyserver.Outcome(o.outcome)}
 	if f.Outcome != "" && f.Outcome != keyserver.Allowed && f.Outcome != keyserver.Refused && f.Outcome != keyserver.Failed {
-		return f, usagef("--outcome is %q; it must be allowed, refused or failed", o.outcome)
+		return f, program.Usagef("--outcome is %q; it must be allowed, refused or failed", o.outcome)
 	}
 	if o.session != "" {
 		id, err := keyserver.ParseHexID(o.session)
 		if err != nil {
-			return f, usagef("--session is %q; it must be the public id of a session, 16 hexadecimal digits", o.session)
+			return f, program.Usagef("--session is %q; it must be the public id of a session, 16 hexadecimal digits", o.session)
 		}
 		f.Session = &id
 	}
 	if o.principal != "" {
 		id, err := keyserver.ParseDecimalID(o.principal)
 		if err != nil {
-			return f, usagef("--principal-id is %q; it must be a principal's id in decimal", o.principal)
+			return f, program.Usagef("--principal-id is %q; it must be a principal's id in decimal", o.principal)
 		}
 		f.Principal = &id
 	}
 	if o.address != "" {
 		address, err := netip.ParseAddr(o.address)
 		if err != nil {
-			return f, usagef("--address is %q; it must be an IP address without a port", o.address)
+			return f, program.Usagef("--address is %q; it must be an IP address without a port", o.address)
 		}
 		f.Address = address.String()
 	}
@@ -139,11 +140,11 @@ func (o *showOptions) filter() (f keyserver.AuditFilter, err error) {
 			continue
 		}
 		if *at.to, err = time.Parse(time.RFC3339Nano, at.text); err != nil {
-			return f, usagef("%s is %q; it must be an RFC 3339 time, for instance 2026-01-31T12:00:00Z", flag, at.text)
+			return f, program.Usagef("%s is %q; it must be an RFC 3339 time, for instance 2026-01-31T12:00:00Z", flag, at.text)
 		}
 	}
 	if o.from < 1 || o.to != 0 && o.to < o.from {
-		return f, usagef("--from must be at least 1, and --to not less than --from")
+		return f, program.Usagef("--from must be at least 1, and --to not less than --from")
 	}
 	return f, nil
 }

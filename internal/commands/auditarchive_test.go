@@ -10,6 +10,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
 // TestAuditVerifyRefuses what says nothing of what it would verify, before it reads
@@ -48,7 +49,7 @@ func TestAuditVerifyRefuses(t *testing.T) {
 		{[]string{"--data-dir", dir, "--username", "auditor"}, "--username says how to reach a key server"},
 	} {
 		var out, errOut strings.Builder
-		if code := Main(append([]string{"audit", "verify"}, tc.args...), nil, &out, &errOut); code == exitOK || !strings.Contains(errOut.String(), tc.want) || out.Len() > 0 {
+		if code := Main(append([]string{"audit", "verify"}, tc.args...), nil, &out, &errOut); code == program.ExitOK || !strings.Contains(errOut.String(), tc.want) || out.Len() > 0 {
 			t.Errorf("%q: exit code %d, %s%s, want %q", tc.args, code, out.String(), errOut.String(), tc.want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
 // headText is how a head is printed and given back.
@@ -18,7 +19,7 @@ func readHeads(texts []string) ([]audit.Head, error) {
 	for _, text := range texts {
 		h, ok := readHead(text)
 		if !ok {
-			return nil, usagef("--expect-head is %q; it must be CHAIN:POSITION:HASH, as audit verify prints a head", text)
+			return nil, program.Usagef("--expect-head is %q; it must be CHAIN:POSITION:HASH, as audit verify prints a head", text)
 		}
 		all = append(all, h)
 	}

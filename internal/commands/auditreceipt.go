@@ -9,6 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
 // receiptOptions are the flags of audit receipt verify.
@@ -22,8 +23,8 @@ func newReceiptVerify() *cobra.Command {
 		Long: "Check by its receipt that a row is in the audit trail, asking nobody. The row is one\n" +
 			"entry as GET /api/audit answers it, the receipt what GET /api/audit/{seq}/receipt\n" +
 			"answered for it.",
-		Args: noArgs,
-		RunE: ran(o.run),
+		Args: program.NoArgs,
+		RunE: program.Ran(o.run),
 	}
 	cmd.Flags().StringVar(&o.key, "key", "", "key that signs the checkpoints, as GET /api/audit/key answers it, or a file that holds it")
 	cmd.Flags().StringVar(&o.row, "row", "", "file with the row")
@@ -32,7 +33,7 @@ func newReceiptVerify() *cobra.Command {
 }
 
 func (o *receiptOptions) run(cmd *cobra.Command) error {
-	if err := needed(cmd, "key", "row", "receipt"); err != nil {
+	if err := program.Needed(cmd, "key", "row", "receipt"); err != nil {
 		return err
 	}
 	key, err := readVerifier(o.key)

@@ -13,6 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
 // readNoted reads the key of a log and checkpoints that were noted of it, either of which may
@@ -54,7 +55,7 @@ func readVerifier(text string) (note.Verifier, error) {
 	}
 	content, err := readCredential("--key", text)
 	if err != nil {
-		return nil, usagef("--key is neither a key as GET /api/audit/key answers it nor a file that can be read: %w", err)
+		return nil, program.Usagef("--key is neither a key as GET /api/audit/key answers it nor a file that can be read: %w", err)
 	}
 	key, err := parseVerifier(content)
 	if err != nil {

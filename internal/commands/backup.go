@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
@@ -37,8 +38,8 @@ func newBackup() *cobra.Command {
 			"encrypted for a recipient of age. It has its name when it is whole. The\n" +
 			"key-encryption key is not in it: keep that elsewhere. With --include-kek it is put\n" +
 			"beside the backup, for the same recipient, where it is the file of --data-dir.",
-		Args: noArgs,
-		RunE: ran(o.run),
+		Args: program.NoArgs,
+		RunE: program.Ran(o.run),
 	}
 	o.bindOne(cmd.Flags())
 	cmd.Flags().StringVar(&o.tokenFile, "token-file", "", "file with the token of a service account to log in with, in place of --password-file")
@@ -54,7 +55,7 @@ func (o *backupOptions) run(cmd *cobra.Command) (err error) {
 	if o.tokenFile != "" {
 		flags = slices.Delete(flags, 1, 2)
 	}
-	if err := needed(cmd, flags...); err != nil {
+	if err := program.Needed(cmd, flags...); err != nil {
 		return err
 	}
 	if o.databaseURL != "" { // also where it is not used
@@ -64,10 +65,10 @@ func (o *backupOptions) run(cmd *cobra.Command) (err error) {
 	}
 	recipient, err := backup.ParseRecipient(o.recipient)
 	if err != nil {
-		return usagef("--%w", err)
+		return program.Usagef("--%w", err)
 	}
 	if err := backup.CheckPlace(o.to); err != nil {
-		return usagef("--to: %w", err)
+		return program.Usagef("--to: %w", err)
 	}
 	a, err := o.read(cmd)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
 // Who logs in is said once.
@@ -14,10 +16,10 @@ func TestBackupRefusesTwoLogins(t *testing.T) {
 		code  int
 		says  string
 	}{
-		"nobody":                 {nil, exitUsage, "--password-file is missing"},
-		"a token and a password": {[]string{"--token-file", "token", "--password-file", "password"}, exitUsage, "--password-file is for a password, and --token-file logs in by a token"},
-		"a token and a name":     {[]string{"--token-file", "token", "--username", "admin"}, exitUsage, "--username is for a password, and --token-file logs in by a token"},
-		"a token that is not":    {[]string{"--token-file", "/nowhere/token"}, exitError, "read the service account token: open /nowhere/token"},
+		"nobody":                 {nil, program.ExitUsage, "--password-file is missing"},
+		"a token and a password": {[]string{"--token-file", "token", "--password-file", "password"}, program.ExitUsage, "--password-file is for a password, and --token-file logs in by a token"},
+		"a token and a name":     {[]string{"--token-file", "token", "--username", "admin"}, program.ExitUsage, "--username is for a password, and --token-file logs in by a token"},
+		"a token that is not":    {[]string{"--token-file", "/nowhere/token"}, program.ExitError, "read the service account token: open /nowhere/token"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer

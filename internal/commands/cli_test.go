@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
@@ -18,7 +19,7 @@ func (broken) Write([]byte) (int, error) { panic("the writer\nis broken") }
 // A mistake of the program is no wrong command line and, of a plan, no change.
 func TestPanic(t *testing.T) {
 	var errOut bytes.Buffer
-	if code := Main([]string{"version"}, nil, broken{}, &errOut); code != exitError {
+	if code := Main([]string{"version"}, nil, broken{}, &errOut); code != program.ExitError {
 		t.Errorf("exit code %d", code)
 	}
 	sentence, stack, _ := strings.Cut(errOut.String(), "\n")
@@ -37,7 +38,7 @@ func TestOneLine(t *testing.T) {
 		"\u202egnp.exe\u2066\u200e":        "\ufffdgnp.exe\ufffd\ufffd",
 		"a\xffb":                           "a\ufffdb",
 	} {
-		if got := oneLine(errors.New(given)); got != want {
+		if got := program.OneLine(errors.New(given)); got != want {
 			t.Errorf("%q: got %q, want %q", given, got, want)
 		}
 	}
@@ -47,11 +48,11 @@ func TestOneLine(t *testing.T) {
 // however deep they are.
 func TestCauses(t *testing.T) {
 	err := fmt.Errorf("start: %w", fault.New(fault.StoreUnavailable, "the database does not answer; try again").Because(errors.New("SQLSTATE 25006")))
-	if got := oneLine(err); !strings.HasSuffix(got, "try again: SQLSTATE 25006") {
+	if got := program.OneLine(err); !strings.HasSuffix(got, "try again: SQLSTATE 25006") {
 		t.Error(got)
 	}
 	var log bytes.Buffer
-	logger, made := newLogger(&log, "info")
+	logger, made := program.NewLogger(&log, "info")
 	if made != nil {
 		t.Fatal(made)
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -153,7 +154,7 @@ func TestAnAnswerOfSmallValuesIsBounded(t *testing.T) {
 			return true
 		})
 		var out bytes.Buffer
-		if code := Main([]string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, nil, &out, &out); code != exitError || !strings.Contains(out.String(), tc.says) || strings.Contains(out.String(), "no condition Ready") {
+		if code := Main([]string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, nil, &out, &out); code != program.ExitError || !strings.Contains(out.String(), tc.says) || strings.Contains(out.String(), "no condition Ready") {
 			t.Errorf("%s: it ends with %d, has read it or does not say %q:\n%s", name, code, tc.says, rig.Shorten(out.String()))
 		}
 	}
@@ -190,7 +191,7 @@ func TestDoctorEndsWhereAListDoesNot(t *testing.T) {
 			return true
 		})
 		var out bytes.Buffer
-		if code := Main([]string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, nil, &out, &out); code != exitError {
+		if code := Main([]string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, nil, &out, &out); code != program.ExitError {
 			t.Errorf("%s: it ends with %d", name, code)
 		}
 		for _, says := range tc.says {
@@ -216,7 +217,7 @@ func TestALineOfDoctorIsBounded(t *testing.T) {
 		return true
 	})
 	var out bytes.Buffer
-	if code := Main([]string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, nil, &out, &out); code != exitError || out.Len() > 64<<10 || !strings.Contains(out.String(), "é (cut)\n") {
+	if code := Main([]string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, nil, &out, &out); code != program.ExitError || out.Len() > 64<<10 || !strings.Contains(out.String(), "é (cut)\n") {
 		t.Errorf("it ends with %d and %d bytes", code, out.Len())
 	}
 }

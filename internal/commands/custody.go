@@ -10,13 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 func newCustody() *cobra.Command {
-	return commands("custody", "Recover a database whose key-encryption key is lost", newCustodyRecovery(), newCustodyRestore())
+	return program.Group("custody", "Recover a database whose key-encryption key is lost", newCustodyRecovery(), newCustodyRestore())
 }
 
 // recoveryOptions are the flags of custody recovery.
@@ -34,8 +35,8 @@ func newCustodyRecovery() *cobra.Command {
 			"its identity opens the database without the key-encryption key (custody restore):\n" +
 			"keep it where no server is. It reads only, and may run beside a server. Write a new\n" +
 			"file after each new data key: an older one does not open what is under it.",
-		Args: noArgs,
-		RunE: ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()) }),
+		Args: program.NoArgs,
+		RunE: program.Ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()) }),
 	}
 	o.bind(cmd.Flags())
 	cmd.Flags().StringVar(&o.recipient, "recipient", "", "recipient of age, age1...")
@@ -49,7 +50,7 @@ func (o *recoveryOptions) run(ctx context.Context, out, notes io.Writer) (err er
 	case err != nil:
 		return err
 	case o.recipient == "" || o.out == "":
-		return usagef("--recipient and --out are needed")
+		return program.Usagef("--recipient and --out are needed")
 	}
 	url, err := o.keyURL()
 	if err != nil {
@@ -108,8 +109,8 @@ func newCustodyRestore() *cobra.Command {
 		Long: "Have another key-encryption key wrap the data keys of a database, as a file of custody\n" +
 			"recovery has them. No server may run. A file that lacks a data key, or is of another\n" +
 			"database, is refused, and nothing is changed.",
-		Args: noArgs,
-		RunE: ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout()) }),
+		Args: program.NoArgs,
+		RunE: program.Ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout()) }),
 	}
 	o.bind(cmd.Flags(), "")
 	cmd.Flags().StringVar(&o.kek, "kek", "", "URL of the key-encryption key from now on")
@@ -124,7 +125,7 @@ func (o *restoreOptions) run(ctx context.Context, out io.Writer) (err error) {
 	case err != nil:
 		return err
 	case o.kek == "" || o.recovery == "" || o.identity == "":
-		return usagef("--recovery, --identity and --kek are needed")
+		return program.Usagef("--recovery, --identity and --kek are needed")
 	}
 	keeper, err := keyring.Open(ctx, o.kek)
 	if err != nil {

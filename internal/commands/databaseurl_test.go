@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
 // TestRawDatabaseURLIsRefused: each command that takes a database URL refuses one with a raw
@@ -47,7 +49,7 @@ func TestRawDatabaseURLIsRefused(t *testing.T) {
 		refused := func(t *testing.T, args []string) {
 			var out bytes.Buffer
 			code := Main(args, strings.NewReader(""), &out, &out)
-			if text := out.String(); code != exitUsage || !strings.Contains(text, "percent-encode") || strings.Contains(text, "sec") || strings.Contains(text, "word@") {
+			if text := out.String(); code != program.ExitUsage || !strings.Contains(text, "percent-encode") || strings.Contains(text, "sec") || strings.Contains(text, "word@") {
 				t.Errorf("exit code %d: %s", code, text)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -19,8 +20,8 @@ func newDiscardJournal() *cobra.Command {
 			"serve refuses it: damaged, missing, or not of the database beside it. Rows whose\n" +
 			"operations were acknowledged are lost by that, and a row of the trail says so. The\n" +
 			"journal is kept as audit.journal.discarded. One that can be used is used instead.",
-		Args: noArgs,
-		RunE: ran(func(cmd *cobra.Command) error { return discardJournal(cmd.Context(), dataDir, cmd.OutOrStdout()) }),
+		Args: program.NoArgs,
+		RunE: program.Ran(func(cmd *cobra.Command) error { return discardJournal(cmd.Context(), dataDir, cmd.OutOrStdout()) }),
 	}
 	cmd.Flags().StringVar(&dataDir, "data-dir", "keyserver-data", "directory of the embedded database")
 	return cmd
@@ -28,7 +29,7 @@ func newDiscardJournal() *cobra.Command {
 
 func discardJournal(ctx context.Context, dataDir string, out io.Writer) error {
 	if dataDir == "" {
-		return usagef("--data-dir must not be empty")
+		return program.Usagef("--data-dir must not be empty")
 	}
 	last, discarded, err := sqlstore.DiscardJournal(ctx, sqlstore.Config{Dir: dataDir})
 	if err != nil {

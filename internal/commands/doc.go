@@ -1,5 +1,5 @@
 // Package commands has the flags of all commands and connects the parts that a command needs.
-// It decides nothing about keys.
+// It decides nothing about keys. What all programs share is in the directory program.
 //
 //   - plan, doctor, migrate, supportbundle, localcluster: the work of the command of that name
 //     (localcluster: of "up")

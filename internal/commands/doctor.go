@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -154,8 +155,8 @@ func newDoctor() *cobra.Command {
 			"cluster may take 10 seconds, 32 MiB and 500,000 values, and of each kind 500,000 objects\n" +
 			"are looked at, until 1000 of them are not Ready.\n\n" +
 			"It reads only. Exit code 1 says that something does not hold.",
-		Args: noArgs,
-		RunE: ran(o.run),
+		Args: program.NoArgs,
+		RunE: program.Ran(o.run),
 	}
 	o.keyOptions.bind(cmd.Flags())
 	o.bindOne(cmd.Flags())
@@ -165,7 +166,7 @@ func newDoctor() *cobra.Command {
 
 func (o *doctorOptions) run(cmd *cobra.Command) error {
 	if o.cluster && o.server != "" {
-		return usagef("--cluster and --server are looked at one after the other; give one of them")
+		return program.Usagef("--cluster and --server are looked at one after the other; give one of them")
 	}
 	if o.server == "" {
 		if err := without(cmd, "is for --server, which is missing", "ca-file", "username", "password-file"); err != nil {

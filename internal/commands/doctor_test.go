@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
 // A key server that says of itself what no test can have a real one say.
@@ -24,21 +26,21 @@ func TestDoctorAsksAKeyServer(t *testing.T) {
 		says   []string
 	}{
 		"it is whole": {
-			200, whole, nil, exitOK,
+			200, whole, nil, program.ExitOK,
 			[]string{"service: ok: 1 of 1 parts can do their work; it warns: the replica knows no other\n", "everything that was looked at holds: 1 checks\n"},
 		},
 		"a part is not ready": {
 			503, `{"code":"NOT_READY","retryable":true,"scope":"process","ready":false,"detail":"not ready: store","warnings":[],` +
-				`"parts":[{"part":"admission","ready":true,"detail":"off"},{"part":"store","ready":false,"detail":"the disk is full"}]}`, nil, exitError,
+				`"parts":[{"part":"admission","ready":true,"detail":"off"},{"part":"store","ready":false,"detail":"the disk is full"}]}`, nil, program.ExitError,
 			[]string{"service: the part store fails: the disk is full\n", "1 finding in 1 of 1 checks"},
 		},
 		"what a terminal would act upon": {
-			200, `{"ready":true,"detail":"","warnings":["a\u001b[2Jb\nc"],"parts":[]}`, nil, exitOK, []string{"it warns: a\uFFFD[2Jb; c\n"},
+			200, `{"ready":true,"detail":"","warnings":["a\u001b[2Jb\nc"],"parts":[]}`, nil, program.ExitOK, []string{"it warns: a\uFFFD[2Jb; c\n"},
 		},
-		"no answer of a key server":  {404, `not found`, nil, exitError, []string{"keyserver-operator: "}},
-		"a database and a server":    {200, whole, []string{"--data-dir", "data"}, exitUsage, []string{"--data-dir is for a database, and something else is looked at"}},
-		"another kind of database":   {200, whole, []string{"--database-url", "postgres://h/d"}, exitUsage, []string{"--database-url is for a database"}},
-		"a key that opens no server": {200, whole, []string{"--kek", "file"}, exitUsage, []string{"--kek is for a database"}},
+		"no answer of a key server":  {404, `not found`, nil, program.ExitError, []string{"keyserver-operator: "}},
+		"a database and a server":    {200, whole, []string{"--data-dir", "data"}, program.ExitUsage, []string{"--data-dir is for a database, and something else is looked at"}},
+		"another kind of database":   {200, whole, []string{"--database-url", "postgres://h/d"}, program.ExitUsage, []string{"--database-url is for a database"}},
+		"a key that opens no server": {200, whole, []string{"--kek", "file"}, program.ExitUsage, []string{"--kek is for a database"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := ""
@@ -64,7 +66,7 @@ func TestDoctorAsksAKeyServer(t *testing.T) {
 					t.Errorf("it does not say %q:\n%s", want, &out)
 				}
 			}
-			if want := "GET /api/ready"; asked != want && code != exitUsage {
+			if want := "GET /api/ready"; asked != want && code != program.ExitUsage {
 				t.Errorf("asked %q, want %q and no session", asked, want)
 			}
 		})
@@ -73,7 +75,7 @@ func TestDoctorAsksAKeyServer(t *testing.T) {
 
 func TestDoctorNeedsAServerForItsCA(t *testing.T) {
 	var out bytes.Buffer
-	if code := Main([]string{"doctor", "--ca-file", "ca.crt"}, nil, &out, &out); code != exitUsage || !strings.Contains(out.String(), "--ca-file is for --server, which is missing") {
+	if code := Main([]string{"doctor", "--ca-file", "ca.crt"}, nil, &out, &out); code != program.ExitUsage || !strings.Contains(out.String(), "--ca-file is for --server, which is missing") {
 		t.Errorf("%d: %s", code, &out)
 	}
 }
@@ -100,7 +102,7 @@ func TestDoctorWhereNobodyLogsIn(t *testing.T) {
 	var out bytes.Buffer
 	code := Main([]string{"doctor", "--server", s.URL, "--ca-file", ca, "--password-file", password}, nil, &out, &out)
 	for _, says := range []string{"service: the part volume fails: 0 MiB are free\n", "1 of 2 parts can do their work", "login: FAILED: ", "the database has no room", "2 findings in 2 of 2 checks"} {
-		if code != exitError || !strings.Contains(out.String(), says) {
+		if code != program.ExitError || !strings.Contains(out.String(), says) {
 			t.Errorf("it ends with %d and does not say %q:\n%s", code, says, out.String())
 		}
 	}

@@ -1,8 +1,13 @@
 package commands
 
 import (
+	"os"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
 func TestUnknownVariables(t *testing.T) {
@@ -30,7 +35,7 @@ func TestUnknownVariables(t *testing.T) {
 		{"another Service", "KEYSERVER_PEERS_PORT_9443_TCP_PROTO=tcp", false},
 		{"the address of another Service", "KEYSERVER_METRICS_SERVICE_HOST=10.0.0.1", false},
 	} {
-		err := refuseUnknownVariables(root, []string{"PATH=/bin", c.line})
+		err := program.RefuseUnknownVariables(root, []string{"PATH=/bin", c.line})
 		name, value, _ := strings.Cut(c.line, "=")
 		switch {
 		case (err != nil) != c.refused:
@@ -38,5 +43,23 @@ func TestUnknownVariables(t *testing.T) {
 		case err != nil && (!strings.Contains(err.Error(), name) || value != "" && strings.Contains(err.Error(), value)):
 			t.Errorf("%s: the sentence %q names the variable alone", c.reason, err)
 		}
+	}
+}
+
+// TestVariablesOfOtherPrograms: a program in the same Pod accepts the variables of keyserver-operator.
+func TestVariablesOfOtherPrograms(t *testing.T) {
+	root, err := newRoot(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := os.ReadFile("program/variables.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Join(program.Variables(root), "\n") + "\n"; string(listed) != want {
+		t.Error("program/variables.txt does not list the flags of all commands; run make generate")
+	}
+	if err := program.RefuseUnknownVariables(&cobra.Command{Use: "keyserver-agent"}, []string{"KEYSERVER_DATA_DIR=/data"}); err != nil {
+		t.Error(err)
 	}
 }

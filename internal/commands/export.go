@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/export"
 )
 
@@ -37,8 +38,8 @@ func newExport() *cobra.Command {
 			"templates that a key server holds. Objects applied from them take over what is\n" +
 			"there without a change. Nothing is written. What no manifest can declare is left\n" +
 			"out, and a line on standard error says why.",
-		Args: noArgs,
-		RunE: ran(o.run),
+		Args: program.NoArgs,
+		RunE: program.Ran(o.run),
 	}
 	o.bind(cmd.Flags())
 	return cmd
@@ -46,19 +47,19 @@ func newExport() *cobra.Command {
 
 // check refuses what would make manifests that nobody can apply.
 func (o *exportOptions) check(cmd *cobra.Command) error {
-	if err := needed(cmd, "server", "password-file"); err != nil {
+	if err := program.Needed(cmd, "server", "password-file"); err != nil {
 		return err
 	}
 	if err := checkNamespace(o.namespace); err != nil {
 		return err
 	}
 	if len(validation.IsDNS1123Subdomain(o.keyServer)) > 0 {
-		return usagef("--key-server-ref is %q; it must be the name of a KeyServer: lower-case letters, digits, dashes and dots", o.keyServer)
+		return program.Usagef("--key-server-ref is %q; it must be the name of a KeyServer: lower-case letters, digits, dashes and dots", o.keyServer)
 	}
 	for i, kind := range o.kinds {
 		at := slices.IndexFunc(export.Kinds, func(k string) bool { return strings.EqualFold(k, kind) })
 		if at < 0 {
-			return usagef("--kind is %q; it must be one of %s", kind, strings.Join(export.Kinds, ", "))
+			return program.Usagef("--kind is %q; it must be one of %s", kind, strings.Join(export.Kinds, ", "))
 		}
 		o.kinds[i] = export.Kinds[at]
 	}

@@ -12,6 +12,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/trustfiles"
 )
 
@@ -41,15 +42,15 @@ func (o *handoverOptions) bind(f *pflag.FlagSet) {
 func (o *handoverOptions) validate() error {
 	switch {
 	case o.jwksInterval < time.Second:
-		return usagef("--oidc-jwks-interval is %s; it must be at least 1s", o.jwksInterval)
+		return program.Usagef("--oidc-jwks-interval is %s; it must be at least 1s", o.jwksInterval)
 	case (o.caFile == "") != (o.caConfigMap == ""):
-		return usagef("--ca-file and --ca-configmap belong together; give both or neither")
+		return program.Usagef("--ca-file and --ca-configmap belong together; give both or neither")
 	case o.caConfigMap == "":
 		return nil
 	}
 	namespace, name, found := strings.Cut(o.caConfigMap, "/")
 	if !found || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return usagef("--ca-configmap is %q; it must be NAMESPACE/NAME", o.caConfigMap)
+		return program.Usagef("--ca-configmap is %q; it must be NAMESPACE/NAME", o.caConfigMap)
 	}
 	return nil
 }

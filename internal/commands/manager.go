@@ -34,6 +34,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -93,11 +94,11 @@ func (l *leaderOptions) bind(f *pflag.FlagSet) {
 func (l *leaderOptions) validate() error {
 	switch {
 	case l.retry < 10*time.Millisecond:
-		return usagef("--leader-elect-retry-period is %s; it must be at least 10ms", l.retry)
+		return program.Usagef("--leader-elect-retry-period is %s; it must be at least 10ms", l.retry)
 	case l.renew <= 2*l.retry:
-		return usagef("--leader-elect-renew-deadline is %s; it must be longer than two of --leader-elect-retry-period (%s)", l.renew, l.retry)
+		return program.Usagef("--leader-elect-renew-deadline is %s; it must be longer than two of --leader-elect-retry-period (%s)", l.renew, l.retry)
 	case l.lease <= l.renew || l.lease < time.Second:
-		return usagef("--leader-elect-lease-duration is %s; it must be at least 1s, and longer than --leader-elect-renew-deadline (%s)", l.lease, l.renew)
+		return program.Usagef("--leader-elect-lease-duration is %s; it must be at least 1s, and longer than --leader-elect-renew-deadline (%s)", l.lease, l.renew)
 	}
 	return nil
 }
@@ -107,8 +108,8 @@ func newManager() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manager",
 		Short: "Run the operator: the controllers that reconcile trust.keyserver.dev objects",
-		Args:  noArgs,
-		RunE: runs(func(cmd *cobra.Command) error {
+		Args:  program.NoArgs,
+		RunE: program.Runs(func(cmd *cobra.Command) error {
 			if err := o.complete(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
@@ -120,11 +121,11 @@ func newManager() *cobra.Command {
 }
 
 func (o *managerOptions) complete(errOut io.Writer) (err error) {
-	if o.logger, err = newLogger(errOut, o.logLevel); err != nil {
+	if o.logger, err = program.NewLogger(errOut, o.logLevel); err != nil {
 		return err
 	}
 	if len(validation.IsDNS1123Subdomain(o.clusterName)) > 0 || len(o.clusterName) > validation.DNS1123LabelMaxLength {
-		return usagef("--cluster-name is %q; it must be at most 63 lower-case letters, digits, dots and dashes, for instance production.eu", o.clusterName)
+		return program.Usagef("--cluster-name is %q; it must be at most 63 lower-case letters, digits, dots and dashes, for instance production.eu", o.clusterName)
 	}
 	given := o.tokenFiles
 	o.tokenFiles = make(map[string]string, len(given))
@@ -132,7 +133,7 @@ func (o *managerOptions) complete(errOut io.Writer) (err error) {
 		audience, file = strings.TrimSpace(audience), strings.TrimSpace(file)
 		o.tokenFiles[audience] = file
 		if audience == "" || !filepath.IsAbs(file) {
-			return usagef("--token-file is %q; it must be AUDIENCE=FILE, with an absolute path", audience+"="+file)
+			return program.Usagef("--token-file is %q; it must be AUDIENCE=FILE, with an absolute path", audience+"="+file)
 		}
 	}
 	for _, validate := range []func() error{o.leader.validate, o.handover.validate, func() error { return asUsage(o.tracing.Validate()) }} {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/migrate"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
@@ -42,8 +43,8 @@ func newMigrate() *cobra.Command {
 			"as it was: a move that fails or is killed is run again. Afterwards no server starts on the\n" +
 			"old one, which stays. Sessions, the audit trail and its tree go on. With --kek-previous\n" +
 			"another key-encryption key takes its place on the way.",
-		Args: noArgs,
-		RunE: ran(o.run),
+		Args: program.NoArgs,
+		RunE: program.Ran(o.run),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "kind of database to move: sqlite, which is the embedded one in --data-dir")
@@ -89,20 +90,20 @@ func (o *migrateOptions) run(cmd *cobra.Command) (err error) {
 
 // check refuses what is not offered.
 func (o *migrateOptions) check(cmd *cobra.Command) error {
-	if err := needed(cmd, "from", "to", "database-url"); err != nil {
+	if err := program.Needed(cmd, "from", "to", "database-url"); err != nil {
 		return err
 	}
 	switch {
 	case o.from == toPostgres && o.to == fromSQLite:
-		return usagef("--from postgres is not offered: make a backup of the key server, and restore it into --data-dir (keyserver-operator backup, restore)")
+		return program.Usagef("--from postgres is not offered: make a backup of the key server, and restore it into --data-dir (keyserver-operator backup, restore)")
 	case o.from != fromSQLite:
-		return usagef("--from is %q; it must be %s", o.from, fromSQLite)
+		return program.Usagef("--from is %q; it must be %s", o.from, fromSQLite)
 	case o.to != toPostgres:
-		return usagef("--to is %q; it must be %s", o.to, toPostgres)
+		return program.Usagef("--to is %q; it must be %s", o.to, toPostgres)
 	case o.dataDir == "":
-		return usagef("--data-dir must not be empty")
+		return program.Usagef("--data-dir must not be empty")
 	case o.kekPrevious != "" && o.kek == "":
-		return usagef("--kek-previous is given and --kek is empty: name by --kek the key that takes its place")
+		return program.Usagef("--kek-previous is given and --kek is empty: name by --kek the key that takes its place")
 	}
 	return nil
 }

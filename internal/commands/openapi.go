@@ -1,17 +1,21 @@
 package commands
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/reference"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
 func newOpenAPI() *cobra.Command {
 	return &cobra.Command{
 		Use:   "openapi",
 		Short: "Print the OpenAPI 3.1 document of /api",
-		Args:  noArgs,
+		Args:  program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			doc, err := routes.OpenAPI()
 			if err != nil {
@@ -29,9 +33,23 @@ func newReference() *cobra.Command {
 		Use:    "reference",
 		Short:  "Print the reference of /api as Markdown",
 		Hidden: true,
-		Args:   noArgs,
+		Args:   program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := cmd.OutOrStdout().Write(reference.Page())
+			return err
+		},
+	}
+}
+
+// newVariables prints the file variables.txt of package program, which "make generate" makes.
+func newVariables() *cobra.Command {
+	return &cobra.Command{
+		Use:    "variables",
+		Short:  "Print the environment variables of all commands",
+		Hidden: true,
+		Args:   program.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), strings.Join(program.Variables(cmd.Root()), "\n"))
 			return err
 		},
 	}

@@ -15,13 +15,14 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/controllers"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/plan"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // exitChanges is the exit code of a plan that the key server does not agree
 // with. That a command line is wrong, which other commands say with 2, is an
 // error of 1 here: a script must not take it for changes.
-const exitChanges exitCode = 2
+const exitChanges program.Exit = 2
 
 // planOptions are the flags of plan.
 type planOptions struct {
@@ -53,8 +54,8 @@ func newPlan() *cobra.Command {
 			"operator's own reconcilers decide; nothing is written, neither to the key server\n" +
 			"nor to the cluster. Exit code 0: the key server agrees with the files; 2: it does\n" +
 			"not, or something stands in the way; 1: there is no plan, and a sentence says why.",
-		Args: func(cmd *cobra.Command, args []string) error { return notUsage(noArgs(cmd, args)) },
-		RunE: func(cmd *cobra.Command, args []string) error { return notUsage(ran(o.run)(cmd, args)) },
+		Args: func(cmd *cobra.Command, args []string) error { return notUsage(program.NoArgs(cmd, args)) },
+		RunE: func(cmd *cobra.Command, args []string) error { return notUsage(program.Ran(o.run)(cmd, args)) },
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
@@ -65,9 +66,9 @@ func newPlan() *cobra.Command {
 
 // notUsage makes a wrong command line an error like every other.
 func notUsage(err error) error {
-	var usage usageError
+	var usage program.UsageError
 	if errors.As(err, &usage) {
-		return usage.error
+		return usage.Err
 	}
 	return err
 }
@@ -78,9 +79,9 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 	}[o.output]
 	switch {
 	case len(o.files) == 0:
-		return usagef("--filename is missing; see %s --help", cmd.CommandPath())
+		return program.Usagef("--filename is missing; see %s --help", cmd.CommandPath())
 	case !ok:
-		return usagef("--output is %q; it must be text or json", o.output)
+		return program.Usagef("--output is %q; it must be text or json", o.output)
 	}
 	if err := checkNamespace(o.namespace); err != nil {
 		return err
@@ -111,13 +112,13 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 
 func (o *planOptions) options(cmd *cobra.Command, a access) (plan.Options, error) {
 	out := plan.Options{Files: o.files, Stdin: cmd.InOrStdin(), Namespace: o.namespace}
-	logger, err := newLogger(cmd.ErrOrStderr(), o.logLevel)
+	logger, err := program.NewLogger(cmd.ErrOrStderr(), o.logLevel)
 	if err != nil {
 		return out, err
 	}
 	out.Log = logr.FromSlogHandler(logger.Handler())
 	if !a.given() && cmd.Flags().Changed("key-server-ref") {
-		return out, usagef("--key-server-ref says which KeyServer --server, --ca-file and the passwords are about, and none of these is given")
+		return out, program.Usagef("--key-server-ref says which KeyServer --server, --ca-file and the passwords are about, and none of these is given")
 	}
 	if a.given() {
 		out.Access = &plan.Access{KeyServer: o.keyServer, URL: a.url, CA: a.ca, Administrator: planLogin(a.admin), Officer: planLogin(a.officer)}

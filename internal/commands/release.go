@@ -13,11 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/admission"
 )
 
 func newRelease() *cobra.Command {
-	return commands("release", "Say which builds may serve: keys and manifests for --admission required",
+	return program.Group("release", "Say which builds may serve: keys and manifests for --admission required",
 		newReleaseKeygen(), newReleaseSign(), newReleaseVerify())
 }
 
@@ -26,9 +27,9 @@ func newReleaseKeygen() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keygen",
 		Short: "Make a release key; a file that is there is never replaced",
-		Args:  noArgs,
+		Args:  program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needed(cmd, "key", "pub"); err != nil {
+			if err := program.Needed(cmd, "key", "pub"); err != nil {
 				return err
 			}
 			return releaseKeygen(key, pub, cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -80,9 +81,9 @@ func newReleaseSign() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign",
 		Short: "Sign a release manifest of one or more binaries",
-		Args:  noArgs,
+		Args:  program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needed(cmd, "key", "binary", "not-before", "not-after", "out"); err != nil {
+			if err := program.Needed(cmd, "key", "binary", "not-before", "not-after", "out"); err != nil {
 				return err
 			}
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -106,7 +107,7 @@ func (o signOptions) run(out, notes io.Writer) error {
 		return err
 	}
 	if !m.NotAfter.After(m.NotBefore) {
-		return usagef("--not-after %s must be later than --not-before %s", o.notAfter, o.notBefore)
+		return program.Usagef("--not-after %s must be later than --not-before %s", o.notAfter, o.notBefore)
 	}
 	key, err := admission.ReadPrivateKey(o.key)
 	if err != nil {
@@ -139,9 +140,9 @@ func newReleaseVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check that a release manifest admits binaries now, as serve does",
-		Args:  noArgs,
+		Args:  program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needed(cmd, "pub", "manifest", "binary"); err != nil {
+			if err := program.Needed(cmd, "pub", "manifest", "binary"); err != nil {
 				return err
 			}
 			return releaseVerify(pub, manifest, binaries, time.Now(), cmd.OutOrStdout())
@@ -179,22 +180,10 @@ func releaseVerify(pub, manifest string, binaries []string, now time.Time, out i
 	return err
 }
 
-// needed refuses a command line that leaves out one of these flags, or gives
-// it no value.
-func needed(cmd *cobra.Command, flags ...string) error {
-	for _, name := range flags {
-		f := cmd.Flags().Lookup(name)
-		if !f.Changed || f.Value.String() == "" {
-			return usagef("--%s is missing; see %s --help", name, cmd.CommandPath())
-		}
-	}
-	return nil
-}
-
 func instant(flag, text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, usagef("%s %q is not a time of RFC 3339, for instance 2026-01-31T00:00:00Z", flag, text)
+		return t, program.Usagef("%s %q is not a time of RFC 3339, for instance 2026-01-31T00:00:00Z", flag, text)
 	}
 	return t, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -45,8 +46,8 @@ func newRestore() *cobra.Command {
 			"which was noted of the key server before it was lost (GET /api/audit/checkpoint), it\n" +
 			"names what is missing; without one nobody knows. All sessions have ended. The trail says\n" +
 			"that it was restored.",
-		Args: noArgs,
-		RunE: ran(o.run),
+		Args: program.NoArgs,
+		RunE: program.Ran(o.run),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "backup: a file, or a directory or bucket (file:///DIRECTORY, s3://BUCKET, gs://BUCKET, azblob://CONTAINER) with backups")
@@ -63,14 +64,14 @@ func newRestore() *cobra.Command {
 }
 
 func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
-	if err := needed(cmd, "from", "identity"); err != nil {
+	if err := program.Needed(cmd, "from", "identity"); err != nil {
 		return err
 	}
 	switch {
 	case o.dataDir == "" && o.databaseURL == "":
-		return usagef("--data-dir or --database-url is missing; see %s --help", cmd.CommandPath())
+		return program.Usagef("--data-dir or --database-url is missing; see %s --help", cmd.CommandPath())
 	case o.dataDir == "" && o.includeKEK:
-		return usagef("--include-kek puts a file into --data-dir; give that, too, or leave it out")
+		return program.Usagef("--include-kek puts a file into --data-dir; give that, too, or leave it out")
 	}
 	target, err := o.config()
 	if err != nil {
@@ -130,10 +131,10 @@ func (o *restoreBackupOptions) moment(ctx context.Context) (*backup.Moment, erro
 	if o.at != "" {
 		var err error
 		if at, err = time.Parse(time.RFC3339, o.at); err != nil {
-			return nil, usagef("--at must be a time as in RFC 3339, for instance 2026-01-31T15:04:05Z")
+			return nil, program.Usagef("--at must be a time as in RFC 3339, for instance 2026-01-31T15:04:05Z")
 		}
 		if o.name != "" && !backup.IsGeneration(o.name) {
-			return nil, usagef("--at is for a replica (--backup replica-...), and --backup names a backup, which is of one time")
+			return nil, program.Usagef("--at is for a replica (--backup replica-...), and --backup names a backup, which is of one time")
 		}
 	}
 	if o.name != "" && !backup.IsGeneration(o.name) {

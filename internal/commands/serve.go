@@ -4,25 +4,19 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/monotonic"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/admission"
 )
-
-// drainTime bounds how long a stop waits for requests under way.
-const drainTime = 20 * time.Second
 
 // serveOptions are the flags of serve.
 type serveOptions struct {
@@ -106,14 +100,14 @@ func (o *serveOptions) bindLimits(f *pflag.FlagSet) {
 
 // complete checks the options and gives them a logger.
 func (o *serveOptions) complete(errOut io.Writer) error {
-	logger, err := newLogger(errOut, o.logLevel)
+	logger, err := program.NewLogger(errOut, o.logLevel)
 	if err != nil {
 		return err
 	}
-	o.Logger, o.Version, o.Steady = logger, buildVersion(), monotonic.New()
+	o.Logger, o.Version, o.Steady = logger, program.BuildVersion("keyserver-operator"), monotonic.New()
 	o.Clock = o.Steady.Now
 	if err := o.Validate(); err != nil {
-		return usageError{err}
+		return program.Usage(err)
 	}
 	return nil
 }
@@ -126,8 +120,8 @@ func newServe() *cobra.Command {
 		Long: "Serve the whole /api over HTTPS in front of a key server that runs in this process,\n" +
 			"on an embedded database or on PostgreSQL. Each flag can also be given as an\n" +
 			"environment variable: --data-dir as KEYSERVER_DATA_DIR.",
-		Args: noArgs,
-		RunE: runs(func(cmd *cobra.Command) error {
+		Args: program.NoArgs,
+		RunE: program.Runs(func(cmd *cobra.Command) error {
 			if err := o.complete(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
@@ -157,37 +151,10 @@ func serve(ctx context.Context, o serveOptions, out io.Writer) error {
 	case <-ctx.Done():
 	case failure = <-s.Failed():
 	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), program.DrainTime)
 	defer cancel()
 	if err := s.Shutdown(drain); err != nil && failure == nil {
 		return fmt.Errorf("stop: %w", err)
 	}
 	return failure
-}
-
-// newLogger writes structured logs as lines of JSON. Of URLs they have the scheme and the
-// host alone.
-func newLogger(w io.Writer, level string) (*slog.Logger, error) {
-	var l slog.Level
-	switch level {
-	case "debug":
-		l = slog.LevelDebug
-	case "info":
-		l = slog.LevelInfo
-	case "warn":
-		l = slog.LevelWarn
-	case "error":
-		l = slog.LevelError
-	default:
-		return nil, usagef("--log-level is %q; it must be debug, info, warn or error", level)
-	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l, ReplaceAttr: explained})), nil
-}
-
-// explained writes errors with their causes, and of URLs only the scheme and the host.
-func explained(groups []string, a slog.Attr) slog.Attr {
-	if err, is := a.Value.Any().(error); is && err != nil {
-		a.Value = slog.StringValue(fault.Explain(err))
-	}
-	return urltext.Attr(groups, a)
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/supportbundle"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 )
@@ -57,8 +58,8 @@ func newSupportBundle() *cobra.Command {
 			"of --log may take 10 seconds.\n\n" +
 			"The file has its name when it is whole: whoever ends the command before finds none, and\n" +
 			"the exit code is 1.",
-		Args: noArgs,
-		RunE: ran(o.run),
+		Args: program.NoArgs,
+		RunE: program.Ran(o.run),
 	}
 	f := cmd.Flags()
 	o.bindOne(f)
@@ -73,15 +74,15 @@ func newSupportBundle() *cobra.Command {
 func (o *supportBundleOptions) check() error {
 	switch {
 	case !o.cluster && o.server == "" && len(o.metrics) == 0 && len(o.logs) == 0:
-		return usagef("there is nothing to pack; give --server, --cluster, --metrics-url or --log")
+		return program.Usagef("there is nothing to pack; give --server, --cluster, --metrics-url or --log")
 	case len(o.metrics) > maxSources || len(o.logs) > maxSources:
-		return usagef("--metrics-url and --log may each be given %d times at most", maxSources)
+		return program.Usagef("--metrics-url and --log may each be given %d times at most", maxSources)
 	case o.lines < 1 || o.lines > 100_000:
-		return usagef("--log-lines is %d; it must be from 1 to 100000", o.lines)
+		return program.Usagef("--log-lines is %d; it must be from 1 to 100000", o.lines)
 	}
 	for _, text := range o.metrics {
 		if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-			return usagef("--metrics-url must be http://HOST:PORT/metrics or https://HOST:PORT/metrics, without a user")
+			return program.Usagef("--metrics-url must be http://HOST:PORT/metrics or https://HOST:PORT/metrics, without a user")
 		}
 	}
 	if o.cluster {
@@ -190,7 +191,7 @@ func put(file, name string) error {
 
 func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer, now time.Time) error {
 	about := map[string]string{
-		"made": now.UTC().Format(time.RFC3339), "program": buildVersion().Banner, "release": version.String(), "commit": version.Commit(),
+		"made": now.UTC().Format(time.RFC3339), "program": program.BuildVersion("keyserver-operator").Banner, "release": version.String(), "commit": version.Commit(),
 		"system": runtime.GOOS + "/" + runtime.GOARCH, "server": o.server,
 	}
 	if o.cluster {
@@ -231,7 +232,7 @@ func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *supportbundle.W
 	if err == nil {
 		asked, err = access.ask(cmd.Context(), "keyserver-operator-support-bundle")
 	}
-	var usage usageError
+	var usage program.UsageError
 	switch {
 	case errors.As(err, &usage):
 		return err

@@ -3,6 +3,7 @@ package commands
 import (
 	"github.com/spf13/pflag"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
@@ -17,5 +18,5 @@ func asUsage(err error) error {
 	if err == nil {
 		return nil
 	}
-	return usageError{err}
+	return program.Usage(err)
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/localcluster"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
@@ -42,7 +43,7 @@ func newUp() *cobra.Command {
 			"samples, wait until each is Ready, and stay up. State is kept in --dir, and the\n" +
 			"next run continues on it. With --federation there are three key servers, at\n" +
 			"127.0.0.2, 127.0.0.3 and 127.0.0.4, that the operator makes trust each other.",
-		Args: noArgs,
+		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.assets == "" {
 				o.assets = os.Getenv("KUBEBUILDER_ASSETS")
@@ -63,9 +64,9 @@ func newUp() *cobra.Command {
 func (o *upOptions) complete() (err error) {
 	switch {
 	case o.dir == "":
-		return usagef("--dir must not be empty")
+		return program.Usagef("--dir must not be empty")
 	case o.timeout <= 0:
-		return usagef("--timeout is %s; it must be longer than nothing", o.timeout)
+		return program.Usagef("--timeout is %s; it must be longer than nothing", o.timeout)
 	}
 	if o.dir, err = filepath.Abs(o.dir); err != nil {
 		return err
@@ -82,7 +83,7 @@ func (o *upOptions) complete() (err error) {
 		return nil
 	}
 	if o.given, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig); err != nil {
-		return usagef("--kubeconfig cannot be used: %w", err)
+		return program.Usagef("--kubeconfig cannot be used: %w", err)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/trustfiles"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/monotonic"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -92,12 +93,12 @@ func (o *upOptions) serverConfig(p place) (server.Config, error) {
 	var cfg serveOptions
 	cfg.bind(pflag.NewFlagSet("serve", pflag.ContinueOnError))
 	cfg.Listen, cfg.ExternalListen, cfg.DataDir = o.listen, "", filepath.Join(o.dir, p.dir)
-	cfg.Version, cfg.Steady = buildVersion(), monotonic.New()
+	cfg.Version, cfg.Steady = program.BuildVersion("keyserver-operator"), monotonic.New()
 	cfg.Clock = cfg.Steady.Now
 	cfg.Providers = o.tokens
 	_, port, err := net.SplitHostPort(o.listen)
 	if err != nil {
-		return server.Config{}, usagef("--listen %q is not host:port; for instance 127.0.0.1:8443", o.listen)
+		return server.Config{}, program.Usagef("--listen %q is not host:port; for instance 127.0.0.1:8443", o.listen)
 	}
 	if p.host == "" {
 		cfg.ExternalListen, cfg.ServerName = net.JoinHostPort(peersHost, besides(port)), peersHost
@@ -110,7 +111,7 @@ func (o *upOptions) serverConfig(p place) (server.Config, error) {
 		cfg.ServerName, cfg.SystemID = p.host, p.system
 	}
 	if err := cfg.Validate(); err != nil {
-		return server.Config{}, usageError{err}
+		return server.Config{}, program.Usage(err)
 	}
 	return cfg.Config, nil
 }
@@ -147,7 +148,7 @@ func besides(port string) string {
 
 // stopServers stops them together, in the time that one has.
 func stopServers(ctx context.Context, servers []upServer) error {
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), program.DrainTime)
 	defer cancel()
 	ended := make(chan error)
 	for _, s := range servers {

@@ -11,7 +11,7 @@ import (
 
 var (
 	// wiring puts parts together: it may import all of them.
-	wiring = regexp.MustCompile(`^(\.|internal/commands|internal/server)$`)
+	wiring = regexp.MustCompile(`^(\.|cmd/[^/]*|internal/commands|internal/server)$`)
 	// testSupport is linked into tests and into programs for development.
 	testSupport = regexp.MustCompile(`^(hack|test|internal/store/pgtest|internal/auth/ldap/ldaptest|internal/server/testserver|internal/engine/enginetest)(/.*)?$`)
 )

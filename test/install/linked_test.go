@@ -62,6 +62,37 @@ func TestTheClientIsLight(t *testing.T) {
 	}
 }
 
+// heavy must not be linked into the programs for laptops and Pods.
+var heavy = map[string]*regexp.Regexp{
+	"a database":     regexp.MustCompile(`^modernc\.org/|^github\.com/jackc/`),
+	"a cloud":        regexp.MustCompile(`^gocloud\.dev|^github\.com/(aws|Azure)/|^cloud\.google\.com/|^google\.golang\.org/api/|^github\.com/envoyproxy/`),
+	"Kubernetes":     regexp.MustCompile(`^k8s\.io/(client-go|apimachinery|api)(/|$)|^sigs\.k8s\.io/`),
+	"the key server": regexp.MustCompile(`^github\.com/keyserver-operator/keyserver-operator/(httpapi$|controllers|internal/(audit|auth|engine|operator|store|commands$|server$))`),
+}
+
+// TestProgramsAreLight: keyserverctl and keyserver-agent link neither the key server nor its libraries.
+func TestProgramsAreLight(t *testing.T) {
+	for _, name := range []string{"./cmd/keyserverctl", "./cmd/keyserver-agent"} {
+		linked := dependencies(t, name)
+		if !slices.Contains(linked, "github.com/keyserver-operator/keyserver-operator/httpapi/client") {
+			t.Fatalf("these are not the packages of %s", name)
+		}
+		for _, one := range linked {
+			for what, library := range heavy {
+				if library.MatchString(one) {
+					t.Errorf("%s links %s (%s)", name, one, what)
+				}
+			}
+		}
+	}
+	all := dependencies(t, ".")
+	for what, library := range heavy {
+		if !slices.ContainsFunc(all, library.MatchString) {
+			t.Errorf("keyserver-operator has no package by the pattern of %s", what)
+		}
+	}
+}
+
 // dependencies are the packages that are linked into others.
 func dependencies(t *testing.T, arguments ...string) []string {
 	t.Helper()

@@ -57,12 +57,21 @@ func TestRefusals(t *testing.T) {
 	}
 	load.fails(t, 413, "PAYLOAD_TOO_LARGE", "POST", "/api/keys/get", strings.Repeat(" ", 64<<10+1))
 
-	held, give := io.Pipe()
-	first := make(chan reply)
-	go func() { first <- load.asks(t, "POST", "/api/crypto/mac", held) }()
-	_, err := give.Write([]byte(`{"lineage":"` + w.line.String() + `",`))
-	rig.Must(t, err)
+	var give *io.PipeWriter
+	first := make(chan reply, 1)
+	hold := func() {
+		held, writer := io.Pipe()
+		give = writer
+		go func() { first <- load.asks(t, "POST", "/api/crypto/mac", held) }()
+		_, _ = io.WriteString(give, `{"lineage":"`+w.line.String()+`",`) // a refused request reads nothing
+	}
+	hold()
 	rig.Succeeds(t, func() error {
+		select {
+		case <-first: // it was refused, because the request below came first
+			hold()
+		default:
+		}
 		r := load.asks(t, "GET", current, nil)
 		if r.code() != "AGENT_OVERLOADED" {
 			return fmt.Errorf("got %v", r.body)
@@ -72,7 +81,7 @@ func TestRefusals(t *testing.T) {
 		}
 		return nil
 	})
-	_, err = give.Write([]byte(`"data":""}`))
+	_, err := give.Write([]byte(`"data":""}`))
 	rig.Must(t, errors.Join(err, give.Close()))
 	if r := <-first; r.status != 200 || r.body["macBytes"] != 48.0 {
 		t.Errorf("the first: %v", r.body)

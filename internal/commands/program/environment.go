@@ -1,6 +1,7 @@
-package commands
+package program
 
 import (
+	_ "embed"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,12 +10,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// refuseUnknownVariables refuses the environment where a variable of ours stands for no flag
-// of any command: it was meant to say something. One that stands for a flag of another
-// command is passed over, because containers share their settings.
-func refuseUnknownVariables(root *cobra.Command, environment []string) error {
+// ofOperator lists the variables of keyserver-operator, one in a line; "make generate" makes it.
+//
+//go:embed variables.txt
+var ofOperator string
+
+// RefuseUnknownVariables refuses the environment if a variable with our prefix stands for no flag of any command. It
+// accepts a variable for a flag of another command or program, because containers share their settings.
+func RefuseUnknownVariables(root *cobra.Command, environment []string) error {
 	known := map[string]bool{}
-	eachFlag(root, func(f *pflag.Flag) { known[envName(f.Name)] = true })
+	for _, name := range strings.Fields(ofOperator) {
+		known[name] = true
+	}
+	for _, name := range Variables(root) {
+		known[name] = true
+	}
 	var unknown []string
 	for _, line := range environment {
 		name, value, _ := strings.Cut(line, "=")
@@ -26,7 +36,19 @@ func refuseUnknownVariables(root *cobra.Command, environment []string) error {
 		return nil
 	}
 	slices.Sort(unknown)
-	return usagef("environment variable %s stands for no flag of any command; correct or remove it, and see %s --help", unknown[0], root.Name())
+	return Usagef("environment variable %s stands for no flag of any command; correct or remove it, and see %s --help", unknown[0], root.Name())
+}
+
+// Variables returns the environment variables of all flags of the commands, sorted.
+func Variables(root *cobra.Command) []string {
+	var names []string
+	eachFlag(root, func(f *pflag.Flag) {
+		if f.Name != "help" {
+			names = append(names, envName(f.Name))
+		}
+	})
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func eachFlag(cmd *cobra.Command, do func(*pflag.Flag)) {

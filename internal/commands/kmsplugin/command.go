@@ -1,4 +1,4 @@
-package commands
+package kmsplugin
 
 import (
 	"fmt"
@@ -8,20 +8,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
-	"github.com/keyserver-operator/keyserver-operator/internal/commands/kmsplugin"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/unixsocket"
 )
 
-// kmsOptions are the flags of kms.
-type kmsOptions struct {
-	kmsplugin.Config
+// flags are those of the command.
+type flags struct {
+	Config
 	lineage  string
 	listen   string
 	logLevel string
 }
 
-func newKMS() *cobra.Command {
-	var o kmsOptions
+// Command returns the command "kms".
+func Command() *cobra.Command {
+	var o flags
 	cmd := &cobra.Command{
 		Use:   "kms",
 		Short: "Let a kube-apiserver encrypt what it stores by a line of keys (KMS v2)",
@@ -30,8 +31,8 @@ func newKMS() *cobra.Command {
 			"leave the key server. It logs in by a service account token, which is read anew at each\n" +
 			"login, and binds its session to a key in memory. docs/kms.md says how it is set up, how\n" +
 			"keys are rotated, and what happens while the key server is away.",
-		Args: noArgs,
-		RunE: runs(o.run),
+		Args: program.NoArgs,
+		RunE: program.Runs(o.run),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Server, "server", "", "URL of the key server's API, for instance https://keys.example:8443")
@@ -45,38 +46,38 @@ func newKMS() *cobra.Command {
 	return cmd
 }
 
-func (o *kmsOptions) run(cmd *cobra.Command) error {
+func (o *flags) run(cmd *cobra.Command) error {
 	if err := o.complete(cmd); err != nil {
 		return err
 	}
-	return kmsplugin.Run(cmd.Context(), o.Config, func() {
+	return Run(cmd.Context(), o.Config, func() {
 		fmt.Fprintf(cmd.OutOrStdout(), "ready: %s (line %s of %s)\n", o.listen, o.Lineage, o.Server)
 	})
 }
 
 // complete checks the flags and gives them a logger.
-func (o *kmsOptions) complete(cmd *cobra.Command) (err error) {
-	if err := needed(cmd, "server", "token-file", "lineage", "listen"); err != nil {
+func (o *flags) complete(cmd *cobra.Command) (err error) {
+	if err := program.Needed(cmd, "server", "token-file", "lineage", "listen"); err != nil {
 		return err
 	}
-	if err := checkServer(o.Server); err != nil {
+	if err := program.CheckServer(o.Server); err != nil {
 		return err
 	}
 	if o.ExternalURL != "" {
 		if _, err := client.New(client.Options{BaseURL: o.ExternalURL}); err != nil {
-			return usagef("--external-url: %w", err)
+			return program.Usagef("--external-url: %w", err)
 		}
 	}
 	if !filepath.IsAbs(o.TokenFile) {
-		return usagef("--token-file is %q; it must be an absolute path", o.TokenFile)
+		return program.Usagef("--token-file is %q; it must be an absolute path", o.TokenFile)
 	}
 	if err := o.Lineage.UnmarshalText([]byte(o.lineage)); err != nil {
-		return usagef("--lineage %w", err)
+		return program.Usagef("--lineage %w", err)
 	}
 	if o.Socket, err = unixsocket.Path(o.listen); err != nil {
-		return usagef("--listen: %w", err)
+		return program.Usagef("--listen: %w", err)
 	}
-	if o.Logger, err = newLogger(cmd.ErrOrStderr(), o.logLevel); err != nil {
+	if o.Logger, err = program.NewLogger(cmd.ErrOrStderr(), o.logLevel); err != nil {
 		return err
 	}
 	o.UserAgent, o.Clock = "keyserver-operator-kms", time.Now

@@ -1,4 +1,4 @@
-package commands
+package program
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 )
 
-// buildVersion is what the key server says about itself.
-func buildVersion() keyserver.Version {
-	banner := "keyserver-operator " + version.String()
+// BuildVersion describes this build of the program.
+func BuildVersion(program string) keyserver.Version {
+	banner := program + " " + version.String()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
@@ -26,13 +26,14 @@ func buildVersion() keyserver.Version {
 	}
 }
 
-func newVersion() *cobra.Command {
+// NewVersion returns the command "version" of a program.
+func NewVersion(program string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  noArgs,
+		Args:  NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), buildVersion().Banner)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), BuildVersion(program).Banner)
 			return err
 		},
 	}

@@ -1,0 +1,57 @@
+package ctl
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
+)
+
+// Names of the program as a plugin of kubectl, and as the program that completes the plugin's command line.
+const (
+	pluginName     = "kubectl-keyserver"
+	completionName = "kubectl_complete-keyserver"
+)
+
+// IsPlugin reports whether kubectl started the program as its plugin.
+func IsPlugin(started string) bool {
+	name := base(started)
+	return name == pluginName || name == completionName
+}
+
+func base(started string) string { return strings.TrimSuffix(filepath.Base(started), ".exe") }
+
+// Program returns the command line client and its arguments. started is the name by which it was started.
+func Program(started string, args []string) (program.Program, []string) {
+	if !IsPlugin(started) {
+		return program.Program{Name: "keyserverctl", Root: root}, args
+	}
+	if base(started) == completionName {
+		args = append([]string{cobra.ShellCompRequestCmd}, args...)
+	}
+	return program.Program{Name: "kubectl keyserver", Root: func([]string) (*cobra.Command, error) {
+		cmd, err := Command(pluginName)
+		if err != nil {
+			return nil, err
+		}
+		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl keyserver"}
+		return cmd, nil
+	}}, args
+}
+
+// root makes all verbs, which takes a while, unless only the version is asked for.
+func root(args []string) (*cobra.Command, error) {
+	if len(args) == 1 && args[0] == "version" {
+		cmd := &cobra.Command{Use: "keyserverctl", SilenceErrors: true, SilenceUsage: true}
+		cmd.AddCommand(program.NewVersion("keyserverctl"))
+		return cmd, nil
+	}
+	cmd, err := Command("keyserverctl")
+	if err != nil {
+		return nil, err
+	}
+	cmd.AddCommand(program.NewVersion("keyserverctl"))
+	return cmd, nil
+}

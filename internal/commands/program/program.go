@@ -1,0 +1,323 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
+)
+
+// Exit codes of every command. A plan has its own meaning of 2. Go's runtime
+// ends with 2, too, where it finds no memory or another goroutine panics, which
+// nothing here can change; the output then ends in a stack and not in a
+// sentence.
+const (
+	ExitOK    = 0
+	ExitError = 1 // the command was understood and failed, or the program did
+	ExitUsage = 2 // the command line was wrong; nothing was done
+)
+
+// endsWithin is what a command that was told to end has to put in order what it has begun.
+const endsWithin = 10 * time.Second
+
+// Serves marks, as an annotation, those that run until they are told to end: they have what
+// draining takes.
+const Serves = "serves"
+
+// Values of Serves.
+const (
+	AsService  = "until it is told to end"
+	AtTerminal = "until it is told to end, or its terminal is closed"
+)
+
+// envPrefix starts the environment variable that stands for a flag.
+const envPrefix = "KEYSERVER_"
+
+// UsageError is a wrong command line.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+
+// Usage makes a wrong command line of an error.
+func Usage(err error) error { return UsageError{err} }
+
+// Usagef returns a wrong command line with a message.
+func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
+
+// Program is one of the programs of this project.
+type Program struct {
+	Name string // in errors and in the help text
+	// Root makes the commands. It can leave out commands that the arguments do not ask for.
+	Root func(args []string) (*cobra.Command, error)
+}
+
+// Exit is an error that ends the program with this code and without a message.
+type Exit int
+
+func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// Run runs one command line and returns the exit code. An error can choose its exit code by a method ExitCode. SIGINT,
+// SIGTERM and SIGHUP cancel the command; a second one kills the process, as does waiting for what does not answer, a
+// pipe for instance. Commands that serve until they are told to end (AsService) ignore SIGHUP.
+func (p Program) Run(args []string, in io.Reader, out, errOut io.Writer) (code int) {
+	defer func() {
+		if mistake := recover(); mistake != nil {
+			fmt.Fprintf(errOut, "%s: a mistake of the program, please report it: %s\n%s", p.Name, OneLine(fmt.Errorf("%v", mistake)), debug.Stack())
+			code = ExitError
+		}
+	}()
+	root, err := p.Commands(args)
+	if err != nil {
+		fmt.Fprintf(errOut, "%s: %s\n", p.Name, OneLine(err))
+		return ExitError
+	}
+	cmd, _, err := root.Find(args)
+	drains := err == nil && cmd.Annotations[Serves] != ""
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if drains {
+		// Otherwise a write to standard output or standard error kills the process once
+		// nobody reads it any more.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	}
+	switch {
+	case signal.Ignored(syscall.SIGHUP): // as nohup has it
+	case drains && cmd.Annotations[Serves] != AtTerminal:
+		// There is nothing to reload: files are read again when they change.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	default:
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
+	defer stop()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		<-ctx.Done()
+		stop()
+		if drains {
+			return
+		}
+		select {
+		case <-ended:
+		case <-time.After(endsWithin):
+			fmt.Fprintf(errOut, "%s: told to end, and still waiting for something after %s: what it had begun is cut off\n", p.Name, endsWithin)
+			os.Exit(ExitError)
+		}
+	}()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err = root.ExecuteContext(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	var silent Exit
+	if errors.As(err, &silent) {
+		return int(silent)
+	}
+	var usage UsageError
+	wrong := errors.As(err, &usage)
+	if !wrong { // a usage error shows how a URL is written, and none that was given
+		err = urltext.Error(err)
+	}
+	fmt.Fprintf(errOut, "%s: %s\n", p.Name, OneLine(err))
+	var chosen interface{ ExitCode() int }
+	switch {
+	case errors.As(err, &chosen):
+		return chosen.ExitCode()
+	case wrong:
+		return ExitUsage
+	}
+	return ExitError
+}
+
+// Commands returns the root command with the behaviour that all programs share.
+func (p Program) Commands(args []string) (*cobra.Command, error) {
+	root, err := p.Root(args)
+	if err != nil {
+		return nil, err
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return Usagef("%w; see %s --help", err, cmd.CommandPath())
+	})
+	refuseUnknownHelp(root)
+	return root, nil
+}
+
+// refuseUnknownHelp has "help" refuse what it knows nothing of as the command
+// itself would; as it comes, it shows a list and succeeds.
+func refuseUnknownHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, help := range root.Commands() {
+		if help.Name() != "help" {
+			continue
+		}
+		help.Args = func(_ *cobra.Command, args []string) error {
+			about, rest, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			return about.ValidateArgs(rest)
+		}
+	}
+}
+
+// NoArgs refuses positional arguments as a usage error.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return Usagef("%s takes no argument %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// Group is a command that has others, and does nothing by itself.
+func Group(use, short string, list ...*cobra.Command) *cobra.Command {
+	names := make([]string, len(list))
+	for i, one := range list {
+		names[i] = one.Name()
+	}
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return Usagef("unknown command %q; %s has %s", args[0], use, strings.Join(names, ", "))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(list...)
+	return cmd
+}
+
+// Ran is a command that is run once its flags are complete.
+func Ran(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		if err := fromEnvironment(cmd.Flags()); err != nil {
+			return err
+		}
+		return run(cmd)
+	}
+}
+
+// Runs is Ran for a command that goes on until it is stopped: a variable of the environment
+// that means nothing would be missed for as long.
+func Runs(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
+	return Ran(func(cmd *cobra.Command) error {
+		if err := RefuseUnknownVariables(cmd.Root(), os.Environ()); err != nil {
+			return err
+		}
+		return run(cmd)
+	})
+}
+
+// FromVariable marks a flag that nobody has given.
+const FromVariable = "environment"
+
+// fromEnvironment sets every flag that was not given from its environment
+// variable: --data-dir from KEYSERVER_DATA_DIR. It removes white space around each value,
+// and around each element of a list: files and templates often end in a newline.
+func fromEnvironment(flags *pflag.FlagSet) error {
+	var first error
+	flags.VisitAll(func(f *pflag.Flag) {
+		name := envName(f.Name)
+		value, ok := os.LookupEnv(name)
+		if !ok || f.Changed || f.Name == "help" || first != nil {
+			return
+		}
+		if err := flags.Set(f.Name, strings.TrimSpace(value)); err != nil {
+			first = Usagef("environment variable %s: %w", name, err)
+			return
+		}
+		if f.Annotations == nil {
+			f.Annotations = map[string][]string{}
+		}
+		f.Annotations[FromVariable] = []string{name}
+	})
+	if first != nil {
+		return first
+	}
+	flags.Visit(func(f *pflag.Flag) {
+		if err := trim(f.Value); err != nil {
+			first = Usagef("--%s: %w", f.Name, err)
+		}
+	})
+	return first
+}
+
+// trim removes white space around texts. Numbers and the like refuse it, and show it.
+func trim(v pflag.Value) error {
+	if list, ok := v.(pflag.SliceValue); ok {
+		trimmed := list.GetSlice()
+		for i := range trimmed {
+			trimmed[i] = strings.TrimSpace(trimmed[i])
+		}
+		return list.Replace(trimmed)
+	}
+	if bare := strings.TrimSpace(v.String()); v.Type() == "string" && bare != v.String() {
+		return v.Set(bare)
+	}
+	return nil
+}
+
+// envName returns the name of the variable for a flag.
+func envName(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// OneLine keeps an error to one line, so that it is one sentence to a person
+// and one record to a log collector. What a terminal would act upon, such as
+// an escape sequence in the name of a file or an object, does not reach it.
+func OneLine(err error) string {
+	lines := strings.FieldsFunc(fault.Explain(err), func(r rune) bool { return r == '\n' || r == '\r' })
+	return keyserver.Shown(strings.Join(lines, "; "))
+}
+
+// Needed refuses a command line without one of these flags, or with an empty one.
+func Needed(cmd *cobra.Command, flags ...string) error {
+	for _, name := range flags {
+		f := cmd.Flags().Lookup(name)
+		if !f.Changed || f.Value.String() == "" {
+			return Usagef("--%s is missing; see %s --help", name, cmd.CommandPath())
+		}
+	}
+	return nil
+}
+
+// CheckServer says what is wrong with a URL in terms of the flags.
+func CheckServer(server string) error {
+	if server == "" {
+		return nil
+	}
+	if u, err := url.Parse(server); err == nil && u.User != nil {
+		return Usagef("--server holds a user or a password; give --username and --password-file instead")
+	}
+	if strings.HasSuffix(strings.TrimRight(server, "/"), "/api") {
+		return Usagef("--server ends in /api; leave that out, each call adds it")
+	}
+	if _, err := client.New(client.Options{BaseURL: server}); err != nil {
+		return Usagef("--server: %w", err)
+	}
+	return nil
+}
+
+// DrainTime is the longest time that a program waits for open requests before it ends.
+const DrainTime = 20 * time.Second
