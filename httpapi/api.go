@@ -68,6 +68,9 @@ type Config struct {
 	// Protect prevents the eviction of the connection of a request until release is called. ctx is
 	// that of the request. It is optional.
 	Protect func(ctx context.Context) (release func())
+	// Delay delays the next read from the connection of a request. ctx is that of the request. It is
+	// optional.
+	Delay func(ctx context.Context, d time.Duration)
 
 	// Of requests for which no session was shown, or none yet; default 1024 and
 	// 128 of them from one address.

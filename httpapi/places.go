@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -65,6 +66,7 @@ type places struct {
 	// refused are strangers that are told that they are too many. They have as
 	// many places again; whoever asks beyond those is told nothing.
 	refused *quota.Quota[netip.Prefix]
+	dropped *rate.Limiter // requests that are told nothing
 
 	spool      *quota.Quota[keyserver.ID]           // bytes, by session
 	spoolShare *quota.Quota[keyserver.PrincipalRef] // the same bytes, by principal
@@ -91,6 +93,7 @@ func newPlaces(c Config) *places {
 		strangers:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, clientaddr.Site),
 		uncounted:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, clientaddr.Site),
 		refused:    quota.New[netip.Prefix](int64(c.MaxStrangers), int64(c.MaxStrangersPerAddress)),
+		dropped:    rate.NewLimiter(dropsPerSecond, dropsPerSecond),
 		spool:      quota.New[keyserver.ID](c.MaxSpoolBytes, c.MaxSpoolBytesPerSession),
 		spoolShare: quota.New[keyserver.PrincipalRef](c.MaxSpoolBytes, max(c.MaxSpoolBytesPerSession, quota.Share(c.MaxSpoolBytes))),
 	}
@@ -164,11 +167,7 @@ func (x *exchange) restrain() error {
 	if f := fault.As(err); f != nil {
 		wait = min(wait, f.RetryAfter)
 	}
-	held := time.NewTimer(wait)
-	defer held.Stop()
-	select {
-	case <-held.C:
-	case <-x.ctx.Done():
+	if !x.pause(wait) {
 		return err
 	}
 	if err = x.api.Restrain(x.call.by); err != nil {
@@ -254,10 +253,18 @@ func noRoom(verdict quota.Verdict, from *quota.Quota[keyserver.PrincipalRef], sh
 // payer is the principal that places and bytes count for.
 func (x *exchange) payer() keyserver.PrincipalRef { return x.call.by.Acting() }
 
+const (
+	// refusalPause is how long the refusal of a stranger waits, so that a client that tries again at
+	// once gains nothing. It is as long as the Retry-After of the refusal.
+	refusalPause = time.Second
+	// dropsPerSecond is the rate of dropped requests beyond which the clients that send them are slowed.
+	dropsPerSecond = 1000
+)
+
 // TakePlace takes a place among the requests without a session, unless the request has one or was
-// refused one. If the network has no place left, the request is refused. There are as many places for
-// refusals, because an unread refusal takes memory, too. If those are taken as well, TakePlace closes
-// the connection. It implements session.Stranger.
+// refused one. If the network has no place left, the request is refused after a pause. There are as
+// many places for refusals, because a refusal takes memory until it is read. If those are taken as
+// well, TakePlace drops the request. It implements session.Stranger.
 func (x *exchange) TakePlace() error {
 	if x.member != nil || x.refused {
 		return nil
@@ -273,11 +280,49 @@ func (x *exchange) TakePlace() error {
 	}
 	if x.api.places.refused.Take(from, 1) != quota.Taken {
 		x.code = fault.Overloaded
+		x.slow()
 		panic(http.ErrAbortHandler)
 	}
 	x.refused = true
+	x.pause(refusalPause)
 	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
 		"too many requests without a session are under way from this address; try again")
+}
+
+// slow delays what the client sends after a request that is dropped. The connection of a proxy is not
+// delayed, because it has requests of other clients.
+func (x *exchange) slow() {
+	if x.from != clientaddr.OfRequest(x.r.RemoteAddr) {
+		return
+	}
+	if x.r.ProtoMajor == 1 {
+		x.pause(refusalPause) // as the connection is closed
+		return
+	}
+	if x.api.Delay == nil {
+		return
+	}
+	now := x.api.Clock()
+	turn := x.api.places.dropped.ReserveN(now, 1)
+	wait := turn.DelayFrom(now)
+	if wait > refusalPause {
+		turn.CancelAt(now)
+		wait = refusalPause
+	}
+	x.api.Delay(x.r.Context(), wait)
+}
+
+// pause waits. It returns false if the request or the service ends before.
+func (x *exchange) pause(d time.Duration) bool {
+	held := time.NewTimer(d)
+	defer held.Stop()
+	select {
+	case <-held.C:
+		return true
+	case <-x.ctx.Done():
+	case <-x.api.draining.Done():
+	}
+	return false
 }
 
 // hangUp ends reading and writing of a request whose place a newcomer takes.

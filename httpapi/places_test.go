@@ -12,13 +12,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 func principal(n uint64) keyserver.PrincipalRef {
@@ -312,6 +315,93 @@ func TestUnknownSessionsAreStrangers(t *testing.T) {
 	}
 	if held := f.api.places.refused.Held(); held != 0 {
 		t.Errorf("%d refusals are held", held)
+	}
+}
+
+// TestRefusedStrangersWait checks that the refusal of a stranger waits for its Retry-After, unless the
+// client goes away or the service stops.
+func TestRefusedStrangersWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		begin func(f *fixture, hangUp func())
+		waits time.Duration
+	}{
+		"a client that waits":  {func(*fixture, func()) {}, refusalPause},
+		"one that goes away":   {func(_ *fixture, hangUp func()) { hangUp() }, 0},
+		"a service that stops": {func(f *fixture, _ func()) { f.api.Drain() }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 6, 3 })
+				f.strangers(t, "192.0.2.1/32") // the address of the requests
+				ctx, hangUp := context.WithCancel(t.Context())
+				defer hangUp()
+				begun, answer := time.Now(), make(chan *httptest.ResponseRecorder, 1)
+				go func() { answer <- f.send(request(http.MethodPost, "/api/sessions", "{}").WithContext(ctx)) }()
+				synctest.Wait()
+				if held := f.api.places.refused.Held(); held != 1 {
+					t.Errorf("%d refusals wait", held)
+				}
+				c.begin(f, hangUp)
+				w := <-answer
+				if took := time.Since(begun); took != c.waits {
+					t.Errorf("answered after %s, want %s", took, c.waits)
+				}
+				if e := errorOf(t, w); e.Code != string(fault.Overloaded) || w.Header().Get("Retry-After") != "1" {
+					t.Errorf("answered %d %s", w.Code, w.Body)
+				}
+			})
+		})
+	}
+}
+
+// TestDroppedRequestsSlowTheirClient checks that a client whose requests are dropped cannot send more of
+// them at once, unless they come over a proxy.
+func TestDroppedRequestsSlowTheirClient(t *testing.T) {
+	proxies, err := clientaddr.ParseProxies([]string{"198.51.100.1"})
+	rig.Must(t, err)
+	for name, c := range map[string]struct {
+		from    string
+		major   int
+		dropped int           // before
+		delays  time.Duration // of the connection
+		waits   time.Duration
+	}{
+		"HTTP/1.1":              {"192.0.2.1:1", 1, 0, -1, refusalPause},
+		"HTTP/1.1 over a proxy": {"198.51.100.1:1", 1, 0, -1, 0},
+		"HTTP/2":                {"192.0.2.1:1", 2, 0, 0, 0},
+		"HTTP/2, many":          {"192.0.2.1:1", 2, dropsPerSecond + 9, 10 * time.Second / dropsPerSecond, 0},
+		"HTTP/2, far too many":  {"192.0.2.1:1", 2, 3 * dropsPerSecond, refusalPause, 0},
+		"HTTP/2 over a proxy":   {"198.51.100.1:1", 2, dropsPerSecond + 9, -1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				delayed := time.Duration(-1)
+				f := newFixture(t, func(conf *Config) {
+					conf.MaxStrangers, conf.MaxStrangersPerAddress, conf.Proxies = 6, 3, proxies
+					conf.Delay = func(_ context.Context, d time.Duration) { delayed = d }
+				})
+				f.strangers(t, "192.0.2.1/32")
+				f.api.places.refused.Take(netip.MustParsePrefix("192.0.2.1/32"), 3)
+				for range c.dropped {
+					f.api.places.dropped.Reserve()
+				}
+				r := request(http.MethodPost, "/api/sessions", "{}")
+				r.RemoteAddr, r.ProtoMajor = c.from, c.major
+				r.Header.Set("X-Forwarded-For", "192.0.2.1")
+				begun := time.Now()
+				func() {
+					defer func() {
+						if recover() != http.ErrAbortHandler { //nolint:errorlint // a sentinel that net/http compares like this
+							t.Error("the request is not dropped")
+						}
+					}()
+					f.send(r)
+				}()
+				if took := time.Since(begun); took != c.waits || delayed != c.delays {
+					t.Errorf("it waits for %s and delays the connection for %s, want %s and %s", took, delayed, c.waits, c.delays)
+				}
+			})
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -54,7 +55,9 @@ var sessions = map[string]routes.Route{
 
 func (w *walk) arrive(route routes.Route, from int) *under {
 	u := &under{ResponseRecorder: httptest.NewRecorder(), from: from}
-	u.x = &exchange{api: w.api, w: u, r: httptest.NewRequest(http.MethodGet, "/", nil), route: &bound{Route: route}}
+	ctx, hangUp := context.WithCancel(context.Background())
+	hangUp() // so that a refusal does not wait
+	u.x = &exchange{api: w.api, w: u, r: httptest.NewRequest(http.MethodGet, "/", nil), ctx: ctx, route: &bound{Route: route}}
 	return u
 }
 
@@ -124,7 +127,7 @@ func TestNobodyKeepsOthersOut(t *testing.T) {
 			MaxInFlight: walkCeiling, MaxWaiting: walkCeiling, MaxStreams: walkCeiling, MaxConnections: 1000,
 			Clock: time.Now, MaxStrangers: walkStrangers, MaxStrangersPerAddress: walkStrangersEach,
 		}
-		w := &walk{api: &API{Config: c, places: newPlaces(c)}}
+		w := &walk{api: &API{Config: c, places: newPlaces(c), draining: context.Background()}}
 		p := w.api.places
 		holds := map[string]func() int64{
 			"work": p.inFlight.Held, "reserve": p.administration.Held, "poll": p.waiting.Held, "stream": p.streams.Held, "stranger": p.strangers.Held,

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"net"
 	"net/netip"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -126,6 +128,15 @@ func (h holder) site() holder {
 type heldConn struct {
 	net.Conn
 	member *quota.Member[holder]
+	delay  atomic.Int64 // of the next read, in nanoseconds
+}
+
+// Read implements net.Conn.
+func (c *heldConn) Read(p []byte) (int, error) {
+	if c.delay.Load() > 0 {
+		time.Sleep(time.Duration(c.delay.Swap(0)))
+	}
+	return c.Conn.Read(p)
 }
 
 // Close implements net.Conn.
@@ -153,4 +164,14 @@ func protect(ctx context.Context) (release func()) {
 	}
 	c.member.Keep()
 	return c.member.Expose
+}
+
+// delay implements httpapi.Config.Delay. Of several delays before one read, the longest counts.
+func delay(ctx context.Context, d time.Duration) {
+	c, ok := ctx.Value(heldKey{}).(*heldConn)
+	if !ok {
+		return
+	}
+	for now := c.delay.Load(); now < int64(d) && !c.delay.CompareAndSwap(now, int64(d)); now = c.delay.Load() {
+	}
 }

@@ -1,6 +1,12 @@
 package server
 
-import "testing"
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
 
 // TestStrangersFitConnections checks that requests without a session get at most a share of the connections.
 func TestStrangersFitConnections(t *testing.T) {
@@ -17,4 +23,26 @@ func TestStrangersFitConnections(t *testing.T) {
 			t.Errorf("with %d connections: %d strangers, %d of one address", c.connections, got.MaxStrangers, got.MaxStrangersPerAddress)
 		}
 	}
+}
+
+// TestDelay checks that the longest delay of a connection counts for its next read, and only for that.
+func TestDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, end := net.Pipe()
+		defer client.Close()
+		conn := &heldConn{Conn: end}
+		ctx := withHeld(context.Background(), conn)
+		delay(ctx, time.Second)
+		delay(ctx, time.Millisecond)
+		go func() { _, _ = client.Write([]byte("ab")) }()
+		for _, want := range []time.Duration{time.Second, 0} {
+			begun := time.Now()
+			if n, err := conn.Read(make([]byte, 1)); n != 1 || err != nil {
+				t.Error(n, err)
+			}
+			if took := time.Since(begun); took != want {
+				t.Errorf("read after %s, want %s", took, want)
+			}
+		}
+	})
 }

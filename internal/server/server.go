@@ -233,7 +233,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	handler, err := httpapi.New(httpapi.Config{
 		Operations: verified.New(ks), Sessions: sessions, Approvals: approvals, Logger: cfg.Logger, Clock: cfg.Clock, Registerer: registry,
 		Site: s.site(api, leaf.api), Proxies: cfg.proxies, Admission: admission, Parts: func() []keyserver.Readiness { return append(leaf.readiness(), care.parts()...) },
-		Warnings: care.warnings, Restrain: ks.Restrained, Protect: protect,
+		Warnings: care.warnings, Restrain: ks.Restrained, Protect: protect, Delay: delay,
 		Tracer:  tracer,
 		Witness: cosigner, Pages: pages,
 		MaxInFlight: cfg.MaxRequests, MaxWaiting: cfg.MaxWaiting, MaxStreams: cfg.MaxStreams,

@@ -1,25 +1,30 @@
 package strangers
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/base64"
+	"io"
 	"net"
+	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// falseTokens keeps requests with random tokens under way on several connections of four addresses,
-// until the returned function is called.
-func falseTokens(t testing.TB, s *site) (stop func()) {
+// falseTokens keeps so many requests with random tokens under way on each of several connections, which
+// are from these addresses, until the returned function is called.
+func falseTokens(t testing.TB, s *site, streams int, addresses ...net.IP) (stop func()) {
 	t.Helper()
-	const addresses, connections, streams = 4, 8, 15
+	const connections = 8
 	ctx, cancel := context.WithCancel(t.Context())
 	var going sync.WaitGroup
 	for i := range connections {
-		a := connectFrom(t, s, net.IPv4(127, 2, 0, byte(i%addresses+1)), 1<<16)
+		a := connectFrom(t, s, addresses[i%len(addresses)], 1<<16)
 		rig.Must(t, a.readEverything())
 		going.Go(func() {
 			for n := 0; ; n++ {
@@ -30,10 +35,7 @@ func falseTokens(t testing.TB, s *site) (stop func()) {
 						return
 					}
 				}
-				token := make([]byte, 32)
-				_, _ = rand.Read(token)
-				bearer := "Bearer " + base64.RawURLEncoding.EncodeToString(token)
-				if _, err := a.ask("POST", "/api/crypto/hmac", []byte("{}"), true, "authorization", bearer); err != nil {
+				if _, err := a.ask("POST", "/api/crypto/hmac", []byte("{}"), true, "authorization", falseToken()); err != nil {
 					t.Errorf("request %d: %v", n, err)
 					return
 				}
@@ -43,12 +45,78 @@ func falseTokens(t testing.TB, s *site) (stop func()) {
 	return func() { cancel(); going.Wait() }
 }
 
+func falseToken() string {
+	token := make([]byte, 32)
+	_, _ = rand.Read(token)
+	return "Bearer " + base64.RawURLEncoding.EncodeToString(token)
+}
+
 // TestFalseTokens: false tokens from several addresses leave a session most of its rate.
 func TestFalseTokens(t *testing.T) {
 	const aim, least = 0.6, 0.3
+	var addresses []net.IP
+	for i := range 4 {
+		addresses = append(addresses, net.IPv4(127, 2, 0, byte(i+1)))
+	}
 	each(t, func(t *testing.T, s *site) {
-		if kept := s.keeps(t, aim, func() (stop func()) { return falseTokens(t, s) }); kept < least {
+		if kept := s.keeps(t, aim, func() (stop func()) { return falseTokens(t, s, 15, addresses...) }); kept < least {
 			t.Errorf("a session keeps %.2f of its rate next to false tokens", kept)
 		}
 	})
+}
+
+// falseTokensHTTP1 keeps a request with a random token under way on each of many connections from the
+// honest client's address, until the returned function is called. It opens a connection again if the
+// server closes it.
+func falseTokensHTTP1(t testing.TB, s *site, connections int) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	dialer := tls.Dialer{Config: &tls.Config{RootCAs: s.roots, ServerName: "localhost", MinVersion: tls.VersionTLS13}}
+	var asked atomic.Int64
+	var going sync.WaitGroup
+	for range connections {
+		going.Go(func() {
+			for ctx.Err() == nil {
+				conn, err := dialer.DialContext(ctx, "tcp", s.address)
+				if err != nil {
+					continue
+				}
+				end := context.AfterFunc(ctx, func() { _ = conn.Close() })
+				answers := bufio.NewReader(conn)
+				for {
+					if _, err = io.WriteString(conn, "POST /api/crypto/hmac HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nAuthorization: "+falseToken()+"\r\n\r\n{}"); err != nil {
+						break
+					}
+					asked.Add(1)
+					a, err := http.ReadResponse(answers, nil)
+					if err != nil {
+						break
+					}
+					_, _ = io.Copy(io.Discard, a.Body)
+				}
+				end()
+				_ = conn.Close()
+			}
+		})
+	}
+	rig.Soon(t, "as many requests are sent", func() bool { return asked.Load() >= int64(connections) })
+	return func() { cancel(); going.Wait() }
+}
+
+// TestFalseTokensBeyondThePlaces: an address that has more requests under way than there are places for
+// it leaves a session most of its rate, even one from the same address.
+func TestFalseTokensBeyondThePlaces(t *testing.T) {
+	const aim, least = 0.6, 0.4
+	for name, begin := range map[string]func(s *site) (stop func()){
+		"HTTP/1.1": func(s *site) func() { return falseTokensHTTP1(t, s, 480) },
+		"HTTP/2":   func(s *site) func() { return falseTokens(t, s, 64, net.IPv4(127, 0, 0, 1)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *site) {
+				if kept := s.keeps(t, aim, func() (stop func()) { return begin(s) }); kept < least {
+					t.Errorf("a session keeps %.2f of its rate next to false tokens", kept)
+				}
+			})
+		})
+	}
 }
