@@ -292,9 +292,15 @@ type paidReader struct {
 }
 
 func (p paidReader) Read(b []byte) (int, error) {
-	n, err := p.Reader.Read(b)
 	small := p.x.bodySeen <= routes.SmallBody
+	if !small {
+		p.x.pace()
+	}
+	n, err := p.Reader.Read(b)
 	p.x.bodySeen += int64(n)
+	if p.x.bodySeen > routes.SmallBody && p.x.api.places.turns.Crowded() {
+		p.x.api.places.read.Count(p.x.payer(), n)
+	}
 	if small && p.x.bodySeen > routes.SmallBody {
 		if refusal := p.x.entitled(); refusal != nil {
 			return n, refusal

@@ -35,6 +35,10 @@ const (
 	maxBodyBytes   = 256 << 20
 	maxUnreadBytes = 256 << 20
 
+	// readPerCore is how many bytes of long bodies a principal may send a second for each core, if
+	// others are at work. To read and to parse so many takes about a quarter of the cores.
+	readPerCore = 16 << 20
+
 	// reserveShares is the number of principals that together fill the administrators' reserve.
 	// An administrator needs few places, and any principal can use it to list its own sessions.
 	reserveShares = 64
@@ -76,6 +80,8 @@ type places struct {
 	// turns are of requests that take a core for long, and await is the queue for them.
 	turns *quota.Turns[keyserver.PrincipalRef]
 	await *quota.Crowd[keyserver.PrincipalRef]
+	// read are the bytes of long bodies that were read while several principals were at work.
+	read *quota.Meter[keyserver.PrincipalRef]
 }
 
 func newPlaces(c Config) *places {
@@ -89,6 +95,7 @@ func newPlaces(c Config) *places {
 		bodies:         shared(maxBodyBytes), unread: shared(maxUnreadBytes),
 		turns:      quota.NewTurns[keyserver.PrincipalRef](runtime.GOMAXPROCS(0), c.Clock),
 		await:      quota.NewCrowd[keyserver.PrincipalRef](c.MaxInFlight, quota.Share(c.MaxInFlight), nil),
+		read:       quota.NewMeter[keyserver.PrincipalRef](float64(runtime.GOMAXPROCS(0)*readPerCore), runtime.GOMAXPROCS(0)*readPerCore/4, c.Clock),
 		underWay:   quota.New[keyserver.PrincipalRef](int64(mostUnderWay(c)), int64(quota.Share(c.MaxConnections))),
 		strangers:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, clientaddr.Site),
 		uncounted:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, clientaddr.Site),
@@ -193,6 +200,17 @@ func (x *exchange) takeTurn() error {
 		x.endTurn, err = p.turns.Enter(ctx, x.payer())
 		return err
 	})
+}
+
+// pace delays the reading of a long body if the principal has sent more of them than its share. It
+// cannot hold a turn instead, because a slow client would keep that from others.
+func (x *exchange) pace() {
+	p := x.api.places
+	if p.turns.Worked(x.payer()); p.turns.Crowded() {
+		if wait := p.read.Wait(x.payer(), 0); wait > 0 {
+			x.pause(wait)
+		}
+	}
 }
 
 // isStranger reports whether the request holds no other place than that of a stranger.

@@ -2,11 +2,14 @@ package httpapi
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -83,6 +86,43 @@ func TestLongBodiesTakeTurns(t *testing.T) {
 			if f.api.places.await.Held() != 0 || f.api.places.bodies.Held() != 0 {
 				t.Error("a request whose client has hung up still waits")
 			}
+		})
+	}
+}
+
+// TestLongBodiesAreReadInShares checks that a principal that has sent more long bodies than its share
+// waits before the next one is read, unless it is alone at work.
+func TestLongBodiesAreReadInShares(t *testing.T) {
+	all := routes.All()
+	r := all[slices.IndexFunc(all, func(r routes.Route) bool { return r.Name == "importCrl" })]
+	for name, c := range map[string]struct {
+		others bool
+		length int
+		waits  bool
+	}{
+		"next to others":                  {true, 3 * routes.SmallBody, true},
+		"next to others, of a small body": {true, routes.SmallBody / 2, false},
+		"alone":                           {false, 3 * routes.SmallBody, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				if c.others {
+					f.api.places.turns.Worked(principal(1))
+					f.api.places.turns.Worked(principal(2))
+				}
+				for range 3 {
+					f.api.places.read.Count(ann, math.MaxInt)
+				}
+				debt, begun := f.api.places.read.Wait(ann, 0), time.Now()
+				w := f.do(r.Method, r.Path, "{"+strings.Repeat(" ", c.length))
+				if took := time.Since(begun); c.waits != (took >= debt) || !c.waits && took > 0 {
+					t.Errorf("the body is read after %s, with a debt of %s", took, debt)
+				}
+				if w.Code != http.StatusBadRequest {
+					t.Errorf("answered %d %s", w.Code, w.Body)
+				}
+			})
 		})
 	}
 }

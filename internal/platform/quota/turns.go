@@ -63,11 +63,16 @@ func (t *Turns[K]) Worked(holder K) {
 	}
 }
 
+// Crowded reports whether several holders have worked of late.
+func (t *Turns[K]) Crowded() bool {
+	mixed := t.mixed.Load()
+	return mixed != nil && t.clock().Sub(*mixed) <= together
+}
+
 // alone reports whether no other holder than the one that calls has worked of late, or has long work
 // that waits, is under way or rests. The caller holds mu.
 func (t *Turns[K]) alone() bool {
-	mixed := t.mixed.Load()
-	return len(t.holders) == 1 && (mixed == nil || t.clock().Sub(*mixed) > together)
+	return len(t.holders) == 1 && !t.Crowded()
 }
 
 // Enter waits for the turn of the holder. The caller calls leave after the work. Enter fails only
