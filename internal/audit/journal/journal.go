@@ -118,31 +118,11 @@ func Create(dir string, id ID, o Options) (*Journal, error) {
 	return j, nil
 }
 
-// writeDurably is a write and an fdatasync in one system call, where the system has it.
-func writeDurably(f *os.File, b []byte, at int64) error {
-	for len(b) > 0 {
-		n, err := unix.Pwritev2(int(f.Fd()), [][]byte{b}, at, unix.RWF_DSYNC)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
-			if _, err := f.WriteAt(b, at); err != nil {
-				return err
-			}
-			return unix.Fdatasync(int(f.Fd()))
-		case err != nil:
-			return err
-		}
-		b, at = b[n:], at+int64(n)
-	}
-	return nil
-}
-
 func (j *Journal) fill(id ID) error {
 	if err := j.file.Chmod(fileMode); err != nil {
 		return err
 	}
-	if err := unix.Fallocate(int(j.file.Fd()), 0, 0, j.layout.size()); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+	if err := reserve(j.file, j.layout.size()); err != nil {
 		return err
 	}
 	if _, err := j.file.WriteAt(fileHeader(id, j.layout), 0); err != nil {

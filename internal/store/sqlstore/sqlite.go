@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 
@@ -196,6 +197,9 @@ func openSQLite(path, mode string, size, foldAt int) pool {
 		// A log of 16 MB before it is folded in: the pages that every commit
 		// touches are then copied, and synced, four times less often.
 		"_pragma": {"trusted_schema(0)", "secure_delete(1)", "journal_size_limit(67108864)", "cache_size(-16000)", fmt.Sprintf("wal_autocheckpoint(%d)", foldAt)},
+	}
+	if runtime.GOOS == "darwin" {
+		settings.Add("_pragma", "fullfsync(1)") // fsync alone leaves data in the cache of the disk
 	}
 	if mode == "rw" {
 		settings.Set("_journal_mode", "WAL")

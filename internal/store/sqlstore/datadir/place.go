@@ -17,7 +17,10 @@ type Place struct {
 }
 
 // file is what the system knows a file by. Nobody else has that as long as it is open.
-type file struct{ device, inode uint64 }
+type file struct {
+	device device
+	inode  uint64
+}
 
 // Opened remembers the file that is under a path now.
 func (p *Place) Opened(path string) error {

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // A volume is full for the service before it is for the system: an audit row that cannot
@@ -28,7 +26,7 @@ func VolumeOf(dir string) (Volume, error) {
 		return Volume{}, err
 	}
 	block := uint64(v.Bsize) //nolint:gosec // a size
-	return Volume{Free: v.Bavail * block, Size: v.Blocks * block, ReadOnly: v.Flags&unix.ST_RDONLY != 0}, nil
+	return Volume{Free: v.Bavail * block, Size: v.Blocks * block, ReadOnly: v.Flags&readOnly != 0}, nil
 }
 
 // Check says what is wrong with the volume of a data directory. least is how many bytes

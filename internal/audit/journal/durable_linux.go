@@ -1,0 +1,36 @@
+package journal
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// writeDurably is a write and an fdatasync in one system call, where the system has it.
+func writeDurably(f *os.File, b []byte, at int64) error {
+	for len(b) > 0 {
+		n, err := unix.Pwritev2(int(f.Fd()), [][]byte{b}, at, unix.RWF_DSYNC)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
+			if _, err := f.WriteAt(b, at); err != nil {
+				return err
+			}
+			return unix.Fdatasync(int(f.Fd()))
+		case err != nil:
+			return err
+		}
+		b, at = b[n:], at+int64(n)
+	}
+	return nil
+}
+
+// reserve allocates the blocks of a file, if its file system can.
+func reserve(f *os.File, size int64) error {
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, size); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return err
+	}
+	return nil
+}
