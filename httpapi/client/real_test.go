@@ -1,3 +1,7 @@
+//go:build !windows
+
+// A key server is started here.
+
 package client_test
 
 import (

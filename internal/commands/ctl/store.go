@@ -18,7 +18,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/zalando/go-keyring"
-	"golang.org/x/sys/unix"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 )
@@ -74,7 +73,7 @@ const (
 // newStore finds the directories as the XDG base directory specification has them. What
 // is not absolute there is to be passed over.
 func newStore(getenv func(string) string) (*store, error) {
-	home := getenv("HOME")
+	home := getenv(homeVariable)
 	at := func(variable string, below ...string) string {
 		if dir := getenv(variable); filepath.IsAbs(dir) {
 			return filepath.Join(dir, directory)
@@ -86,7 +85,7 @@ func newStore(getenv func(string) string) (*store, error) {
 	}
 	s := &store{config: at("XDG_CONFIG_HOME", ".config"), state: at("XDG_STATE_HOME", ".local", "state"), runtime: at("XDG_RUNTIME_DIR")}
 	if s.config == "" || s.state == "" {
-		return nil, usagef("HOME is not set, and neither are XDG_CONFIG_HOME and XDG_STATE_HOME: there is no place for a session")
+		return nil, usagef("%s is not set, and neither are XDG_CONFIG_HOME and XDG_STATE_HOME: there is no place for a session", homeVariable)
 	}
 	if s.runtime == "" {
 		s.runtime = s.state
@@ -134,7 +133,7 @@ func (s *store) alone(do func() error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }() // which unlocks it
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+	if err := lockFile(lock); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	return do()
@@ -263,7 +262,7 @@ func readFile(name string, secret bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if secret && info.Mode().Perm()&0o077 != 0 {
+	if secret && othersMayRead(info) {
 		return nil, fmt.Errorf("%s may be read by others (mode %04o): log out, make it 0600 and log in again", name, info.Mode().Perm())
 	}
 	return readAll(name, f, maxFile)
