@@ -72,10 +72,9 @@ func TestReadyWithoutRoom(t *testing.T) {
 func TestStartOnAFullVolume(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	rig.Must(t, os.Mkdir(disk, 0o700))
-	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=24m,mode=0700"); err != nil {
+	if err := rig.Tmpfs(t, disk, "size=24m,mode=0700"); err != nil {
 		t.Skipf("this machine does not let a test mount a small volume: %v", err)
 	}
-	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
 	var config server.Config
 	s := testserver.Start(t, func(c *server.Config) { c.DataDir = filepath.Join(disk, "data"); config = *c })
 	_, err := s.Admin(t).CreateRole(t.Context(), schema.CreateRoleRequest{Name: "of before", Operations: []schema.HexID{}})

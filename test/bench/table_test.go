@@ -10,8 +10,6 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // The aims (CPU per request of the server, share of the echo server's rate,
@@ -77,7 +75,7 @@ func measureDisk(dir string) (*diskResult, error) {
 		if _, err := f.WriteAt(block, i%blocks*512); err != nil {
 			return nil, err
 		}
-		if err := unix.Fdatasync(int(f.Fd())); err != nil {
+		if err := syncData(f); err != nil {
 			return nil, err
 		}
 		took = append(took, time.Since(start))

@@ -20,11 +20,10 @@ const diskBytes = "768m"
 func newDisk(t testing.TB) *disk {
 	t.Helper()
 	dir := t.TempDir()
-	if err := syscall.Mount("chaos", dir, "tmpfs", 0, "mode=0700,size="+diskBytes); err != nil {
+	if err := rig.Tmpfs(t, dir, "mode=0700,size="+diskBytes); err != nil {
 		t.Logf("no disk is filled in this run: this machine mounts none for tests: %v", err)
 		return nil
 	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	return &disk{dir}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"crypto/tls"
 	"io"
-	"math"
 	"net/http"
 	"os/signal"
 	"strings"
@@ -24,11 +23,13 @@ import (
 func fullDisk(t testing.TB) (room func()) {
 	t.Helper()
 	signal.Ignore(syscall.SIGXFSZ)
+	var before syscall.Rlimit
+	rig.Must(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before))
 	limit := func(bytes uint64) {
-		rig.Must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes, Max: math.MaxUint64}))
+		rig.Must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes, Max: before.Max}))
 	}
 	limit(1)
-	room = func() { limit(math.MaxUint64) }
+	room = func() { limit(before.Cur) }
 	t.Cleanup(room)
 	return room
 }

@@ -81,7 +81,7 @@ func (u *uninstalled) shell(t *testing.T, script string) {
 	cmd.Dir = checkout(t)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+u.kubeconfig, "HOME="+u.home,
 		"PATH="+filepath.Dir(controlplane.Kubectl(t))+":"+os.Getenv("PATH"))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s\n%s", script, out)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -386,19 +385,16 @@ func sinkBehind(t *testing.T) construction {
 // fillsUp: somebody fills the volume, which is then made larger.
 func fillsUp(t *testing.T) construction {
 	disk := t.TempDir()
-	size := func(flags uintptr, size string) error {
-		return syscall.Mount("volume", disk, "tmpfs", flags, "mode=0700,size="+size)
-	}
-	if err := size(0, "128m"); err != nil {
+	const size = "mode=0700,size="
+	if err := rig.Tmpfs(t, disk, size+"128m"); err != nil {
 		t.Skipf("this machine does not let a test mount a small volume: %v", err) // no other way fills one and harms nobody else
 	}
-	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
 	k := serveIn(t, disk, built)
 	return construction{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) {
 			rig.Must(t, os.WriteFile(filepath.Join(disk, "filler"), make([]byte, 100<<20), 0o600))
 		},
-		cure: func(t *testing.T) { rig.Must(t, size(syscall.MS_REMOUNT, "512m")) },
+		cure: func(t *testing.T) { rig.Must(t, rig.ChangeTmpfs(disk, size+"512m")) },
 	}
 }

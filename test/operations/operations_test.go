@@ -89,7 +89,7 @@ func TestOperationsByTheirCommands(t *testing.T) {
 		cmd := exec.Command("bash", "-c", script)
 		out := &rig.Output{}
 		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = w.dir, w.env, out, out
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		cmd.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
 		cmd.WaitDelay = 10 * time.Second // for what goes on beside it
 		err := cmd.Run()
 		t.Logf("%s", out.Tail())

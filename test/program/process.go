@@ -33,7 +33,7 @@ func (p Program) Start(args ...string) (*Process, error) {
 	r := &Process{command: args[0], cmd: exec.Command(p.Path, args...), log: &rig.Output{}, exited: make(chan struct{})}
 	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = Environment(), r.log, r.log
 	// The process ends with the test, also if the test is killed.
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	r.cmd.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
 	if err := r.cmd.Start(); err != nil {
 		return nil, err
 	}

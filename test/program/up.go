@@ -26,7 +26,7 @@ type Up struct {
 func (p Program) Up(t testing.TB, dir string, args ...string) *Up {
 	t.Helper()
 	cmd := exec.Command(p.Path, append([]string{"up", "--dir", dir, "--listen", "127.0.0.1:0"}, args...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	cmd.SysProcAttr = rig.EndWithTest(syscall.SIGTERM)
 	out := &rig.Output{}
 	cmd.Env, cmd.Stdout, cmd.Stderr = Environment(), out, out
 	if err := cmd.Start(); err != nil {

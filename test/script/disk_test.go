@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"golang.org/x/sys/unix"
 	_ "modernc.org/sqlite" // the driver of sql
 )
 
@@ -58,8 +57,7 @@ func untouched(ts *testscript.TestScript, neg bool, args []string) {
 // suspend returns when all threads of a child process have stopped.
 func suspend(ts *testscript.TestScript, child *os.Process) (resume func()) {
 	ts.Check(child.Signal(syscall.SIGSTOP))
-	// Not reaped here: "wait" asks how it ended.
-	err := unix.Waitid(unix.P_PID, child.Pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+	err := stopped(child.Pid)
 	resume = func() { _ = child.Signal(syscall.SIGCONT) }
 	if err != nil {
 		resume()
@@ -136,11 +134,9 @@ func runSQL(ts *testscript.TestScript, neg bool, args []string) {
 func withoutPrivileges(args []string) int {
 	runtime.LockOSThread() // capabilities belong to a thread, and the command takes over this one's
 	if os.Getuid() == 0 {
-		for _, c := range []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH} {
-			if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
-				fmt.Fprintln(os.Stderr, "drop a capability:", err)
-				return 126
-			}
+		if err := obeyModes(); err != nil {
+			fmt.Fprintln(os.Stderr, "drop a capability:", err)
+			return 126
 		}
 	}
 	path, err := exec.LookPath(args[0])

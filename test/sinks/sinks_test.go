@@ -233,7 +233,7 @@ func TestStandardOutput(t *testing.T) {
 		said := &rig.Output{}
 		silent := exec.Command(binary.Path, append([]string{"serve", "--listen", "127.0.0.1:0", "--external-listen", "", "--data-dir", dir}, args...)...)
 		silent.Env, silent.Stdout, silent.Stderr = program.Environment(), write, said
-		silent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		silent.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
 		rig.Must(t, silent.Start())
 		rig.Must(t, write.Close())
 		address := ready(t, read)

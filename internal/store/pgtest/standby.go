@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // Standby starts a server that follows this one, of its own data. Its name is what the
@@ -96,10 +98,9 @@ func (c *Cluster) Disk(t testing.TB, size int) (dir string) {
 	if c.as != nil {
 		options += fmt.Sprintf(",uid=%d,gid=%d", c.as.Uid, c.as.Gid)
 	}
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+	if err := rig.Tmpfs(t, dir, options); err != nil {
 		t.Skipf("this machine does not let a test mount a small volume: %v", err)
 	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	return dir
 }
 

@@ -23,7 +23,7 @@ func Start(t testing.TB, log string) string {
 	cmd := exec.Command(program, log)
 	var said, complaint rig.Output
 	cmd.Stdout, cmd.Stderr = &said, &complaint
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
 	rig.Must(t, cmd.Start())
 	exited := make(chan struct{})
 	go func() {

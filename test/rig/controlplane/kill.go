@@ -36,7 +36,7 @@ func KillAPIServer(t testing.TB, port string) (start func()) {
 	return func() {
 		t.Helper()
 		again := exec.Command(args[0], args[1:]...) // the command line that ran before
-		again.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		again.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
 		says := &rig.Output{}
 		again.Stdout, again.Stderr = says, says
 		rig.Must(t, again.Start())

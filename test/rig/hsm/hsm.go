@@ -97,7 +97,7 @@ func (k *Token) Serve(t testing.TB, socket, label string, args ...string) *Plugi
 	p := &Plugin{Socket: socket, log: &rig.Output{}, exited: make(chan struct{})}
 	p.cmd = k.Command(append([]string{"serve", "--key", label, "--listen", socket}, args...)...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
 	rig.Must(t, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait() // what it said is in the log

@@ -46,7 +46,7 @@ func Start(t testing.TB, rules []byte, jobs map[string]string) *Server {
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "--config.file="+filepath.Join(dir, "prometheus.yaml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=warn")
 	cmd.Stdout, cmd.Stderr = said, said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
 	rig.Must(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() {

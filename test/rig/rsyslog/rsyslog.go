@@ -91,7 +91,7 @@ func (s *Server) Restart(t testing.TB) {
 	said := &rig.Output{}
 	s.process = exec.Command(program, "-n", "-f", s.path("conf"), "-i", s.path("pid"))
 	s.process.Stdout, s.process.Stderr = said, said
-	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	s.process.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
 	rig.Must(t, s.process.Start())
 	exited := make(chan struct{})
 	s.exited = exited

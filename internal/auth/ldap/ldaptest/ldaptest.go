@@ -128,7 +128,7 @@ func (s *Server) Restart(t testing.TB) {
 	defer log.Close() //nolint:errcheck // the server has its own descriptor
 	cmd := exec.Command(s.program, "-f", s.path("slapd.conf"), "-h", "ldap://"+s.Plain+" ldaps://"+s.Secure, "-d", "0")
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
 	fatal(t, cmd.Start())
 	exited := make(chan struct{})
 	s.process, s.exited = cmd, exited

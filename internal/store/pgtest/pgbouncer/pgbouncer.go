@@ -60,7 +60,7 @@ server_login_retry = 1
 	var owner syscall.Stat_t
 	rig.Must(t, syscall.Stat(server, &owner))
 	cmd := exec.Command(program, config)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
 	if os.Getuid() == 0 {
 		rig.Must(t, os.Chown(dir, int(owner.Uid), int(owner.Gid)))
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
