@@ -35,12 +35,12 @@ build: .go ## Build bin/keyserver-operator, with the web console where there is 
 
 .PHONY: run
 run: build ## Start everything on this machine: control plane, key server, operator, samples (UP_FLAGS=...)
-	@assets=$$(hack/controlplane.sh); \
+	@assets=$$(hack/controlplane.sh) && \
 	KUBEBUILDER_ASSETS=$$assets exec bin/keyserver-operator up $(UP_FLAGS)
 
 .PHONY: run-federation
 run-federation: build ## Start three key servers that one operator makes trust each other, and show what to try (UP_FLAGS=...)
-	@assets=$$(hack/controlplane.sh); \
+	@assets=$$(hack/controlplane.sh) && \
 	KUBEBUILDER_ASSETS=$$assets exec bin/keyserver-operator up --federation $(UP_FLAGS)
 
 .PHONY: image
@@ -160,7 +160,7 @@ race: ## Run the tests with the race detector: what is in one process, or PKG=..
 	environment=$$(hack/provide.sh $$packages); eval "$$environment"; \
 	set -x; \
 	GORACE="atexit_sleep_ms=0 $${GORACE:-}" CGO_ENABLED=1 \
-		go test -p $$(($$(nproc) + 1)) -race -vet=off $(foreach package,$(translated),-gcflags=$(package)=-race=false) -timeout 60m $(TEST_FLAGS) $$packages
+		go test -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -race -vet=off $(foreach package,$(translated),-gcflags=$(package)=-race=false) -timeout 60m $(TEST_FLAGS) $$packages
 
 .PHONY: chaos
 chaos: .go ## Break a whole system at random under load, for CHAOS_TIME (60s), as CHAOS_SEED says
@@ -190,10 +190,9 @@ bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp
 	set -x; \
 	$(plain) go test -p 1 -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -timeout 60m $(BENCH_FLAGS) $(or $(PKG),./...)
 
-# One sentence where Go is missing or too old, instead of the shell's.
 .PHONY: .go
 .go:
-	@source hack/lib.sh && need_go
+	@hack/go.sh
 
 # Always asked, because only the script knows what is pinned and already built.
 bin/actionlint bin/controller-gen bin/golangci-lint bin/gotestsum bin/govulncheck bin/protoc-gen-go bin/protoc-gen-go-grpc: .FORCE

@@ -1,24 +1,25 @@
-#!/usr/bin/env bash
+#!/bin/sh
 # Usage: hack/console.sh [--if-possible]
 #
 # Builds the web console into internal/server/console/dist, from where Go embeds it, unless it
 # is there already. With --if-possible it is no mistake that this machine has no Node.js
 # that can: the binary then has no console, and says so when it is asked for one.
-source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$0")/lib.sh"
 
 dist=$root/internal/server/console/dist
 cd "$root"
 
 can() { command -v npm >/dev/null && node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 22 || a === 22 && b >= 12 || a === 20 && b >= 19 ? 0 : 1)' 2>/dev/null; }
 if ! can; then
-	[[ ${1:-} != --if-possible ]] || { say "the binary gets no web console: that takes Node.js 20.19, 22.12 or newer, with npm"; exit 0; }
+	[ "${1:-}" != --if-possible ] || { say "the binary gets no web console: that takes Node.js 20.19, 22.12 or newer, with npm"; exit 0; }
 	hack/node.sh
 	can || fail "the web console is built by Node.js 20.19, 22.12 or newer, and this is $(node --version)"
 fi
 
-mapfile -t sources < <(find console clients/typescript/src -name node_modules -prune -o -name dist -prune -o -type f -print | LC_ALL=C sort)
-built=$(digest "${sources[@]}" <(printf '%s\n' "${sources[@]}"))
-[[ ! -f $dist/index.html || $(cat "$dist/.built" 2>/dev/null) != "$built" ]] || exit 0
+sources=$(find console clients/typescript/src -name node_modules -prune -o -name dist -prune -o -type f -print | LC_ALL=C sort)
+# shellcheck disable=SC2086 # no name has a space
+built=$(printf '%s\n' "$sources" | digest $sources -)
+if [ -f "$dist/index.html" ] && [ "$(cat "$dist/.built" 2>/dev/null)" = "$built" ]; then exit 0; fi
 
 modules=$(hack/npm.sh console)
 locked "$(cache_dir)/console"
@@ -31,6 +32,6 @@ mkdir -p "$work/clients/typescript"
 cp -R clients/typescript/src "$work/clients/typescript/src"
 build() { cd "$work/console" && node_modules/.bin/tsc -p . && node_modules/.bin/vite build --logLevel warn; }
 progress "building the web console" "" build || fail "could not build the web console; the reason is above"
-find "$dist" -mindepth 1 -not -name .gitkeep -delete
+rm -rf "$dist"/* "$dist/.built" # not .gitkeep
 cp -R "$work/console/dist/." "$dist"
 printf '%s\n' "$built" >"$dist/.built"

@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/bin/sh
 # Usage: KUBEBUILDER_ASSETS=$(hack/controlplane.sh)
 #
 # Prints the directory that holds kube-apiserver, etcd and kubectl, and links
@@ -8,14 +8,12 @@
 #   3. setup-envtest, if it is on PATH and can provide them;
 #   4. a build of the sources pinned in hack/controlplane, from the Go module
 #      proxy: no download of binaries, no Docker.
-source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-
-binaries=(etcd kube-apiserver kubectl)
+. "$(dirname "$0")/lib.sh"
 
 first_missing() { # DIR
 	local binary
-	for binary in "${binaries[@]}"; do
-		if [[ ! -x $1/$binary ]]; then echo "$binary"; return; fi
+	for binary in etcd kube-apiserver kubectl; do
+		if [ ! -x "$1/$binary" ]; then echo "$binary"; return; fi
 	done
 }
 
@@ -26,9 +24,9 @@ answer() { # DIR
 	exit 0
 }
 
-if [[ -n ${KUBEBUILDER_ASSETS:-} ]]; then
+if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
 	missing=$(first_missing "$KUBEBUILDER_ASSETS")
-	[[ -z $missing ]] || fail "KUBEBUILDER_ASSETS is $KUBEBUILDER_ASSETS, but there is no $missing there: correct it, or unset it to have the control plane built"
+	[ -z "$missing" ] || fail "KUBEBUILDER_ASSETS is $KUBEBUILDER_ASSETS, but there is no $missing there: correct it, or unset it to have the control plane built"
 	answer "$(cd "$KUBEBUILDER_ASSETS" && pwd)"
 fi
 
@@ -39,25 +37,25 @@ kubernetes=$(pinned k8s.io/kubernetes)
 etcd=$(pinned go.etcd.io/etcd/server/v3)
 
 dir=$(cache_dir)/k8s/$kubernetes-$(go env GOOS)-$(go env GOARCH)-$(digest go.mod go.sum)
-[[ -n $(first_missing "$dir") ]] || answer "$dir"
+[ -n "$(first_missing "$dir")" ] || answer "$dir"
 
 if command -v setup-envtest >/dev/null; then
 	for installed in true false; do # an installed one needs no network
 		assets=$(timeout 180 setup-envtest use --installed-only=$installed -p path "${kubernetes%.*}.x" 2>/dev/null) || continue
-		[[ -n $(first_missing "$assets") ]] || answer "$assets"
+		[ -n "$(first_missing "$assets")" ] || answer "$assets"
 	done
 	say "setup-envtest has no control plane for Kubernetes ${kubernetes%.*} to offer; building one"
 fi
 
 locked "$dir"
-if [[ -n $(first_missing "$dir") ]]; then # another run may have built it meanwhile
+if [ -n "$(first_missing "$dir")" ]; then # another run may have built it meanwhile
 	need_disk 5 "$dir" "$(go env GOCACHE)" "$(go env GOMODCACHE)"
 	say "building a local control plane from source, once for all checkouts: etcd $etcd and Kubernetes $kubernetes, in $dir"
 fi
 
 build() { # BINARY PACKAGE VERSION HOW-LONG [LDFLAGS]
-	local binary=$1 package=$2 version=$3 long=$4 ldflags=${5:-}
-	if [[ -x $dir/$binary ]]; then return; fi
+	local binary="$1" package="$2" version="$3" long="$4" ldflags="${5:-}"
+	if [ -x "$dir/$binary" ]; then return; fi
 	progress "downloading the sources of $binary $version" "" \
 		go list -deps -f '{{.Name}}' "$package" ||
 		fail "could not download the sources of $binary; can this machine reach the Go module proxy? (go env GOPROXY)"
@@ -69,7 +67,7 @@ build() { # BINARY PACKAGE VERSION HOW-LONG [LDFLAGS]
 
 # Kubernetes learns its version from the linker; it refuses to serve without.
 base=k8s.io/component-base/version
-stamp="-X $base.gitVersion=v$kubernetes -X $base.gitMajor=${kubernetes%%.*} -X $base.gitMinor=$(cut -d. -f2 <<<"$kubernetes")"
+stamp="-X $base.gitVersion=v$kubernetes -X $base.gitMajor=${kubernetes%%.*} -X $base.gitMinor=$(echo "$kubernetes" | cut -d. -f2)"
 build etcd           go.etcd.io/etcd/server/v3            "$etcd"       "1 minute"
 build kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver "$kubernetes" "3 minutes" "$stamp"
 build kubectl        k8s.io/kubernetes/cmd/kubectl        "$kubernetes" "20 seconds" "$stamp"

@@ -1,9 +1,16 @@
-# shellcheck shell=bash
+# shellcheck shell=dash
 # Shared by the scripts in hack/. What a script answers goes to stdout;
 # everything said to a person goes to stderr.
+#
+# Scripts behind "make build", "make run", "make check" and "make cross" run under sh, and
+# use only options that macOS and BusyBox have. The others run under bash.
 
-set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+set -eu
+# shellcheck disable=SC3040 # dash has no pipefail
+if (set -o pipefail) 2>/dev/null; then set -o pipefail; fi
+# Without bash, $0 is a script in the directory of this file.
+# shellcheck disable=SC3028
+root=$(cd "$(dirname "${BASH_SOURCE:-$0}")/.." && pwd)
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -15,12 +22,12 @@ fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 # Built tools and control planes are shared by all checkouts of this user.
 cache_dir() {
-	if [[ -n ${XDG_CACHE_HOME:-} ]]; then echo "$XDG_CACHE_HOME/keyserver-operator"
-	elif [[ -n ${HOME:-} ]]; then echo "$HOME/.cache/keyserver-operator"
+	if [ -n "${XDG_CACHE_HOME:-}" ]; then echo "$XDG_CACHE_HOME/keyserver-operator"
+	elif [ -n "${HOME:-}" ]; then echo "$HOME/.cache/keyserver-operator"
 	else echo "$root/bin/cache"; fi
 }
 
-# digest FILE...: twelve hex digits over the contents.
+# digest FILE...: twelve hex digits over the contents; "-" is standard input.
 digest() {
 	if command -v sha256sum >/dev/null; then cat "$@" | sha256sum; else cat "$@" | shasum -a 256; fi | cut -c1-12
 }
@@ -32,16 +39,16 @@ need_go() {
 	want=$(awk '$1 == "go" { print $2 }' "$root/go.mod")
 	command -v go >/dev/null || fail "Go is not installed: install Go $want or newer and put it on PATH"
 	answer=$(cd "$root" && go list -m 2>&1) ||
-		fail "Go $want or newer is needed, found $(go env GOVERSION 2>/dev/null || go version): ${answer##*$'\n'}"
+		fail "Go $want or newer is needed, found $(go env GOVERSION 2>/dev/null || go version): $(printf '%s\n' "$answer" | tail -n 1)"
 }
 
 # need_disk GIGABYTES DIR...: each directory (or its nearest parent that exists).
 need_disk() {
 	local want=$1 dir free; shift
 	for dir in "$@"; do
-		while [[ ! -d $dir ]]; do dir=$(dirname "$dir"); done
+		while [ ! -d "$dir" ]; do dir=$(dirname "$dir"); done
 		free=$(df -Pk "$dir" | awk 'NR == 2 { print int($4 / 1048576) }')
-		((free >= want)) || fail "not enough disk: $free GB are free under $dir, about $want GB are needed"
+		[ "$free" -ge "$want" ] || fail "not enough disk: $free GB are free under $dir, about $want GB are needed"
 	done
 }
 
@@ -49,14 +56,17 @@ need_disk() {
 # says every ten seconds that it is still at work, and shows the end of the
 # output if it fails. NOTE, which may be empty, says how long it takes or why.
 progress() {
-	local label=$1 note=${2:+, $2} start=$SECONDS log status=0 ticker; shift 2
+	local label note start log status=0 ticker
+	label=$1 note=${2:+, $2} start=$(date +%s)
 	log=$(mktemp)
-	say "$label${note/, /: }"
+	say "$label${2:+: $2}"
+	shift 2
 	# The ticker ends by itself when this script is killed, and holds neither
 	# the caller's stdout nor the lock.
 	{
 		while sleep 1 && kill -0 $$ 2>/dev/null; do
-			if (((SECONDS - start) % 10 == 0)); then say "$label: $((SECONDS - start)) s so far$note"; fi
+			seconds=$(($(date +%s) - start))
+			if [ $((seconds % 10)) = 0 ]; then say "$label: $seconds s so far$note"; fi
 		done
 	} >/dev/null 8>&- &
 	ticker=$!
@@ -65,7 +75,8 @@ progress() {
 	"$@" >"$log" 2>&1 || status=$?
 	kill "$ticker" 2>/dev/null || true
 	wait "$ticker" 2>/dev/null || true
-	if ((status != 0)); then say "$label: failed after $((SECONDS - start)) s"; tail -n 20 "$log" >&2; else say "$label: done in $((SECONDS - start)) s"; fi
+	start=$(($(date +%s) - start))
+	if [ "$status" != 0 ]; then say "$label: failed after $start s"; tail -n 20 "$log" >&2; else say "$label: done in $start s"; fi
 	rm -f "$log"
 	return "$status"
 }
@@ -84,11 +95,11 @@ locked() {
 # need_debian_packages REASON PACKAGE...: installs them where this may be done.
 need_debian_packages() {
 	local reason=$1; shift
-	if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
+	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 		fail "$reason: install one (on Debian and Ubuntu: sudo apt-get install $*) and run this again"
 	fi
 	say "$reason"
-	progress "installing $*" "with apt-get" env DEBIAN_FRONTEND=noninteractive bash -c \
+	progress "installing $*" "with apt-get" env DEBIAN_FRONTEND=noninteractive sh -c \
 		'apt-get update && apt-get install -y --no-install-recommends "$@"' - "$@" ||
 		fail "apt-get could not install $*; its last lines are above"
 }
@@ -97,7 +108,7 @@ need_debian_packages() {
 # otherwise. One that is there already, in most containers, stays as it is.
 keep_services_stopped() {
 	local policy=/usr/sbin/policy-rc.d
-	if [[ $(id -u) == 0 && -d /usr/sbin && ! -e $policy ]]; then
+	if [ "$(id -u)" = 0 ] && [ -d /usr/sbin ] && [ ! -e "$policy" ]; then
 		printf '#!/bin/sh\nexit 101\n' >"$policy"
 		chmod 755 "$policy"
 		trap 'rm -f /usr/sbin/policy-rc.d' EXIT

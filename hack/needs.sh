@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/bin/sh
 # Usage: hack/needs.sh PACKAGE...
 #        hack/needs.sh -packages PACKAGE...
 #        hack/needs.sh -tier check|test|system PACKAGE...
@@ -11,7 +11,7 @@
 #
 # Nobody keeps a list of packages. What starts such a program is a package of its
 # own, and whoever imports it needs the program.
-source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$0")/lib.sh"
 
 need_go
 cd "$root"
@@ -20,7 +20,7 @@ case ${1:-} in
 -packages) by_package=true; shift ;;
 -tier)
 	tier=${2:-}; shift 2
-	[[ $tier =~ ^(check|test|system)$ ]] || fail "-tier: unknown tier \"$tier\"; use check, test or system"
+	case $tier in check | test | system) ;; *) fail "-tier: unknown tier \"$tier\"; use check, test or system" ;; esac
 	;;
 esac
 
@@ -28,7 +28,7 @@ listed=$(go list -test -f '{{if .ForTest}}{{.ForTest}} {{join .Deps " "}}{{end}}
 	fail "could not list the packages: ${*}"
 module=$(go list -m)
 
-awk -v module="$module" -v by_package="$by_package" -v tier="$tier" '
+printf '%s\n' "$listed" | awk -v module="$module" -v by_package="$by_package" -v tier="$tier" '
 	BEGIN {
 		means["sigs.k8s.io/controller-runtime/pkg/envtest"] = "cluster"
 		means[module "/test/rig/controlplane"] = "cluster"
@@ -74,4 +74,4 @@ awk -v module="$module" -v by_package="$by_package" -v tier="$tier" '
 			for (w = 1; w <= order; w++) if ((packages[p], words[w]) in of) line = line " " words[w]
 			print line
 		}
-	}' <<<"$listed"
+	}'

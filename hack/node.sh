@@ -1,8 +1,8 @@
-#!/usr/bin/env bash
+#!/bin/sh
 # Makes sure that node and npm are there, on which test/interop runs clients and
 # hack/openapi.sh linters from the npm registry. Debian's packages are installed
 # where this script may do that.
-source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$0")/lib.sh"
 
 command -v node >/dev/null && command -v npm >/dev/null && exit 0
 need_debian_packages "clients and linters from the npm registry run on Node.js, and this machine has no Node.js with npm" nodejs npm

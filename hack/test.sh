@@ -1,10 +1,10 @@
-#!/usr/bin/env bash
+#!/bin/sh
 # Usage: hack/test.sh check|test|system "PACKAGE..." [FLAG...]
 #
 # Runs the tests of a tier (hack/needs.sh -tier), or of the packages if some are named, with the
 # flags of "go test". Prints each package with its time, the output of failed tests only, and
 # the ten slowest tests.
-source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$0")/lib.sh"
 
 tier=$1 named=$2
 shift 2
@@ -16,28 +16,30 @@ ranked() {
 	awk -v longest="$longest" 'BEGIN { n = split(longest, name, " ") }
 		{ rank = n + 1; for (i in name) if ($0 ~ "/" name[i] "$") rank = i; print rank, $0 }' | sort -s -n -k 1,1 | cut -d ' ' -f 2
 }
-if [[ -n $named ]]; then read -r -a packages <<<"$named"; else mapfile -t packages < <("$root/hack/needs.sh" -tier "$tier" ./... | ranked); fi
-((${#packages[@]} > 0)) || fail "no package belongs to the tier $tier"
+packages=$named
+[ -n "$named" ] || packages=$("$root/hack/needs.sh" -tier "$tier" ./... | ranked | tr '\n' ' ')
+[ -n "$packages" ] || fail "no package belongs to the tier $tier"
 
 processors=$(getconf _NPROCESSORS_ONLN)
-format=pkgname
-[[ " $* " != *" -v "* ]] || format=standard-verbose
-hidden=()
+format=pkgname hidden=
+case " $* " in *" -v "*) format=standard-verbose ;; esac
 
 # On a disk, fsync takes half of the CPU time of a test of the store, so the databases of tests
 # are in memory if 4 GiB of it are free. The name is the same for each run, because a cached
 # result depends on it. System tests are about disks.
 memory=/dev/shm
-if [[ $tier != system && -z ${TMPDIR:-} && -w $memory ]] && (($(df --output=avail -k "$memory" | tail -n 1) >= 4 << 20)); then
-	memory+=/keyserver-operator-$tier-$(printf %s "$root" | cksum | cut -d ' ' -f 1)
-	if kill -0 "$(cat "$memory/owner" 2>/dev/null)" 2>/dev/null; then memory+=-$$; fi # a run is under way
+# The directory of macOS is too long for the path of a socket.
+if [ "$(uname)" = Darwin ]; then export TMPDIR=/tmp; fi
+if [ "$tier" != system ] && [ -z "${TMPDIR:-}" ] && [ -w "$memory" ] && [ "$(df -Pk "$memory" | awk 'NR == 2 { print $4 }')" -ge 4194304 ]; then
+	memory=$memory/keyserver-operator-$tier-$(printf %s "$root" | digest -)
+	if kill -0 "$(cat "$memory/owner" 2>/dev/null)" 2>/dev/null; then memory=$memory-$$; fi # a run is under way
 	rm -rf "$memory"
 	mkdir -m 711 "$memory" # PostgreSQL runs as another user than root
 	trap 'rm -rf "$memory"' EXIT
 	echo $$ >"$memory/owner"
 	printf '#!/bin/sh\n' >"$memory/program" && chmod +x "$memory/program"
 	if "$memory/program" 2>/dev/null; then # not with the mount option noexec
-		export TMPDIR=$memory GOTMPDIR=${GOTMPDIR:-/tmp}
+		export TMPDIR="$memory" GOTMPDIR="${GOTMPDIR:-/tmp}"
 	fi
 	rm "$memory/program"
 fi
@@ -46,26 +48,28 @@ case $tier in
 check)
 	# Half of the time tests wait, for a clock or for the disk, so more packages run at once
 	# than there are processors. Tests that need a server are skipped.
-	flags=(-short -p $((2 * processors)) -parallel 8)
-	hidden=(--hide-summary=skipped)
+	flags="-short -p $((2 * processors)) -parallel 8"
+	hidden=--hide-summary=skipped
 	;;
 *)
-	environment=$("$root/hack/provide.sh" "${packages[@]}")
+	# shellcheck disable=SC2086
+	environment=$("$root/hack/provide.sh" $packages)
 	eval "$environment"
-	flags=(-p $((processors + 1)) -vet=off -timeout 60m) # "make lint" vets
+	flags="-p $((processors + 1)) -vet=off -timeout 60m" # "make lint" vets
 	;;
 esac
 
 # A test that fails runs once more. What passes then is listed at the end: it is a defect as well.
 results=bin/test/$tier.json again=bin/test/$tier.again status=0
 : >"$again"
+# shellcheck disable=SC2086
 CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath" \
-	bin/gotestsum --format "$format" --format-icons text "${hidden[@]}" --jsonfile "$results" \
-	--rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-report="$again" --packages "${packages[*]}" -- "${flags[@]}" "$@" || status=$?
-if [[ -s $again ]]; then
+	bin/gotestsum --format "$format" --format-icons text $hidden --jsonfile "$results" \
+	--rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-report="$again" --packages "$packages" -- $flags "$@" || status=$?
+if [ -s "$again" ]; then
 	say "failed at first, and ran again (mend the test, or what it found):"
 	cat "$again" >&2
 fi
-say "the ten slowest tests of ${#packages[@]} packages:"
+say "the ten slowest tests of $(echo "$packages" | wc -w | tr -d ' ') packages:"
 bin/gotestsum tool slowest --num 10 --threshold 1s --jsonfile "$results" >&2 || true # it reads no lines over 64 KiB
 exit "$status"

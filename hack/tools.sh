@@ -1,25 +1,25 @@
-#!/usr/bin/env bash
+#!/bin/sh
 # Usage: hack/tools.sh [NAME...]
 #
 # Builds the tools pinned in hack/tools (all of them, or those named) once per
 # user and links them into bin/.
-source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$0")/lib.sh"
 
 need_go
 cd "$root/hack/tools"
 # The Go version is part of the key: an analyser reads what the compiler of
 # its own version writes.
-dir=$(cache_dir)/tools/$(go env GOOS)-$(go env GOARCH)-$(digest go.mod go.sum <(go env GOVERSION))
+dir=$(cache_dir)/tools/$(go env GOOS)-$(go env GOARCH)-$(go env GOVERSION | digest go.mod go.sum -)
 mkdir -p "$root/bin"
 
 packages=$(go list tool) || fail "could not read the tools pinned in hack/tools (see 'go env GOPROXY')"
 for package in $packages; do
 	name=${package##*/}
-	if (($# > 0)) && [[ " $* " != *" $name "* ]]; then continue; fi
-	if [[ ! -x $dir/$name ]]; then
+	case " ${*:-$name} " in *" $name "*) ;; *) continue ;; esac
+	if [ ! -x "$dir/$name" ]; then
 		locked "$dir"
 	fi
-	if [[ ! -x $dir/$name ]]; then # another run may have built it meanwhile
+	if [ ! -x "$dir/$name" ]; then # another run may have built it meanwhile
 		need_disk 2 "$dir" "$(go env GOCACHE)"
 		progress "building $name from source" "a few minutes on 2 cores the first time; later runs reuse it" \
 			env CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$dir/.tmp.$name" "$package" ||
