@@ -114,8 +114,12 @@ manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in th
 ##@ Checks
 
 .PHONY: verify
-verify: bin/actionlint bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Fail if anything generated, formatted or tidied is stale, and print the fix; lint workflows and the OpenAPI document
+verify: bin/actionlint bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Fail if anything generated, formatted or tidied is stale, and print the fix; lint workflows and the OpenAPI document; check the types for macOS and Windows
 	@hack/verify.sh
+
+.PHONY: cross
+cross: ## Check the types of everything and its tests for macOS, and of the command-line client for Windows
+	@hack/cross.sh
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters; .golangci.yml also holds the direction of imports

@@ -3,7 +3,8 @@
 #
 # Fails if anything generated, formatted or tidied is stale, and prints the
 # commands that fix it; fails on what actionlint and the linters of the OpenAPI
-# document find. It works on a copy: the checkout is never changed.
+# document find, and if the types are wrong on macOS or Windows. It works on a
+# copy: the checkout is never changed.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_go
@@ -48,9 +49,12 @@ say "linters of the OpenAPI document"
 hack/openapi.sh ||
 	fail "a linter rejects docs/openapi.json for what is said above; correct the routes in httpapi and their types in httpapi/schema, and run 'make generate'"
 
+say "other platforms"
+hack/cross.sh || fail "something does not compile elsewhere; the reason is above"
+
 if ((${#fixes[@]} > 0)); then
 	printf '\nmake verify failed. To fix it, run:\n' >&2
 	printf '    %s\n' "${fixes[@]}" >&2
 	exit 1
 fi
-say "everything generated, formatted and tidied is up to date, and the OpenAPI document passes its linters"
+say "everything generated, formatted and tidied is up to date, the OpenAPI document passes its linters, and everything compiles elsewhere"
