@@ -17,12 +17,12 @@ func main() {
 }
 
 func root([]string) (*cobra.Command, error) {
-	root := program.Group("keyserver-agent", "Call a key server for a workload or a kube-apiserver")
-	for _, cmd := range []*cobra.Command{agent.Command(), kmsplugin.Command()} {
+	serving := []*cobra.Command{agent.Command(), kmsplugin.Command()}
+	for _, cmd := range serving {
 		cmd.Annotations = map[string]string{program.Serves: program.AsService}
-		root.AddCommand(cmd)
 	}
-	root.AddCommand(program.NewVersion("keyserver-agent"))
+	root := program.Group("keyserver-agent", "Call a key server for a workload or a kube-apiserver",
+		append(serving, program.NewVersion("keyserver-agent"))...)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	return root, nil
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// Names of the program as a plugin of kubectl, and as the program that completes the plugin's command line.
+// Names of the program: its own, as a plugin of kubectl, and as the program that completes the plugin's command line.
 const (
+	programName    = "keyserverctl"
 	pluginName     = "kubectl-keyserver"
 	completionName = "kubectl_complete-keyserver"
 )
@@ -26,7 +27,7 @@ func base(started string) string { return strings.TrimSuffix(filepath.Base(start
 // Program returns the command line client and its arguments. started is the name by which it was started.
 func Program(started string, args []string) (program.Program, []string) {
 	if !IsPlugin(started) {
-		return program.Program{Name: "keyserverctl", Root: root}, args
+		return program.Program{Name: programName, Root: root}, args
 	}
 	if base(started) == completionName {
 		args = append([]string{cobra.ShellCompRequestCmd}, args...)
@@ -44,14 +45,14 @@ func Program(started string, args []string) (program.Program, []string) {
 // root makes all verbs, which takes a while, unless only the version is asked for.
 func root(args []string) (*cobra.Command, error) {
 	if len(args) == 1 && args[0] == "version" {
-		cmd := &cobra.Command{Use: "keyserverctl", SilenceErrors: true, SilenceUsage: true}
-		cmd.AddCommand(program.NewVersion("keyserverctl"))
+		cmd := &cobra.Command{Use: programName, SilenceErrors: true, SilenceUsage: true}
+		cmd.AddCommand(program.NewVersion(programName))
 		return cmd, nil
 	}
-	cmd, err := Command("keyserverctl")
+	cmd, err := Command(programName)
 	if err != nil {
 		return nil, err
 	}
-	cmd.AddCommand(program.NewVersion("keyserverctl"))
+	cmd.AddCommand(program.NewVersion(programName))
 	return cmd, nil
 }
