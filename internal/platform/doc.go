@@ -1,7 +1,7 @@
 // Package platform has no code. Its directories hold helpers that know nothing about keys or trust:
 //
-//   - fault: errors with a code; canonical: base64 and JSON in one form; urltext: URLs without secrets
-//   - quota: shares of a resource; singleflight and await: shared and uncancellable waits
+//   - fault: errors with a code; canonical: canonical base64 and JSON; urltext: URLs without secrets
+//   - quota: shares of a resource; singleflight: callers share one call; await: calls without a cancellation
 //   - clientaddr: the client address of a request; monotonic: the clock of the process
 //   - blobstore: files in a directory or bucket; unixsocket; tracing; version
 //
