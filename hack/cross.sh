@@ -1,9 +1,9 @@
 #!/bin/sh
 # Usage: make cross
 #
-# Fails if a package or a test does not compile elsewhere: all of them for macOS, and the
-# command-line client for Windows (hack/cross). No file of this module depends on the
-# processor, so one of macOS stands for both.
+# Checks the types of packages and tests for other platforms (hack/cross): all packages for
+# macOS, and those of the command-line client for Windows. No file depends on the processor,
+# so darwin/arm64 also covers darwin/amd64.
 . "$(dirname "$0")/lib.sh"
 
 need_go

@@ -35,7 +35,7 @@ type call struct {
 	certificates  []*x509.Certificate // of the TLS connection, the client's own first
 }
 
-// handle makes a handler that decodes a request, calls work and encodes the result.
+// handle makes a handler that decodes a request, takes a place for it and calls work. API.serve encodes the result.
 func handle[In, Out any](work func(*API, context.Context, call, In) (Out, error)) handler {
 	h := handler{request: reflect.TypeFor[In](), response: reflect.TypeFor[Out]()}
 	table := wire.Of(h.request)
@@ -55,7 +55,7 @@ func handle[In, Out any](work func(*API, context.Context, call, In) (Out, error)
 	return h
 }
 
-// stream makes a handler that reads the body, which In describes, while it works.
+// stream makes a handler whose work reads the body itself. In only documents the body; query parameters are refused.
 func stream[In, Out any](work func(*exchange) (Out, error)) handler {
 	h := handler{request: reflect.TypeFor[In](), response: reflect.TypeFor[Out]()}
 	h.run = func(x *exchange) (any, error) {

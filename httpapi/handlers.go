@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// handlers has the handler of each route in the table of package routes.
+// handlers has the handler of each route in the table of package routes, by the name of the route.
 var handlers = map[string]handler{
 	"getOpenApiDocument": {reflect.TypeFor[nothing](), nil, openAPI},
 	"askApproval":        {reflect.TypeFor[schema.ApprovalRequest](), reflect.TypeFor[schema.Approval](), askApproval},
@@ -130,7 +130,7 @@ var handlers = map[string]handler{
 	"importCrl":                            handle(importCRL),
 }
 
-// checkHandlers fails if a route has no handler, or one of other types, or if a handler has no route.
+// checkHandlers fails if a route and its handler differ in types, or if one of them is missing.
 func checkHandlers(all []routes.Route) error {
 	for _, r := range all {
 		h, found := handlers[r.Name]

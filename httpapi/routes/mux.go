@@ -28,8 +28,9 @@ type Mux struct {
 	handler func(r Route, allow string) http.Handler
 }
 
-// NewMux asks handler once for the handler of each route and of AddCheckpoint. handler is also asked for other methods of a path, with the
-// methods of the path in allow, and for unknown paths, with the path NoRoute. NewMux fails if a route has no limits.
+// NewMux calls handler once for each route and for AddCheckpoint. It also calls it for other methods of a path, with the
+// methods of the path in allow, and for unknown paths, with the path NoRoute. NewMux fails if a route has no body limit
+// or timeout, or if a name in its request has no tag "names".
 func NewMux(all []Route, handler func(r Route, allow string) http.Handler) (*Mux, error) {
 	m := &Mux{mux: http.NewServeMux(), handler: handler, none: handler(refusal(NoRoute), "")}
 	paths := map[string][]Route{}
@@ -50,7 +51,7 @@ func NewMux(all []Route, handler func(r Route, allow string) http.Handler) (*Mux
 		if rest := methods[0].Rest(); rest != "" {
 			stem := strings.TrimSuffix(pattern, "/{"+rest+"}")
 			pattern = stem + "/{" + rest + "...}"
-			m.mux.Handle(stem, m.none) // or ServeMux redirects it to the stem and a slash
+			m.mux.Handle(stem, m.none) // otherwise ServeMux redirects it to the stem and a slash
 		}
 		m.add(pattern, word, methods)
 	}
@@ -89,8 +90,8 @@ func allowed(methods []Route) string {
 	return strings.Join(allow, ", ")
 }
 
-// literals has the paths that ServeMux takes for a conflict with another path, because an id could be the same as a
-// word of the other path. Their word is a wildcard for ServeMux, and resource compares it.
+// literals has the paths that http.ServeMux rejects as ambiguous. ServeMux gets a wildcard instead of the word, and
+// resource compares it.
 var literals = map[string]string{"/api/principals/{id}/delegates/{pid}": "delegates", "/api/audit/{seq}/receipt": "receipt"}
 
 // ServeHTTP implements http.Handler. A path that ServeMux would redirect to its clean form is an unknown path: a
@@ -109,7 +110,7 @@ type resource struct {
 	methods map[string]http.Handler
 	other   http.Handler
 	none    http.Handler
-	word    string // the required value of the wildcard of this name; empty: none
+	word    string // name and required value of that wildcard; empty: none
 }
 
 func (s *resource) ServeHTTP(w http.ResponseWriter, r *http.Request) {

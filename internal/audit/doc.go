@@ -1,9 +1,9 @@
 // Package audit makes the audit log durable and tamper-evident. A Writer commits each row before
-// the operation that it records may have an effect. The rows of one writer form a hash chain, which
-// Verify reads. The package knows no SQL: sqlstore implements Store and Trail.
+// the operation that it records may have an effect. The rows of one writer form a hash chain.
+// Verify checks the chains. The package knows no SQL: sqlstore implements Store and Trail.
 //
-//   - tree: the Merkle tree over all rows and its signed checkpoints; journal: the file before SQLite
-//   - witness: cosignatures; archive: full segments in a bucket; sink: rows for other systems
+//   - tree: the Merkle tree over all rows and its signed checkpoints; journal: rows, before SQLite has them
+//   - witness: cosignatures; archive: full segments; sink: sends rows to other systems
 //
 // May import: internal/crypto, internal/keyserver, internal/platform
 package audit

@@ -1,4 +1,4 @@
-// Package auth has no code. Its directories decide who sends a request:
+// Package auth has no code. Its directories identify the caller of a request:
 //
 //   - session: logins, open sessions and their limits, one file per login method
 //   - dpop: proofs of possession (RFC 9449)

@@ -1,8 +1,7 @@
 // Package commands has the flags of all commands and connects the parts that a command needs.
-// It decides nothing about keys. What all programs share is in the directory program.
+// It decides nothing about keys. Code that all programs share is in program.
 //
-//   - plan, doctor, migrate, supportbundle, localcluster: the work of the command of that name
-//     (localcluster: of "up")
+//   - plan, doctor, migrate, supportbundle: one directory for each larger command; localcluster: for "up"
 //   - ctl, agent, kmsplugin: the command-line client, the sidecar of a Pod, the KMS plugin
 //
 // May import: api, config, controllers, httpapi, internal/audit, internal/auth, internal/crypto,

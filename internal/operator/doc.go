@@ -1,8 +1,8 @@
-// Package operator has no code. Its directories hold the parts of the manager that know no kind:
+// Package operator has no code. Its directories hold the parts of the manager that do not depend on a kind:
 //
 //   - reconcile: the reconciler of all kinds, which decides to create, adopt, repair and delete
 //   - connection: the connection to a key server, its listings and its change feed
-//   - export: manifests from a key server; manifest: reading and writing manifests
+//   - export: makes manifests from a key server; manifest: reads and validates manifests
 //   - trustfiles: certificates and issuer keys that the manager shares with its key server
 //
 // The kinds themselves are in the directory controllers.

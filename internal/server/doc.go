@@ -1,5 +1,5 @@
 // Package server assembles one serve process: it opens the database and the keys, starts the key
-// server and its background work, and serves the HTTP API. No other package knows all parts.
+// server and its background work, and serves the HTTP API. Only this package connects all parts.
 //
 //   - admission: signed release manifests, which say which builds may serve
 //   - console: the files of the web console; listener: limits of connections

@@ -1,7 +1,7 @@
 // Package store has no code. Its directories keep the state of a key server:
 //
-//   - sqlstore: the only package with SQL: queries, migrations, SQLite and PostgreSQL, snapshots
-//   - backup: encrypted backups, restore, and the replication of an SQLite log
+//   - sqlstore: the only package outside tests with SQL: queries, migrations, SQLite and PostgreSQL, snapshots
+//   - backup: encrypted backups, restore, and copies of the SQLite log
 //   - pgtest: the PostgreSQL of tests
 //
 // Rules about rights are in internal/engine.

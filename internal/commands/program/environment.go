@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ofOperator lists the variables of keyserver-operator, one in a line; "make generate" makes it.
+// ofOperator lists the variables of keyserver-operator, one per line. "make generate" writes it.
 //
 //go:embed variables.txt
 var ofOperator string
 
-// RefuseUnknownVariables refuses the environment if a variable with our prefix stands for no flag of any command. It
+// RefuseUnknownVariables returns a usage error if a variable with the prefix KEYSERVER_ belongs to no flag. It
 // accepts a variable for a flag of another command or program, because containers share their settings.
 func RefuseUnknownVariables(root *cobra.Command, environment []string) error {
 	known := map[string]bool{}

@@ -8,8 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// NewLogger writes structured logs as lines of JSON. Of URLs they have the scheme and the
-// host alone.
+// NewLogger writes structured logs as lines of JSON. It logs only the scheme and host of URLs.
 func NewLogger(w io.Writer, level string) (*slog.Logger, error) {
 	var l slog.Level
 	switch level {

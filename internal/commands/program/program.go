@@ -28,15 +28,14 @@ import (
 // sentence.
 const (
 	ExitOK    = 0
-	ExitError = 1 // the command was understood and failed, or the program did
+	ExitError = 1 // the command failed, or the program has a bug
 	ExitUsage = 2 // the command line was wrong; nothing was done
 )
 
-// endsWithin is what a command that was told to end has to put in order what it has begun.
+// endsWithin is the longest time that a command takes after a signal to end.
 const endsWithin = 10 * time.Second
 
-// Serves marks, as an annotation, those that run until they are told to end: they have what
-// draining takes.
+// Serves is the annotation of commands that run until a signal ends them. They drain open requests first.
 const Serves = "serves"
 
 // Values of Serves.
@@ -53,10 +52,10 @@ type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
 
-// Usage makes a wrong command line of an error.
+// Usage marks an error as a usage error (ExitUsage).
 func Usage(err error) error { return UsageError{err} }
 
-// Usagef returns a wrong command line with a message.
+// Usagef returns a usage error.
 func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
 
 // Program is one of the programs of this project.
@@ -72,8 +71,8 @@ type Exit int
 func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // Run runs one command line and returns the exit code. An error can choose its exit code by a method ExitCode. SIGINT,
-// SIGTERM and SIGHUP cancel the command; a second one kills the process, as does waiting for what does not answer, a
-// pipe for instance. Commands that serve until they are told to end (AsService) ignore SIGHUP.
+// SIGTERM and SIGHUP cancel the command; a second one kills the process. A command that does not serve then has ten
+// seconds; after that, the program exits with ExitError. Commands that serve until they are told to end (AsService) ignore SIGHUP.
 func (p Program) Run(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	defer func() {
 		if mistake := recover(); mistake != nil {
@@ -208,7 +207,7 @@ func Group(use, short string, list ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// Ran is a command that is run once its flags are complete.
+// Ran returns a RunE function that sets flags from the environment and then calls run.
 func Ran(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		if err := fromEnvironment(cmd.Flags()); err != nil {
@@ -218,8 +217,8 @@ func Ran(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) erro
 	}
 }
 
-// Runs is Ran for a command that goes on until it is stopped: a variable of the environment
-// that means nothing would be missed for as long.
+// Runs is Ran for a command that serves. It also refuses unknown variables, because such a command would ignore them
+// for a long time.
 func Runs(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
 	return Ran(func(cmd *cobra.Command) error {
 		if err := RefuseUnknownVariables(cmd.Root(), os.Environ()); err != nil {
@@ -229,7 +228,7 @@ func Runs(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) err
 	})
 }
 
-// FromVariable marks a flag that nobody has given.
+// FromVariable is the annotation of a flag whose value came from an environment variable.
 const FromVariable = "environment"
 
 // fromEnvironment sets every flag that was not given from its environment
@@ -291,7 +290,7 @@ func OneLine(err error) string {
 	return keyserver.Shown(strings.Join(lines, "; "))
 }
 
-// Needed refuses a command line without one of these flags, or with an empty one.
+// Needed returns a usage error if one of the flags is missing or empty.
 func Needed(cmd *cobra.Command, flags ...string) error {
 	for _, name := range flags {
 		f := cmd.Flags().Lookup(name)
@@ -302,7 +301,7 @@ func Needed(cmd *cobra.Command, flags ...string) error {
 	return nil
 }
 
-// CheckServer says what is wrong with a URL in terms of the flags.
+// CheckServer returns a usage error if server is not a valid value of --server.
 func CheckServer(server string) error {
 	if server == "" {
 		return nil

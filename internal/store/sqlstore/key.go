@@ -16,7 +16,7 @@ type KeyRecord struct {
 	ID        keyserver.ID
 	Algorithm keyserver.Algorithm
 	KeyBytes  int
-	Wrapped   []byte // as package custody wrapped it
+	Wrapped   []byte // as package keyring wrapped it
 	ACL       keyserver.ID
 	CreatedAt time.Time // to the microsecond
 	Life      keyserver.KeyLife
