@@ -174,7 +174,7 @@ func (x *exchange) restrain() error {
 	if f := fault.As(err); f != nil {
 		wait = min(wait, f.RetryAfter)
 	}
-	if !x.pause(wait) {
+	if !x.pause(wait) && x.ctx.Err() != nil {
 		return err
 	}
 	if err = x.api.Restrain(x.call.by); err != nil {
@@ -310,24 +310,16 @@ func (x *exchange) TakePlace() error {
 // slow delays what the client sends after a request that is dropped. The connection of a proxy is not
 // delayed, because it has requests of other clients.
 func (x *exchange) slow() {
-	if x.from != clientaddr.OfRequest(x.r.RemoteAddr) {
+	if x.api.Proxies.Trusts(clientaddr.OfRequest(x.r.RemoteAddr)) {
 		return
 	}
 	if x.r.ProtoMajor == 1 {
 		x.pause(refusalPause) // as the connection is closed
 		return
 	}
-	if x.api.Delay == nil {
-		return
+	if x.api.Delay != nil && !x.api.places.dropped.AllowN(x.api.Clock(), 1) {
+		x.api.Delay(x.r.Context(), refusalPause)
 	}
-	now := x.api.Clock()
-	turn := x.api.places.dropped.ReserveN(now, 1)
-	wait := turn.DelayFrom(now)
-	if wait > refusalPause {
-		turn.CancelAt(now)
-		wait = refusalPause
-	}
-	x.api.Delay(x.r.Context(), wait)
 }
 
 // pause waits. It returns false if the request or the service ends before.

@@ -362,16 +362,17 @@ func TestDroppedRequestsSlowTheirClient(t *testing.T) {
 	for name, c := range map[string]struct {
 		from    string
 		major   int
+		client  string        // as a proxy names it; optional
 		dropped int           // before
 		delays  time.Duration // of the connection
 		waits   time.Duration
 	}{
-		"HTTP/1.1":              {"192.0.2.1:1", 1, 0, -1, refusalPause},
-		"HTTP/1.1 over a proxy": {"198.51.100.1:1", 1, 0, -1, 0},
-		"HTTP/2":                {"192.0.2.1:1", 2, 0, 0, 0},
-		"HTTP/2, many":          {"192.0.2.1:1", 2, dropsPerSecond + 9, 10 * time.Second / dropsPerSecond, 0},
-		"HTTP/2, far too many":  {"192.0.2.1:1", 2, 3 * dropsPerSecond, refusalPause, 0},
-		"HTTP/2 over a proxy":   {"198.51.100.1:1", 2, dropsPerSecond + 9, -1, 0},
+		"HTTP/1.1":                              {"192.0.2.1:1", 1, "", 0, -1, refusalPause},
+		"HTTP/1.1 over a proxy":                 {"198.51.100.1:1", 1, "192.0.2.1", 0, -1, 0},
+		"HTTP/2":                                {"192.0.2.1:1", 2, "", dropsPerSecond - 1, -1, 0},
+		"HTTP/2, too many":                      {"192.0.2.1:1", 2, "", dropsPerSecond, refusalPause, 0},
+		"HTTP/2 over a proxy":                   {"198.51.100.1:1", 2, "192.0.2.1", dropsPerSecond, -1, 0},
+		"HTTP/2 over a proxy that names itself": {"198.51.100.1:1", 2, "198.51.100.1", dropsPerSecond, -1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -380,14 +381,16 @@ func TestDroppedRequestsSlowTheirClient(t *testing.T) {
 					conf.MaxStrangers, conf.MaxStrangersPerAddress, conf.Proxies = 6, 3, proxies
 					conf.Delay = func(_ context.Context, d time.Duration) { delayed = d }
 				})
-				f.strangers(t, "192.0.2.1/32")
-				f.api.places.refused.Take(netip.MustParsePrefix("192.0.2.1/32"), 3)
-				for range c.dropped {
-					f.api.places.dropped.Reserve()
+				for _, network := range []string{"192.0.2.1/32", "198.51.100.1/32"} {
+					f.strangers(t, network)
+					f.api.places.refused.Take(netip.MustParsePrefix(network), 3)
 				}
+				f.api.places.dropped.AllowN(time.Now(), c.dropped)
 				r := request(http.MethodPost, "/api/sessions", "{}")
 				r.RemoteAddr, r.ProtoMajor = c.from, c.major
-				r.Header.Set("X-Forwarded-For", "192.0.2.1")
+				if c.client != "" {
+					r.Header.Set("X-Forwarded-For", c.client)
+				}
 				begun := time.Now()
 				func() {
 					defer func() {
