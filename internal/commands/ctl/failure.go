@@ -28,8 +28,8 @@ type Failure struct {
 // Error is one sentence.
 func (f *Failure) Error() string { return f.Err.Error() }
 
-// ExitCode returns the exit code of the program.
-func (f *Failure) ExitCode() int { return f.Code }
+// ProgramExit returns the exit code of the program.
+func (f *Failure) ProgramExit() int { return f.Code }
 
 // Unwrap returns what failed.
 func (f *Failure) Unwrap() error { return f.Err }

@@ -70,7 +70,7 @@ type Exit int
 
 func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// Run runs one command line and returns the exit code. An error can choose its exit code by a method ExitCode. SIGINT,
+// Run runs one command line and returns the exit code. An error can choose its exit code by a method ProgramExit. SIGINT,
 // SIGTERM and SIGHUP cancel the command; a second one kills the process. A command that does not serve then has ten
 // seconds; after that, the program exits with ExitError. Commands that serve until they are told to end (AsService) ignore SIGHUP.
 func (p Program) Run(args []string, in io.Reader, out, errOut io.Writer) (code int) {
@@ -136,10 +136,10 @@ func (p Program) Run(args []string, in io.Reader, out, errOut io.Writer) (code i
 		err = urltext.Error(err)
 	}
 	fmt.Fprintf(errOut, "%s: %s\n", p.Name, OneLine(err))
-	var chosen interface{ ExitCode() int }
+	var chosen interface{ ProgramExit() int } // and not ExitCode, which *exec.ExitError has
 	switch {
 	case errors.As(err, &chosen):
-		return chosen.ExitCode()
+		return chosen.ProgramExit()
 	case wrong:
 		return ExitUsage
 	}
