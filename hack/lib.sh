@@ -11,6 +11,7 @@ if (set -o pipefail) 2>/dev/null; then set -o pipefail; fi
 # Without bash, $0 is a script in the directory of this file.
 # shellcheck disable=SC3028
 root=$(cd "$(dirname "${BASH_SOURCE:-$0}")/.." && pwd)
+trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -94,7 +95,7 @@ locked() {
 
 # need_debian_packages REASON PACKAGE...: installs them where this may be done.
 need_debian_packages() {
-	local reason=$1; shift
+	local reason="$1"; shift
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 		fail "$reason: install one (on Debian and Ubuntu: sudo apt-get install $*) and run this again"
 	fi
