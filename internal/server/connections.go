@@ -166,12 +166,9 @@ func protect(ctx context.Context) (release func()) {
 	return c.member.Expose
 }
 
-// delay implements httpapi.Config.Delay. Of several delays before one read, the longest counts.
+// delay implements httpapi.Config.Delay.
 func delay(ctx context.Context, d time.Duration) {
-	c, ok := ctx.Value(heldKey{}).(*heldConn)
-	if !ok {
-		return
-	}
-	for now := c.delay.Load(); now < int64(d) && !c.delay.CompareAndSwap(now, int64(d)); now = c.delay.Load() {
+	if c, ok := ctx.Value(heldKey{}).(*heldConn); ok {
+		c.delay.Store(int64(d))
 	}
 }
