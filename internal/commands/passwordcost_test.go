@@ -27,7 +27,7 @@ const shippedCost = "$argon2id$v=19$m=19456,t=2,p=1$"
 // Each stored hash has the shipped cost: that of the first start, that of a new principal,
 // and that of a principal that has logged in.
 func TestServeStoresTheShippedCost(t *testing.T) {
-	root, err := program.Program{Name: "keyserver-operator", Root: newRoot}.Commands(nil)
+	root, err := program.Program{Name: programName, Root: newRoot}.Commands(nil)
 	rig.Must(t, err)
 	dir := filepath.Join(t.TempDir(), "data")
 	root.SetArgs([]string{"serve", "--data-dir", dir, "--listen=127.0.0.1:0", "--external-listen=", "--deployment=split"})

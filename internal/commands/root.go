@@ -12,14 +12,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
+// programName is the name of the program with all commands.
+const programName = "keyserver-operator"
+
 // Main runs one command line of keyserver-operator.
 func Main(args []string, in io.Reader, out, errOut io.Writer) (code int) {
-	return Run("keyserver-operator", args, in, out, errOut)
+	return Run(programName, args, in, out, errOut)
 }
 
 // Run runs one command line of the program that was started by that name, and returns the exit code.
 func Run(started string, args []string, in io.Reader, out, errOut io.Writer) (code int) {
-	p := program.Program{Name: "keyserver-operator", Root: newRoot}
+	p := program.Program{Name: programName, Root: newRoot}
 	if ctl.IsPlugin(started) {
 		p, args = ctl.Program(started, args)
 	}
@@ -28,7 +31,7 @@ func Run(started string, args []string, in io.Reader, out, errOut io.Writer) (co
 
 func newRoot(args []string) (*cobra.Command, error) {
 	root := &cobra.Command{
-		Use:   "keyserver-operator",
+		Use:   programName,
 		Short: "Declarative trust and key operations: operator, HTTP API and key server in one binary",
 		Long: "Declarative trust and key operations: operator, HTTP API and key server in one binary.\n\n" +
 			"Exit codes: 0 done; 1 it failed, and a sentence on standard error says why; 2 the\n" +
@@ -56,7 +59,7 @@ func newRoot(args []string) (*cobra.Command, error) {
 	up := newUp()
 	up.Annotations = map[string]string{program.Serves: program.AtTerminal}
 	root.AddCommand(serving...)
-	root.AddCommand(up, verbs, newPlan(), newExport(), newAudit(), newDoctor(), newSupportBundle(), newBackup(), newRestore(), newMigrate(), newCustody(), newRelease(), newOpenAPI(), newReference(), newVariables(), program.NewVersion("keyserver-operator"))
+	root.AddCommand(up, verbs, newPlan(), newExport(), newAudit(), newDoctor(), newSupportBundle(), newBackup(), newRestore(), newMigrate(), newCustody(), newRelease(), newOpenAPI(), newReference(), newVariables(), program.NewVersion(programName))
 	return root, nil
 }
 

@@ -104,7 +104,7 @@ func (o *serveOptions) complete(errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	o.Logger, o.Version, o.Steady = logger, program.BuildVersion("keyserver-operator"), monotonic.New()
+	o.Logger, o.Version, o.Steady = logger, program.BuildVersion(programName), monotonic.New()
 	o.Clock = o.Steady.Now
 	if err := o.Validate(); err != nil {
 		return program.Usage(err)

@@ -191,7 +191,7 @@ func put(file, name string) error {
 
 func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer, now time.Time) error {
 	about := map[string]string{
-		"made": now.UTC().Format(time.RFC3339), "program": program.BuildVersion("keyserver-operator").Banner, "release": version.String(), "commit": version.Commit(),
+		"made": now.UTC().Format(time.RFC3339), "program": program.BuildVersion(programName).Banner, "release": version.String(), "commit": version.Commit(),
 		"system": runtime.GOOS + "/" + runtime.GOARCH, "server": o.server,
 	}
 	if o.cluster {

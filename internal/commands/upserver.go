@@ -93,7 +93,7 @@ func (o *upOptions) serverConfig(p place) (server.Config, error) {
 	var cfg serveOptions
 	cfg.bind(pflag.NewFlagSet("serve", pflag.ContinueOnError))
 	cfg.Listen, cfg.ExternalListen, cfg.DataDir = o.listen, "", filepath.Join(o.dir, p.dir)
-	cfg.Version, cfg.Steady = program.BuildVersion("keyserver-operator"), monotonic.New()
+	cfg.Version, cfg.Steady = program.BuildVersion(programName), monotonic.New()
 	cfg.Clock = cfg.Steady.Now
 	cfg.Providers = o.tokens
 	_, port, err := net.SplitHostPort(o.listen)
