@@ -1,4 +1,4 @@
-# One static binary for the operator ("manager") and the API ("serve").
+# Static binaries: keyserver-operator with the operator ("manager") and the API ("serve"), and keyserver-agent.
 #
 # The compiler decides what comes out: name one by its digest for a build that repeats,
 # "make image GO_IMAGE=golang@sha256:...".
@@ -16,13 +16,22 @@ RUN make build && \
     install -d -m 0700 -o 65532 -g 65532 /rootfs/data && \
     install -d -m 1777 /rootfs/tmp && \
     install -D -m 0644 /etc/ssl/certs/ca-certificates.crt /rootfs/etc/ssl/certs/ca-certificates.crt && \
+    install -D -m 0755 bin/keyserver-agent /rootfs/keyserver-agent && \
     install -D -m 0755 bin/keyserver-operator /rootfs/keyserver-operator
+
+# The image of the agent alone: docker build --target agent
+FROM scratch AS agent
+COPY --from=build /rootfs/etc/ /etc/
+COPY --from=build /rootfs/keyserver-agent /
+USER 65532:65532
+ENV PATH=/
+ENTRYPOINT ["/keyserver-agent"]
 
 FROM scratch
 COPY --from=build /rootfs/ /
 # Numeric, so that Kubernetes can check runAsNonRoot.
 USER 65532:65532
 # With a read-only root file system, mount volumes at /data and /tmp: nothing else is written.
-ENV KEYSERVER_DATA_DIR=/data
+ENV KEYSERVER_DATA_DIR=/data PATH=/
 EXPOSE 8443 9443
 ENTRYPOINT ["/keyserver-operator"]

@@ -17,7 +17,9 @@ fi
 
 # As docs/install.md has it.
 make -C "$root" image-ko IMAGE=registry.example/keyserver-operator:v0.1.0
-"$state/ctr" -n k8s.io images import "$root/bin/image.tar"
+for archive in image image-agent; do
+	"$state/ctr" -n k8s.io images import "$root/bin/$archive.tar"
+done
 
 # curl and jq of the workload, Helm, and what else the tests need of this machine.
 environment=$(GOFLAGS="$(go env GOFLAGS) -tags=cluster" "$root/hack/provide.sh" ./test/cluster)

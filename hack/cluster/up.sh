@@ -72,7 +72,7 @@ cat <<TEXT
 
     alias kubectl=$state/kubectl
     kubectl get nodes
-    $state/ctr -n k8s.io images import bin/image.tar    # what "make image-ko" makes
+    $state/ctr -n k8s.io images import bin/image.tar    # and bin/image-agent.tar: "make image-ko" makes both
 
 Its logs are in $state/log; "make cluster-down" ends it, and leaves nothing.
 TEXT

@@ -20,8 +20,9 @@ import (
 // have the same number.
 const user = 65532
 
-// baseIndex is what ko builds on, for each platform.
-func baseIndex(platforms []v1.Platform) (v1.ImageIndex, error) {
+// baseIndex returns the image that ko builds on, for each platform. programs are images of the same platforms whose
+// program it contains, too.
+func baseIndex(platforms []v1.Platform, programs []platformImage) (v1.ImageIndex, error) {
 	image, err := baseImage()
 	if err != nil {
 		return nil, err
@@ -31,6 +32,18 @@ func baseIndex(platforms []v1.Platform) (v1.ImageIndex, error) {
 		one, err := forPlatform(image, platform)
 		if err != nil {
 			return nil, err
+		}
+		for _, program := range programs {
+			if !program.platform.Equals(platform) {
+				continue
+			}
+			layers, err := program.image.Layers()
+			if err != nil {
+				return nil, err
+			}
+			if one, err = mutate.AppendLayers(one, layers[len(layers)-1]); err != nil { // ko adds the program last
+				return nil, err
+			}
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: one, Descriptor: v1.Descriptor{Platform: &platform}})
 	}

@@ -21,8 +21,8 @@ type platformImage struct {
 	materials []byte
 }
 
-// runKo builds the module at root on a base image, as its .ko.yaml says.
-func runKo(ctx context.Context, root string, base v1.ImageIndex, platforms []v1.Platform) ([]platformImage, error) {
+// runKo builds the program in a directory of the module at root on a base image, as its .ko.yaml says.
+func runKo(ctx context.Context, root, directory string, base v1.ImageIndex, platforms []v1.Platform) ([]platformImage, error) {
 	// Nothing that somebody has set for other images changes this one.
 	for _, setting := range []string{"KOCACHE", "KO_CONFIG_PATH", "KO_GO_PATH", "KO_BUILDS", "GOOS", "GOARCH", "GOARM"} {
 		if err := os.Unsetenv(setting); err != nil {
@@ -53,7 +53,7 @@ func runKo(ctx context.Context, root string, base v1.ImageIndex, platforms []v1.
 	if err != nil {
 		return nil, err
 	}
-	program, err := builder.QualifyImport(".")
+	program, err := builder.QualifyImport(directory)
 	if err != nil {
 		return nil, err
 	}

@@ -1,11 +1,12 @@
-// Command image builds the container image with ko into an OCI layout, without
+// Command image builds the container images with ko into OCI layouts, without
 // a Docker daemon and without a registry: the base image is made here, from
 // nothing but the public root certificates.
 //
 //	go run . [-out DIR] [-name REGISTRY/NAME:TAG] [-sbom DIR] [-platform linux/amd64,linux/arm64] [-source DIR]
 //
-// The layout lies in DIR, and as one archive in DIR.tar. Both say what the image
-// is called, so that a node that imports it knows what the manifests mean. With the
+// The layout of the operator's image lies in DIR, and as one archive in DIR.tar; the image of
+// keyserver-agent lies in DIR-agent and DIR-agent.tar. Each says what its image is called, so
+// that a node that imports it knows what the manifests mean. With the
 // image of each platform goes what it is made of and how it was made. The same
 // sources, compiled by the same Go, give the same bytes.
 //
@@ -79,14 +80,45 @@ func build(ctx context.Context, source, out, called, sbom, platforms string) err
 	if err := lock(ctx, out); err != nil {
 		return fmt.Errorf("wait until nobody else makes %s: %w", out, err)
 	}
-	base, err := baseIndex(wanted)
+	agent, err := agentName(full)
 	if err != nil {
-		return fmt.Errorf("make the base image: %w", err)
+		return err
 	}
-	built, err := runKo(ctx, root, base, wanted)
+	// The image of the operator also has keyserver-agent, which its commands agent and kms run.
+	var built []platformImage
+	for _, one := range []struct {
+		directory, out string
+		name           reference.Named
+	}{{"./cmd/keyserver-agent", out + "-agent", agent}, {".", out, full}} {
+		base, err := baseIndex(wanted, built)
+		if err != nil {
+			return fmt.Errorf("make the base image: %w", err)
+		}
+		if built, err = runKo(ctx, root, one.directory, base, wanted); err != nil {
+			return fmt.Errorf("ko: %w", err)
+		}
+		if err := write(built, one.out, one.name, sbom); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// agentName returns the name of the image of keyserver-agent: the last part of the operator's name is replaced.
+func agentName(operator reference.Named) (reference.Named, error) {
+	repository := operator.Name()
+	named, err := reference.WithName(repository[:strings.LastIndex(repository, "/")+1] + "keyserver-agent")
 	if err != nil {
-		return fmt.Errorf("ko: %w", err)
+		return nil, err
 	}
+	if tagged, ok := operator.(reference.Tagged); ok {
+		return reference.WithTag(named, tagged.Tag())
+	}
+	return named, nil
+}
+
+// write writes an image with its attestations into a directory and an archive.
+func write(built []platformImage, out string, called reference.Named, sbom string) error {
 	index, err := attested(built)
 	if err != nil {
 		return fmt.Errorf("say what the image is made of: %w", err)
@@ -94,7 +126,7 @@ func build(ctx context.Context, source, out, called, sbom, platforms string) err
 	if err := writeMaterials(sbom, built); err != nil {
 		return fmt.Errorf("write what the image is made of: %w", err)
 	}
-	if err := writeLayout(out, index, full); err != nil {
+	if err := writeLayout(out, index, called); err != nil {
 		return fmt.Errorf("write the layout: %w", err)
 	}
 	if err := archive(out, out+".tar"); err != nil {

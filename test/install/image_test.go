@@ -29,13 +29,27 @@ import (
 // imageUser is what every image runs as, and what the manifests ask for.
 const imageUser = "65532:65532"
 
-// "make image-ko" needs neither Docker nor a registry. The image holds the
-// program, root certificates, two directories to write to, and nothing else.
-func TestImageByKo(t *testing.T) {
+// TestImagesByKo: "make image-ko" needs neither Docker nor a registry. The images hold their programs, root certificates,
+// two directories to write to, and nothing else.
+func TestImagesByKo(t *testing.T) {
 	built := imageBuilt(t)
-	config, files := readImage(t, built.layout())
-	if config.Config.User != imageUser || !slices.Equal(config.Config.Entrypoint, []string{built.entrypoint}) {
-		t.Errorf("runs as %q: %q", config.Config.User, config.Config.Entrypoint)
+	for _, image := range []struct {
+		layout   string
+		programs []string // the first one is started
+	}{
+		{built.layout(), []string{"keyserver-operator", "keyserver-agent"}},
+		{built.layout() + "-agent", []string{"keyserver-agent"}},
+	} {
+		checkImage(t, image.layout, image.programs...)
+	}
+}
+
+// checkImage checks the image of a layout. The first program is the one that it starts.
+func checkImage(t *testing.T, layout string, programs ...string) {
+	t.Helper()
+	config, files := readImage(t, layout)
+	if config.Config.User != imageUser || !slices.Equal(config.Config.Entrypoint, []string{"/ko-app/" + programs[0]}) {
+		t.Errorf("%s runs as %q: %q", programs[0], config.Config.User, config.Config.Entrypoint)
 	}
 	if config.OS != "linux" || config.Architecture != runtime.GOARCH {
 		t.Errorf("for %s/%s", config.OS, config.Architecture)
@@ -46,8 +60,10 @@ func TestImageByKo(t *testing.T) {
 		t.Errorf("its environment is %q, want %q", config.Config.Env, env)
 	}
 	want := map[string]fs.FileMode{ // by path
-		"data": fs.ModeDir | 0o700, "tmp": fs.ModeDir | fs.ModeSticky | 0o777,
-		"etc/ssl/certs/ca-certificates.crt": 0o644, "ko-app/keyserver-operator": 0o555,
+		"data": fs.ModeDir | 0o700, "tmp": fs.ModeDir | fs.ModeSticky | 0o777, "etc/ssl/certs/ca-certificates.crt": 0o644,
+	}
+	for _, name := range programs {
+		want["ko-app/"+name] = 0o555
 	}
 	for path, mode := range want {
 		if f, there := files[path]; !there {
@@ -70,7 +86,9 @@ func TestImageByKo(t *testing.T) {
 	if !x509.NewCertPool().AppendCertsFromPEM(files["etc/ssl/certs/ca-certificates.crt"].content) {
 		t.Error("no root certificates")
 	}
-	checkBinary(t, files["ko-app/keyserver-operator"].content)
+	for _, name := range programs {
+		checkBinary(t, name, files["ko-app/"+name].content)
+	}
 }
 
 // A node that imports the archive knows the image by the name that the
@@ -157,7 +175,7 @@ func TestImageModule(t *testing.T) {
 }
 
 // checkBinary runs a program that needs no library, as in an image without any.
-func checkBinary(t *testing.T, content []byte) {
+func checkBinary(t *testing.T, name string, content []byte) {
 	t.Helper()
 	file, err := elf.NewFile(bytes.NewReader(content))
 	if err != nil {
@@ -166,11 +184,11 @@ func checkBinary(t *testing.T, content []byte) {
 	if libraries, err := file.ImportedLibraries(); err == nil && len(libraries) > 0 {
 		t.Errorf("needs %q", libraries)
 	}
-	path := filepath.Join(t.TempDir(), "keyserver-operator")
+	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, content, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(path, "version").CombinedOutput(); err != nil || !strings.Contains(string(out), "keyserver-operator") {
+	if out, err := exec.Command(path, "version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), name+" ") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -204,11 +222,16 @@ func TestDockerfile(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	content, err := os.ReadFile(filepath.Join(context, "bin", "keyserver-operator"))
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"keyserver-operator", "keyserver-agent"} {
+		if !strings.Contains(string(text), "install -D -m 0755 bin/"+name+" /rootfs/"+name) {
+			t.Errorf("the image has no %s", name)
+		}
+		content, err := os.ReadFile(filepath.Join(context, "bin", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkBinary(t, name, content)
 	}
-	checkBinary(t, content)
 }
 
 // copyContext copies what .dockerignore lets through: it excludes everything,

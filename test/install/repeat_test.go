@@ -124,9 +124,13 @@ func small(t *testing.T, linked string) string {
 		t.Fatal("the settings of .ko.yaml are not those that this test changes")
 	}
 	repository := t.TempDir()
+	const small = "package main\n\nvar built string\n\nfunc main() { println(built) }\n"
 	for name, text := range map[string]string{
-		"go.mod": "module example.com/small\n\ngo 1.26.0\n", "main.go": "package main\n\nvar built string\n\nfunc main() { println(built) }\n", ".ko.yaml": changed,
+		"go.mod": "module example.com/small\n\ngo 1.26.0\n", "main.go": small, "cmd/keyserver-agent/main.go": small, ".ko.yaml": changed,
 	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(repository, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(filepath.Join(repository, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
