@@ -29,39 +29,45 @@ help: ## Show this list
 compile = $(plain) go build -ldflags "-s -w"
 
 .PHONY: build
-build: .go ## Build bin/keyserver-operator, with the web console where there is Node.js, keyserverctl and keyserver-agent
+build: .go ## Build the programs into bin/: keyserver-operator (with the web console if there is Node.js), keyserver-agent, keyserverctl, keyserver-dev
 	@hack/console.sh --if-possible
 	$(compile) -o bin/ . ./cmd/...
 
 .PHONY: run
 run: build ## Start everything on this machine: control plane, key server, operator, samples (UP_FLAGS=...)
 	@assets=$$(hack/controlplane.sh) && \
-	KUBEBUILDER_ASSETS=$$assets exec bin/keyserver-operator up $(UP_FLAGS)
+	KUBEBUILDER_ASSETS=$$assets exec bin/keyserver-dev up $(UP_FLAGS)
 
 .PHONY: run-federation
 run-federation: build ## Start three key servers that one operator makes trust each other, and show what to try (UP_FLAGS=...)
 	@assets=$$(hack/controlplane.sh) && \
-	KUBEBUILDER_ASSETS=$$assets exec bin/keyserver-operator up --federation $(UP_FLAGS)
+	KUBEBUILDER_ASSETS=$$assets exec bin/keyserver-dev up --federation $(UP_FLAGS)
 
 .PHONY: image
-image: ## Build the container image with Docker (IMAGE=name:tag, GO_IMAGE=golang@sha256:...)
-	docker build $(if $(GO_IMAGE),--build-arg GO_IMAGE='$(GO_IMAGE)') -t $(or $(IMAGE),keyserver-operator:$(or $(REVISION),dev)) .
+image: ## Build the container image with Docker (IMAGE=name:tag, GO_IMAGE=golang@sha256:..., TARGET=agent for that of the agent)
+	docker build $(if $(GO_IMAGE),--build-arg GO_IMAGE='$(GO_IMAGE)') $(if $(TARGET),--target $(TARGET)) -t $(or $(IMAGE),keyserver-$(or $(TARGET),operator):$(or $(REVISION),dev)) .
 
 # What the manifests call the image.
 manifests_image = keyserver-operator:$(shell awk '$$1 == "newTag:" { print $$2 }' config/image/kustomization.yaml)
 
 .PHONY: image-ko
-image-ko: .go ## Build the container image with ko as bin/image.tar; needs no Docker, no registry (IMAGE=name:tag, PLATFORMS=linux/amd64,linux/arm64, SBOM=directory)
+image-ko: .go ## Build the container images with ko as bin/image.tar and bin/image-agent.tar; needs no Docker, no registry (IMAGE=name:tag, PLATFORMS=linux/amd64,linux/arm64, SBOM=directory)
 	@hack/console.sh
 	$(plain) go run -C hack/image . -out "$(CURDIR)/bin/image" -name '$(or $(IMAGE),$(manifests_image))' $(if $(SBOM),-sbom "$(abspath $(SBOM))") $(if $(PLATFORMS),-platform $(PLATFORMS))
 
 .PHONY: dist
-dist: .go ## Build what a release consists of: binaries, SBOMs and checksums in bin/dist, the image of both platforms in bin/image
+dist: .go ## Build what a release consists of: binaries, SBOMs and checksums in bin/dist, the images of both platforms in bin/image and bin/image-agent
 	rm -rf bin/dist
 	mkdir -p bin/dist
 	hack/console.sh
 	for architecture in amd64 arm64; do \
 		GOOS=linux GOARCH=$$architecture $(compile) -o bin/dist/keyserver-operator-linux-$$architecture .; \
+		GOOS=linux GOARCH=$$architecture $(compile) -o bin/dist/keyserver-agent-linux-$$architecture ./cmd/keyserver-agent; \
+	done
+	for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64; do \
+		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(compile) -o bin/dist/ ./cmd/keyserverctl; \
+		suffix=; [[ $$platform != windows/* ]] || suffix=.exe; \
+		mv bin/dist/keyserverctl$$suffix "bin/dist/keyserverctl-$${platform/\//-}$$suffix"; \
 	done
 	$(MAKE) image-ko PLATFORMS=linux/amd64,linux/arm64 SBOM=bin/dist
 	cd bin/dist && sha256sum -- * > ../SHA256SUMS && mv ../SHA256SUMS .
@@ -97,7 +103,7 @@ generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc 
 	$(plain) go -C hack/tools run ./protogen -root $(CURDIR) -plugins $(CURDIR)/bin internal/engine/peer/peerpb/peer.proto
 	$(call document,httpapi/client/zz_generated_routes.go,./hack/client)
 	$(call document,clients/typescript/src/routes.ts,./hack/typescript)
-	$(call document,internal/commands/program/variables.txt,. variables)
+	$(call document,internal/commands/program/variables.txt,./hack/variables)
 	$(call document,docs/openapi.json,. openapi)
 	$(call document,docs/api.md,. reference)
 	$(call document,docs/resources.md,./hack/resources)

@@ -1,5 +1,4 @@
-// Command keyserver-operator is the operator, the sidecar HTTP server and the
-// key server in one binary; see README.md.
+// Command keyserver-operator is the operator, the HTTP API and the key server in one binary; see README.md.
 package main
 
 import (

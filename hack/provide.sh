@@ -104,8 +104,8 @@ for need in $needs; do
 		;;
 	program) # linked once, for all suites that start it
 		path=$root/bin/test/keyserver-operator
-		(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$path" .) >&2 ||
-			fail "could not build the program"
+		(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/test/ . ./cmd/...) >&2 ||
+			fail "could not build the programs"
 		tell RIG_PROGRAM "$path"
 		;;
 	esac

@@ -1,7 +1,7 @@
 //go:build tools
 
 // Package controlplane pins the Kubernetes control plane that the tests and
-// "keyserver-operator up" run against. Its own module keeps Kubernetes out of
+// "keyserver-dev up" run against. Its own module keeps Kubernetes out of
 // the product's dependency graph.
 package controlplane
 

@@ -17,6 +17,17 @@ type broken struct{}
 func (broken) Write([]byte) (int, error) { panic("the writer\nis broken") }
 
 // A mistake of the program is no wrong command line and, of a plan, no change.
+// TestLinkOfThePlugin: docs/ctl.md once recommended a link of this name to keyserver-operator.
+func TestLinkOfThePlugin(t *testing.T) {
+	for _, name := range []string{"kubectl-keyserver", "/usr/bin/kubectl_complete-keyserver"} {
+		var out, errOut bytes.Buffer
+		code := Run(name, []string{"audit", "verify"}, nil, &out, &errOut)
+		if code != program.ExitUsage || out.Len() > 0 || !strings.Contains(errOut.String(), "link it to keyserverctl") {
+			t.Errorf("%s: exit %d\n%s%s", name, code, out.String(), errOut.String())
+		}
+	}
+}
+
 func TestPanic(t *testing.T) {
 	var errOut bytes.Buffer
 	if code := Main([]string{"version"}, nil, broken{}, &errOut); code != program.ExitError {

@@ -1,9 +1,9 @@
 // Package commands has the flags of all commands and connects the parts that a command needs.
 // It decides nothing about keys. Code that all programs share is in program.
 //
-//   - plan, doctor, migrate, supportbundle: one directory for each larger command; localcluster: for "up"
-//   - ctl, agent, kmsplugin: the command-line client, the sidecar of a Pod, the KMS plugin
+//   - plan, doctor, migrate, supportbundle: one directory for each larger command
+//   - ctl: the command-line client, for keyserverctl; agent, kmsplugin: for keyserver-agent
 //
-// May import: api, config, controllers, httpapi, internal/audit, internal/auth, internal/crypto,
+// May import: api, controllers, httpapi, internal/audit, internal/auth, internal/crypto,
 // internal/engine, internal/keyserver, internal/operator, internal/platform, internal/server, internal/store
 package commands

@@ -63,7 +63,7 @@ type clusterOptions struct {
 func (o *clusterOptions) bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.cluster, "cluster", false, "look at the cluster that the operator runs in")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "with --cluster: kubeconfig file; default: the Pod's service account, or $KUBECONFIG")
-	f.StringVarP(&o.namespace, "namespace", "n", systemNamespace, "with --cluster: namespace of the operator")
+	f.StringVarP(&o.namespace, "namespace", "n", "keyserver-system", "with --cluster: namespace of the operator")
 }
 
 // Bounds of each answer of a cluster that is looked at.
@@ -242,7 +242,7 @@ func (o *clusterOptions) lookAtCluster(ctx context.Context, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	c, err := client.New(config, client.Options{Scheme: newScheme()})
+	c, err := client.New(config, client.Options{Scheme: NewScheme()})
 	if err != nil {
 		return err
 	}

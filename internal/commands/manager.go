@@ -57,7 +57,7 @@ type managerOptions struct {
 	logLevel      string
 	tracing       tracing.Options
 	logger        *slog.Logger
-	restConfig    *rest.Config // set by up instead of kubeconfig
+	restConfig    *rest.Config
 }
 
 // leaderOptions are the flags that let one of several managers be active. The
@@ -106,9 +106,10 @@ func (l *leaderOptions) validate() error {
 func newManager() *cobra.Command {
 	var o managerOptions
 	cmd := &cobra.Command{
-		Use:   "manager",
-		Short: "Run the operator: the controllers that reconcile trust.keyserver.dev objects",
-		Args:  program.NoArgs,
+		Use:         "manager",
+		Short:       "Run the operator: the controllers that reconcile trust.keyserver.dev objects",
+		Args:        program.NoArgs,
+		Annotations: map[string]string{program.Serves: program.AsService},
 		RunE: program.Runs(func(cmd *cobra.Command) error {
 			if err := o.complete(cmd.ErrOrStderr()); err != nil {
 				return err
@@ -167,6 +168,12 @@ func clusterConfig(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
+// RunManager runs the controllers on a cluster until ctx ends, without leader election, metrics and probes.
+func RunManager(ctx context.Context, cluster *rest.Config, logger *slog.Logger, clusterName string) error {
+	o := managerOptions{restConfig: cluster, logger: logger, clusterName: clusterName}
+	return o.run(ctx)
+}
+
 // run runs the controllers until ctx ends.
 func (o *managerOptions) run(ctx context.Context) error {
 	ctrl.SetLogger(logr.FromSlogHandler(o.logger.Handler()))
@@ -175,7 +182,7 @@ func (o *managerOptions) run(ctx context.Context) error {
 	// requests a second would only add a queue that nobody sees.
 	o.restConfig.QPS = -1
 	options := ctrl.Options{
-		Scheme: newScheme(),
+		Scheme: NewScheme(),
 		// Both are served by serveProbes, which bounds and watches their connections.
 		Metrics:                metricsserver.Options{BindAddress: off},
 		HealthProbeBindAddress: off,
@@ -260,12 +267,12 @@ func (o *managerOptions) serveProbes(ctx context.Context, mgr ctrl.Manager) erro
 	return nil
 }
 
-// registerBuild shows which program runs. The registry is one of the process, in which up may
-// run several managers.
+// registerBuild adds the metric of the running build. The registry belongs to the process, in which tests run several
+// managers.
 var registerBuild = sync.OnceFunc(func() { metrics.Registry.MustRegister(server.BuildInfo()) })
 
-// newScheme knows every type that the controllers read or write.
-func newScheme() *runtime.Scheme {
+// NewScheme returns a scheme of all types that the controllers read or write.
+func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {

@@ -1,9 +1,6 @@
 package commands
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/reference"
@@ -36,20 +33,6 @@ func newReference() *cobra.Command {
 		Args:   program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := cmd.OutOrStdout().Write(reference.Page())
-			return err
-		},
-	}
-}
-
-// newVariables prints the file variables.txt of package program, which "make generate" makes.
-func newVariables() *cobra.Command {
-	return &cobra.Command{
-		Use:    "variables",
-		Short:  "Print the environment variables of all commands",
-		Hidden: true,
-		Args:   program.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), strings.Join(program.Variables(cmd.Root()), "\n"))
 			return err
 		},
 	}

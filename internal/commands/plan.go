@@ -153,7 +153,7 @@ func (o *planOptions) cluster() (client.Reader, *reconcile.Issuer, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect to the cluster: %w", err)
 	}
-	c, err := client.New(config, client.Options{Scheme: newScheme(), HTTPClient: http})
+	c, err := client.New(config, client.Options{Scheme: NewScheme(), HTTPClient: http})
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect to the cluster: %w", err)
 	}

@@ -98,14 +98,28 @@ func (o *serveOptions) bindLimits(f *pflag.FlagSet) {
 	f.IntVar(&o.MaxProofs, "max-proofs", def.MaxProofs, "used DPoP proofs that the process remembers")
 }
 
+// ServerDefaults returns the configuration of serve without any flag. It has no logger.
+func ServerDefaults() server.Config {
+	var o serveOptions
+	o.bind(pflag.NewFlagSet("serve", pflag.ContinueOnError))
+	o.identify()
+	return o.Config
+}
+
+// identify sets the version of this program and its clock.
+func (o *serveOptions) identify() {
+	o.Version, o.Steady = program.BuildVersion(programName), monotonic.New()
+	o.Clock = o.Steady.Now
+}
+
 // complete checks the options and gives them a logger.
 func (o *serveOptions) complete(errOut io.Writer) error {
 	logger, err := program.NewLogger(errOut, o.logLevel)
 	if err != nil {
 		return err
 	}
-	o.Logger, o.Version, o.Steady = logger, program.BuildVersion(programName), monotonic.New()
-	o.Clock = o.Steady.Now
+	o.Logger = logger
+	o.identify()
 	if err := o.Validate(); err != nil {
 		return program.Usage(err)
 	}
@@ -120,7 +134,8 @@ func newServe() *cobra.Command {
 		Long: "Serve the whole /api over HTTPS in front of a key server that runs in this process,\n" +
 			"on an embedded database or on PostgreSQL. Each flag can also be given as an\n" +
 			"environment variable: --data-dir as KEYSERVER_DATA_DIR.",
-		Args: program.NoArgs,
+		Args:        program.NoArgs,
+		Annotations: map[string]string{program.Serves: program.AsService},
 		RunE: program.Runs(func(cmd *cobra.Command) error {
 			if err := o.complete(cmd.ErrOrStderr()); err != nil {
 				return err

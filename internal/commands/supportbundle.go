@@ -273,7 +273,7 @@ func (o *clusterOptions) source(ctx context.Context, lines int64, progress func(
 	if err != nil {
 		return supportbundle.Cluster{}, err
 	}
-	objects, err := client.New(answers, client.Options{Scheme: newScheme()})
+	objects, err := client.New(answers, client.Options{Scheme: NewScheme()})
 	if err != nil {
 		return supportbundle.Cluster{}, err
 	}

@@ -189,7 +189,7 @@ func agentServerAway(t *testing.T, n *node) {
 	if got := n.callAgent(t, agentPod, askMAC); got != "503 AGENT_SERVER_UNAVAILABLE" {
 		t.Errorf("without a key server: %s", got)
 	}
-	if _, err := n.try("", "kubectl", "-n", "payments", "exec", agentPod, "-c", "agent", "--", "keyserver-operator", "agent", "--check"); err == nil {
+	if _, err := n.try("", "kubectl", "-n", "payments", "exec", agentPod, "-c", "agent", "--", "keyserver-agent", "agent", "--check"); err == nil {
 		t.Error("without a key server the agent says that it is ready")
 	}
 	n.scaled(t, 1)

@@ -98,7 +98,7 @@ func (e *encryption) onThisNode() *strings.Replacer {
 		"/etc/keyserver-kms", "/var/lib/keyserver-kms",
 		"https://keys.example:8443", serviceURL,
 		"AAAAAQECAwQFBgcI", e.lineage.String(),
-		"keyserver-operator:latest", image+":"+release,
+		"keyserver-agent:latest", "registry.example/keyserver-agent:"+release,
 	)
 }
 

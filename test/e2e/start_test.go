@@ -35,6 +35,7 @@ func newReader(t *testing.T) *reader {
 	for name, at := range map[string]string{
 		"config": filepath.Join(up.root, "config"), "hack": filepath.Join(up.root, "hack"), "go.mod": filepath.Join(up.root, "go.mod"),
 		".keyserver": up.dir, "keyserver-data": filepath.Join(up.dir, "server"), "bin/keyserver-operator": binary.Path,
+		"bin/keyserverctl": binary.Named("keyserverctl").Path,
 	} {
 		rig.Must(t, os.Symlink(at, filepath.Join(r.directory, filepath.FromSlash(name))))
 	}

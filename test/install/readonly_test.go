@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,85 +15,120 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
+// commands are command lines, by command.
+type commands map[string]struct {
+	args []string
+	code int
+	says string // on standard output where it succeeds, else on standard error
+}
+
 // Every command of the image does its work, or says in a sentence why it
 // cannot, for another user, without HOME, where nothing at all can be written.
 func TestEveryCommandWithNothingToWrite(t *testing.T) {
 	built := imageBuilt(t)
-	run := func(args ...string) (code int, out, errOut string) {
-		t.Helper()
-		cmd := container{Root: built.root(), Path: built.entrypoint, Args: args, Env: built.env}.command(t)
-		var stdout, stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		start(t, cmd)
-		err := cmd.Wait()
-		var exit *exec.ExitError
-		if err != nil && !errors.As(err, &exit) {
-			t.Fatal(err)
-		}
-		return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
+	programs := map[string]commands{
+		"keyserver-operator": {
+			"":                      {nil, 0, "Available Commands:"},
+			"audit":                 {nil, 0, "verify"},
+			"audit discard-journal": {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
+			"audit show":            {[]string{"--archive", "file:///nowhere"}, 1, "/nowhere"},
+			"audit verify":          {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
+			"audit receipt":         {nil, 0, "verify"},
+			"audit receipt verify":  {nil, 2, "--key is missing"},
+			"backup":                {nil, 2, "--server is missing"},
+			"custody":               {nil, 0, "recovery"},
+			"custody recovery":      {[]string{"--data-dir", "/data", "--recipient", "age1", "--out", "/data/o"}, 1, "keyserver-operator: "},
+			"custody restore":       {[]string{"--data-dir", "/data", "--kek", "base64key://AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", "--recovery", "/nowhere", "--identity", "/nowhere"}, 1, "/nowhere"},
+			"doctor":                {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
+			"export":                {nil, 2, "--"},
+			"help":                  {nil, 0, "Available Commands:"},
+			"manager":               {nil, 1, "no cluster to talk to"},
+			"migrate":               {[]string{"--from", "sqlite", "--data-dir", "/data", "--to", "postgres", "--database-url", "postgres://nowhere/x"}, 1, "--kek: "},
+			"openapi":               {nil, 0, `"openapi"`},
+			"plan":                  {[]string{"-f", "/nowhere"}, 1, "/nowhere"},
+			"reference":             {nil, 0, "# "},
+			"release":               {nil, 0, "keygen"},
+			"release keygen":        {[]string{"--key", "/data/key", "--pub", "/data/pub"}, 1, "/data/key"},
+			"release sign":          {[]string{"--key", "/nowhere", "--binary", built.entrypoint, "--not-before", "2026-01-01T00:00:00Z", "--not-after", "2027-01-01T00:00:00Z", "--out", "/data/o"}, 1, "/nowhere"},
+			"release verify":        {[]string{"--pub", "/nowhere", "--manifest", "/nowhere", "--binary", built.entrypoint}, 1, "/nowhere"},
+			"restore":               {[]string{"--from", "/nowhere", "--identity", "/nowhere", "--data-dir", "/data/restored"}, 1, "/nowhere"},
+			"serve":                 {[]string{"--listen", "127.0.0.1:0", "--external-listen", "", "--data-dir", "/data/keyserver"}, 1, "/data/keyserver"},
+			"support-bundle":        {[]string{"--log", "/nowhere", "--output", "/data/bundle.tar.gz"}, 1, "--output: open /data/bundle.tar.gz"},
+			"version":               {nil, 0, "keyserver-operator "},
+		},
+		"keyserver-agent": {
+			"":        {nil, 0, "Available Commands:"},
+			"help":    {nil, 0, "Available Commands:"},
+			"agent":   {[]string{"--server", "https://keys.example", "--token-file", "/nowhere"}, 1, "/nowhere"},
+			"kms":     {[]string{"--server", "https://127.0.0.1:1", "--token-file", "/nowhere", "--lineage", "AAAAAQECAwQFBgcI", "--listen", "unix:///nowhere/kms.sock"}, 1, "--listen: open /nowhere"},
+			"version": {nil, 0, "keyserver-agent "},
+		},
 	}
-	commands := map[string]struct {
-		args []string
-		code int
-		says string // on standard output where it succeeds, else on standard error
-	}{
-		"":                      {nil, 0, "Available Commands:"},
-		"agent":                 {[]string{"--server", "https://keys.example", "--token-file", "/nowhere"}, 1, "/nowhere"},
-		"audit":                 {nil, 0, "verify"},
-		"audit discard-journal": {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
-		"audit show":            {[]string{"--archive", "file:///nowhere"}, 1, "/nowhere"},
-		"audit verify":          {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
-		"audit receipt":         {nil, 0, "verify"},
-		"audit receipt verify":  {nil, 2, "--key is missing"},
-		"backup":                {nil, 2, "--server is missing"},
-		"ctl":                   {[]string{"roles", "list"}, 2, "HOME is not set"},
-		"custody":               {nil, 0, "recovery"},
-		"custody recovery":      {[]string{"--data-dir", "/data", "--recipient", "age1", "--out", "/data/o"}, 1, "keyserver-operator: "},
-		"custody restore":       {[]string{"--data-dir", "/data", "--kek", "base64key://AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", "--recovery", "/nowhere", "--identity", "/nowhere"}, 1, "/nowhere"},
-		"doctor":                {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
-		"export":                {nil, 2, "--"},
-		"help":                  {nil, 0, "Available Commands:"},
-		"kms":                   {[]string{"--server", "https://127.0.0.1:1", "--token-file", "/nowhere", "--lineage", "AAAAAQECAwQFBgcI", "--listen", "unix:///nowhere/kms.sock"}, 1, "--listen: open /nowhere"},
-		"manager":               {nil, 1, "no cluster to talk to"},
-		"migrate":               {[]string{"--from", "sqlite", "--data-dir", "/data", "--to", "postgres", "--database-url", "postgres://nowhere/x"}, 1, "--kek: "},
-		"openapi":               {nil, 0, `"openapi"`},
-		"plan":                  {[]string{"-f", "/nowhere"}, 1, "/nowhere"},
-		"reference":             {nil, 0, "# "},
-		"release":               {nil, 0, "keygen"},
-		"release keygen":        {[]string{"--key", "/data/key", "--pub", "/data/pub"}, 1, "/data/key"},
-		"release sign":          {[]string{"--key", "/nowhere", "--binary", built.entrypoint, "--not-before", "2026-01-01T00:00:00Z", "--not-after", "2027-01-01T00:00:00Z", "--out", "/data/o"}, 1, "/nowhere"},
-		"release verify":        {[]string{"--pub", "/nowhere", "--manifest", "/nowhere", "--binary", built.entrypoint}, 1, "/nowhere"},
-		"restore":               {[]string{"--from", "/nowhere", "--identity", "/nowhere", "--data-dir", "/data/restored"}, 1, "/nowhere"},
-		"serve":                 {[]string{"--listen", "127.0.0.1:0", "--external-listen", "", "--data-dir", "/data/keyserver"}, 1, "/data/keyserver"},
-		"support-bundle":        {[]string{"--log", "/nowhere", "--output", "/data/bundle.tar.gz"}, 1, "--output: open /data/bundle.tar.gz"},
-		"up":                    {[]string{"--dir", "/data/up", "--listen", "127.0.0.1:0"}, 1, "/data/up"},
-		"version":               {nil, 0, "keyserver-operator "},
-	}
-	for command, tc := range commands {
-		words := strings.Fields(command)
-		code, out, errOut := run(append(words, "--help")...)
-		if code != 0 || errOut != "" || !strings.Contains(out, "Usage:") {
-			t.Errorf("%s --help: exit %d\n%s%s", command, code, out, errOut)
-		}
-		for _, below := range subcommands(out) {
-			if command == "ctl" { // a verb for each route, which test/script has
-				break
+	for name, all := range programs {
+		run := func(args ...string) (code int, out, errOut string) { return runInImage(t, built, name, args...) }
+		for command, tc := range all {
+			words := strings.Fields(command)
+			code, out, errOut := run(append(words, "--help")...)
+			if code != 0 || errOut != "" || !strings.Contains(out, "Usage:") {
+				t.Errorf("%s %s --help: exit %d\n%s%s", name, command, code, out, errOut)
 			}
-			if name := strings.TrimSpace(command + " " + below); !has(commands, name) {
-				t.Errorf("%s is not tried", name)
+			for _, below := range subcommands(out) {
+				below = strings.TrimSpace(command + " " + below)
+				if _, tried := all[below]; !tried && !slices.Contains(moved, name+" "+below) {
+					t.Errorf("%s %s is not tried", name, below)
+				}
 			}
-		}
-		code, out, errOut = run(append(words, tc.args...)...)
-		said := out
-		if tc.code != 0 {
-			if said = errOut; strings.Count(said, "\n") != 1 {
-				t.Errorf("%s: not one sentence", command)
+			code, out, errOut = run(append(words, tc.args...)...)
+			said := out
+			if tc.code != 0 {
+				if said = errOut; strings.Count(said, "\n") != 1 {
+					t.Errorf("%s %s: not one sentence", name, command)
+				}
+			}
+			if code != tc.code || !strings.Contains(said, tc.says) || strings.Contains(out+errOut, "goroutine ") {
+				t.Errorf("%s %s: exit %d, want %d and %q\n%s%s", name, command, code, tc.code, tc.says, out, errOut)
 			}
 		}
-		if code != tc.code || !strings.Contains(said, tc.says) || strings.Contains(out+errOut, "goroutine ") {
-			t.Errorf("%s: exit %d, want %d and %q\n%s%s", command, code, tc.code, tc.says, out, errOut)
+	}
+}
+
+// moved are commands of keyserver-operator that other programs have now.
+var moved = []string{"keyserver-operator agent", "keyserver-operator ctl", "keyserver-operator kms", "keyserver-operator up"}
+
+// TestMovedCommands: manifests of version 0.1.0 run agent and kms in the image of the operator.
+func TestMovedCommands(t *testing.T) {
+	built := imageBuilt(t)
+	for _, name := range []string{"agent", "kms"} {
+		code, out, errOut := runInImage(t, built, "keyserver-operator", name, "--log-level", "loud")
+		warning, refusal, _ := strings.Cut(errOut, "\n")
+		if code != 2 || out != "" || !strings.Contains(warning, `"level":"WARN"`) || !strings.Contains(warning, `"use":"keyserver-agent `+name+`"`) ||
+			!strings.HasPrefix(refusal, `keyserver-agent: --`) {
+			t.Errorf("%s: exit %d\n%s%s", name, code, out, errOut)
 		}
 	}
+	for name, instead := range map[string]string{"ctl": `"keyserverctl"`, "up": `"keyserver-dev up"`} {
+		for _, flag := range []string{"--listen", "--help"} {
+			code, out, errOut := runInImage(t, built, "keyserver-operator", name, flag)
+			if code != 2 || out != "" || strings.Count(errOut, "\n") != 1 || !strings.Contains(errOut, instead) {
+				t.Errorf("%s %s: exit %d\n%s%s", name, flag, code, out, errOut)
+			}
+		}
+	}
+}
+
+// runInImage runs a program of the image to its end.
+func runInImage(t *testing.T, built image, program string, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	cmd := container{Root: built.root(), Path: "/ko-app/" + program, Args: args, Env: built.env}.command(t)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	start(t, cmd)
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 }
 
 // The key server serves as a user that the image does not know, in group 0, and again with
@@ -138,9 +174,4 @@ func subcommands(help string) []string {
 		}
 	}
 	return names
-}
-
-func has[V any](m map[string]V, key string) bool {
-	_, there := m[key]
-	return there
 }

@@ -1,5 +1,5 @@
 // Package kms lets a real kube-apiserver encrypt what it stores by a line of keys of a
-// real key server, through "keyserver-operator kms", and looks into etcd.
+// real key server, through "keyserver-agent kms", and looks into etcd.
 package kms
 
 import (
@@ -130,7 +130,7 @@ type plugin struct {
 // start runs the plugin at a socket until the test ends, and waits until it is ready.
 func (w *world) start(t *testing.T, socket string, args ...string) *plugin {
 	t.Helper()
-	process, err := built.Start(append([]string{
+	process, err := built.Named("keyserver-agent").Start(append([]string{
 		"kms", "--server", w.URL(), "--ca-file", w.ca, "--token-file", w.token, "--lineage", w.lineage.String(), "--listen", "unix://" + socket,
 	}, args...)...)
 	rig.Must(t, err)

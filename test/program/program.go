@@ -20,8 +20,8 @@ import (
 // module is the package of main.go.
 const module = "github.com/keyserver-operator/keyserver-operator"
 
-// Variable names a binary that is built already: "make test" links the program
-// once for all suites. Who runs a suite without it gets one of its own.
+// Variable names the binary of keyserver-operator if it is built already, with the other programs in the same
+// directory: "make test" links them once for all suites. Without it, a suite builds its own.
 const Variable = "RIG_PROGRAM"
 
 // Program is a built binary. Remove it when the tests are done.
@@ -33,18 +33,22 @@ type Program struct {
 // At is a program that stands at a path.
 func At(path string) Program { return Program{Path: path} }
 
-// Build compiles the program once, with the flags of "make build", or takes the
-// one that is there. symbols keeps the names of functions, which a profiler needs.
+// Build compiles all programs once, with the flags of "make build", or takes those
+// that are there. It returns keyserver-operator. symbols keeps the names of functions, which a profiler needs.
 func Build(symbols bool) (Program, error) {
 	if path := os.Getenv(Variable); path != "" {
 		_, err := os.Stat(path)
 		return At(path), err
 	}
-	if symbols {
-		return build()
+	var flags []string
+	if !symbols {
+		flags = stripped
 	}
-	return build(stripped...)
+	return build(flags, module, module+"/cmd/...")
 }
+
+// Named returns the program of another name in the same directory.
+func (p Program) Named(name string) Program { return At(filepath.Join(filepath.Dir(p.Path), name)) }
 
 // stripped leaves out the names of functions.
 var stripped = []string{"-ldflags", "-s -w"}
@@ -78,17 +82,17 @@ func BuildChanged(files map[string]string) (_ Program, err error) {
 	if err := os.WriteFile(in, list, 0o600); err != nil {
 		return Program{}, err
 	}
-	return build(append([]string{"-overlay", in}, stripped...)...)
+	return build(append([]string{"-overlay", in}, stripped...), module)
 }
 
-func build(flags ...string) (Program, error) {
+func build(flags []string, packages ...string) (Program, error) {
 	dir, err := os.MkdirTemp("", "keyserver-operator-")
 	if err != nil {
 		return Program{}, err
 	}
 	p := Program{filepath.Join(dir, "keyserver-operator"), dir}
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-o", p.Path}, flags...)
-	cmd := exec.Command("go", append(args, module)...)
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-o", dir + "/"}, flags...)
+	cmd := exec.Command("go", append(args, packages...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return Program{}, errors.Join(fmt.Errorf("build the program: %w\n%s", err, out), p.Remove())

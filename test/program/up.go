@@ -21,11 +21,11 @@ type Up struct {
 	process *os.Process
 }
 
-// Up runs "up" on a directory, and answers once everything is Ready. The test stops it
-// where nobody has before.
+// Up runs "keyserver-dev up" on a directory, and returns once everything is Ready. The test stops it
+// at its end.
 func (p Program) Up(t testing.TB, dir string, args ...string) *Up {
 	t.Helper()
-	cmd := exec.Command(p.Path, append([]string{"up", "--dir", dir, "--listen", "127.0.0.1:0"}, args...)...)
+	cmd := exec.Command(p.Named("keyserver-dev").Path, append([]string{"up", "--dir", dir, "--listen", "127.0.0.1:0"}, args...)...)
 	cmd.SysProcAttr = rig.EndWithTest(syscall.SIGTERM)
 	out := &rig.Output{}
 	cmd.Env, cmd.Stdout, cmd.Stderr = Environment(), out, out

@@ -91,7 +91,7 @@ func refused(ts *testscript.TestScript, neg bool, args []string) {
 			sentences = append(sentences, line)
 		}
 	}
-	pattern := regexp.MustCompile(`^keyserver-operator: .*` + args[1] + `.*\n$`)
+	pattern := regexp.MustCompile(`^(?:keyserver-(?:operator|agent|dev)|keyserverctl): .*` + args[1] + `.*\n$`)
 	if len(sentences) != 1 || !pattern.MatchString(sentences[0]) {
 		ts.Fatalf("want one sentence that matches %s, got %q", pattern, sentences)
 	}

@@ -4,28 +4,43 @@
 package script
 
 import (
+	"io"
 	"os"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/keyserver-operator/keyserver-operator/cmd/keyserver-dev/up"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/agent"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/kmsplugin"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// The program is this test binary under its name, so that the race detector
+// Each program is this test binary under its name, so that the race detector
 // sees the server, too.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"keyserver-operator":         program,
-		"kubectl-keyserver":          program,
-		"kubectl_complete-keyserver": program,
+		"keyserver-operator":         func() { exit(commands.Main) },
+		"keyserver-agent":            func() { exit(agent.Program(kmsplugin.Command()).Run) },
+		"keyserver-dev":              func() { exit(up.Program().Run) },
+		"keyserverctl":               client,
+		"kubectl-keyserver":          client,
+		"kubectl_complete-keyserver": client,
 		"without-privileges":         func() { os.Exit(withoutPrivileges(os.Args[1:])) },
 	})
 }
 
-// program runs by the name that it was started by.
-func program() { os.Exit(commands.Run(os.Args[0], os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func exit(program func(args []string, in io.Reader, out, errOut io.Writer) (code int)) {
+	os.Exit(program(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// client runs the command-line client under the name that it was started by.
+func client() {
+	p, args := ctl.Program(os.Args[0], os.Args[1:])
+	os.Exit(p.Run(args, os.Stdin, os.Stdout, os.Stderr))
+}
 
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{

@@ -34,6 +34,15 @@ func (o *flags) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
+// Program returns keyserver-agent, which has the command agent and others.
+func Program(others ...*cobra.Command) program.Program {
+	const name = "keyserver-agent"
+	return program.Program{Name: name, Root: func([]string) (*cobra.Command, error) {
+		list := append([]*cobra.Command{Command(), program.NewVersion(name)}, others...)
+		return program.Group(name, "Call a key server for a workload or a kube-apiserver", list...), nil
+	}}
+}
+
 // Command returns the command "agent".
 func Command() *cobra.Command {
 	var o flags
@@ -47,7 +56,8 @@ func Command() *cobra.Command {
 			"Pod, so that it is for that Pod alone. See docs/workloads.md. Each flag can also be\n" +
 			"given as an environment variable: --token-file as KEYSERVER_TOKEN_FILE; several\n" +
 			"rules of --allow stand in one, separated by spaces.",
-		Args: program.NoArgs,
+		Args:        program.NoArgs,
+		Annotations: map[string]string{program.Serves: program.AsService},
 		RunE: program.Runs(func(cmd *cobra.Command) error {
 			if o.check {
 				return o.ask(cmd)

@@ -53,7 +53,7 @@ func (o *options) askOthers(cmd *cobra.Command, ask, v *verb, in *input, args []
 	}
 	id, digest := plain(within(answer, []string{"approvalId"})[0]), plain(within(answer, []string{"digest"})[0])
 	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "nothing was done yet; others read and approve it:\n"+
-		"  ctl approvals get %[1]s\n  ctl approve %[1]s --digest %[2]s\nthen it is done by:\n  ctl approvals execute %[1]s\n", printable(id), printable(digest))
+		"  keyserverctl approvals get %[1]s\n  keyserverctl approve %[1]s --digest %[2]s\nthen it is done by:\n  keyserverctl approvals execute %[1]s\n", printable(id), printable(digest))
 	return err
 }
 

@@ -34,10 +34,8 @@ func Command(use string) (*cobra.Command, error) {
 			"could be had now.\n\n" +
 			"--server, --context, --ca-file, --external-url and --output can also be environment\n" +
 			"variables, as can the flags of login: --ca-file is KEYSERVER_CA_FILE.",
-		Args:          unknown,
-		RunE:          help,
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		Args: unknown,
+		RunE: help,
 	}
 	o.bind(root)
 	root.AddCommand(o.newLogin(), o.newLogout(), o.newContexts(), newCompletion(root))

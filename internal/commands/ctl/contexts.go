@@ -110,15 +110,11 @@ var bashOwn []byte
 // newCompletion prints what a shell reads.
 func newCompletion(root *cobra.Command) *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}
-	name := "keyserver-operator ctl"
-	if root.Use == programName {
-		name = programName
-	}
 	return &cobra.Command{
 		Use:   "completion SHELL",
 		Short: "Print what bash, zsh or fish complete a command line by",
 		Long: "Print what bash, zsh or fish complete a command line by. For this shell:\n\n" +
-			"  source <(" + name + " completion bash)\n\n" +
+			"  source <(" + programName + " completion bash)\n\n" +
 			"Of kubectl's plugin, kubectl completes by itself where kubectl_complete-keyserver is\n" +
 			"another name of this program in PATH.",
 		ValidArgs: shells,

@@ -12,7 +12,7 @@ import (
 
 // Each command that a page shows is one: its verb is there, and so are its flags.
 func TestCommandsOfDocuments(t *testing.T) {
-	shown := regexp.MustCompile("(?m)(?:keyserver-operator ctl|kubectl keyserver) ([^`\\n|)]+)")
+	shown := regexp.MustCompile("(?m)(?:keyserverctl|kubectl keyserver) ([^`\\n|)]+)")
 	for name, least := range map[string]int{"ctl.md": 6, "operations.md": 14} {
 		page, err := os.ReadFile("../../../docs/" + name)
 		if err != nil {

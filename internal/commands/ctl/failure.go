@@ -62,7 +62,7 @@ func (p *place) failed(err error) error {
 	case e.Status == http.StatusNotFound:
 		return &Failure{exitNotFound, err}
 	case e.Reauth:
-		return &Failure{exitRefused, fmt.Errorf("%w; log in again: ctl login", err)}
+		return &Failure{exitRefused, fmt.Errorf("%w; log in again: keyserverctl login", err)}
 	case e.Code == "APPROVAL_REQUIRED":
 		return &Failure{exitRefused, fmt.Errorf("%w; the same command with --ask 'WHY' asks others for it", err)}
 	case e.Code == "PROOF_URI_MISMATCH":

@@ -87,7 +87,7 @@ func (o *options) here() (*here, error) {
 		h.place.ExternalURL = o.ExternalURL
 	}
 	if h.place.Server == "" {
-		return nil, usagef("--server is missing, and the context %q has none; log in first: ctl login --server URL", h.name)
+		return nil, usagef("--server is missing, and the context %q has none; log in first: keyserverctl login --server URL", h.name)
 	}
 	return h, checkServer(h.place)
 }
@@ -140,7 +140,7 @@ func (p *place) client(credentials client.Credentials, key crypto.Signer) (*clie
 func (h *here) resume() (*client.Client, error) {
 	switch {
 	case h.session == nil:
-		return nil, &Failure{exitRefused, fmt.Errorf("nobody is logged in to %s (context %q): ctl login", h.place.Server, h.name)}
+		return nil, &Failure{exitRefused, fmt.Errorf("nobody is logged in to %s (context %q): keyserverctl login", h.place.Server, h.name)}
 	case !sameServer(h.session.Server, h.place.Server):
 		return nil, &Failure{exitRefused, fmt.Errorf("the session of context %q is one of %s, and is shown to nobody else; for %s log in with a --context of its own", h.name, h.session.Server, h.place.Server)}
 	}

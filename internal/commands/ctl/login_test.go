@@ -63,6 +63,7 @@ func (u *user) ctl(in string, args ...string) (out, said string, code int) {
 	if err != nil {
 		u.t.Fatal(err)
 	}
+	root.SilenceErrors, root.SilenceUsage = true, true
 	var stdout, stderr bytes.Buffer
 	root.SetArgs(args)
 	root.SetIn(strings.NewReader(in))

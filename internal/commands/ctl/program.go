@@ -16,8 +16,8 @@ const (
 	completionName = "kubectl_complete-keyserver"
 )
 
-// IsPlugin reports whether kubectl started the program as its plugin.
-func IsPlugin(started string) bool {
+// isPlugin reports whether kubectl started the program as its plugin.
+func isPlugin(started string) bool {
 	name := base(started)
 	return name == pluginName || name == completionName
 }
@@ -26,7 +26,7 @@ func base(started string) string { return strings.TrimSuffix(filepath.Base(start
 
 // Program returns the command line client and its arguments. started is the name by which it was started.
 func Program(started string, args []string) (program.Program, []string) {
-	if !IsPlugin(started) {
+	if !isPlugin(started) {
 		return program.Program{Name: programName, Root: root}, args
 	}
 	if base(started) == completionName {
@@ -45,7 +45,7 @@ func Program(started string, args []string) (program.Program, []string) {
 // root makes all verbs, which takes a while, unless only the version is asked for.
 func root(args []string) (*cobra.Command, error) {
 	if len(args) == 1 && args[0] == "version" {
-		cmd := &cobra.Command{Use: programName, SilenceErrors: true, SilenceUsage: true}
+		cmd := &cobra.Command{Use: programName}
 		cmd.AddCommand(program.NewVersion(programName))
 		return cmd, nil
 	}

@@ -53,7 +53,7 @@ func (v *value) respelled(flag, said string) (string, error) {
 	case v.stands == anOperation && !isHexID(said):
 		op, ok := operationCalled(said)
 		if !ok {
-			return "", usagef("%s is %q; it must be the name or the key of an operation, or its 16 hexadecimal digits: see ctl operations list", flag, said)
+			return "", usagef("%s is %q; it must be the name or the key of an operation, or its 16 hexadecimal digits: see keyserverctl operations list", flag, said)
 		}
 		return op.ID.Hex(), nil
 	case v.name == "OperationName":

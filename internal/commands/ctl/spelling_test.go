@@ -57,7 +57,7 @@ func TestSpellings(t *testing.T) {
 		{"a time within a JSON object", []string{"why", "--operation", "hmacData", "--with", `{"change":"setEntry","principalId":"` + hex + `","rights":["READ"],"endTime":"2027-01-31T00:00:00Z"}`}, `"endTime":"AAABo2kKnAA="`},
 		{"an operation by name", []string{"roles", "create", "--name", "x", "--operations", "verify mac", "--operations", "macData"}, `"operations":["`},
 		{"an operation of why by name", []string{"why", "--operation", "Verify MAC"}, `"operation":"verify`},
-		{"no operation", []string{"roles", "create", "--name", "x", "--operations", "nosuch"}, `--operations is "nosuch"; it must be the name or the key of an operation, or its 16 hexadecimal digits: see ctl operations list`},
+		{"no operation", []string{"roles", "create", "--name", "x", "--operations", "nosuch"}, `--operations is "nosuch"; it must be the name or the key of an operation, or its 16 hexadecimal digits: see keyserverctl operations list`},
 	} {
 		target, body, err := asked(t, c.line...)
 		got := target + " " + body

@@ -201,7 +201,7 @@ func (s *store) key(name string, of *session) (crypto.Signer, error) {
 		text, err = readFile(s.keyFile(name), true)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, keyring.ErrNotFound) {
-		return nil, &Failure{exitRefused, fmt.Errorf("the session of context %q is bound to a key that is not here any more: log in again: ctl login", name)}
+		return nil, &Failure{exitRefused, fmt.Errorf("the session of context %q is bound to a key that is not here any more: log in again: keyserverctl login", name)}
 	}
 	if err != nil {
 		return nil, err

@@ -31,8 +31,9 @@ func Command() *cobra.Command {
 			"leave the key server. It logs in by a service account token, which is read anew at each\n" +
 			"login, and binds its session to a key in memory. docs/kms.md says how it is set up, how\n" +
 			"keys are rotated, and what happens while the key server is away.",
-		Args: program.NoArgs,
-		RunE: program.Runs(o.run),
+		Args:        program.NoArgs,
+		Annotations: map[string]string{program.Serves: program.AsService},
+		RunE:        program.Runs(o.run),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Server, "server", "", "URL of the key server's API, for instance https://keys.example:8443")

@@ -10,16 +10,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ofOperator lists the variables of keyserver-operator, one per line. "make generate" writes it.
+// ofPrograms lists the variables of the programs that serve, one per line. "make generate" writes it.
 //
 //go:embed variables.txt
-var ofOperator string
+var ofPrograms string
 
 // RefuseUnknownVariables returns a usage error if a variable with the prefix KEYSERVER_ belongs to no flag. It
 // accepts a variable for a flag of another command or program, because containers share their settings.
 func RefuseUnknownVariables(root *cobra.Command, environment []string) error {
 	known := map[string]bool{}
-	for _, name := range strings.Fields(ofOperator) {
+	for _, name := range strings.Fields(ofPrograms) {
 		known[name] = true
 	}
 	for _, name := range Variables(root) {

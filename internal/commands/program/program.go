@@ -152,6 +152,7 @@ func (p Program) Commands(args []string) (*cobra.Command, error) {
 	if err != nil {
 		return nil, err
 	}
+	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return Usagef("%w; see %s --help", err, cmd.CommandPath())

@@ -29,7 +29,7 @@ func TestExitCodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := Program{Name: "test", Root: func([]string) (*cobra.Command, error) {
-				return &cobra.Command{RunE: func(*cobra.Command, []string) error { return c.err }, SilenceErrors: true, SilenceUsage: true}, nil
+				return &cobra.Command{RunE: func(*cobra.Command, []string) error { return c.err }}, nil
 			}}
 			var errOut bytes.Buffer
 			if code := p.Run(nil, nil, &bytes.Buffer{}, &errOut); code != c.want {

@@ -1,4 +1,4 @@
-package commands
+package up
 
 import (
 	"context"
@@ -15,14 +15,15 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/commands/localcluster"
+	"github.com/keyserver-operator/keyserver-operator/cmd/keyserver-dev/localcluster"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
-// upOptions are the flags of up.
-type upOptions struct {
+// options are the flags of up.
+type options struct {
 	dir        string
 	kubeconfig string
 	listen     string
@@ -34,7 +35,7 @@ type upOptions struct {
 }
 
 func newUp() *cobra.Command {
-	var o upOptions
+	var o options
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start everything on this machine and apply the samples, for a first look",
@@ -43,7 +44,8 @@ func newUp() *cobra.Command {
 			"samples, wait until each is Ready, and stay up. State is kept in --dir, and the\n" +
 			"next run continues on it. With --federation there are three key servers, at\n" +
 			"127.0.0.2, 127.0.0.3 and 127.0.0.4, that the operator makes trust each other.",
-		Args: program.NoArgs,
+		Args:        program.NoArgs,
+		Annotations: map[string]string{program.Serves: program.AtTerminal},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.assets == "" {
 				o.assets = os.Getenv("KUBEBUILDER_ASSETS")
@@ -61,7 +63,7 @@ func newUp() *cobra.Command {
 }
 
 // complete refuses a wrong command line before anything is made for it.
-func (o *upOptions) complete() (err error) {
+func (o *options) complete() (err error) {
 	switch {
 	case o.dir == "":
 		return program.Usagef("--dir must not be empty")
@@ -90,7 +92,7 @@ func (o *upOptions) complete() (err error) {
 
 // run starts the parts in order, shows the result and waits for the end. What
 // was started is stopped in the reverse order.
-func (o *upOptions) run(ctx context.Context, out io.Writer) (err error) {
+func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	out = screen{out}
 	steps := &progress{out: out}
 	if err := o.complete(); err != nil {
@@ -186,16 +188,16 @@ func (s screen) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// upCluster is the cluster that up works on.
-type upCluster struct {
+// target is the cluster that up works on.
+type target struct {
 	config     *rest.Config
 	kubeconfig string
 	ended      <-chan error // never of one that was given
 }
 
-func (o *upOptions) startCluster(ctx context.Context, log io.Writer, steps *progress) (upCluster, func() error, error) {
+func (o *options) startCluster(ctx context.Context, log io.Writer, steps *progress) (target, func() error, error) {
 	if o.given != nil {
-		return upCluster{config: o.given, kubeconfig: o.kubeconfig}, func() error { return nil }, nil
+		return target{config: o.given, kubeconfig: o.kubeconfig}, func() error { return nil }, nil
 	}
 	var cluster *localcluster.Cluster
 	err := steps.run("control plane (etcd and kube-apiserver)", func() (err error) {
@@ -203,15 +205,14 @@ func (o *upOptions) startCluster(ctx context.Context, log io.Writer, steps *prog
 		return err
 	})
 	if err != nil {
-		return upCluster{}, nil, err
+		return target{}, nil, err
 	}
-	return upCluster{cluster.Config, cluster.Kubeconfig, cluster.Ended()}, cluster.Stop, nil
+	return target{cluster.Config, cluster.Kubeconfig, cluster.Ended()}, cluster.Stop, nil
 }
 
-func (o *upOptions) startManager(ctx context.Context, cfg *rest.Config, logger *slog.Logger) <-chan error {
+func (o *options) startManager(ctx context.Context, cfg *rest.Config, logger *slog.Logger) <-chan error {
 	done := make(chan error, 1)
-	m := managerOptions{restConfig: cfg, logger: logger, clusterName: "local"}
-	go func() { done <- m.run(ctx) }()
+	go func() { done <- commands.RunManager(ctx, cfg, logger, "local") }()
 	return done
 }
 

@@ -1,4 +1,4 @@
-package commands
+package up
 
 import (
 	"bytes"
@@ -22,8 +22,8 @@ func TestNextStepsInAnyDirectory(t *testing.T) {
 	t.Setenv("TMPDIR", dir)
 	srv := testserver.Start(t)
 	var out bytes.Buffer
-	o := &upOptions{dir: dir, assets: dir}
-	cluster := upCluster{kubeconfig: filepath.Join(dir, "kubeconfig")}
+	o := &options{dir: dir, assets: dir}
+	cluster := target{kubeconfig: filepath.Join(dir, "kubeconfig")}
 	rig.Must(t, o.printNextSteps(t.Context(), &out, srv.Server, cluster, &kube{}))
 
 	var script strings.Builder

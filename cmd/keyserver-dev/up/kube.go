@@ -1,4 +1,4 @@
-package commands
+package up
 
 import (
 	"context"
@@ -27,6 +27,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/config"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
@@ -51,7 +52,7 @@ type kube struct {
 }
 
 func newKube(cfg *rest.Config) (*kube, error) {
-	c, err := client.New(cfg, client.Options{Scheme: newScheme()})
+	c, err := client.New(cfg, client.Options{Scheme: commands.NewScheme()})
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
 	}

@@ -1,4 +1,4 @@
-package commands
+package up
 
 import (
 	"context"
@@ -10,18 +10,17 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/spf13/pflag"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/trustfiles"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/monotonic"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
-// upServer is a key server that up runs, under the name of its KeyServer.
-type upServer struct {
+// namedServer is a key server that up runs, under the name of its KeyServer.
+type namedServer struct {
 	name string
 	*server.Server
 }
@@ -42,7 +41,7 @@ const peersHost = "127.0.0.5"
 
 // places are of one key server, or of three that trust each other: each has an
 // address of its own, because a key server refuses to be its own peer.
-func (o *upOptions) places() []place {
+func (o *options) places() []place {
 	if !o.federation {
 		return []place{{name: keyServerName, dir: "server"}}
 	}
@@ -54,7 +53,7 @@ func (o *upOptions) places() []place {
 }
 
 // samples is the directory of the samples that go with the key servers.
-func (o *upOptions) samples() string {
+func (o *options) samples() string {
 	if o.federation {
 		return "samples/federation"
 	}
@@ -63,7 +62,7 @@ func (o *upOptions) samples() string {
 
 // startServers starts them in turn. Where one does not start, it answers those
 // that did, for somebody to stop.
-func (o *upOptions) startServers(ctx context.Context, logger *slog.Logger, steps *progress) (servers []upServer, err error) {
+func (o *options) startServers(ctx context.Context, logger *slog.Logger, steps *progress) (servers []namedServer, err error) {
 	for _, p := range o.places() {
 		cfg, err := o.serverConfig(p)
 		if err != nil {
@@ -77,7 +76,7 @@ func (o *upOptions) startServers(ctx context.Context, logger *slog.Logger, steps
 		err = steps.run(what, func() error {
 			srv, err := server.Start(ctx, cfg)
 			if err == nil {
-				servers = append(servers, upServer{p.name, srv})
+				servers = append(servers, namedServer{p.name, srv})
 			}
 			return err
 		})
@@ -89,12 +88,9 @@ func (o *upOptions) startServers(ctx context.Context, logger *slog.Logger, steps
 }
 
 // serverConfig is serve's defaults at a place.
-func (o *upOptions) serverConfig(p place) (server.Config, error) {
-	var cfg serveOptions
-	cfg.bind(pflag.NewFlagSet("serve", pflag.ContinueOnError))
+func (o *options) serverConfig(p place) (server.Config, error) {
+	cfg := commands.ServerDefaults()
 	cfg.Listen, cfg.ExternalListen, cfg.DataDir = o.listen, "", filepath.Join(o.dir, p.dir)
-	cfg.Version, cfg.Steady = program.BuildVersion(programName), monotonic.New()
-	cfg.Clock = cfg.Steady.Now
 	cfg.Providers = o.tokens
 	_, port, err := net.SplitHostPort(o.listen)
 	if err != nil {
@@ -113,7 +109,7 @@ func (o *upOptions) serverConfig(p place) (server.Config, error) {
 	if err := cfg.Validate(); err != nil {
 		return server.Config{}, program.Usage(err)
 	}
-	return cfg.Config, nil
+	return cfg, nil
 }
 
 // workloadAudience is what a workload asks for when it projects a token, as the
@@ -121,7 +117,7 @@ func (o *upOptions) serverConfig(p place) (server.Config, error) {
 const workloadAudience = "https://keyserver.keyserver-system.svc"
 
 // trustTokens has the key servers take the tokens of the cluster's service accounts.
-func (o *upOptions) trustTokens(ctx context.Context, cluster *rest.Config, logger *slog.Logger) error {
+func (o *options) trustTokens(ctx context.Context, cluster *rest.Config, logger *slog.Logger) error {
 	c, err := discovery.NewDiscoveryClientForConfig(cluster)
 	if err != nil {
 		return fmt.Errorf("connect to the cluster: %w", err)
@@ -147,7 +143,7 @@ func besides(port string) string {
 }
 
 // stopServers stops them together, in the time that one has.
-func stopServers(ctx context.Context, servers []upServer) error {
+func stopServers(ctx context.Context, servers []namedServer) error {
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), program.DrainTime)
 	defer cancel()
 	ended := make(chan error)
@@ -162,7 +158,7 @@ func stopServers(ctx context.Context, servers []upServer) error {
 }
 
 // anyFailed answers with the first failure of one of them.
-func anyFailed(ctx context.Context, servers []upServer) <-chan error {
+func anyFailed(ctx context.Context, servers []namedServer) <-chan error {
 	failed := make(chan error, len(servers))
 	for _, s := range servers {
 		go func() {

@@ -1,4 +1,4 @@
-package commands
+package up
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // printNextSteps shows where things are and three commands to try. No secret
 // is printed: the commands read the password from its file.
-func (o *upOptions) printNextSteps(ctx context.Context, out io.Writer, srv *server.Server, cluster upCluster, k *kube) error {
+func (o *options) printNextSteps(ctx context.Context, out io.Writer, srv *server.Server, cluster target, k *kube) error {
 	link, err := o.demoKey(ctx, srv)
 	if err != nil {
 		return fmt.Errorf("make a key to try: %w", err)
@@ -76,12 +76,12 @@ func (k *kube) sampleOf(kind string) string {
 
 // demoKey returns the hidden link of a key to try, which is minted through the
 // API, as any workload would.
-func (o *upOptions) demoKey(ctx context.Context, srv *server.Server) (string, error) {
-	return o.remembered(func() (string, error) { return mintKey(ctx, upServer{keyServerName, srv}) })
+func (o *options) demoKey(ctx context.Context, srv *server.Server) (string, error) {
+	return o.remembered(func() (string, error) { return mintKey(ctx, namedServer{keyServerName, srv}) })
 }
 
 // remembered answers the key that an earlier run made to try, or makes it.
-func (o *upOptions) remembered(mint func() (string, error)) (string, error) {
+func (o *options) remembered(mint func() (string, error)) (string, error) {
 	path := filepath.Join(o.dir, "demo-key")
 	if link, err := os.ReadFile(path); err == nil {
 		return strings.TrimSpace(string(link)), nil
@@ -93,7 +93,7 @@ func (o *upOptions) remembered(mint func() (string, error)) (string, error) {
 	return link, os.WriteFile(path, []byte(link+"\n"), 0o600)
 }
 
-func mintKey(ctx context.Context, s upServer) (string, error) {
+func mintKey(ctx context.Context, s namedServer) (string, error) {
 	c, err := s.connect()
 	if err != nil {
 		return "", err

@@ -1,4 +1,4 @@
-package commands
+package up
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 // printFederationSteps shows where the key servers are and what to try. No
 // secret is printed: the commands read the passwords from their files.
-func (o *upOptions) printFederationSteps(ctx context.Context, out io.Writer, servers []upServer, cluster upCluster) error {
+func (o *options) printFederationSteps(ctx context.Context, out io.Writer, servers []namedServer, cluster target) error {
 	east, west := servers[0], servers[1]
 	link, err := o.remembered(func() (string, error) { return sharedKey(ctx, west, east) })
 	if err != nil {
@@ -59,7 +59,7 @@ Ctrl-C stops everything and keeps the state.
 }
 
 // sharedKey mints a key and lets another key server's administrator use it.
-func sharedKey(ctx context.Context, owner, guest upServer) (link string, err error) {
+func sharedKey(ctx context.Context, owner, guest namedServer) (link string, err error) {
 	there, err := guest.connect()
 	if err != nil {
 		return "", err
@@ -85,7 +85,7 @@ func sharedKey(ctx context.Context, owner, guest upServer) (link string, err err
 }
 
 // connect speaks to a key server as its administrator.
-func (s upServer) connect() (*client.Client, error) {
+func (s namedServer) connect() (*client.Client, error) {
 	roots, err := s.Roots()
 	if err != nil {
 		return nil, err

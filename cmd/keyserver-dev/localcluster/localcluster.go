@@ -1,5 +1,5 @@
 // Package localcluster runs etcd and kube-apiserver on this machine for
-// "keyserver-operator up". The state of etcd is kept, so a later run continues
+// "keyserver-dev up". The state of etcd is kept, so a later run continues
 // where an earlier one ended.
 package localcluster
 

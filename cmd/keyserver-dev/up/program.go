@@ -1,0 +1,19 @@
+// Package up starts a control plane, key servers and the manager in one process, for development and for a first look.
+package up
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
+)
+
+// programName is the name of the program for development.
+const programName = "keyserver-dev"
+
+// Program returns keyserver-dev, which has the command up.
+func Program() program.Program {
+	return program.Program{Name: programName, Root: func([]string) (*cobra.Command, error) {
+		return program.Group(programName, "Run all of keyserver-operator on this machine, for development and for a first look",
+			newUp(), program.NewVersion(programName)), nil
+	}}
+}
