@@ -41,6 +41,9 @@ type plugin struct {
 	} `json:"spec"`
 }
 
+// platforms are those of the release archives of keyserverctl.
+var platforms = []string{"linux-amd64", "linux-arm64", "darwin-amd64", "darwin-arm64", "windows-amd64"}
+
 // readPlugin holds a manifest to what krew asks of one.
 func readPlugin(t *testing.T, text []byte) plugin {
 	t.Helper()
@@ -60,12 +63,21 @@ func readPlugin(t *testing.T, text []byte) plugin {
 		l := one.Selector.MatchLabels
 		name := l["os"] + "-" + l["arch"]
 		want := "https://github.com/keyserver-operator/keyserver-operator/releases/download/" + s.Version + "/kubectl-keyserver-" + name + ".tar.gz"
-		if len(l) != 2 || seen[name] || one.URI != want || one.Bin != "kubectl-keyserver" || !regexp.MustCompile(`^[0-9a-f]{64}$`).MatchString(one.SHA256) {
+		bin := "kubectl-keyserver"
+		if l["os"] == "windows" {
+			bin += ".exe"
+		}
+		if len(l) != 2 || seen[name] || one.URI != want || one.Bin != bin || !regexp.MustCompile(`^[0-9a-f]{64}$`).MatchString(one.SHA256) {
 			t.Errorf("platform %+v", one)
 		}
 		seen[name] = true
 	}
-	if len(seen) != 2 {
+	for _, name := range platforms {
+		if !seen[name] {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	if len(seen) != len(platforms) {
 		t.Errorf("platforms are %v", seen)
 	}
 	return p
@@ -85,8 +97,12 @@ func TestKrewManifest(t *testing.T) {
 // is the binary of the release.
 func TestKrewRelease(t *testing.T) {
 	dir := t.TempDir()
-	for _, arch := range []string{"amd64", "arm64"} {
-		if err := os.WriteFile(filepath.Join(dir, "keyserver-operator-linux-"+arch), []byte("for "+arch), 0o600); err != nil {
+	for _, name := range platforms {
+		suffix := ""
+		if name == "windows-amd64" {
+			suffix = ".exe"
+		}
+		if err := os.WriteFile(filepath.Join(dir, "keyserverctl-"+name+suffix), []byte("for "+name), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,8 +131,9 @@ func TestKrewRelease(t *testing.T) {
 		if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != one.SHA256 {
 			t.Errorf("%s: digest %s", one.URI, one.SHA256)
 		}
-		// Whoever installs it can run it.
-		if got := rig.Unpacked(t, archive)[one.Bin]; got.Text != "for "+one.Selector.MatchLabels["arch"] || got.Mode&0o111 != 0o111 {
+		// The user who installs it can run it.
+		l := one.Selector.MatchLabels
+		if got := rig.Unpacked(t, archive)[one.Bin]; got.Text != "for "+l["os"]+"-"+l["arch"] || got.Mode&0o111 != 0o111 {
 			t.Errorf("%s: the plugin is %+v", one.URI, got)
 		}
 	}

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: hack/krew.sh VERSION DIRECTORY
 #
-# Puts the binaries of a release, which stand in the directory, into the archives that
-# krew wants, beside them, and prints the plugin's manifest with their digests. The same
+# Packs keyserverctl of a release, whose binaries are in the directory, into the archives that
+# krew needs, in the same directory. Prints the plugin's manifest with their digests. The same
 # binaries make the same archives.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -13,12 +13,14 @@ manifest=$(sed "s/v[0-9]*\.[0-9]*\.[0-9]*/v$1/" "$root/config/krew/keyserver.yam
 staged=$(mktemp -d)
 trap 'rm -rf "$staged"' EXIT
 cp "$root/LICENSE" "$staged"
-for architecture in amd64 arm64; do
-	binary=$2/keyserver-operator-linux-$architecture archive=$2/kubectl-keyserver-linux-$architecture.tar.gz
+for platform in $(sed -n 's/.* # //p' <<<"$manifest"); do
+	suffix=
+	[[ $platform != windows-* ]] || suffix=.exe
+	binary=$2/keyserverctl-$platform$suffix archive=$2/kubectl-keyserver-$platform.tar.gz
 	[[ -f $binary ]] || fail "$binary is missing: make dist builds it, gh release download fetches it"
-	install -m 0755 "$binary" "$staged/kubectl-keyserver"
-	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --mode=go=rX,u+w -C "$staged" -cf - LICENSE kubectl-keyserver | gzip -n >"$archive"
+	install -m 0755 "$binary" "$staged/kubectl-keyserver$suffix"
+	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --mode=go=rX,u+w -C "$staged" -cf - LICENSE "kubectl-keyserver$suffix" | gzip -n >"$archive"
 	digest=$(sha256sum "$archive")
-	manifest=$(sed "s/\"[0-9]*\" # linux-$architecture\$/${digest%% *}/" <<<"$manifest")
+	manifest=$(sed "s/\"[0-9]*\" # $platform\$/${digest%% *}/" <<<"$manifest")
 done
 sed '1,2d' <<<"$manifest"

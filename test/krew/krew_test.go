@@ -23,20 +23,24 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// architectures are those of a release.
-var architectures = []string{"amd64", "arm64"}
+// binaries are those of a release, by the platform's name in the archive.
+var binaries = map[string]string{
+	"linux-amd64": "keyserverctl-linux-amd64", "linux-arm64": "keyserverctl-linux-arm64",
+	"darwin-amd64": "keyserverctl-darwin-amd64", "darwin-arm64": "keyserverctl-darwin-arm64",
+	"windows-amd64": "keyserverctl-windows-amd64.exe",
+}
 
 // release is a directory with the plugin's manifest and archives, of a program for this
 // machine's architecture.
 func release(t *testing.T, native []byte) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, architecture := range architectures {
-		binary := []byte("for " + architecture)
-		if architecture == runtime.GOARCH {
+	for platform, file := range binaries {
+		binary := []byte("for " + platform)
+		if platform == "linux-"+runtime.GOARCH {
 			binary = native
 		}
-		rig.Must(t, os.WriteFile(filepath.Join(dir, "keyserver-operator-linux-"+architecture), binary, 0o600))
+		rig.Must(t, os.WriteFile(filepath.Join(dir, file), binary, 0o600))
 	}
 	manifest, err := exec.CommandContext(t.Context(), "../../hack/krew.sh", version.String(), dir).Output()
 	rig.Must(t, err)
@@ -107,7 +111,7 @@ func documented(t *testing.T) string {
 func TestKrew(t *testing.T) {
 	const name = "https://keys.example:8443"
 	rig.Must(t, program.DependOnSources())
-	native, err := os.ReadFile(built.Path)
+	native, err := os.ReadFile(built.Named("keyserverctl").Path)
 	rig.Must(t, err)
 	u, dir := newUser(t), release(t, native)
 	server, err := built.Serve(filepath.Join(t.TempDir(), "data"))
@@ -157,15 +161,15 @@ func TestKrewRefuses(t *testing.T) {
 	rig.Must(t, os.WriteFile(filepath.Join(dir, "wrong.yaml"), []byte(wrong), 0o600))
 	template, err := filepath.Abs("../../config/krew/keyserver.yaml")
 	rig.Must(t, err)
-	own, other := archive(architectures[0]), archive(architectures[1])
-	if runtime.GOARCH == architectures[1] {
+	own, other := archive("amd64"), archive("arm64")
+	if runtime.GOARCH == "arm64" {
 		own, other = other, own
 	}
 	for of, flags := range map[string]string{
 		"a manifest with another digest":              "--manifest=wrong.yaml --archive=" + own,
 		"a manifest that no release has filled in":    "--manifest=" + template + " --archive=" + own,
 		"the archive of another architecture":         "--manifest=keyserver.yaml --archive=" + other,
-		"the binary itself where an archive is meant": "--manifest=keyserver.yaml --archive=keyserver-operator-linux-" + runtime.GOARCH,
+		"the binary itself where an archive is meant": "--manifest=keyserver.yaml --archive=keyserverctl-linux-" + runtime.GOARCH,
 	} {
 		if said, err := u.sh(dir, "kubectl krew install "+flags); err == nil || !strings.Contains(said, "checksum does not match") {
 			t.Errorf("%s: %v\n%s", of, err, said)
@@ -187,7 +191,7 @@ func TestKrewIndexTakesIt(t *testing.T) {
 	rig.Must(t, os.WriteFile(kubectl, []byte(`#!/bin/sh
 exec `+controlplane.Kubectl(t)+` "$@" --archive="`+dir+`/kubectl-keyserver-$KREW_OS-$KREW_ARCH.tar.gz"
 `), 0o700))
-	if said := u.must(dir, "validate-krew-manifest -manifest keyserver.yaml"); !strings.Contains(said, "all 2 spec.platforms installed fine") {
+	if said := u.must(dir, "validate-krew-manifest -manifest keyserver.yaml"); !strings.Contains(said, "all 5 spec.platforms installed fine") {
 		t.Errorf("it says %s", said)
 	}
 	manifest, err := os.ReadFile(filepath.Join(dir, "keyserver.yaml"))
