@@ -144,7 +144,7 @@ func (o *backupOptions) fileKEK(ctx context.Context, c *client.Client) (_ []byte
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	custodian, err := keyring.Existing(ctx, keeper, store.Setting)
+	ring, err := keyring.Existing(ctx, keeper, store.Setting)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (o *backupOptions) fileKEK(ctx context.Context, c *client.Client) (_ []byte
 	if err != nil {
 		return nil, err
 	}
-	if used.KEK.Fingerprint != custodian.KEK(ctx).Fingerprint {
+	if used.KEK.Fingerprint != ring.KEK(ctx).Fingerprint {
 		return nil, fmt.Errorf("the file kek in %s is not the key-encryption key that the key server uses (scheme %s)", o.dataDir, used.KEK.Scheme)
 	}
 	return os.ReadFile(filepath.Join(o.dataDir, keyring.KeyFile))

@@ -142,7 +142,7 @@ func (e *Engine) amend(ctx context.Context, by keyserver.Caller, link keyserver.
 	r := request{by: by, op: keyserver.OpAmendACL, link: link, object: link.Base64() + " for " + target.String()}
 	if to, ok := e.foreign(link); ok {
 		if by.Scope != nil { // what the entry is now, is for its own key server to see
-			return e.enter(ctx, r, func(context.Context, access.Subject) error {
+			return e.authorizeAndAudit(ctx, r, func(context.Context, access.Subject) error {
 				return beyondCredential(by)
 			})
 		}
@@ -182,7 +182,7 @@ func (e *Engine) ownerOr(want keyserver.Rights, link keyserver.HiddenLink, key *
 		if access.Owns((*key).acl, who, e.Clock()) {
 			return e.step(keyserver.StepList, nil)
 		}
-		return e.lets(*key, who, want)
+		return e.checkACL(*key, who, want)
 	}
 }
 

@@ -183,12 +183,12 @@ func TestBecomingSomebodyWithADuty(t *testing.T) {
 func TestWhatChangedSinceTheClaim(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		setPolicy(t, f, `[{"operation":"giveDuties","approvers":1,"duty":"any"},{"operation":"exportKey","approvers":1,"duty":"any"}]`)
-		office := approval.New(approval.Config{Store: f.Store, Gate: f.Engine, Deployment: keyserver.Unified, Clock: f.Clock.Now, Random: rand.Reader})
+		service := approval.New(approval.Config{Store: f.Store, Gate: f.Engine, Deployment: keyserver.Unified, Clock: f.Clock.Now, Random: rand.Reader})
 		to := f.Add(t, keyserver.PasswordPrincipal, "to", nil, nil).Principal
 		agent := f.Add(t, keyserver.CertificatePrincipal, "/CN=agent", nil, nil).Principal
 		link := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		under := func(rule string, name keyserver.PrincipalRef, op keyserver.Operation) keyserver.Caller {
-			v := must(office.Ask(ctx, f.Admin, approval.Request{
+			v := must(service.Ask(ctx, f.Admin, approval.Request{
 				Method: "PUT", Path: "/api/roles", Reason: "why", Operations: []keyserver.Operation{op}, Names: []keyserver.Subject{approval.ByID(keyserver.PrincipalSubject, name.ID)},
 			}))(t)
 			by := f.Admin

@@ -42,7 +42,7 @@ func (silent) Begin(context.Context, keyserver.AuditEntry) (func() error, error)
 // What a question does not have, a message for instance, is about nothing that the gate asks.
 func (e *Engine) ask(ctx context.Context, by keyserver.Caller, op keyserver.Operation, link keyserver.HiddenLink) (err error) {
 	if link == "" {
-		return e.enter(ctx, request{by: by, op: keyserver.OperationOf(op.ID)}, e.unlinked(by, op)...)
+		return e.authorizeAndAudit(ctx, request{by: by, op: keyserver.OperationOf(op.ID)}, e.unlinked(by, op)...)
 	}
 	choice := keyserver.KeyChoice{Key: link}
 	switch op.ID {

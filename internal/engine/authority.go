@@ -10,7 +10,7 @@ import (
 // Authorities implements keyserver.Authorities.
 func (e *Engine) Authorities(ctx context.Context, by keyserver.Caller) (list []keyserver.Authority, err error) {
 	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAuthority}, func() error {
-		line, err := e.Office.Line(ctx)
+		line, err := e.CAManager.Line(ctx)
 		for _, m := range line.Members {
 			list = append(list, m.Authority)
 		}
@@ -22,7 +22,7 @@ func (e *Engine) Authorities(ctx context.Context, by keyserver.Caller) (list []k
 // PrepareAuthority implements keyserver.Authorities.
 func (e *Engine) PrepareAuthority(ctx context.Context, by keyserver.Caller) (id keyserver.ID, err error) {
 	err = e.perform(ctx, changeAuthority(by, ca.Prepare, ""), func() (err error) {
-		id, err = e.Office.Prepare(ctx)
+		id, err = e.CAManager.Prepare(ctx)
 		return err
 	})
 	return id, err
@@ -35,7 +35,7 @@ func (e *Engine) ActivateAuthority(ctx context.Context, by keyserver.Caller, ear
 		object = " early"
 	}
 	err = e.perform(ctx, changeAuthority(by, ca.Activate, object), func() (err error) {
-		id, err = e.Office.Activate(ctx, early)
+		id, err = e.CAManager.Activate(ctx, early)
 		return err
 	})
 	return id, err
@@ -44,7 +44,7 @@ func (e *Engine) ActivateAuthority(ctx context.Context, by keyserver.Caller, ear
 // RetireAuthority implements keyserver.Authorities.
 func (e *Engine) RetireAuthority(ctx context.Context, by keyserver.Caller, id keyserver.ID) (done keyserver.AuthorityRetired, err error) {
 	err = e.perform(ctx, changeAuthority(by, ca.Retire, " "+id.Base64()), func() (err error) {
-		done, err = e.Office.Retire(ctx, id)
+		done, err = e.CAManager.Retire(ctx, id)
 		return err
 	})
 	return done, err

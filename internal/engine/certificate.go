@@ -67,7 +67,7 @@ func (e *Engine) IssueCertificate(ctx context.Context, by keyserver.Caller, n ke
 		if err != nil {
 			return invalid("%s", err)
 		}
-		line, err := e.Office.Line(ctx)
+		line, err := e.CAManager.Line(ctx)
 		if err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (e *Engine) renew(ctx context.Context, old keyserver.Certificate) (keyserve
 	if err != nil {
 		return keyserver.Issued{}, err
 	}
-	line, err := e.Office.Line(ctx)
+	line, err := e.CAManager.Line(ctx)
 	if err != nil {
 		return keyserver.Issued{}, err
 	}

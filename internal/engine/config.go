@@ -8,7 +8,7 @@ import (
 
 // Configuration implements keyserver.Configurations.
 func (e *Engine) Configuration(ctx context.Context, by keyserver.Caller, xpath string) (keyserver.ConfigNode, error) {
-	if err := e.enter(ctx, request{by: by, op: keyserver.OpReadConfiguration, object: xpath}); err != nil {
+	if err := e.authorizeAndAudit(ctx, request{by: by, op: keyserver.OpReadConfiguration, object: xpath}); err != nil {
 		return keyserver.ConfigNode{}, err
 	}
 	return e.Settings, nil

@@ -17,7 +17,7 @@ import (
 // such principal or it may not be acted for: asking must not be a way to find
 // out who there is.
 func (e *Engine) DelegateLogin(ctx context.Context, by keyserver.Caller, delegator keyserver.ID) (p keyserver.Principal, err error) {
-	err = e.enter(ctx, request{by: by, op: keyserver.OpDelegateLogin, object: delegator.Hex()}, e.unchained(by), func(ctx context.Context, _ access.Subject) error {
+	err = e.authorizeAndAudit(ctx, request{by: by, op: keyserver.OpDelegateLogin, object: delegator.Hex()}, e.unchained(by), func(ctx context.Context, _ access.Subject) error {
 		why, err := e.delegatorUnfit(ctx, delegator, by.Principal.ID)
 		switch {
 		case err != nil:
@@ -52,13 +52,13 @@ func (e *Engine) Standing(ctx context.Context, by keyserver.Caller) error {
 	if err := e.Store.Current(ctx); err != nil {
 		return err
 	}
-	_, _, err := e.standing(ctx, by)
+	_, _, err := e.resolveSubject(ctx, by)
 	return err
 }
 
-// standing is the part of the gate that looks at the caller alone. It answers
-// who the caller is at this moment, and the roles.
-func (e *Engine) standing(ctx context.Context, by keyserver.Caller) (access.Subject, []keyserver.ID, error) {
+// resolveSubject is the part of the gate that depends on the caller alone. It returns the subject and the roles that the
+// caller has now.
+func (e *Engine) resolveSubject(ctx context.Context, by keyserver.Caller) (access.Subject, []keyserver.ID, error) {
 	if err := e.step(keyserver.StepDelegation, e.delegationInForce(ctx, by)); err != nil {
 		return access.Subject{}, nil, err
 	}

@@ -216,7 +216,7 @@ func TestBuiltInRolesAreBroughtUpToDate(t *testing.T) {
 		_, err := f.DelegateLogin(ctx, exchanger, f.Admin.Principal.ID)
 		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
 		must(bootstrap.Run(context.Background(), bootstrap.Config{
-			Store: f.Store, Custodian: f.Custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
+			Store: f.Store, Keyring: f.Keyring, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
 			Clock: f.Clock.Now, Random: f.Random,
 		}))(t)
 		_, err = f.DelegateLogin(ctx, exchanger, f.Admin.Principal.ID)

@@ -28,7 +28,7 @@ func (e *Engine) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.
 	if to, ok := e.foreign(in.Named()); ok {
 		return e.forwardEncrypt(ctx, r, to, in)
 	}
-	if err := e.enter(ctx, r, e.encrypts(by, in.KeyChoice, &key)); err != nil {
+	if err := e.authorizeAndAudit(ctx, r, e.encrypts(by, in.KeyChoice, &key)); err != nil {
 		return keyserver.Ciphertext{}, err
 	}
 	return keyserver.Ciphertext{UsedKey: key.used(), Sealed: key.aead.Seal(key.id, in.Plain, in.Associated)}, nil
@@ -44,7 +44,7 @@ func (e *Engine) encrypts(by keyserver.Caller, choice keyserver.KeyChoice, key *
 			taken, err = e.takeEncryption(ctx, id)
 			return err
 		}
-		choose := e.chooses(by, choice, what, key)
+		choose := e.resolveKey(by, choice, what, key)
 		err := choose(ctx, who)
 		none := fault.CodeOf(err) == fault.KeyExhausted
 		if choice.Line == "" || e.view != nil || !none && (err != nil || !taken.Fresh || taken.Left >= few) {
@@ -104,7 +104,7 @@ func (e *Engine) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.
 	if to, ok := e.foreign(in.Named()); ok {
 		return e.forwardDecrypt(ctx, r, to, in)
 	}
-	if err := e.enter(ctx, r, e.opens(by, in, &key)); err != nil {
+	if err := e.authorizeAndAudit(ctx, r, e.opens(by, in, &key)); err != nil {
 		return keyserver.Plaintext{}, err
 	}
 	plain, err := key.aead.Open(in.Sealed, in.Associated)
@@ -129,12 +129,12 @@ func (e *Engine) opens(by keyserver.Caller, in keyserver.Decryption, key **heldK
 				return err
 			}
 			if id != (*key).id {
-				if err := e.lets(*key, who, keyserver.Read); err != nil {
+				if err := e.checkACL(*key, who, keyserver.Read); err != nil {
 					return err
 				}
 				return invalid("ciphertext: was not made with the key that ttag names; send the ttag of that key, or the lineage")
 			}
-			return e.chooses(by, named, decrypts, key)(ctx, who)
+			return e.resolveKey(by, named, decrypts, key)(ctx, who)
 		}
 		ids, err := e.line(ctx, in.Line)
 		if err != nil {
@@ -142,13 +142,13 @@ func (e *Engine) opens(by keyserver.Caller, in keyserver.Decryption, key **heldK
 		}
 		for _, one := range ids {
 			if one == id {
-				return e.chooses(by, named, decrypts, key)(ctx, who)
+				return e.resolveKey(by, named, decrypts, key)(ctx, who)
 			}
 		}
 		if *key, err = e.choose(ctx, in.KeyChoice, decrypts); err != nil {
 			return err
 		}
-		if err := e.lets(*key, who, keyserver.Read); err != nil {
+		if err := e.checkACL(*key, who, keyserver.Read); err != nil {
 			return err
 		}
 		return invalid("ciphertext: was not made with a key of that line")

@@ -43,7 +43,7 @@ type Auditor interface {
 // is required.
 type Config struct {
 	Store     *sqlstore.Store
-	Custodian *keyring.Custodian
+	Keyring   *keyring.Keyring
 	DataKeys  DataKeys
 	Auditor   Auditor
 	AuditTree AuditTree
@@ -54,13 +54,13 @@ type Config struct {
 	Backups Backups
 	// Deployment is how duties are divided; empty is unified.
 	Deployment keyserver.Deployment
-	// Office keeps the CAs of this key server's own.
-	Office *ca.Office
-	Self   Self
-	Build  keyserver.Version
-	Clock  func() time.Time
-	Random io.Reader
-	Logger *slog.Logger
+	// CAManager manages the CAs of this key server.
+	CAManager *ca.Manager
+	Self      Self
+	Build     keyserver.Version
+	Clock     func() time.Time
+	Random    io.Reader
+	Logger    *slog.Logger
 	// Settings is the configuration that the service reads, secrets included;
 	// it may be empty.
 	Settings keyserver.ConfigNode

@@ -511,7 +511,7 @@ func TestChangesWakeTheirReaders(t *testing.T) {
 func TestASecondStartFindsTheState(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		again := bootstrap.Config{
-			Store: f.Store, Custodian: f.Custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
+			Store: f.Store, Keyring: f.Keyring, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
 			AdminPassword: func() (string, error) { return "", errors.New("a second start must not ask for a password") },
 			Clock:         f.Clock.Now, Random: f.Random,
 		}

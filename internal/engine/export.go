@@ -95,7 +95,7 @@ func (e *Engine) seal(ctx context.Context, key keyserver.ID, out *keyserver.Expo
 	if err != nil {
 		return notFound(err, fault.KeyNotFound, "the hidden link names no key of this key server")
 	}
-	plain, err := e.Custodian.Unwrap(key, e.System, record.Wrapped)
+	plain, err := e.Keyring.Unwrap(key, e.System, record.Wrapped)
 	if err != nil {
 		return fmt.Errorf("unwrap key %s: %w", key, err)
 	}

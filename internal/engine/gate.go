@@ -35,11 +35,10 @@ type request struct {
 // a fault with an audit reason when it refuses.
 type check func(ctx context.Context, who access.Subject) error
 
-// enter is the gate: it decides whether the caller may do the operation and
-// makes the audit row of that decision durable, in this order, before any
-// effect. If no row can be written, nothing is let through. A refusal is
-// answered only once its row is durable too.
-func (e *Engine) enter(ctx context.Context, r request, checks ...check) error {
+// authorizeAndAudit is the gate: it decides whether the caller may do the operation, and then makes the audit row of that
+// decision durable, before any effect. It fails if no row can be written. It returns a refusal only after its row is
+// durable, too.
+func (e *Engine) authorizeAndAudit(ctx context.Context, r request, checks ...check) error {
 	if err := e.restrained(r.by, 1); err != nil {
 		return err
 	}
@@ -107,7 +106,7 @@ func (e *Engine) try(ctx context.Context, r request) error {
 // perform passes the gate and then runs the effect. A failed effect gets an
 // audit row of its own.
 func (e *Engine) perform(ctx context.Context, r request, effect func() error, checks ...check) error {
-	if err := e.enter(ctx, r, checks...); err != nil {
+	if err := e.authorizeAndAudit(ctx, r, checks...); err != nil {
 		return err
 	}
 	if err := effect(); err != nil {
@@ -178,7 +177,7 @@ func (e *Engine) decide(ctx context.Context, r request, checks []check) error {
 	if r.by.Peer != nil {
 		return e.authorisePeer(ctx, r, checks)
 	}
-	who, roles, err := e.standing(ctx, r.by)
+	who, roles, err := e.resolveSubject(ctx, r.by)
 	if err != nil {
 		return err
 	}

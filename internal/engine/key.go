@@ -83,7 +83,7 @@ func (e *Engine) storeKey(ctx context.Context, by keyserver.Caller, id keyserver
 			return err
 		}
 		meta.Directory = at
-		if record.Wrapped, err = e.Custodian.Wrap(id, e.System, material); err != nil {
+		if record.Wrapped, err = e.Keyring.Wrap(id, e.System, material); err != nil {
 			return fmt.Errorf("wrap the key: %w", err)
 		}
 		return tx.InsertKey(ctx, record, entries...)
@@ -99,7 +99,7 @@ func (e *Engine) Key(ctx context.Context, by keyserver.Caller, link keyserver.Hi
 	if to, ok := e.foreign(link); ok {
 		return e.forwardKey(ctx, r, to)
 	}
-	err := e.enter(ctx, r, e.transportOnly(by), e.holds(link, fault.KeyNotFound, keyserver.Read, &key))
+	err := e.authorizeAndAudit(ctx, r, e.transportOnly(by), e.holds(link, fault.KeyNotFound, keyserver.Read, &key))
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
 	}
@@ -124,7 +124,7 @@ func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keys
 	if to, ok := e.foreign(use.Link); ok {
 		return e.forwardAuthorize(ctx, r, to, use)
 	}
-	err := e.enter(ctx, r, e.uses(by, use.Link, keyserver.Read, &key))
+	err := e.authorizeAndAudit(ctx, r, e.uses(by, use.Link, keyserver.Read, &key))
 	if err != nil {
 		return keyserver.Grant{}, err
 	}
@@ -150,7 +150,7 @@ func (e *Engine) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMA
 	if to, ok := e.foreign(in.Link); ok {
 		return e.forwardHMAC(ctx, r, to, in)
 	}
-	if err := e.enter(ctx, r, e.uses(by, in.Link, keyserver.Read, &key)); err != nil {
+	if err := e.authorizeAndAudit(ctx, r, e.uses(by, in.Link, keyserver.Read, &key)); err != nil {
 		return mac, err
 	}
 	state, err := key.macs.take()
@@ -172,12 +172,12 @@ func (e *Engine) holds(link keyserver.HiddenLink, absent fault.Code, want keyser
 		if err := e.find(ctx, link, absent, key); err != nil {
 			return err
 		}
-		return e.lets(*key, who, want)
+		return e.checkACL(*key, who, want)
 	}
 }
 
-// lets refuses unless the key's list gives the subject a right.
-func (e *Engine) lets(key *heldKey, who access.Subject, want keyserver.Rights) error {
+// checkACL fails unless the key's ACL grants a right to the subject.
+func (e *Engine) checkACL(key *heldKey, who access.Subject, want keyserver.Rights) error {
 	verdict := access.Evaluate(key.acl, who, want, e.Clock())
 	e.view.verdict(key, verdict)
 	if verdict.Allowed {
@@ -203,8 +203,7 @@ func (e *Engine) usesWhile(permits func(keyserver.KeyState) bool, by keyserver.C
 	}
 }
 
-// use refuses unless the key's list lets the caller use it now and its state permits
-// it, and counts that.
+// use fails unless the key's ACL and state allow the caller to use it now. It counts the use.
 func (e *Engine) use(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *heldKey) error {
 	verdict, err := e.mayUse(ctx, by, who, want, permits, key)
 	if err != nil {
@@ -213,9 +212,8 @@ func (e *Engine) use(ctx context.Context, by keyserver.Caller, who access.Subjec
 	return e.countUse(ctx, by, verdict)
 }
 
-// mayUse refuses unless the key's list lets the caller use it now and its state permits
-// it. The use is yet to be counted. A caller that the list denies, because its uses are
-// spent as well, is not told of the state.
+// mayUse fails unless the key's ACL and state allow the caller to use it now. It counts no use. A caller that the ACL
+// denies, also because no uses are left, does not learn the state.
 func (e *Engine) mayUse(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *heldKey) (access.Verdict, error) {
 	verdict := access.Evaluate(key.acl, who, want, e.Clock())
 	e.view.verdict(key, verdict)
@@ -238,7 +236,7 @@ func (e *Engine) mayUse(ctx context.Context, by keyserver.Caller, who access.Sub
 	return verdict, e.step(keyserver.StepUses, nil)
 }
 
-// countUse counts a use that mayUse permits, where only entries with a limit do.
+// countUse decrements a usage limit if only limited ACL entries allow the use.
 func (e *Engine) countUse(ctx context.Context, by keyserver.Caller, verdict access.Verdict) error {
 	if len(verdict.Limited) == 0 || e.view != nil {
 		return nil
@@ -317,7 +315,7 @@ func (e *Engine) hold(ctx context.Context, id keyserver.ID) (*heldKey, error) {
 	if !record.Life.State.Checks() {
 		return held, nil
 	}
-	plain, err := e.Custodian.Unwrap(id, e.System, record.Wrapped)
+	plain, err := e.Keyring.Unwrap(id, e.System, record.Wrapped)
 	if err != nil {
 		return nil, fmt.Errorf("unwrap key %s: %w", id, err)
 	}

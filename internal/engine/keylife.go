@@ -53,7 +53,7 @@ func (e *Engine) ownedBy(key *heldKey, who access.Subject) error {
 	if access.Owns(key.acl, who, e.Clock()) {
 		return e.step(keyserver.StepList, nil)
 	}
-	return e.lets(key, who, keyserver.Owner)
+	return e.checkACL(key, who, keyserver.Owner)
 }
 
 // isOurs refuses a key of a peer: how that one ages is its own key server's affair.
@@ -274,7 +274,7 @@ func (e *Engine) insertSuccessor(ctx context.Context, tx *sqlstore.Tx, former sq
 	if err := fill(e.Random, material); err != nil {
 		return err
 	}
-	wrapped, err := e.Custodian.Wrap(id, e.System, material)
+	wrapped, err := e.Keyring.Wrap(id, e.System, material)
 	if err != nil {
 		return fmt.Errorf("wrap the key: %w", err)
 	}

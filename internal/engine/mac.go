@@ -34,7 +34,7 @@ func (e *Engine) MAC(ctx context.Context, by keyserver.Caller, in keyserver.MACR
 	if to, ok := e.foreign(in.Line); ok {
 		return e.forwardMAC(ctx, r, to, in)
 	}
-	if err := e.enter(ctx, r, e.chooses(by, choice, makeMACs, &key)); err != nil {
+	if err := e.authorizeAndAudit(ctx, r, e.resolveKey(by, choice, makeMACs, &key)); err != nil {
 		return keyserver.MAC{}, err
 	}
 	mac := keyserver.MAC{UsedKey: key.used()}
@@ -71,7 +71,7 @@ func (e *Engine) VerifyMAC(ctx context.Context, by keyserver.Caller, in keyserve
 	if to, ok := e.foreign(in.Named()); ok {
 		return e.forwardVerifyMAC(ctx, r, to, in)
 	}
-	if err := e.enter(ctx, r, e.chooses(by, in.KeyChoice, checkMACs, &key), e.triesToo(in.KeyChoice, &key, &others)); err != nil {
+	if err := e.authorizeAndAudit(ctx, r, e.resolveKey(by, in.KeyChoice, checkMACs, &key), e.withOlderKeys(in.KeyChoice, &key, &others)); err != nil {
 		return keyserver.MACVerdict{}, err
 	}
 	verdict, err := verify(in, key, others)
@@ -123,10 +123,9 @@ func (f fan) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// chooses is the check that the caller may use a key for something now: the one
-// that is named, or the newest of the line that is good for it. Whoever its list
-// shuts out is not told what else is wrong with it.
-func (e *Engine) chooses(by keyserver.Caller, choice keyserver.KeyChoice, what purpose, key **heldKey) check {
+// resolveKey returns a check that sets key to the named key, or to the newest key of the lineage that can be used for
+// what, and fails unless the caller may use it now. A caller that the ACL denies learns nothing else about the key.
+func (e *Engine) resolveKey(by keyserver.Caller, choice keyserver.KeyChoice, what purpose, key **heldKey) check {
 	return func(ctx context.Context, who access.Subject) error {
 		chosen, err := e.choose(ctx, choice, what)
 		if err := e.step(keyserver.StepKey, err); err != nil {
@@ -134,7 +133,7 @@ func (e *Engine) chooses(by keyserver.Caller, choice keyserver.KeyChoice, what p
 		}
 		*key = chosen
 		if unfit := what.unfit(chosen, choice); unfit != nil {
-			if err := e.lets(chosen, who, keyserver.Read); err != nil {
+			if err := e.checkACL(chosen, who, keyserver.Read); err != nil {
 				return err
 			}
 			return e.step(keyserver.StepState, unfit)
@@ -220,11 +219,10 @@ func noLine() error {
 		Audited(fault.ReasonObjectNotFound)
 }
 
-// triesToo is the check that finds which older keys of a line a MAC is compared
-// with as well: those that check and whose lists let the caller read. It refuses
-// nobody, and one that has a limit of uses counts none: a verification is one use,
-// of the newest.
-func (e *Engine) triesToo(choice keyserver.KeyChoice, newest **heldKey, others *[]*heldKey) check {
+// withOlderKeys returns a check that sets others to the older keys of the lineage that a MAC is also compared with: keys
+// that can verify and whose ACL grants READ to the caller. It never fails. It counts no use of an entry with a usage
+// limit: a verification is one use, of the newest key.
+func (e *Engine) withOlderKeys(choice keyserver.KeyChoice, newest **heldKey, others *[]*heldKey) check {
 	return func(ctx context.Context, who access.Subject) error {
 		if choice.Line == "" {
 			return nil

@@ -120,7 +120,7 @@ func storeKey(t *testing.T, f *enginetest.Fixture, algorithm keyserver.Algorithm
 	}
 	record.Life = keyserver.FirstLife(record.ID)
 	record.Life.State = state
-	record.Wrapped = must(f.Config.Custodian.Wrap(record.ID, f.Prepared.System, make([]byte, record.KeyBytes)))(t)
+	record.Wrapped = must(f.Config.Keyring.Wrap(record.ID, f.Prepared.System, make([]byte, record.KeyBytes)))(t)
 	if state == keyserver.KeyDestroyed {
 		record.Wrapped = nil
 	}

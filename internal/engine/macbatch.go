@@ -24,7 +24,7 @@ func (e *Engine) MACBatch(ctx context.Context, by keyserver.Caller, items []keys
 	for i := 0; i < len(items) && broken == nil; i++ {
 		choice := keyserver.KeyChoice{Line: items[i].Line}
 		r := choosing(by, keyserver.OpMACData, choice, &keys[i])
-		err := e.authorise(ctx, r, []check{e.isOwn(choice), e.chooses(by, choice, makeMACs, &keys[i])})
+		err := e.authorise(ctx, r, []check{e.isOwn(choice), e.resolveKey(by, choice, makeMACs, &keys[i])})
 		switch f := fault.As(err); {
 		case err == nil:
 			rows = append(rows, r.row(keyserver.Allowed, ""))

@@ -14,7 +14,7 @@ const changesPerPage = 1000
 
 // Version implements keyserver.Records.
 func (e *Engine) Version(ctx context.Context, by keyserver.Caller) (keyserver.Version, error) {
-	if err := e.enter(ctx, request{by: by, op: keyserver.OpReadVersion}); err != nil {
+	if err := e.authorizeAndAudit(ctx, request{by: by, op: keyserver.OpReadVersion}); err != nil {
 		return keyserver.Version{}, err
 	}
 	return e.Build, nil

@@ -11,7 +11,7 @@ import (
 
 // Operations implements keyserver.Roles.
 func (e *Engine) Operations(ctx context.Context, by keyserver.Caller) ([]keyserver.Operation, error) {
-	if err := e.enter(ctx, request{by: by, op: keyserver.OpListOperations}); err != nil {
+	if err := e.authorizeAndAudit(ctx, request{by: by, op: keyserver.OpListOperations}); err != nil {
 		return nil, err
 	}
 	return keyserver.Operations, nil

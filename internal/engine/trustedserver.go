@@ -103,7 +103,7 @@ func (e *Engine) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, s
 func (e *Engine) TrustInfo(ctx context.Context, by keyserver.Caller) (info keyserver.TrustInfo, err error) {
 	err = e.perform(ctx, request{by: by, op: keyserver.OpReadTrustInfo}, func() error {
 		own := e.Self.Certificate(ctx)
-		line, err := e.Office.Line(ctx)
+		line, err := e.CAManager.Line(ctx)
 		if err != nil {
 			return err
 		}

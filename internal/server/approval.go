@@ -14,14 +14,14 @@ import (
 const countTimeout = time.Second
 
 // observeApprovals shows how many approvals wait. Every replica counts the same ones.
-func observeApprovals(r prometheus.Registerer, office *approval.Office) {
+func observeApprovals(r prometheus.Registerer, service *approval.Service) {
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "keyserver_approvals_pending",
 		Help: "Requests that wait for approval, in the whole key server; NaN where the database does not say.",
 	}, func() float64 {
 		ctx, cancel := context.WithTimeout(context.Background(), countTimeout) // a scrape brings none
 		defer cancel()
-		n, err := office.Pending(ctx)
+		n, err := service.Pending(ctx)
 		if err != nil {
 			return math.NaN()
 		}

@@ -16,8 +16,8 @@ import (
 
 // auditTree starts the tree over the audit trail, before there are rows to write: it
 // stops after the last one.
-func (s *Server) auditTree(ctx context.Context, store *sqlstore.Store, custodian *keyring.Custodian, alarm *tamperAlarm) (*tree.Tree, *tree.Recent, error) {
-	signer, err := bootstrap.AuditSigner(ctx, s.bootstrap(store, custodian))
+func (s *Server) auditTree(ctx context.Context, store *sqlstore.Store, ring *keyring.Keyring, alarm *tamperAlarm) (*tree.Tree, *tree.Recent, error) {
+	signer, err := bootstrap.AuditSigner(ctx, s.bootstrap(store, ring))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the key of the audit tree: %w", err)
 	}

@@ -43,14 +43,14 @@ type leaves struct {
 }
 
 // leaf keeps the certificates up to date until Shutdown, once follow runs.
-func (s *Server) leaf(ctx context.Context, office *ca.Office, given *certificateFiles, state bootstrap.Config) (leaves, error) {
+func (s *Server) leaf(ctx context.Context, manager *ca.Manager, given *certificateFiles, state bootstrap.Config) (leaves, error) {
 	own := &ownCertificate{
 		keep: func(ctx context.Context) (pki.Identity, ca.Line, error) {
 			leaf, err := bootstrap.KeepServer(ctx, state)
 			if err != nil {
 				return leaf, ca.Line{}, err
 			}
-			line, err := office.Line(ctx)
+			line, err := manager.Line(ctx)
 			return leaf, line, err
 		},
 		publish: s.publishAuthorities, clock: s.cfg.Clock, logger: s.cfg.Logger, kick: make(chan struct{}, 1),
@@ -263,10 +263,10 @@ func (o *ownCertificate) Collect(to chan<- prometheus.Metric) {
 
 // authorities does what is due without anybody's word.
 type authorities struct {
-	office *ca.Office
-	rows   *audit.Writer
-	system keyserver.SystemID
-	logger *slog.Logger
+	manager *ca.Manager
+	rows    *audit.Writer
+	system  keyserver.SystemID
+	logger  *slog.Logger
 }
 
 func (a authorities) run(ctx context.Context) {
@@ -278,7 +278,7 @@ func (a authorities) run(ctx context.Context) {
 func (a authorities) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
-	step, err := a.office.Next(ctx)
+	step, err := a.manager.Next(ctx)
 	if err == nil && step.Action != "" {
 		err = a.take(ctx, step)
 	}
@@ -298,7 +298,7 @@ func (a authorities) take(ctx context.Context, step ca.Step) error {
 	if err := a.rows.Write(ctx, row); err != nil {
 		return err
 	}
-	err := a.office.Take(ctx, step)
+	err := a.manager.Take(ctx, step)
 	if err == nil {
 		a.logger.Info("the key server's own CAs went on", "action", step.Action)
 		return nil

@@ -79,9 +79,9 @@ func (c *Config) within(place string) bool {
 	return err == nil && filepath.IsLocal(relative)
 }
 
-func (s *Server) backups(store *sqlstore.Store, custodian *keyring.Custodian) *backup.Maker {
+func (s *Server) backups(store *sqlstore.Store, ring *keyring.Keyring) *backup.Maker {
 	return &backup.Maker{
-		Store: store, System: s.system, ServerName: s.cfg.ServerName, Key: s.auditKey.Key, Version: version.String(), KEK: custodian.KEK, Clock: s.cfg.Clock,
+		Store: store, System: s.system, ServerName: s.cfg.ServerName, Key: s.auditKey.Key, Version: version.String(), KEK: ring.KEK, Clock: s.cfg.Clock,
 		Rest: backupRest,
 	}
 }

@@ -75,9 +75,9 @@ func (s *Server) keep(ctx context.Context, flag, url string) (*keyring.Keeper, e
 	return keeper, nil
 }
 
-// openCustodian opens the data keys. It waits for a service that is away, within
+// openKeyring opens the data keys. It waits for a service that is away, within
 // bounds: whoever restarts everything at once must not have to do it in order.
-func (s *Server) openCustodian(ctx context.Context, keeper *keyring.Keeper, store *sqlstore.Store) (*keyring.Custodian, error) {
+func (s *Server) openKeyring(ctx context.Context, keeper *keyring.Keeper, store *sqlstore.Store) (*keyring.Keyring, error) {
 	o := keyring.Options{Clock: s.cfg.Clock}
 	if url := s.cfg.KEKPrevious; url != "" {
 		var err error
@@ -93,13 +93,13 @@ func (s *Server) openCustodian(ctx context.Context, keeper *keyring.Keeper, stor
 	ctx, cancel := context.WithTimeout(ctx, keyPatience)
 	defer cancel()
 	for waiting := false; ; waiting = true {
-		custodian, err := keyring.Start(ctx, keeper, store, o)
+		ring, err := keyring.Start(ctx, keeper, store, o)
 		switch {
 		case err == nil:
-			if needed := custodian.KEK(ctx).PreviousNeeded; needed != nil && !*needed {
+			if needed := ring.KEK(ctx).PreviousNeeded; needed != nil && !*needed {
 				s.cfg.Logger.Warn("--kek opens every data key of the database: --kek-previous is not needed any more; leave it out at the next start")
 			}
-			return custodian, nil
+			return ring, nil
 		case !errors.Is(err, keyring.ErrAway) || ctx.Err() != nil:
 			return nil, err
 		case !waiting:

@@ -77,7 +77,7 @@ func TestAStartWaitsForItsKey(t *testing.T) {
 	s := &Server{cfg: Config{Clock: time.Now, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	if _, err := s.openCustodian(ctx, keeper, store); !errors.Is(err, keyring.ErrAway) {
+	if _, err := s.openKeyring(ctx, keeper, store); !errors.Is(err, keyring.ErrAway) {
 		t.Errorf("got %v", err)
 	}
 	if ctx.Err() == nil {
@@ -96,7 +96,7 @@ func TestReadinessNamesTheKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	begin := func(kek byte, previous *keyring.Keeper) (*keyring.Custodian, *keyring.Keeper) {
+	begin := func(kek byte, previous *keyring.Keeper) (*keyring.Keyring, *keyring.Keeper) {
 		t.Helper()
 		keeper, err := keyring.Open(t.Context(), "base64key://"+base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{kek}, 32)))
 		if err != nil {

@@ -19,8 +19,8 @@ const (
 // keyWatch looks after the key-encryption key. It does so apart from the looks at the other
 // parts, because one that hangs must not hold up what is said of them.
 type keyWatch struct {
-	custodian *keyring.Custodian
-	cfg       Config
+	ring *keyring.Keyring
+	cfg  Config
 
 	used    time.Time
 	seen    atomic.Pointer[keySeen]
@@ -34,8 +34,8 @@ type keySeen struct {
 }
 
 // watchKey begins with a key that has just opened the data keys.
-func watchKey(custodian *keyring.Custodian, cfg Config) *keyWatch {
-	k := &keyWatch{custodian: custodian, cfg: cfg, used: cfg.Clock(), changed: make(chan struct{}, 1)}
+func watchKey(ring *keyring.Keyring, cfg Config) *keyWatch {
+	k := &keyWatch{ring: ring, cfg: cfg, used: cfg.Clock(), changed: make(chan struct{}, 1)}
 	k.seen.Store(&keySeen{})
 	return k
 }
@@ -56,7 +56,7 @@ func (k *keyWatch) run(ctx context.Context) {
 // look asks whether anybody is there where that costs nothing, and uses the key now and
 // then, when it has just failed, and until it works again.
 func (k *keyWatch) look(ctx context.Context) {
-	was, doubted := k.seen.Load(), k.custodian.Doubted()
+	was, doubted := k.seen.Load(), k.ring.Doubted()
 	is := keySeen{warning: was.warning}
 	is.err = k.alive(ctx)
 	if now := k.cfg.Clock(); is.err == nil && (doubted || was.err != nil || now.Sub(k.used) >= keyEvery) {
@@ -81,19 +81,19 @@ func (k *keyWatch) look(ctx context.Context) {
 func (k *keyWatch) alive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, aliveTimeout)
 	defer cancel()
-	return k.custodian.Alive(ctx)
+	return k.ring.Alive(ctx)
 }
 
 func (k *keyWatch) use(ctx context.Context) (seen keySeen) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	seen.warning, seen.err = k.custodian.Answers(ctx)
+	seen.warning, seen.err = k.ring.Answers(ctx)
 	return seen
 }
 
 // trouble is what is wrong with the key, as far as was seen.
 func (k *keyWatch) trouble() error {
-	if err := k.custodian.Behind(); err != nil {
+	if err := k.ring.Behind(); err != nil {
 		return err
 	}
 	return k.seen.Load().err

@@ -83,12 +83,12 @@ func TestAPluginThatIsAwayIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer keeper.Close()
-	custodian, err := keyring.New(t.Context(), keeper, store)
+	ring, err := keyring.New(t.Context(), keeper, store)
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	k := watchKey(custodian, Config{Clock: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler)})
+	k := watchKey(ring, Config{Clock: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler)})
 	well := func(reason string, is bool) {
 		t.Helper()
 		k.look(t.Context())

@@ -131,23 +131,23 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	alarm := newTamperAlarm(cfg)
 	store.OnTampered(alarm.raise)
 	replicator := s.replicator(store)
-	custodian, err := s.openCustodian(ctx, keeper, store)
+	ring, err := s.openKeyring(ctx, keeper, store)
 	if err != nil {
 		return s, err
 	}
-	prepared, err := s.prepare(ctx, store, custodian)
+	prepared, err := s.prepare(ctx, store, ring)
 	if err != nil {
 		return s, err
 	}
 	s.system = prepared.System
-	office := ca.New(ca.Config{
-		Store: store, Custodian: custodian, System: s.system, ServerName: cfg.ServerName, Clock: cfg.Clock, Random: rand.Reader,
+	manager := ca.New(ca.Config{
+		Store: store, Keyring: ring, System: s.system, ServerName: cfg.ServerName, Clock: cfg.Clock, Random: rand.Reader,
 	})
-	leaf, err := s.leaf(ctx, office, given, s.bootstrap(store, custodian))
+	leaf, err := s.leaf(ctx, manager, given, s.bootstrap(store, ring))
 	if err != nil {
 		return s, err
 	}
-	auditTree, recent, err := s.auditTree(ctx, store, custodian, alarm)
+	auditTree, recent, err := s.auditTree(ctx, store, ring, alarm)
 	if err != nil {
 		return s, err
 	}
@@ -164,13 +164,13 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 
 	conflicts := newConflictAlarm(cfg, rows, auditTree.Interval)
 	s.background(conflicts.run)
-	cosigner, err := s.witness(ctx, store, custodian, auditTree.Key(), conflicts)
+	cosigner, err := s.witness(ctx, store, ring, auditTree.Key(), conflicts)
 	if err != nil {
 		return s, err
 	}
 	s.auditKey, s.witnessKey = auditTree.Key(), cosigner.Signer.Key
 
-	care := &health{cfg: cfg, store: store, rows: rows, key: watchKey(custodian, cfg), own: leaf.issued.trouble, failing: map[string]bool{}}
+	care := &health{cfg: cfg, store: store, rows: rows, key: watchKey(ring, cfg), own: leaf.issued.trouble, failing: map[string]bool{}}
 	care.look(ctx)
 	s.background(care.run)
 	s.background(care.key.run)
@@ -195,13 +195,13 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 		return s, err
 	}
 	s.background(leaf.issued.follow(store))
-	s.background(authorities{office, rows, s.system, cfg.Logger}.run)
-	backups := s.backups(store, custodian)
-	wrapping := rewrap.New(rewrap.Config{Store: store, Custodian: custodian, System: prepared.System, Logger: cfg.Logger})
+	s.background(authorities{manager, rows, s.system, cfg.Logger}.run)
+	backups := s.backups(store, ring)
+	wrapping := rewrap.New(rewrap.Config{Store: store, Keyring: ring, System: prepared.System, Logger: cfg.Logger})
 	hashes := password.NewGate(cfg.MaxLogins)
 	ks := engine.New(engine.Config{
-		Store: store, Custodian: custodian, DataKeys: wrapping, Auditor: rows, AuditTree: auditTree, Witnessing: cosigner, System: prepared.System, Deployment: keyserver.Deployment(cfg.Deployment),
-		Office: office, Self: s.self(leaf, external), Backups: backups,
+		Store: store, Keyring: ring, DataKeys: wrapping, Auditor: rows, AuditTree: auditTree, Witnessing: cosigner, System: prepared.System, Deployment: keyserver.Deployment(cfg.Deployment),
+		CAManager: manager, Self: s.self(leaf, external), Backups: backups,
 		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
 		Settings: settings(cfg, prepared.System, listeners{api, external, metrics}), Peers: peers, BreakGlass: cfg.BreakGlass, PasswordCost: cfg.PasswordCost, Hashes: hashes,
 		Refusals: engine.NewRefusals(cfg.Clock),
@@ -387,9 +387,9 @@ func makeDataDir(dir string) error {
 	return nil
 }
 
-func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *keyring.Custodian) (bootstrap.Prepared, error) {
+func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, ring *keyring.Keyring) (bootstrap.Prepared, error) {
 	admin, officer := s.cfg.firstPasswords()
-	state := s.bootstrap(store, custodian)
+	state := s.bootstrap(store, ring)
 	state.AdminPassword, state.OfficerPassword, state.ServiceAccount = admin.read, officer.read, s.cfg.serviceAccount()
 	if state.ServiceAccount != nil && s.cfg.BootstrapPasswordFile == "" {
 		state.AdminPassword = nil // a password that nobody needs is one that somebody finds
@@ -407,9 +407,9 @@ func (s *Server) prepare(ctx context.Context, store *sqlstore.Store, custodian *
 	return prepared, nil
 }
 
-func (s *Server) bootstrap(store *sqlstore.Store, custodian *keyring.Custodian) bootstrap.Config {
+func (s *Server) bootstrap(store *sqlstore.Store, ring *keyring.Keyring) bootstrap.Config {
 	return bootstrap.Config{
-		Store: store, Custodian: custodian, System: keyserver.SystemID(s.cfg.SystemID),
+		Store: store, Keyring: ring, System: keyserver.SystemID(s.cfg.SystemID),
 		Deployment: keyserver.Deployment(s.cfg.Deployment), ServerName: s.cfg.ServerName, Hosts: s.cfg.hosts(),
 		PasswordCost: s.cfg.PasswordCost, Clock: s.cfg.Clock, Random: rand.Reader,
 	}

@@ -64,8 +64,8 @@ func (w *Witnessing) validateWitnesses() error {
 const maxWitnessClients = 64
 
 // witness makes what cosigns the checkpoints of others.
-func (s *Server) witness(ctx context.Context, store *sqlstore.Store, custodian *keyring.Custodian, own keyserver.AuditKey, alarm *conflictAlarm) (*witness.Witness, error) {
-	signer, err := bootstrap.WitnessSigner(ctx, s.bootstrap(store, custodian))
+func (s *Server) witness(ctx context.Context, store *sqlstore.Store, ring *keyring.Keyring, own keyserver.AuditKey, alarm *conflictAlarm) (*witness.Witness, error) {
+	signer, err := bootstrap.WitnessSigner(ctx, s.bootstrap(store, ring))
 	if err != nil {
 		return nil, fmt.Errorf("read the key of the witness: %w", err)
 	}

@@ -41,9 +41,9 @@ func (in intruder) succeed(t *testing.T, s *subject, line string, state keyserve
 	keeper, err := keyring.Open(ctx, kek)
 	rig.Must(t, err)
 	defer func() { rig.Must(t, keeper.Close()) }()
-	custodian, err := keyring.Existing(ctx, keeper, store.Setting)
+	ring, err := keyring.Existing(ctx, keeper, store.Setting)
 	rig.Must(t, err)
-	store.UseRowKey(custodian.RowKey())
+	store.UseRowKey(ring.RowKey())
 
 	system, first, _ := keyserver.HiddenLink(unb64(t, line)).Split()
 	keys, err := store.KeyLine(ctx, first)
@@ -63,7 +63,7 @@ func (in intruder) succeed(t *testing.T, s *subject, line string, state keyserve
 	next.Life = keyserver.KeyLife{State: state, Lineage: first, Generation: next.Life.Generation + 1}
 	material := make([]byte, next.KeyBytes)
 	_, _ = rand.Read(material) // never fails
-	next.Wrapped, err = custodian.Wrap(next.ID, system, material)
+	next.Wrapped, err = ring.Wrap(next.ID, system, material)
 	rig.Must(t, err)
 	rig.Must(t, store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertKey(ctx, next, acl.Entries...) }))
 	return keyserver.NewHiddenLink(system, next.ID).Base64()

@@ -143,10 +143,10 @@ func (s site) auditKey(t *testing.T) string {
 	keeper, err := keyring.Open(t.Context(), url)
 	rig.Must(t, err)
 	defer keeper.Close()
-	custodian, err := keyring.Existing(t.Context(), keeper, store.Setting)
+	ring, err := keyring.Existing(t.Context(), keeper, store.Setting)
 	rig.Must(t, err)
-	store.UseRowKey(custodian.RowKey())
-	signer, err := bootstrap.AuditSigner(t.Context(), bootstrap.Config{Store: store, Custodian: custodian})
+	store.UseRowKey(ring.RowKey())
+	signer, err := bootstrap.AuditSigner(t.Context(), bootstrap.Config{Store: store, Keyring: ring})
 	rig.Must(t, err)
 	return signer.Key
 }

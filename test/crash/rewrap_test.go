@@ -33,7 +33,7 @@ func rewrapMaterial(n int) []byte {
 func rewrapID(n int) keyserver.ID { return keyserver.IDFromUint64(uint64(n) + 1<<50) }
 
 // inside opens the database of a server that is stopped.
-func (s site) inside(t *testing.T) (*sqlstore.Store, *keyring.Custodian) {
+func (s site) inside(t *testing.T) (*sqlstore.Store, *keyring.Keyring) {
 	t.Helper()
 	config := sqlstore.Config{Dir: s.dir}
 	if len(s.state) > 0 {
@@ -51,18 +51,18 @@ func (s site) inside(t *testing.T) (*sqlstore.Store, *keyring.Custodian) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	custodian, err := keyring.New(t.Context(), keeper, store)
+	ring, err := keyring.New(t.Context(), keeper, store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	store.UseRowKey(custodian.RowKey())
-	return store, custodian
+	store.UseRowKey(ring.RowKey())
+	return store, ring
 }
 
 // fill makes keys that admin may use.
 func (s site) fill(t *testing.T, n int) {
 	t.Helper()
-	store, custodian := s.inside(t)
+	store, ring := s.inside(t)
 	admin, err := store.PrincipalByName(t.Context(), keyserver.PasswordPrincipal, "admin")
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func (s site) fill(t *testing.T, n int) {
 	for from := 0; from < n; from += 1000 {
 		err := store.Update(t.Context(), func(tx *sqlstore.Tx) error {
 			for i := from; i < min(n, from+1000); i++ {
-				wrapped, err := custodian.Wrap(rewrapID(i), rewrapSystem, rewrapMaterial(i))
+				wrapped, err := ring.Wrap(rewrapID(i), rewrapSystem, rewrapMaterial(i))
 				if err != nil {
 					return err
 				}
@@ -94,13 +94,13 @@ func (s site) fill(t *testing.T, n int) {
 // whole looks at every key of fill, with what the database has alone.
 func (s site) whole(t *testing.T, n int) {
 	t.Helper()
-	store, custodian := s.inside(t)
+	store, ring := s.inside(t)
 	for i := range n {
 		record, err := store.Key(t.Context(), rewrapID(i))
 		if err != nil {
 			t.Fatalf("key %d: %v", i, err)
 		}
-		plain, err := custodian.Unwrap(rewrapID(i), rewrapSystem, record.Wrapped)
+		plain, err := ring.Unwrap(rewrapID(i), rewrapSystem, record.Wrapped)
 		if err != nil || !bytes.Equal(plain, rewrapMaterial(i)) {
 			t.Fatalf("key %d: %v", i, err)
 		}

@@ -80,10 +80,10 @@ func logKey(t *testing.T, database sqlstore.Config) note.Verifier {
 	keeper, err := keyring.Open(t.Context(), program.KEK)
 	rig.Must(t, err)
 	defer keeper.Close()
-	custodian, err := keyring.Start(t.Context(), keeper, store, keyring.Options{Clock: time.Now})
+	ring, err := keyring.Start(t.Context(), keeper, store, keyring.Options{Clock: time.Now})
 	rig.Must(t, err)
-	store.UseRowKey(custodian.RowKey())
-	signer, err := bootstrap.AuditSigner(t.Context(), bootstrap.Config{Store: store, Custodian: custodian})
+	store.UseRowKey(ring.RowKey())
+	signer, err := bootstrap.AuditSigner(t.Context(), bootstrap.Config{Store: store, Keyring: ring})
 	rig.Must(t, err)
 	return signer.Verifier
 }

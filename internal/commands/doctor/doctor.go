@@ -119,12 +119,12 @@ func Database(store *sqlstore.Store, kek func() (url string, err error)) []Check
 			return holds, err
 		}},
 		{"key", func(ctx context.Context, found func(string) error) (string, error) {
-			custodian, err := openKey(ctx, store, kek)
+			ring, err := openKey(ctx, store, kek)
 			if err != nil {
 				return "", err
 			}
-			store.UseRowKey(custodian.RowKey())
-			if opened = nil; !custodian.RowsSealed() {
+			store.UseRowKey(ring.RowKey())
+			if opened = nil; !ring.RowsSealed() {
 				err = found("the rows have no MACs yet: start the server once with this version")
 			}
 			return "the key-encryption key opens the data key", err
@@ -154,7 +154,7 @@ func Database(store *sqlstore.Store, kek func() (url string, err error)) []Check
 	}
 }
 
-func openKey(ctx context.Context, store *sqlstore.Store, kek func() (string, error)) (_ *keyring.Custodian, err error) {
+func openKey(ctx context.Context, store *sqlstore.Store, kek func() (string, error)) (_ *keyring.Keyring, err error) {
 	url, err := kek()
 	if err != nil {
 		return nil, err

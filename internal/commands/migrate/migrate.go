@@ -124,19 +124,19 @@ func (o Options) finish(ctx context.Context, s *sqlstore.Snapshot, to *sqlstore.
 // opens finds out whether the key-encryption key is that of the source, and whether its rows
 // are those that the key server wrote, before anything is written anywhere.
 func (o Options) opens(ctx context.Context, from *sqlstore.Store) error {
-	custodian, err := keyring.Existing(ctx, o.Keeper, from.Setting)
+	ring, err := keyring.Existing(ctx, o.Keeper, from.Setting)
 	if errors.Is(err, keyring.ErrWrongKey) && o.Previous != nil {
-		if custodian, err = keyring.Existing(ctx, o.Previous, from.Setting); errors.Is(err, keyring.ErrWrongKey) {
+		if ring, err = keyring.Existing(ctx, o.Previous, from.Setting); errors.Is(err, keyring.ErrWrongKey) {
 			err = keyring.ErrWrongKeys
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if !custodian.RowsSealed() {
+	if !ring.RowsSealed() {
 		return errors.New("the rows have no MACs yet: start the server once with this version")
 	}
-	from.UseRowKey(custodian.RowKey())
+	from.UseRowKey(ring.RowKey())
 	return agrees(ctx, from)
 }
 
@@ -211,10 +211,10 @@ func intact(ctx context.Context, s *sqlstore.Snapshot, to *sqlstore.Store) error
 // rewrap has the key-encryption key of from now on wrap the data keys, where it is another
 // one, and looks at each row as the key server will.
 func (o Options) rewrap(ctx context.Context, to *sqlstore.Store) (keyserver.KEK, error) {
-	custodian, err := keyring.Start(ctx, o.Keeper, to, keyring.Options{Previous: o.Previous, Clock: o.Clock})
+	ring, err := keyring.Start(ctx, o.Keeper, to, keyring.Options{Previous: o.Previous, Clock: o.Clock})
 	if err != nil {
 		return keyserver.KEK{}, err
 	}
-	to.UseRowKey(custodian.RowKey())
-	return custodian.KEK(ctx), agrees(ctx, to)
+	to.UseRowKey(ring.RowKey())
+	return ring.KEK(ctx), agrees(ctx, to)
 }

@@ -107,30 +107,30 @@ func TestWrongKeyEncryptionKey(t *testing.T) {
 // TestOneDataKey: processes that start together make one data key.
 func TestOneDataKey(t *testing.T) {
 	store := openStore(t)
-	var custodians [4]*keyring.Custodian
+	var keyrings [4]*keyring.Keyring
 	var wg sync.WaitGroup
-	for i := range custodians {
+	for i := range keyrings {
 		wg.Go(func() {
 			var err error
-			if custodians[i], err = keyring.New(t.Context(), open(t, kekURL(secret)), store); err != nil {
+			if keyrings[i], err = keyring.New(t.Context(), open(t, kekURL(secret)), store); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	wrapped, err := custodians[0].Wrap(keyID, 1, secret)
+	wrapped, err := keyrings[0].Wrap(keyID, 1, secret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, c := range custodians {
+	for i, c := range keyrings {
 		if plain, err := c.Unwrap(keyID, 1, wrapped); err != nil || !bytes.Equal(plain, secret) {
-			t.Errorf("custodian %d does not open what another wrapped: %v", i, err)
+			t.Errorf("keyring %d does not open what another wrapped: %v", i, err)
 		}
 	}
 }
 
 func TestUnwrapRefuses(t *testing.T) {
-	c := newCustodian(t)
+	c := newKeyring(t)
 	wrapped, err := c.Wrap(keyID, 1, secret)
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestUnwrapRefuses(t *testing.T) {
 }
 
 func TestWrap(t *testing.T) {
-	c := newCustodian(t)
+	c := newKeyring(t)
 	for _, plain := range [][]byte{{}, {1}, secret, bytes.Repeat([]byte{2}, 1024)} {
 		one, err := c.Wrap(keyID, 1, plain)
 		if err != nil {
@@ -179,7 +179,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-func newCustodian(t *testing.T) *keyring.Custodian {
+func newKeyring(t *testing.T) *keyring.Keyring {
 	t.Helper()
 	c, err := keyring.New(t.Context(), open(t, kekURL(secret)), openStore(t))
 	if err != nil {
@@ -189,9 +189,9 @@ func newCustodian(t *testing.T) *keyring.Custodian {
 }
 
 func TestNothingShows(t *testing.T) {
-	keeper, c := open(t, kekURL(secret)), newCustodian(t)
+	keeper, c := open(t, kekURL(secret)), newKeyring(t)
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
-		want := [2]string{"key-encryption key", "custodian"}
+		want := [2]string{"key-encryption key", "keyring"}
 		got := [2]string{strings.Trim(fmt.Sprintf(verb, keeper), `"`), strings.Trim(fmt.Sprintf(verb, c), `"`)}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", verb, diff)

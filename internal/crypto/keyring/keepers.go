@@ -95,7 +95,7 @@ func (k keepers) all(ctx context.Context, r *ring) (previous bool, err error) {
 func (k keepers) alone() keepers { return keepers{current: k.current} }
 
 // Behind is why the newest data key of the database does not open here, if it does not.
-func (c *Custodian) Behind() error {
+func (c *Keyring) Behind() error {
 	if f := c.behind.Load(); f != nil {
 		return f
 	}
@@ -103,11 +103,11 @@ func (c *Custodian) Behind() error {
 }
 
 // Doubted reports, once, whether the key-encryption key has failed since it was asked last.
-func (c *Custodian) Doubted() bool { return c.doubted.Swap(false) }
+func (c *Keyring) Doubted() bool { return c.doubted.Swap(false) }
 
 // Alive asks whoever has the key-encryption key whether they are there, without using it:
 // nil where only its use would tell. The one of before is needed by nobody but a start.
-func (c *Custodian) Alive(ctx context.Context) error {
+func (c *Keyring) Alive(ctx context.Context) error {
 	if c.keepers.current.alive == nil {
 		return nil
 	}
@@ -124,7 +124,7 @@ func away(err error) error {
 // Answers says whether the key-encryption key opens the data keys as they are stored now.
 // The warning is for a replica that was left behind: the data keys that it holds are
 // wrapped by another key-encryption key since, which others have.
-func (c *Custodian) Answers(ctx context.Context) (warning string, err error) {
+func (c *Keyring) Answers(ctx context.Context) (warning string, err error) {
 	r := c.ring.Load()
 	previous, err := c.keepers.all(ctx, r)
 	switch {
@@ -153,7 +153,7 @@ func saysNo(err error) bool { return errors.Is(err, ErrWrongKey) || errors.Is(er
 // a secret that is wrapped with the data keys, so that nobody can try keys against it
 // who could not open the database with the right one. Whether the previous one is needed
 // is asked each time, because others wrap the data keys, too.
-func (c *Custodian) KEK(ctx context.Context) keyserver.KEK {
+func (c *Keyring) KEK(ctx context.Context) keyserver.KEK {
 	r := c.ring.Load()
 	h := hmac.New(sha256.New, r.label[:])
 	_, _ = h.Write(c.keepers.current.identity) // never fails

@@ -23,21 +23,21 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func start(t *testing.T, store *sqlstore.Store, url string) *keyring.Custodian {
+func start(t *testing.T, store *sqlstore.Store, url string) *keyring.Keyring {
 	t.Helper()
 	c, err := keyring.New(t.Context(), open(t, url), store)
 	must(t, err)
 	return c
 }
 
-func wrap(t *testing.T, c *keyring.Custodian) []byte {
+func wrap(t *testing.T, c *keyring.Keyring) []byte {
 	t.Helper()
 	wrapped, err := c.Wrap(keyID, 1, secret)
 	must(t, err)
 	return wrapped
 }
 
-func opens(t *testing.T, reason string, c *keyring.Custodian, wrapped []byte) {
+func opens(t *testing.T, reason string, c *keyring.Keyring, wrapped []byte) {
 	t.Helper()
 	if plain, err := c.Unwrap(keyID, 1, wrapped); err != nil || !bytes.Equal(plain, secret) {
 		t.Errorf("%s: %x, %v", reason, plain, err)
@@ -57,7 +57,7 @@ func putSetting(t *testing.T, store *sqlstore.Store, stored []byte) {
 }
 
 // retire retires the data key that was replaced, as the one who found nothing under it.
-func retire(t *testing.T, c *keyring.Custodian, store *sqlstore.Store) {
+func retire(t *testing.T, c *keyring.Keyring, store *sqlstore.Store) {
 	t.Helper()
 	old, _ := c.Retiring()
 	must(t, store.Update(t.Context(), func(tx *sqlstore.Tx) error { return c.Retire(t.Context(), old, tx.Setting, tx.PutSetting) }))
@@ -273,12 +273,12 @@ func TestKEKChanges(t *testing.T) {
 // data keys as they are stored now, whoever wrapped them.
 func TestKEKChangesElsewhere(t *testing.T) {
 	store, other := openStore(t), bytes.Repeat([]byte{7}, 32)
-	with := func(kek, previous []byte) *keyring.Custodian {
+	with := func(kek, previous []byte) *keyring.Keyring {
 		c, err := keyring.Start(t.Context(), open(t, kekURL(kek)), store, keyring.Options{Previous: open(t, kekURL(previous))})
 		must(t, err)
 		return c
 	}
-	answers := func(c *keyring.Custodian, warns bool) {
+	answers := func(c *keyring.Keyring, warns bool) {
 		t.Helper()
 		_, err := c.Again(t.Context())
 		must(t, err)

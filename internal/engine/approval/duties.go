@@ -11,7 +11,7 @@ import (
 )
 
 // Policy reads the policy.
-func (o *Office) Policy(ctx context.Context, by keyserver.Caller) (p Policy, err error) {
+func (o *Service) Policy(ctx context.Context, by keyserver.Caller) (p Policy, err error) {
 	err = o.Gate.Guard(ctx, by, keyserver.Guarded{Operation: keyserver.OpReadApprovals, Object: "policy"}, func() error {
 		p, err = Read(ctx, o.Store, o.Deployment)
 		return err
@@ -21,7 +21,7 @@ func (o *Office) Policy(ctx context.Context, by keyserver.Caller) (p Policy, err
 
 // SetPolicy makes rules the whole policy, and reads them back. askable is of
 // Validate.
-func (o *Office) SetPolicy(ctx context.Context, by keyserver.Caller, p Policy, askable func(operation string) bool) (saved Policy, err error) {
+func (o *Service) SetPolicy(ctx context.Context, by keyserver.Caller, p Policy, askable func(operation string) bool) (saved Policy, err error) {
 	text, err := json.Marshal(p)
 	if err != nil {
 		return nil, err

@@ -71,10 +71,10 @@ func newWorld(t testing.TB, f *enginetest.Fixture) *world {
 	config.Deployment = keyserver.Split
 	e := engine.New(config)
 	w := &world{Fixture: f, known: &known{callers: map[string]keyserver.Caller{}}}
-	office := approval.New(approval.Config{Store: f.Store, Gate: e, Deployment: keyserver.Split, Clock: f.Clock.Now, Random: rand.Reader})
+	service := approval.New(approval.Config{Store: f.Store, Gate: e, Deployment: keyserver.Split, Clock: f.Clock.Now, Random: rand.Reader})
 	var err error
 	w.api, err = httpapi.New(httpapi.Config{
-		Operations: verified.New(e), Sessions: w.known, Approvals: office, Logger: slog.New(slog.DiscardHandler), Clock: time.Now,
+		Operations: verified.New(e), Sessions: w.known, Approvals: service, Logger: slog.New(slog.DiscardHandler), Clock: time.Now,
 		Site: func(dpop.Origin) bool { return true },
 	})
 	fatal(t, err)

@@ -85,7 +85,7 @@ func (c Config) keepAuditKey(ctx context.Context, system keyserver.SystemID, nam
 			return err
 		}
 		defer clear(plain)
-		wrapped, err := c.Custodian.Wrap(Wrapped[name], system, plain)
+		wrapped, err := c.Keyring.Wrap(Wrapped[name], system, plain)
 		if err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func auditKey[T any](ctx context.Context, c Config, name string, read func([]byt
 	if err != nil {
 		return nil, err
 	}
-	plain, err := c.Custodian.Unwrap(Wrapped[name], system, wrapped)
+	plain, err := c.Keyring.Unwrap(Wrapped[name], system, wrapped)
 	if err != nil {
 		return nil, err
 	}

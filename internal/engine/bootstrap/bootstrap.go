@@ -56,8 +56,8 @@ var errNotFirst = errors.New("another start created the state")
 
 // Config is what a start needs to know.
 type Config struct {
-	Store     *sqlstore.Store
-	Custodian *keyring.Custodian
+	Store   *sqlstore.Store
+	Keyring *keyring.Keyring
 	// System is the system id asked for, 0 for whatever the database has, or
 	// DefaultSystem at the first start.
 	System     keyserver.SystemID
@@ -147,9 +147,9 @@ func (c Config) refuseUnited(ctx context.Context) error {
 // openRows lets the store check its rows. Those of a database from before they had
 // MACs get them now, once, and are taken for true.
 func (c Config) openRows(ctx context.Context) (sealed int, err error) {
-	if !c.Custodian.RowsSealed() {
-		sealed, err = c.Store.SealRows(ctx, c.Custodian.RowKey(), func(tx *sqlstore.Tx) (bool, error) {
-			first, err := c.Custodian.SealRows(ctx, tx.Setting, tx.PutSetting)
+	if !c.Keyring.RowsSealed() {
+		sealed, err = c.Store.SealRows(ctx, c.Keyring.RowKey(), func(tx *sqlstore.Tx) (bool, error) {
+			first, err := c.Keyring.SealRows(ctx, tx.Setting, tx.PutSetting)
 			if err != nil || !first {
 				return first, err
 			}
@@ -162,7 +162,7 @@ func (c Config) openRows(ctx context.Context) (sealed int, err error) {
 			return true, err
 		})
 	}
-	c.Store.UseRowKey(c.Custodian.RowKey())
+	c.Store.UseRowKey(c.Keyring.RowKey())
 	return sealed, err
 }
 

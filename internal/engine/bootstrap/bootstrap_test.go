@@ -17,7 +17,7 @@ import (
 func TestTheServerCertificateIsKept(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		state := bootstrap.Config{
-			Store: f.Store, Custodian: f.Custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
+			Store: f.Store, Keyring: f.Keyring, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
 			Clock: f.Clock.Now, Random: f.Random,
 		}
 		kept := func() pki.Identity {
@@ -47,11 +47,11 @@ func TestTheServerCertificateIsKept(t *testing.T) {
 // settings. The next start moves it, once, and it is the same one.
 func TestTheFormerCAIsMoved(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		c := f.Office.Config
+		c := f.CAManager.Config
 		ctx := t.Context()
 		plain, err := f.Prepared.CA.MarshalKey()
 		must(t, err)
-		wrapped, err := c.Custodian.Wrap(keyserver.IDFromUint64(1), c.System, plain)
+		wrapped, err := c.Keyring.Wrap(keyserver.IDFromUint64(1), c.System, plain)
 		must(t, err)
 		must(t, f.Store.Update(ctx, func(tx *sqlstore.Tx) error { // as it was
 			list, err := tx.Authorities(ctx)
@@ -69,7 +69,7 @@ func TestTheFormerCAIsMoved(t *testing.T) {
 		again := func() bootstrap.Prepared {
 			t.Helper()
 			p, err := bootstrap.Run(ctx, bootstrap.Config{
-				Store: f.Store, Custodian: c.Custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"}, Clock: f.Clock.Now, Random: f.Random,
+				Store: f.Store, Keyring: c.Keyring, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"}, Clock: f.Clock.Now, Random: f.Random,
 			})
 			must(t, err)
 			return p
@@ -96,7 +96,7 @@ func TestTheFormerCAIsMoved(t *testing.T) {
 func TestAnExpiredAuthorityIssuesNothing(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		state := bootstrap.Config{
-			Store: f.Store, Custodian: f.Custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost", "another"},
+			Store: f.Store, Keyring: f.Keyring, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost", "another"},
 			Clock: f.Clock.Now, Random: f.Random,
 		}
 		f.Clock.Advance(11 * 365 * 24 * time.Hour)
@@ -105,9 +105,9 @@ func TestAnExpiredAuthorityIssuesNothing(t *testing.T) {
 			t.Errorf("%v, %v", server.Certificate.NotAfter, err)
 		}
 		// The way out: another one, which nobody knows yet, issues at once.
-		_, err = f.Office.Prepare(t.Context())
+		_, err = f.CAManager.Prepare(t.Context())
 		must(t, err)
-		_, err = f.Office.Activate(t.Context(), false)
+		_, err = f.CAManager.Activate(t.Context(), false)
 		must(t, err)
 		server, err = bootstrap.KeepServer(t.Context(), state)
 		must(t, err)

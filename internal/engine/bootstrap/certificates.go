@@ -23,7 +23,7 @@ const (
 var formerWrapID = keyserver.IDFromUint64(1)
 
 func (c Config) authorities(system keyserver.SystemID) ca.Config {
-	return ca.Config{Store: c.Store, Custodian: c.Custodian, System: system, ServerName: c.ServerName, Clock: c.Clock, Random: c.Random}
+	return ca.Config{Store: c.Store, Keyring: c.Keyring, System: system, ServerName: c.ServerName, Clock: c.Clock, Random: c.Random}
 }
 
 // putCertificates makes the first authority and the server's certificate by it.
@@ -41,7 +41,7 @@ func (c Config) putCertificates(ctx context.Context, tx *sqlstore.Tx, system key
 		return err
 	}
 	defer clear(plain)
-	wrapped, err := c.Custodian.Wrap(wrapIDServer, system, plain)
+	wrapped, err := c.Keyring.Wrap(wrapIDServer, system, plain)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (c Config) loadIdentity(ctx context.Context, in reader, system keyserver.Sy
 	if err != nil {
 		return pki.Identity{}, err
 	}
-	plain, err := c.Custodian.Unwrap(wrapID, system, wrapped)
+	plain, err := c.Keyring.Unwrap(wrapID, system, wrapped)
 	if err != nil {
 		return pki.Identity{}, err
 	}

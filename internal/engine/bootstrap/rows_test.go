@@ -83,11 +83,11 @@ func (o old) start(t *testing.T) (bootstrap.Prepared, error) {
 	keeper, err := keyring.Open(t.Context(), o.kek)
 	must(t, err)
 	defer keeper.Close()
-	custodian, err := keyring.New(t.Context(), keeper, o.store)
+	ring, err := keyring.New(t.Context(), keeper, o.store)
 	must(t, err)
 	clock := &enginetest.Clock{}
 	return bootstrap.Run(t.Context(), bootstrap.Config{
-		Store: o.store, Custodian: custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
+		Store: o.store, Keyring: ring, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
 		AdminPassword: func() (string, error) { return enginetest.AdminPassword, nil }, PasswordCost: passwordtest.Cost, Clock: clock.Now, Random: strings.NewReader(strings.Repeat("random", 10_000)),
 	})
 }

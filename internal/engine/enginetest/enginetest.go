@@ -63,11 +63,11 @@ func (c *Clock) Advance(d time.Duration) {
 type Fixture struct {
 	*engine.Engine
 	Store     *sqlstore.Store
-	Custodian *keyring.Custodian
+	Keyring   *keyring.Keyring
 	Rows      *audit.Writer
 	Clock     *Clock
 	Prepared  bootstrap.Prepared
-	Office    *ca.Office
+	CAManager *ca.Manager
 	Log       *bytes.Buffer
 	// Hosts are the names that the key server can resolve.
 	Hosts Hosts
@@ -99,22 +99,22 @@ func NewUnder(t testing.TB, database sqlstore.Config, kek string) *Fixture {
 	keeper, err := keyring.Open(ctx, kek)
 	fatal(t, err)
 	t.Cleanup(func() { closing(t, keeper.Close()) })
-	custodian, err := keyring.New(ctx, keeper, f.Store)
+	ring, err := keyring.New(ctx, keeper, f.Store)
 	fatal(t, err)
-	f.Custodian = custodian
+	f.Keyring = ring
 	f.Prepared, err = bootstrap.Run(ctx, bootstrap.Config{
-		Store: f.Store, Custodian: custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
+		Store: f.Store, Keyring: ring, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
 		AdminPassword: func() (string, error) { return AdminPassword, nil }, PasswordCost: passwordtest.Cost, Clock: f.Clock.Now, Random: rand.Reader,
 	})
 	fatal(t, err)
 	f.Rows, err = audit.NewWriter(ctx, f.Store, audit.Options{Clock: f.Clock.Now, Logger: logger})
 	fatal(t, err)
 	t.Cleanup(func() { closing(t, f.Rows.Close()) })
-	f.Office = ca.New(ca.Config{
-		Store: f.Store, Custodian: custodian, System: f.Prepared.System, ServerName: "test", Clock: f.Clock.Now, Random: rand.Reader,
+	f.CAManager = ca.New(ca.Config{
+		Store: f.Store, Keyring: ring, System: f.Prepared.System, ServerName: "test", Clock: f.Clock.Now, Random: rand.Reader,
 	})
 	f.Engine = engine.New(engine.Config{
-		Store: f.Store, Custodian: custodian, DataKeys: rewrap.New(rewrap.Config{Store: f.Store, Custodian: custodian, System: f.Prepared.System}), Auditor: f.Rows, System: f.Prepared.System, Office: f.Office, Self: f.self(),
+		Store: f.Store, Keyring: ring, DataKeys: rewrap.New(rewrap.Config{Store: f.Store, Keyring: ring, System: f.Prepared.System}), Auditor: f.Rows, System: f.Prepared.System, CAManager: f.CAManager, Self: f.self(),
 		Build: keyserver.Version{Banner: "test"}, PasswordCost: passwordtest.Cost, Clock: f.Clock.Now, Random: rand.Reader, Logger: logger,
 	})
 	f.Admin = f.Caller(t, keyserver.PasswordPrincipal, bootstrap.AdminName)

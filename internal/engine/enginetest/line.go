@@ -45,7 +45,7 @@ func (f *Fixture) TrySucceed(line keyserver.HiddenLink, state keyserver.KeyState
 	}
 	next.Life = keyserver.KeyLife{State: state, Lineage: first, Generation: newest.Life.Generation + 1}
 	next.KeyBytes = len(material)
-	if next.Wrapped, err = f.Config.Custodian.Wrap(next.ID, f.Prepared.System, material); err != nil {
+	if next.Wrapped, err = f.Config.Keyring.Wrap(next.ID, f.Prepared.System, material); err != nil {
 		return "", err
 	}
 	if state == keyserver.KeyDestroyed {

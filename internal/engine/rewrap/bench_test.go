@@ -40,13 +40,13 @@ func BenchmarkRewrap(b *testing.B) {
 	fill(b, w.replica, benchKeys)
 	var clock, processor time.Duration
 	for b.Loop() {
-		_, err := w.replica.custodian.Rotate(b.Context())
+		_, err := w.replica.ring.Rotate(b.Context())
 		must(b, err)
 		ctx, cancel := context.WithCancel(b.Context())
 		began, before := time.Now(), processorTime(b)
 		ended := make(chan struct{})
 		go func() { defer close(ended); w.replica.worker().Run(ctx) }()
-		for retiring := true; retiring; _, retiring = w.replica.custodian.Retiring() {
+		for retiring := true; retiring; _, retiring = w.replica.ring.Retiring() {
 			time.Sleep(5 * time.Millisecond)
 		}
 		clock, processor = clock+time.Since(began), processor+processorTime(b)-before
@@ -69,7 +69,7 @@ func processorTime(b *testing.B) time.Duration {
 // share of how many are without: both are measured in turn.
 func BenchmarkHMACBeside(b *testing.B) {
 	f := enginetest.New(b, sqlstore.Config{Dir: b.TempDir()})
-	r := replica{f.Store, f.Custodian, f.Prepared.System}
+	r := replica{f.Store, f.Keyring, f.Prepared.System}
 	fill(b, r, benchKeys)
 	key, err := f.MintKey(b.Context(), f.Admin, keyserver.NewKey{Algorithm: keyserver.HMACSHA384})
 	must(b, err)
@@ -90,11 +90,11 @@ func BenchmarkHMACBeside(b *testing.B) {
 		}
 		group.Wait()
 	}
-	worker := rewrap.New(rewrap.Config{Store: f.Store, Custodian: f.Custodian, System: f.Prepared.System})
+	worker := rewrap.New(rewrap.Config{Store: f.Store, Keyring: f.Keyring, System: f.Prepared.System})
 	for b.Loop() {
 		count(&alone)
-		if _, retiring := f.Custodian.Retiring(); !retiring {
-			_, err := f.Custodian.Rotate(b.Context())
+		if _, retiring := f.Keyring.Retiring(); !retiring {
+			_, err := f.Keyring.Rotate(b.Context())
 			must(b, err)
 		}
 		ctx, cancel := context.WithCancel(b.Context())

@@ -31,10 +31,10 @@ const (
 
 // Config is what a Worker works on.
 type Config struct {
-	Store     *sqlstore.Store
-	Custodian *keyring.Custodian
-	System    keyserver.SystemID
-	Logger    *slog.Logger
+	Store   *sqlstore.Store
+	Keyring *keyring.Keyring
+	System  keyserver.SystemID
+	Logger  *slog.Logger
 	// Share is the part of the time that is worked, of one core; 0: a twentieth, 1: all.
 	Share float64
 }
@@ -94,13 +94,13 @@ func (w *Worker) Run(ctx context.Context) {
 
 // once learns of new data keys and, if there is one that is to be retired, does all of it.
 func (w *Worker) once(ctx context.Context) error {
-	if _, err := w.Custodian.Again(ctx); err != nil {
+	if _, err := w.Keyring.Again(ctx); err != nil {
 		return err
 	}
-	if err := w.Custodian.Settle(ctx); err != nil {
+	if err := w.Keyring.Settle(ctx); err != nil {
 		return err
 	}
-	if _, retiring := w.Custodian.Retiring(); !retiring {
+	if _, retiring := w.Keyring.Retiring(); !retiring {
 		w.refused.Store(0)
 		return nil
 	}
@@ -109,10 +109,10 @@ func (w *Worker) once(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	if _, err := w.Custodian.Again(ctx); err != nil {
+	if _, err := w.Keyring.Again(ctx); err != nil {
 		return err
 	}
-	old, retiring := w.Custodian.Retiring()
+	old, retiring := w.Keyring.Retiring()
 	if !retiring {
 		return nil
 	}
@@ -143,7 +143,7 @@ func (w *Worker) all(ctx context.Context, old keyserver.ID, refused sqlstore.Ref
 	for more := true; more; {
 		err := w.paced(ctx, func() error {
 			done, err := w.Store.RewrapKeys(ctx, prefix, batch, refused, func(id keyserver.ID, wrapped []byte) ([]byte, error) {
-				out, _, err := w.Custodian.Rewrap(id, w.System, wrapped)
+				out, _, err := w.Keyring.Rewrap(id, w.System, wrapped)
 				return out, err
 			})
 			more = done > 0
@@ -173,7 +173,7 @@ func (w *Worker) place(ctx context.Context, p place) error {
 			return err
 		}
 		for _, one := range list {
-			anew, changed, err := w.Custodian.Rewrap(one.id, w.System, one.bytes)
+			anew, changed, err := w.Keyring.Rewrap(one.id, w.System, one.bytes)
 			if err != nil {
 				return err
 			}
@@ -215,7 +215,7 @@ func (w *Worker) retire(ctx context.Context, old keyserver.ID) error {
 		if left, err = wrappedUnder(ctx, tx, old); err != nil || left > 0 {
 			return err
 		}
-		return w.Custodian.Retire(ctx, old, tx.Setting, tx.PutSetting)
+		return w.Keyring.Retire(ctx, old, tx.Setting, tx.PutSetting)
 	})
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func (w *Worker) retire(ctx context.Context, old keyserver.ID) error {
 		w.poke()
 		return nil
 	}
-	if _, err := w.Custodian.Again(ctx); err != nil {
+	if _, err := w.Keyring.Again(ctx); err != nil {
 		return err
 	}
 	w.Logger.Info("nothing is under the data key any more: it is retired, and erased", "dataKey", old.Hex())
@@ -260,10 +260,10 @@ func wrappedUnder(ctx context.Context, r counter, dataKey keyserver.ID) (int64, 
 
 // Custody answers how the keys are kept, and how far the work has come.
 func (w *Worker) Custody(ctx context.Context) (keyserver.Custody, error) {
-	if _, err := w.Custodian.Again(ctx); err != nil {
+	if _, err := w.Keyring.Again(ctx); err != nil {
 		return keyserver.Custody{}, err
 	}
-	out := keyserver.Custody{KEK: w.Custodian.KEK(ctx), DataKeys: w.Custodian.DataKeys(), Rewrap: keyserver.Rewrap{Refused: w.refused.Load()}}
+	out := keyserver.Custody{KEK: w.Keyring.KEK(ctx), DataKeys: w.Keyring.DataKeys(), Rewrap: keyserver.Rewrap{Refused: w.refused.Load()}}
 	for i := range out.DataKeys {
 		k := &out.DataKeys[i]
 		if k.State == keyserver.DataKeyRetired {
@@ -283,7 +283,7 @@ func (w *Worker) Custody(ctx context.Context) (keyserver.Custody, error) {
 
 // Rotate makes a new data key and begins to wrap under it.
 func (w *Worker) Rotate(ctx context.Context) (keyserver.DataKey, error) {
-	made, err := w.Custodian.Rotate(ctx)
+	made, err := w.Keyring.Rotate(ctx)
 	if err == nil {
 		w.poke()
 	}

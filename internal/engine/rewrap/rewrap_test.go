@@ -40,9 +40,9 @@ type world struct {
 
 // replica is one process.
 type replica struct {
-	store     *sqlstore.Store
-	custodian *keyring.Custodian
-	system    keyserver.SystemID
+	store  *sqlstore.Store
+	ring   *keyring.Keyring
+	system keyserver.SystemID
 }
 
 func must(t testing.TB, err error) {
@@ -97,22 +97,22 @@ func (w *world) serve(t testing.TB, store *sqlstore.Store) replica {
 	t.Helper()
 	keeper, err := keyring.Open(t.Context(), w.kek)
 	must(t, err)
-	custodian, err := keyring.New(t.Context(), keeper, store)
+	ring, err := keyring.New(t.Context(), keeper, store)
 	must(t, err)
 	clock := &enginetest.Clock{}
 	p, err := bootstrap.Run(t.Context(), bootstrap.Config{
-		Store: store, Custodian: custodian, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
+		Store: store, Keyring: ring, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
 		AdminPassword: func() (string, error) { return enginetest.AdminPassword, nil }, PasswordCost: passwordtest.Cost, Clock: clock.Now, Random: strings.NewReader(strings.Repeat("random", 10_000)),
 	})
 	must(t, err)
-	return replica{store, custodian, p.System}
+	return replica{store, ring, p.System}
 }
 
 func material(n uint64) []byte { return bytes.Repeat([]byte{byte(n), byte(n >> 8)}, 16) }
 
 func (r replica) mint(ctx context.Context, tx *sqlstore.Tx, n uint64) error {
 	id := keyserver.IDFromUint64(n)
-	wrapped, err := r.custodian.Wrap(id, r.system, material(n))
+	wrapped, err := r.ring.Wrap(id, r.system, material(n))
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (r replica) mint(ctx context.Context, tx *sqlstore.Tx, n uint64) error {
 }
 
 func (r replica) worker() *rewrap.Worker {
-	return rewrap.New(rewrap.Config{Store: r.store, Custodian: r.custodian, System: r.system, Share: 1})
+	return rewrap.New(rewrap.Config{Store: r.store, Keyring: r.ring, System: r.system, Share: 1})
 }
 
 // work runs a worker until done says so.
@@ -158,7 +158,7 @@ func (r replica) whole(t testing.TB, n int) {
 		id := keyserver.IDFromUint64(uint64(1000 + i))
 		record, err := r.store.Key(t.Context(), id)
 		must(t, err)
-		plain, err := r.custodian.Unwrap(id, r.system, record.Wrapped)
+		plain, err := r.ring.Unwrap(id, r.system, record.Wrapped)
 		if err != nil || !bytes.Equal(plain, material(uint64(1000+i))) {
 			t.Fatalf("key %d: %x, %v", i, plain, err)
 		}
@@ -172,7 +172,7 @@ func (r replica) whole(t testing.TB, n int) {
 // TestRewrap: everything comes under the new data key, and the old one goes.
 func TestRewrap(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
-		if _, err := w.replica.custodian.Rotate(t.Context()); err != nil {
+		if _, err := w.replica.ring.Rotate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		c := w.replica.work(t, retired)
@@ -194,7 +194,7 @@ func TestRewrapOfBefore(t *testing.T) {
 	for name, database := range enginetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, database(t), alone)
-			if _, err := w.replica.custodian.Rotate(t.Context()); err != nil {
+			if _, err := w.replica.ring.Rotate(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if c := w.replica.work(t, retired); !c.DataKeys[0].ID.IsZero() || c.DataKeys[1].Wrapped != keys+own {
@@ -209,7 +209,7 @@ func TestRewrapOfBefore(t *testing.T) {
 // made, rights given and the data key rotated again meanwhile.
 func TestRewrapGoesOn(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
-		if _, err := w.replica.custodian.Rotate(t.Context()); err != nil {
+		if _, err := w.replica.ring.Rotate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		n := keys
@@ -237,7 +237,7 @@ func TestReplicas(t *testing.T) {
 	other := w.serve(t, store)
 	n := keys
 	for range 3 {
-		if _, err := w.replica.custodian.Rotate(t.Context()); err != nil {
+		if _, err := w.replica.ring.Rotate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		w.replica.work(t, func(c keyserver.Custody) bool {
@@ -268,7 +268,7 @@ func TestTamperedMeanwhile(t *testing.T) {
 		before := bytesOf("mac")
 		set(`UPDATE stored_keys SET algorithm = 'HMAC-SHA512' WHERE id = $1`, tampered[:])
 		set(`UPDATE roles SET name = 'Tampered' WHERE name = 'Encryptor'`)
-		if _, err := w.replica.custodian.Rotate(t.Context()); err != nil {
+		if _, err := w.replica.ring.Rotate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		c := w.replica.work(t, func(c keyserver.Custody) bool { return c.Rewrap.Refused == 2 })

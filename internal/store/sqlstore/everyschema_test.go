@@ -111,7 +111,7 @@ func (f *former) populate(t *testing.T) {
 	fatal(err)
 	plain, err := s.Prepared.CA.MarshalKey()
 	fatal(err)
-	wrapped, err := s.Custodian.Wrap(keyserver.IDFromUint64(1), s.Prepared.System, plain)
+	wrapped, err := s.Keyring.Wrap(keyserver.IDFromUint64(1), s.Prepared.System, plain)
 	fatal(err)
 	fatal(s.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		if err := tx.PutSetting(ctx, "caCertificate", s.Prepared.CA.Certificate.Raw); err != nil {

@@ -48,7 +48,7 @@ func newSide(b *testing.B, database string, principals, keys int) *side {
 	s.auditor = s.Add(b, keyserver.CertificatePrincipal, "auditor", []keyserver.ID{keyserver.RoleAuditor}, nil)
 	began := time.Now()
 	load(b, config, everybody, principals, keys)
-	_, err := s.Store.SealRows(ctx, s.Custodian.RowKey(), func(*sqlstore.Tx) (bool, error) { return true, nil })
+	_, err := s.Store.SealRows(ctx, s.Keyring.RowKey(), func(*sqlstore.Tx) (bool, error) { return true, nil })
 	rig.Must(b, err)
 	b.Logf("%s: %d principals and %d keys loaded in %v", database, principals, keys, time.Since(began).Round(time.Millisecond))
 	for range ownKeys {

@@ -116,7 +116,7 @@ func (b *bench) people(crowd string) {
 	store, err := sqlstore.Open(b.Context(), b.cfg)
 	rig.Must(b.T, err)
 	defer func() { rig.Must(b.T, store.Close()) }()
-	_, err = store.SealRows(b.Context(), b.custodian(store).RowKey(), func(*sqlstore.Tx) (bool, error) { return true, nil })
+	_, err = store.SealRows(b.Context(), b.ring(store).RowKey(), func(*sqlstore.Tx) (bool, error) { return true, nil })
 	rig.Must(b.T, err)
 }
 

@@ -371,17 +371,17 @@ func (b *bench) key() string {
 
 func (b *bench) signer(store *sqlstore.Store) *tree.Signer {
 	b.Helper()
-	custodian := b.custodian(store)
-	store.UseRowKey(custodian.RowKey())
-	signer, err := bootstrap.AuditSigner(b.Context(), bootstrap.Config{Store: store, Custodian: custodian})
+	ring := b.ring(store)
+	store.UseRowKey(ring.RowKey())
+	signer, err := bootstrap.AuditSigner(b.Context(), bootstrap.Config{Store: store, Keyring: ring})
 	if err != nil {
 		b.Fatal(err)
 	}
 	return signer
 }
 
-// custodian opens the data keys.
-func (b *bench) custodian(store *sqlstore.Store) *keyring.Custodian {
+// ring opens the data keys.
+func (b *bench) ring(store *sqlstore.Store) *keyring.Keyring {
 	b.Helper()
 	url, err := keyring.EnsureFileKey(b.dir)
 	if err != nil {
@@ -392,9 +392,9 @@ func (b *bench) custodian(store *sqlstore.Store) *keyring.Custodian {
 		b.Fatal(err)
 	}
 	defer keeper.Close()
-	custodian, err := keyring.Existing(b.Context(), keeper, store.Setting)
+	ring, err := keyring.Existing(b.Context(), keeper, store.Setting)
 	if err != nil {
 		b.Fatal(err)
 	}
-	return custodian
+	return ring
 }

@@ -23,7 +23,7 @@ type Gate interface {
 	Entitled(ctx context.Context, by keyserver.Caller, op keyserver.Operation) error
 }
 
-// Config is what an office needs.
+// Config is what a Service needs.
 type Config struct {
 	Store      *sqlstore.Store
 	Gate       Gate
@@ -32,11 +32,11 @@ type Config struct {
 	Random     io.Reader
 }
 
-// Office keeps the approvals of a key server.
-type Office struct{ Config }
+// Service keeps the approvals of a key server.
+type Service struct{ Config }
 
-// New returns an office.
-func New(c Config) *Office { return &Office{c} }
+// New returns a Service.
+func New(c Config) *Service { return &Service{c} }
 
 // Request is what somebody asks others to approve. Whoever serves it has looked
 // whether it could be carried out.
@@ -84,7 +84,7 @@ func own(by keyserver.Caller, key, name string, id keyserver.ID) (keyserver.Call
 }
 
 // Ask keeps a request for others to approve. The asker must hold what it needs.
-func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view View, err error) {
+func (o *Service) Ask(ctx context.Context, by keyserver.Caller, r Request) (view View, err error) {
 	switch {
 	case !keyserver.Printable(r.Reason), strings.TrimSpace(r.Reason) == "":
 		return View{}, fault.New(fault.BadRequest, "reason has to be one line that can be printed, for those who are to approve")
@@ -147,7 +147,7 @@ func (o *Office) Ask(ctx context.Context, by keyserver.Caller, r Request) (view 
 }
 
 // Pending is how many approvals wait.
-func (o *Office) Pending(ctx context.Context) (int, error) {
+func (o *Service) Pending(ctx context.Context) (int, error) {
 	all, _, err := o.Store.PendingApprovals(ctx, keyserver.ID{}, o.Clock())
 	return all, err
 }
@@ -186,7 +186,7 @@ func room(ctx context.Context, tx *sqlstore.Tx, asker keyserver.PrincipalRef, no
 }
 
 // Approve records that the caller approves exactly the request of that digest.
-func (o *Office) Approve(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (View, error) {
+func (o *Service) Approve(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (View, error) {
 	by, g := own(by, keyserver.AuditApprove, "approving", id)
 	return o.decide(ctx, by, g, id, digest, func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error {
 		subjects, err := lookAgain(ctx, tx, *a)
@@ -205,7 +205,7 @@ func (o *Office) Approve(ctx context.Context, by keyserver.Caller, id keyserver.
 }
 
 // Reject ends a request. One person suffices.
-func (o *Office) Reject(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (View, error) {
+func (o *Service) Reject(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (View, error) {
 	by, g := own(by, keyserver.AuditReject, "rejecting", id)
 	return o.decide(ctx, by, g, id, digest, func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error {
 		a.Decision, a.DecidedAt, a.DecidedBy = keyserver.ApprovalRejected, now, by.Principal
@@ -214,7 +214,7 @@ func (o *Office) Reject(ctx context.Context, by keyserver.Caller, id keyserver.I
 }
 
 // Withdraw ends a request that the caller asked for, or takes back the caller's approval.
-func (o *Office) Withdraw(ctx context.Context, by keyserver.Caller, id keyserver.ID) (view View, err error) {
+func (o *Service) Withdraw(ctx context.Context, by keyserver.Caller, id keyserver.ID) (view View, err error) {
 	by, g := own(by, keyserver.AuditWithdraw, "withdrawing", id)
 	err = o.Gate.GuardWrite(ctx, by, g, func(tx *sqlstore.Tx) error {
 		a, policy, err := o.read(ctx, tx, id)
@@ -241,7 +241,7 @@ func (o *Office) Withdraw(ctx context.Context, by keyserver.Caller, id keyserver
 	return view, err
 }
 
-func (o *Office) decide(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, id keyserver.ID, digest [32]byte,
+func (o *Service) decide(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, id keyserver.ID, digest [32]byte,
 	write func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error,
 ) (view View, err error) {
 	err = o.Gate.GuardWrite(ctx, by, g, func(tx *sqlstore.Tx) error {
@@ -269,7 +269,7 @@ func (o *Office) decide(ctx context.Context, by keyserver.Caller, g keyserver.Gu
 // Claim takes an approved request to be carried out now, by its asker, as it was
 // read. It is executed from then on, whatever comes of it, so that it is never
 // carried out twice.
-func (o *Office) Claim(ctx context.Context, by keyserver.Caller, read keyserver.Approval) (x Execution, err error) {
+func (o *Service) Claim(ctx context.Context, by keyserver.Caller, read keyserver.Approval) (x Execution, err error) {
 	runs, err := Digest(read.Method, read.Path, read.Body)
 	if err != nil {
 		return Execution{}, err
@@ -306,7 +306,7 @@ func (o *Office) Claim(ctx context.Context, by keyserver.Caller, read keyserver.
 }
 
 // Approval reads one. The caller's own needs no role.
-func (o *Office) Approval(ctx context.Context, by keyserver.Caller, id keyserver.ID) (view View, err error) {
+func (o *Service) Approval(ctx context.Context, by keyserver.Caller, id keyserver.ID) (view View, err error) {
 	a, err := o.Store.Approval(ctx, id)
 	if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
 		return View{}, err
@@ -360,7 +360,7 @@ type Page struct {
 }
 
 // List reads approvals. The caller's own need no role.
-func (o *Office) List(ctx context.Context, by keyserver.Caller, f Filter) (page Page, err error) {
+func (o *Service) List(ctx context.Context, by keyserver.Caller, f Filter) (page Page, err error) {
 	g := keyserver.Guarded{Operation: keyserver.OpReadApprovals, Own: isOwn(by, f.Asker)}
 	if !f.Asker.IsZero() {
 		g.Object = f.Asker.Hex()
@@ -396,7 +396,7 @@ func (o *Office) List(ctx context.Context, by keyserver.Caller, f Filter) (page 
 
 // some reads up to limit approvals, at least one, and no more once they have pageBytes. It
 // says whether there are others behind them.
-func (o *Office) some(ctx context.Context, f Filter, limit int) (list []keyserver.Approval, more bool, err error) {
+func (o *Service) some(ctx context.Context, f Filter, limit int) (list []keyserver.Approval, more bool, err error) {
 	filter := sqlstore.ApprovalFilter{Asker: f.Asker, Open: f.Open, Now: o.Clock(), After: f.After}
 	for room := pageBytes; ; {
 		filter.Limit = min(limit-len(list)+1, chunk)
@@ -425,7 +425,7 @@ type reader interface {
 	Granted(ctx context.Context, roles []keyserver.ID) ([]keyserver.ID, error)
 }
 
-func (o *Office) read(ctx context.Context, in reader, id keyserver.ID) (keyserver.Approval, Policy, error) {
+func (o *Service) read(ctx context.Context, in reader, id keyserver.ID) (keyserver.Approval, Policy, error) {
 	a, err := in.Approval(ctx, id)
 	if err != nil {
 		return a, nil, missing(err, id)
@@ -436,12 +436,12 @@ func (o *Office) read(ctx context.Context, in reader, id keyserver.ID) (keyserve
 
 // view judges an approval by the policy and by who those are who approved, at
 // this moment.
-func (o *Office) view(ctx context.Context, in reader, a keyserver.Approval, policy Policy) (View, error) {
+func (o *Service) view(ctx context.Context, in reader, a keyserver.Approval, policy Policy) (View, error) {
 	return o.viewOf(ctx, in, a, policy, Standing{})
 }
 
 // viewOf is view that reads nobody who is known, and leaves known whom it reads.
-func (o *Office) viewOf(ctx context.Context, in reader, a keyserver.Approval, policy Policy, known Standing) (View, error) {
+func (o *Service) viewOf(ctx context.Context, in reader, a keyserver.Approval, policy Policy, known Standing) (View, error) {
 	if a.Decision == "" {
 		for _, v := range a.Votes {
 			if _, ok := known[v.Principal]; ok {

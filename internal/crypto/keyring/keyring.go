@@ -60,8 +60,8 @@ type Settings interface {
 	Setting(ctx context.Context, name string) ([]byte, error)
 }
 
-// Custodian wraps and unwraps keys. It is safe for concurrent use.
-type Custodian struct {
+// Keyring wraps and unwraps keys. It is safe for concurrent use.
+type Keyring struct {
 	keepers  keepers
 	settings Settings // nil where the database is only read
 	setting  func(ctx context.Context, name string) ([]byte, error)
@@ -83,17 +83,17 @@ type Options struct {
 
 // New opens the data keys of a database, or makes the first one at the first start.
 // ErrWrongKey where the keeper is not that of the database.
-func New(ctx context.Context, keeper *Keeper, settings Settings) (*Custodian, error) {
+func New(ctx context.Context, keeper *Keeper, settings Settings) (*Keyring, error) {
 	return Start(ctx, keeper, settings, Options{})
 }
 
 // Start is New with options. Where a previous key-encryption key opens data keys, they
 // are wrapped by the other one in one step, for all replicas.
-func Start(ctx context.Context, keeper *Keeper, settings Settings, o Options) (*Custodian, error) {
+func Start(ctx context.Context, keeper *Keeper, settings Settings, o Options) (*Keyring, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	c := &Custodian{keepers: keepers{keeper, o.Previous}, settings: settings, setting: settings.Setting, clock: o.Clock}
+	c := &Keyring{keepers: keepers{keeper, o.Previous}, settings: settings, setting: settings.Setting, clock: o.Clock}
 	stored, err := settings.EnsureSetting(ctx, dataKeySetting, func(ctx context.Context) ([]byte, error) {
 		r, err := newRing(ctx, c.keepers, o.Clock())
 		if err != nil {
@@ -126,8 +126,8 @@ func Start(ctx context.Context, keeper *Keeper, settings Settings, o Options) (*
 }
 
 // Existing opens the data keys of a database that has some, and makes none.
-func Existing(ctx context.Context, keeper *Keeper, setting func(ctx context.Context, name string) ([]byte, error)) (*Custodian, error) {
-	c := &Custodian{keepers: keepers{keeper, nil}, setting: setting}
+func Existing(ctx context.Context, keeper *Keeper, setting func(ctx context.Context, name string) ([]byte, error)) (*Keyring, error) {
+	c := &Keyring{keepers: keepers{keeper, nil}, setting: setting}
 	stored, err := setting(ctx, dataKeySetting)
 	if err != nil {
 		return nil, fmt.Errorf("read the data key: %w", err)
@@ -140,14 +140,14 @@ func Existing(ctx context.Context, keeper *Keeper, setting func(ctx context.Cont
 	return c, nil
 }
 
-func (c *Custodian) begin(r *ring) {
+func (c *Keyring) begin(r *ring) {
 	c.ring.Store(r)
 	c.rows = rowmac.Of(c, r.rowKeys()...)
 }
 
 // wrapAnew has the key-encryption key wrap every data key of the ring, also where it
 // was none yet. nil where the setting was another one meanwhile.
-func (c *Custodian) wrapAnew(ctx context.Context, r *ring) (*ring, error) {
+func (c *Keyring) wrapAnew(ctx context.Context, r *ring) (*ring, error) {
 	n, err := c.wrapped(ctx, r)
 	if err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func (c *Custodian) wrapAnew(ctx context.Context, r *ring) (*ring, error) {
 	return n, nil
 }
 
-func (c *Custodian) wrapped(ctx context.Context, r *ring) (*ring, error) {
+func (c *Keyring) wrapped(ctx context.Context, r *ring) (*ring, error) {
 	n := r.next()
 	n.sealed, n.foreign, n.own = true, false, true
 	if r.label == [labelLen]byte{} {
@@ -185,16 +185,16 @@ func (c *Custodian) wrapped(ctx context.Context, r *ring) (*ring, error) {
 }
 
 // RowKey makes and checks the MACs of the database's rows. It follows the ring.
-func (c *Custodian) RowKey() *rowmac.Key { return c.rows }
+func (c *Keyring) RowKey() *rowmac.Key { return c.rows }
 
 // RowsSealed reports whether every row has its MAC. It has not in a database of
 // before there were any, until SealRows.
-func (c *Custodian) RowsSealed() bool { return c.ring.Load().sealed }
+func (c *Keyring) RowsSealed() bool { return c.ring.Load().sealed }
 
 // SealRows says, where the data key is kept, that every row has its MAC. get and
 // put are of the transaction that makes them. It answers false where it was said
 // already, by another process.
-func (c *Custodian) SealRows(ctx context.Context, get func(ctx context.Context, name string) ([]byte, error),
+func (c *Keyring) SealRows(ctx context.Context, get func(ctx context.Context, name string) ([]byte, error),
 	put func(ctx context.Context, name string, value []byte) error,
 ) (bool, error) {
 	r := c.ring.Load()
@@ -210,11 +210,11 @@ func (c *Custodian) SealRows(ctx context.Context, get func(ctx context.Context, 
 }
 
 // Stored implements rowmac.Ring.
-func (c *Custodian) Stored() []byte { return c.ring.Load().stored }
+func (c *Keyring) Stored() []byte { return c.ring.Load().stored }
 
 // Again implements rowmac.Ring: it reads the data keys as the database has them now.
 // What cannot be opened changes nothing.
-func (c *Custodian) Again(ctx context.Context) (changed bool, err error) {
+func (c *Keyring) Again(ctx context.Context) (changed bool, err error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	stored, err := c.setting(ctx, dataKeySetting)
@@ -245,7 +245,7 @@ func (c *Custodian) Again(ctx context.Context) (changed bool, err error) {
 
 // Rotate makes a new data key, which wraps from now on. What is under the one before
 // is to be wrapped anew. ErrRewrapping while that still goes on for an earlier one.
-func (c *Custodian) Rotate(ctx context.Context) (keyserver.DataKey, error) {
+func (c *Keyring) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 	for {
 		if _, err := c.Again(ctx); err != nil {
 			return keyserver.DataKey{}, err
@@ -292,7 +292,7 @@ func refused(err error) error {
 // Settle wraps those data keys by the key-encryption key that only the previous one
 // opens: a replica of an earlier version that still runs with that alone may have made
 // one. Where the previous one opens them all, another replica meant it so.
-func (c *Custodian) Settle(ctx context.Context) error {
+func (c *Keyring) Settle(ctx context.Context) error {
 	r := c.ring.Load()
 	if !r.foreign {
 		return nil
@@ -319,7 +319,7 @@ func (c *Custodian) Settle(ctx context.Context) error {
 }
 
 // mixed says whether the key-encryption key alone opens some data key of the ring.
-func (c *Custodian) mixed(ctx context.Context, r *ring) (bool, error) {
+func (c *Keyring) mixed(ctx context.Context, r *ring) (bool, error) {
 	for _, k := range r.keys {
 		if k.state == keyserver.DataKeyRetired {
 			continue
@@ -333,7 +333,7 @@ func (c *Custodian) mixed(ctx context.Context, r *ring) (bool, error) {
 
 // Retire says, in the transaction that found nothing under it any more, that a data
 // key is retired, and erases it. get and put are of that transaction; Again follows it.
-func (c *Custodian) Retire(ctx context.Context, id keyserver.ID, get func(ctx context.Context, name string) ([]byte, error),
+func (c *Keyring) Retire(ctx context.Context, id keyserver.ID, get func(ctx context.Context, name string) ([]byte, error),
 	put func(ctx context.Context, name string, value []byte) error,
 ) error {
 	r := c.ring.Load()
@@ -359,7 +359,7 @@ func (c *Custodian) Retire(ctx context.Context, id keyserver.ID, get func(ctx co
 }
 
 // Retiring answers the data key that keys are to be taken away from, if there is one.
-func (c *Custodian) Retiring() (keyserver.ID, bool) {
+func (c *Keyring) Retiring() (keyserver.ID, bool) {
 	if k := c.ring.Load().retiring(); k != nil {
 		return k.id, true
 	}
@@ -367,7 +367,7 @@ func (c *Custodian) Retiring() (keyserver.ID, bool) {
 }
 
 // DataKeys are the data keys, oldest first, without what is under them.
-func (c *Custodian) DataKeys() []keyserver.DataKey {
+func (c *Keyring) DataKeys() []keyserver.DataKey {
 	var list []keyserver.DataKey
 	for _, k := range c.ring.Load().keys {
 		list = append(list, k.describe())
@@ -382,7 +382,7 @@ func (k *dataKey) describe() keyserver.DataKey {
 // Wrap seals the bytes of a key for storage under the active data key. What it answers
 // opens only for the same key id on the same system. Call it in the transaction that
 // stores the answer: the data key could be retired before.
-func (c *Custodian) Wrap(key keyserver.ID, system keyserver.SystemID, plain []byte) ([]byte, error) {
+func (c *Keyring) Wrap(key keyserver.ID, system keyserver.SystemID, plain []byte) ([]byte, error) {
 	return c.ring.Load().active.seals(key, system, plain), nil
 }
 
@@ -416,7 +416,7 @@ func split(wrapped []byte) (id keyserver.ID, prefix int, ok bool) {
 // Unwrap opens a stored key. The caller wipes the answer. ErrDamaged where the
 // bytes are not what Wrap answered for this key. Where another process has made the
 // data key a moment ago, the data keys are read again first.
-func (c *Custodian) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, error) {
+func (c *Keyring) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, error) {
 	id, prefix, ok := split(wrapped)
 	if !ok {
 		return nil, fmt.Errorf("key %s: %w", key, ErrDamaged)
@@ -445,7 +445,7 @@ const againTimeout = 5 * time.Second
 
 // Rewrap seals what was wrapped under the active data key. It answers false where it
 // is already.
-func (c *Custodian) Rewrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, bool, error) {
+func (c *Keyring) Rewrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, bool, error) {
 	if bytes.HasPrefix(wrapped, Prefix(c.ring.Load().active.id)) || len(wrapped) == 0 {
 		return wrapped, false, nil
 	}
@@ -459,10 +459,10 @@ func (c *Custodian) Rewrap(key keyserver.ID, system keyserver.SystemID, wrapped 
 }
 
 // String hides the data key from every formatting verb.
-func (c *Custodian) String() string { return "custodian" }
+func (c *Keyring) String() string { return "keyring" }
 
 // GoString hides the data key from %#v.
-func (c *Custodian) GoString() string { return c.String() }
+func (c *Keyring) GoString() string { return c.String() }
 
 // boundTo is the associated data: the version and the data key, so that none can be
 // passed off as another, and whose bytes these are.

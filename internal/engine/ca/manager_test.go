@@ -17,7 +17,7 @@ import (
 
 func line(t *testing.T, f *enginetest.Fixture) ca.Line {
 	t.Helper()
-	l, err := f.Office.Line(t.Context())
+	l, err := f.CAManager.Line(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestThirtyYearsWithoutAWord(t *testing.T) {
 		for day := range 30 * 365 {
 			f.Clock.Advance(24 * time.Hour)
 			now := f.Clock.Now()
-			step, err := f.Office.Next(t.Context())
+			step, err := f.CAManager.Next(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +61,7 @@ func TestThirtyYearsWithoutAWord(t *testing.T) {
 				if step.Action == ca.Retire {
 					retired++
 				}
-				if err := f.Office.Take(t.Context(), step); err != nil {
+				if err := f.CAManager.Take(t.Context(), step); err != nil {
 					t.Fatalf("day %d: %+v: %v", day, step, err)
 				}
 			}
@@ -92,11 +92,11 @@ func TestThirtyYearsWithoutAWord(t *testing.T) {
 }
 
 // What was retired has no key any more, and two who want the same get it once.
-func TestOfficeUnderTwo(t *testing.T) {
+func TestManagerUnderTwo(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		other := ca.New(f.Office.Config) // another replica
+		other := ca.New(f.CAManager.Config) // another replica
 		first := line(t, f).Members[0].ID
-		if _, err := f.Office.Prepare(t.Context()); err != nil {
+		if _, err := f.CAManager.Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := other.Prepare(t.Context()); err == nil {
@@ -110,13 +110,13 @@ func TestOfficeUnderTwo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.Office.Activate(t.Context(), true); err == nil {
+		if _, err := f.CAManager.Activate(t.Context(), true); err == nil {
 			t.Error("activated twice")
 		}
 		if l := line(t, f); l.Members[1].ID != id || l.Members[1].State != keyserver.AuthorityActive || !l.Issuer.Certificate.Equal(l.Members[1].Parsed) {
 			t.Errorf("%v", states(l))
 		}
-		if _, err := f.Office.Retire(t.Context(), first); err != nil {
+		if _, err := f.CAManager.Retire(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := f.Store.Authority(t.Context(), first); !errors.Is(err, sqlstore.ErrNotFound) {
@@ -134,10 +134,10 @@ func TestNamesDifferWithinASecond(t *testing.T) {
 	f := enginetest.New(t, sqlstore.Config{Dir: t.TempDir()})
 	const replaced = 4
 	for range replaced {
-		if _, err := f.Office.Prepare(t.Context()); err != nil {
+		if _, err := f.CAManager.Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.Office.Activate(t.Context(), true); err != nil {
+		if _, err := f.CAManager.Activate(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -150,11 +150,11 @@ func TestNamesDifferWithinASecond(t *testing.T) {
 	}
 }
 
-// A wrapped key that is not that of the certificate is refused, though the custodian
+// A wrapped key that is not that of the certificate is refused, though the keyring
 // opens it.
 func TestAnotherKey(t *testing.T) {
 	f := enginetest.New(t, sqlstore.Config{Dir: t.TempDir()})
-	c := f.Office.Config
+	c := f.CAManager.Config
 	other, err := pki.NewCA("other", f.Clock.Now(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestAnotherKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if list[0].WrappedKey, err = c.Custodian.Wrap(list[0].ID, c.System, plain); err != nil {
+	if list[0].WrappedKey, err = c.Keyring.Wrap(list[0].ID, c.System, plain); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Load(t.Context(), fixed(list)); err == nil {

@@ -16,26 +16,26 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Config is what an office needs. Every field is required.
+// Config is what a Manager needs. Every field is required.
 type Config struct {
 	Store      *sqlstore.Store
-	Custodian  *keyring.Custodian
+	Keyring    *keyring.Keyring
 	System     keyserver.SystemID
 	ServerName string
 	Clock      func() time.Time
 	Random     io.Reader
 }
 
-// Office keeps the authorities of one key server. It is safe for concurrent use.
-type Office struct {
+// Manager keeps the authorities of one key server. It is safe for concurrent use.
+type Manager struct {
 	Config
 	caches cache.Set
 	lines  *cache.Cache[keyserver.SystemID, Line] // the one that there is
 }
 
-// New returns the office of a store.
-func New(c Config) *Office {
-	o := &Office{Config: c}
+// New returns the Manager of a store.
+func New(c Config) *Manager {
+	o := &Manager{Config: c}
 	o.lines = cache.New[keyserver.SystemID, Line](&o.caches, 1, keyserver.ChangeAuthority)
 	c.Store.OnChange(o.caches.Changed)
 	return o
@@ -47,7 +47,7 @@ type reader interface {
 }
 
 // Line is the authorities as the last committed change left them.
-func (o *Office) Line(ctx context.Context) (Line, error) {
+func (o *Manager) Line(ctx context.Context) (Line, error) {
 	return o.lines.Get(ctx, o.System, func() (Line, error) { return o.Load(ctx, o.Store) })
 }
 
@@ -140,7 +140,7 @@ func read(a keyserver.Authority) (Member, error) {
 
 // open unwraps the key, which has to be that of the certificate.
 func (c Config) open(a sqlstore.Authority) (pki.Identity, error) {
-	plain, err := c.Custodian.Unwrap(a.ID, c.System, a.WrappedKey)
+	plain, err := c.Keyring.Unwrap(a.ID, c.System, a.WrappedKey)
 	if err != nil {
 		return pki.Identity{}, err
 	}
@@ -163,7 +163,7 @@ func (c Config) Add(ctx context.Context, tx *sqlstore.Tx, id pki.Identity, a key
 		return a.ID, err
 	}
 	defer clear(plain)
-	wrapped, err := c.Custodian.Wrap(a.ID, c.System, plain)
+	wrapped, err := c.Keyring.Wrap(a.ID, c.System, plain)
 	if err != nil {
 		return a.ID, err
 	}
@@ -194,7 +194,7 @@ func (c Config) nextName(now time.Time) (string, error) {
 }
 
 // Prepare makes the next authority.
-func (o *Office) Prepare(ctx context.Context) (id keyserver.ID, err error) {
+func (o *Manager) Prepare(ctx context.Context) (id keyserver.ID, err error) {
 	err = o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		l, err := o.Load(ctx, tx)
 		if err != nil {
@@ -209,7 +209,7 @@ func (o *Office) Prepare(ctx context.Context) (id keyserver.ID, err error) {
 	return id, err
 }
 
-func (o *Office) prepare(ctx context.Context, tx *sqlstore.Tx, l Line) (keyserver.ID, error) {
+func (o *Manager) prepare(ctx context.Context, tx *sqlstore.Tx, l Line) (keyserver.ID, error) {
 	now := o.Clock()
 	a := keyserver.Authority{State: keyserver.AuthorityPrepared, PreparedAt: now, Generation: 1 + l.Members[len(l.Members)-1].Generation}
 	name, err := o.nextName(now)
@@ -237,7 +237,7 @@ func (o *Office) prepare(ctx context.Context, tx *sqlstore.Tx, l Line) (keyserve
 }
 
 // Activate has the authority that is prepared issue from now on.
-func (o *Office) Activate(ctx context.Context, early bool) (id keyserver.ID, err error) {
+func (o *Manager) Activate(ctx context.Context, early bool) (id keyserver.ID, err error) {
 	err = o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		l, err := o.Load(ctx, tx)
 		if err != nil {
@@ -253,7 +253,7 @@ func (o *Office) Activate(ctx context.Context, early bool) (id keyserver.ID, err
 	return id, err
 }
 
-func (o *Office) activate(ctx context.Context, tx *sqlstore.Tx, l Line, next Member) error {
+func (o *Manager) activate(ctx context.Context, tx *sqlstore.Tx, l Line, next Member) error {
 	now := o.Clock()
 	if before, ok := find(l.Members, keyserver.AuthorityActive); ok {
 		before.State, before.RetiringAt = keyserver.AuthorityRetiring, now
@@ -266,7 +266,7 @@ func (o *Office) activate(ctx context.Context, tx *sqlstore.Tx, l Line, next Mem
 }
 
 // Retire ends the trust in an authority, and its key.
-func (o *Office) Retire(ctx context.Context, id keyserver.ID) (done keyserver.AuthorityRetired, err error) {
+func (o *Manager) Retire(ctx context.Context, id keyserver.ID) (done keyserver.AuthorityRetired, err error) {
 	err = o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		l, err := o.Load(ctx, tx)
 		if err != nil {
@@ -285,7 +285,7 @@ func (o *Office) Retire(ctx context.Context, id keyserver.ID) (done keyserver.Au
 }
 
 // Next is what is due without anybody's word.
-func (o *Office) Next(ctx context.Context) (Step, error) {
+func (o *Manager) Next(ctx context.Context) (Step, error) {
 	l, err := o.Line(ctx)
 	if err != nil {
 		return Step{}, err
@@ -305,7 +305,7 @@ func (o *Office) Next(ctx context.Context) (Step, error) {
 }
 
 // Take does a step. Where another replica was faster it is refused.
-func (o *Office) Take(ctx context.Context, s Step) error {
+func (o *Manager) Take(ctx context.Context, s Step) error {
 	var err error
 	switch s.Action {
 	case Prepare:
