@@ -275,7 +275,7 @@ func (x *exchange) body() io.Reader {
 	if err := routes.RefuseEncoded(x.r); err != nil {
 		return refusedBody{err}
 	}
-	return faultReader{http.MaxBytesReader(x.w, x.r.Body, x.route.BodyLimit)}
+	return bodyReader{x, http.MaxBytesReader(x.w, x.r.Body, x.route.BodyLimit)}
 }
 
 // refusedBody is a body of which nothing is read.
@@ -293,14 +293,7 @@ type paidReader struct {
 
 func (p paidReader) Read(b []byte) (int, error) {
 	small := p.x.bodySeen <= routes.SmallBody
-	if !small {
-		p.x.pace()
-	}
 	n, err := p.Reader.Read(b)
-	p.x.bodySeen += int64(n)
-	if p.x.bodySeen > routes.SmallBody && p.x.api.places.turns.Crowded() {
-		p.x.api.places.read.Count(p.x.payer(), n)
-	}
 	if small && p.x.bodySeen > routes.SmallBody {
 		if refusal := p.x.entitled(); refusal != nil {
 			return n, refusal
@@ -326,10 +319,23 @@ func (x *exchange) entitled() error {
 	return nil
 }
 
-type faultReader struct{ io.Reader }
+// bodyReader counts the bytes of a body and returns errors as faults. It reads a long body at the pace
+// of the principal.
+type bodyReader struct {
+	x *exchange
+	io.Reader
+}
 
-func (f faultReader) Read(p []byte) (int, error) {
-	n, err := f.Reader.Read(p)
+func (b bodyReader) Read(p []byte) (int, error) {
+	x := b.x
+	if x.bodySeen > routes.SmallBody && x.pace() {
+		p = p[:min(len(p), readAtATime)]
+	}
+	n, err := b.Reader.Read(p)
+	x.bodySeen += int64(n)
+	if places := x.api.places; x.bodySeen > routes.SmallBody && places.turns.Crowded() {
+		places.read.Count(x.payer(), n)
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = bodyFault(err)
 	}

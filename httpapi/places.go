@@ -38,6 +38,9 @@ const (
 	// readPerCore is how many bytes of long bodies a principal may send a second for each core, if
 	// others are at work. To read and to parse so many takes about a quarter of the cores.
 	readPerCore = 16 << 20
+	// readAtATime is how much of a long body is read at once if others are at work. Requests of a principal
+	// that wait continue at the same time, and all of them together may read a quarter of a second's bytes then.
+	readAtATime = 16 << 10
 
 	// reserveShares is the number of principals that together fill the administrators' reserve.
 	// An administrator needs few places, and any principal can use it to list its own sessions.
@@ -203,14 +206,17 @@ func (x *exchange) takeTurn() error {
 }
 
 // pace delays the reading of a long body if the principal has sent more of them than its share. It
-// cannot hold a turn instead, because a slow client would keep that from others.
-func (x *exchange) pace() {
+// cannot hold a turn instead, because a slow client would keep that from others. It reports whether
+// others are at work.
+func (x *exchange) pace() bool {
 	p := x.api.places
-	if p.turns.Worked(x.payer()); p.turns.Crowded() {
-		if wait := p.read.Wait(x.payer(), 0); wait > 0 {
-			x.pause(wait)
-		}
+	if p.turns.Worked(x.payer()); !p.turns.Crowded() {
+		return false
 	}
+	if wait := p.read.Wait(x.payer(), 0); wait > 0 {
+		x.pause(wait)
+	}
+	return true
 }
 
 // isStranger reports whether the request holds no other place than that of a stranger.

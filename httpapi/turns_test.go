@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,6 +125,59 @@ func TestLongBodiesAreReadInShares(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestStreamedMessagesAreReadInShares checks that all streamed messages of a principal together are read
+// at its pace, unless it is alone at work.
+func TestStreamedMessagesAreReadInShares(t *testing.T) {
+	const messages, length = 64, 8 * routes.SmallBody
+	const rate, burst = 4 << 20, 1 << 20
+	for name, c := range map[string]struct {
+		others bool
+		length int
+		least  time.Duration
+	}{
+		"next to others":                    {true, length, messages * (length - routes.SmallBody) / rate * time.Second / 2},
+		"next to others, of short messages": {true, routes.SmallBody / 2, 0},
+		"alone":                             {false, length, 0},
+	} {
+		for _, r := range routes.All() {
+			if !r.Streamed() {
+				continue
+			}
+			t.Run(name+"/"+r.Name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFixture(t)
+					f.api.places.read = quota.NewMeter[keyserver.PrincipalRef](rate, burst, f.api.Clock)
+					ctx, end := context.WithCancel(t.Context())
+					var other, under sync.WaitGroup
+					if c.others {
+						other.Go(func() {
+							for ctx.Err() == nil {
+								f.api.places.turns.Worked(principal(2))
+								time.Sleep(100 * time.Millisecond)
+							}
+						})
+					}
+					body := strings.Replace(sampleOf(r).text(), `"data":"`, `"data":"`+strings.Repeat("A", c.length), 1)
+					begun := time.Now()
+					for range messages {
+						under.Go(func() {
+							if w := f.do(r.Method, r.Path, body); w.Code != http.StatusOK {
+								t.Errorf("answered %d %s", w.Code, w.Body)
+							}
+						})
+					}
+					under.Wait()
+					if took := time.Since(begun); took < c.least || c.least == 0 && took > 0 {
+						t.Errorf("%d messages are read in %s, want %s at least", messages, took, c.least)
+					}
+					end()
+					other.Wait()
+				})
+			})
+		}
 	}
 }
 
