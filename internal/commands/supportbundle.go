@@ -21,6 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/supportbundle"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 )
 
@@ -41,23 +42,23 @@ func newSupportBundle() *cobra.Command {
 	var o supportBundleOptions
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
-		Short: "Pack versions, settings, conditions, metrics and ends of logs, without secrets, for whoever helps",
-		Long: "Write a .tar.gz of what somebody has to see who helps: of a key server (--server) its\n" +
-			"version, parts, those of its settings that may leave, custody, CAs and peers; of a\n" +
-			"cluster (--cluster) the conditions of all objects, and Pods, events and ends of logs of\n" +
-			"the operator's namespace; what --metrics-url and --log name. No key, password, token,\n" +
-			"session id or Secret goes in, and what looks like one in a log is crossed out:\n" +
-			"files.json in it says where. Files of keys, passwords and sessions, and whatever lies in\n" +
-			"a data directory, are not packed by --log, wherever a link to them is. It has names of\n" +
-			"objects and of principals.\n\n" +
-			"What cannot be had is noted in files.json, and the rest is packed all the same. A bundle\n" +
-			"has 500 files of 4 MiB at most, of a log its end. An answer of the cluster may take 10\n" +
-			"seconds, 32 MiB and 500,000 values; it is asked for 5000 objects of each kind, 10,000\n" +
-			"events, of which the newest 1000 are packed, and 50 Pods. One of their logs may take 15\n" +
-			"seconds, and all of them 2 minutes: of one that takes longer there is what came. A file\n" +
-			"of --log may take 10 seconds.\n\n" +
-			"The file has its name when it is whole: whoever ends the command before finds none, and\n" +
-			"the exit code is 1.",
+		Short: "Pack versions, settings, conditions, metrics and log lines for support, without secrets",
+		Long: "Write a .tar.gz with what a person needs to diagnose an installation. It contains the\n" +
+			"fields that an allow list names, and nothing else (docs/operations.md lists them): of a\n" +
+			"key server (--server) its version, parts, settings, custody, CAs and peers; of a cluster\n" +
+			"(--cluster) the conditions of all objects, and the Pods, events and logs of the\n" +
+			"operator's namespace; the metrics of --metrics-url and the log lines of --log. Of a log\n" +
+			"it has lines of this project's programs, with the attributes that are named. It contains\n" +
+			"no key, password, token or session id, and reads no Secret. It does contain names of\n" +
+			"objects and of principals, and error texts with the scheme and the host of URLs.\n\n" +
+			"files.json in it says which files are missing or not whole, and why, and how many lines,\n" +
+			"attributes and metrics were left out. A bundle has at most 500 files of 4 MiB, of a log\n" +
+			"its end. An answer of the cluster may take 10 seconds, 32 MiB and 500,000 values; it is\n" +
+			"asked for 5000 objects of each kind, 10,000 events, of which the newest 1000 are packed,\n" +
+			"and 50 Pods. One of their logs may take 15 seconds, and all of them 2 minutes: of one\n" +
+			"that takes longer, the bundle has what came. A file of --log may take 10 seconds.\n\n" +
+			"The file gets its name when it is whole. If the command is ended before, there is no\n" +
+			"file, and the exit code is 1.",
 		Args: program.NoArgs,
 		RunE: program.Ran(o.run),
 	}
@@ -106,10 +107,10 @@ func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
 	case err != nil:
 		return err
 	}
-	files, missing, crossed := 0, 0, 0
+	files, missing, leftOut := 0, 0, 0
 	for _, l := range w.Files() {
 		files++
-		crossed += l.Crossed
+		leftOut += l.LeftOut
 		if l.Error != "" {
 			missing++
 		}
@@ -118,8 +119,8 @@ func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
 	if o.output == standardOutput {
 		notes = cmd.ErrOrStderr()
 	}
-	_, err = fmt.Fprintf(notes, "%s: %d files, of which %d could not be had, or not whole (files.json says why); %d places that looked like secrets were crossed out\n",
-		o.output, files, missing, crossed)
+	_, err = fmt.Fprintf(notes, "%s: %d files, of which %d could not be had, or not whole (files.json says why); %d lines, attributes and metrics were left out, which the allow list does not name\n",
+		o.output, files, missing, leftOut)
 	return err
 }
 
@@ -192,7 +193,7 @@ func put(file, name string) error {
 func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer, now time.Time) error {
 	about := map[string]string{
 		"made": now.UTC().Format(time.RFC3339), "program": program.BuildVersion(programName).Banner, "release": version.String(), "commit": version.Commit(),
-		"system": runtime.GOOS + "/" + runtime.GOARCH, "server": o.server,
+		"system": runtime.GOOS + "/" + runtime.GOARCH, "server": urltext.Origin(o.server),
 	}
 	if o.cluster {
 		w.Never(o.secrets()...)

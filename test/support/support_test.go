@@ -156,8 +156,15 @@ func TestABundleHasNotWhatItWasGiven(t *testing.T) {
 			t.Errorf("%s has it: %s", name, rig.Shorten(f.Text))
 		}
 	}
-	has(t, p.why["server/login"], "[crossed out]")
-	has(t, p.text("logs/1-api.log"), "nobody is [crossed out] or [crossed out] here")
+	has(t, p.why["server/login"], "no account for [left out] ")
+	if text := p.text("logs/1-api.log"); text != "" {
+		t.Errorf("a line that is not ours is packed: %s", text)
+	}
+}
+
+// logLine is a line of a log of ours.
+func logLine(message string) string {
+	return fmt.Sprintf("{\"time\":\"2026-11-25T21:57:38Z\",\"level\":\"INFO\",\"msg\":%q}\n", message)
 }
 
 // TestNoCluster: neither command waits for one that is not there, and a bundle has the rest.
@@ -166,7 +173,7 @@ func TestNoCluster(t *testing.T) {
 	rig.Must(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
 	log := filepath.Join(t.TempDir(), "api.log")
-	rig.Must(t, os.WriteFile(log, []byte("the log of the key server\n"), 0o600))
+	rig.Must(t, os.WriteFile(log, []byte(logLine("the log of the key server")), 0o600))
 	for name, c := range map[string]struct {
 		args []string
 		want string
@@ -357,7 +364,7 @@ func event(name, message string, at time.Time) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: system}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "keyserver-0", Namespace: system},
 		Reason: "Happened", Message: message, EventTime: metav1.NewMicroTime(at), Action: "Observe", Type: corev1.EventTypeNormal,
-		ReportingController: "keyserver-manager", ReportingInstance: "keyserver-0",
+		ReportingController: "keyserver-operator", ReportingInstance: "keyserver-0",
 	}
 }
 
@@ -370,22 +377,24 @@ func TestABundleHasNothingSecret(t *testing.T) {
 			http.Error(w, "it has not been restarted", http.StatusBadRequest)
 			return
 		}
-		fmt.Fprintf(w, "the first line\n")
+		fmt.Fprint(w, logLine("the first line"))
 		if strings.HasSuffix(r.URL.Path, "/keyserver-0/c0") && !little.Load() { // more than was asked for
-			line := []byte(strings.Repeat("x", 1023) + "\n")
+			line := []byte(logLine(strings.Repeat("x", 1023)))
 			for range 9 << 10 {
 				_, _ = w.Write(line)
 			}
 		}
-		fmt.Fprintf(w, "{\"msg\":\"login\",\"password\":%q}\nAuthorization: Bearer %s\nthe last line\n", planted, planted)
+		fmt.Fprintf(w, "{\"time\":\"2026-11-25T21:57:38Z\",\"level\":\"INFO\",\"msg\":\"login\",\"password\":%q}\nAuthorization: Bearer %s\n%s", planted, planted, logLine("the last line"))
 	})
 	broken := role("broken")
 	broken.Annotations = map[string]string{"note": planted}
-	c.create(t, broken, event("newest", "the newest, with password="+planted, time.Now()), event("a-first", "the oldest", time.Now().Add(-time.Hour)),
+	foreign := event("foreign", "the password is "+planted, time.Now().Add(-time.Minute))
+	foreign.ReportingController = "somebody"
+	c.create(t, broken, event("newest", "the newest, of https://u:"+planted+"@host/"+planted, time.Now()), event("a-first", "the oldest", time.Now().Add(-time.Hour)), foreign,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "keyserver-admin", Namespace: system}, StringData: map[string]string{"password": planted}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: system}, Data: map[string]string{"anything": planted}},
 		pod("keyserver-0", node, 2))
-	c.ready(t, broken, metav1.ConditionFalse, "AccessDenied", "the service says password="+planted)
+	c.ready(t, broken, metav1.ConditionFalse, "AccessDenied", "the service says https://u:"+planted+"@host/"+planted)
 	p := pack(t, "--kubeconfig", c.kubeconfig)
 	for name, f := range p.files {
 		if strings.Contains(f.Text, planted) {
@@ -395,18 +404,18 @@ func TestABundleHasNothingSecret(t *testing.T) {
 			t.Errorf("%s has %d bytes", name, len(f.Text))
 		}
 	}
-	has(t, p.text("logs/keyserver-0.c1.log"), "the first line", `"password":"[crossed out]"`, "the last line")
-	if long := p.text("logs/keyserver-0.c0.log"); !strings.HasSuffix(long, "the last line\n") || strings.Contains(long, "the first line") {
+	has(t, p.text("logs/keyserver-0.c1.log"), "the first line", `"msg":"login"}`, "the last line")
+	if long := p.text("logs/keyserver-0.c0.log"); !strings.HasSuffix(long, logLine("the last line")) || strings.Contains(long, "the first line") {
 		t.Errorf("of a long log are %d bytes, which are not its end", len(long))
 	}
-	has(t, p.text("cluster/roles.json"), "AccessDenied", "[crossed out]")
+	has(t, p.text("cluster/roles.json"), "AccessDenied", `"the service says https://host"`)
 	has(t, p.text("cluster/pods.json"), "keyserver-0")
 	var events []struct {
 		At      *time.Time
 		Message string
 	}
 	rig.Must(t, json.Unmarshal([]byte(p.text("cluster/events.json")), &events))
-	if len(events) != 2 || events[0].At == nil || events[1].At == nil || !strings.HasPrefix(events[1].Message, "the newest") {
+	if len(events) != 3 || events[0].At == nil || events[1].At == nil || events[1].Message != "" || events[2].Message != "the newest, of https://host" {
 		t.Errorf("the events are %s", p.text("cluster/events.json"))
 	}
 

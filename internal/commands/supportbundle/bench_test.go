@@ -58,9 +58,4 @@ func TestCrossingOutEnds(t *testing.T) {
 	if out, _, err := CrossOut(ctx, []byte("password=S3cret")); !errors.Is(err, context.Canceled) || out != nil {
 		t.Errorf("it answers %q, %v", out, err)
 	}
-	var packed bytes.Buffer
-	w := New(ctx, &packed, time.Time{})
-	if err := w.Text("log", []byte("password=S3cret")); !errors.Is(err, context.Canceled) || len(w.Files()) > 0 {
-		t.Errorf("it is packed: %v", err)
-	}
 }

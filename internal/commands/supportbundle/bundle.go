@@ -1,6 +1,6 @@
-// Package supportbundle packs what somebody who helps has to see of an installation, and nothing
-// that would let him in. What goes in is chosen so that it has no secrets; whatever looks
-// like one all the same is crossed out.
+// Package supportbundle packs a .tar.gz for support: what a person needs to diagnose an
+// installation, and no secret. It takes the fields that an allow list names (fields.go, log.go,
+// metrics.go); it never looks for secrets in what it takes.
 package supportbundle
 
 import (
@@ -12,8 +12,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/await"
@@ -34,16 +37,16 @@ type Writer struct {
 	at    time.Time
 	files []Listed
 	taken map[string]bool // names that are given, in lower case
-	never [][]byte        // spellings of secrets that are known
+	given []string        // credentials and their replacements, for strings.NewReplacer
 }
 
 // Listed is a file of the bundle, as its last one lists them.
 type Listed struct {
 	Name    string `json:"name"`
 	Bytes   int    `json:"bytes"`
-	Crossed int    `json:"crossedOut,omitempty"` // what looked like a secret
-	Cut     bool   `json:"cut,omitempty"`        // only its end is there
-	Error   string `json:"error,omitempty"`      // why there is nothing, or not all of it
+	LeftOut int    `json:"leftOut,omitempty"` // lines, attributes and metrics that are not named
+	Cut     bool   `json:"cut,omitempty"`     // only its end is there
+	Error   string `json:"error,omitempty"`   // why there is nothing, or not all of it
 }
 
 // listName is that of the list of files.
@@ -56,59 +59,73 @@ func New(ctx context.Context, to io.Writer, at time.Time) *Writer {
 	return &Writer{ctx: ctx, zip: zip, tar: tar.NewWriter(zip), at: at, taken: map[string]bool{listName: true}}
 }
 
-// Never has secrets that are known crossed out of whatever is added from now on, in whatever
-// spelling, even where nothing says that they are secrets.
-func (w *Writer) Never(secrets ...string) {
-	for _, secret := range secrets {
-		w.never = append(w.never, spellingsOf(secret)...)
+const (
+	// shortest is the length from which a credential is removed: a shorter one is a part of words.
+	shortest = 4
+	removed  = "[left out]"
+)
+
+// Never removes credentials of this command from everything that is added later, as they are
+// and as JSON writes them: an error may quote them if a server sends them back.
+func (w *Writer) Never(credentials ...string) {
+	for _, credential := range credentials {
+		if quoted, err := json.Marshal(credential); err == nil && len(credential) >= shortest {
+			w.given = append(w.given, credential, removed, string(quoted[1:len(quoted)-1]), removed)
+		}
 	}
 }
 
-// clean is one line of ours, or a name that somebody gave, without what looks like a secret.
-func (w *Writer) clean(text string) string {
-	out, _, err := CrossOut(w.ctx, []byte(text), w.never...)
-	if err != nil {
-		return crossedOut
+func (w *Writer) without(text string) string { return strings.NewReplacer(w.given...).Replace(text) }
+
+// sentence returns the text of an error without URLs and credentials.
+func (w *Writer) sentence(err error) string {
+	if err == nil {
+		return ""
 	}
-	return string(out)
+	return w.without(urltext.Redact(err.Error()))
 }
 
 // ErrFull says that the bundle takes no more files.
 var ErrFull = fmt.Errorf("a bundle has at most %d files", maxFiles)
 
-// Text adds a file. Of one that is too long it has the end.
-func (w *Writer) Text(name string, text []byte) error { return w.Part(name, text, nil) }
-
-// Part adds what could be had of a file, and why that is not all of it.
-func (w *Writer) Part(name string, text []byte, why error) error {
+// add adds a file, or its end if it is too long.
+func (w *Writer) add(listed Listed, text []byte) error {
 	if err := w.takes(); err != nil {
 		return err
 	}
-	var listed Listed
-	if why != nil {
-		listed.Error = w.clean(urltext.Redact(why.Error()))
-	}
 	if len(text) > maxFile {
-		// The first line was cut through, and perhaps a secret in it. It may be all there is.
-		_, text, _ = bytes.Cut(text[len(text)-maxFile:], []byte("\n"))
-		listed.Cut = true
+		text, listed.Cut = end(text), true
 	}
-	var err error
-	if text, listed.Crossed, err = CrossOut(w.ctx, text, w.never...); err != nil {
-		return err
-	}
-	listed.Name, listed.Bytes = w.named(name), len(text)
+	text = []byte(w.without(string(text)))
+	listed.Name, listed.Bytes = w.named(listed.Name), len(text)
 	w.files = append(w.files, listed)
 	return w.write(listed.Name, text)
 }
 
-// JSON adds a file with a value.
+// end returns the whole lines at the end of a text.
+func end(text []byte) []byte {
+	_, text, _ = bytes.Cut(text[len(text)-maxFile:], []byte("\n"))
+	return text
+}
+
+// JSON adds a file with a value, all of which is packed.
 func (w *Writer) JSON(name string, value any) error {
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
 		return err
 	}
-	return w.Text(name, append(text, '\n'))
+	return w.add(Listed{Name: name}, append(text, '\n'))
+}
+
+// Log adds what is named of a log, and why that is not all of it.
+func (w *Writer) Log(name string, raw []byte, why error) error {
+	listed := Listed{Name: name, Cut: len(raw) > maxFile, Error: w.sentence(why)}
+	if listed.Cut {
+		raw = end(raw)
+	}
+	text, leftOut := namedLog(raw)
+	listed.LeftOut = leftOut
+	return w.add(listed, text)
 }
 
 // Missing notes why a file is not there. A bundle of something that is broken has what can
@@ -117,7 +134,7 @@ func (w *Writer) Missing(name string, why error) error {
 	if err := w.takes(); err != nil {
 		return err
 	}
-	w.files = append(w.files, Listed{Name: w.named(name), Error: w.clean(urltext.Redact(why.Error()))})
+	w.files = append(w.files, Listed{Name: w.named(name), Error: w.sentence(why)})
 	return nil
 }
 
@@ -132,13 +149,13 @@ func (w *Writer) takes() error {
 // fileTime bounds what a file of the machine takes to be read.
 const fileTime = 10 * time.Second
 
-// Tail adds the end of a file of the machine.
+// Tail adds what is named of the end of a log file of the machine.
 func (w *Writer) Tail(name, file string) error {
 	text, err := within(w.ctx, fileTime, func() ([]byte, error) { return tail(file) })
 	if err != nil {
 		return w.Missing(name, err)
 	}
-	return w.Text(name, text)
+	return w.Log(name, text, nil)
 }
 
 // within gives up a read that takes too long: of the system some files look like any other,
@@ -149,8 +166,9 @@ func within(ctx context.Context, most time.Duration, read func() ([]byte, error)
 	return await.Answer(ctx, read)
 }
 
+// tail does not wait for a pipe to which nobody writes.
 func tail(file string) (_ []byte, err error) {
-	f, err := openLog(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -158,6 +176,9 @@ func tail(file string) (_ []byte, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New(filepath.Base(file) + " is not a regular file")
 	}
 	// One byte more than is kept, so that it is seen to be cut.
 	if _, err := f.Seek(max(info.Size()-maxFile-1, 0), io.SeekStart); err != nil {
@@ -169,7 +190,7 @@ func tail(file string) (_ []byte, err error) {
 // named makes of a name one that leads nowhere but into the bundle, whoever gave it, that a
 // terminal does not act upon, and that no other file has.
 func (w *Writer) named(name string) string {
-	parts := strings.Split(w.clean(name), "/")
+	parts := strings.Split(w.without(name), "/")
 	for i, part := range parts {
 		parts[i] = label(part)
 	}

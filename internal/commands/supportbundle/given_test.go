@@ -5,12 +5,10 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -60,21 +58,6 @@ func TestAShortSecretIsCrossedOutWhereItStandsAlone(t *testing.T) {
 	} {
 		if out, _ := crossOut(t, "a testament of <test>", spellingsOf(secret)...); out != want {
 			t.Errorf("without %q it is %q", secret, out)
-		}
-	}
-}
-
-// TestNothingThatIsPackedHasAKnownSecret: neither files, nor their names, nor why one is not there.
-func TestNothingThatIsPackedHasAKnownSecret(t *testing.T) {
-	const secret = "obGf2DRdPyXdH-8ikRtoW0zjUU-9n5t8"
-	var packed bytes.Buffer
-	w := New(t.Context(), &packed, time.Time{})
-	w.Never(secret, "")
-	rig.Must(t, errors.Join(w.Text("logs/"+secret, []byte("no account for "+secret)), w.JSON("a.json", []string{secret}),
-		w.Missing("server/login", fmt.Errorf("403: no account for <%s>", secret)), w.Close()))
-	for name, f := range rig.Unpacked(t, packed.Bytes()) {
-		if strings.Contains(name+f.Text, secret) {
-			t.Errorf("%s has it: %s", name, f.Text)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package supportbundle
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +25,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
 )
 
-// Service adds what a key server says of itself. loggedIn: more than what strangers may ask
-// can be.
+// Service adds what is named of the answers of a key server about itself. loggedIn: more than
+// what strangers may ask can be.
 func (w *Writer) Service(ctx context.Context, c *api.Client, loggedIn bool) error {
 	answers := []struct {
 		name string
@@ -35,20 +34,23 @@ func (w *Writer) Service(ctx context.Context, c *api.Client, loggedIn bool) erro
 		open bool
 	}{
 		{"ready", func() (any, error) {
-			ready, err := c.GetReadiness(ctx)
+			answer, err := c.GetReadiness(ctx)
 			if api.IsCode(err, "NOT_READY") {
 				err = nil // which is what is to be seen
 			}
-			return ready, err
+			return named[ready](answer, err)
 		}, true},
-		{"version", func() (any, error) { return c.GetVersion(ctx) }, false},
-		// What of the settings may leave is decided by the key server.
-		{"settings", func() (any, error) { return c.GetConfiguration(ctx, schema.ConfigRequest{XPath: "ROOT"}) }, false},
-		{"custody", func() (any, error) { return c.GetCustody(ctx) }, false},
-		{"authorities", func() (any, error) { return c.ListAuthorities(ctx) }, false},
-		{"trusted-cas", func() (any, error) { return c.ListTrustedCAs(ctx, schema.TrustedCAsQuery{}) }, false},
-		{"trusted-servers", func() (any, error) { return c.ListTrustedServers(ctx, schema.TrustedServersQuery{}) }, false},
-		{"witness", func() (any, error) { return c.GetWitness(ctx) }, false},
+		{"version", func() (any, error) { return named[version](c.GetVersion(ctx)) }, false},
+		{"settings", func() (any, error) {
+			return namedSettings(c.GetConfiguration(ctx, schema.ConfigRequest{XPath: "ROOT"}))
+		}, false},
+		{"custody", func() (any, error) { return named[custody](c.GetCustody(ctx)) }, false},
+		{"authorities", func() (any, error) { return named[authorities](c.ListAuthorities(ctx)) }, false},
+		{"trusted-cas", func() (any, error) { return named[trustedCAs](c.ListTrustedCAs(ctx, schema.TrustedCAsQuery{})) }, false},
+		{"trusted-servers", func() (any, error) {
+			return named[trustedServers](c.ListTrustedServers(ctx, schema.TrustedServersQuery{}))
+		}, false},
+		{"witness", func() (any, error) { return named[witness](c.GetWitness(ctx)) }, false},
 	}
 	for _, a := range answers {
 		if !a.open && !loggedIn {
@@ -71,13 +73,14 @@ func (w *Writer) Service(ctx context.Context, c *api.Client, loggedIn bool) erro
 // metricsWithin bounds what a process takes to show its metrics.
 const metricsWithin = 15 * time.Second
 
-// Metrics adds what a process measures.
+// Metrics adds what is named of the metrics of a process.
 func (w *Writer) Metrics(ctx context.Context, name, url string) error {
 	text, err := get(ctx, url)
 	if err != nil {
 		return w.Missing(name, err)
 	}
-	return w.Text(name, text)
+	kept, leftOut, err := namedMetrics(text)
+	return w.add(Listed{Name: name, LeftOut: leftOut, Error: w.sentence(err)}, kept)
 }
 
 func get(ctx context.Context, url string) (_ []byte, err error) {
@@ -116,15 +119,6 @@ type Cluster struct {
 	Progress func(string)
 }
 
-// condition is an object without what it declares, which may be nobody's business.
-type condition struct {
-	Kind       string             `json:"kind"`
-	Namespace  string             `json:"namespace,omitempty"`
-	Name       string             `json:"name"`
-	Generation int64              `json:"generation"`
-	Conditions []metav1.Condition `json:"conditions"`
-}
-
 // Bounds of what is read of a cluster.
 const (
 	maxObjects = 5000 // conditions of one kind
@@ -151,10 +145,7 @@ func (w *Writer) Cluster(ctx context.Context, c Cluster) error {
 		return err
 	}
 	pods, err := c.pods(ctx)
-	about := make([]pod, len(pods))
-	for i := range pods {
-		about[i] = podOf(&pods[i])
-	}
+	about, err := namedPods(pods, err)
 	if err := w.listed("cluster/pods.json", about, err); err != nil {
 		return err
 	}
@@ -185,8 +176,8 @@ func (w *Writer) listed(name string, list any, why error) error {
 	return w.JSON(name, list)
 }
 
-func (c Cluster) conditions(ctx context.Context, kind v1alpha1.Kind) ([]condition, error) {
-	found := []condition{}
+func (c Cluster) conditions(ctx context.Context, kind v1alpha1.Kind) ([]object, error) {
+	found := []object{}
 	err := doctor.Pages(maxPages, func(next string) (string, error) {
 		list := kind.NewList()
 		if err := c.Objects.List(ctx, list, client.Limit(doctor.PageOf), client.Continue(next)); err != nil {
@@ -196,10 +187,13 @@ func (c Cluster) conditions(ctx context.Context, kind v1alpha1.Kind) ([]conditio
 			if len(found) >= maxObjects {
 				return doctor.Cut(fmt.Sprintf("there are more than %d objects", maxObjects))
 			}
-			if object, ok := o.(metav1.Object); ok {
-				found = append(found, condition{kind.Name, object.GetNamespace(), object.GetName(), object.GetGeneration(), doctor.ConditionsOf(o)})
+			of, ok := o.(metav1.Object)
+			if !ok {
+				return nil
 			}
-			return nil
+			conditions, err := named[[]condition](doctor.ConditionsOf(o), nil)
+			found = append(found, object{kind.Name, redacted(of.GetNamespace()), redacted(of.GetName()), of.GetGeneration(), conditions})
+			return err
 		})
 	})
 	return found, err
@@ -217,27 +211,6 @@ func (c Cluster) pods(ctx context.Context) ([]corev1.Pod, error) {
 	return slices.Clone(list.Items[:min(len(list.Items), maxPods)]), err
 }
 
-// pod is a Pod without its environment and arguments, which may name what is nobody's business.
-type pod struct {
-	Name       string                   `json:"name"`
-	Node       string                   `json:"node"`
-	Phase      corev1.PodPhase          `json:"phase"`
-	Conditions []corev1.PodCondition    `json:"conditions"`
-	Containers []corev1.ContainerStatus `json:"containers"`
-}
-
-func podOf(p *corev1.Pod) pod {
-	return pod{p.Name, p.Spec.NodeName, p.Status.Phase, p.Status.Conditions, append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...)}
-}
-
-type event struct {
-	At      metav1.Time `json:"at"`
-	Object  string      `json:"object"`
-	Reason  string      `json:"reason"`
-	Message string      `json:"message"`
-	Count   int32       `json:"count"`
-}
-
 // events are the newest, oldest first.
 func (c Cluster) events(ctx context.Context) ([]event, error) {
 	all := []event{}
@@ -250,8 +223,7 @@ func (c Cluster) events(ctx context.Context) ([]event, error) {
 			if len(all) >= readEvents {
 				return "", doctor.Cut(fmt.Sprintf("there are more than %d events, and those that were not read may be newer", readEvents))
 			}
-			e := &list.Items[i]
-			all = append(all, event{lastSeen(e), e.InvolvedObject.Kind + "/" + e.InvolvedObject.Name, e.Reason, e.Message, max(e.Count, countOf(e.Series))})
+			all = append(all, namedEvent(&list.Items[i]))
 		}
 		return list.Continue, nil
 	})
@@ -295,9 +267,9 @@ func logsOf(p *corev1.Pod) []log {
 	return logs
 }
 
-// name is cleaned before parts of it are spelt in another way.
-func (l log) name(clean func(string) string) string {
-	name := "logs/" + label(clean(l.pod)) + "." + label(clean(l.container))
+// name returns the name of its file; without removes credentials before label encodes them.
+func (l log) name(without func(string) string) string {
+	name := "logs/" + label(without(l.pod)) + "." + label(without(l.container))
 	if l.previous {
 		name += ".previous"
 	}
@@ -343,11 +315,11 @@ func (w *Writer) log(l log, text []byte, err error) error {
 	var answered apierrors.APIStatus
 	switch {
 	case err == nil || len(text) > 0:
-		return w.Part(l.name(w.clean), text, err)
+		return w.Log(l.name(w.without), text, err)
 	case l.previous && errors.As(err, &answered):
 		return nil // it has not been restarted
 	}
-	return w.Missing(l.name(w.clean), err)
+	return w.Missing(l.name(w.without), err)
 }
 
 // log reads the end of a log. A limit in bytes would be one of the beginning of it.
@@ -363,7 +335,7 @@ func (c Cluster) log(ctx context.Context, l log) (_ []byte, err error) {
 		return nil, err
 	}
 	stream, err := c.Logs.CoreV1().Pods(c.Namespace).GetLogs(l.pod, &corev1.PodLogOptions{
-		Container: l.container, Previous: l.previous, TailLines: &c.Lines, Timestamps: true,
+		Container: l.container, Previous: l.previous, TailLines: &c.Lines,
 	}).Stream(ctx)
 	if err != nil {
 		return nil, err
@@ -372,8 +344,7 @@ func (c Cluster) log(ctx context.Context, l log) (_ []byte, err error) {
 	return endOf(stream)
 }
 
-// endOf is the end of what is read, one byte longer than what is kept of it where it was cut;
-// with an error, of the whole lines that came before it.
+// endOf is the end of what is read, one byte longer than what is kept of it where it was cut.
 func endOf(r io.Reader) ([]byte, error) {
 	var text []byte
 	for piece := make([]byte, 64<<10); ; {
@@ -387,8 +358,6 @@ func endOf(r io.Reader) ([]byte, error) {
 		}
 		if errors.Is(err, io.EOF) {
 			err = nil
-		} else { // perhaps through a secret, which half of would not be known
-			text = text[:bytes.LastIndexByte(text, '\n')+1]
 		}
 		return text[max(len(text)-maxFile-1, 0):], err
 	}

@@ -57,11 +57,11 @@ func TestALogThatDoesNotEnd(t *testing.T) {
 	c := clusterOf(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Query().Get("container") {
 		case "whole":
-			_, _ = io.WriteString(w, "all of it\n")
+			_, _ = io.WriteString(w, line(1))
 		case "silent":
 			hang(w, r, "")
 		default:
-			hang(w, r, "a line\nthe next one, eyJhb")
+			hang(w, r, line(2)+line(3)[:len(line(3))-2])
 		}
 	})
 	c.LogTime = 2 * time.Second
@@ -70,10 +70,10 @@ func TestALogThatDoesNotEnd(t *testing.T) {
 	if wrong["logs/p.whole.log"] != "" || wrong["logs/p.silent.log"] != why || wrong["logs/p.slow.log"] != why {
 		t.Errorf("files.json says %q", wrong)
 	}
-	if got := files["support-bundle/logs/p.slow.log"].Text; got != "a line\n" {
+	if got := files["support-bundle/logs/p.slow.log"].Text; got != line(2) {
 		t.Errorf("of the slow log is %q", got)
 	}
-	if _, ok := files["support-bundle/logs/p.silent.log"]; ok || files["support-bundle/logs/p.whole.log"].Text != "all of it\n" {
+	if _, ok := files["support-bundle/logs/p.silent.log"]; ok || files["support-bundle/logs/p.whole.log"].Text != line(1) {
 		t.Errorf("the files are %v", files)
 	}
 }
@@ -84,7 +84,7 @@ func TestAllLogsHaveOneBound(t *testing.T) {
 	c := clusterOf(t, func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		if r.URL.Query().Get("container") == "c001" {
-			_, _ = io.WriteString(w, "a line\n")
+			_, _ = io.WriteString(w, line(1))
 			return
 		}
 		hang(w, r, "")
@@ -98,7 +98,7 @@ func TestAllLogsHaveOneBound(t *testing.T) {
 	for _, container := range containers {
 		switch why := wrong["logs/p."+container+".log"]; {
 		case container == "c001":
-			if why != "" || files["support-bundle/logs/p.c001.log"].Text != "a line\n" {
+			if why != "" || files["support-bundle/logs/p.c001.log"].Text != line(1) {
 				t.Errorf("the log that comes is missing: %s", why)
 			}
 		case why != "the logs took longer than 1s together":
