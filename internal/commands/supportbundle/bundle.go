@@ -1,5 +1,5 @@
-// Package supportbundle packs a .tar.gz for support: what a person needs to diagnose an
-// installation, and no secret. It takes the fields that an allow list names (fields.go, log.go,
+// Package supportbundle packs a .tar.gz for the diagnosis of an
+// installation, without secrets. It takes the fields that an allow list names (fields.go, log.go,
 // metrics.go); it never looks for secrets in what it takes.
 package supportbundle
 
@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,7 +38,7 @@ type Writer struct {
 	at    time.Time
 	files []Listed
 	taken map[string]bool // names that are given, in lower case
-	given []string        // credentials and their replacements, for strings.NewReplacer
+	given []string        // credentials, the longest first
 }
 
 // Listed is a file of the bundle, as its last one lists them.
@@ -70,12 +71,19 @@ const (
 func (w *Writer) Never(credentials ...string) {
 	for _, credential := range credentials {
 		if quoted, err := json.Marshal(credential); err == nil && len(credential) >= shortest {
-			w.given = append(w.given, credential, removed, string(quoted[1:len(quoted)-1]), removed)
+			w.given = append(w.given, credential, string(quoted[1:len(quoted)-1]))
 		}
 	}
+	// A credential can begin with another one.
+	slices.SortFunc(w.given, func(a, b string) int { return len(b) - len(a) })
 }
 
-func (w *Writer) without(text string) string { return strings.NewReplacer(w.given...).Replace(text) }
+func (w *Writer) without(text string) string {
+	for _, credential := range w.given {
+		text = strings.ReplaceAll(text, credential, removed)
+	}
+	return text
+}
 
 // sentence returns the text of an error without URLs and credentials.
 func (w *Writer) sentence(err error) string {
@@ -117,7 +125,7 @@ func (w *Writer) JSON(name string, value any) error {
 	return w.add(Listed{Name: name}, append(text, '\n'))
 }
 
-// Log adds what is named of a log, and why that is not all of it.
+// Log adds the named attributes of a log. why is the reason if the log is incomplete.
 func (w *Writer) Log(name string, raw []byte, why error) error {
 	listed := Listed{Name: name, Cut: len(raw) > maxFile, Error: w.sentence(why)}
 	if listed.Cut {
@@ -149,7 +157,7 @@ func (w *Writer) takes() error {
 // fileTime bounds what a file of the machine takes to be read.
 const fileTime = 10 * time.Second
 
-// Tail adds what is named of the end of a log file of the machine.
+// Tail adds the named attributes at the end of a log file of this machine.
 func (w *Writer) Tail(name, file string) error {
 	text, err := within(w.ctx, fileTime, func() ([]byte, error) { return tail(file) })
 	if err != nil {

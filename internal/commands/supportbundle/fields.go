@@ -118,7 +118,11 @@ type custody struct {
 		State     redacted     `json:"state"`
 		Wrapped   int64        `json:"wrapped"`
 	} `json:"dataKeys"`
-	Rewrap schema.Rewrap `json:"rewrap"` // three counts
+	Rewrap struct {
+		Done    int64 `json:"done"`
+		Total   int64 `json:"total"`
+		Refused int64 `json:"refused"`
+	} `json:"rewrap"`
 }
 
 type authorities struct {
@@ -266,7 +270,7 @@ var reporters = strings.Fields(`keyserver-operator kubelet default-scheduler att
 	taint-eviction-controller`)
 
 // quoting are reasons of events whose messages quote the output of a container.
-var quoting = []string{"Unhealthy", "FailedPostStartHook", "FailedPreStopHook"}
+var quoting = []string{"Unhealthy", "ProbeWarning", "FailedPostStartHook", "FailedPreStopHook"}
 
 func namedEvent(e *corev1.Event) event {
 	kept := event{

@@ -16,7 +16,7 @@ import (
 
 // logFields are the attributes of a log line that are packed, in the order in which they are
 // written. These attributes of our lines are not named: "name" of a refused login, because
-// people type passwords as names; "session"; "panic", which may quote what was worked on.
+// people type passwords as names; "session"; "panic", which can quote the request.
 var logFields = strings.Fields(`time level msg error err cause code detail why message
 	requestId traceId method route status took principal peer remote keyServer operation part
 	logger controller controllerGroup controllerKind namespace reconcileID object configMap rule action reason
@@ -25,17 +25,17 @@ var logFields = strings.Fields(`time level msg error err cause code detail why m
 	first last after upTo rows bytes from to was now changes changesSeen auditRows auditRowsSeen
 	accepted limit atMost atOnce perSecond most left failures attempt retryIn next keep
 	connections transactions sessions logins watched started released decided recovered replaced
-	by followed ahead difference dir file mode feed before stack stacktrace`)
+	by followed ahead difference dir file mode feed before checkpoint id use stack stacktrace`)
 
 // idFields are attributes whose texts are packed only if they are ids: in the log of another
 // program they may be keys.
-var idFields = []string{"key", "keys", "lineage", "dataKey", "retiring"}
+var idFields = []string{"id", "key", "keys", "lineage", "dataKey", "retiring"}
 
 var (
 	// frame is a place in our own code, in a stack that the Go runtime has printed.
 	frame = regexp.MustCompile(`^\t(github\.com/keyserver-operator/keyserver-operator/[\w./-]+\.go:[0-9]+)(?: \+0x[0-9a-f]+)?$`)
 	// failure is how our programs print the error with which they end.
-	failure = regexp.MustCompile(`^keyserver(?:-operator|-agent|ctl): `)
+	failure = regexp.MustCompile(`^keyserver(?:-operator|-agent|-dev|ctl): `)
 )
 
 // mistake comes before the value of a panic in a failure.
@@ -92,7 +92,8 @@ func namedLine(line []byte) (kept []byte, leftOut int) {
 	return append(kept, '}'), leftOut
 }
 
-// isOurs reports whether a line has what log/slog writes to each of our lines.
+// isOurs reports whether a line has the attributes that log/slog adds to each line. Lines of another program with
+// log/slog have them, too.
 func isOurs(line map[string]json.RawMessage) bool {
 	var at time.Time
 	var level slog.Level
@@ -114,7 +115,7 @@ func member(object []byte, key string, value any) []byte {
 	return append(append(append(append(object, between, '"'), key...), `":`...), encoded...)
 }
 
-// attribute returns what is packed of the value of an attribute: a text, a list of texts, a
+// attribute returns the packed value of an attribute: a text, a list of texts, a
 // number or a boolean. It returns nil for an object, and if there is none.
 func attribute(key string, raw json.RawMessage) any {
 	switch {

@@ -192,7 +192,7 @@ func TestOnlyNamedFieldsOfAKeyServerArePacked(t *testing.T) {
 }
 
 // TestEverySettingThatMayLeaveIsNamed: a setting that the key server adds to its own list is
-// packed only after somebody has decided so.
+// packed only after a decision.
 func TestEverySettingThatMayLeaveIsNamed(t *testing.T) {
 	for _, row := range keyserver.ConfigAllowList {
 		names, known := settingNames[row.Tag]
@@ -205,7 +205,7 @@ func TestEverySettingThatMayLeaveIsNamed(t *testing.T) {
 	}
 }
 
-// objects answers each list with one object, in which each text is planted.
+// objects returns one object for each list, with a planted text in each field.
 type objects struct{ client.Reader }
 
 func (objects) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
@@ -221,7 +221,7 @@ func TestOnlyNamedFieldsOfAClusterArePacked(t *testing.T) {
 	p.Namespace = "n"
 	var events []runtime.Object
 	for i, from := range []struct{ controller, component, reason string }{
-		{"keyserver-operator", "", "Created"}, {"", "kubelet", "BackOff"}, {"kubelet", "", "Unhealthy"}, {"somebody", "", "Created"}, {"", "", "Created"},
+		{"keyserver-operator", "", "Created"}, {"", "kubelet", "BackOff"}, {"kubelet", "", "Unhealthy"}, {"kubelet", "", "ProbeWarning"}, {"somebody", "", "Created"}, {"", "", "Created"},
 	} {
 		e := planted[corev1.Event]()
 		e.Name, e.Namespace, e.ReportingController, e.Source.Component, e.Reason = fmt.Sprint(i), "n", from.controller, from.component, from.reason
@@ -291,7 +291,7 @@ func TestOnlyNamedAttributesOfALogArePacked(t *testing.T) {
 	}
 }
 
-// TestOnlyNamedMetricsArePacked, and nothing of what is around them.
+// TestOnlyNamedMetricsArePacked: other metrics and labels, help texts and broken lines are left out.
 func TestOnlyNamedMetricsArePacked(t *testing.T) {
 	const page = `# HELP keyserver_ready S3cret
 # TYPE keyserver_ready gauge
@@ -324,7 +324,7 @@ func TestNothingThatIsPackedHasAKnownCredential(t *testing.T) {
 		quoted, err := json.Marshal(credential)
 		rig.Must(t, err)
 		files := packedBy(t, func(w *Writer) error {
-			w.Never(credential, "")
+			w.Never(credential[:4], credential, "") // one can begin with another
 			return errors.Join(w.JSON(credential, []string{credential}), w.Missing("server/login", errors.New("403: no account for <"+credential+">")),
 				w.Log("log", []byte(`{"time":"2026-11-25T21:57:38Z","level":"INFO","msg":`+string(quoted)+"}\n"), errors.New(credential)))
 		})

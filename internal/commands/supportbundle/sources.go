@@ -25,7 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
 )
 
-// Service adds what is named of the answers of a key server about itself. loggedIn: more than
+// Service adds the named fields of the answers of a key server about itself. loggedIn: more than
 // what strangers may ask can be.
 func (w *Writer) Service(ctx context.Context, c *api.Client, loggedIn bool) error {
 	answers := []struct {
@@ -73,7 +73,7 @@ func (w *Writer) Service(ctx context.Context, c *api.Client, loggedIn bool) erro
 // metricsWithin bounds what a process takes to show its metrics.
 const metricsWithin = 15 * time.Second
 
-// Metrics adds what is named of the metrics of a process.
+// Metrics adds the named metrics of a process.
 func (w *Writer) Metrics(ctx context.Context, name, url string) error {
 	text, err := get(ctx, url)
 	if err != nil {
