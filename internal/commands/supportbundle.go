@@ -43,7 +43,7 @@ func newSupportBundle() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
 		Short: "Pack versions, settings, conditions, metrics and log lines for support, without secrets",
-		Long: "Write a .tar.gz with what a person needs to diagnose an installation. It contains the\n" +
+		Long: "Write a .tar.gz for the diagnosis of an installation. It contains the\n" +
 			"fields that an allow list names, and nothing else (docs/operations.md lists them): of a\n" +
 			"key server (--server) its version, parts, settings, custody, CAs and peers; of a cluster\n" +
 			"(--cluster) the conditions of all objects, and the Pods, events and logs of the\n" +
