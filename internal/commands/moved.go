@@ -1,9 +1,7 @@
 package commands
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,17 +51,16 @@ func forwards(name string) *cobra.Command {
 
 // findAgent returns the path of keyserver-agent: in the directory of this program, or else in $PATH.
 func findAgent() (string, error) {
+	places := []string{agentProgram}
 	if self, err := os.Executable(); err == nil { // without /proc it fails
-		path := filepath.Join(filepath.Dir(self), agentProgram)
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			return path, nil // any other error ends the start, too
+		places = []string{filepath.Join(filepath.Dir(self), agentProgram), agentProgram}
+	}
+	for _, place := range places {
+		if path, err := exec.LookPath(place); err == nil {
+			return filepath.Abs(path)
 		}
 	}
-	path, err := exec.LookPath(agentProgram)
-	if err != nil {
-		return "", fmt.Errorf("%s is neither in the directory of this program nor in $PATH; install it there", agentProgram)
-	}
-	return filepath.Abs(path)
+	return "", fmt.Errorf("there is no executable %s in the directory of this program or in $PATH; install it there", agentProgram)
 }
 
 // refers returns a command that fails and names the program to use instead.
