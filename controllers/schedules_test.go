@@ -43,11 +43,12 @@ import (
 // Never may a status say Ready of what the key server has not had within upToDate. When
 // the faults end, everything becomes Ready, and is so.
 const (
-	faultsLast = 90 * time.Second // simulated
-	upToDate   = 30 * time.Second // how old what Ready says may be
-	settleTime = 8 * time.Minute  // the longest pause between two tries, and no resync: that is the net
-	simulated  = 2                // objects
-	cluster    = "11111111-simulated"
+	faultsLast  = 90 * time.Second // simulated
+	upToDate    = 30 * time.Second // how old what Ready says may be
+	peoplePause = 40 * time.Second // the longest between two changes by people
+	settleTime  = 8 * time.Minute  // the longest pause between two tries, and no resync: that is the net
+	simulated   = 2                // objects
+	cluster     = "11111111-simulated"
 )
 
 // TestSchedules runs SCHEDULES of them, from SCHEDULES_FROM on.
@@ -118,6 +119,8 @@ func TestSchedulesFindALiar(t *testing.T) {
 // outcome is what a schedule has shown.
 type outcome struct {
 	seed    uint64
+	call    string // returns the same outcome again
+	created int    // roles that the manager knows, during deleteAll
 	readies int
 	wrong   []string
 	trace   *schedules.Trace
@@ -128,7 +131,7 @@ func (o outcome) asTest() string {
 	if len(o.wrong) == 0 {
 		return ""
 	}
-	return o.trace.AsTest(o.seed, o.wrong, fmt.Sprintf("schedule(t, %d, false).asTest()", o.seed))
+	return o.trace.AsTest(o.seed, o.wrong, o.call+".asTest()")
 }
 
 func schedule(t *testing.T, seed uint64, lies bool) (o outcome) {
@@ -136,19 +139,21 @@ func schedule(t *testing.T, seed uint64, lies bool) (o outcome) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(seed, lies)
 		w.run(t)
-		o = outcome{seed, w.readies, w.wrong, w.trace}
+		o = outcome{seed, fmt.Sprintf("schedule(t, %d, %t)", seed, lies), 0, w.readies, w.wrong, w.trace}
 	})
 	return o
 }
 
 // simWorld is a cluster, a key server and people.
 type simWorld struct {
-	dice   *schedules.Dice
-	trace  *schedules.Trace
-	lies   bool
-	begin  time.Time
-	faulty atomic.Bool
-	all    sync.WaitGroup
+	dice  *schedules.Dice
+	trace *schedules.Trace
+	lies  bool
+	// deletes: run ends with deleteAll.
+	deletes bool
+	begin   time.Time
+	faulty  atomic.Bool
+	all     sync.WaitGroup
 
 	mu      sync.Mutex
 	readies int
@@ -157,6 +162,8 @@ type simWorld struct {
 	// The key server.
 	roles   map[schema.HexID]schema.Role
 	marks   map[schema.HexID]string
+	known   map[schema.HexID]bool // roles whose creation was acknowledged
+	before  int                   // how many at the begin of deleteAll
 	past    map[schema.HexID][]heldAt
 	changes []schema.Change
 	changed chan struct{} // closed at the next change
@@ -186,7 +193,7 @@ type version struct {
 func newWorld(seed uint64, lies bool) *simWorld {
 	w := &simWorld{
 		dice: schedules.NewDice(seed), trace: schedules.Begin(), lies: lies, begin: time.Now(),
-		roles: map[schema.HexID]schema.Role{}, marks: map[schema.HexID]string{}, past: map[schema.HexID][]heldAt{}, changed: make(chan struct{}),
+		roles: map[schema.HexID]schema.Role{}, marks: map[schema.HexID]string{}, known: map[schema.HexID]bool{}, past: map[schema.HexID][]heldAt{}, changed: make(chan struct{}),
 		versions: map[types.NamespacedName][]version{}, specs: map[types.NamespacedName]map[int64]*v1alpha1.Role{},
 		indexes: map[string]client.IndexerFunc{}, wake: map[types.NamespacedName]chan struct{}{},
 	}
@@ -226,6 +233,7 @@ func (w *simWorld) run(t *testing.T) {
 		obj := &v1alpha1.Role{}
 		obj.Namespace, obj.Name, obj.UID = at.Namespace, at.Name, types.UID(at.Name)
 		obj.Spec.KeyServerRef.Name, obj.Spec.ManagementPolicy, obj.Spec.AdoptionPolicy = "ks", v1alpha1.Manage, v1alpha1.AdoptAlways
+		obj.Spec.DeletionPolicy = v1alpha1.DeleteIfCreated
 		obj.Spec.RoleName = new("Role " + strconv.Itoa(n))
 		w.declare(obj)
 	}
@@ -252,6 +260,9 @@ func (w *simWorld) run(t *testing.T) {
 				settleTime, at.Name, obj.Spec.Operations, ready, w.roles))
 		}
 		w.mu.Unlock()
+	}
+	if w.deletes {
+		w.deleteAll()
 	}
 	stop()
 	registry.Connections.Close()
@@ -349,7 +360,7 @@ func (w *simWorld) people(ctx context.Context, at types.NamespacedName) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(time.Duration(d.Int64N(int64(40 * time.Second)))):
+		case <-time.After(time.Duration(d.Int64N(int64(peoplePause)))):
 		}
 		if !w.faulty.Load() {
 			return
@@ -584,7 +595,7 @@ func (w *simWorld) named(name string) (id schema.HexID, there bool) {
 }
 
 func (s *simServer) CreateRole(ctx context.Context, in schema.CreateRoleRequest) (schema.RoleSaved, error) {
-	return ask(ctx, s.w, "CreateRole", true, func() (saved schema.RoleSaved, err error) {
+	saved, err := ask(ctx, s.w, "CreateRole", true, func() (saved schema.RoleSaved, err error) {
 		if _, there := s.w.named(in.Name); there {
 			return saved, refusal(409, "ALREADY_EXISTS")
 		}
@@ -592,12 +603,18 @@ func (s *simServer) CreateRole(ctx context.Context, in schema.CreateRoleRequest)
 		id := schema.HexID{0: 1, 7: byte(s.w.ids)}
 		role := schema.Role{ID: id, Name: in.Name, Operations: in.Operations}
 		if !s.w.lies {
-			s.w.marks[id] = cluster + "/default/Role/role-" + strings.TrimPrefix(in.Name, "Role ")
+			s.w.marks[id] = markOf("role-" + strings.TrimPrefix(in.Name, "Role "))
 			s.w.put(id, &role, "created")
 			s.w.tell(connection.MarksFeed(roles.Name), id, "created")
 		}
 		return schema.RoleSaved{ID: id, Saved: true, Role: &role}, nil
 	})
+	if err == nil {
+		s.w.mu.Lock()
+		defer s.w.mu.Unlock()
+		s.w.known[saved.ID] = true
+	}
+	return saved, err
 }
 
 func (s *simServer) UpdateRole(ctx context.Context, in schema.UpdateRoleRequest) (schema.RoleSaved, error) {
@@ -839,11 +856,18 @@ func (c *simCluster) apply(obj *v1alpha1.Role, lag time.Duration, change func(ne
 	defer c.w.mu.Unlock()
 	at := client.ObjectKeyFromObject(obj)
 	have := c.w.newest(at)
+	if have == nil {
+		return apierrors.NewNotFound(k8sschema.GroupResource{Resource: "roles"}, obj.Name)
+	}
 	if have.ResourceVersion != obj.ResourceVersion {
 		return apierrors.NewConflict(k8sschema.GroupResource{Resource: "roles"}, obj.Name, errors.New("simulated"))
 	}
 	next := have.DeepCopy()
 	change(next, obj.DeepCopy())
+	if ends(next) {
+		c.w.release(at, lag)
+		return nil
+	}
 	c.w.store(next, lag)
 	c.w.newest(at).DeepCopyInto(obj)
 	return nil

@@ -44,6 +44,7 @@ func (r *reconciler[T, D]) gather(ctx context.Context, p *pass[T, D]) error {
 			return nil
 		}
 	}
+	r.unrecorded(p)
 	return nil
 }
 

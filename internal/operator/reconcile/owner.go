@@ -169,6 +169,21 @@ func (r *reconciler[T, D]) succeed(ctx context.Context, p *pass[T, D], o Ownersh
 	return o, client.IgnoreNotFound(err)
 }
 
+// unrecorded finds the external objects that bear the mark of a deleted object and that its status
+// does not name: the manager created them, and could not write their ids. They are deleted like
+// superseded ones. The external object of a Lasting adapter is found by its mark already.
+func (r *reconciler[T, D]) unrecorded(p *pass[T, D]) {
+	if _, lasts := any(r.adapter).(Lasting); lasts || !p.facts.Deleting || !p.facts.Kept {
+		return
+	}
+	r.marks.Of(p.in.Conn).Each(func(m schema.OwnerMark) {
+		id, o := r.marks.ID(m), Ownership{Me: p.facts.Me, Holder: m.Owner}
+		if o.mine() && id != p.facts.Owned && id != p.facts.External.ID && !p.facts.supersedes(id) {
+			p.facts.Superseded = append(p.facts.Superseded, Superseded{ID: id, Provenance: o.provenance(), ClaimedBy: p.facts.Heir})
+		}
+	})
+}
+
 func (p *pass[T, D]) succeeds(cluster string) bool {
 	o := p.keyServer.Spec.Ownership
 	return o != nil && slices.Contains(o.Succeeds, cluster)

@@ -35,6 +35,9 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	if res.done {
 		seen = r.recordDone(p, res, seen)
 		res.Reason, res.Message = v1alpha1.ReasonVerified, res.sentence()
+		if p.facts.Deleting { // not Ready: the rest is deleted next
+			res.Reason = v1alpha1.ReasonProgressing
+		}
 		if h, hinders := seen.hindrance(Agreed); hinders {
 			res.Reason, res.Message = h.Reason, h.Message
 		}
