@@ -64,13 +64,7 @@ type side struct {
 // join notes what the kind needs and provides, and has the cache index it.
 func join[T Object, D any](s *Registry, r *reconciler[T, D]) error {
 	of := func(index string, keys func(T) []string) (*side, error) {
-		byKey := func(o client.Object) []string {
-			obj, ok := o.(T)
-			if !ok {
-				return nil
-			}
-			return keys(obj)
-		}
+		byKey := indexed(keys)
 		if err := s.indexer.IndexField(context.Background(), r.New(), index, byKey); err != nil {
 			return nil, fmt.Errorf("index %s by %s: %w", r.kind.Name, index, err)
 		}

@@ -47,14 +47,7 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 		p.status.Provenance = "" // it looks at another one than it has made
 	}
 	if p.facts.Obstacle == nil {
-		r.adapter.Record(p.obj, p.want, seen, owner, now.Time)
-		p.status.Drift = seen.Drift[:min(len(seen.Drift), maxDrift)]
-		if !seen.Exists && res.Reason == v1alpha1.ReasonDrifted {
-			p.status.Drift = []v1alpha1.FieldDrift{{Field: "exists", Declared: "true", Observed: "false"}}
-		}
-		if p.token != "" {
-			p.status.LastHandledReconcileAt = p.token
-		}
+		r.recordSeen(p, res, seen, owner, now)
 	}
 	// What the last write has shown stays in the message while it holds.
 	if res.Reason == v1alpha1.ReasonVerified && !res.done && wasVerified && p.token == "" && seen.News == "" {
@@ -82,6 +75,18 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 		Reason: res.Reason, Message: res.Message, Exhausted: r.failures.exhausted(p.obj),
 	})
 	r.population.Move(client.ObjectKeyFromObject(p.obj), string(res.Reason))
+}
+
+// recordSeen writes the external object, as it was read, into the status.
+func (r *reconciler[T, D]) recordSeen(p *pass[T, D], res result, seen External, owner bool, now metav1.Time) {
+	r.adapter.Record(p.obj, p.want, seen, owner, now.Time)
+	p.status.Drift = seen.Drift[:min(len(seen.Drift), maxDrift)]
+	if !seen.Exists && res.Reason == v1alpha1.ReasonDrifted {
+		p.status.Drift = []v1alpha1.FieldDrift{{Field: "exists", Declared: "true", Observed: "false"}}
+	}
+	if p.token != "" {
+		p.status.LastHandledReconcileAt = p.token
+	}
 }
 
 // recordDone notes what an action has changed, and returns what is there now.

@@ -40,62 +40,31 @@ func IndexKey(keyServer, id string) string { return keyServer + "\x00" + id }
 
 // indexes returns what the cache indexes the kind's objects by.
 func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
-	by := func(values func(T) []string) client.IndexerFunc {
-		return func(o client.Object) []string {
-			obj, ok := o.(T)
-			if !ok {
-				return nil
-			}
-			return values(obj)
-		}
-	}
-	prefixed := func(obj T, ids []string) []string {
-		spec, _ := obj.Managed()
-		keys := make([]string, 0, len(ids))
-		for _, id := range ids {
-			if id != "" {
-				keys = append(keys, IndexKey(spec.KeyServerRef.Name, id))
-			}
-		}
-		return keys
-	}
 	indexes := map[string]client.IndexerFunc{
-		keyServerIndex: by(func(obj T) []string {
+		keyServerIndex: indexed(func(obj T) []string {
 			spec, _ := obj.Managed()
 			return []string{spec.KeyServerRef.Name}
 		}),
-		ownedIndex: by(func(obj T) []string {
+		ownedIndex: indexed(func(obj T) []string {
 			ids := []string{r.adapter.Owned(obj)}
 			if rot, ok := any(r.adapter).(Rotator[T]); ok {
 				for _, s := range rot.Superseded(obj) {
 					ids = append(ids, s.ID)
 				}
 			}
-			return prefixed(obj, ids)
+			return indexKeys(obj, ids)
 		}),
 		// An object that only observes claims nothing.
-		claimIndex: by(func(obj T) []string {
+		claimIndex: indexed(func(obj T) []string {
 			if spec, _ := obj.Managed(); spec.ManagementPolicy == v1alpha1.Observe {
 				return nil
 			}
-			return prefixed(obj, r.adapter.Claims(obj, nil))
+			return indexKeys(obj, r.adapter.Claims(obj, nil))
 		}),
-		// What it reads, and what it writes: whoever changes that wakes it.
-		sourceIndex: by(func(obj T) []string {
-			var keys []string
-			for _, s := range r.adapter.Sources(obj) {
-				keys = append(keys, s.String())
-			}
-			if pub, ok := any(r.adapter).(Publisher[T]); ok {
-				for _, ref := range pub.Publishes(obj) {
-					keys = append(keys, SourceRef{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}.String())
-				}
-			}
-			return keys
-		}),
+		sourceIndex: indexed(r.sourceKeys),
 	}
 	if sel, ok := any(r.adapter).(NamespaceSelector[T]); ok {
-		indexes[selectIndex] = by(func(obj T) []string {
+		indexes[selectIndex] = indexed(func(obj T) []string {
 			if sel.SelectsNamespaces(obj) {
 				return []string{"yes"}
 			}
@@ -103,20 +72,16 @@ func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 		})
 	}
 	if by, ok := any(r.adapter).(Follower[T]); ok {
-		indexes[followIndex] = func(o client.Object) []string {
-			obj, ok := o.(T)
-			if !ok {
-				return nil
-			}
+		indexes[followIndex] = indexed(func(obj T) []string {
 			var ids []string
 			for _, f := range by.Follows(obj) {
 				ids = append(ids, followKey(f.Feed, f.ID))
 			}
-			return prefixed(obj, ids)
-		}
+			return indexKeys(obj, ids)
+		})
 	}
 	if at, ok := any(r.adapter).(Peered[T]); ok {
-		indexes[peerIndex] = by(func(obj T) []string {
+		indexes[peerIndex] = indexed(func(obj T) []string {
 			if ref := at.Peer(obj); ref != nil {
 				return []string{ref.Name}
 			}
@@ -124,6 +89,43 @@ func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 		})
 	}
 	return indexes
+}
+
+// sourceKeys returns the keys of the sources that the object reads and of the objects that it
+// publishes. A change of one of them wakes it.
+func (r *reconciler[T, D]) sourceKeys(obj T) (keys []string) {
+	for _, s := range r.adapter.Sources(obj) {
+		keys = append(keys, s.String())
+	}
+	if pub, ok := any(r.adapter).(Publisher[T]); ok {
+		for _, ref := range pub.Publishes(obj) {
+			keys = append(keys, SourceRef{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}.String())
+		}
+	}
+	return keys
+}
+
+// indexed makes an index function for the objects of one kind. It returns no keys for others.
+func indexed[T Object](keys func(T) []string) client.IndexerFunc {
+	return func(o client.Object) []string {
+		obj, ok := o.(T)
+		if !ok {
+			return nil
+		}
+		return keys(obj)
+	}
+}
+
+// indexKeys returns the index keys of ids on the object's key server. Empty ids have none.
+func indexKeys(obj Object, ids []string) []string {
+	spec, _ := obj.Managed()
+	keys := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if id != "" {
+			keys = append(keys, IndexKey(spec.KeyServerRef.Name, id))
+		}
+	}
+	return keys
 }
 
 func followKey(feed, id string) string { return feed + " " + id }
