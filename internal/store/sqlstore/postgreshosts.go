@@ -88,31 +88,8 @@ func first[T any](ctx context.Context, favourite *atomic.Int32, each []func(cont
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type outcome struct {
-		host int
-		conn T
-		err  error
-	}
-	outcomes := make(chan outcome)
-	ask := func(host int) {
-		for ctx.Err() == nil {
-			conn, err := each[host](ctx)
-			select {
-			case outcomes <- outcome{host, conn, err}:
-			case <-ctx.Done():
-				if err == nil {
-					discard(conn)
-				}
-			}
-			if err == nil {
-				return
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(askAgain):
-			}
-		}
-	}
+	outcomes := make(chan hostOutcome[T])
+	ask := func(host int) { retryHost(ctx, host, each[host], outcomes, discard) }
 	liked := int(favourite.Load()) - 1
 	others := sync.OnceFunc(func() {
 		for host := range each {
@@ -150,6 +127,35 @@ func first[T any](ctx context.Context, favourite *atomic.Int32, each []func(cont
 			if failed[o.host] = o.err; missing == 0 {
 				return o.conn, fmt.Errorf("no host takes the connection: %w", errors.Join(failed...))
 			}
+		}
+	}
+}
+
+// hostOutcome is the result of one attempt to connect to a host.
+type hostOutcome[T any] struct {
+	host int
+	conn T
+	err  error
+}
+
+// retryHost connects to a host until that succeeds or ctx ends, and reports each outcome. A
+// connection that comes after the end of ctx is discarded.
+func retryHost[T any](ctx context.Context, host int, connect func(context.Context) (T, error), outcomes chan<- hostOutcome[T], discard func(T)) {
+	for ctx.Err() == nil {
+		conn, err := connect(ctx)
+		select {
+		case outcomes <- hostOutcome[T]{host, conn, err}:
+		case <-ctx.Done():
+			if err == nil {
+				discard(conn)
+			}
+		}
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(askAgain):
 		}
 	}
 }
