@@ -39,7 +39,7 @@ func Nouns() []Noun {
 		{"Keys", "Symmetric keys, and what can be done with one that never leaves the key server.", append(keyRoutes(), cryptoRoutes()...)},
 		{"Life of keys", "States of keys, lines of keys that succeed each other, and which keys one may read.", keyLifeRoutes()},
 		{"Access control lists", "Who holds which rights over one key.", aclRoutes()},
-		{"Principals", "Users, groups and transport identities: whoever can hold roles and rights.", principalRoutes()},
+		{"Principals", "Users, groups and transport identities: whoever can hold roles and rights.", slices.Concat(principalRoutes(), principalChangeRoutes())},
 		{"Groups", "Principals whose members hold the group's roles and rights, too.", groupRoutes()},
 		{"Roles", "Named sets of operations. A principal may do what one of its roles grants.", roleRoutes()},
 		{"Trusted CAs", "The certificate authorities whose certificates the key server accepts.", trustedCARoutes()},
@@ -299,7 +299,6 @@ func aclRoutes() []Route {
 func principalRoutes() []Route {
 	created := codes(fault.Escalation, fault.DutiesConflict, fault.AlreadyExists, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
 	create := grants(keyserver.OpReadPrincipal, keyserver.OpCreatePrincipal)
-	updated := codes(fault.Escalation, fault.DutiesConflict, fault.InUse, fault.NotFound, fault.BuiltInPrincipal, fault.OwnAccount, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
 	return []Route{
 		endpoint[schema.PrincipalQuery, schema.PrincipalPage](Route{
 			Name: "listPrincipals", Method: http.MethodGet, Path: "/api/principals", Session: true,
@@ -331,6 +330,13 @@ func principalRoutes() []Route {
 			Summary:    "Reads one principal.",
 			Operations: grants(keyserver.OpReadPrincipal), Faults: codes(fault.NotFound),
 		}),
+	}
+}
+
+// principalChangeRoutes change or delete one principal.
+func principalChangeRoutes() []Route {
+	updated := codes(fault.Escalation, fault.DutiesConflict, fault.InUse, fault.NotFound, fault.BuiltInPrincipal, fault.OwnAccount, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
+	return []Route{
 		endpoint[schema.UpdatePrincipalFlagsRequest, schema.PrincipalFlagsSaved](Route{
 			Name: "updatePrincipalFlags", Method: http.MethodPut, Path: "/api/principals/{id}/flags", Session: true,
 			Summary:    "Sets the flags that are named, moves no other bit, and verifies the whole word.",
