@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"filippo.io/age"
 	"github.com/spf13/cobra"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
@@ -50,25 +51,34 @@ func newBackup() *cobra.Command {
 	return cmd
 }
 
-func (o *backupOptions) run(cmd *cobra.Command) (err error) {
+// checked checks the flags and returns the recipient that they name.
+func (o *backupOptions) checked(cmd *cobra.Command) (age.Recipient, error) {
 	flags := []string{"server", "password-file", "to", "recipient"}
 	if o.tokenFile != "" {
 		flags = slices.Delete(flags, 1, 2)
 	}
 	if err := program.Needed(cmd, flags...); err != nil {
-		return err
+		return nil, err
 	}
 	if o.databaseURL != "" { // also where it is not used
 		if _, err := o.config(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	recipient, err := backup.ParseRecipient(o.recipient)
 	if err != nil {
-		return program.Usagef("--%w", err)
+		return nil, program.Usagef("--%w", err)
 	}
 	if err := backup.CheckPlace(o.to); err != nil {
-		return program.Usagef("--to: %w", err)
+		return nil, program.Usagef("--to: %w", err)
+	}
+	return recipient, nil
+}
+
+func (o *backupOptions) run(cmd *cobra.Command) (err error) {
+	recipient, err := o.checked(cmd)
+	if err != nil {
+		return err
 	}
 	a, err := o.read(cmd)
 	if err != nil {

@@ -85,6 +85,18 @@ func (p Program) Run(args []string, in io.Reader, out, errOut io.Writer) (code i
 		fmt.Fprintf(errOut, "%s: %s\n", p.Name, OneLine(err))
 		return ExitError
 	}
+	ctx, end := p.untilSignalled(root, args, errOut)
+	defer end()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	return p.exitCode(root.ExecuteContext(ctx), errOut)
+}
+
+// untilSignalled returns a context that a signal ends. A command that does not serve is killed if it
+// still runs endsWithin after that. The caller calls end when the command has ended.
+func (p Program) untilSignalled(root *cobra.Command, args []string, errOut io.Writer) (ctx context.Context, end func()) {
 	cmd, _, err := root.Find(args)
 	drains := err == nil && cmd.Annotations[Serves] != ""
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -102,9 +114,7 @@ func (p Program) Run(args []string, in io.Reader, out, errOut io.Writer) (code i
 		ends = append(ends, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	defer stop()
 	ended := make(chan struct{})
-	defer close(ended)
 	go func() {
 		<-ctx.Done()
 		stop()
@@ -118,11 +128,14 @@ func (p Program) Run(args []string, in io.Reader, out, errOut io.Writer) (code i
 			os.Exit(ExitError)
 		}
 	}()
-	root.SetArgs(args)
-	root.SetIn(in)
-	root.SetOut(out)
-	root.SetErr(errOut)
-	err = root.ExecuteContext(ctx)
+	return ctx, func() {
+		close(ended)
+		stop()
+	}
+}
+
+// exitCode prints the error of a command, and returns the exit code for it.
+func (p Program) exitCode(err error, errOut io.Writer) int {
 	if err == nil {
 		return ExitOK
 	}
