@@ -129,41 +129,15 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 
-	kube, err := newKube(cluster.config)
-	if err != nil {
-		return err
-	}
-	err = steps.run("custom resource definitions", func() error { return kube.installCRDs(ctx) })
+	kube, err := prepared(ctx, cluster, steps)
 	if err != nil {
 		return err
 	}
 	managerDone := o.startManager(ctx, cluster.config, logger)
-	err = steps.run("KeyServer and samples (server-side apply)", func() error {
-		for _, s := range servers {
-			if err := kube.applyKeyServer(ctx, s.name, s.Server); err != nil {
-				return err
-			}
-		}
-		return kube.applySamples(ctx, o.samples(), out)
-	})
-	if err != nil {
+	if err := o.declare(ctx, kube, servers, steps, logFile.Name()); err != nil {
 		return err
 	}
-	waiting, cancel := context.WithTimeout(ctx, o.timeout)
-	err = steps.run("waiting until every object is Ready", func() error { return kube.waitReady(waiting) })
-	cancel()
-	if tableErr := kube.printTable(ctx, out); tableErr != nil {
-		return errors.Join(err, tableErr)
-	}
-	if err != nil {
-		return fmt.Errorf("not every object is Ready: %w; the log is %s", err, logFile.Name())
-	}
-	if o.federation {
-		err = o.printFederationSteps(ctx, out, servers, cluster)
-	} else {
-		err = o.printNextSteps(ctx, out, servers[0].Server, cluster, kube)
-	}
-	if err != nil {
+	if err := o.printSteps(ctx, out, servers, cluster, kube); err != nil {
 		return err
 	}
 	select {
@@ -177,6 +151,49 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	case err := <-anyFailed(ctx, servers):
 		return err
 	}
+}
+
+// prepared returns a client for the cluster, which has the custom resource definitions then.
+func prepared(ctx context.Context, cluster target, steps *progress) (*kube, error) {
+	k, err := newKube(cluster.config)
+	if err != nil {
+		return nil, err
+	}
+	return k, steps.run("custom resource definitions", func() error { return k.installCRDs(ctx) })
+}
+
+// printSteps prints what to try next.
+func (o *options) printSteps(ctx context.Context, out io.Writer, servers []namedServer, cluster target, kube *kube) error {
+	if o.federation {
+		return o.printFederationSteps(ctx, out, servers, cluster)
+	}
+	return o.printNextSteps(ctx, out, servers[0].Server, cluster, kube)
+}
+
+// declare applies the KeyServers and the samples, waits until every object is Ready, and prints
+// them.
+func (o *options) declare(ctx context.Context, kube *kube, servers []namedServer, steps *progress, log string) error {
+	err := steps.run("KeyServer and samples (server-side apply)", func() error {
+		for _, s := range servers {
+			if err := kube.applyKeyServer(ctx, s.name, s.Server); err != nil {
+				return err
+			}
+		}
+		return kube.applySamples(ctx, o.samples(), steps.out)
+	})
+	if err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, o.timeout)
+	err = steps.run("waiting until every object is Ready", func() error { return kube.waitReady(waiting) })
+	cancel()
+	if tableErr := kube.printTable(ctx, steps.out); tableErr != nil {
+		return errors.Join(err, tableErr)
+	}
+	if err != nil {
+		return fmt.Errorf("not every object is Ready: %w; the log is %s", err, log)
+	}
+	return nil
 }
 
 // screen is where progress is shown. up goes on if nobody reads it any more.
