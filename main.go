@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands"
+	_ "github.com/keyserver-operator/keyserver-operator/internal/platform/clouddrivers"
 )
 
 func main() {

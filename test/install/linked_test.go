@@ -70,7 +70,11 @@ var heavy = map[string]*regexp.Regexp{
 	"the key server": regexp.MustCompile(`^github\.com/keyserver-operator/keyserver-operator/(httpapi$|controllers|internal/(audit|auth|engine|operator|store|commands$|server$))`),
 }
 
-// TestProgramsAreLight: keyserverctl and keyserver-agent link neither the key server nor its libraries.
+// cloudSDK are packages of the SDKs of clouds.
+var cloudSDK = regexp.MustCompile(`^github\.com/(aws/|Azure/azure-sdk-for-go/)|^cloud\.google\.com/`)
+
+// TestProgramsAreLight: keyserverctl and keyserver-agent link neither the key server nor its libraries,
+// and keyserver-dev links no SDK of a cloud.
 func TestProgramsAreLight(t *testing.T) {
 	for _, name := range []string{"./cmd/keyserverctl", "./cmd/keyserver-agent"} {
 		linked := dependencies(t, name)
@@ -85,7 +89,15 @@ func TestProgramsAreLight(t *testing.T) {
 			}
 		}
 	}
+	for _, one := range dependencies(t, "./cmd/keyserver-dev") {
+		if cloudSDK.MatchString(one) {
+			t.Errorf("keyserver-dev links %s", one)
+		}
+	}
 	all := dependencies(t, ".")
+	if !slices.ContainsFunc(all, cloudSDK.MatchString) {
+		t.Error("keyserver-operator has no package by the pattern of the SDKs")
+	}
 	for what, library := range heavy {
 		if !slices.ContainsFunc(all, library.MatchString) {
 			t.Errorf("keyserver-operator has no package by the pattern of %s", what)

@@ -14,10 +14,7 @@ import (
 	"time"
 
 	"gocloud.dev/blob"
-	_ "gocloud.dev/blob/azureblob" // azblob:
 	"gocloud.dev/blob/fileblob"
-	_ "gocloud.dev/blob/gcsblob" // gs:
-	_ "gocloud.dev/blob/s3blob"  // s3:
 	"gocloud.dev/gcerrors"
 	"golang.org/x/sys/unix"
 )

@@ -8,6 +8,7 @@ import (
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	_ "gocloud.dev/blob/s3blob" // opens the URL
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
