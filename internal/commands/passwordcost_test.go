@@ -122,6 +122,7 @@ var knowsCost = []string{
 	"internal/engine/principal.go",
 	"internal/server/config.go",
 	"internal/server/server.go",
+	"internal/server/start.go",
 	"internal/server/testserver/testserver.go",
 }
 

@@ -6,11 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/archive"
-	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/witness"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -38,20 +34,20 @@ func (c *Config) validateArchive() error {
 
 // archiveAudit starts to move audit rows into the archive, and to make room in the
 // database for those to come.
-func (s *Server) archiveAudit(registry *prometheus.Registry, store *sqlstore.Store, t *tree.Tree, feed *witness.Feed, rows *audit.Writer, alarm *tamperAlarm) {
+func (s *Server) archiveAudit() {
 	a := archive.New(archive.Config{
-		Store: store, URL: s.cfg.AuditArchive, Retention: s.cfg.AuditRetention,
-		Key: t.Signer.Verifier, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
-		MayPrune: func(ctx context.Context, last int64) (bool, error) { return s.mayPrune(ctx, store, feed, last) },
+		Store: s.store, URL: s.cfg.AuditArchive, Retention: s.cfg.AuditRetention,
+		Key: s.tree.Signer.Verifier, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+		MayPrune: func(ctx context.Context, last int64) (bool, error) { return s.mayPrune(ctx, s.store, s.feed, last) },
 		Record: func(ctx context.Context, pruned string) error {
-			return rows.Write(ctx, keyserver.AuditEntry{
+			return s.rows.Write(ctx, keyserver.AuditEntry{
 				Operation: keyserver.AuditPruned, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
 				Principal: keyserver.PrincipalRef{System: s.system}, Object: pruned,
 			})
 		},
-		Alarm: func(problem string) { alarm.raise(rowmac.Finding{Table: tableAuditArchive, Problem: problem}) },
+		Alarm: func(problem string) { s.alarm.raise(rowmac.Finding{Table: tableAuditArchive, Problem: problem}) },
 	})
-	a.Observe(registry)
+	a.Observe(s.registry)
 	s.background(a.Run)
 }
 

@@ -4,16 +4,12 @@ import (
 	"crypto/rand"
 	"fmt"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/sink"
-	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // auditSinks starts a delivery for each --audit-sink.
-func (s *Server) auditSinks(store *sqlstore.Store, trail *tree.Tree, registry *prometheus.Registry) {
+func (s *Server) auditSinks() {
 	if len(s.cfg.sinks) == 0 {
 		return
 	}
@@ -24,9 +20,9 @@ func (s *Server) auditSinks(store *sqlstore.Store, trail *tree.Tree, registry *p
 		_, _ = rand.Read(holder) // it never fails
 	}
 	config := sink.Config{
-		Store: store, Key: trail.Signer.Verifier, Size: trail.Size, Holder: holder,
+		Store: s.store, Key: s.tree.Signer.Verifier, Size: s.tree.Size, Holder: holder,
 		Source: sink.Source{ServerName: s.cfg.ServerName, Version: version.String()},
-		Out:    sink.NewStdout(s.cfg.Stdout), Clock: s.cfg.Clock, Logger: s.cfg.Logger, Metrics: sink.NewMetrics(registry),
+		Out:    sink.NewStdout(s.cfg.Stdout), Clock: s.cfg.Clock, Logger: s.cfg.Logger, Metrics: sink.NewMetrics(s.registry),
 	}
 	for _, target := range s.cfg.sinks {
 		s.background(sink.New(config, target).Run)

@@ -7,41 +7,39 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// auditTree starts the tree over the audit trail, before there are rows to write: it
-// stops after the last one.
-func (s *Server) auditTree(ctx context.Context, store *sqlstore.Store, ring *keyring.Keyring, alarm *tamperAlarm) (*tree.Tree, *tree.Recent, error) {
-	signer, err := bootstrap.AuditSigner(ctx, s.bootstrap(store, ring))
+// openTree starts the tree over the audit log, before there are rows to write: it
+// stops after the last one. It returns the tree's memory of new rows, which the writer fills.
+func (s *Server) openTree(ctx context.Context) (*tree.Recent, error) {
+	signer, err := bootstrap.AuditSigner(ctx, s.bootstrap())
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the key of the audit tree: %w", err)
+		return nil, fmt.Errorf("read the key of the audit tree: %w", err)
 	}
 	recent := tree.NewRecent()
-	store.OnChange(func(changes []keyserver.Change) {
+	s.store.OnChange(func(changes []keyserver.Change) {
 		if changes == nil { // the database may be another one
 			recent.Lose()
 		}
 	})
-	t := tree.New(tree.Config{
-		Store: store, Signer: signer, Recent: recent, Alone: s.cfg.DatabaseURL == "", Interval: s.cfg.CheckpointInterval, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+	s.tree = tree.New(tree.Config{
+		Store: s.store, Signer: signer, Recent: recent, Alone: s.cfg.DatabaseURL == "", Interval: s.cfg.CheckpointInterval, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
 		Pruned: func(ctx context.Context) (int64, error) {
-			extent, err := store.AuditExtent(ctx)
+			extent, err := s.store.AuditExtent(ctx)
 			return extent.First - 1, err
 		},
 		Alarm: func(problem string) {
-			alarm.raise(rowmac.Finding{Table: tableAuditTree, Problem: problem})
+			s.alarm.raise(rowmac.Finding{Table: tableAuditTree, Problem: problem})
 		},
 		RowAlarm: func(seq int64, problem string) {
-			alarm.raise(rowmac.Finding{Table: tableAuditTree, ID: fmt.Sprintf("row %d", seq), Problem: problem})
+			s.alarm.raise(rowmac.Finding{Table: tableAuditTree, ID: fmt.Sprintf("row %d", seq), Problem: problem})
 		},
 	})
-	s.background(t.Run)
-	return t, recent, nil
+	s.background(s.tree.Run)
+	return recent, nil
 }
 
 func observeAuditTree(r prometheus.Registerer, t *tree.Tree) {

@@ -42,15 +42,16 @@ type leaves struct {
 	present func(ctx context.Context) *x509.Certificate // own, once it is what the database has
 }
 
-// leaf keeps the certificates up to date until Shutdown, once follow runs.
-func (s *Server) leaf(ctx context.Context, manager *ca.Manager, given *certificateFiles, state bootstrap.Config) (leaves, error) {
+// openLeaves issues or loads the certificates. They are current until Shutdown once follow runs.
+func (s *Server) openLeaves(ctx context.Context, files *certificateFiles) (leaves, error) {
+	state := s.bootstrap()
 	own := &ownCertificate{
 		keep: func(ctx context.Context) (pki.Identity, ca.Line, error) {
 			leaf, err := bootstrap.KeepServer(ctx, state)
 			if err != nil {
 				return leaf, ca.Line{}, err
 			}
-			line, err := manager.Line(ctx)
+			line, err := s.manager.Line(ctx)
 			return leaf, line, err
 		},
 		publish: s.publishAuthorities, clock: s.cfg.Clock, logger: s.cfg.Logger, kick: make(chan struct{}, 1),
@@ -62,9 +63,9 @@ func (s *Server) leaf(ctx context.Context, manager *ca.Manager, given *certifica
 	l := leaves{issued: own, own: own.forPeers, present: own.present}
 	switch {
 	case s.cfg.InsecureHTTP:
-	case given != nil:
-		l.api, l.files = given.show, given
-		s.background(given.run)
+	case files != nil:
+		l.api, l.files = files.show, files
+		s.background(files.run)
 	default:
 		l.api = own.show
 	}

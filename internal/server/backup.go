@@ -8,14 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/keyserver-operator/keyserver-operator/internal/audit"
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // leastBackupEvery bounds how often backups are made: each reads all of the database.
@@ -79,27 +74,27 @@ func (c *Config) within(place string) bool {
 	return err == nil && filepath.IsLocal(relative)
 }
 
-func (s *Server) backups(store *sqlstore.Store, ring *keyring.Keyring) *backup.Maker {
+func (s *Server) newBackupMaker() *backup.Maker {
 	return &backup.Maker{
-		Store: store, System: s.system, ServerName: s.cfg.ServerName, Key: s.auditKey.Key, Version: version.String(), KEK: ring.KEK, Clock: s.cfg.Clock,
+		Store: s.store, System: s.system, ServerName: s.cfg.ServerName, Key: s.auditKey.Key, Version: version.String(), KEK: s.ring.KEK, Clock: s.cfg.Clock,
 		Rest: backupRest,
 	}
 }
 
 // scheduleBackups starts to make backups from time to time, and answers what is to be
 // said of them, empty where all is well.
-func (s *Server) scheduleBackups(maker *backup.Maker, rows *audit.Writer, registry *prometheus.Registry) func() string {
+func (s *Server) scheduleBackups() func() string {
 	if s.cfg.BackupEvery == 0 {
 		return func() string { return "" }
 	}
 	schedule := &backup.Schedule{
-		Maker: maker, Every: s.cfg.BackupEvery, Place: s.cfg.BackupTo, Keep: s.cfg.BackupKeep, Recipient: s.cfg.BackupRecipient,
+		Maker: s.backups, Every: s.cfg.BackupEvery, Place: s.cfg.BackupTo, Keep: s.cfg.BackupKeep, Recipient: s.cfg.BackupRecipient,
 		Clock: s.cfg.Clock, Logger: s.cfg.Logger,
 		Record: func(ctx context.Context, outcome keyserver.Outcome, name string) error {
-			return rows.Write(ctx, s.copied(outcome, s.cfg.BackupRecipient, name))
+			return s.rows.Write(ctx, s.copied(outcome, s.cfg.BackupRecipient, name))
 		},
 	}
-	schedule.Observe(registry)
+	schedule.Observe(s.registry)
 	s.background(schedule.Run)
 	return schedule.Late
 }

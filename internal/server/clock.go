@@ -30,23 +30,23 @@ type clockWatch struct {
 // watchClock lets the process begin with the time that the database knows: replicas of one
 // database go by its clock, and one that is alone is never from before its newest row, or
 // what has ended since would live again. It answers nil where the clock is not steady.
-func (s *Server) watchClock(ctx context.Context, store *sqlstore.Store) (*clockWatch, error) {
+func (s *Server) watchClock(ctx context.Context) (*clockWatch, error) {
 	if s.cfg.Steady == nil {
 		return nil, nil
 	}
-	w := &clockWatch{clock: s.cfg.Steady, store: store, logger: s.cfg.Logger, steps: prometheus.NewCounter(prometheus.CounterOpts{
+	w := &clockWatch{clock: s.cfg.Steady, store: s.store, logger: s.cfg.Logger, steps: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "keyserver_clock_steps_total", Help: "How often the machine's clock was set while this process ran, or was found wrong at its start.",
 	})}
-	at, err := store.Time(ctx)
+	at, err := s.store.Time(ctx)
 	if err != nil || at.IsZero() {
 		return w, err
 	}
-	if ahead := at.Sub(w.clock.Now()); !store.Shared() && ahead > monotonic.MostAhead {
+	if ahead := at.Sub(w.clock.Now()); !s.store.Shared() && ahead > monotonic.MostAhead {
 		w.logger.Error("the newest row of the audit trail is more than a day later than the machine's clock, which is believed: "+
 			"sessions that had ended may live again, end them; see docs/operations.md", "row", at, "ahead", ahead.String())
 		w.note(monotonic.Step{By: -ahead})
 	}
-	if step, moved := w.clock.Begin(at, !store.Shared()); moved {
+	if step, moved := w.clock.Begin(at, !s.store.Shared()); moved {
 		w.logger.Warn("the machine's clock does not agree with the database; this process goes by the database: see docs/operations.md",
 			"ahead", step.Away.String(), "database", at)
 		w.note(step)
@@ -55,12 +55,12 @@ func (s *Server) watchClock(ctx context.Context, store *sqlstore.Store) (*clockW
 }
 
 // begin writes what was found at the start, and starts to look.
-func (w *clockWatch) begin(ctx context.Context, s *Server, rows *audit.Writer, r prometheus.Registerer) {
+func (w *clockWatch) begin(ctx context.Context, s *Server) {
 	if w == nil {
 		return
 	}
-	w.rows, w.system = rows, s.system
-	r.MustRegister(w.steps, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	w.rows, w.system = s.rows, s.system
+	s.registry.MustRegister(w.steps, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "keyserver_clock_away_seconds", Help: "How far the machine's clock is ahead of the time that this process goes by; 0 but after a step that was not followed.",
 	}, func() float64 { return w.clock.Away().Seconds() }))
 	w.writeAll(ctx)

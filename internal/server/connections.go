@@ -61,7 +61,7 @@ type boundedListener struct {
 	closed  *prometheus.CounterVec
 }
 
-func (s *Server) bound(l net.Listener, registry prometheus.Registerer) *boundedListener {
+func (s *Server) bound(l net.Listener) *boundedListener {
 	b := &boundedListener{
 		Listener: l, proxies: s.cfg.proxies,
 		held: quota.NewCrowd(s.cfg.MaxConnections, s.cfg.MaxConnectionsPerAddress, holder.site),
@@ -70,7 +70,7 @@ func (s *Server) bound(l net.Listener, registry prometheus.Registerer) *boundedL
 			Help: "Connections to the API that were closed: because too many were open, in all or from one address, while they had no request in a session, or because their clients made the server reset too many streams.",
 		}, []string{"bound"}),
 	}
-	registry.MustRegister(append(b.held.Collectors("connections"), b.closed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	s.registry.MustRegister(append(b.held.Collectors("connections"), b.closed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "keyserver_connections", Help: "Connections to the API that are open.",
 	}, func() float64 { return float64(b.held.Held()) }))...)
 	return b

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 const (
@@ -77,7 +76,7 @@ func (s *Server) keep(ctx context.Context, flag, url string) (*keyring.Keeper, e
 
 // openKeyring opens the data keys. It waits for a service that is away, within
 // bounds: whoever restarts everything at once must not have to do it in order.
-func (s *Server) openKeyring(ctx context.Context, keeper *keyring.Keeper, store *sqlstore.Store) (*keyring.Keyring, error) {
+func (s *Server) openKeyring(ctx context.Context, keeper *keyring.Keeper) (*keyring.Keyring, error) {
 	o := keyring.Options{Clock: s.cfg.Clock}
 	if url := s.cfg.KEKPrevious; url != "" {
 		var err error
@@ -93,7 +92,7 @@ func (s *Server) openKeyring(ctx context.Context, keeper *keyring.Keeper, store 
 	ctx, cancel := context.WithTimeout(ctx, keyPatience)
 	defer cancel()
 	for waiting := false; ; waiting = true {
-		ring, err := keyring.Start(ctx, keeper, store, o)
+		ring, err := keyring.Start(ctx, keeper, s.store, o)
 		switch {
 		case err == nil:
 			if needed := ring.KEK(ctx).PreviousNeeded; needed != nil && !*needed {
@@ -132,9 +131,9 @@ func (c *Config) keyInFile() bool { return c.KEK == "" || c.KEK == fileKey }
 func (c *Config) keyBesideDatabase() bool { return c.keyInFile() && c.DatabaseURL == "" }
 
 // observeKey shows the same to whoever looks at metrics.
-func (s *Server) observeKey(registry *prometheus.Registry) {
+func (s *Server) observeKey() {
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "keyserver_kek_beside_database", Help: "1 where the key-encryption key and the database are in one directory."})
-	registry.MustRegister(gauge)
+	s.registry.MustRegister(gauge)
 	if s.cfg.keyBesideDatabase() {
 		gauge.Set(1)
 	}

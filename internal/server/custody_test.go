@@ -74,10 +74,10 @@ func TestAStartWaitsForItsKey(t *testing.T) {
 	}
 	defer keeper.Close()
 	var log bytes.Buffer
-	s := &Server{cfg: Config{Clock: time.Now, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+	s := &Server{store: store, cfg: Config{Clock: time.Now, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	if _, err := s.openKeyring(ctx, keeper, store); !errors.Is(err, keyring.ErrAway) {
+	if _, err := s.openKeyring(ctx, keeper); !errors.Is(err, keyring.ErrAway) {
 		t.Errorf("got %v", err)
 	}
 	if ctx.Err() == nil {

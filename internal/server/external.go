@@ -10,8 +10,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer"
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // Bounds of --peer-timeout. Most requests have 15 seconds in all.
@@ -27,24 +25,24 @@ func (c *Config) validatePeers() error {
 	return nil
 }
 
-// askPeers returns what asks other key servers. It is opened before the
-// engine, which it serves, and so closed after every request is answered.
-func (s *Server) askPeers(store *sqlstore.Store, registry peer.Registry, leaf leaves, observer peer.Observer) *peer.Client {
+// openPeerClient returns the client of other key servers. It is opened before the
+// engine, which uses it, and so closed after every request is answered.
+func (s *Server) openPeerClient() *peer.Client {
 	client := peer.NewClient(peer.ClientConfig{
-		Registry: registry, Certificate: leaf.own, Timeout: s.cfg.PeerTimeout, Clock: s.cfg.Clock, Logger: s.cfg.Logger, Observer: observer,
+		Registry: s.peerRegistry, Certificate: s.leaf.own, Timeout: s.cfg.PeerTimeout, Clock: s.cfg.Clock, Logger: s.cfg.Logger, Observer: s.observer,
 	})
-	store.OnChange(client.Changed)
-	leaf.issued.onIssuer = client.Renew
+	s.store.OnChange(client.Changed)
+	s.leaf.issued.onIssuer = client.Renew
 	s.onClose(func(context.Context) error { return client.Close() })
 	return client
 }
 
 // servePeers lets registered peers ask the key server, until Shutdown.
-func (s *Server) servePeers(l net.Listener, store *sqlstore.Store, registry peer.Registry, keys keyserver.Federated, w peer.Witness, leaf leaves, observer peer.Observer) {
-	gate := peer.NewGate(registry, leaf.own, s.cfg.Clock, s.cfg.Logger)
-	store.OnChange(gate.Changed)
-	answers := peer.NewServer(keys, w, s.system, s.cfg.Clock, s.cfg.Logger)
-	answers.Observe(observer)
+func (s *Server) servePeers(l net.Listener) {
+	gate := peer.NewGate(s.peerRegistry, s.leaf.own, s.cfg.Clock, s.cfg.Logger)
+	s.store.OnChange(gate.Changed)
+	answers := peer.NewServer(s.engine, s.cosigner, s.system, s.cfg.Clock, s.cfg.Logger)
+	answers.Observe(s.observer)
 	srv := answers.GRPC(gate)
 	done := make(chan struct{})
 	go func() {

@@ -7,14 +7,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 )
 
-// self is what the key server knows of itself as a peer of others. external is
-// nil where there is no listener for peers.
-func (s *Server) self(leaf leaves, external net.Listener) engine.Self {
+// self describes the key server to its peers: names, certificate and addresses.
+func (s *Server) self() engine.Self {
 	self := engine.Self{
-		ServerName: s.cfg.ServerName, Certificate: leaf.present,
+		ServerName: s.cfg.ServerName, Certificate: s.leaf.present,
 		Resolver: net.DefaultResolver,
 	}
-	at := listensAt(external)
+	at := listensAt(s.listeners.external)
 	self.Port, self.Everywhere = at.Port(), at.IsValid() && at.Addr().IsUnspecified()
 	self.Addresses = func() ([]netip.Addr, error) { return ownAddresses(at.Addr()) }
 	return self

@@ -6,12 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // DefaultReplicateKeep is a day.
@@ -59,13 +55,12 @@ func (c *Config) validateReplication() error {
 // that writes, so that it ships what was written last.
 type replicating struct {
 	server *Server
-	store  *sqlstore.Store
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-func (s *Server) replicator(store *sqlstore.Store) *replicating {
-	r := &replicating{server: s, store: store}
+func (s *Server) openReplication() *replicating {
+	r := &replicating{server: s}
 	s.onClose(func(context.Context) error {
 		if r.cancel != nil {
 			r.cancel()
@@ -77,18 +72,18 @@ func (s *Server) replicator(store *sqlstore.Store) *replicating {
 }
 
 // start answers what is to be said of it, empty where all is well.
-func (r *replicating) start(maker *backup.Maker, rows *audit.Writer, registry *prometheus.Registry) func() string {
+func (r *replicating) start() func() string {
 	s := r.server
 	if s.cfg.ReplicateTo == "" {
 		return func() string { return "" }
 	}
 	replicator := &backup.Replicator{
-		Store: r.store, Maker: maker, Place: s.cfg.ReplicateTo, Keep: s.cfg.ReplicateKeep, Recipient: s.cfg.ReplicateRecipient, Logger: s.cfg.Logger,
+		Store: s.store, Maker: s.backups, Place: s.cfg.ReplicateTo, Keep: s.cfg.ReplicateKeep, Recipient: s.cfg.ReplicateRecipient, Logger: s.cfg.Logger,
 		Record: func(ctx context.Context, outcome keyserver.Outcome, name string) error {
-			return rows.Write(ctx, s.copied(outcome, s.cfg.ReplicateRecipient, name))
+			return s.rows.Write(ctx, s.copied(outcome, s.cfg.ReplicateRecipient, name))
 		},
 	}
-	replicator.Observe(registry)
+	replicator.Observe(s.registry)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel, r.done = cancel, make(chan struct{})
 	go func() {

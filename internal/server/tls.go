@@ -38,11 +38,11 @@ func (c *Config) validateTLS() error {
 
 // apiTLS is the TLS of the API listener: a client certificate is asked for and
 // not required, and judged by the gate.
-func (s *Server) apiTLS(show shown, gate *clientGate) *tls.Config {
+func (s *Server) apiTLS(gate *clientGate) *tls.Config {
 	return &tls.Config{
 		MinVersion:       tlsVersions[s.cfg.TLSMinVersion],
 		CipherSuites:     modernSuites,
-		GetCertificate:   show,
+		GetCertificate:   s.leaf.api,
 		ClientAuth:       tls.RequestClientCert,
 		VerifyConnection: gate.judge,
 		NextProtos:       []string{"h2", "http/1.1"},
@@ -53,10 +53,11 @@ func (s *Server) apiTLS(show shown, gate *clientGate) *tls.Config {
 	}
 }
 
-// site is where clients reach the API, by which proofs are for it: --external-url,
-// or else the names of the certificate that is shown, which is nil for plain HTTP.
-func (s *Server) site(l net.Listener, show shown) session.Site {
-	_, port, _ := net.SplitHostPort(l.Addr().String()) // as the listener spells it
+// site returns the addresses of the API that a proof may name: --external-url, or else the names of
+// the certificate that the API shows. With plain HTTP these are the loopback names.
+func (s *Server) site() session.Site {
+	show := s.leaf.api
+	_, port, _ := net.SplitHostPort(s.listeners.api.Addr().String()) // as the listener spells it
 	switch {
 	case s.cfg.ExternalURL != "":
 		return dpop.At(s.cfg.ExternalURL)
@@ -75,20 +76,21 @@ func (s *Server) site(l net.Listener, show shown) session.Site {
 // maxStreams is how many requests one HTTP/2 connection may have under way.
 const maxStreams = 128
 
-// serveAPI opens the API on its listener, over TLS unless show is nil.
-func (s *Server) serveAPI(bounded *boundedListener, handler http.Handler, show shown, gate *clientGate) error {
+// serveAPI serves the API on its listener, over TLS unless the listener shows no certificate.
+func (s *Server) serveAPI(bounded *boundedListener, handler http.Handler) error {
+	gate := newClientGate(s.store, s.cfg.Clock, s.cfg.Logger, s.registry)
 	var l net.Listener = bounded
 	scheme, srv := "http", &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ConnContext: withHeld,
 	}
-	if show != nil {
+	if s.leaf.api != nil {
 		scheme, srv.ConnState = "https", func(conn net.Conn, state http.ConnState) {
 			gate.track(listener.Unguarded(conn), state)
 		}
 		if err := listener.NewResetGuard(bounded.closed.WithLabelValues(closedResets), s.cfg.Logger).Configure(srv, maxStreams, idleTimeout); err != nil {
 			return err
 		}
-		l = tls.NewListener(l, s.apiTLS(show, gate))
+		l = tls.NewListener(l, s.apiTLS(gate))
 		s.background(gate.run)
 	}
 	s.address, s.url = l.Addr().String(), s.cfg.ExternalURL

@@ -13,9 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
-	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/witness"
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer"
@@ -63,18 +61,18 @@ func (w *Witnessing) validateWitnesses() error {
 
 const maxWitnessClients = 64
 
-// witness makes what cosigns the checkpoints of others.
-func (s *Server) witness(ctx context.Context, store *sqlstore.Store, ring *keyring.Keyring, own keyserver.AuditKey, alarm *conflictAlarm) (*witness.Witness, error) {
-	signer, err := bootstrap.WitnessSigner(ctx, s.bootstrap(store, ring))
+// openWitness returns the witness that cosigns the checkpoints of others.
+func (s *Server) openWitness(ctx context.Context, alarm *conflictAlarm) (*witness.Witness, error) {
+	signer, err := bootstrap.WitnessSigner(ctx, s.bootstrap())
 	if err != nil {
 		return nil, fmt.Errorf("read the key of the witness: %w", err)
 	}
-	return witness.New(witness.Config{Store: store, Signer: signer, Own: own, Clients: s.cfg.WitnessClients, Clock: s.cfg.Clock, Alarm: alarm.raise})
+	return witness.New(witness.Config{Store: s.store, Signer: signer, Own: s.tree.Key(), Clients: s.cfg.WitnessClients, Clock: s.cfg.Clock, Alarm: alarm.raise})
 }
 
-// feed sends the tree's checkpoints to witnesses, and learns the keys of those that are
-// peers.
-func (s *Server) feed(store *sqlstore.Store, t *tree.Tree, w *witness.Witness, peers *peer.Client, alarm *tamperAlarm) (*witness.Feed, error) {
+// openFeed starts to send the tree's checkpoints to witnesses, and to learn the keys of those that
+// are peers.
+func (s *Server) openFeed() (*witness.Feed, error) {
 	var remotes []witness.Remote
 	client := witness.Client()
 	for _, spec := range s.cfg.Witnesses {
@@ -85,12 +83,12 @@ func (s *Server) feed(store *sqlstore.Store, t *tree.Tree, w *witness.Witness, p
 		remotes = append(remotes, r)
 	}
 	f := witness.NewFeed(witness.FeedConfig{
-		Store: store, Tree: t, Key: t.Signer.Verifier, Remotes: remotes, Quorum: s.cfg.WitnessQuorum, Interval: t.Interval, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
-		Peers: func(ctx context.Context) ([]witness.Remote, error) { return w.Peers(ctx, peers) },
-		Alarm: func(problem string) { alarm.raise(rowmac.Finding{Table: tableAuditTree, Problem: problem}) },
+		Store: s.store, Tree: s.tree, Key: s.tree.Signer.Verifier, Remotes: remotes, Quorum: s.cfg.WitnessQuorum, Interval: s.tree.Interval, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+		Peers: func(ctx context.Context) ([]witness.Remote, error) { return s.cosigner.Peers(ctx, s.peers) },
+		Alarm: func(problem string) { s.alarm.raise(rowmac.Finding{Table: tableAuditTree, Problem: problem}) },
 	})
 	s.background(f.Run)
-	s.background((&introductions{w, store, peers, t.Interval, s.cfg.Logger, map[keyserver.SystemID]time.Time{}}).run)
+	s.background((&introductions{s.cosigner, s.store, s.peers, s.tree.Interval, s.cfg.Logger, map[keyserver.SystemID]time.Time{}}).run)
 	return f, nil
 }
 
