@@ -106,19 +106,40 @@ type Config struct {
 // maxDataDirWait is longer than any orderly end of another process takes.
 const maxDataDirWait = 5 * time.Minute
 
-// Validate refuses what no start could make sense of. It touches nothing.
+// Validate returns an error if no start could use the configuration. It stores the parsed
+// --trusted-proxies and --audit-sink, and changes nothing else.
 func (c *Config) Validate() error {
-	host, _, err := net.SplitHostPort(c.Listen)
-	if err != nil {
-		return fmt.Errorf("--listen %q is not host:port; for instance 127.0.0.1:8443", c.Listen)
+	for _, validate := range []func() error{
+		c.validateListen, c.validateInstance, c.validateAddresses, c.validateTLS, c.parseLists, c.Tracing.Validate,
+		c.validateArchive, c.validateBackups, c.validateReplication, c.validateWitnesses, c.validatePeers, c.validateSessions,
+		c.validateAdmission, c.Providers.validate, c.validateServiceAccount, c.validateURLs, c.validateKEK,
+	} {
+		if err := validate(); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// validateListen validates --listen together with the flags of HTTP and TLS.
+func (c *Config) validateListen() error {
+	host, _, err := net.SplitHostPort(c.Listen)
 	switch {
+	case err != nil:
+		return fmt.Errorf("--listen %q is not host:port; for instance 127.0.0.1:8443", c.Listen)
 	case c.InsecureHTTP && !isLoopback(host):
 		return fmt.Errorf("--insecure-http is refused on %q, which is not a loopback address; use --listen 127.0.0.1:8080 or drop the flag", c.Listen)
 	case c.InsecureHTTP && c.TLSCert != "":
 		return errors.New("--insecure-http and --tls-cert contradict each other; drop one")
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return errors.New("--tls-cert and --tls-key belong together; give both or neither")
+	}
+	return nil
+}
+
+// validateInstance validates the data directory, the audit log's interval and the identity of the key server.
+func (c *Config) validateInstance() error {
+	switch {
 	case c.DataDir == "":
 		return errors.New("--data-dir must not be empty")
 	case c.DataDirWait < 0 || c.DataDirWait > maxDataDirWait:
@@ -132,51 +153,28 @@ func (c *Config) Validate() error {
 	case c.Deployment != string(keyserver.Unified) && c.Deployment != string(keyserver.Split):
 		return fmt.Errorf("--deployment is %q; it must be %s or %s", c.Deployment, keyserver.Unified, keyserver.Split)
 	}
+	return nil
+}
+
+// validateAddresses validates the ports of all listeners.
+func (c *Config) validateAddresses() error {
 	for flag, address := range map[string]string{"--listen": c.Listen, "--external-listen": c.ExternalListen, "--metrics-listen": c.MetricsListen} {
 		if address != "" && !isHostPort(address) {
 			return fmt.Errorf("%s %q is not host:port with a port from 0 to 65535", flag, address)
 		}
 	}
-	if err := c.validateTLS(); err != nil {
-		return err
-	}
+	return nil
+}
+
+// parseLists parses --trusted-proxies and --audit-sink.
+func (c *Config) parseLists() (err error) {
 	if c.proxies, err = clientaddr.ParseProxies(c.TrustedProxies); err != nil {
 		return fmt.Errorf("--trusted-proxies: %w", err)
 	}
 	if c.sinks, err = sink.Parse(c.AuditSinks); err != nil {
 		return fmt.Errorf("--audit-sink: %w", err)
 	}
-	if err := c.Tracing.Validate(); err != nil {
-		return err
-	}
-	if err := c.validateArchive(); err != nil {
-		return err
-	}
-	if err := c.validateBackups(); err != nil {
-		return err
-	}
-	if err := c.validateReplication(); err != nil {
-		return err
-	}
-	if err := c.validateWitnesses(); err != nil {
-		return err
-	}
-	if err := c.validatePeers(); err != nil {
-		return err
-	}
-	if err := c.validateSessions(); err != nil {
-		return err
-	}
-	if err := c.validateAdmission(); err != nil {
-		return err
-	}
-	if err := c.Providers.validate(); err != nil {
-		return err
-	}
-	if err := c.validateServiceAccount(); err != nil {
-		return err
-	}
-	return c.validateURLs()
+	return nil
 }
 
 // serviceAccountPrefix is how Kubernetes begins the subject of a token.
@@ -235,7 +233,7 @@ func (c *Config) validateURLs() error {
 			return err
 		}
 	}
-	return c.validateKEK()
+	return nil
 }
 
 func isLoopback(host string) bool {
