@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"fmt"
@@ -16,21 +15,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
-
-const (
-	// filesEvery is how often the files of --tls-cert and --tls-key are looked
-	// at. Looking is two small reads, works on every file system, and sees a
-	// Secret's swapped directory as it sees a file written in place.
-	filesEvery = 5 * time.Second
-	// renewEvery is how often the own certificate is looked at. It is renewed
-	// when a third of its life is left, which is months.
-	renewEvery = time.Hour
-	// renewTimeout bounds one renewal.
-	renewTimeout = time.Minute
-)
-
-// shown answers the certificate for a handshake (tls.Config.GetCertificate).
-type shown func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // certificateFiles is the pair of --tls-cert and --tls-key, taken over when
 // the files change. A pair that cannot be used changes nothing.
@@ -48,8 +32,8 @@ type certificateFiles struct {
 
 // newCertificateFiles reads the pair, which has to be usable: only a running
 // server has an earlier one to go on with.
-func newCertificateFiles(c Config) (*certificateFiles, error) {
-	f := &certificateFiles{cert: c.TLSCert, key: c.TLSKey, clock: c.Clock, logger: c.Logger, failures: prometheus.NewCounter(prometheus.CounterOpts{
+func newCertificateFiles(cert, key string, clock func() time.Time, logger *slog.Logger) (*certificateFiles, error) {
+	f := &certificateFiles{cert: cert, key: key, clock: clock, logger: logger, failures: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "keyserver_tls_certificate_reload_failures_total",
 		Help: "Changes of --tls-cert and --tls-key that could not be used; the certificate before them goes on serving.",
 	})}
@@ -61,18 +45,13 @@ func newCertificateFiles(c Config) (*certificateFiles, error) {
 	f.current.Store(pair)
 	f.broken.Store(new(string))
 	if err := f.valid(pair); err != nil { // there is no other one to show
-		c.Logger.Warn("the certificate of --tls-cert is shown, and no client accepts it now", "error", err)
+		logger.Warn("the certificate of --tls-cert is shown, and no client accepts it now", "error", err)
 	}
 	return f, nil
 }
 
 func (f *certificateFiles) show(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return f.current.Load(), nil
-}
-
-// run looks at the files again and again until ctx ends.
-func (f *certificateFiles) run(ctx context.Context) {
-	each(ctx, filesEvery, f.look)
 }
 
 // look takes the files over if they changed.
@@ -159,46 +138,4 @@ func (f *certificateFiles) readiness() keyserver.Readiness {
 			f.current.Load().Leaf.NotAfter.UTC().Format(time.RFC3339)
 	}
 	return r
-}
-
-// readiness are the parts of GET /api/ready that certificates add.
-func (l leaves) readiness() []keyserver.Readiness {
-	if l.files == nil {
-		return nil
-	}
-	return []keyserver.Readiness{l.files.readiness()}
-}
-
-// observe registers the metrics of the certificates.
-func (l leaves) observe(r prometheus.Registerer) {
-	r.MustRegister(l.issued)
-	if l.files != nil {
-		r.MustRegister(l.files.failures)
-	}
-	if l.api == nil {
-		return
-	}
-	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "keyserver_tls_certificate_not_after_seconds", Help: "When the certificate that the API shows expires, in seconds since 1970.",
-	}, func() float64 {
-		c, err := l.api(nil)
-		if err != nil {
-			return 0
-		}
-		return float64(c.Leaf.NotAfter.Unix())
-	}))
-}
-
-// each calls work every period until ctx ends.
-func each(ctx context.Context, period time.Duration, work func()) {
-	tick := time.NewTicker(period)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			work()
-		}
-	}
 }

@@ -80,9 +80,7 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 	nextCert, nextKey := newPair(t, "next", now.Add(2*time.Hour))
 	dir := newSecretDir(t, oneCert, oneKey)
 	var log bytes.Buffer
-	f, err := newCertificateFiles(Config{
-		TLSCert: dir.cert(), TLSKey: dir.key(), Clock: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-	})
+	f, err := newCertificateFiles(dir.cert(), dir.key(), func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)))
 	check(t, err)
 	steps := []struct {
 		reason  string
@@ -144,13 +142,12 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 func newTestCertificate(t *testing.T, authority pki.Identity, keep func() (pki.Identity, error)) *ownCertificate {
 	t.Helper()
 	line := ca.Line{Issuer: authority, Members: []ca.Member{{Authority: keyserver.Authority{State: keyserver.AuthorityActive}, Parsed: authority.Certificate}}}
-	o := &ownCertificate{
+	o, err := newOwnCertificate(t.Context(), ownConfig{
 		keep:    func(context.Context) (pki.Identity, ca.Line, error) { id, err := keep(); return id, line, err },
 		publish: func([]*x509.Certificate) error { return nil }, clock: func() time.Time { return authority.Certificate.NotBefore },
-		logger: slog.New(slog.DiscardHandler), kick: make(chan struct{}, 1),
-	}
-	o.failing.Store(new(string))
-	check(t, o.renew(t.Context()))
+		logger: slog.New(slog.DiscardHandler),
+	})
+	check(t, err)
 	return o
 }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
@@ -49,6 +50,20 @@ func (s *Server) background(loop func(context.Context)) {
 		<-done
 		return nil
 	})
+}
+
+// each calls work every period until ctx ends.
+func each(ctx context.Context, period time.Duration, work func()) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			work()
+		}
+	}
 }
 
 // serve runs one HTTP server until Shutdown.

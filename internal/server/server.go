@@ -156,7 +156,7 @@ func (s *Server) givenFiles() (*certificateFiles, error) {
 	if s.cfg.TLSCert == "" {
 		return nil, nil
 	}
-	return newCertificateFiles(s.cfg)
+	return newCertificateFiles(s.cfg.TLSCert, s.cfg.TLSKey, s.cfg.Clock, s.cfg.Logger)
 }
 
 func (s *Server) storeConfig() sqlstore.Config {

@@ -1,0 +1,212 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+const (
+	// renewEvery is how often the issued certificate is checked. It is renewed
+	// when a third of its life is left, which is months.
+	renewEvery = time.Hour
+	// renewTimeout bounds one renewal.
+	renewTimeout = time.Minute
+	// issueRetry is the delay of the next renewal after one that failed.
+	issueRetry = time.Second
+)
+
+// ownCertificate is the server certificate that the active CA of this key server issues. It is renewed
+// in time, and when another CA becomes active.
+type ownCertificate struct {
+	ownConfig
+	onIssuer func() // called when another authority has issued it; may be nil; set before follow
+
+	turn    sync.Mutex // of renewals, or two would each issue a certificate
+	current atomic.Pointer[shownCertificate]
+	failing atomic.Pointer[string] // why, empty where it did not
+	kick    chan struct{}
+}
+
+// ownConfig connects a certificate with the database and with clients.
+type ownConfig struct {
+	// keep returns the certificate of the database, with its CAs. It renews the certificate if that is due.
+	keep func(context.Context) (pki.Identity, ca.Line, error)
+	// publish gives the trusted CAs to clients, after each renewal and each check.
+	publish func([]*x509.Certificate) error
+	clock   func() time.Time
+	logger  *slog.Logger
+}
+
+// shownCertificate is one certificate with the ways to it.
+type shownCertificate struct {
+	api, peers *tls.Certificate
+	line       ca.Line
+}
+
+// newOwnCertificate returns the certificate of the database, which it issues if there is none.
+func newOwnCertificate(ctx context.Context, c ownConfig) (*ownCertificate, error) {
+	o := &ownCertificate{ownConfig: c, kick: make(chan struct{}, 1)}
+	o.failing.Store(new(string))
+	if err := o.renew(ctx); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func newShown(id pki.Identity, line ca.Line, now time.Time) *shownCertificate {
+	with := func(path []*x509.Certificate) *tls.Certificate {
+		c := &tls.Certificate{Certificate: [][]byte{id.Certificate.Raw}, PrivateKey: id.Key, Leaf: id.Certificate}
+		for _, ca := range path {
+			c.Certificate = append(c.Certificate, ca.Raw)
+		}
+		return c
+	}
+	return &shownCertificate{with(line.Path(now)), with(line.PathForPeers(now)), line}
+}
+
+func (o *ownCertificate) show(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return o.current.Load().api, nil
+}
+
+func (o *ownCertificate) forPeers() *tls.Certificate { return o.current.Load().peers }
+
+// follow is the loop that takes over what changed, and renews the certificate when
+// it is time, until its context ends.
+func (o *ownCertificate) follow(store *sqlstore.Store) func(context.Context) {
+	store.OnChange(o.changed)
+	return func(ctx context.Context) {
+		again := time.NewTimer(0) // it may have changed since the first look
+		defer again.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-o.kick:
+			case <-again.C:
+			}
+			again.Reset(renewEvery)
+			if err := o.renew(ctx); err != nil {
+				o.complain(ctx, err)
+				again.Reset(issueRetry)
+			}
+		}
+	}
+}
+
+// changed wakes the loop where an authority has changed.
+func (o *ownCertificate) changed(changes []keyserver.Change) {
+	if keyserver.Concerned(changes, func(c keyserver.Change) bool { return c.Kind == keyserver.ChangeAuthority }) {
+		select {
+		case o.kick <- struct{}{}:
+		default: // somebody has asked already
+		}
+	}
+}
+
+// present is the certificate that handshakes show from here on: that of the
+// database, so that whoever asks two replicas is told of one certificate, not of
+// an older and a newer one for as long as the loop takes. Where the database cannot
+// be asked, it is what is shown so far.
+func (o *ownCertificate) present(ctx context.Context) *x509.Certificate {
+	if err := o.renew(ctx); err != nil {
+		o.complain(ctx, err)
+	}
+	return o.current.Load().api.Leaf
+}
+
+// complain logs a failure once for as long as it lasts.
+func (o *ownCertificate) complain(ctx context.Context, err error) {
+	why := err.Error()
+	if ctx.Err() != nil || *o.failing.Swap(&why) == why {
+		return
+	}
+	o.logger.Warn("the server certificate could not be kept up to date; trying again", "error", why, "notAfter", o.current.Load().api.Leaf.NotAfter)
+}
+
+// renew takes over what the database has, after it was issued anew if that is due.
+func (o *ownCertificate) renew(ctx context.Context) error {
+	o.turn.Lock()
+	defer o.turn.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	id, line, err := o.keep(ctx)
+	if err != nil {
+		return err
+	}
+	held := o.current.Swap(newShown(id, line, o.clock()))
+	if held != nil && !held.api.Leaf.Equal(id.Certificate) {
+		o.logger.Info("the server certificate was renewed", "notAfter", id.Certificate.NotAfter, "issuer", pki.SlashName(id.Certificate.Issuer))
+		if o.onIssuer != nil && !bytes.Equal(held.api.Leaf.RawIssuer, id.Certificate.RawIssuer) {
+			o.onIssuer()
+		}
+	}
+	if err := o.publish(line.Trusted()); err != nil {
+		return err
+	}
+	o.failing.Store(new(string))
+	return nil
+}
+
+// trouble says what is wrong with the certificate, or with who issued it.
+func (o *ownCertificate) trouble() error {
+	held, now := o.current.Load(), o.clock()
+	if end := held.line.End(); !now.Before(end) {
+		return fault.New(fault.NotReady, "this key server's own CA expired on %s, and nobody trusts what it issued: have another one made and hand it out, as docs/operations.md says under \"When the CA has expired\"",
+			end.UTC().Format(time.RFC3339))
+	}
+	if end := held.api.Leaf.NotAfter; !now.Before(end) {
+		return fault.New(fault.NotReady, "this server's own certificate expired on %s and could not be renewed; the log says why", end.UTC().Format(time.RFC3339))
+	}
+	if begin := held.line.Begin(); now.Before(begin) {
+		return fault.New(fault.NotReady, "this key server's own CA begins on %s, which is yet to come by this server's clock, and nobody trusts what it issued: set the clock right, or where it is right have another CA made and hand it out, as docs/operations.md says under \"When the CA has yet to begin\"",
+			begin.UTC().Format(time.RFC3339))
+	}
+	if begin := held.api.Leaf.NotBefore; now.Before(begin) {
+		return fault.New(fault.NotReady, "this server's own certificate begins on %s, which is yet to come by this server's clock: set the clock right; where it is right, the certificate is issued anew within an hour, or by a restart",
+			begin.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+var (
+	authorityDesc = prometheus.NewDesc("keyserver_authority_not_after_seconds",
+		"When an authority of the key server's own expires, in seconds since 1970. There is always one that is active.", []string{"state"}, nil)
+	ownDesc = prometheus.NewDesc("keyserver_server_certificate_not_after_seconds",
+		"When the certificate by the key server's own authority expires, which peers are shown, in seconds since 1970.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (o *ownCertificate) Describe(to chan<- *prometheus.Desc) {
+	to <- authorityDesc
+	to <- ownDesc
+}
+
+// Collect implements prometheus.Collector. Of several that retire it is the one that
+// ends first.
+func (o *ownCertificate) Collect(to chan<- prometheus.Metric) {
+	held := o.current.Load()
+	ends := map[keyserver.AuthorityState]time.Time{}
+	for _, m := range held.line.Members {
+		if end, ok := ends[m.State]; !ok || m.Parsed.NotAfter.Before(end) {
+			ends[m.State] = m.Parsed.NotAfter
+		}
+	}
+	for state, end := range ends {
+		to <- prometheus.MustNewConstMetric(authorityDesc, prometheus.GaugeValue, float64(end.Unix()), string(state))
+	}
+	to <- prometheus.MustNewConstMetric(ownDesc, prometheus.GaugeValue, float64(held.api.Leaf.NotAfter.Unix()))
+}

@@ -1,0 +1,115 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// filesEvery is how often the files of --tls-cert and --tls-key are read. That works on every file
+// system, for the swapped directory of a Secret and for a file that is written in place.
+const filesEvery = 5 * time.Second
+
+// shown returns the certificate for a handshake (tls.Config.GetCertificate).
+type shown func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+
+// leaves are the certificates of the two listeners.
+type leaves struct {
+	issued *ownCertificate   // by a CA of this key server
+	files  *certificateFiles // of --tls-cert; nil without the flag
+	api    shown             // of files, or else issued; nil for plain HTTP
+}
+
+// openLeaves issues or loads the certificates. They are current until Shutdown once follow runs.
+func (s *Server) openLeaves(ctx context.Context, files *certificateFiles) (leaves, error) {
+	state := s.bootstrap()
+	issued, err := newOwnCertificate(ctx, ownConfig{
+		keep: func(ctx context.Context) (pki.Identity, ca.Line, error) {
+			leaf, err := bootstrap.KeepServer(ctx, state)
+			if err != nil {
+				return leaf, ca.Line{}, err
+			}
+			line, err := s.manager.Line(ctx)
+			return leaf, line, err
+		},
+		publish: s.publishAuthorities, clock: s.cfg.Clock, logger: s.cfg.Logger,
+	})
+	if err != nil {
+		return leaves{}, err
+	}
+	l := leaves{issued: issued}
+	switch {
+	case s.cfg.InsecureHTTP:
+	case files != nil:
+		l.api, l.files = files.show, files
+		s.background(func(ctx context.Context) { each(ctx, filesEvery, files.look) })
+	default:
+		l.api = issued.show
+	}
+	return l, nil
+}
+
+// publishAuthorities writes the certificates of the authorities for clients.
+func (s *Server) publishAuthorities(trusted []*x509.Certificate) error {
+	var bundle []byte
+	for _, ca := range trusted {
+		bundle = append(bundle, pki.EncodePEM(ca.Raw)...)
+	}
+	if err := writeBundle(s.CAFile(), bundle, privateFile); err != nil {
+		return fmt.Errorf("write the CA certificates: %w", err)
+	}
+	if s.cfg.CAFile == "" {
+		return nil
+	}
+	// Made to be read by others.
+	if err := writeBundle(s.cfg.CAFile, bundle, publicFile); err != nil {
+		return fmt.Errorf("--ca-file cannot be written: %w", err)
+	}
+	return nil
+}
+
+func writeBundle(path string, want []byte, mode os.FileMode) error {
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, want) {
+		return nil
+	}
+	return writeFile(path, want, mode)
+}
+
+// readiness are the parts of GET /api/ready that certificates add.
+func (l leaves) readiness() []keyserver.Readiness {
+	if l.files == nil {
+		return nil
+	}
+	return []keyserver.Readiness{l.files.readiness()}
+}
+
+// observe registers the metrics of the certificates.
+func (l leaves) observe(r prometheus.Registerer) {
+	r.MustRegister(l.issued)
+	if l.files != nil {
+		r.MustRegister(l.files.failures)
+	}
+	if l.api == nil {
+		return
+	}
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "keyserver_tls_certificate_not_after_seconds", Help: "When the certificate that the API shows expires, in seconds since 1970.",
+	}, func() float64 {
+		c, err := l.api(nil)
+		if err != nil {
+			return 0
+		}
+		return float64(c.Leaf.NotAfter.Unix())
+	}))
+}
