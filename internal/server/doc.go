@@ -3,6 +3,7 @@
 //
 //   - admission: signed release manifests, which say which builds may serve
 //   - console: the files of the web console; listener: limits of connections
+//   - tlscert: certificates of the listeners and of clients
 //   - testserver: a server for tests
 //
 // May import: httpapi, internal/audit, internal/auth, internal/crypto, internal/engine,

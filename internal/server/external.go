@@ -29,17 +29,17 @@ func (c *Config) validatePeers() error {
 // engine, which uses it, and so closed after every request is answered.
 func (s *Server) openPeerClient() *peer.Client {
 	client := peer.NewClient(peer.ClientConfig{
-		Registry: s.peerRegistry, Certificate: s.leaf.issued.forPeers, Timeout: s.cfg.PeerTimeout, Clock: s.cfg.Clock, Logger: s.cfg.Logger, Observer: s.observer,
+		Registry: s.peerRegistry, Certificate: s.leaf.issued.ForPeers, Timeout: s.cfg.PeerTimeout, Clock: s.cfg.Clock, Logger: s.cfg.Logger, Observer: s.observer,
 	})
 	s.store.OnChange(client.Changed)
-	s.leaf.issued.onIssuer = client.Renew
+	s.leaf.issued.OnIssuer = client.Renew
 	s.onClose(func(context.Context) error { return client.Close() })
 	return client
 }
 
 // servePeers lets registered peers ask the key server, until Shutdown.
 func (s *Server) servePeers(l net.Listener) {
-	gate := peer.NewGate(s.peerRegistry, s.leaf.issued.forPeers, s.cfg.Clock, s.cfg.Logger)
+	gate := peer.NewGate(s.peerRegistry, s.leaf.issued.ForPeers, s.cfg.Clock, s.cfg.Logger)
 	s.store.OnChange(gate.Changed)
 	answers := peer.NewServer(s.engine, s.cosigner, s.system, s.cfg.Clock, s.cfg.Logger)
 	answers.Observe(s.observer)

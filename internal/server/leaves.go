@@ -15,6 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/tlscert"
 )
 
 // filesEvery is how often the files of --tls-cert and --tls-key are read. That works on every file
@@ -26,16 +27,16 @@ type shown func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // leaves are the certificates of the two listeners.
 type leaves struct {
-	issued *ownCertificate   // by a CA of this key server
-	files  *certificateFiles // of --tls-cert; nil without the flag
-	api    shown             // of files, or else issued; nil for plain HTTP
+	issued *tlscert.Issued // by a CA of this key server
+	files  *tlscert.Files  // of --tls-cert; nil without the flag
+	api    shown           // of files, or else issued; nil for plain HTTP
 }
 
 // openLeaves issues or loads the certificates. They are current until Shutdown once follow runs.
-func (s *Server) openLeaves(ctx context.Context, files *certificateFiles) (leaves, error) {
+func (s *Server) openLeaves(ctx context.Context, files *tlscert.Files) (leaves, error) {
 	state := s.bootstrap()
-	issued, err := newOwnCertificate(ctx, ownConfig{
-		keep: func(ctx context.Context) (pki.Identity, ca.Line, error) {
+	issued, err := tlscert.Issue(ctx, tlscert.IssuedConfig{
+		Keep: func(ctx context.Context) (pki.Identity, ca.Line, error) {
 			leaf, err := bootstrap.KeepServer(ctx, state)
 			if err != nil {
 				return leaf, ca.Line{}, err
@@ -43,7 +44,7 @@ func (s *Server) openLeaves(ctx context.Context, files *certificateFiles) (leave
 			line, err := s.manager.Line(ctx)
 			return leaf, line, err
 		},
-		publish: s.publishAuthorities, clock: s.cfg.Clock, logger: s.cfg.Logger,
+		Publish: s.publishAuthorities, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
 	})
 	if err != nil {
 		return leaves{}, err
@@ -52,10 +53,10 @@ func (s *Server) openLeaves(ctx context.Context, files *certificateFiles) (leave
 	switch {
 	case s.cfg.InsecureHTTP:
 	case files != nil:
-		l.api, l.files = files.show, files
-		s.background(func(ctx context.Context) { each(ctx, filesEvery, files.look) })
+		l.api, l.files = files.Show, files
+		s.background(func(ctx context.Context) { each(ctx, filesEvery, files.Look) })
 	default:
-		l.api = issued.show
+		l.api = issued.Show
 	}
 	return l, nil
 }
@@ -91,14 +92,14 @@ func (l leaves) readiness() []keyserver.Readiness {
 	if l.files == nil {
 		return nil
 	}
-	return []keyserver.Readiness{l.files.readiness()}
+	return []keyserver.Readiness{l.files.Readiness()}
 }
 
 // observe registers the metrics of the certificates.
 func (l leaves) observe(r prometheus.Registerer) {
 	r.MustRegister(l.issued)
 	if l.files != nil {
-		r.MustRegister(l.files.failures)
+		r.MustRegister(l.files.Failures)
 	}
 	if l.api == nil {
 		return

@@ -10,7 +10,7 @@ import (
 // self describes the key server to its peers: names, certificate and addresses.
 func (s *Server) self() engine.Self {
 	self := engine.Self{
-		ServerName: s.cfg.ServerName, Certificate: s.leaf.issued.present,
+		ServerName: s.cfg.ServerName, Certificate: s.leaf.issued.Present,
 		Resolver: net.DefaultResolver,
 	}
 	at := listensAt(s.listeners.external)

@@ -26,6 +26,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/rewrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/tlscert"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
@@ -133,7 +134,7 @@ func (s *Server) listen(flag, address string) (net.Listener, error) {
 // givenFiles reads the files that flags name before anything is made, so that
 // a wrong path changes nothing on disk. It answers the certificate of
 // --tls-cert, nil where the flag is not given.
-func (s *Server) givenFiles() (*certificateFiles, error) {
+func (s *Server) givenFiles() (*tlscert.Files, error) {
 	// Only the first start needs the password; later ones find a database, and
 	// the file gone, as it should be. What PostgreSQL holds is not known yet.
 	admin, officer := s.cfg.firstPasswords()
@@ -156,7 +157,7 @@ func (s *Server) givenFiles() (*certificateFiles, error) {
 	if s.cfg.TLSCert == "" {
 		return nil, nil
 	}
-	return newCertificateFiles(s.cfg.TLSCert, s.cfg.TLSKey, s.cfg.Clock, s.cfg.Logger)
+	return tlscert.OpenFiles(s.cfg.TLSCert, s.cfg.TLSKey, s.cfg.Clock, s.cfg.Logger)
 }
 
 func (s *Server) storeConfig() sqlstore.Config {

@@ -28,6 +28,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/tlscert"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
@@ -101,9 +102,9 @@ func (s *Server) openListeners() (err error) {
 
 // inputs are the files and services that flags name. A start reads them before it changes the disk.
 type inputs struct {
-	pages       httpapi.Pages     // of the web console; nil if it is off
-	certificate *certificateFiles // of --tls-cert; nil without the flag
-	admission   func() error      // returns why this build may not serve; nil if every build may
+	pages       httpapi.Pages  // of the web console; nil if it is off
+	certificate *tlscert.Files // of --tls-cert; nil without the flag
+	admission   func() error   // returns why this build may not serve; nil if every build may
 	providers   session.Providers
 }
 
@@ -160,7 +161,7 @@ func (s *Server) openStorage(ctx context.Context) (prepared bootstrap.Prepared, 
 // openCertificates creates the manager of the key server's CAs and the certificates that the
 // listeners show. It needs the database, the data keys and the system id. files are those of
 // --tls-cert, or nil. Shutdown ends the loop that reads them again.
-func (s *Server) openCertificates(ctx context.Context, files *certificateFiles) (err error) {
+func (s *Server) openCertificates(ctx context.Context, files *tlscert.Files) (err error) {
 	s.manager = ca.New(ca.Config{
 		Store: s.store, Keyring: s.ring, System: s.system, ServerName: s.cfg.ServerName, Clock: s.cfg.Clock, Random: rand.Reader,
 	})
@@ -206,7 +207,7 @@ func (s *Server) openAudit(ctx context.Context) error {
 // watchHealth starts the checks that GET /api/ready reports. It needs the database, the data keys,
 // the certificates and the audit log. Shutdown ends the checks.
 func (s *Server) watchHealth(ctx context.Context) {
-	s.health = &health{cfg: s.cfg, store: s.store, rows: s.rows, key: watchKey(s.ring, s.cfg), own: s.leaf.issued.trouble, failing: map[string]bool{}}
+	s.health = &health{cfg: s.cfg, store: s.store, rows: s.rows, key: watchKey(s.ring, s.cfg), own: s.leaf.issued.Trouble, failing: map[string]bool{}}
 	s.health.look(ctx)
 	s.background(s.health.run)
 	s.background(s.health.key.run)
@@ -237,7 +238,7 @@ func (s *Server) openPeers() (err error) {
 	if s.feed, err = s.openFeed(); err != nil {
 		return err
 	}
-	s.background(s.leaf.issued.follow(s.store))
+	s.background(s.leaf.issued.Follow(s.store))
 	s.background(authorities{s.manager, s.rows, s.system, s.cfg.Logger}.run)
 	return nil
 }

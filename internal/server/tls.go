@@ -10,6 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/dpop"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/tlscert"
 )
 
 // Values of --tls-min-version.
@@ -38,13 +39,13 @@ func (c *Config) validateTLS() error {
 
 // apiTLS is the TLS of the API listener: a client certificate is asked for and
 // not required, and judged by the gate.
-func (s *Server) apiTLS(gate *clientGate) *tls.Config {
+func (s *Server) apiTLS(gate *tlscert.ClientGate) *tls.Config {
 	return &tls.Config{
 		MinVersion:       tlsVersions[s.cfg.TLSMinVersion],
 		CipherSuites:     modernSuites,
 		GetCertificate:   s.leaf.api,
 		ClientAuth:       tls.RequestClientCert,
-		VerifyConnection: gate.judge,
+		VerifyConnection: gate.Judge,
 		NextProtos:       []string{"h2", "http/1.1"},
 		Time:             s.cfg.Clock,
 		// A ticket would carry who the client is from an earlier handshake into a
@@ -78,20 +79,20 @@ const maxStreams = 128
 
 // serveAPI serves the API on its listener, over TLS unless the listener shows no certificate.
 func (s *Server) serveAPI(bounded *boundedListener, handler http.Handler) error {
-	gate := newClientGate(s.store, s.cfg.Clock, s.cfg.Logger, s.registry)
+	gate := tlscert.NewClientGate(s.store, s.cfg.Clock, s.cfg.Logger, s.registry)
 	var l net.Listener = bounded
 	scheme, srv := "http", &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ConnContext: withHeld,
 	}
 	if s.leaf.api != nil {
 		scheme, srv.ConnState = "https", func(conn net.Conn, state http.ConnState) {
-			gate.track(listener.Unguarded(conn), state)
+			gate.Track(listener.Unguarded(conn), state)
 		}
 		if err := listener.NewResetGuard(bounded.closed.WithLabelValues(closedResets), s.cfg.Logger).Configure(srv, maxStreams, idleTimeout); err != nil {
 			return err
 		}
 		l = tls.NewListener(l, s.apiTLS(gate))
-		s.background(gate.run)
+		s.background(gate.Run)
 	}
 	s.address, s.url = l.Addr().String(), s.cfg.ExternalURL
 	if s.url == "" {

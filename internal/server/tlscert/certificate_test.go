@@ -1,4 +1,4 @@
-package server
+package tlscert
 
 import (
 	"bytes"
@@ -80,7 +80,7 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 	nextCert, nextKey := newPair(t, "next", now.Add(2*time.Hour))
 	dir := newSecretDir(t, oneCert, oneKey)
 	var log bytes.Buffer
-	f, err := newCertificateFiles(dir.cert(), dir.key(), func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)))
+	f, err := OpenFiles(dir.cert(), dir.key(), func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)))
 	check(t, err)
 	steps := []struct {
 		reason  string
@@ -111,12 +111,12 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 	}
 	for _, s := range steps {
 		s.change()
-		f.look()
-		cert, err := f.show(nil)
+		f.Look()
+		cert, err := f.Show(nil)
 		if err != nil || cert.Leaf.Subject.CommonName != s.shown {
 			t.Errorf("%s: shows %v, %v; want %s", s.reason, cert.Leaf.Subject, err, s.shown)
 		}
-		part := f.readiness()
+		part := f.Readiness()
 		if !part.Ready || strings.Contains(part.Detail, "cannot be used") != s.failing {
 			t.Errorf("%s: readiness is %+v", s.reason, part)
 		}
@@ -124,7 +124,7 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 			t.Errorf("%s: strangers are told a path: %s", s.reason, part.Detail)
 		}
 	}
-	if failures := testutil.ToFloat64(f.failures); failures != 6 {
+	if failures := testutil.ToFloat64(f.Failures); failures != 6 {
 		t.Errorf("counted %v failures, want one for each of the 6", failures)
 	}
 	if n := strings.Count(log.String(), "level=WARN"); n != 6 {
@@ -139,13 +139,13 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 }
 
 // newTestCertificate has one CA, and what keep answers for the server's certificate.
-func newTestCertificate(t *testing.T, authority pki.Identity, keep func() (pki.Identity, error)) *ownCertificate {
+func newTestCertificate(t *testing.T, authority pki.Identity, keep func() (pki.Identity, error)) *Issued {
 	t.Helper()
 	line := ca.Line{Issuer: authority, Members: []ca.Member{{Authority: keyserver.Authority{State: keyserver.AuthorityActive}, Parsed: authority.Certificate}}}
-	o, err := newOwnCertificate(t.Context(), ownConfig{
-		keep:    func(context.Context) (pki.Identity, ca.Line, error) { id, err := keep(); return id, line, err },
-		publish: func([]*x509.Certificate) error { return nil }, clock: func() time.Time { return authority.Certificate.NotBefore },
-		logger: slog.New(slog.DiscardHandler),
+	o, err := Issue(t.Context(), IssuedConfig{
+		Keep:    func(context.Context) (pki.Identity, ca.Line, error) { id, err := keep(); return id, line, err },
+		Publish: func([]*x509.Certificate) error { return nil }, Clock: func() time.Time { return authority.Certificate.NotBefore },
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	check(t, err)
 	return o
@@ -176,11 +176,11 @@ func TestTheOwnCertificateIsRenewedWhileTheServerRuns(t *testing.T) {
 		if err := o.renew(t.Context()); !errors.Is(err, s.err) {
 			t.Errorf("%s: %v", s.reason, err)
 		}
-		cert, err := o.show(&tls.ClientHelloInfo{})
+		cert, err := o.Show(&tls.ClientHelloInfo{})
 		if err != nil || !cert.Leaf.Equal(s.want.Certificate) || len(cert.Certificate) != 2 {
 			t.Errorf("%s: shows %v, %v", s.reason, cert.Leaf.SerialNumber, err)
 		}
-		if told := o.present(t.Context()); !told.Equal(s.want.Certificate) {
+		if told := o.Present(t.Context()); !told.Equal(s.want.Certificate) {
 			t.Errorf("%s: tells of %v", s.reason, told.SerialNumber)
 		}
 	}
@@ -199,7 +199,7 @@ func TestTheOwnCertificateIsThatOfTheDatabaseWhenItIsAskedFor(t *testing.T) {
 	kept := first
 	o := newTestCertificate(t, ca, func() (pki.Identity, error) { return kept, nil })
 	kept = second
-	if told := o.present(t.Context()); !told.Equal(second.Certificate) {
+	if told := o.Present(t.Context()); !told.Equal(second.Certificate) {
 		t.Errorf("tells of %v", told.SerialNumber)
 	}
 	if shown := o.current.Load().api.Leaf; !shown.Equal(second.Certificate) {
@@ -229,8 +229,8 @@ func TestTroubleWithTheOwnCertificate(t *testing.T) {
 		{leaf.Certificate.NotAfter, "own certificate expired"},
 		{ca.Certificate.NotAfter, "own CA expired"},
 	} {
-		o.clock = func() time.Time { return s.at }
-		switch err := o.trouble(); {
+		o.Clock = func() time.Time { return s.at }
+		switch err := o.Trouble(); {
 		case s.detail == "" && err != nil, s.detail != "" && (err == nil || !strings.Contains(err.Error(), s.detail)):
 			t.Errorf("at %s: %v, want %q", s.at, err, s.detail)
 		}

@@ -1,4 +1,4 @@
-package server
+package tlscert
 
 import (
 	"crypto/sha256"
@@ -16,13 +16,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// certificateFiles is the pair of --tls-cert and --tls-key, taken over when
+// Files is the certificate of --tls-cert with its key. Look loads it again when
 // the files change. A pair that cannot be used changes nothing.
-type certificateFiles struct {
+type Files struct {
+	// Failures counts the changes that could not be used.
+	Failures prometheus.Counter
+
 	cert, key string
 	clock     func() time.Time
 	logger    *slog.Logger
-	failures  prometheus.Counter
 
 	current atomic.Pointer[tls.Certificate]
 	// broken is why the files are not what is shown, empty where they are.
@@ -30,10 +32,10 @@ type certificateFiles struct {
 	judged [sha256.Size]byte // content that was judged last; of look alone
 }
 
-// newCertificateFiles reads the pair, which has to be usable: only a running
-// server has an earlier one to go on with.
-func newCertificateFiles(cert, key string, clock func() time.Time, logger *slog.Logger) (*certificateFiles, error) {
-	f := &certificateFiles{cert: cert, key: key, clock: clock, logger: logger, failures: prometheus.NewCounter(prometheus.CounterOpts{
+// OpenFiles reads the PEM files cert and key. It fails if the pair cannot be used, because
+// there is no earlier one. It logs a warning if the certificate is not valid now.
+func OpenFiles(cert, key string, clock func() time.Time, logger *slog.Logger) (*Files, error) {
+	f := &Files{cert: cert, key: key, clock: clock, logger: logger, Failures: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "keyserver_tls_certificate_reload_failures_total",
 		Help: "Changes of --tls-cert and --tls-key that could not be used; the certificate before them goes on serving.",
 	})}
@@ -50,12 +52,13 @@ func newCertificateFiles(cert, key string, clock func() time.Time, logger *slog.
 	return f, nil
 }
 
-func (f *certificateFiles) show(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// Show implements tls.Config.GetCertificate.
+func (f *Files) Show(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return f.current.Load(), nil
 }
 
-// look takes the files over if they changed.
-func (f *certificateFiles) look() {
+// Look reads the files and shows their certificate if they changed. One goroutine may call it.
+func (f *Files) Look() {
 	pair, digest, err := f.read()
 	if err == nil && digest == f.judged && *f.broken.Load() == "" {
 		return
@@ -75,7 +78,7 @@ func (f *certificateFiles) look() {
 
 // valid rejects a pair that no client would accept now. The next looks try it again, so
 // that a certificate that becomes valid later is taken over then.
-func (f *certificateFiles) valid(pair *tls.Certificate) error {
+func (f *Files) valid(pair *tls.Certificate) error {
 	if err := pki.CheckValidity(pair.Leaf, f.clock()); err != nil {
 		return fmt.Errorf("the certificate cannot be shown: %w", err)
 	}
@@ -84,19 +87,19 @@ func (f *certificateFiles) valid(pair *tls.Certificate) error {
 
 // refuse goes on with the certificate there is. A lasting failure is one
 // record and not one for each look.
-func (f *certificateFiles) refuse(err error) {
+func (f *Files) refuse(err error) {
 	why := err.Error()
 	if *f.broken.Swap(&why) == why {
 		return
 	}
-	f.failures.Inc()
+	f.Failures.Inc()
 	f.logger.Warn("--tls-cert and --tls-key cannot be used; the certificate before them goes on serving",
 		"error", why, "notAfter", f.current.Load().Leaf.NotAfter)
 }
 
 // read reads both files. Whoever replaces them does so one after the other, so
 // a pair that does not match is read once more.
-func (f *certificateFiles) read() (pair *tls.Certificate, digest [sha256.Size]byte, err error) {
+func (f *Files) read() (pair *tls.Certificate, digest [sha256.Size]byte, err error) {
 	for range 2 {
 		if pair, digest, err = f.readOnce(); err == nil {
 			return pair, digest, nil
@@ -105,7 +108,7 @@ func (f *certificateFiles) read() (pair *tls.Certificate, digest [sha256.Size]by
 	return nil, digest, err
 }
 
-func (f *certificateFiles) readOnce() (*tls.Certificate, [sha256.Size]byte, error) {
+func (f *Files) readOnce() (*tls.Certificate, [sha256.Size]byte, error) {
 	var digest [sha256.Size]byte
 	cert, err := os.ReadFile(f.cert)
 	if err != nil {
@@ -129,9 +132,9 @@ func (f *certificateFiles) readOnce() (*tls.Certificate, [sha256.Size]byte, erro
 	return &pair, digest, nil
 }
 
-// readiness is the part of GET /api/ready. The service is ready either way:
+// Readiness returns the part of GET /api/ready. The service is ready either way:
 // what it shows is still good, and taking it out would help nobody.
-func (f *certificateFiles) readiness() keyserver.Readiness {
+func (f *Files) Readiness() keyserver.Readiness {
 	r := keyserver.Readiness{Part: "certificate", Ready: true, Detail: "the API shows the certificate of --tls-cert"}
 	if *f.broken.Load() != "" {
 		r.Detail = "the files of --tls-cert and --tls-key cannot be used, the log says why; the certificate before them serves until " +

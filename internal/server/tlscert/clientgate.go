@@ -1,4 +1,4 @@
-package server
+package tlscert
 
 import (
 	"context"
@@ -36,11 +36,11 @@ const (
 	refusedUnavailable = "unavailable" // who is trusted could not be read
 )
 
-// clientGate judges the client certificates of the API listener. None is
-// required; one that is sent has to be of a CA that is trusted at this moment,
-// and its transport principal, where it has one, enabled. It closes the
-// connections that a removed CA had let in.
-type clientGate struct {
+// ClientGate judges the client certificates of the API listener. A client needs
+// no certificate. The CA of a certificate must be trusted at this moment, and its transport
+// principal, if it has one, enabled. The gate closes open connections when their CA is
+// removed from the trust list.
+type ClientGate struct {
 	store   *sqlstore.Store
 	clock   func() time.Time
 	logger  *slog.Logger
@@ -58,8 +58,10 @@ type visitor struct {
 	active atomic.Bool
 }
 
-func newClientGate(store *sqlstore.Store, clock func() time.Time, logger *slog.Logger, registry prometheus.Registerer) *clientGate {
-	g := &clientGate{
+// NewClientGate returns a gate that follows the trust list of the store. It registers the metric of
+// refused certificates.
+func NewClientGate(store *sqlstore.Store, clock func() time.Time, logger *slog.Logger, registry prometheus.Registerer) *ClientGate {
+	g := &ClientGate{
 		store: store, clock: clock, logger: logger, kick: make(chan struct{}, 1),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keyserver_tls_client_certificates_refused_total", Help: "Handshakes of the API listener that ended for the client's certificate.",
@@ -70,8 +72,8 @@ func newClientGate(store *sqlstore.Store, clock func() time.Time, logger *slog.L
 	return g
 }
 
-// judge is the check of each handshake (tls.Config.VerifyConnection).
-func (g *clientGate) judge(s tls.ConnectionState) error {
+// Judge implements tls.Config.VerifyConnection. It returns an error if the certificate is refused.
+func (g *ClientGate) Judge(s tls.ConnectionState) error {
 	if len(s.PeerCertificates) == 0 {
 		return nil
 	}
@@ -84,7 +86,7 @@ func (g *clientGate) judge(s tls.ConnectionState) error {
 	return err
 }
 
-func (g *clientGate) verdict(ctx context.Context, chain []*x509.Certificate) (reason string, err error) {
+func (g *ClientGate) verdict(ctx context.Context, chain []*x509.Certificate) (reason string, err error) {
 	roots, err := g.roots(ctx)
 	if err != nil {
 		return refusedUnavailable, err
@@ -111,7 +113,7 @@ func (g *clientGate) verdict(ctx context.Context, chain []*x509.Certificate) (re
 
 // roots are the CAs that are trusted at this moment: the list, and this key server's
 // own.
-func (g *clientGate) roots(ctx context.Context) (*x509.CertPool, error) {
+func (g *ClientGate) roots(ctx context.Context) (*x509.CertPool, error) {
 	issuers, err := ca.Issuers(ctx, g.store)
 	if err != nil {
 		return nil, err
@@ -123,16 +125,15 @@ func (g *clientGate) roots(ctx context.Context) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-func (g *clientGate) trusted(roots *x509.CertPool, chain []*x509.Certificate) error {
+func (g *ClientGate) trusted(roots *x509.CertPool, chain []*x509.Certificate) error {
 	_, err := pki.VerifyClient(chain[0], chain[1:], roots, g.clock())
 	return err
 }
 
-// track follows the connections of the listener (http.Server.ConnState). Only
-// those with a client certificate are kept beyond their handshake. It asks a
-// connection nothing before its handshake is over, because that would wait for
-// a stranger.
-func (g *clientGate) track(conn net.Conn, state http.ConnState) {
+// Track implements http.Server.ConnState. It remembers the connections with a client certificate
+// beyond their handshake. It does not read the state of a connection before its handshake is over,
+// because that would wait for the client.
+func (g *ClientGate) Track(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		g.open.Store(conn, &visitor{since: g.announced.Load()})
@@ -147,7 +148,7 @@ func (g *clientGate) track(conn net.Conn, state http.ConnState) {
 // arrived looks at a connection when its first request is there. A change that
 // was announced before finds the connection here, a later one in sweep: each
 // side writes its own mark before it reads the other's.
-func (g *clientGate) arrived(conn net.Conn) {
+func (g *ClientGate) arrived(conn net.Conn) {
 	held, ok := g.open.Load(conn)
 	if !ok {
 		return
@@ -168,7 +169,7 @@ func (g *clientGate) arrived(conn net.Conn) {
 
 // changed has the open connections looked at where a CA may have left the
 // list. No changes at all means that some are no longer known.
-func (g *clientGate) changed(changes []keyserver.Change) {
+func (g *ClientGate) changed(changes []keyserver.Change) {
 	if keyserver.Concerned(changes, func(c keyserver.Change) bool {
 		return (c.Kind == keyserver.ChangeTrustedCA || c.Kind == keyserver.ChangeAuthority) && c.Action == keyserver.Deleted
 	}) {
@@ -177,15 +178,15 @@ func (g *clientGate) changed(changes []keyserver.Change) {
 	}
 }
 
-func (g *clientGate) ask() {
+func (g *ClientGate) ask() {
 	select {
 	case g.kick <- struct{}{}:
 	default: // somebody has asked already
 	}
 }
 
-// run closes what is shut out, until ctx ends.
-func (g *clientGate) run(ctx context.Context) {
+// Run closes connections whose CA is no longer trusted, until ctx ends.
+func (g *ClientGate) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -205,7 +206,7 @@ func (g *clientGate) run(ctx context.Context) {
 // sweep closes the connections whose certificate the list no longer lets in.
 // Those of a disabled principal stay: their requests are answered with a code,
 // which tells more than a broken connection.
-func (g *clientGate) sweep(ctx context.Context) error {
+func (g *ClientGate) sweep(ctx context.Context) error {
 	roots, err := g.roots(ctx)
 	if err != nil {
 		if ctx.Err() == nil {

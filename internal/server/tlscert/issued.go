@@ -1,4 +1,4 @@
-package server
+package tlscert
 
 import (
 	"bytes"
@@ -29,11 +29,12 @@ const (
 	issueRetry = time.Second
 )
 
-// ownCertificate is the server certificate that the active CA of this key server issues. It is renewed
+// Issued is the server certificate that the active CA of this key server issues. It is renewed
 // in time, and when another CA becomes active.
-type ownCertificate struct {
-	ownConfig
-	onIssuer func() // called when another authority has issued it; may be nil; set before follow
+type Issued struct {
+	IssuedConfig
+	// OnIssuer is called when another CA has issued the certificate. It may be nil. Set it before Follow.
+	OnIssuer func()
 
 	turn    sync.Mutex // of renewals, or two would each issue a certificate
 	current atomic.Pointer[shownCertificate]
@@ -41,14 +42,14 @@ type ownCertificate struct {
 	kick    chan struct{}
 }
 
-// ownConfig connects a certificate with the database and with clients.
-type ownConfig struct {
-	// keep returns the certificate of the database, with its CAs. It renews the certificate if that is due.
-	keep func(context.Context) (pki.Identity, ca.Line, error)
-	// publish gives the trusted CAs to clients, after each renewal and each check.
-	publish func([]*x509.Certificate) error
-	clock   func() time.Time
-	logger  *slog.Logger
+// IssuedConfig connects the certificate with the database and with clients.
+type IssuedConfig struct {
+	// Keep returns the certificate of the database and the CAs. It issues another certificate if that is due.
+	Keep func(context.Context) (pki.Identity, ca.Line, error)
+	// Publish gives the trusted CAs to clients. It is called after each Keep.
+	Publish func([]*x509.Certificate) error
+	Clock   func() time.Time
+	Logger  *slog.Logger
 }
 
 // shownCertificate is one certificate with the ways to it.
@@ -57,9 +58,9 @@ type shownCertificate struct {
 	line       ca.Line
 }
 
-// newOwnCertificate returns the certificate of the database, which it issues if there is none.
-func newOwnCertificate(ctx context.Context, c ownConfig) (*ownCertificate, error) {
-	o := &ownCertificate{ownConfig: c, kick: make(chan struct{}, 1)}
+// Issue calls Keep and Publish once, and returns the certificate. Follow keeps it current.
+func Issue(ctx context.Context, c IssuedConfig) (*Issued, error) {
+	o := &Issued{IssuedConfig: c, kick: make(chan struct{}, 1)}
 	o.failing.Store(new(string))
 	if err := o.renew(ctx); err != nil {
 		return nil, err
@@ -78,15 +79,17 @@ func newShown(id pki.Identity, line ca.Line, now time.Time) *shownCertificate {
 	return &shownCertificate{with(line.Path(now)), with(line.PathForPeers(now)), line}
 }
 
-func (o *ownCertificate) show(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// Show implements tls.Config.GetCertificate for the API.
+func (o *Issued) Show(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return o.current.Load().api, nil
 }
 
-func (o *ownCertificate) forPeers() *tls.Certificate { return o.current.Load().peers }
+// ForPeers returns the certificate with the chain that peers verify.
+func (o *Issued) ForPeers() *tls.Certificate { return o.current.Load().peers }
 
-// follow is the loop that takes over what changed, and renews the certificate when
-// it is time, until its context ends.
-func (o *ownCertificate) follow(store *sqlstore.Store) func(context.Context) {
+// Follow subscribes to changes of the store and returns a loop, which runs until its context ends.
+// The loop renews the certificate in time, and loads it again when a CA has changed.
+func (o *Issued) Follow(store *sqlstore.Store) func(context.Context) {
 	store.OnChange(o.changed)
 	return func(ctx context.Context) {
 		again := time.NewTimer(0) // it may have changed since the first look
@@ -108,7 +111,7 @@ func (o *ownCertificate) follow(store *sqlstore.Store) func(context.Context) {
 }
 
 // changed wakes the loop where an authority has changed.
-func (o *ownCertificate) changed(changes []keyserver.Change) {
+func (o *Issued) changed(changes []keyserver.Change) {
 	if keyserver.Concerned(changes, func(c keyserver.Change) bool { return c.Kind == keyserver.ChangeAuthority }) {
 		select {
 		case o.kick <- struct{}{}:
@@ -117,11 +120,10 @@ func (o *ownCertificate) changed(changes []keyserver.Change) {
 	}
 }
 
-// present is the certificate that handshakes show from here on: that of the
-// database, so that whoever asks two replicas is told of one certificate, not of
-// an older and a newer one for as long as the loop takes. Where the database cannot
-// be asked, it is what is shown so far.
-func (o *ownCertificate) present(ctx context.Context) *x509.Certificate {
+// Present loads the certificate of the database, shows it from then on, and returns it. So two
+// replicas report the same certificate, even if the loop of one is late. If the database cannot
+// be read, Present returns the certificate that is shown so far.
+func (o *Issued) Present(ctx context.Context) *x509.Certificate {
 	if err := o.renew(ctx); err != nil {
 		o.complain(ctx, err)
 	}
@@ -129,41 +131,41 @@ func (o *ownCertificate) present(ctx context.Context) *x509.Certificate {
 }
 
 // complain logs a failure once for as long as it lasts.
-func (o *ownCertificate) complain(ctx context.Context, err error) {
+func (o *Issued) complain(ctx context.Context, err error) {
 	why := err.Error()
 	if ctx.Err() != nil || *o.failing.Swap(&why) == why {
 		return
 	}
-	o.logger.Warn("the server certificate could not be kept up to date; trying again", "error", why, "notAfter", o.current.Load().api.Leaf.NotAfter)
+	o.Logger.Warn("the server certificate could not be kept up to date; trying again", "error", why, "notAfter", o.current.Load().api.Leaf.NotAfter)
 }
 
 // renew takes over what the database has, after it was issued anew if that is due.
-func (o *ownCertificate) renew(ctx context.Context) error {
+func (o *Issued) renew(ctx context.Context) error {
 	o.turn.Lock()
 	defer o.turn.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
-	id, line, err := o.keep(ctx)
+	id, line, err := o.Keep(ctx)
 	if err != nil {
 		return err
 	}
-	held := o.current.Swap(newShown(id, line, o.clock()))
+	held := o.current.Swap(newShown(id, line, o.Clock()))
 	if held != nil && !held.api.Leaf.Equal(id.Certificate) {
-		o.logger.Info("the server certificate was renewed", "notAfter", id.Certificate.NotAfter, "issuer", pki.SlashName(id.Certificate.Issuer))
-		if o.onIssuer != nil && !bytes.Equal(held.api.Leaf.RawIssuer, id.Certificate.RawIssuer) {
-			o.onIssuer()
+		o.Logger.Info("the server certificate was renewed", "notAfter", id.Certificate.NotAfter, "issuer", pki.SlashName(id.Certificate.Issuer))
+		if o.OnIssuer != nil && !bytes.Equal(held.api.Leaf.RawIssuer, id.Certificate.RawIssuer) {
+			o.OnIssuer()
 		}
 	}
-	if err := o.publish(line.Trusted()); err != nil {
+	if err := o.Publish(line.Trusted()); err != nil {
 		return err
 	}
 	o.failing.Store(new(string))
 	return nil
 }
 
-// trouble says what is wrong with the certificate, or with who issued it.
-func (o *ownCertificate) trouble() error {
-	held, now := o.current.Load(), o.clock()
+// Trouble returns an error if the certificate or the CA that issued it is not valid now.
+func (o *Issued) Trouble() error {
+	held, now := o.current.Load(), o.Clock()
 	if end := held.line.End(); !now.Before(end) {
 		return fault.New(fault.NotReady, "this key server's own CA expired on %s, and nobody trusts what it issued: have another one made and hand it out, as docs/operations.md says under \"When the CA has expired\"",
 			end.UTC().Format(time.RFC3339))
@@ -190,14 +192,14 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (o *ownCertificate) Describe(to chan<- *prometheus.Desc) {
+func (o *Issued) Describe(to chan<- *prometheus.Desc) {
 	to <- authorityDesc
 	to <- ownDesc
 }
 
 // Collect implements prometheus.Collector. Of several that retire it is the one that
 // ends first.
-func (o *ownCertificate) Collect(to chan<- prometheus.Metric) {
+func (o *Issued) Collect(to chan<- prometheus.Metric) {
 	held := o.current.Load()
 	ends := map[keyserver.AuthorityState]time.Time{}
 	for _, m := range held.line.Members {
