@@ -8,24 +8,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func grantACL(a *API, ctx context.Context, c call, in schema.ACLChangeRequest) (schema.ACLResponse, error) {
-	r, err := a.Operations.GrantACL(ctx, c.by, aclChangeOf(in))
+func grantACL(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ACLChangeRequest) (schema.ACLResponse, error) {
+	r, err := ops.GrantACL(ctx, by, aclChangeOf(in))
 	return aclResponseOf(r), err
 }
 
-func amendACL(a *API, ctx context.Context, c call, in schema.ACLChangeRequest) (schema.ACLResponse, error) {
-	r, err := a.Operations.AmendACL(ctx, c.by, aclChangeOf(in))
+func amendACL(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ACLChangeRequest) (schema.ACLResponse, error) {
+	r, err := ops.AmendACL(ctx, by, aclChangeOf(in))
 	return aclResponseOf(r), err
 }
 
-func revokeACL(a *API, ctx context.Context, c call, in schema.ACLRevokeRequest) (schema.ACLResponse, error) {
+func revokeACL(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ACLRevokeRequest) (schema.ACLResponse, error) {
 	principal := keyserver.PrincipalRef{System: keyserver.SystemID(in.SystemID), ID: keyserver.ID(in.PrincipalID)}
-	r, err := a.Operations.RevokeACL(ctx, c.by, keyserver.ACLRevocation{Link: keyserver.HiddenLink(in.TTag), Principal: principal})
+	r, err := ops.RevokeACL(ctx, by, keyserver.ACLRevocation{Link: keyserver.HiddenLink(in.TTag), Principal: principal})
 	return aclResponseOf(r), err
 }
 
-func getACL(a *API, ctx context.Context, c call, in schema.KeyRequest) (schema.ACLResponse, error) {
-	r, err := a.Operations.ACL(ctx, c.by, keyserver.HiddenLink(in.TTag))
+func getACL(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.KeyRequest) (schema.ACLResponse, error) {
+	r, err := ops.ACL(ctx, by, keyserver.HiddenLink(in.TTag))
 	return aclResponseOf(r), err
 }
 

@@ -9,33 +9,33 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func listACLTemplates(a *API, ctx context.Context, c call, in schema.ACLTemplateQuery) (schema.ACLTemplateList, error) {
-	list, err := a.Operations.ACLTemplates(ctx, c.by, keyserver.ACLTemplateQuery{Digests: in.IncludeDigests})
+func listACLTemplates(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ACLTemplateQuery) (schema.ACLTemplateList, error) {
+	list, err := ops.ACLTemplates(ctx, by, keyserver.ACLTemplateQuery{Digests: in.IncludeDigests})
 	if err != nil {
 		return schema.ACLTemplateList{}, err
 	}
 	return schema.ACLTemplateList{Count: len(list), Templates: convert(list, aclTemplateOf)}, nil
 }
 
-func createACLTemplate(a *API, ctx context.Context, c call, in schema.ACLTemplateRequest) (schema.ACLTemplateSaved, error) {
-	r, err := a.Operations.CreateACLTemplate(ctx, c.by, in.Name)
+func createACLTemplate(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ACLTemplateRequest) (schema.ACLTemplateSaved, error) {
+	r, err := ops.CreateACLTemplate(ctx, by, in.Name)
 	return aclTemplateSavedOf(r), err
 }
 
-func renameACLTemplate(a *API, ctx context.Context, c call, in schema.RenameACLTemplateRequest) (schema.ACLTemplateSaved, error) {
-	r, err := a.Operations.RenameACLTemplate(ctx, c.by, keyserver.ACLTemplateChange{ID: keyserver.ID(in.ID), Name: in.Name})
+func renameACLTemplate(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.RenameACLTemplateRequest) (schema.ACLTemplateSaved, error) {
+	r, err := ops.RenameACLTemplate(ctx, by, keyserver.ACLTemplateChange{ID: keyserver.ID(in.ID), Name: in.Name})
 	return aclTemplateSavedOf(r), err
 }
 
-func deleteACLTemplate(a *API, ctx context.Context, c call, in schema.ByID) (schema.ACLTemplateGone, error) {
-	r, err := a.Operations.DeleteACLTemplate(ctx, c.by, keyserver.ID(in.ID))
+func deleteACLTemplate(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ByID) (schema.ACLTemplateGone, error) {
+	r, err := ops.DeleteACLTemplate(ctx, by, keyserver.ID(in.ID))
 	return schema.ACLTemplateGone{
 		ID: schema.HexID(r.ID), Gone: r.Gone, Template: aclTemplateOf(r.Template), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
 
-func listTemplateMembers(a *API, ctx context.Context, c call, in schema.ByID) (schema.TemplateMemberList, error) {
-	t, err := a.Operations.ACLTemplate(ctx, c.by, keyserver.ID(in.ID))
+func listTemplateMembers(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ByID) (schema.TemplateMemberList, error) {
+	t, err := ops.ACLTemplate(ctx, by, keyserver.ID(in.ID))
 	if err != nil {
 		return schema.TemplateMemberList{}, err
 	}
@@ -45,8 +45,8 @@ func listTemplateMembers(a *API, ctx context.Context, c call, in schema.ByID) (s
 	}, nil
 }
 
-func putTemplateMember(a *API, ctx context.Context, c call, in schema.SetACLTemplateMemberRequest) (schema.TemplateMemberSaved, error) {
-	r, err := a.Operations.PutTemplateMember(ctx, c.by, keyserver.TemplateMembership{
+func putTemplateMember(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.SetACLTemplateMemberRequest) (schema.TemplateMemberSaved, error) {
+	r, err := ops.PutTemplateMember(ctx, by, keyserver.TemplateMembership{
 		Template: keyserver.ID(in.ID), Member: templateMemberFrom(in.TemplateMemberRequest),
 	})
 	out := schema.TemplateMemberSaved{
@@ -60,9 +60,9 @@ func putTemplateMember(a *API, ctx context.Context, c call, in schema.SetACLTemp
 	return out, err
 }
 
-func removeTemplateMember(a *API, ctx context.Context, c call, in schema.RemoveACLTemplateMemberRequest) (schema.TemplateMemberGone, error) {
+func removeTemplateMember(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.RemoveACLTemplateMemberRequest) (schema.TemplateMemberGone, error) {
 	principal := keyserver.PrincipalRef{System: keyserver.SystemID(in.SystemID), ID: keyserver.ID(in.PrincipalID)}
-	r, err := a.Operations.RemoveTemplateMember(ctx, c.by, keyserver.TemplateMemberRef{Template: keyserver.ID(in.ID), Principal: principal})
+	r, err := ops.RemoveTemplateMember(ctx, by, keyserver.TemplateMemberRef{Template: keyserver.ID(in.ID), Principal: principal})
 	return schema.TemplateMemberGone{
 		ID: schema.HexID(r.ID), SystemID: in.SystemID, PrincipalID: in.PrincipalID, Gone: r.Done,
 		Members: convert(r.Template.Members, templateMemberOf), Verdict: schema.Verdict{Detail: r.Detail},

@@ -6,30 +6,31 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func listAuthorities(a *API, ctx context.Context, c call, _ nothing) (schema.AuthorityList, error) {
-	list, err := a.Operations.Authorities(ctx, c.by)
+func listAuthorities(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.AuthorityList, error) {
+	list, err := ops.Authorities(ctx, by)
 	return schema.AuthorityList{Authorities: convert(list, authorityOf)}, err
 }
 
-func prepareAuthority(a *API, ctx context.Context, c call, _ nothing) (schema.AuthorityChanged, error) {
-	r, err := a.Operations.PrepareAuthority(ctx, c.by)
+func prepareAuthority(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.AuthorityChanged, error) {
+	r, err := ops.PrepareAuthority(ctx, by)
 	return schema.AuthorityChanged{
 		Saved: r.Saved, CertificateID: schema.Base64ID(r.ID), Authorities: convert(r.Authorities, authorityOf), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
 
-func activateAuthority(a *API, ctx context.Context, c call, in schema.ActivateAuthorityRequest) (schema.AuthorityChanged, error) {
-	r, err := a.Operations.ActivateAuthority(ctx, c.by, in.Early)
+func activateAuthority(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ActivateAuthorityRequest) (schema.AuthorityChanged, error) {
+	r, err := ops.ActivateAuthority(ctx, by, in.Early)
 	return schema.AuthorityChanged{
 		Saved: r.Saved, CertificateID: schema.Base64ID(r.ID), Authorities: convert(r.Authorities, authorityOf), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
 
-func retireAuthority(a *API, ctx context.Context, c call, in schema.RetireAuthorityRequest) (schema.AuthorityGone, error) {
-	r, err := a.Operations.RetireAuthority(ctx, c.by, keyserver.ID(in.CertificateID))
+func retireAuthority(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.RetireAuthorityRequest) (schema.AuthorityGone, error) {
+	r, err := ops.RetireAuthority(ctx, by, keyserver.ID(in.CertificateID))
 	return schema.AuthorityGone{
 		Gone: r.Gone, CertificateID: schema.Base64ID(r.ID), Authorities: convert(r.Authorities, authorityOf), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err

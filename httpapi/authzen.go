@@ -5,6 +5,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -15,14 +16,14 @@ const (
 	resourceKeyServer = "keyserver"
 )
 
-func getDecision(a *API, ctx context.Context, c call, in schema.AccessRequest) (schema.AccessDecision, error) {
-	return a.decide(ctx, c, schema.AccessItem{Subject: &in.Subject, Action: &in.Action, Resource: &in.Resource})
+func getDecision(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.AccessRequest) (schema.AccessDecision, error) {
+	return decide(ctx, ops, by, schema.AccessItem{Subject: &in.Subject, Action: &in.Action, Resource: &in.Resource})
 }
 
-func getDecisions(a *API, ctx context.Context, c call, in schema.AccessBatchRequest) (out schema.AccessDecisions, err error) {
+func getDecisions(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.AccessBatchRequest) (out schema.AccessDecisions, err error) {
 	whole := schema.AccessItem{Subject: in.Subject, Action: in.Action, Resource: in.Resource}
 	if len(in.Evaluations) == 0 {
-		one, err := a.decide(ctx, c, whole)
+		one, err := decide(ctx, ops, by, whole)
 		if err != nil {
 			return out, err
 		}
@@ -33,7 +34,7 @@ func getDecisions(a *API, ctx context.Context, c call, in schema.AccessBatchRequ
 		semantic = in.Options.Semantic
 	}
 	for _, item := range in.Evaluations {
-		one, err := a.decide(ctx, c, item.Within(whole))
+		one, err := decide(ctx, ops, by, item.Within(whole))
 		if f := fault.As(err); f != nil && ofTheQuestion(f) {
 			one.Context = schema.AccessContext{Code: string(f.Code), Detail: f.Detail, Error: &schema.AccessError{Status: routes.Status(f.Code), Message: f.Detail}}
 		} else if err != nil {
@@ -54,13 +55,13 @@ func ofTheQuestion(f *fault.Error) bool {
 
 // decide asks the gate. Somebody or something that is not there is no reason to refuse the
 // question: nobody may.
-func (a *API) decide(ctx context.Context, c call, in schema.AccessItem) (schema.AccessDecision, error) {
+func decide(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.AccessItem) (schema.AccessDecision, error) {
 	q, err := questionOf(in)
 	if err != nil {
 		return schema.AccessDecision{}, err
 	}
 	q.Bare = true
-	x, err := a.Operations.Explain(ctx, c.by, q)
+	x, err := ops.Explain(ctx, by, q)
 	if f := fault.As(err); f != nil && f.Code == fault.NotFound {
 		return denied(f), nil
 	}

@@ -16,16 +16,16 @@ const certificateClass = "Certificate"
 // byteExact says how a transport principal's subject is matched (contract 12.1).
 const byteExact = "byte-exact, NO WILDCARD"
 
-func certificatesBySubject(a *API, ctx context.Context, c call, in schema.CertificatesRequest) (schema.CertificatesFound, error) {
-	r, err := a.Operations.CertificatesBySubject(ctx, c.by, in.Subject)
+func certificatesBySubject(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.CertificatesRequest) (schema.CertificatesFound, error) {
+	r, err := ops.CertificatesBySubject(ctx, by, in.Subject)
 	if err != nil {
 		return schema.CertificatesFound{}, err
 	}
 	return foundOf(r, in.IncludeBodies), nil
 }
 
-func certificatesByTransportPrincipal(a *API, ctx context.Context, c call, in schema.CertificatesRequest) (schema.TransportCertificates, error) {
-	r, err := a.Operations.CertificatesByTransportPrincipal(ctx, c.by, in.Subject)
+func certificatesByTransportPrincipal(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.CertificatesRequest) (schema.TransportCertificates, error) {
+	r, err := ops.CertificatesByTransportPrincipal(ctx, by, in.Subject)
 	if err != nil {
 		return schema.TransportCertificates{}, err
 	}
@@ -35,26 +35,26 @@ func certificatesByTransportPrincipal(a *API, ctx context.Context, c call, in sc
 	}, nil
 }
 
-func issueCertificate(a *API, ctx context.Context, c call, in schema.IssueCertificateRequest) (schema.CertificateIssued, error) {
+func issueCertificate(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.IssueCertificateRequest) (schema.CertificateIssued, error) {
 	n := keyserver.CertificateRequest{Request: in.Request}
 	if in.ValidityDays != nil {
 		n.ValidityDays = *in.ValidityDays
 	}
-	r, err := a.Operations.IssueCertificate(ctx, c.by, n)
+	r, err := ops.IssueCertificate(ctx, by, n)
 	return schema.CertificateIssued{Saved: r.Saved, Certificate: r.Certificate.DER, CertificateRenewed: renewedOf(r)}, err
 }
 
-func renewCertificate(a *API, ctx context.Context, c call, in schema.RenewCertificateRequest) (schema.CertificateRenewed, error) {
-	r, err := a.Operations.RenewCertificate(ctx, c.by, in.Certificate)
+func renewCertificate(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.RenewCertificateRequest) (schema.CertificateRenewed, error) {
+	r, err := ops.RenewCertificate(ctx, by, in.Certificate)
 	return renewedOf(r), err
 }
 
-func enrollCertificates(a *API, ctx context.Context, c call, in schema.EnrollCertificatesRequest) (schema.CertificatesEnrolled, error) {
+func enrollCertificates(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.EnrollCertificatesRequest) (schema.CertificatesEnrolled, error) {
 	ders := make([][]byte, len(in.Certificates))
 	for i, der := range in.Certificates {
 		ders[i] = der
 	}
-	r, err := a.Operations.EnrollCertificates(ctx, c.by, keyserver.Enrolment{Certificates: ders, Roles: idsOf(in.RoleIDs)})
+	r, err := ops.EnrollCertificates(ctx, by, keyserver.Enrolment{Certificates: ders, Roles: idsOf(in.RoleIDs)})
 	return schema.CertificatesEnrolled{
 		Saved: r.Saved, Count: len(r.Principals), Verdict: schema.Verdict{Detail: r.Detail},
 		Principals: convert(r.Principals, func(p verified.EnrolledPrincipal) schema.EnrolledPrincipal {
@@ -63,8 +63,8 @@ func enrollCertificates(a *API, ctx context.Context, c call, in schema.EnrollCer
 	}, err
 }
 
-func resetTransportPrincipal(a *API, ctx context.Context, c call, in schema.ResetTransportPrincipalRequest) (schema.TransportPrincipalReset, error) {
-	r, err := a.Operations.ResetTransportPrincipal(ctx, c.by, keyserver.ID(in.PrincipalID))
+func resetTransportPrincipal(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ResetTransportPrincipalRequest) (schema.TransportPrincipalReset, error) {
+	r, err := ops.ResetTransportPrincipal(ctx, by, keyserver.ID(in.PrincipalID))
 	return schema.TransportPrincipalReset{
 		Reset: r.Reset, CertificatesRemoved: r.CertificatesRemoved, Principal: principalOf(r.Principal), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err

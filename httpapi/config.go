@@ -4,11 +4,12 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func getConfiguration(a *API, ctx context.Context, c call, in schema.ConfigRequest) (schema.Configuration, error) {
-	r, err := a.Operations.Configuration(ctx, c.by, in.XPath)
+func getConfiguration(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ConfigRequest) (schema.Configuration, error) {
+	r, err := ops.Configuration(ctx, by, in.XPath)
 	if err != nil {
 		return schema.Configuration{}, err
 	}

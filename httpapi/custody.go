@@ -5,11 +5,12 @@ import (
 	"fmt"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func getCustody(a *API, ctx context.Context, c call, _ nothing) (schema.Custody, error) {
-	custody, err := a.Operations.Custody(ctx, c.by)
+func getCustody(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.Custody, error) {
+	custody, err := ops.Custody(ctx, by)
 	if err != nil {
 		return schema.Custody{}, err
 	}
@@ -31,8 +32,8 @@ func custodyDetail(c keyserver.Custody) string {
 	return detail
 }
 
-func rotateDataKey(a *API, ctx context.Context, c call, _ nothing) (schema.DataKeyRotated, error) {
-	r, err := a.Operations.RotateDataKey(ctx, c.by)
+func rotateDataKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.DataKeyRotated, error) {
+	r, err := ops.RotateDataKey(ctx, by)
 	return schema.DataKeyRotated{
 		Saved: r.Saved, DataKeyID: schema.HexID(r.DataKey), KEK: kekOf(r.Custody.KEK), DataKeys: convert(r.Custody.DataKeys, dataKeyOf),
 		Rewrap: rewrapOf(r.Custody.Rewrap), Verdict: schema.Verdict{Detail: r.Detail},

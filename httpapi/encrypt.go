@@ -4,11 +4,12 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func encrypt(a *API, ctx context.Context, c call, in schema.EncryptRequest) (schema.EncryptResponse, error) {
-	sealed, err := a.Operations.Encrypt(ctx, c.by, keyserver.Encryption{
+func encrypt(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.EncryptRequest) (schema.EncryptResponse, error) {
+	sealed, err := ops.Encrypt(ctx, by, keyserver.Encryption{
 		KeyChoice: choiceOf(in.TTag, in.Lineage), Plain: in.Data, Associated: bytesOf(in.AssociatedData),
 	})
 	clear(in.Data)
@@ -20,8 +21,8 @@ func encrypt(a *API, ctx context.Context, c call, in schema.EncryptRequest) (sch
 	}, nil
 }
 
-func decrypt(a *API, ctx context.Context, c call, in schema.DecryptRequest) (schema.DecryptResponse, error) {
-	plain, err := a.Operations.Decrypt(ctx, c.by, keyserver.Decryption{
+func decrypt(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.DecryptRequest) (schema.DecryptResponse, error) {
+	plain, err := ops.Decrypt(ctx, by, keyserver.Decryption{
 		KeyChoice: choiceOf(in.TTag, in.Lineage), Sealed: in.Ciphertext, Associated: bytesOf(in.AssociatedData),
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -13,7 +14,7 @@ import (
 // crowdPage is how many a page of who-can has where nobody says.
 const crowdPage = 100
 
-func getExplanation(a *API, ctx context.Context, c call, in schema.ExplainRequest) (schema.Explanation, error) {
+func getExplanation(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ExplainRequest) (schema.Explanation, error) {
 	q := keyserver.Question{Operation: operationOf(in.Operation), Principal: (*keyserver.ID)(in.PrincipalID)}
 	if in.HiddenLink != nil {
 		q.Link = keyserver.HiddenLink(*in.HiddenLink)
@@ -28,7 +29,7 @@ func getExplanation(a *API, ctx context.Context, c call, in schema.ExplainReques
 		}
 		q.With = append(q.With, s)
 	}
-	x, err := a.Operations.Explain(ctx, c.by, q)
+	x, err := ops.Explain(ctx, by, q)
 	if err != nil {
 		return schema.Explanation{}, err
 	}
@@ -42,7 +43,7 @@ func getExplanation(a *API, ctx context.Context, c call, in schema.ExplainReques
 	return out, nil
 }
 
-func listCapable(a *API, ctx context.Context, c call, in schema.WhoCanRequest) (schema.WhoCanPage, error) {
+func listCapable(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.WhoCanRequest) (schema.WhoCanPage, error) {
 	crowd := keyserver.Crowd{Operation: operationOf(in.Operation), Limit: crowdPage}
 	if in.HiddenLink != nil {
 		crowd.Link = keyserver.HiddenLink(*in.HiddenLink)
@@ -53,7 +54,7 @@ func listCapable(a *API, ctx context.Context, c call, in schema.WhoCanRequest) (
 	if in.After != nil {
 		crowd.After = keyserver.ID(*in.After)
 	}
-	page, err := a.Operations.WhoCan(ctx, c.by, crowd)
+	page, err := ops.WhoCan(ctx, by, crowd)
 	if err != nil {
 		return schema.WhoCanPage{}, err
 	}

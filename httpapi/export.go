@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func exportKey(a *API, ctx context.Context, c call, in schema.ExportKeyRequest) (schema.ExportedKey, error) {
+func exportKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ExportKeyRequest) (schema.ExportedKey, error) {
 	to := keyserver.PrincipalRef{System: keyserver.SystemID(in.SystemID), ID: keyserver.ID(in.PrincipalID)}
-	k, err := a.Operations.ExportKey(ctx, c.by, keyserver.KeyExport{Link: keyserver.HiddenLink(in.TTag), Recipient: to})
+	k, err := ops.ExportKey(ctx, by, keyserver.KeyExport{Link: keyserver.HiddenLink(in.TTag), Recipient: to})
 	if err != nil {
 		return schema.ExportedKey{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -53,6 +54,13 @@ func handle[In, Out any](work func(*API, context.Context, call, In) (Out, error)
 		return x.judge(out, err)
 	}
 	return h
+}
+
+// operate makes the handler of a route that only calls an operation of the key server.
+func operate[In, Out any](work func(context.Context, *verified.Service, keyserver.Caller, In) (Out, error)) handler {
+	return handle(func(a *API, ctx context.Context, c call, in In) (Out, error) {
+		return work(ctx, a.Operations, c.by, in)
+	})
 }
 
 // stream makes a handler whose work reads the body itself. In only documents the body; query parameters are refused.

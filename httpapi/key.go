@@ -2,16 +2,13 @@ package httpapi
 
 import (
 	"context"
-	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-func mintKey(a *API, ctx context.Context, c call, in schema.MintKeyRequest) (schema.KeyMetadata, error) {
+func mintKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.MintKeyRequest) (schema.KeyMetadata, error) {
 	key := keyserver.NewKey{Algorithm: keyserver.Algorithm(in.Algorithm)}
 	if in.Material != nil {
 		key.Material = *in.Material
@@ -20,7 +17,7 @@ func mintKey(a *API, ctx context.Context, c call, in schema.MintKeyRequest) (sch
 		key.Path = *in.Path
 	}
 	key.Sealed = in.Exportable != nil && !*in.Exportable
-	m, err := a.Operations.MintKey(ctx, c.by, key)
+	m, err := ops.MintKey(ctx, by, key)
 	clear(key.Material) // the key server keeps its own, wrapped
 	if err != nil {
 		return schema.KeyMetadata{}, err
@@ -28,16 +25,16 @@ func mintKey(a *API, ctx context.Context, c call, in schema.MintKeyRequest) (sch
 	return keyMetadataOf(m), nil
 }
 
-func getKey(a *API, ctx context.Context, c call, in schema.KeyRequest) (schema.KeyMetadata, error) {
-	m, err := a.Operations.Key(ctx, c.by, keyserver.HiddenLink(in.TTag))
+func getKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.KeyRequest) (schema.KeyMetadata, error) {
+	m, err := ops.Key(ctx, by, keyserver.HiddenLink(in.TTag))
 	if err != nil {
 		return schema.KeyMetadata{}, err
 	}
 	return keyMetadataOf(m), nil
 }
 
-func authorizeKey(a *API, ctx context.Context, c call, in schema.AuthorizeKeyRequest) (schema.KeyGrant, error) {
-	g, err := a.Operations.AuthorizeKey(ctx, c.by, keyserver.Use{Link: keyserver.HiddenLink(in.TTag), Filename: in.Filename})
+func authorizeKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.AuthorizeKeyRequest) (schema.KeyGrant, error) {
+	g, err := ops.AuthorizeKey(ctx, by, keyserver.Use{Link: keyserver.HiddenLink(in.TTag), Filename: in.Filename})
 	if err != nil {
 		return schema.KeyGrant{}, err
 	}
@@ -54,48 +51,4 @@ func mintedUnder(directory string) string {
 		return ""
 	}
 	return "the ACL template of the templated directory " + directory + " gave the key its entries besides the creator's"
-}
-
-func hmac(x *exchange) (schema.HMACResponse, error) {
-	body, err := hmacbody.Read(x.route.Form, x.body(), x.spool(keyserver.OpHMAC))
-	if err != nil {
-		return schema.HMACResponse{}, err
-	}
-	defer body.Close()
-	mac, err := x.api.Operations.HMAC(x.ctx, x.call.by, keyserver.HMACRequest{Link: body.Link(), Message: body})
-	if err != nil {
-		return schema.HMACResponse{}, err
-	}
-	return schema.HMACResponse{Algorithm: string(keyserver.HMACSHA384), MAC: mac[:], MACBytes: len(mac)}, nil
-}
-
-// spool is room for a message that comes before the name of its key. Whoever has
-// no role for what he asks for gets none.
-func (x *exchange) spool(op keyserver.Operation) hmacbody.Spool {
-	by, p := x.call.by, x.api.places
-	return hmacbody.Spool{
-		Dir:   x.api.SpoolDir,
-		Begin: func() error { return x.api.Operations.Entitled(x.ctx, by, op) },
-		Take: func(n int64) error {
-			switch p.spool.Take(by.Session, n) {
-			case quota.FullEach:
-				return fault.Temporary(fault.RequestLimit, fault.ScopeSession, time.Second,
-					"the session has as many bytes of messages aside as it may (--max-spool-bytes-per-session); name the key before data, and none have to be put aside")
-			case quota.FullAll:
-				return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
-					"the service has as many bytes of messages aside as it may (--max-spool-bytes); name the key before data, and none have to be put aside")
-			case quota.Taken:
-			}
-			if p.spoolShare.Take(x.payer(), n) == quota.Taken {
-				return nil
-			}
-			p.spool.Return(by.Session, n)
-			return fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
-				"the principal has as many bytes of messages aside as it may (a quarter of --max-spool-bytes); name the key before data, and none have to be put aside")
-		},
-		Return: func(n int64) {
-			p.spoolShare.Return(x.payer(), n)
-			p.spool.Return(by.Session, n)
-		},
-	}
 }

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // defaultKeys is a page of the listing of keys where none is asked for.
 const defaultKeys = 100
 
-func listKeys(a *API, ctx context.Context, c call, in schema.KeyQuery) (schema.KeyListing, error) {
+func listKeys(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.KeyQuery) (schema.KeyListing, error) {
 	f := keyserver.KeyFilter{Limit: defaultKeys}
 	if in.Lineage != nil {
 		f.Lineage = keyserver.HiddenLink(*in.Lineage)
@@ -25,7 +26,7 @@ func listKeys(a *API, ctx context.Context, c call, in schema.KeyQuery) (schema.K
 	if in.After != nil {
 		f.After = keyserver.HiddenLink(*in.After)
 	}
-	page, err := a.Operations.ListKeys(ctx, c.by, f)
+	page, err := ops.ListKeys(ctx, by, f)
 	if err != nil {
 		return schema.KeyListing{}, err
 	}
@@ -36,43 +37,43 @@ func listKeys(a *API, ctx context.Context, c call, in schema.KeyQuery) (schema.K
 	return out, nil
 }
 
-func disableKey(a *API, ctx context.Context, c call, in schema.KeyRequest) (schema.KeyStateSaved, error) {
-	return a.changeKeyState(ctx, c, in.TTag, keyserver.DisableKey, 0)
+func disableKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.KeyRequest) (schema.KeyStateSaved, error) {
+	return changeKeyState(ctx, ops, by, in.TTag, keyserver.DisableKey, 0)
 }
 
-func enableKey(a *API, ctx context.Context, c call, in schema.KeyRequest) (schema.KeyStateSaved, error) {
-	return a.changeKeyState(ctx, c, in.TTag, keyserver.EnableKey, 0)
+func enableKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.KeyRequest) (schema.KeyStateSaved, error) {
+	return changeKeyState(ctx, ops, by, in.TTag, keyserver.EnableKey, 0)
 }
 
-func restoreKey(a *API, ctx context.Context, c call, in schema.KeyRequest) (schema.KeyStateSaved, error) {
-	return a.changeKeyState(ctx, c, in.TTag, keyserver.RestoreKey, 0)
+func restoreKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.KeyRequest) (schema.KeyStateSaved, error) {
+	return changeKeyState(ctx, ops, by, in.TTag, keyserver.RestoreKey, 0)
 }
 
-func destroyKey(a *API, ctx context.Context, c call, in schema.DestroyKeyRequest) (schema.KeyStateSaved, error) {
+func destroyKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.DestroyKeyRequest) (schema.KeyStateSaved, error) {
 	days := keyserver.DefaultDestroyDays
 	if in.AfterDays != nil {
 		days = *in.AfterDays
 	}
-	return a.changeKeyState(ctx, c, in.TTag, keyserver.DestroyKey, days)
+	return changeKeyState(ctx, ops, by, in.TTag, keyserver.DestroyKey, days)
 }
 
-func (a *API) changeKeyState(ctx context.Context, c call, link schema.HiddenLink, act keyserver.KeyAct, days int) (schema.KeyStateSaved, error) {
-	r, err := a.Operations.ChangeKeyState(ctx, c.by, keyserver.KeyStateChange{Link: keyserver.HiddenLink(link), Act: act, Days: days})
+func changeKeyState(ctx context.Context, ops *verified.Service, by keyserver.Caller, link schema.HiddenLink, act keyserver.KeyAct, days int) (schema.KeyStateSaved, error) {
+	r, err := ops.ChangeKeyState(ctx, by, keyserver.KeyStateChange{Link: keyserver.HiddenLink(link), Act: act, Days: days})
 	return schema.KeyStateSaved{
 		TTag: schema.HiddenLink(r.Key.Link), Saved: r.Saved, State: string(r.Key.Life.State), DestroyAt: endOf(r.Key.Life), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
 
-func rotateKey(a *API, ctx context.Context, c call, in schema.KeyRequest) (schema.KeyRotated, error) {
-	r, err := a.Operations.RotateKey(ctx, c.by, keyserver.HiddenLink(in.TTag))
+func rotateKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.KeyRequest) (schema.KeyRotated, error) {
+	r, err := ops.RotateKey(ctx, by, keyserver.HiddenLink(in.TTag))
 	return schema.KeyRotated{KeyFacts: keyFactsOf(r.Key), Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}, err
 }
 
-func setKeyRotation(a *API, ctx context.Context, c call, in schema.KeyRotationRequest) (schema.KeyRotationSaved, error) {
+func setKeyRotation(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.KeyRotationRequest) (schema.KeyRotationSaved, error) {
 	change := keyserver.KeyRotationChange{Link: keyserver.HiddenLink(in.TTag), Rotation: keyserver.KeyRotation{
 		Every: in.EveryDays, VerifyOnly: in.VerifyOnlyDays, DestroyAfter: in.DestroyAfterDays,
 	}}
-	r, err := a.Operations.SetKeyRotation(ctx, c.by, change)
+	r, err := ops.SetKeyRotation(ctx, by, change)
 	facts := keyFactsOf(r.Key)
 	return schema.KeyRotationSaved{
 		TTag: facts.TTag, Lineage: facts.Lineage, Saved: r.Saved, Rotation: facts.Rotation, Verdict: schema.Verdict{Detail: r.Detail},

@@ -4,11 +4,12 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func listOperations(a *API, ctx context.Context, c call, _ nothing) (schema.OperationList, error) {
-	list, err := a.Operations.ListOperations(ctx, c.by)
+func listOperations(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.OperationList, error) {
+	list, err := ops.ListOperations(ctx, by)
 	if err != nil {
 		return schema.OperationList{}, err
 	}

@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // ownerPage is how many marks a page has where nobody says.
 const ownerPage = 100
 
-func listOwners(a *API, ctx context.Context, c call, in schema.OwnerQuery) (schema.OwnerList, error) {
+func listOwners(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.OwnerQuery) (schema.OwnerList, error) {
 	f := keyserver.OwnerFilter{Kind: keyserver.ChangeKind(in.Kind), Limit: ownerPage}
 	if in.After != nil {
 		f.After = keyserver.ID(*in.After)
@@ -18,7 +19,7 @@ func listOwners(a *API, ctx context.Context, c call, in schema.OwnerQuery) (sche
 	if in.Limit != nil {
 		f.Limit = *in.Limit
 	}
-	page, err := a.Operations.Owners(ctx, c.by, f)
+	page, err := ops.Owners(ctx, by, f)
 	if err != nil {
 		return schema.OwnerList{}, err
 	}
@@ -29,18 +30,18 @@ func listOwners(a *API, ctx context.Context, c call, in schema.OwnerQuery) (sche
 	return out, nil
 }
 
-func getOwner(a *API, ctx context.Context, c call, in schema.OwnedObject) (schema.OwnerMark, error) {
-	mark, err := a.Operations.Owner(ctx, c.by, objectOf(in.Kind, in.ID))
+func getOwner(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.OwnedObject) (schema.OwnerMark, error) {
+	mark, err := ops.Owner(ctx, by, objectOf(in.Kind, in.ID))
 	return ownerOf(mark), err
 }
 
-func setOwner(a *API, ctx context.Context, c call, in schema.SetOwnerRequest) (schema.OwnerSaved, error) {
-	r, err := a.Operations.SetOwner(ctx, c.by, keyserver.OwnerChange{Object: objectOf(in.Kind, in.ID), Owner: in.Owner, Expect: in.Expect})
+func setOwner(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.SetOwnerRequest) (schema.OwnerSaved, error) {
+	r, err := ops.SetOwner(ctx, by, keyserver.OwnerChange{Object: objectOf(in.Kind, in.ID), Owner: in.Owner, Expect: in.Expect})
 	return schema.OwnerSaved{OwnerMark: ownerOf(r.Mark), Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}, err
 }
 
-func releaseOwner(a *API, ctx context.Context, c call, in schema.ReleaseOwnerRequest) (schema.OwnerReleased, error) {
-	r, err := a.Operations.ReleaseOwner(ctx, c.by, keyserver.OwnerRelease{Object: objectOf(in.Kind, in.ID), Expect: in.Expect})
+func releaseOwner(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ReleaseOwnerRequest) (schema.OwnerReleased, error) {
+	r, err := ops.ReleaseOwner(ctx, by, keyserver.OwnerRelease{Object: objectOf(in.Kind, in.ID), Expect: in.Expect})
 	return schema.OwnerReleased{OwnerMark: ownerOf(r.Mark), Gone: r.Gone, Verdict: schema.Verdict{Detail: r.Detail}}, err
 }
 

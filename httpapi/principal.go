@@ -6,48 +6,47 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func getPrincipal(a *API, ctx context.Context, c call, in schema.ByID) (schema.Principal, error) {
-	p, err := a.Operations.Principal(ctx, c.by, keyserver.ID(in.ID))
+func getPrincipal(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ByID) (schema.Principal, error) {
+	p, err := ops.Principal(ctx, by, keyserver.ID(in.ID))
 	if err != nil {
 		return schema.Principal{}, err
 	}
 	return principalOf(p), nil
 }
 
-func createPasswordPrincipal(a *API, ctx context.Context, c call, in schema.CreatePasswordPrincipalRequest) (schema.PrincipalSaved, error) {
-	r, err := a.Operations.CreatePasswordPrincipal(ctx, c.by, keyserver.NewPasswordPrincipal{
+func createPasswordPrincipal(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.CreatePasswordPrincipalRequest) (schema.PrincipalSaved, error) {
+	r, err := ops.CreatePasswordPrincipal(ctx, by, keyserver.NewPasswordPrincipal{
 		Name: in.Name, Password: in.Password.Reveal(), Roles: idsOf(in.RoleIDs),
 	})
 	return principalSavedOf(r), err
 }
 
-func createLDAPPrincipal(a *API, ctx context.Context, c call, in schema.CreateLDAPPrincipalRequest) (schema.PrincipalSaved, error) {
-	r, err := a.Operations.CreatePrincipal(ctx, c.by, keyserver.NewPrincipal{
+func createLDAPPrincipal(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.CreateLDAPPrincipalRequest) (schema.PrincipalSaved, error) {
+	r, err := ops.CreatePrincipal(ctx, by, keyserver.NewPrincipal{
 		Type: keyserver.LDAPPrincipal, Name: in.Name, Roles: idsOf(in.RoleIDs),
 	})
 	return principalSavedOf(r), err
 }
 
-func createXAuthPrincipal(a *API, ctx context.Context, c call, in schema.CreateXAuthPrincipalRequest) (schema.PrincipalSaved, error) {
-	r, err := a.Operations.CreatePrincipal(ctx, c.by, keyserver.NewPrincipal{
+func createXAuthPrincipal(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.CreateXAuthPrincipalRequest) (schema.PrincipalSaved, error) {
+	r, err := ops.CreatePrincipal(ctx, by, keyserver.NewPrincipal{
 		Type: keyserver.XAuthPrincipal, Name: in.Name, Roles: idsOf(in.RoleIDs),
 		Identity: &keyserver.Identity{Issuer: in.Issuer, Subject: in.Subject, Audiences: in.Audiences},
 	})
 	return principalSavedOf(r), err
 }
 
-func updatePrincipalFlags(a *API, ctx context.Context, c call, in schema.UpdatePrincipalFlagsRequest) (schema.PrincipalFlagsSaved, error) {
+func updatePrincipalFlags(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.UpdatePrincipalFlagsRequest) (schema.PrincipalFlagsSaved, error) {
 	change, asked := flagChangeOf(in)
 	if len(asked) == 0 {
 		return schema.PrincipalFlagsSaved{}, wire.Refuse("delegation", "is missing, and so is disabled; send at least one of them")
 	}
 	change.ID = keyserver.ID(in.ID)
-	r, err := a.Operations.UpdatePrincipalFlags(ctx, c.by, change)
+	r, err := ops.UpdatePrincipalFlags(ctx, by, change)
 	return schema.PrincipalFlagsSaved{
 		ID: in.ID, Requested: in, Asked: asked, Saved: r.Saved,
 		Before: flagsOf(r.Before), After: flagsOf(r.After), Verdict: schema.Verdict{Detail: r.Detail},
@@ -79,27 +78,20 @@ func flagsOf(f keyserver.Flags) schema.PrincipalFlags {
 	}
 }
 
-func updatePrincipalRoles(a *API, ctx context.Context, c call, in schema.UpdatePrincipalRolesRequest) (schema.PrincipalRolesSaved, error) {
-	r, err := a.Operations.SetPrincipalRoles(ctx, c.by, keyserver.PrincipalRoles{ID: keyserver.ID(in.ID), Roles: idsOf(in.RoleIDs)})
+func updatePrincipalRoles(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.UpdatePrincipalRolesRequest) (schema.PrincipalRolesSaved, error) {
+	r, err := ops.SetPrincipalRoles(ctx, by, keyserver.PrincipalRoles{ID: keyserver.ID(in.ID), Roles: idsOf(in.RoleIDs)})
 	return schema.PrincipalRolesSaved{
 		ID: in.ID, RequestedRoleIDs: hexIDs(r.Requested.Roles), Saved: r.Saved,
 		Principal: principalOf(r.Principal), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
 
-func setPassword(a *API, ctx context.Context, c call, in schema.SetPasswordRequest) (schema.PasswordSaved, error) {
-	r, err := a.Sessions.SetPassword(ctx, c.by, session.NewPassword{
-		Principal: keyserver.ID(in.ID), Password: in.Password.Reveal(), Current: in.Current.Reveal(),
-	})
-	return schema.PasswordSaved{ID: in.ID, Saved: r.Saved, SessionsEnded: r.Ended, Verdict: schema.Verdict{Detail: r.Detail}}, err
-}
-
-func deletePrincipal(a *API, ctx context.Context, c call, in schema.DeletePrincipalRequest) (schema.PrincipalGone, error) {
+func deletePrincipal(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.DeletePrincipalRequest) (schema.PrincipalGone, error) {
 	d := keyserver.Departure{ID: keyserver.ID(in.ID)}
 	if in.Heir != nil {
 		d.Heir = keyserver.ID(*in.Heir)
 	}
-	r, err := a.Operations.DeletePrincipal(ctx, c.by, d)
+	r, err := ops.DeletePrincipal(ctx, by, d)
 	return schema.PrincipalGone{
 		ID: in.ID, Gone: r.Gone, Principal: principalOf(r.Principal),
 		SessionsEnded: r.Done.Sessions, EntriesClosed: r.Done.Entries, Verdict: schema.Verdict{Detail: r.Detail},

@@ -6,16 +6,17 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func listPrincipals(a *API, ctx context.Context, c call, in schema.PrincipalQuery) (schema.PrincipalPage, error) {
+func listPrincipals(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.PrincipalQuery) (schema.PrincipalPage, error) {
 	f := keyserver.PrincipalFilter{Type: keyserver.PrincipalType(in.Type), Prefix: in.Name}
 	var err error
 	if f.Limit, f.Offset, err = windowOf(in.Limit, in.Offset); err != nil {
 		return schema.PrincipalPage{}, err
 	}
-	page, err := a.Operations.ListPrincipals(ctx, c.by, f)
+	page, err := ops.ListPrincipals(ctx, by, f)
 	if err != nil {
 		return schema.PrincipalPage{}, err
 	}
@@ -55,8 +56,8 @@ func windowDetail(n, limit int) string {
 	}
 }
 
-func lookupPrincipals(a *API, ctx context.Context, c call, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error) {
-	found, err := a.Operations.LookupPrincipals(ctx, c.by, convert(in.Principals, refOf))
+func lookupPrincipals(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error) {
+	found, err := ops.LookupPrincipals(ctx, by, convert(in.Principals, refOf))
 	if err != nil {
 		return schema.PrincipalsFound{}, err
 	}

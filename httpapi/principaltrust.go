@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func listPrincipalTrusts(a *API, ctx context.Context, c call, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
+func listPrincipalTrusts(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
 	filter := keyserver.PrincipalTrustFilter{
 		Principal: (*keyserver.ID)(in.PrincipalID), Server: (*keyserver.SystemID)(in.TrustedServerSystemID),
 	}
@@ -22,24 +22,24 @@ func listPrincipalTrusts(a *API, ctx context.Context, c call, in schema.Principa
 	if in.Limit != nil {
 		filter.Limit = *in.Limit
 	}
-	list, err := a.Operations.PrincipalTrusts(ctx, c.by, filter)
+	list, err := ops.PrincipalTrusts(ctx, by, filter)
 	return schema.PrincipalTrustList{Count: len(list), PrincipalTrusts: convert(list, principalTrustOf)}, err
 }
 
-func createPrincipalTrust(a *API, ctx context.Context, c call, in schema.CreatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {
-	r, err := a.Operations.CreatePrincipalTrust(ctx, c.by, keyserver.PrincipalTrust{
+func createPrincipalTrust(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.CreatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {
+	r, err := ops.CreatePrincipalTrust(ctx, by, keyserver.PrincipalTrust{
 		Principal: keyserver.ID(in.PrincipalID), Server: keyserver.SystemID(in.TrustedServerSystemID), Flag: trustFlagOf(in.Flag),
 	})
 	return principalTrustSavedOf(r), err
 }
 
-func updatePrincipalTrust(a *API, ctx context.Context, c call, in schema.UpdatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {
-	r, err := a.Operations.UpdatePrincipalTrust(ctx, c.by, keyserver.PrincipalTrustChange{ID: keyserver.ID(in.ID), Flag: trustFlagOf(in.Flag)})
+func updatePrincipalTrust(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.UpdatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {
+	r, err := ops.UpdatePrincipalTrust(ctx, by, keyserver.PrincipalTrustChange{ID: keyserver.ID(in.ID), Flag: trustFlagOf(in.Flag)})
 	return principalTrustSavedOf(r), err
 }
 
-func deletePrincipalTrust(a *API, ctx context.Context, c call, in schema.ByID) (schema.PrincipalTrustGone, error) {
-	r, err := a.Operations.DeletePrincipalTrust(ctx, c.by, keyserver.ID(in.ID))
+func deletePrincipalTrust(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ByID) (schema.PrincipalTrustGone, error) {
+	r, err := ops.DeletePrincipalTrust(ctx, by, keyserver.ID(in.ID))
 	return schema.PrincipalTrustGone{
 		ID: schema.HexID(r.ID), Gone: r.Gone, PrincipalTrust: principalTrustOf(r.Trust), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err

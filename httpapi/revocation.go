@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func listRevocationIssuers(a *API, ctx context.Context, c call, _ nothing) (schema.RevocationIssuerList, error) {
-	list, err := a.Operations.RevocationIssuers(ctx, c.by)
+func listRevocationIssuers(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.RevocationIssuerList, error) {
+	list, err := ops.RevocationIssuers(ctx, by)
 	if err != nil {
 		return schema.RevocationIssuerList{}, err
 	}
@@ -33,8 +34,8 @@ func idle(list []keyserver.RevocationIssuer) string {
 	return "; the list that was imported has no effect, because the policy is off, for " + strings.Join(subjects, ", ")
 }
 
-func getRevocationPolicy(a *API, ctx context.Context, c call, in schema.ByDigest) (schema.RevocationPolicy, error) {
-	p, err := a.Operations.RevocationPolicy(ctx, c.by, string(in.Digest))
+func getRevocationPolicy(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ByDigest) (schema.RevocationPolicy, error) {
+	p, err := ops.RevocationPolicy(ctx, by, string(in.Digest))
 	if err != nil {
 		return schema.RevocationPolicy{}, err
 	}
@@ -43,8 +44,8 @@ func getRevocationPolicy(a *API, ctx context.Context, c call, in schema.ByDigest
 	}, nil
 }
 
-func setRevocationPolicy(a *API, ctx context.Context, c call, in schema.SetRevocationPolicyRequest) (schema.RevocationPolicySaved, error) {
-	r, err := a.Operations.SetRevocationPolicy(ctx, c.by, keyserver.RevocationPolicyChange{
+func setRevocationPolicy(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.SetRevocationPolicyRequest) (schema.RevocationPolicySaved, error) {
+	r, err := ops.SetRevocationPolicy(ctx, by, keyserver.RevocationPolicyChange{
 		Digest: string(in.Digest),
 		Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationMode(in.Mode), MaxAge: time.Duration(in.MaxAgeSeconds) * time.Second},
 	})
@@ -54,8 +55,8 @@ func setRevocationPolicy(a *API, ctx context.Context, c call, in schema.SetRevoc
 	}, err
 }
 
-func importCRL(a *API, ctx context.Context, c call, in schema.ImportCRLRequest) (schema.CRLImported, error) {
-	r, err := a.Operations.ImportCRL(ctx, c.by, in.CRL)
+func importCRL(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ImportCRLRequest) (schema.CRLImported, error) {
+	r, err := ops.ImportCRL(ctx, by, in.CRL)
 	return schema.CRLImported{
 		Saved: r.Saved, Count: len(r.Issuers), Issuers: convert(r.Issuers, revocationIssuerOf), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err

@@ -9,29 +9,29 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func listRoles(a *API, ctx context.Context, c call, _ nothing) (schema.RoleList, error) {
-	list, err := a.Operations.Roles(ctx, c.by)
+func listRoles(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.RoleList, error) {
+	list, err := ops.Roles(ctx, by)
 	if err != nil {
 		return schema.RoleList{}, err
 	}
 	return schema.RoleList{Count: len(list), Roles: convert(list, roleOf), Detail: "every role, built-in ones included"}, nil
 }
 
-func createRole(a *API, ctx context.Context, c call, in schema.CreateRoleRequest) (schema.RoleSaved, error) {
-	r, err := a.Operations.CreateRole(ctx, c.by, keyserver.NewRole{Name: in.Name, Operations: idsOf(in.Operations)})
+func createRole(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.CreateRoleRequest) (schema.RoleSaved, error) {
+	r, err := ops.CreateRole(ctx, by, keyserver.NewRole{Name: in.Name, Operations: idsOf(in.Operations)})
 	return roleSavedOf(r), err
 }
 
-func updateRole(a *API, ctx context.Context, c call, in schema.UpdateRoleRequest) (schema.RoleSaved, error) {
+func updateRole(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.UpdateRoleRequest) (schema.RoleSaved, error) {
 	if in.Name == nil && in.Operations == nil {
 		return schema.RoleSaved{}, wire.Refuse("name", "is missing, and so is operations; send at least one of them")
 	}
-	r, err := a.Operations.UpdateRole(ctx, c.by, keyserver.RoleChange{ID: keyserver.ID(in.ID), Name: in.Name, Operations: idsOf(in.Operations)})
+	r, err := ops.UpdateRole(ctx, by, keyserver.RoleChange{ID: keyserver.ID(in.ID), Name: in.Name, Operations: idsOf(in.Operations)})
 	return roleSavedOf(r), err
 }
 
-func deleteRole(a *API, ctx context.Context, c call, in schema.ByID) (schema.RoleGone, error) {
-	r, err := a.Operations.DeleteRole(ctx, c.by, keyserver.ID(in.ID))
+func deleteRole(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ByID) (schema.RoleGone, error) {
+	r, err := ops.DeleteRole(ctx, by, keyserver.ID(in.ID))
 	return schema.RoleGone{
 		ID: schema.HexID(r.ID), Gone: r.Gone, Role: roleOf(r.Role), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err

@@ -46,14 +46,3 @@ func ready(a *API, ctx context.Context, _ call, _ nothing) (schema.Ready, error)
 	out.Ready = false
 	return out, fault.Temporary(fault.NotReady, fault.ScopeProcess, 0, "not ready: %s", strings.Join(failing, ", "))
 }
-
-func version(a *API, ctx context.Context, c call, _ nothing) (schema.Version, error) {
-	v, err := a.Operations.Version(ctx, c.by)
-	if err != nil {
-		return schema.Version{}, err
-	}
-	return schema.Version{
-		Major: &v.Major, Minor: &v.Minor, Build: &v.Build, Edition: &v.Edition, Version: v.Banner,
-		Detail: "as the key server reports it",
-	}, nil
-}

@@ -135,6 +135,13 @@ func endSession(a *API, ctx context.Context, c call, _ nothing) (schema.SessionE
 	return schema.SessionEnded{Ended: true, Detail: "the session id opens nothing any more"}, nil
 }
 
+func setPassword(a *API, ctx context.Context, c call, in schema.SetPasswordRequest) (schema.PasswordSaved, error) {
+	r, err := a.Sessions.SetPassword(ctx, c.by, session.NewPassword{
+		Principal: keyserver.ID(in.ID), Password: in.Password.Reveal(), Current: in.Current.Reveal(),
+	})
+	return schema.PasswordSaved{ID: in.ID, Saved: r.Saved, SessionsEnded: r.Ended, Verdict: schema.Verdict{Detail: r.Detail}}, err
+}
+
 func sessionOf(i session.Info) schema.Session {
 	out := schema.Session{
 		ID: schema.HexID(i.ID), Kind: string(i.Kind), Principal: sessionPrincipalOf(i.Principal),
@@ -176,25 +183,4 @@ func sessionActorOf(actor keyserver.PrincipalRef) *schema.SessionActor {
 	return &schema.SessionActor{
 		ID: schema.HexID(actor.ID), PrincipalID: schema.DecimalID(actor.ID), SystemID: schema.SystemID(actor.System),
 	}
-}
-
-// convert maps a list. It is never nil: an empty list is [] on the wire.
-func convert[A, B any](list []A, one func(A) B) []B {
-	out := make([]B, len(list))
-	for i, v := range list {
-		out[i] = one(v)
-	}
-	return out
-}
-
-func hexIDs(ids []keyserver.ID) []schema.HexID {
-	return convert(ids, func(id keyserver.ID) schema.HexID { return schema.HexID(id) })
-}
-
-// idsOf keeps nil apart from empty: absent is not "none".
-func idsOf(ids []schema.HexID) []keyserver.ID {
-	if ids == nil {
-		return nil
-	}
-	return convert(ids, func(id schema.HexID) keyserver.ID { return keyserver.ID(id) })
 }

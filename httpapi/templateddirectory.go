@@ -4,11 +4,12 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func listTemplatedDirectories(a *API, ctx context.Context, c call, in schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
-	list, err := a.Operations.TemplatedDirectories(ctx, c.by, keyserver.TemplatedDirectoryFilter{Paths: in.Path, Templates: idsOf(in.ACLTemplateID)})
+func listTemplatedDirectories(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
+	list, err := ops.TemplatedDirectories(ctx, by, keyserver.TemplatedDirectoryFilter{Paths: in.Path, Templates: idsOf(in.ACLTemplateID)})
 	if err != nil {
 		return schema.TemplatedDirectoryList{}, err
 	}
@@ -17,8 +18,8 @@ func listTemplatedDirectories(a *API, ctx context.Context, c call, in schema.Tem
 	}, nil
 }
 
-func createTemplatedDirectory(a *API, ctx context.Context, c call, in schema.CreateTemplatedDirectoryRequest) (schema.TemplatedDirectorySaved, error) {
-	r, err := a.Operations.CreateTemplatedDirectory(ctx, c.by, keyserver.NewTemplatedDirectory{
+func createTemplatedDirectory(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.CreateTemplatedDirectoryRequest) (schema.TemplatedDirectorySaved, error) {
+	r, err := ops.CreateTemplatedDirectory(ctx, by, keyserver.NewTemplatedDirectory{
 		Path: in.Path, Alias: in.Alias, HostID: in.HostID, Template: keyserver.ID(in.ACLTemplateID), Flag: in.Flag,
 	})
 	out := schema.TemplatedDirectorySaved{ID: schema.HexID(r.ID), Saved: r.Saved, Missing: r.Missing, Verdict: schema.Verdict{Detail: r.Detail}}
@@ -29,8 +30,8 @@ func createTemplatedDirectory(a *API, ctx context.Context, c call, in schema.Cre
 	return out, err
 }
 
-func deleteTemplatedDirectory(a *API, ctx context.Context, c call, in schema.ByID) (schema.TemplatedDirectoryGone, error) {
-	r, err := a.Operations.DeleteTemplatedDirectory(ctx, c.by, keyserver.ID(in.ID))
+func deleteTemplatedDirectory(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ByID) (schema.TemplatedDirectoryGone, error) {
+	r, err := ops.DeleteTemplatedDirectory(ctx, by, keyserver.ID(in.ID))
 	return schema.TemplatedDirectoryGone{
 		ID: schema.HexID(r.ID), Gone: r.Gone, Directory: templatedDirectoryOf(r.Directory), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err

@@ -5,11 +5,12 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func listTrustedCAs(a *API, ctx context.Context, c call, in schema.TrustedCAsQuery) (schema.TrustedCAList, error) {
-	list, err := a.Operations.TrustedCAs(ctx, c.by)
+func listTrustedCAs(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.TrustedCAsQuery) (schema.TrustedCAList, error) {
+	list, err := ops.TrustedCAs(ctx, by)
 	if err != nil {
 		return schema.TrustedCAList{}, err
 	}
@@ -22,8 +23,8 @@ func listTrustedCAs(a *API, ctx context.Context, c call, in schema.TrustedCAsQue
 	})}, nil
 }
 
-func addTrustedCA(a *API, ctx context.Context, c call, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
-	r, err := a.Operations.AddTrustedCA(ctx, c.by, in.Certificate)
+func addTrustedCA(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
+	r, err := ops.AddTrustedCA(ctx, by, in.Certificate)
 	out := schema.TrustedCAAdded{
 		Saved: r.Saved, MatchedBy: r.MatchedBy, WasAlreadyPresent: r.WasAlreadyPresent,
 		ListCountBefore: r.ListCountBefore, ListCountAfter: r.ListCountAfter,
@@ -37,8 +38,8 @@ func addTrustedCA(a *API, ctx context.Context, c call, in schema.AddTrustedCAReq
 	return out, err
 }
 
-func removeTrustedCA(a *API, ctx context.Context, c call, in schema.RemoveTrustedCARequest) (schema.TrustedCARemoved, error) {
-	r, err := a.Operations.RemoveTrustedCA(ctx, c.by, keyserver.ID(in.CertificateID))
+func removeTrustedCA(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.RemoveTrustedCARequest) (schema.TrustedCARemoved, error) {
+	r, err := ops.RemoveTrustedCA(ctx, by, keyserver.ID(in.CertificateID))
 	return schema.TrustedCARemoved{
 		Gone: r.Gone, CertificateID: schema.Base64ID(r.ID),
 		ListCountBefore: r.ListCountBefore, ListCountAfter: r.ListCountAfter, EchoedObjects: r.EchoedObjects,

@@ -9,21 +9,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func listTrustedServers(a *API, ctx context.Context, c call, in schema.TrustedServersQuery) (schema.TrustedServerList, error) {
+func listTrustedServers(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.TrustedServersQuery) (schema.TrustedServerList, error) {
 	show := trustedServerOf
 	if in.IncludeBodies {
 		show = trustedServerWithBlob
 	}
 	if in.Name == nil {
-		list, err := a.Operations.TrustedServers(ctx, c.by)
+		list, err := ops.TrustedServers(ctx, by)
 		return schema.TrustedServerList{TrustedServers: convert(list, show)}, err
 	}
-	list, err := a.Operations.TrustedServersNamed(ctx, c.by, *in.Name)
+	list, err := ops.TrustedServersNamed(ctx, by, *in.Name)
 	return schema.TrustedServerList{TrustedServers: convert(list, show), MatchedOn: verified.MatchedOnServerName}, err
 }
 
-func addTrustedServer(a *API, ctx context.Context, c call, in schema.AddTrustedServerRequest) (schema.TrustedServerSaved, error) {
-	r, err := a.Operations.AddTrustedServer(ctx, c.by, keyserver.NewTrustedServer{
+func addTrustedServer(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.AddTrustedServerRequest) (schema.TrustedServerSaved, error) {
+	r, err := ops.AddTrustedServer(ctx, by, keyserver.NewTrustedServer{
 		Blob: keyserver.TrustBlob(in.TrustBlob), FriendlyName: in.FriendlyName, Description: in.Description, Witness: in.Witness, Replace: in.Replace,
 	})
 	return schema.TrustedServerSaved{
@@ -32,11 +32,11 @@ func addTrustedServer(a *API, ctx context.Context, c call, in schema.AddTrustedS
 	}, err
 }
 
-func updateTrustedServer(a *API, ctx context.Context, c call, in schema.UpdateTrustedServerRequest) (schema.TrustedServerUpdated, error) {
+func updateTrustedServer(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.UpdateTrustedServerRequest) (schema.TrustedServerUpdated, error) {
 	if in.FriendlyName == nil && in.Description == nil && in.Witness == nil {
 		return schema.TrustedServerUpdated{}, wire.Refuse("friendlyName", "is missing, and so are description and witness; send at least one of them")
 	}
-	r, err := a.Operations.UpdateTrustedServer(ctx, c.by, keyserver.TrustedServerChange{
+	r, err := ops.UpdateTrustedServer(ctx, by, keyserver.TrustedServerChange{
 		System:       keyserver.SystemID(in.SystemID),
 		FriendlyName: in.FriendlyName, Description: in.Description, Witness: in.Witness,
 	})
@@ -48,8 +48,8 @@ func updateTrustedServer(a *API, ctx context.Context, c call, in schema.UpdateTr
 	return out, err
 }
 
-func removeTrustedServer(a *API, ctx context.Context, c call, in schema.BySystemID) (schema.TrustedServerGone, error) {
-	r, err := a.Operations.RemoveTrustedServer(ctx, c.by, keyserver.SystemID(in.SystemID))
+func removeTrustedServer(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.BySystemID) (schema.TrustedServerGone, error) {
+	r, err := ops.RemoveTrustedServer(ctx, by, keyserver.SystemID(in.SystemID))
 	return schema.TrustedServerGone{
 		Removed: (*schema.SystemID)(r.Removed), TrustedServers: convert(r.Servers, trustedServerOf),
 		OrphanedPrincipalTrusts: convert(r.Orphans, principalTrustOf),
@@ -58,8 +58,8 @@ func removeTrustedServer(a *API, ctx context.Context, c call, in schema.BySystem
 	}, err
 }
 
-func localTrustInfo(a *API, ctx context.Context, c call, _ nothing) (schema.TrustInfo, error) {
-	info, err := a.Operations.TrustInfo(ctx, c.by)
+func localTrustInfo(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.TrustInfo, error) {
+	info, err := ops.TrustInfo(ctx, by)
 	if err != nil {
 		return schema.TrustInfo{}, err
 	}

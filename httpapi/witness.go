@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -43,20 +42,4 @@ func addCheckpoint(x *exchange) (any, error) {
 		return nil, err
 	}
 	return plainText{http.StatusOK, "text/plain; charset=utf-8", lines}, nil
-}
-
-func getWitness(a *API, ctx context.Context, c call, _ nothing) (schema.Witness, error) {
-	w, err := a.Operations.Witness(ctx, c.by)
-	return schema.Witness{Key: w.Key, Logs: convert(w.Logs, witnessedLogOf)}, err
-}
-
-func witnessedLogOf(l keyserver.WitnessedLog) schema.WitnessedLog {
-	out := schema.WitnessedLog{
-		Origin: l.Origin, Key: l.Key, Size: l.Size, SeenAt: l.SeenAt, Conflict: string(l.Conflict), ConflictAt: l.ConflictAt,
-	}
-	if l.System != 0 {
-		system := schema.SystemID(l.System)
-		out.SystemID = &system
-	}
-	return out
 }

@@ -1,0 +1,27 @@
+package httpapi
+
+import (
+	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// convert maps a list. It is never nil: an empty list is [] on the wire.
+func convert[A, B any](list []A, one func(A) B) []B {
+	out := make([]B, len(list))
+	for i, v := range list {
+		out[i] = one(v)
+	}
+	return out
+}
+
+func hexIDs(ids []keyserver.ID) []schema.HexID {
+	return convert(ids, func(id keyserver.ID) schema.HexID { return schema.HexID(id) })
+}
+
+// idsOf keeps nil apart from empty: absent is not "none".
+func idsOf(ids []schema.HexID) []keyserver.ID {
+	if ids == nil {
+		return nil
+	}
+	return convert(ids, func(id schema.HexID) keyserver.ID { return keyserver.ID(id) })
+}
