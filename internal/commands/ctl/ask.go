@@ -5,6 +5,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
 // askable reports whether others can be asked to approve the request: one that is kept as
@@ -20,11 +22,11 @@ func (o *options) askOthers(cmd *cobra.Command, ask, v *verb, in *input, args []
 		return err
 	}
 	if o.owner != "" || o.to != "" || o.all {
-		return usagef("--ask goes with none of --owned-by, --to and --all: what is asked for is the request alone")
+		return cmdline.Usagef("--ask goes with none of --owned-by, --to and --all: what is asked for is the request alone")
 	}
 	for _, f := range v.body { // before a password is asked for
 		if f.secret && (f.required || in.files[f.name].said != nil) {
-			return usagef("--ask: --%s-file is for nobody else to see, and a request that others approve is", f.flag)
+			return cmdline.Usagef("--ask: --%s-file is for nobody else to see, and a request that others approve is", f.flag)
 		}
 	}
 	r, err := in.request(cmd, args)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
 // Command makes the command line below use, with all its verbs.
@@ -17,26 +19,21 @@ func Command(use string) (*cobra.Command, error) {
 		return nil, err
 	}
 	o := &options{routes: t}
-	root := &cobra.Command{
-		Use:   use,
-		Short: "Ask a key server: every route of /api as a verb",
-		Long: "Ask a key server: every route of /api as a verb. Log in first, then see what there is:\n\n" +
-			"  login --server https://keys.example:8443 --ca-file ca.crt\n" +
-			"  keys mint --algorithm HMAC-SHA384\n" +
-			"  audit tail\n" +
-			"  why --operation macData --hidden-link KEY --principal-id ID\n\n" +
-			"Answers go to standard output: a table for people, -o json or -o yaml as the service\n" +
-			"said it, --field NAME one member alone. What is wrong goes to standard error, in the\n" +
-			"service's own words.\n\n" +
-			"Exit codes: 0 done; 1 it failed; 2 the command line was wrong, and nothing was sent;\n" +
-			"3 the service refused; 4 there is no such thing; 5 it does not go with what is there,\n" +
-			"or did not read back as it was written: look before you do it again; 6 no answer\n" +
-			"could be had now.\n\n" +
-			"--server, --context, --ca-file, --external-url and --output can also be environment\n" +
-			"variables, as can the flags of login: --ca-file is KEYSERVER_CA_FILE.",
-		Args: unknown,
-		RunE: help,
-	}
+	root := cmdline.Group(use, "Ask a key server: every route of /api as a verb")
+	root.Long = "Ask a key server: every route of /api as a verb. Log in first, then see what there is:\n\n" +
+		"  login --server https://keys.example:8443 --ca-file ca.crt\n" +
+		"  keys mint --algorithm HMAC-SHA384\n" +
+		"  audit tail\n" +
+		"  why --operation macData --hidden-link KEY --principal-id ID\n\n" +
+		"Answers go to standard output: a table for people, -o json or -o yaml as the service\n" +
+		"said it, --field NAME one member alone. What is wrong goes to standard error, in the\n" +
+		"service's own words.\n\n" +
+		"Exit codes: 0 done; 1 it failed; 2 the command line was wrong, and nothing was sent;\n" +
+		"3 the service refused; 4 there is no such thing; 5 it does not go with what is there,\n" +
+		"or did not read back as it was written: look before you do it again; 6 no answer\n" +
+		"could be had now.\n\n" +
+		"--server, --context, --ca-file, --external-url and --output can also be environment\n" +
+		"variables, as can the flags of login: --ca-file is KEYSERVER_CA_FILE."
 	o.bind(root)
 	root.AddCommand(o.newLogin(), o.newLogout(), o.newContexts(), newCompletion(root))
 	for _, v := range t.verbs {
@@ -113,7 +110,7 @@ func (t *table) add(root *cobra.Command, words []string, cmd *cobra.Command) {
 	for n := 1; n < len(words); n++ {
 		next := child(at, words[n-1])
 		if next == nil {
-			next = &cobra.Command{Use: words[n-1], Short: t.about[strings.Join(words[:n], " ")], Args: unknown, RunE: help}
+			next = cmdline.Group(words[n-1], t.about[strings.Join(words[:n], " ")])
 			at.AddCommand(next)
 		}
 		at = next
@@ -135,22 +132,6 @@ func child(of *cobra.Command, name string) *cobra.Command {
 	return nil
 }
 
-func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-
-func unknown(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usagef("unknown command %q; see %s --help", args[0], cmd.CommandPath())
-	}
-	return nil
-}
-
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usagef("%s takes no argument %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
-	}
-	return nil
-}
-
 // bind makes the flags of every verb.
 func (o *options) bind(root *cobra.Command) {
 	f := root.PersistentFlags()
@@ -159,7 +140,7 @@ func (o *options) bind(root *cobra.Command) {
 	f.StringVar(&o.CAFile, "ca-file", "", "PEM certificates that the API's own is checked against; default: the context's, else the system's")
 	f.StringVar(&o.ExternalURL, "external-url", "", "URL by which the key server knows itself (serve --external-url), if not by --server; proofs are for it")
 	f.StringVarP(&o.output, "output", "o", asTable, "table, json or yaml")
-	choices(root, "output", asTable, asJSON, asYAML)
+	cmdline.Choices(root, "output", asTable, asJSON, asYAML)
 	_ = root.RegisterFlagCompletionFunc("context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		if s, err := newStore(os.Getenv); err == nil {
 			if all, err := s.settings(); err == nil {
@@ -168,11 +149,6 @@ func (o *options) bind(root *cobra.Command) {
 		}
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	})
-}
-
-// choices completes a flag by the values that it has.
-func choices(cmd *cobra.Command, flag string, values ...string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // standardOutput is the name of a file that stands for standard output.
@@ -200,11 +176,11 @@ func (o *options) complete(cmd *cobra.Command) error {
 			return
 		}
 		if err := cmd.Flags().Set(f.Name, strings.TrimSpace(value)); err != nil {
-			first = usagef("environment variable for --%s: %w", f.Name, err)
+			first = cmdline.Usagef("environment variable for --%s: %w", f.Name, err)
 		}
 	})
 	if first == nil && !slices.Contains([]string{asTable, asJSON, asYAML}, o.output) {
-		first = usagef("--output is %q; it must be table, json or yaml", o.output)
+		first = cmdline.Usagef("--output is %q; it must be table, json or yaml", o.output)
 	}
 	return first
 }
@@ -234,7 +210,7 @@ func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
 	if v.json {
 		f.StringSliceVar(&o.columns, "columns", nil, "columns of the table, by the names of members, with commas; they may be wider than the terminal")
 		f.StringVar(&o.field, "field", "", "print this member of the answer alone, as text, such as id or principal.id; of a list, that of each row")
-		choices(cmd, "field", v.fields()...)
+		cmdline.Choices(cmd, "field", v.fields()...)
 	} else {
 		f.StringVar(&o.to, "to", "", "file that takes the answer, which must not be there; - or default: standard output")
 	}
@@ -311,8 +287,8 @@ func (v *verb) arguments(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if len(args) > len(v.path) {
-		return usagef("%s takes no argument %q; see %s --help", cmd.CommandPath(), args[len(v.path)], cmd.CommandPath())
+		return cmdline.Usagef("%s takes no argument %q; see %s --help", cmd.CommandPath(), args[len(v.path)], cmd.CommandPath())
 	}
 	missing := v.path[len(args)]
-	return usagef("%s is missing: %s; see %s --help", strings.ToUpper(dashed(missing.name)), missing.help(), cmd.CommandPath())
+	return cmdline.Usagef("%s is missing: %s; see %s --help", strings.ToUpper(dashed(missing.name)), missing.help(), cmd.CommandPath())
 }

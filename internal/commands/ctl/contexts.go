@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
 func (o *options) newContexts() *cobra.Command {
-	group := &cobra.Command{Use: "contexts", Short: "Which key servers are known here, and which one is used", Args: unknown, RunE: help}
+	group := cmdline.Group("contexts", "Which key servers are known here, and which one is used")
 	list := &cobra.Command{
-		Use: "list", Short: "List what is known, and who is logged in", Args: noArgs,
+		Use: "list", Short: "List what is known, and who is logged in", Args: cmdline.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, all, err := known()
 			if err != nil {
@@ -72,7 +74,7 @@ func (o *options) newContexts() *cobra.Command {
 
 func oneContext(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usagef("%s takes the name of one context; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+		return cmdline.Usagef("%s takes the name of one context; see %s --help", cmd.CommandPath(), cmd.CommandPath())
 	}
 	return nil
 }
@@ -99,7 +101,7 @@ func changing(name string, how func(s *store, all *settings) error) error {
 }
 
 func unknownContext(name string, all settings) error {
-	return &Failure{exitNotFound, fmt.Errorf("there is no context %q; there are: %s", name, strings.Join(all.names(), ", "))}
+	return &cmdline.Failure{Code: cmdline.ExitNotFound, Err: fmt.Errorf("there is no context %q; there are: %s", name, strings.Join(all.names(), ", "))}
 }
 
 // bashOwn is what the script for bash needs where the package bash-completion is missing.
@@ -120,7 +122,7 @@ func newCompletion(root *cobra.Command) *cobra.Command {
 		ValidArgs: shells,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usagef("give one of %s", strings.Join(shells, ", "))
+				return cmdline.Usagef("give one of %s", strings.Join(shells, ", "))
 			}
 			return nil
 		},
@@ -137,7 +139,7 @@ func newCompletion(root *cobra.Command) *cobra.Command {
 			case "fish":
 				return top.GenFishCompletion(cmd.OutOrStdout(), true)
 			default:
-				return usagef("there is no completion for %q; give one of %s", args[0], strings.Join(shells, ", "))
+				return cmdline.Usagef("there is no completion for %q; give one of %s", args[0], strings.Join(shells, ", "))
 			}
 		},
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
 // input is what the flags of one command say.
@@ -62,9 +63,9 @@ func (v *verb) inputs(cmd *cobra.Command) *input {
 				}
 				switch {
 				case one.stands == anOperation, one.kind == array && one.of.stands == anOperation, one.value.name == "OperationName":
-					choices(cmd, one.flag, operationKeys()...)
+					cmdline.Choices(cmd, one.flag, operationKeys()...)
 				case len(one.choices()) > 0:
-					choices(cmd, one.flag, one.choices()...)
+					cmdline.Choices(cmd, one.flag, one.choices()...)
 				}
 			}
 			if one.secret || one.bytes() {
@@ -224,7 +225,7 @@ func (in *input) request(cmd *cobra.Command, args []string) (*request, error) {
 			query.Add(f.name, said)
 		}
 		if f.required && !query.Has(f.name) {
-			return nil, usagef("--%s is missing; see %s --help", f.flag, cmd.CommandPath())
+			return nil, cmdline.Usagef("--%s is missing; see %s --help", f.flag, cmd.CommandPath())
 		}
 	}
 	r.query = query.Encode()
@@ -240,7 +241,7 @@ func (in *input) request(cmd *cobra.Command, args []string) (*request, error) {
 func (in *input) check(r *request) error {
 	target, typed, err := in.verb.route.Spell(func(name string) string { return r.segments[name] }, r.query, r.body)
 	if err != nil {
-		return &Failure{exitUsage, in.verb.byFlag(err)}
+		return &cmdline.Failure{Code: cmdline.ExitUsage, Err: in.verb.byFlag(err)}
 	}
 	r.target, r.in = target, typed
 	return nil
@@ -258,7 +259,7 @@ func (in *input) fill(cmd *cobra.Command, r *request) error {
 			return fmt.Errorf("--file: %w", err)
 		}
 		if err := json.Unmarshal(text, &body); err != nil || body == nil {
-			return usagef("--file: %s is no JSON object", file)
+			return cmdline.Usagef("--file: %s is no JSON object", file)
 		}
 		for _, f := range in.verb.body {
 			one, there := body.get(f.name)
@@ -285,7 +286,7 @@ func (in *input) fill(cmd *cobra.Command, r *request) error {
 			body.set(f.name, spelled)
 		}
 		if _, there := body.get(f.name); f.required && !there {
-			return usagef("--%s is missing; see %s --help", f.flag, cmd.CommandPath())
+			return cmdline.Usagef("--%s is missing; see %s --help", f.flag, cmd.CommandPath())
 		}
 	}
 	if body == nil {
@@ -293,7 +294,7 @@ func (in *input) fill(cmd *cobra.Command, r *request) error {
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
-		return usagef("the request cannot be spelled as JSON: text must be valid UTF-8")
+		return cmdline.Usagef("the request cannot be spelled as JSON: text must be valid UTF-8")
 	}
 	r.body = text
 	if in.verb.stream == "" {
@@ -308,7 +309,7 @@ func (in *input) stream(cmd *cobra.Command, r *request) error {
 	var from io.Reader
 	switch file, said := in.files[name].String(), in.texts[name].said; {
 	case said != nil && file != "":
-		return usagef("give --%s or --%s-file, not both", flagName(name), flagName(name))
+		return cmdline.Usagef("give --%s or --%s-file, not both", flagName(name), flagName(name))
 	case said != nil:
 		from = base64.NewDecoder(base64.StdEncoding.Strict(), strings.NewReader(said[0]))
 	case file != "" && file != "-":
@@ -336,7 +337,7 @@ func (in *input) stream(cmd *cobra.Command, r *request) error {
 func (in *input) streamWhole(cmd *cobra.Command, r *request, file string) error {
 	for name, t := range in.texts {
 		if t.said != nil {
-			return usagef("--file is the whole request, which is sent as it is; leave --%s out", flagName(name))
+			return cmdline.Usagef("--file is the whole request, which is sent as it is; leave --%s out", flagName(name))
 		}
 	}
 	r.rest = cmd.InOrStdin()
@@ -353,14 +354,14 @@ func (in *input) streamWhole(cmd *cobra.Command, r *request, file string) error 
 // open reads a file, or standard input.
 func open(cmd *cobra.Command, file string, limit int64) ([]byte, error) {
 	if file == "-" {
-		return readAll("standard input", cmd.InOrStdin(), limit)
+		return cmdline.ReadAll("standard input", cmd.InOrStdin(), limit)
 	}
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	return readAll(file, f, limit)
+	return cmdline.ReadAll(file, f, limit)
 }
 
 // spell makes JSON of what the flags of a field say; nil where they say nothing.
@@ -369,11 +370,11 @@ func (in *input) spell(cmd *cobra.Command, f *field) (jsontext.Value, error) {
 	given := in.texts[f.name] != nil && in.texts[f.name].said != nil
 	switch {
 	case file != nil && file.said != nil && given:
-		return nil, usagef("give --%s or --%s-file, not both", f.flag, f.flag)
+		return nil, cmdline.Usagef("give --%s or --%s-file, not both", f.flag, f.flag)
 	case file != nil && file.said != nil && !f.secret || f.secret && f.bytes() && file.said != nil:
 		return in.ofFiles(cmd, f, file.said)
 	case f.secret && (file.said != nil || f.required && in.whole.said == nil):
-		said, err := secret(cmd, "--"+f.flag+"-file", file.String(), strings.TrimRight(f.doc+" ", ". ")+" ("+f.name+"): ")
+		said, err := cmdline.Secret(cmd, "--"+f.flag+"-file", file.String(), strings.TrimRight(f.doc+" ", ". ")+" ("+f.name+"): ")
 		if err != nil {
 			return nil, err
 		}
@@ -432,19 +433,19 @@ func (v *value) spell(flag, said string) (jsontext.Value, error) {
 	switch v.kind {
 	case integer:
 		if _, err := strconv.ParseInt(said, 10, 64); err != nil {
-			return nil, usagef("%s is %q; it must be a number", flag, said)
+			return nil, cmdline.Usagef("%s is %q; it must be a number", flag, said)
 		}
 		return jsontext.Value(said), nil
 	case boolean:
 		b, err := strconv.ParseBool(said)
 		if err != nil {
-			return nil, usagef("%s is %q; it must be true or false", flag, said)
+			return nil, cmdline.Usagef("%s is %q; it must be true or false", flag, said)
 		}
 		return marshal(b)
 	case object, free:
 		text := jsontext.Value(said)
 		if !text.IsValid() || text.Kind() != '{' {
-			return nil, usagef("%s must be a JSON object, such as %s", flag, v.example())
+			return nil, cmdline.Usagef("%s must be a JSON object, such as %s", flag, v.example())
 		}
 		return v.respell(flag, text)
 	case either:
@@ -466,7 +467,7 @@ func quote(s string) (jsontext.Value, error) { return marshal(s) }
 func marshal(what any) (jsontext.Value, error) {
 	text, err := json.Marshal(what)
 	if err != nil { // whose words may quote a secret
-		return nil, usagef("text must be valid UTF-8")
+		return nil, cmdline.Usagef("text must be valid UTF-8")
 	}
 	return text, nil
 }

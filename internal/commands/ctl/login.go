@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,10 +17,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 )
@@ -87,7 +86,7 @@ func (o *options) here() (*here, error) {
 		h.place.ExternalURL = o.ExternalURL
 	}
 	if h.place.Server == "" {
-		return nil, usagef("--server is missing, and the context %q has none; log in first: keyserverctl login --server URL", h.name)
+		return nil, cmdline.Usagef("--server is missing, and the context %q has none; log in first: keyserverctl login --server URL", h.name)
 	}
 	return h, checkServer(h.place)
 }
@@ -108,10 +107,10 @@ func checkServer(p place) error {
 			continue
 		}
 		if strings.HasSuffix(strings.TrimRight(given, "/"), "/api") {
-			return usagef("%s ends in /api; leave that out, each call adds it", flag)
+			return cmdline.Usagef("%s ends in /api; leave that out, each call adds it", flag)
 		}
 		if _, err := client.New(client.Options{BaseURL: given}); err != nil {
-			return usagef("%s: %w", flag, err)
+			return cmdline.Usagef("%s: %w", flag, err)
 		}
 	}
 	return nil
@@ -140,9 +139,9 @@ func (p *place) client(credentials client.Credentials, key crypto.Signer) (*clie
 func (h *here) resume() (*client.Client, error) {
 	switch {
 	case h.session == nil:
-		return nil, &Failure{exitRefused, fmt.Errorf("nobody is logged in to %s (context %q): keyserverctl login", h.place.Server, h.name)}
+		return nil, &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("nobody is logged in to %s (context %q): keyserverctl login", h.place.Server, h.name)}
 	case !sameServer(h.session.Server, h.place.Server):
-		return nil, &Failure{exitRefused, fmt.Errorf("the session of context %q is one of %s, and is shown to nobody else; for %s log in with a --context of its own", h.name, h.session.Server, h.place.Server)}
+		return nil, &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("the session of context %q is one of %s, and is shown to nobody else; for %s log in with a --context of its own", h.name, h.session.Server, h.place.Server)}
 	}
 	key, err := h.key(h.name, h.session)
 	if err != nil {
@@ -196,7 +195,7 @@ func (o *options) newLogin() *cobra.Command {
 			"(--certificate, --key). A password that no file has is asked for. The session is\n" +
 			"bound to a key that is made for it: without that, what is kept of it is of no use.\n" +
 			"See docs/ctl.md for where both are kept, and what that protects from.",
-		Args: noArgs,
+		Args: cmdline.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.complete(cmd); err != nil {
 				return err
@@ -212,8 +211,8 @@ func (o *options) newLogin() *cobra.Command {
 	f.StringVar(&l.certificate, "certificate", "", "PEM file with the client certificate and its chain, for certificate")
 	f.StringVar(&l.key, "key", "", "PEM file with its key")
 	f.StringVar(&l.keyStore, "key-store", inFile, "where the key of the session is kept: file, or keyring for that of the desktop")
-	choices(cmd, "method", schema.MethodPassword, schema.MethodLDAP, schema.MethodKubernetes, schema.MethodCertificate)
-	choices(cmd, "key-store", inFile, inKeyring)
+	cmdline.Choices(cmd, "method", schema.MethodPassword, schema.MethodLDAP, schema.MethodKubernetes, schema.MethodCertificate)
+	cmdline.Choices(cmd, "key-store", inFile, inKeyring)
 	return cmd
 }
 
@@ -231,10 +230,10 @@ func (l *loginOptions) check() error {
 	}
 	methods := []string{schema.MethodPassword, schema.MethodLDAP, schema.MethodKubernetes, schema.MethodCertificate}
 	if !slices.Contains(methods, l.method) {
-		return usagef("--method is %q; it must be one of %s", l.method, strings.Join(methods, ", "))
+		return cmdline.Usagef("--method is %q; it must be one of %s", l.method, strings.Join(methods, ", "))
 	}
 	if l.keyStore != inFile && l.keyStore != inKeyring {
-		return usagef("--key-store is %q; it must be file or keyring", l.keyStore)
+		return cmdline.Usagef("--key-store is %q; it must be file or keyring", l.keyStore)
 	}
 	named := l.method == schema.MethodPassword || l.method == schema.MethodLDAP
 	for _, one := range []struct {
@@ -249,9 +248,9 @@ func (l *loginOptions) check() error {
 	} {
 		switch {
 		case one.value != "" && !one.belongs:
-			return usagef("%s does not belong to the method %s; leave one of them out", one.flag, l.method)
+			return cmdline.Usagef("%s does not belong to the method %s; leave one of them out", one.flag, l.method)
 		case one.value == "" && one.belongs && one.needed:
-			return usagef("%s is missing; the method %s needs it", one.flag, l.method)
+			return cmdline.Usagef("%s is missing; the method %s needs it", one.flag, l.method)
 		}
 	}
 	return nil
@@ -343,7 +342,7 @@ func (l *loginOptions) credentials(cmd *cobra.Command, name string) (client.Cred
 	case schema.MethodCertificate:
 		return client.CertificateCredentials(certificate(l.certificate, l.key)), nil
 	}
-	password, err := secret(cmd, "--password-file", l.passwordFile, "Password of "+l.username+" for "+name+": ")
+	password, err := cmdline.Secret(cmd, "--password-file", l.passwordFile, "Password of "+l.username+" for "+name+": ")
 	if err != nil {
 		return nil, err
 	}
@@ -354,45 +353,11 @@ func (l *loginOptions) credentials(cmd *cobra.Command, name string) (client.Cred
 	return client.PasswordCredentials(l.username, answer), nil
 }
 
-// maxSecret bounds what is read as a secret.
-const maxSecret = 64 << 10
-
-// secret reads one from a file, or asks for it at a terminal, which does not show it.
-func secret(cmd *cobra.Command, flag, file, question string) (string, error) {
-	var text []byte
-	var err error
-	switch in, _ := cmd.InOrStdin().(*os.File); {
-	case file == "-":
-		text, err = readAll("standard input", cmd.InOrStdin(), maxSecret)
-	case file != "":
-		var f *os.File
-		if f, err = os.Open(file); err != nil {
-			break
-		}
-		defer f.Close() //nolint:errcheck // it was only read
-		text, err = readAll(file, f, maxSecret)
-	case in == nil || !term.IsTerminal(int(in.Fd())):
-		return "", usagef("%s is missing, and standard input is no terminal to ask at", flag)
-	default:
-		_, _ = io.WriteString(cmd.ErrOrStderr(), question)
-		text, err = term.ReadPassword(int(in.Fd()))
-		_, _ = io.WriteString(cmd.ErrOrStderr(), "\n")
-	}
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", flag, err)
-	}
-	said := strings.TrimRight(string(text), "\r\n")
-	if said == "" {
-		return "", &Failure{exitUsage, errors.New(flag + ": is empty")}
-	}
-	return said, nil
-}
-
 func (o *options) newLogout() *cobra.Command {
 	return &cobra.Command{
 		Use:   "logout",
 		Short: "End the session that is kept, and forget it and its key",
-		Args:  noArgs,
+		Args:  cmdline.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.complete(cmd); err != nil {
 				return err

@@ -30,6 +30,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap/ldaptest"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
@@ -70,7 +71,7 @@ func (u *user) ctl(in string, args ...string) (out, said string, code int) {
 	root.SetOut(&stdout)
 	root.SetErr(&stderr)
 	err = root.ExecuteContext(u.t.Context())
-	var failure *ctl.Failure
+	var failure *cmdline.Failure
 	switch {
 	case errors.As(err, &failure):
 		code = failure.Code

@@ -6,23 +6,25 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
 // showable refuses what an answer, or its rows, could not be shown by. It is asked before
 // anything is sent: afterwards a key would be made whose handle nobody has read.
 func (o *options) showable(answer, of *value) error {
 	if o.field != "" && o.picks(answer, of) == nil {
-		return usagef("--field is %q; %s", o.field, fieldsNear(answer, of, o.field))
+		return cmdline.Usagef("--field is %q; %s", o.field, fieldsNear(answer, of, o.field))
 	}
 	if len(o.columns) == 0 {
 		return nil
 	}
 	if of == nil {
-		return usagef("--columns is for lists; this answer is none, --field prints one member of it")
+		return cmdline.Usagef("--columns is for lists; this answer is none, --field prints one member of it")
 	}
 	for _, name := range o.columns {
 		if !of.has(name) {
-			return usagef("--columns has %q; there are %s", name, strings.Join(of.names(), ", "))
+			return cmdline.Usagef("--columns has %q; there are %s", name, strings.Join(of.names(), ", "))
 		}
 	}
 	return nil

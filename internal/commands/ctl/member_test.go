@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
 // A command line that could not show the answer is refused before anybody is asked: where
@@ -31,9 +33,9 @@ func TestUnshowableIsNotSent(t *testing.T) {
 		cmd := theCommand(t)
 		cmd.SetArgs(append(strings.Fields(line), "--server", "https://key.invalid"))
 		err := cmd.Execute()
-		var failure *Failure
-		if !errors.As(err, &failure) || failure.Code != exitUsage || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want exit code %d and %q", line, err, exitUsage, want)
+		var failure *cmdline.Failure
+		if !errors.As(err, &failure) || failure.Code != cmdline.ExitUsage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want exit code %d and %q", line, err, cmdline.ExitUsage, want)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -116,7 +117,7 @@ func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) err
 // together with that.
 func (o *options) ask(ctx context.Context, c *caller, v *verb, r *request) (answer jsontext.Value, err error) {
 	err = c.send(o.purposed(ctx), v, r, o.owner, func(resp *http.Response, failure *client.Error) error {
-		text, err := readAll("the answer", resp.Body, maxAnswer)
+		text, err := cmdline.ReadAll("the answer", resp.Body, maxAnswer)
 		if err != nil {
 			return &client.NetworkError{Sent: true, Err: err}
 		}
@@ -190,7 +191,7 @@ func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) e
 	to := cmd.OutOrStdout()
 	if f, ok := to.(*os.File); ok && o.to == "" && term.IsTerminal(int(f.Fd())) {
 		if !strings.HasPrefix(v.route.MediaType(), "text/") {
-			return usagef("the answer is no text; give --to FILE, or direct standard output to a file")
+			return cmdline.Usagef("the answer is no text; give --to FILE, or direct standard output to a file")
 		}
 		text := readable(to)
 		defer func() { _ = text.Close() }() // what is left is the beginning of a character that did not come
@@ -298,7 +299,7 @@ func (o *options) follow(t *table, f follower, use string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,
 		Short: "Show the newest rows of " + f.verb + ", and each new one as it comes.",
-		Args:  noArgs,
+		Args:  cmdline.NoArgs,
 	}
 	only := *v
 	only.query = slices.DeleteFunc(slices.Clone(v.query), func(one field) bool {
@@ -315,10 +316,10 @@ func (o *options) follow(t *table, f follower, use string) *cobra.Command {
 			return err
 		}
 		if many < 0 || many > 1000 {
-			return usagef("--rows is %d; it must be 0 to 1000", many)
+			return cmdline.Usagef("--rows is %d; it must be 0 to 1000", many)
 		}
 		if every < 100*time.Millisecond {
-			return usagef("--every is %s; it must be 100ms at least", every)
+			return cmdline.Usagef("--every is %s; it must be 100ms at least", every)
 		}
 		if err := o.showable(row, row); err != nil {
 			return err

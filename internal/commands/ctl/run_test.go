@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
 // run has ctl ask a service that answers as it is told to.
@@ -49,9 +51,9 @@ func unready(w http.ResponseWriter, _ *http.Request) {
 // Whoever asks why a key server is not ready is told so, without a form for programs.
 func TestNotReadySaysWhy(t *testing.T) {
 	out, _, err := run(t, unready, "ready")
-	var failure *Failure
-	if !errors.As(err, &failure) || failure.Code != exitUnavailable {
-		t.Errorf("%v, want exit code %d", err, exitUnavailable)
+	var failure *cmdline.Failure
+	if !errors.As(err, &failure) || failure.Code != cmdline.ExitUnavailable {
+		t.Errorf("%v, want exit code %d", err, cmdline.ExitUnavailable)
 	}
 	flat := strings.ReplaceAll(out, "\n", " ")
 	for _, want := range []string{"writes: the disk is full\ufffd, and", "that is all; tried again in 5 s", " volume: 3 MiB are left", "warning: the certificate ends\ufffd[31m in 3 days"} {

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -53,7 +54,7 @@ func (v *value) respelled(flag, said string) (string, error) {
 	case v.stands == anOperation && !isHexID(said):
 		op, ok := operationCalled(said)
 		if !ok {
-			return "", usagef("%s is %q; it must be the name or the key of an operation, or its 16 hexadecimal digits: see keyserverctl operations list", flag, said)
+			return "", cmdline.Usagef("%s is %q; it must be the name or the key of an operation, or its 16 hexadecimal digits: see keyserverctl operations list", flag, said)
 		}
 		return op.ID.Hex(), nil
 	case v.name == "OperationName":

@@ -6,7 +6,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/zalando/go-keyring"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 )
 
@@ -85,7 +85,7 @@ func newStore(getenv func(string) string) (*store, error) {
 	}
 	s := &store{config: at("XDG_CONFIG_HOME", ".config"), state: at("XDG_STATE_HOME", ".local", "state"), runtime: at("XDG_RUNTIME_DIR")}
 	if s.config == "" || s.state == "" {
-		return nil, usagef("%s is not set, and neither are XDG_CONFIG_HOME and XDG_STATE_HOME: there is no place for a session", homeVariable)
+		return nil, cmdline.Usagef("%s is not set, and neither are XDG_CONFIG_HOME and XDG_STATE_HOME: there is no place for a session", homeVariable)
 	}
 	if s.runtime == "" {
 		s.runtime = s.state
@@ -97,7 +97,7 @@ var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 func checkContext(name string) error {
 	if !contextName.MatchString(name) {
-		return usagef("--context is %q; it must be letters, digits, dots, dashes and underscores, at most 63, and begin with a letter or digit", name)
+		return cmdline.Usagef("--context is %q; it must be letters, digits, dots, dashes and underscores, at most 63, and begin with a letter or digit", name)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (s *store) keep(name string, what session, key crypto.Signer) error {
 }
 
 func noKeyring(err error) error {
-	return &Failure{exitFailed, fmt.Errorf("the keyring of this desktop does not answer: %w; --key-store file keeps the key in a file", err)}
+	return &cmdline.Failure{Code: cmdline.ExitFailed, Err: fmt.Errorf("the keyring of this desktop does not answer: %w; --key-store file keeps the key in a file", err)}
 }
 
 // key of a session.
@@ -201,7 +201,7 @@ func (s *store) key(name string, of *session) (crypto.Signer, error) {
 		text, err = readFile(s.keyFile(name), true)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, keyring.ErrNotFound) {
-		return nil, &Failure{exitRefused, fmt.Errorf("the session of context %q is bound to a key that is not here any more: log in again: keyserverctl login", name)}
+		return nil, &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("the session of context %q is bound to a key that is not here any more: log in again: keyserverctl login", name)}
 	}
 	if err != nil {
 		return nil, err
@@ -265,15 +265,7 @@ func readFile(name string, secret bool) ([]byte, error) {
 	if secret && othersMayRead(info) {
 		return nil, fmt.Errorf("%s may be read by others (mode %04o): log out, make it 0600 and log in again", name, info.Mode().Perm())
 	}
-	return readAll(name, f, maxFile)
-}
-
-func readAll(name string, from io.Reader, limit int64) ([]byte, error) {
-	content, err := io.ReadAll(io.LimitReader(from, limit+1))
-	if err == nil && int64(len(content)) > limit {
-		err = fmt.Errorf("%s is longer than %d bytes", name, limit)
-	}
-	return content, err
+	return cmdline.ReadAll(name, f, maxFile)
 }
 
 func parse(name string, content []byte, out any) error {

@@ -1,0 +1,56 @@
+package ctl
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
+)
+
+// failed sorts what a call ended with, and says what helps where something does.
+func (p *place) failed(err error) error {
+	var have *cmdline.Failure
+	if err == nil || errors.As(err, &have) {
+		return err
+	}
+	var network *client.NetworkError
+	if errors.As(err, &network) {
+		return &cmdline.Failure{Code: cmdline.ExitUnavailable, Err: p.unreachable(err)}
+	}
+	var e *client.Error
+	if !errors.As(err, &e) {
+		return &cmdline.Failure{Code: cmdline.ExitFailed, Err: err}
+	}
+	switch {
+	case e.Status == 0:
+		return &cmdline.Failure{Code: cmdline.ExitUsage, Err: errors.New(e.Detail)}
+	case e.Code == "NOT_VERIFIED", e.Status == http.StatusConflict, e.Code == "READBACK_FAILED":
+		return &cmdline.Failure{Code: cmdline.ExitNotVerified, Err: err}
+	case client.IsUnavailable(err):
+		return &cmdline.Failure{Code: cmdline.ExitUnavailable, Err: err}
+	case e.Status == http.StatusNotFound:
+		return &cmdline.Failure{Code: cmdline.ExitNotFound, Err: err}
+	case e.Reauth:
+		return &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("%w; log in again: keyserverctl login", err)}
+	case e.Code == "APPROVAL_REQUIRED":
+		return &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("%w; the same command with --ask 'WHY' asks others for it", err)}
+	case e.Code == "PROOF_URI_MISMATCH":
+		return &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("%w; the key server knows itself by another URL than --server: log in with that as --external-url", err)}
+	case e.Status >= http.StatusBadRequest && e.Status < http.StatusInternalServerError:
+		return &cmdline.Failure{Code: cmdline.ExitRefused, Err: err}
+	default:
+		return &cmdline.Failure{Code: cmdline.ExitFailed, Err: err}
+	}
+}
+
+// unreachable says which flag helps against a certificate that is not trusted. The words
+// are looked at because each platform has an error of its own.
+func (p *place) unreachable(err error) error {
+	if p.CAFile == "" && strings.Contains(err.Error(), "certificate signed by unknown authority") {
+		return fmt.Errorf("%w; --ca-file names the certificates that it is to be checked against", err)
+	}
+	return err
+}
