@@ -10,7 +10,22 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/login"
 )
+
+// options are the flags that every verb has.
+type options struct {
+	login.Flags
+	output  string
+	columns []string
+	field   string
+	purpose string
+	to      string
+	all     bool
+	owner   string
+	reason  string
+	routes  *table // what a request that is shown may be one of
+}
 
 // Command makes the command line below use, with all its verbs.
 func Command(use string) (*cobra.Command, error) {
@@ -35,7 +50,8 @@ func Command(use string) (*cobra.Command, error) {
 		"--server, --context, --ca-file, --external-url and --output can also be environment\n" +
 		"variables, as can the flags of login: --ca-file is KEYSERVER_CA_FILE."
 	o.bind(root)
-	root.AddCommand(o.newLogin(), o.newLogout(), o.newContexts(), newCompletion(root))
+	root.AddCommand(login.Commands(&o.Flags, o.complete)...)
+	root.AddCommand(newCompletion(root))
 	for _, v := range t.verbs {
 		t.add(root, v.words, o.command(t, v, v.words[len(v.words)-1]))
 	}
@@ -134,21 +150,9 @@ func child(of *cobra.Command, name string) *cobra.Command {
 
 // bind makes the flags of every verb.
 func (o *options) bind(root *cobra.Command) {
-	f := root.PersistentFlags()
-	f.StringVar(&o.Server, "server", "", "URL of the key server's API; default: the context's")
-	f.StringVar(&o.context, "context", "", "name of the key server and session to use; default: that of the last login")
-	f.StringVar(&o.CAFile, "ca-file", "", "PEM certificates that the API's own is checked against; default: the context's, else the system's")
-	f.StringVar(&o.ExternalURL, "external-url", "", "URL by which the key server knows itself (serve --external-url), if not by --server; proofs are for it")
-	f.StringVarP(&o.output, "output", "o", asTable, "table, json or yaml")
+	o.Bind(root)
+	root.PersistentFlags().StringVarP(&o.output, "output", "o", asTable, "table, json or yaml")
 	cmdline.Choices(root, "output", asTable, asJSON, asYAML)
-	_ = root.RegisterFlagCompletionFunc("context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		if s, err := newStore(os.Getenv); err == nil {
-			if all, err := s.settings(); err == nil {
-				return all.names(), cobra.ShellCompDirectiveNoFileComp
-			}
-		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	})
 }
 
 // standardOutput is the name of a file that stands for standard output.

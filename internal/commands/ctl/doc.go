@@ -1,6 +1,5 @@
-// Package ctl is the command line for people: every route of /api as a verb. The
-// verbs are made from the table of routes and its OpenAPI document, and nothing is
-// written for one route: what stands in names.go, data that a rule would get wrong, is
-// all that names any. Which session a verb uses is login.go's, where it is kept
-// store.go's.
+// Package ctl is the command-line client for people: every route of /api is a verb. It makes the verbs from the table
+// of routes and its OpenAPI document and has no code for a single route. Only the data in names.go names routes; it
+// holds what a rule would get wrong. Package login keeps the session that a verb uses, and package cmdline has the exit
+// codes.
 package ctl

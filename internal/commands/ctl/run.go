@@ -22,6 +22,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/login"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -38,7 +39,7 @@ const (
 
 // caller sends requests of verbs to one key server.
 type caller struct {
-	*here
+	*login.Context
 	client *client.Client
 	in     bool // under a session
 }
@@ -46,15 +47,15 @@ type caller struct {
 // caller is logged in where the verb needs that, or where it looks at a session and
 // there is one.
 func (o *options) caller(v *verb) (*caller, error) {
-	h, err := o.here()
+	h, err := o.Find()
 	if err != nil {
 		return nil, err
 	}
-	c := &caller{here: h, in: !v.open && (!v.maybe || h.session != nil && sameServer(h.session.Server, h.place.Server))}
+	c := &caller{Context: h, in: !v.open && (!v.maybe || h.LoggedIn())}
 	if c.in {
-		c.client, err = h.resume()
+		c.client, err = h.Resume()
 	} else {
-		c.client, err = h.place.client(nil, nil)
+		c.client, err = h.Client()
 	}
 	return c, err
 }
@@ -133,7 +134,7 @@ func (o *options) ask(ctx context.Context, c *caller, v *verb, r *request) (answ
 	if answer != nil && !answer.IsValid() {
 		answer = nil
 	}
-	return answer, c.place.failed(err)
+	return answer, c.Failed(err)
 }
 
 func (o *options) purposed(ctx context.Context) context.Context {
@@ -223,7 +224,7 @@ func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) e
 			_ = os.Remove(o.to) // of no use
 		}
 	}
-	return c.place.failed(err)
+	return c.Failed(err)
 }
 
 // pager is how a listing goes on: the member that says where, and the field of the
@@ -423,7 +424,7 @@ func (t *tailing) others(rows []jsontext.Value) []jsontext.Value {
 		}
 		whose, _ := all.get(t.session)
 		what, _ := all.get(t.operation)
-		return plain(whose) == t.caller.session.ID && slices.ContainsFunc(t.verb.route.Operations, func(o keyserver.Operation) bool { return o.Key == plain(what) })
+		return plain(whose) == t.SessionID() && slices.ContainsFunc(t.verb.route.Operations, func(o keyserver.Operation) bool { return o.Key == plain(what) })
 	})
 }
 

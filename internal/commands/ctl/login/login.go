@@ -1,4 +1,4 @@
-package ctl
+package login
 
 import (
 	"context"
@@ -6,11 +6,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,161 +18,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
-
-// options are the flags that every verb has.
-type options struct {
-	place
-	context string
-	output  string
-	columns []string
-	field   string
-	purpose string
-	to      string
-	all     bool
-	owner   string
-	reason  string
-	routes  *table // what a request that is shown may be one of
-}
-
-// fallback is the context of who names none.
-const fallback = "default"
-
-// here is a context with what is known of it.
-type here struct {
-	*store
-	settings settings
-	name     string
-	place    place
-	session  *session // nil: nobody is logged in
-}
-
-// here finds the context, and completes it by the flags.
-func (o *options) here() (*here, error) {
-	s, err := newStore(os.Getenv)
-	if err != nil {
-		return nil, err
-	}
-	h := &here{store: s}
-	if h.settings, err = s.settings(); err != nil {
-		return nil, err
-	}
-	h.name = o.context
-	if h.name == "" {
-		h.name = h.settings.Current
-	}
-	if h.name == "" {
-		h.name = fallback
-	}
-	if err := checkContext(h.name); err != nil {
-		return nil, err
-	}
-	h.place = h.settings.Contexts[h.name]
-	if h.session, err = s.session(h.name); err != nil {
-		return nil, err
-	}
-	if o.Server != "" && !sameServer(o.Server, h.place.Server) {
-		h.place = place{Server: strings.TrimRight(o.Server, "/")}
-	}
-	if o.CAFile != "" {
-		h.place.CAFile = o.CAFile
-	}
-	if o.ExternalURL != "" {
-		h.place.ExternalURL = o.ExternalURL
-	}
-	if h.place.Server == "" {
-		return nil, cmdline.Usagef("--server is missing, and the context %q has none; log in first: keyserverctl login --server URL", h.name)
-	}
-	return h, checkServer(h.place)
-}
-
-// sameServer compares URLs of key servers, hosts without case.
-func sameServer(a, b string) bool {
-	one, err := url.Parse(strings.TrimRight(a, "/"))
-	if err != nil {
-		return a == b
-	}
-	other, err := url.Parse(strings.TrimRight(b, "/"))
-	return err == nil && one.Scheme == other.Scheme && strings.EqualFold(one.Host, other.Host) && one.Path == other.Path
-}
-
-func checkServer(p place) error {
-	for flag, given := range map[string]string{"--server": p.Server, "--external-url": p.ExternalURL} {
-		if given == "" {
-			continue
-		}
-		if strings.HasSuffix(strings.TrimRight(given, "/"), "/api") {
-			return cmdline.Usagef("%s ends in /api; leave that out, each call adds it", flag)
-		}
-		if _, err := client.New(client.Options{BaseURL: given}); err != nil {
-			return cmdline.Usagef("%s: %w", flag, err)
-		}
-	}
-	return nil
-}
-
-// client makes a client that has a session by those credentials, bound to the key; nil
-// for calls that need none.
-func (p *place) client(credentials client.Credentials, key crypto.Signer) (*client.Client, error) {
-	o := client.Options{
-		BaseURL: p.Server, ProofURL: p.ExternalURL, Credentials: credentials, ProofKey: key,
-		UserAgent: "keyserver-operator-ctl/" + version.String(),
-	}
-	if p.CAFile != "" {
-		text, err := readFile(p.CAFile, false)
-		if err != nil {
-			return nil, fmt.Errorf("--ca-file: %w", err)
-		}
-		if o.RootCAs, err = certtext.Pool(text); err != nil {
-			return nil, fmt.Errorf("--ca-file: %s %w", p.CAFile, err)
-		}
-	}
-	return client.New(o)
-}
-
-// resume goes on with the session that is kept.
-func (h *here) resume() (*client.Client, error) {
-	switch {
-	case h.session == nil:
-		return nil, &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("nobody is logged in to %s (context %q): keyserverctl login", h.place.Server, h.name)}
-	case !sameServer(h.session.Server, h.place.Server):
-		return nil, &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("the session of context %q is one of %s, and is shown to nobody else; for %s log in with a --context of its own", h.name, h.session.Server, h.place.Server)}
-	}
-	key, err := h.key(h.name, h.session)
-	if err != nil {
-		return nil, err
-	}
-	var shown func() (*tls.Certificate, error)
-	if h.session.Certificate != "" {
-		shown = certificate(h.session.Certificate, h.session.Key)
-	}
-	return h.place.client(client.HeldSession(schema.Secret(h.session.SessionID), shown), key)
-}
-
-func certificate(cert, key string) func() (*tls.Certificate, error) {
-	return func() (*tls.Certificate, error) {
-		shown, err := readFile(cert, false)
-		if err != nil {
-			return nil, fmt.Errorf("--certificate: %w", err)
-		}
-		held, err := readFile(key, false)
-		if err != nil {
-			return nil, fmt.Errorf("--key: %w", err)
-		}
-		defer clear(held)
-		pair, err := certtext.KeyPair(shown, held)
-		if err != nil {
-			return nil, fmt.Errorf("--certificate: %w", err)
-		}
-		return &pair, nil
-	}
-}
 
 // loginOptions are the flags of login.
 type loginOptions struct {
-	*options
+	*Flags
 	method       string
 	username     string
 	passwordFile string
@@ -185,8 +33,8 @@ type loginOptions struct {
 	keyStore     string
 }
 
-func (o *options) newLogin() *cobra.Command {
-	l := &loginOptions{options: o}
+func newLogin(flags *Flags, complete func(*cobra.Command) error) *cobra.Command {
+	l := &loginOptions{Flags: flags}
 	cmd := &cobra.Command{
 		Use:   "login",
 		Short: "Log in, and keep the session for the verbs",
@@ -197,7 +45,7 @@ func (o *options) newLogin() *cobra.Command {
 			"See docs/ctl.md for where both are kept, and what that protects from.",
 		Args: cmdline.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.complete(cmd); err != nil {
+			if err := complete(cmd); err != nil {
 				return err
 			}
 			return l.run(cmd)
@@ -260,7 +108,7 @@ func (l *loginOptions) run(cmd *cobra.Command) error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	h, err := l.here()
+	h, err := l.Find()
 	if err != nil {
 		return err
 	}
@@ -278,7 +126,7 @@ func (l *loginOptions) run(cmd *cobra.Command) error {
 	}
 	opened, err := c.Open(cmd.Context())
 	if err != nil {
-		return h.place.failed(err)
+		return h.Failed(err)
 	}
 	if opened.BoundKey == nil { // its id alone would be worth a login
 		_ = c.Logout(context.WithoutCancel(cmd.Context()))
@@ -295,12 +143,12 @@ func (l *loginOptions) run(cmd *cobra.Command) error {
 		_ = c.Logout(context.WithoutCancel(cmd.Context())) // nobody could go on with it
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "logged in to %s as %s until %s (context %s)\n", h.place.Server, printable(kept.Principal), kept.ExpiresAt.UTC().Format(time.RFC3339), h.name)
+	fmt.Fprintf(cmd.ErrOrStderr(), "logged in to %s as %s until %s (context %s)\n", h.place.Server, keyserver.Shown(kept.Principal), kept.ExpiresAt.UTC().Format(time.RFC3339), h.name)
 	return nil
 }
 
 // keep takes the session over from the one before, which it ends.
-func (l *loginOptions) keep(ctx context.Context, h *here, kept session, key crypto.Signer) error {
+func (l *loginOptions) keep(ctx context.Context, h *Context, kept session, key crypto.Signer) error {
 	var before *client.Client
 	err := h.alone(func() (err error) {
 		// Another process may have logged in since.
@@ -308,7 +156,7 @@ func (l *loginOptions) keep(ctx context.Context, h *here, kept session, key cryp
 			return err
 		}
 		if h.session != nil && sameServer(h.session.Server, kept.Server) {
-			before, _ = h.resume() // whose key may be gone
+			before, _ = h.Resume() // whose key may be gone
 		}
 		if err := h.keep(h.name, kept, key); err != nil {
 			return err
@@ -353,16 +201,16 @@ func (l *loginOptions) credentials(cmd *cobra.Command, name string) (client.Cred
 	return client.PasswordCredentials(l.username, answer), nil
 }
 
-func (o *options) newLogout() *cobra.Command {
+func newLogout(flags *Flags, complete func(*cobra.Command) error) *cobra.Command {
 	return &cobra.Command{
 		Use:   "logout",
 		Short: "End the session that is kept, and forget it and its key",
 		Args:  cmdline.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.complete(cmd); err != nil {
+			if err := complete(cmd); err != nil {
 				return err
 			}
-			h, err := o.here()
+			h, err := flags.Find()
 			if err != nil {
 				return err
 			}
@@ -370,7 +218,7 @@ func (o *options) newLogout() *cobra.Command {
 				fmt.Fprintf(cmd.ErrOrStderr(), "nobody was logged in to context %s\n", h.name)
 				return nil
 			}
-			c, failed := h.resume()
+			c, failed := h.Resume()
 			if failed == nil {
 				failed = c.Logout(cmd.Context())
 			}
@@ -385,7 +233,7 @@ func (o *options) newLogout() *cobra.Command {
 				return err
 			}
 			if failed != nil {
-				return h.place.failed(fmt.Errorf("what was kept is forgotten, but the session may be open until %s: %w", h.session.ExpiresAt.UTC().Format(time.RFC3339), failed))
+				return h.Failed(fmt.Errorf("what was kept is forgotten, but the session may be open until %s: %w", h.session.ExpiresAt.UTC().Format(time.RFC3339), failed))
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "logged out of %s (context %s)\n", h.session.Server, h.name)
 			return nil

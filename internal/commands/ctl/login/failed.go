@@ -1,4 +1,4 @@
-package ctl
+package login
 
 import (
 	"errors"
@@ -10,15 +10,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// failed sorts what a call ended with, and says what helps where something does.
-func (p *place) failed(err error) error {
+// Failed gives the error of a call its exit code, and names a remedy if there is one.
+func (h *Context) Failed(err error) error {
 	var have *cmdline.Failure
 	if err == nil || errors.As(err, &have) {
 		return err
 	}
 	var network *client.NetworkError
 	if errors.As(err, &network) {
-		return &cmdline.Failure{Code: cmdline.ExitUnavailable, Err: p.unreachable(err)}
+		return &cmdline.Failure{Code: cmdline.ExitUnavailable, Err: h.unreachable(err)}
 	}
 	var e *client.Error
 	if !errors.As(err, &e) {
@@ -48,8 +48,8 @@ func (p *place) failed(err error) error {
 
 // unreachable says which flag helps against a certificate that is not trusted. The words
 // are looked at because each platform has an error of its own.
-func (p *place) unreachable(err error) error {
-	if p.CAFile == "" && strings.Contains(err.Error(), "certificate signed by unknown authority") {
+func (h *Context) unreachable(err error) error {
+	if h.place.CAFile == "" && strings.Contains(err.Error(), "certificate signed by unknown authority") {
 		return fmt.Errorf("%w; --ca-file names the certificates that it is to be checked against", err)
 	}
 	return err

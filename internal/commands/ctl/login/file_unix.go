@@ -1,6 +1,6 @@
 //go:build unix
 
-package ctl
+package login
 
 import (
 	"io/fs"

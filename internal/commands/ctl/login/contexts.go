@@ -1,7 +1,6 @@
-package ctl
+package login
 
 import (
-	_ "embed"
 	"fmt"
 	"os"
 	"strings"
@@ -10,9 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func (o *options) newContexts() *cobra.Command {
+func newContexts() *cobra.Command {
 	group := cmdline.Group("contexts", "Which key servers are known here, and which one is used")
 	list := &cobra.Command{
 		Use: "list", Short: "List what is known, and who is logged in", Args: cmdline.NoArgs,
@@ -31,7 +31,7 @@ func (o *options) newContexts() *cobra.Command {
 				} else if held != nil {
 					who = held.Principal + " until " + held.ExpiresAt.UTC().Format(time.RFC3339)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s  %s  %s\n", mark, name, all.Contexts[name].Server, printable(who))
+				fmt.Fprintf(cmd.OutOrStdout(), "%s %s  %s  %s\n", mark, name, all.Contexts[name].Server, keyserver.Shown(who))
 			}
 			return nil
 		},
@@ -102,45 +102,4 @@ func changing(name string, how func(s *store, all *settings) error) error {
 
 func unknownContext(name string, all settings) error {
 	return &cmdline.Failure{Code: cmdline.ExitNotFound, Err: fmt.Errorf("there is no context %q; there are: %s", name, strings.Join(all.names(), ", "))}
-}
-
-// bashOwn is what the script for bash needs where the package bash-completion is missing.
-//
-//go:embed completion.bash
-var bashOwn []byte
-
-// newCompletion prints what a shell reads.
-func newCompletion(root *cobra.Command) *cobra.Command {
-	shells := []string{"bash", "zsh", "fish"}
-	return &cobra.Command{
-		Use:   "completion SHELL",
-		Short: "Print what bash, zsh or fish complete a command line by",
-		Long: "Print what bash, zsh or fish complete a command line by. For this shell:\n\n" +
-			"  source <(" + programName + " completion bash)\n\n" +
-			"Of kubectl's plugin, kubectl completes by itself where kubectl_complete-keyserver is\n" +
-			"another name of this program in PATH.",
-		ValidArgs: shells,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cmdline.Usagef("give one of %s", strings.Join(shells, ", "))
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			top := root.Root()
-			switch args[0] {
-			case "bash":
-				if _, err := cmd.OutOrStdout().Write(bashOwn); err != nil {
-					return err
-				}
-				return top.GenBashCompletionV2(cmd.OutOrStdout(), true)
-			case "zsh":
-				return top.GenZshCompletion(cmd.OutOrStdout())
-			case "fish":
-				return top.GenFishCompletion(cmd.OutOrStdout(), true)
-			default:
-				return cmdline.Usagef("there is no completion for %q; give one of %s", args[0], strings.Join(shells, ", "))
-			}
-		},
-	}
 }

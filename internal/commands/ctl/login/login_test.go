@@ -2,7 +2,7 @@
 
 // A key server is started here.
 
-package ctl_test
+package login_test
 
 import (
 	"bytes"

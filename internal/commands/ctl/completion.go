@@ -1,0 +1,51 @@
+package ctl
+
+import (
+	_ "embed"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
+)
+
+// bashOwn is what the script for bash needs where the package bash-completion is missing.
+//
+//go:embed completion.bash
+var bashOwn []byte
+
+// newCompletion prints what a shell reads.
+func newCompletion(root *cobra.Command) *cobra.Command {
+	shells := []string{"bash", "zsh", "fish"}
+	return &cobra.Command{
+		Use:   "completion SHELL",
+		Short: "Print what bash, zsh or fish complete a command line by",
+		Long: "Print what bash, zsh or fish complete a command line by. For this shell:\n\n" +
+			"  source <(" + programName + " completion bash)\n\n" +
+			"Of kubectl's plugin, kubectl completes by itself where kubectl_complete-keyserver is\n" +
+			"another name of this program in PATH.",
+		ValidArgs: shells,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return cmdline.Usagef("give one of %s", strings.Join(shells, ", "))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			top := root.Root()
+			switch args[0] {
+			case "bash":
+				if _, err := cmd.OutOrStdout().Write(bashOwn); err != nil {
+					return err
+				}
+				return top.GenBashCompletionV2(cmd.OutOrStdout(), true)
+			case "zsh":
+				return top.GenZshCompletion(cmd.OutOrStdout())
+			case "fish":
+				return top.GenFishCompletion(cmd.OutOrStdout(), true)
+			default:
+				return cmdline.Usagef("there is no completion for %q; give one of %s", args[0], strings.Join(shells, ", "))
+			}
+		},
+	}
+}
