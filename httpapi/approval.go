@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/operations"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -155,7 +156,7 @@ func getApprovalPolicy(a *API, ctx context.Context, c call, _ nothing) (schema.A
 	if err != nil {
 		return schema.ApprovalPolicy{}, err
 	}
-	out := schema.ApprovalPolicy{Rules: convert(p, ruleOf), Detail: "what these rules guard is asked for with POST /api/approvals"}
+	out := schema.ApprovalPolicy{Rules: operations.Convert(p, ruleOf), Detail: "what these rules guard is asked for with POST /api/approvals"}
 	if len(p) == 0 {
 		out.Detail = "nothing takes an approval"
 	}
@@ -163,11 +164,11 @@ func getApprovalPolicy(a *API, ctx context.Context, c call, _ nothing) (schema.A
 }
 
 func setApprovalPolicy(a *API, ctx context.Context, c call, in schema.ApprovalPolicyRequest) (schema.ApprovalPolicySaved, error) {
-	p := approval.Policy(convert(in.Rules, func(r schema.ApprovalRule) approval.Rule {
+	p := approval.Policy(operations.Convert(in.Rules, func(r schema.ApprovalRule) approval.Rule {
 		return approval.Rule{Operation: r.Operation, Approvers: r.Approvers, Duty: keyserver.Duty(r.Duty)}
 	}))
 	saved, err := a.Approvals.SetPolicy(ctx, c.by, p, a.canAsk)
-	return schema.ApprovalPolicySaved{Saved: err == nil, Rules: convert(saved, ruleOf), Verdict: schema.Verdict{Detail: "reads back as it was sent"}}, err
+	return schema.ApprovalPolicySaved{Saved: err == nil, Rules: operations.Convert(saved, ruleOf), Verdict: schema.Verdict{Detail: "reads back as it was sent"}}, err
 }
 
 // canAsk reports whether some route that needs the operation, or has the effect, can be asked for, which one
@@ -194,7 +195,7 @@ func listApprovals(a *API, ctx context.Context, c call, in schema.ApprovalQuery)
 	if err != nil {
 		return schema.ApprovalListing{}, err
 	}
-	out := schema.ApprovalListing{Count: len(page.Approvals), Approvals: convert(page.Approvals, approvalOf), Detail: "the last page"}
+	out := schema.ApprovalListing{Count: len(page.Approvals), Approvals: operations.Convert(page.Approvals, approvalOf), Detail: "the last page"}
 	if !page.Next.IsZero() {
 		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there are more: ask for those after next"
 	}
@@ -233,16 +234,16 @@ func approvalOf(v approval.View) schema.Approval {
 		ApprovalID: schema.HexID(v.ID), State: string(v.State), Digest: v.Digest,
 		Method: v.Method, Path: v.Path, Body: v.Body, Reason: v.Reason, Asker: personOf(v.Asker), AskerName: v.AskerName,
 		Operations: v.Operations, Required: v.Required(),
-		Rules: convert(v.Tallies, func(t approval.Tally) schema.ApprovalTally {
+		Rules: operations.Convert(v.Tallies, func(t approval.Tally) schema.ApprovalTally {
 			return schema.ApprovalTally{ApprovalRule: ruleOf(t.Rule), Approved: t.Approved}
 		}),
-		ApprovedBy: convert(v.Votes, func(o keyserver.ApprovalVote) schema.ApprovalVote {
+		ApprovedBy: operations.Convert(v.Votes, func(o keyserver.ApprovalVote) schema.ApprovalVote {
 			return schema.ApprovalVote{ApprovalPerson: personOf(o.Principal), Name: o.Name, At: o.At}
 		}),
 		CreatedAt: v.CreatedAt, ExpiresAt: v.ExpiresAt, Detail: approvalDetails[v.State],
 	}
 	if v.Subjects != nil {
-		out.Subjects = convert(v.Subjects, subjectOf)
+		out.Subjects = operations.Convert(v.Subjects, subjectOf)
 	}
 	if slices.ContainsFunc(v.Subjects, func(l approval.Likeness) bool { return l.Changed }) {
 		out.Detail = "what it names was changed since it was asked for, so that it can be neither approved nor executed; ask again"

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/operations"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -36,7 +37,7 @@ func readAudit(a *API, ctx context.Context, c call, in schema.AuditQuery) (schem
 	if err != nil {
 		return schema.AuditPage{}, err
 	}
-	out := schema.AuditPage{Entries: convert(page.Entries, AuditEntryOf)}
+	out := schema.AuditPage{Entries: operations.Convert(page.Entries, AuditEntryOf)}
 	if page.Next != 0 {
 		out.Next = &page.Next
 	}

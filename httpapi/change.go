@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/operations"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -32,7 +33,7 @@ func readChanges(a *API, ctx context.Context, c call, in schema.ChangesQuery) (s
 	if err != nil {
 		return schema.ChangePage{}, err
 	}
-	return schema.ChangePage{Cursor: page.Cursor, Reset: page.Reset, Changes: convert(page.Changes, func(ch keyserver.Change) schema.Change {
+	return schema.ChangePage{Cursor: page.Cursor, Reset: page.Reset, Changes: operations.Convert(page.Changes, func(ch keyserver.Change) schema.Change {
 		return schema.Change{Seq: ch.Seq, Kind: string(ch.Kind), ID: schema.HexID(ch.ID), Action: string(ch.Action)}
 	})}, nil
 }

@@ -7,10 +7,10 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/operations"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -36,31 +36,36 @@ type call struct {
 	certificates  []*x509.Certificate // of the TLS connection, the client's own first
 }
 
-// handle makes a handler that decodes a request, takes a place for it and calls work. API.serve encodes the result.
+// handle makes the handler of a route whose work needs the API or more of the request than its caller.
 func handle[In, Out any](work func(*API, context.Context, call, In) (Out, error)) handler {
-	h := handler{request: reflect.TypeFor[In](), response: reflect.TypeFor[Out]()}
-	table := wire.Of(h.request)
-	h.run = func(x *exchange) (any, error) {
-		in := new(In)
+	return decoded(reflect.TypeFor[In](), reflect.TypeFor[Out](), func(x *exchange, in any) (any, error) {
+		request := in.(*In) //nolint:errcheck // decoded makes nothing else
+		out, err := work(x.api, x.ctx, x.call, *request)
+		return &out, err
+	})
+}
+
+// operate makes the handler of a route that only calls an operation of the key server.
+func operate(o operations.Handler) handler {
+	return decoded(o.Request, o.Response, func(x *exchange, in any) (any, error) {
+		return o.Run(x.ctx, x.api.Operations, x.call.by, in)
+	})
+}
+
+// decoded makes a handler that decodes a request, takes a place for it and calls work, which always returns a pointer
+// to the response. API.serve encodes it.
+func decoded(request, response reflect.Type, work func(x *exchange, in any) (any, error)) handler {
+	table := wire.Of(request)
+	return handler{request, response, func(x *exchange) (any, error) {
+		in := reflect.New(request).Interface()
 		if err := x.decode(table, in); err != nil {
 			return nil, err
 		}
 		if err := x.begin(in); err != nil {
 			return nil, err
 		}
-		out := new(Out)
-		var err error
-		*out, err = work(x.api, x.ctx, x.call, *in)
-		return x.judge(out, err)
-	}
-	return h
-}
-
-// operate makes the handler of a route that only calls an operation of the key server.
-func operate[In, Out any](work func(context.Context, *verified.Service, keyserver.Caller, In) (Out, error)) handler {
-	return handle(func(a *API, ctx context.Context, c call, in In) (Out, error) {
-		return work(ctx, a.Operations, c.by, in)
-	})
+		return x.judge(work(x, in))
+	}}
 }
 
 // stream makes a handler whose work reads the body itself. In only documents the body; query parameters are refused.

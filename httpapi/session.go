@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/operations"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
@@ -101,7 +102,7 @@ func scopeOf(in schema.LoginRequest, l *session.Login) error {
 		l.Delegator = keyserver.ID(*in.PrincipalID)
 	}
 	if in.Objects != nil {
-		l.Objects = convert(in.Objects, func(h schema.HiddenLink) keyserver.HiddenLink { return keyserver.HiddenLink(h) })
+		l.Objects = operations.Convert(in.Objects, func(h schema.HiddenLink) keyserver.HiddenLink { return keyserver.HiddenLink(h) })
 	}
 	l.Operations = in.Operations
 	if in.MayGrant != nil {
@@ -145,17 +146,17 @@ func setPassword(a *API, ctx context.Context, c call, in schema.SetPasswordReque
 func sessionOf(i session.Info) schema.Session {
 	out := schema.Session{
 		ID: schema.HexID(i.ID), Kind: string(i.Kind), Principal: sessionPrincipalOf(i.Principal),
-		Roles: convert(i.Roles, func(r keyserver.Role) schema.SessionRole {
+		Roles: operations.Convert(i.Roles, func(r keyserver.Role) schema.SessionRole {
 			return schema.SessionRole{ID: schema.HexID(r.ID), Name: r.Name}
 		}),
 		Actor:     sessionActorOf(i.Actor),
 		ExpiresAt: i.ExpiresAt.UTC(), IdleExpiresAt: i.IdleExpiresAt.UTC(),
 	}
 	if i.Objects != nil {
-		out.Objects = convert(i.Objects, func(h keyserver.HiddenLink) schema.HiddenLink { return schema.HiddenLink(h) })
+		out.Objects = operations.Convert(i.Objects, func(h keyserver.HiddenLink) schema.HiddenLink { return schema.HiddenLink(h) })
 	}
 	if i.Operations != nil {
-		out.Operations = convert(i.Operations, func(id keyserver.ID) string { return keyserver.OperationOf(id).Key })
+		out.Operations = operations.Convert(i.Operations, func(id keyserver.ID) string { return keyserver.OperationOf(id).Key })
 	}
 	if i.MayGrant != 0 {
 		rights := schema.Rights(i.MayGrant)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/operations"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -25,7 +26,7 @@ func listSessions(a *API, ctx context.Context, c call, in schema.SessionQuery) (
 	if err != nil {
 		return schema.SessionListing{}, err
 	}
-	out := schema.SessionListing{Count: len(page.Sessions), Sessions: convert(page.Sessions, listedSessionOf), Detail: "the last page"}
+	out := schema.SessionListing{Count: len(page.Sessions), Sessions: operations.Convert(page.Sessions, listedSessionOf), Detail: "the last page"}
 	if !page.Next.IsZero() {
 		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there are more: ask for those after next"
 	}

@@ -1,4 +1,4 @@
-package httpapi
+package operations
 
 import (
 	"context"
@@ -18,7 +18,7 @@ func listTrustedCAs(ctx context.Context, ops *verified.Service, by keyserver.Cal
 	if in.IncludeBodies {
 		show = certificateWithBody
 	}
-	return schema.TrustedCAList{Count: len(list), TrustedCAs: convert(list, func(ca keyserver.Certificate) schema.TrustedCA {
+	return schema.TrustedCAList{Count: len(list), TrustedCAs: Convert(list, func(ca keyserver.Certificate) schema.TrustedCA {
 		return schema.TrustedCA{Certificate: show(ca), RevocationDigest: known(pki.RevocationDigest(ca.DER))}
 	})}, nil
 }

@@ -1,4 +1,4 @@
-package httpapi
+package operations
 
 import (
 	"context"
@@ -68,7 +68,7 @@ func aclInfoOf(a keyserver.ACL) schema.ACLInfo {
 	return schema.ACLInfo{
 		ACLID:      schema.Base64ID(a.ID),
 		HiddenLink: schema.ACLLink{SystemID: schema.SystemID(system), TTag: schema.HiddenLink(a.Link)},
-		Expired:    a.Expired, EntryCount: len(a.Entries), Entries: convert(a.Entries, aclEntryOf),
+		Expired:    a.Expired, EntryCount: len(a.Entries), Entries: Convert(a.Entries, aclEntryOf),
 	}
 }
 

@@ -1,38 +1,39 @@
-package httpapi
+package operations
 
 import (
 	"context"
 	"crypto/x509"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func listAuthorities(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.AuthorityList, error) {
+func listAuthorities(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ routes.Nothing) (schema.AuthorityList, error) {
 	list, err := ops.Authorities(ctx, by)
-	return schema.AuthorityList{Authorities: convert(list, authorityOf)}, err
+	return schema.AuthorityList{Authorities: Convert(list, authorityOf)}, err
 }
 
-func prepareAuthority(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.AuthorityChanged, error) {
+func prepareAuthority(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ routes.Nothing) (schema.AuthorityChanged, error) {
 	r, err := ops.PrepareAuthority(ctx, by)
 	return schema.AuthorityChanged{
-		Saved: r.Saved, CertificateID: schema.Base64ID(r.ID), Authorities: convert(r.Authorities, authorityOf), Verdict: schema.Verdict{Detail: r.Detail},
+		Saved: r.Saved, CertificateID: schema.Base64ID(r.ID), Authorities: Convert(r.Authorities, authorityOf), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
 
 func activateAuthority(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ActivateAuthorityRequest) (schema.AuthorityChanged, error) {
 	r, err := ops.ActivateAuthority(ctx, by, in.Early)
 	return schema.AuthorityChanged{
-		Saved: r.Saved, CertificateID: schema.Base64ID(r.ID), Authorities: convert(r.Authorities, authorityOf), Verdict: schema.Verdict{Detail: r.Detail},
+		Saved: r.Saved, CertificateID: schema.Base64ID(r.ID), Authorities: Convert(r.Authorities, authorityOf), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
 
 func retireAuthority(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.RetireAuthorityRequest) (schema.AuthorityGone, error) {
 	r, err := ops.RetireAuthority(ctx, by, keyserver.ID(in.CertificateID))
 	return schema.AuthorityGone{
-		Gone: r.Gone, CertificateID: schema.Base64ID(r.ID), Authorities: convert(r.Authorities, authorityOf), Verdict: schema.Verdict{Detail: r.Detail},
+		Gone: r.Gone, CertificateID: schema.Base64ID(r.ID), Authorities: Convert(r.Authorities, authorityOf), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
 

@@ -1,14 +1,15 @@
-package httpapi
+package operations
 
 import (
 	"context"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func version(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.Version, error) {
+func version(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ routes.Nothing) (schema.Version, error) {
 	v, err := ops.Version(ctx, by)
 	if err != nil {
 		return schema.Version{}, err

@@ -1,4 +1,4 @@
-package httpapi
+package operations
 
 import (
 	"context"
@@ -14,7 +14,7 @@ func listTemplatedDirectories(ctx context.Context, ops *verified.Service, by key
 		return schema.TemplatedDirectoryList{}, err
 	}
 	return schema.TemplatedDirectoryList{
-		Directories: convert(list.Directories, templatedDirectoryOf), RequestedPaths: list.RequestedPaths, QueriedPaths: list.QueriedPaths,
+		Directories: Convert(list.Directories, templatedDirectoryOf), RequestedPaths: list.RequestedPaths, QueriedPaths: list.QueriedPaths,
 	}, nil
 }
 

@@ -1,4 +1,4 @@
-package httpapi
+package operations
 
 import (
 	"context"
@@ -14,7 +14,7 @@ func getConfiguration(ctx context.Context, ops *verified.Service, by keyserver.C
 		return schema.Configuration{}, err
 	}
 	return schema.Configuration{
-		Nodes: convert(r.Nodes, configNodeOf), Suppressed: r.Suppressed, AllowList: allowListOf(r.Allowed), Detail: r.Detail,
+		Nodes: Convert(r.Nodes, configNodeOf), Suppressed: r.Suppressed, AllowList: allowListOf(r.Allowed), Detail: r.Detail,
 	}, nil
 }
 

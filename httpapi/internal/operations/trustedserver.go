@@ -1,9 +1,10 @@
-package httpapi
+package operations
 
 import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -16,10 +17,10 @@ func listTrustedServers(ctx context.Context, ops *verified.Service, by keyserver
 	}
 	if in.Name == nil {
 		list, err := ops.TrustedServers(ctx, by)
-		return schema.TrustedServerList{TrustedServers: convert(list, show)}, err
+		return schema.TrustedServerList{TrustedServers: Convert(list, show)}, err
 	}
 	list, err := ops.TrustedServersNamed(ctx, by, *in.Name)
-	return schema.TrustedServerList{TrustedServers: convert(list, show), MatchedOn: verified.MatchedOnServerName}, err
+	return schema.TrustedServerList{TrustedServers: Convert(list, show), MatchedOn: verified.MatchedOnServerName}, err
 }
 
 func addTrustedServer(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.AddTrustedServerRequest) (schema.TrustedServerSaved, error) {
@@ -27,7 +28,7 @@ func addTrustedServer(ctx context.Context, ops *verified.Service, by keyserver.C
 		Blob: keyserver.TrustBlob(in.TrustBlob), FriendlyName: in.FriendlyName, Description: in.Description, Witness: in.Witness, Replace: in.Replace,
 	})
 	return schema.TrustedServerSaved{
-		TrustedServers: convert(r.Servers, trustedServerOf), SystemID: schema.SystemID(r.System), Saved: r.Saved,
+		TrustedServers: Convert(r.Servers, trustedServerOf), SystemID: schema.SystemID(r.System), Saved: r.Saved,
 		ACLSideEffect: r.ACLSideEffect, Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
@@ -51,14 +52,14 @@ func updateTrustedServer(ctx context.Context, ops *verified.Service, by keyserve
 func removeTrustedServer(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.BySystemID) (schema.TrustedServerGone, error) {
 	r, err := ops.RemoveTrustedServer(ctx, by, keyserver.SystemID(in.SystemID))
 	return schema.TrustedServerGone{
-		Removed: (*schema.SystemID)(r.Removed), TrustedServers: convert(r.Servers, trustedServerOf),
-		OrphanedPrincipalTrusts: convert(r.Orphans, principalTrustOf),
+		Removed: (*schema.SystemID)(r.Removed), TrustedServers: Convert(r.Servers, trustedServerOf),
+		OrphanedPrincipalTrusts: Convert(r.Orphans, principalTrustOf),
 		ACLSideEffect:           r.ACLSideEffect, PrincipalTrustSideEffect: r.PrincipalTrustSideEffect,
 		TransportPrincipalSideEffect: r.TransportPrincipalSideEffect, Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
 
-func localTrustInfo(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.TrustInfo, error) {
+func localTrustInfo(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ routes.Nothing) (schema.TrustInfo, error) {
 	info, err := ops.TrustInfo(ctx, by)
 	if err != nil {
 		return schema.TrustInfo{}, err

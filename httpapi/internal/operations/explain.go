@@ -1,4 +1,4 @@
-package httpapi
+package operations
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func getExplanation(ctx context.Context, ops *verified.Service, by keyserver.Cal
 	}
 	out := schema.Explanation{
 		Allowed: x.Allowed, PrincipalID: schema.HexID(x.Principal), Uses: x.Uses, EvidenceAge: (x.Staleness + time.Millisecond - 1).Milliseconds(), Sequence: x.Sequence,
-		Detail: "the gate would let this through", Steps: convert(x.Steps, gateStepOf), Change: convert(x.Change, suppositionShown), Roles: convert(x.Roles, gateByOf),
+		Detail: "the gate would let this through", Steps: Convert(x.Steps, gateStepOf), Change: Convert(x.Change, suppositionShown), Roles: Convert(x.Roles, gateByOf),
 	}
 	if f := fault.As(x.Refusal); f != nil {
 		out.Code, out.Reason, out.Detail = string(f.Code), string(f.Reason), f.Detail
@@ -59,7 +59,7 @@ func listCapable(ctx context.Context, ops *verified.Service, by keyserver.Caller
 		return schema.WhoCanPage{}, err
 	}
 	out := schema.WhoCanPage{
-		Count: len(page.Who), Who: convert(page.Who, capableOf), Elsewhere: convert(page.Elsewhere, capableOf), Detail: "the last page",
+		Count: len(page.Who), Who: Convert(page.Who, capableOf), Elsewhere: Convert(page.Elsewhere, capableOf), Detail: "the last page",
 	}
 	if !page.Next.IsZero() {
 		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there may be more: ask for those after next"
@@ -99,7 +99,7 @@ func windowBound(s keyserver.Stamp) *schema.Stamp {
 }
 
 func capableOf(c keyserver.Capable) schema.Capable {
-	return schema.Capable{PrincipalID: schema.HexID(c.Principal.ID), SystemID: schema.SystemID(c.Principal.System), Name: c.Name, By: convert(c.By, gateByOf)}
+	return schema.Capable{PrincipalID: schema.HexID(c.Principal.ID), SystemID: schema.SystemID(c.Principal.System), Name: c.Name, By: Convert(c.By, gateByOf)}
 }
 
 // suppositionOf reads a supposition, which has the fields that its change takes and no

@@ -1,20 +1,21 @@
-package httpapi
+package operations
 
 import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func listRoles(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.RoleList, error) {
+func listRoles(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ routes.Nothing) (schema.RoleList, error) {
 	list, err := ops.Roles(ctx, by)
 	if err != nil {
 		return schema.RoleList{}, err
 	}
-	return schema.RoleList{Count: len(list), Roles: convert(list, roleOf), Detail: "every role, built-in ones included"}, nil
+	return schema.RoleList{Count: len(list), Roles: Convert(list, roleOf), Detail: "every role, built-in ones included"}, nil
 }
 
 func createRole(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.CreateRoleRequest) (schema.RoleSaved, error) {

@@ -1,12 +1,12 @@
-package httpapi
+package operations
 
 import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// convert maps a list. It is never nil: an empty list is [] on the wire.
-func convert[A, B any](list []A, one func(A) B) []B {
+// Convert maps a list. It is never nil: an empty list is [] on the wire.
+func Convert[A, B any](list []A, one func(A) B) []B {
 	out := make([]B, len(list))
 	for i, v := range list {
 		out[i] = one(v)
@@ -15,7 +15,7 @@ func convert[A, B any](list []A, one func(A) B) []B {
 }
 
 func hexIDs(ids []keyserver.ID) []schema.HexID {
-	return convert(ids, func(id keyserver.ID) schema.HexID { return schema.HexID(id) })
+	return Convert(ids, func(id keyserver.ID) schema.HexID { return schema.HexID(id) })
 }
 
 // idsOf keeps nil apart from empty: absent is not "none".
@@ -23,5 +23,5 @@ func idsOf(ids []schema.HexID) []keyserver.ID {
 	if ids == nil {
 		return nil
 	}
-	return convert(ids, func(id schema.HexID) keyserver.ID { return keyserver.ID(id) })
+	return Convert(ids, func(id schema.HexID) keyserver.ID { return keyserver.ID(id) })
 }

@@ -1,18 +1,19 @@
-package httpapi
+package operations
 
 import (
 	"context"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func auditCheckpoint(ctx context.Context, ops *verified.Service, _ keyserver.Caller, _ nothing) (schema.Text, error) {
+func auditCheckpoint(ctx context.Context, ops *verified.Service, _ keyserver.Caller, _ routes.Nothing) (schema.Text, error) {
 	return ops.AuditCheckpoint(ctx)
 }
 
-func auditKey(ctx context.Context, ops *verified.Service, _ keyserver.Caller, _ nothing) (schema.AuditKey, error) {
+func auditKey(ctx context.Context, ops *verified.Service, _ keyserver.Caller, _ routes.Nothing) (schema.AuditKey, error) {
 	key, err := ops.AuditKey(ctx)
 	return schema.AuditKey(key), err
 }

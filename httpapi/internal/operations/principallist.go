@@ -1,4 +1,4 @@
-package httpapi
+package operations
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func listPrincipals(ctx context.Context, ops *verified.Service, by keyserver.Cal
 		return schema.PrincipalPage{}, err
 	}
 	return schema.PrincipalPage{
-		Type: in.Type, ClassName: f.Type.ClassName(), Count: len(page.Principals), Principals: convert(page.Principals, principalOf),
+		Type: in.Type, ClassName: f.Type.ClassName(), Count: len(page.Principals), Principals: Convert(page.Principals, principalOf),
 		Page: schema.Page{
 			Applied: f.Limit > 0, Limit: f.Limit, Offset: f.Offset,
 			Name: in.Name, Pattern: page.Pattern, OrderedBy: page.OrderedBy,
@@ -57,12 +57,12 @@ func windowDetail(n, limit int) string {
 }
 
 func lookupPrincipals(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error) {
-	found, err := ops.LookupPrincipals(ctx, by, convert(in.Principals, refOf))
+	found, err := ops.LookupPrincipals(ctx, by, Convert(in.Principals, refOf))
 	if err != nil {
 		return schema.PrincipalsFound{}, err
 	}
 	return schema.PrincipalsFound{
-		Principals: convert(found, principalOf), Requested: len(in.Principals),
+		Principals: Convert(found, principalOf), Requested: len(in.Principals),
 		Detail: fmt.Sprintf("%d of %d pairs were resolved; the others are absent", len(found), len(in.Principals)),
 	}, nil
 }

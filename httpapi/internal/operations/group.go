@@ -1,4 +1,4 @@
-package httpapi
+package operations
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func listGroupMembers(ctx context.Context, ops *verified.Service, by keyserver.C
 		return schema.GroupMembers{}, err
 	}
 	return schema.GroupMembers{
-		GroupID: in.Group, Count: len(members), Members: convert(members, principalOf),
+		GroupID: in.Group, Count: len(members), Members: Convert(members, principalOf),
 		Page:   schema.MembersPage{Applied: limit > 0, Limit: limit, Offset: offset, OrderedBy: "id"},
 		Detail: windowDetail(len(members), limit),
 	}, nil

@@ -1,4 +1,4 @@
-package httpapi
+package operations
 
 import (
 	"context"
@@ -30,7 +30,7 @@ func listKeys(ctx context.Context, ops *verified.Service, by keyserver.Caller, i
 	if err != nil {
 		return schema.KeyListing{}, err
 	}
-	out := schema.KeyListing{Count: len(page.Keys), Keys: convert(page.Keys, keyFactsOf), Detail: "the last page"}
+	out := schema.KeyListing{Count: len(page.Keys), Keys: Convert(page.Keys, keyFactsOf), Detail: "the last page"}
 	if page.Next != "" {
 		out.Next, out.Detail = (*schema.HiddenLink)(&page.Next), "there may be more: ask for those after next"
 	}

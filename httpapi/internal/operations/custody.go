@@ -1,21 +1,22 @@
-package httpapi
+package operations
 
 import (
 	"context"
 	"fmt"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func getCustody(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.Custody, error) {
+func getCustody(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ routes.Nothing) (schema.Custody, error) {
 	custody, err := ops.Custody(ctx, by)
 	if err != nil {
 		return schema.Custody{}, err
 	}
 	return schema.Custody{
-		KEK: kekOf(custody.KEK), DataKeys: convert(custody.DataKeys, dataKeyOf), Rewrap: rewrapOf(custody.Rewrap), Detail: custodyDetail(custody),
+		KEK: kekOf(custody.KEK), DataKeys: Convert(custody.DataKeys, dataKeyOf), Rewrap: rewrapOf(custody.Rewrap), Detail: custodyDetail(custody),
 	}, nil
 }
 
@@ -32,10 +33,10 @@ func custodyDetail(c keyserver.Custody) string {
 	return detail
 }
 
-func rotateDataKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.DataKeyRotated, error) {
+func rotateDataKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ routes.Nothing) (schema.DataKeyRotated, error) {
 	r, err := ops.RotateDataKey(ctx, by)
 	return schema.DataKeyRotated{
-		Saved: r.Saved, DataKeyID: schema.HexID(r.DataKey), KEK: kekOf(r.Custody.KEK), DataKeys: convert(r.Custody.DataKeys, dataKeyOf),
+		Saved: r.Saved, DataKeyID: schema.HexID(r.DataKey), KEK: kekOf(r.Custody.KEK), DataKeys: Convert(r.Custody.DataKeys, dataKeyOf),
 		Rewrap: rewrapOf(r.Custody.Rewrap), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }

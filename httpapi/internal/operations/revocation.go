@@ -1,22 +1,23 @@
-package httpapi
+package operations
 
 import (
 	"context"
 	"strings"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func listRevocationIssuers(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.RevocationIssuerList, error) {
+func listRevocationIssuers(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ routes.Nothing) (schema.RevocationIssuerList, error) {
 	list, err := ops.RevocationIssuers(ctx, by)
 	if err != nil {
 		return schema.RevocationIssuerList{}, err
 	}
 	return schema.RevocationIssuerList{
-		Count: len(list), Issuers: convert(list, revocationIssuerOf), Detail: "every trusted CA; one without a policy is off" + idle(list),
+		Count: len(list), Issuers: Convert(list, revocationIssuerOf), Detail: "every trusted CA; one without a policy is off" + idle(list),
 	}, nil
 }
 
@@ -58,7 +59,7 @@ func setRevocationPolicy(ctx context.Context, ops *verified.Service, by keyserve
 func importCRL(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ImportCRLRequest) (schema.CRLImported, error) {
 	r, err := ops.ImportCRL(ctx, by, in.CRL)
 	return schema.CRLImported{
-		Saved: r.Saved, Count: len(r.Issuers), Issuers: convert(r.Issuers, revocationIssuerOf), Verdict: schema.Verdict{Detail: r.Detail},
+		Saved: r.Saved, Count: len(r.Issuers), Issuers: Convert(r.Issuers, revocationIssuerOf), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
 

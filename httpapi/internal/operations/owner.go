@@ -1,4 +1,4 @@
-package httpapi
+package operations
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func listOwners(ctx context.Context, ops *verified.Service, by keyserver.Caller,
 	if err != nil {
 		return schema.OwnerList{}, err
 	}
-	out := schema.OwnerList{Count: len(page.Marks), Owners: convert(page.Marks, ownerOf), Detail: "the last page"}
+	out := schema.OwnerList{Count: len(page.Marks), Owners: Convert(page.Marks, ownerOf), Detail: "the last page"}
 	if !page.Next.IsZero() {
 		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there are more: ask for those after next"
 	}

@@ -1,16 +1,17 @@
-package httpapi
+package operations
 
 import (
 	"context"
 
+	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-func getWitness(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ nothing) (schema.Witness, error) {
+func getWitness(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ routes.Nothing) (schema.Witness, error) {
 	w, err := ops.Witness(ctx, by)
-	return schema.Witness{Key: w.Key, Logs: convert(w.Logs, witnessedLogOf)}, err
+	return schema.Witness{Key: w.Key, Logs: Convert(w.Logs, witnessedLogOf)}, err
 }
 
 func witnessedLogOf(l keyserver.WitnessedLog) schema.WitnessedLog {

@@ -1,4 +1,4 @@
-package httpapi
+package operations
 
 import (
 	"context"
@@ -14,7 +14,7 @@ func listACLTemplates(ctx context.Context, ops *verified.Service, by keyserver.C
 	if err != nil {
 		return schema.ACLTemplateList{}, err
 	}
-	return schema.ACLTemplateList{Count: len(list), Templates: convert(list, aclTemplateOf)}, nil
+	return schema.ACLTemplateList{Count: len(list), Templates: Convert(list, aclTemplateOf)}, nil
 }
 
 func createACLTemplate(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ACLTemplateRequest) (schema.ACLTemplateSaved, error) {
@@ -40,7 +40,7 @@ func listTemplateMembers(ctx context.Context, ops *verified.Service, by keyserve
 		return schema.TemplateMemberList{}, err
 	}
 	return schema.TemplateMemberList{
-		ID: schema.HexID(t.ID), Count: len(t.Members), Members: convert(t.Members, templateMemberOf), Writable: t.Writable,
+		ID: schema.HexID(t.ID), Count: len(t.Members), Members: Convert(t.Members, templateMemberOf), Writable: t.Writable,
 		Digest: hex.EncodeToString(t.MembersDigest),
 	}, nil
 }
@@ -51,7 +51,7 @@ func putTemplateMember(ctx context.Context, ops *verified.Service, by keyserver.
 	})
 	out := schema.TemplateMemberSaved{
 		ID: schema.HexID(r.ID), RequestedRights: in.Rights, RequestedRightNames: in.Rights.Names(),
-		Saved: r.Done, Missing: r.Missing, Members: convert(r.Template.Members, templateMemberOf), Verdict: schema.Verdict{Detail: r.Detail},
+		Saved: r.Done, Missing: r.Missing, Members: Convert(r.Template.Members, templateMemberOf), Verdict: schema.Verdict{Detail: r.Detail},
 	}
 	if r.Member != nil {
 		m := templateMemberOf(*r.Member)
@@ -65,7 +65,7 @@ func removeTemplateMember(ctx context.Context, ops *verified.Service, by keyserv
 	r, err := ops.RemoveTemplateMember(ctx, by, keyserver.TemplateMemberRef{Template: keyserver.ID(in.ID), Principal: principal})
 	return schema.TemplateMemberGone{
 		ID: schema.HexID(r.ID), SystemID: in.SystemID, PrincipalID: in.PrincipalID, Gone: r.Done,
-		Members: convert(r.Template.Members, templateMemberOf), Verdict: schema.Verdict{Detail: r.Detail},
+		Members: Convert(r.Template.Members, templateMemberOf), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err
 }
 

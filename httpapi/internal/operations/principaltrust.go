@@ -1,4 +1,4 @@
-package httpapi
+package operations
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func listPrincipalTrusts(ctx context.Context, ops *verified.Service, by keyserve
 		filter.Limit = *in.Limit
 	}
 	list, err := ops.PrincipalTrusts(ctx, by, filter)
-	return schema.PrincipalTrustList{Count: len(list), PrincipalTrusts: convert(list, principalTrustOf)}, err
+	return schema.PrincipalTrustList{Count: len(list), PrincipalTrusts: Convert(list, principalTrustOf)}, err
 }
 
 func createPrincipalTrust(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.CreatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {

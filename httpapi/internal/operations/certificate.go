@@ -1,4 +1,4 @@
-package httpapi
+package operations
 
 import (
 	"context"
@@ -57,8 +57,8 @@ func enrollCertificates(ctx context.Context, ops *verified.Service, by keyserver
 	r, err := ops.EnrollCertificates(ctx, by, keyserver.Enrolment{Certificates: ders, Roles: idsOf(in.RoleIDs)})
 	return schema.CertificatesEnrolled{
 		Saved: r.Saved, Count: len(r.Principals), Verdict: schema.Verdict{Detail: r.Detail},
-		Principals: convert(r.Principals, func(p verified.EnrolledPrincipal) schema.EnrolledPrincipal {
-			return schema.EnrolledPrincipal{Principal: principalOf(p.Principal), Created: p.Created, Certificates: convert(p.Certificates, certificateOf)}
+		Principals: Convert(r.Principals, func(p verified.EnrolledPrincipal) schema.EnrolledPrincipal {
+			return schema.EnrolledPrincipal{Principal: principalOf(p.Principal), Created: p.Created, Certificates: Convert(p.Certificates, certificateOf)}
 		}),
 	}, err
 }
@@ -77,7 +77,7 @@ func foundOf(r verified.CertificatesFound, bodies bool) schema.CertificatesFound
 	}
 	out := schema.CertificatesFound{
 		Lookup: r.Lookup, Subject: r.Subject, Count: len(r.Certificates), BodiesIncluded: bodies,
-		Certificates: convert(r.Certificates, show), Detail: r.Detail,
+		Certificates: Convert(r.Certificates, show), Detail: r.Detail,
 	}
 	if !r.Principal.ID.IsZero() {
 		system, id := schema.SystemID(r.Principal.System), schema.DecimalID(r.Principal.ID)

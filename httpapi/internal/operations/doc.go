@@ -1,0 +1,10 @@
+// Package operations has the handlers of the routes that only call an operation of the key server: each converts a
+// decoded request, calls the operation for the caller, and converts the result. Handlers lists them by the name of
+// their route.
+//
+// Package httpapi decodes the request, finds the caller and sends the response. It keeps the handlers that need more
+// than that: those of sessions, approvals, streamed bodies and readiness, and GET /api/audit.
+//
+// The package may import routes, schema and wire of httpapi, the operations (internal/engine/verified) and their types.
+// It knows no connection, session or approval.
+package operations
