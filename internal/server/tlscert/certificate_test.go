@@ -151,14 +151,21 @@ func newTestCertificate(t *testing.T, authority pki.Identity, keep func() (pki.I
 	return o
 }
 
-func TestTheOwnCertificateIsRenewedWhileTheServerRuns(t *testing.T) {
+// issuedTwice returns a CA, and two certificates that it issued for one key.
+func issuedTwice(t *testing.T) (authority, first, second pki.Identity) {
+	t.Helper()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	ca, err := pki.NewCA("internal", now, rand.Reader)
+	authority, err := pki.NewCA("internal", now, rand.Reader)
 	check(t, err)
-	first, err := ca.IssueServer("keys", []string{"localhost"}, nil, now, rand.Reader)
+	first, err = authority.IssueServer("keys", []string{"localhost"}, nil, now, rand.Reader)
 	check(t, err)
-	second, err := ca.IssueServer("keys", []string{"localhost"}, first.Key, now, rand.Reader)
+	second, err = authority.IssueServer("keys", []string{"localhost"}, first.Key, now, rand.Reader)
 	check(t, err)
+	return authority, first, second
+}
+
+func TestTheOwnCertificateIsRenewedWhileTheServerRuns(t *testing.T) {
+	ca, first, second := issuedTwice(t)
 	kept, failure := first, error(nil)
 	o := newTestCertificate(t, ca, func() (pki.Identity, error) { return kept, failure })
 	for _, s := range []struct {
@@ -189,13 +196,7 @@ func TestTheOwnCertificateIsRenewedWhileTheServerRuns(t *testing.T) {
 // What others are told of the certificate is what the database has, and what is
 // shown from then on.
 func TestTheOwnCertificateIsThatOfTheDatabaseWhenItIsAskedFor(t *testing.T) {
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	ca, err := pki.NewCA("internal", now, rand.Reader)
-	check(t, err)
-	first, err := ca.IssueServer("keys", []string{"localhost"}, nil, now, rand.Reader)
-	check(t, err)
-	second, err := ca.IssueServer("keys", []string{"localhost"}, first.Key, now, rand.Reader)
-	check(t, err)
+	ca, first, second := issuedTwice(t)
 	kept := first
 	o := newTestCertificate(t, ca, func() (pki.Identity, error) { return kept, nil })
 	kept = second
