@@ -9,12 +9,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// bashOwn is what the script for bash needs where the package bash-completion is missing.
+// bashOwn has the shell functions of the package bash-completion that the script for bash calls.
 //
 //go:embed completion.bash
 var bashOwn []byte
 
-// newCompletion prints what a shell reads.
+// newCompletion returns the command that prints a completion script.
 func newCompletion(root *cobra.Command) *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}
 	return &cobra.Command{

@@ -6,10 +6,10 @@ import "fmt"
 const (
 	ExitFailed      = 1
 	ExitUsage       = 2 // the command line was wrong; nothing was sent
-	ExitRefused     = 3 // the service said no
-	ExitNotFound    = 4 // or there is no such thing
-	ExitNotVerified = 5 // or it does not go with what is there, or did not read back
-	ExitUnavailable = 6 // or no answer could be had now
+	ExitRefused     = 3 // the key server refused
+	ExitNotFound    = 4 // the key server has no such object
+	ExitNotVerified = 5 // a conflict with the current state, or the write did not read back
+	ExitUnavailable = 6 // the key server is unavailable
 )
 
 // Failure is an error with the exit code of its kind.

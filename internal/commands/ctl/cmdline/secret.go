@@ -45,7 +45,7 @@ func Secret(cmd *cobra.Command, flag, file, question string) (string, error) {
 	return said, nil
 }
 
-// ReadAll reads from, and fails if it has more than limit bytes. name describes it in errors.
+// ReadAll reads a whole input. It fails if the input has more than limit bytes. name describes the input in errors.
 func ReadAll(name string, from io.Reader, limit int64) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(from, limit+1))
 	if err == nil && int64(len(content)) > limit {

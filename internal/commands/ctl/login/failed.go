@@ -46,8 +46,8 @@ func (h *Context) Failed(err error) error {
 	}
 }
 
-// unreachable says which flag helps against a certificate that is not trusted. The words
-// are looked at because each platform has an error of its own.
+// unreachable adds the flag that helps to an error about an untrusted certificate. It compares the
+// text because each platform has another error type.
 func (h *Context) unreachable(err error) error {
 	if h.place.CAFile == "" && strings.Contains(err.Error(), "certificate signed by unknown authority") {
 		return fmt.Errorf("%w; --ca-file names the certificates that it is to be checked against", err)
