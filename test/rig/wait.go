@@ -1,7 +1,9 @@
 package rig
 
 import (
+	"math/rand/v2"
 	"net"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -54,7 +56,9 @@ func poll(patience time.Duration, holds func() bool) bool {
 	return true
 }
 
-// FreeAddress is one of a host that nobody listened on a moment ago.
+// FreeAddress returns an address of the host on which no process listens. Its port is below those that
+// Linux and macOS give to outgoing connections. One of these would keep a server that was killed from
+// listening again.
 func FreeAddress(t testing.TB, host string) string {
 	t.Helper()
 	address, err := FindAddress(host)
@@ -62,13 +66,22 @@ func FreeAddress(t testing.TB, host string) string {
 	return address
 }
 
-// FindAddress is FreeAddress for where there is no test yet.
-func FindAddress(host string) (string, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return "", err
+// The ports of FreeAddress.
+const (
+	firstPort = 12000
+	lastPort  = 29999
+)
+
+// FindAddress is FreeAddress without a test.
+func FindAddress(host string) (address string, err error) {
+	for range 100 {
+		address = net.JoinHostPort(host, strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort+1)))
+		var l net.Listener
+		if l, err = net.Listen("tcp", address); err == nil {
+			return address, l.Close()
+		}
 	}
-	return l.Addr().String(), l.Close()
+	return "", err
 }
 
 // Must fails the test for an error that is no subject of it.

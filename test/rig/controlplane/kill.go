@@ -3,6 +3,7 @@ package controlplane
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,11 +17,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Lasting has the certificates of the API server outlive its process, so that it can be
+// Lasting has the certificates and the port of the API server outlive its process, so that it can be
 // killed and started again.
 func Lasting(t testing.TB) func(*envtest.Environment) {
 	t.Helper()
-	return func(e *envtest.Environment) { e.ControlPlane.GetAPIServer().CertDir = t.TempDir() }
+	return func(e *envtest.Environment) {
+		s := e.ControlPlane.GetAPIServer()
+		s.CertDir = t.TempDir()
+		var err error
+		s.Address, s.Port, err = net.SplitHostPort(rig.FreeAddress(t, "127.0.0.1"))
+		rig.Must(t, err)
+	}
 }
 
 // KillAPIServer ends the API server on a port as kill -9 does, and returns what starts it
