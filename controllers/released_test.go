@@ -22,10 +22,11 @@ var _ = Describe("A deleted object", func() {
 		old, next := newCA(), newCA()
 		obj := s.trustedCA(old)
 		apply(ctx, obj, beReady("created"))
+		doomed := obj.DeepCopy() // edit writes into obj
 		s.onAdd(func(ctx context.Context, real connection.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 			added, err := real.AddTrustedCA(ctx, in)
 			if err == nil {
-				err = cmp.Or(kube.Delete(ctx, obj.DeepCopy()), lost)
+				err = cmp.Or(kube.Delete(ctx, doomed), lost)
 			}
 			return added, err
 		})
