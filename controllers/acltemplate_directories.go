@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // directories is the list of templated directories, found by id and by path.
@@ -68,7 +69,7 @@ func compareDirectories(ctx context.Context, in reconcile.Input, template string
 		drift = []v1alpha1.FieldDrift{{Field: "directories", Declared: strings.Join(declared, ", "), Observed: strings.Join(have, ", ")}}
 	}
 	if len(foreign) > 0 {
-		taken = "spec.directories names " + reconcile.Enumerate(foreign) + "; a directory has one template: take it away from the other first"
+		taken = "spec.directories names " + brief.List(foreign) + "; a directory has one template: take it away from the other first"
 	}
 	return drift, added, taken, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // recordLeftBehind says what the key server still has of objects that are gone. Nothing is
@@ -29,7 +30,7 @@ func (r *keyServerReconciler) recordLeftBehind(ctx context.Context, ks *v1alpha1
 		return nil
 	}
 	say := reconcile.Conclusion{Reason: v1alpha1.ReasonConflict, Message: "deleted here without their finalizer, and still on the key server: " +
-		reconcile.Enumerate(left) + "; delete them there, or create the resources again"}
+		brief.List(left) + "; delete them there, or create the resources again"}
 	before := meta.FindStatusCondition(ks.Status.Conditions, v1alpha1.ConditionLeftBehind)
 	if before == nil || before.Message != say.Message {
 		reconcile.LeftBehindEvent(say.Message).Record(r.Recorder, ks)

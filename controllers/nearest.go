@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // maxShownName is how many characters of an unknown name a message has.
@@ -25,7 +25,7 @@ func unknownNames(unknown, known []string, list string) string {
 		}
 		quoted = append(quoted, string(shown))
 	}
-	says := reconcile.Enumerate(quoted) + ", which the key server does not know; "
+	says := brief.List(quoted) + ", which the key server does not know; "
 	if len(meant) == 0 {
 		return says + list
 	}

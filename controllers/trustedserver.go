@@ -17,6 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedservers,verbs=get;list;watch;patch
@@ -379,7 +380,7 @@ func (trustedServerAdapter) consequence(ctx context.Context, in reconcile.Input,
 	slices.Sort(orphans)
 	says := purges
 	if len(orphans) > 0 {
-		says += fmt.Sprintf("; %s without a peer: %s", plural(len(orphans), "principal trust")+" left behind", reconcile.Enumerate(orphans))
+		says += fmt.Sprintf("; %s without a peer: %s", plural(len(orphans), "principal trust")+" left behind", brief.List(orphans))
 	}
 	return says, orphans, nil
 }

@@ -2,7 +2,7 @@
 //
 //   - fault: errors with a code; canonical: canonical base64 and JSON; urltext: URLs without secrets
 //   - quota: shares of a resource; singleflight: callers share one call; await: calls without a cancellation
-//   - clientaddr: the client address of a request; monotonic: the clock of the process
+//   - clientaddr: the client address of a request; monotonic: the clock of the process; brief: shortened text
 //   - blobstore: files in a directory or bucket; clouddrivers: key management services and buckets; unixsocket; tracing; version
 //
 // May import: nothing

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // maxSentence bounds what a caller is told of a failure.
@@ -32,7 +33,7 @@ func coded(err error) error {
 	if err == nil {
 		return nil
 	}
-	return status.Error(codeOf(err), clip(err.Error(), maxSentence))
+	return status.Error(codeOf(err), brief.Clip(err.Error(), maxSentence))
 }
 
 func codeOf(err error) codes.Code {
@@ -78,11 +79,4 @@ func codeOfAnswer(e *client.Error) codes.Code {
 	default:
 		return codes.Internal
 	}
-}
-
-func clip(s string, limit int) string {
-	if len(s) > limit {
-		return s[:limit] + "…"
-	}
-	return s
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 const (
@@ -98,14 +99,14 @@ func uidOf(in any) string {
 			return '?'
 		}
 		return r
-	}, clip(named.GetUid(), maxUID))
+	}, brief.Clip(named.GetUid(), maxUID))
 }
 
 // keyOf is the key id of an answer, or of what was asked.
 func keyOf(answer, in any) string {
 	for _, m := range []any{answer, in} {
 		if named, ok := m.(interface{ GetKeyId() string }); ok && named.GetKeyId() != "" {
-			return clip(named.GetKeyId(), maxUID)
+			return brief.Clip(named.GetKeyId(), maxUID)
 		}
 	}
 	return ""

@@ -18,6 +18,7 @@ import (
 	kms "k8s.io/kms/apis/v2"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/unixsocket"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
 )
@@ -153,7 +154,7 @@ func (p *plugin) firstLook(ctx context.Context) {
 	case err == nil:
 		p.logger.Info("the line of keys encrypts", "lineage", p.lineage.String(), "key", s.key.String(), "generation", s.generation)
 	case !errors.Is(err, context.Canceled):
-		p.logger.Error("the line of keys cannot be used now; it is tried again whenever the plugin is asked", "lineage", p.lineage.String(), "error", clip(err.Error(), maxSentence))
+		p.logger.Error("the line of keys cannot be used now; it is tried again whenever the plugin is asked", "lineage", p.lineage.String(), "error", brief.Clip(err.Error(), maxSentence))
 	}
 }
 
@@ -167,7 +168,7 @@ func (p *plugin) observe() *http.Server {
 		ctx, cancel := context.WithTimeout(r.Context(), lookTime)
 		defer cancel()
 		if _, err := p.look(ctx); err != nil {
-			http.Error(w, clip(err.Error(), maxSentence), http.StatusServiceUnavailable)
+			http.Error(w, brief.Clip(err.Error(), maxSentence), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, well)

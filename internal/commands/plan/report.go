@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // Report is a plan, for people and programs.
@@ -293,12 +293,5 @@ func short(s string) string {
 	if s == "" {
 		return `""`
 	}
-	if len(s) <= most {
-		return s
-	}
-	n := most
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
+	return brief.Clip(s, most)
 }

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -80,17 +79,5 @@ func TestFailuresBackOffAndForget(t *testing.T) {
 	}
 	if n, _ := f.of(obj, "now"); n != 0 {
 		t.Errorf("a requested reconcile inherits %d failures", n)
-	}
-}
-
-func TestClip(t *testing.T) {
-	for _, tc := range []struct {
-		in   string
-		n    int
-		want string
-	}{{"short", 10, "short"}, {"abcdef", 5, "ab…"}, {"aéééé", 6, "aé…"}} {
-		if diff := cmp.Diff(tc.want, clip(tc.in, tc.n)); diff != "" {
-			t.Errorf("clip(%q, %d): %s", tc.in, tc.n, diff)
-		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // Event is an event before it is recorded.
@@ -28,7 +29,7 @@ func (e Event) Record(r events.EventRecorder, about runtime.Object) {
 		kind = corev1.EventTypeWarning
 	}
 	// The note is an argument, never the format: a name may hold a percent sign.
-	r.Eventf(about, nil, kind, e.Reason, e.Action, "%s", clip(e.Note, maxNote))
+	r.Eventf(about, nil, kind, e.Reason, e.Action, "%s", brief.Clip(e.Note, maxNote))
 }
 
 func createdEvent(what, evidence string) Event {

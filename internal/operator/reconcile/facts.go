@@ -1,12 +1,12 @@
 package reconcile
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // Facts are everything that a decision rests on. Nothing else is consulted,
@@ -164,16 +164,7 @@ func FieldsOf(drift []v1alpha1.FieldDrift) string {
 		names[i] = d.Field
 	}
 	if len(names) > 2 {
-		return Enumerate(names)
+		return brief.List(names)
 	}
 	return strings.Join(names, " and ")
-}
-
-// Enumerate names the first few and counts the rest.
-func Enumerate(names []string) string {
-	const shown = 3
-	if len(names) <= shown {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 }

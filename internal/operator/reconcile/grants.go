@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // Reach is what an object would touch on a key server, which a grant of the
@@ -168,7 +169,7 @@ func (l lack) String() string {
 			noun += "s"
 		}
 		if len(of) > 0 {
-			parts = append(parts, "the "+noun+" "+Enumerate(of))
+			parts = append(parts, "the "+noun+" "+brief.List(of))
 		}
 	}
 	add("name", l.names)
@@ -180,7 +181,7 @@ func (l lack) String() string {
 func spellings(n Name) string {
 	quoted := make([]string, len(n))
 	for i, s := range n {
-		quoted[i] = fmt.Sprintf("%q", clip(s, 200))
+		quoted[i] = fmt.Sprintf("%q", brief.Clip(s, 200))
 	}
 	return strings.Join(quoted, " or ")
 }

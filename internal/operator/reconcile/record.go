@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // maxDrift is how many differences the status lists.
@@ -194,7 +195,7 @@ func difference(e External) string {
 	}
 	parts := make([]string, len(e.Drift))
 	for i, d := range e.Drift {
-		parts[i] = fmt.Sprintf("%s is %q, declared is %q", d.Field, clip(d.Observed, 200), clip(d.Declared, 200))
+		parts[i] = fmt.Sprintf("%s is %q, declared is %q", d.Field, brief.Clip(d.Observed, 200), brief.Clip(d.Declared, 200))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // Action is what one pass over an object does.
@@ -120,7 +121,7 @@ func inUse(f Facts) (Decision, bool) {
 	if !f.Deleting || len(f.Dependants) == 0 {
 		return Decision{}, false
 	}
-	return report(v1alpha1.ReasonInUse, "deletion waits: still needed by %s", Enumerate(f.Dependants)), true
+	return report(v1alpha1.ReasonInUse, "deletion waits: still needed by %s", brief.List(f.Dependants)), true
 }
 
 // nothingToDelete lets an object go that has nothing outside to delete, so
@@ -224,7 +225,7 @@ func consequence(f Facts) (Decision, bool) {
 	if !f.Deleting || !hinders || (!f.Attempted && !f.removable(f.Provenance)) {
 		return Decision{}, false
 	}
-	d := report(h.Reason, "%s", clip("removing "+f.External.What+": "+h.Message, maxMessage))
+	d := report(h.Reason, "%s", brief.Clip("removing "+f.External.What+": "+h.Message, maxMessage))
 	d.Foretells, d.Again = true, time.Millisecond
 	return d, f.Said != d.Message
 }

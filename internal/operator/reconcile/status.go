@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // maxMessage is what a condition holds.
@@ -55,7 +55,7 @@ func Conclude(conditions *[]metav1.Condition, generation int64, now metav1.Time,
 // SetCondition writes one condition.
 func SetCondition(conditions *[]metav1.Condition, kind string, status metav1.ConditionStatus, generation int64, now metav1.Time, c Conclusion) {
 	meta.SetStatusCondition(conditions, metav1.Condition{
-		Type: kind, Status: status, Reason: string(c.Reason), Message: clip(c.Message, maxMessage),
+		Type: kind, Status: status, Reason: string(c.Reason), Message: brief.Clip(c.Message, maxMessage),
 		ObservedGeneration: generation, LastTransitionTime: now,
 	})
 }
@@ -127,16 +127,4 @@ func patch(
 		return false, nil
 	}
 	return err == nil, err
-}
-
-// clip cuts a text to so many bytes, at a character.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	n -= len("…")
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }

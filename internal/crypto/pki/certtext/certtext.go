@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // Types of PEM blocks.
@@ -37,17 +39,8 @@ func Cause(err error) string {
 		}
 		return r
 	}, strings.ToValidUTF8(err.Error(), string(unicode.ReplacementChar)))
-	if len(text) <= maxCause {
-		return text
-	}
-	end := maxCause - len("…")
-	for !utf8Start(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
+	return brief.Clip(text, maxCause)
 }
-
-func utf8Start(b byte) bool { return b&0xC0 != 0x80 }
 
 // Certificate parses one DER certificate.
 func Certificate(der []byte) (*x509.Certificate, error) {
