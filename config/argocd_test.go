@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/argocd"
 )
@@ -75,10 +75,10 @@ func observed(t *testing.T, k v1alpha1.Kind, write func(*[]metav1.Condition)) *u
 func concluded(reason v1alpha1.Reason, at int64) func(*[]metav1.Condition) {
 	return func(conditions *[]metav1.Condition) {
 		if reason == v1alpha1.ReasonPaused {
-			reconcile.Pause(conditions, at, noon, string(reason))
+			status.Pause(conditions, at, noon, string(reason))
 			return
 		}
-		reconcile.Conclude(conditions, at, noon, reconcile.Conclusion{Reason: reason, Message: string(reason)})
+		status.Conclude(conditions, at, noon, status.Conclusion{Reason: reason, Message: string(reason)})
 	}
 }
 
@@ -116,29 +116,29 @@ func TestArgoCDJudgesEveryState(t *testing.T) {
 		"no status":          {func(*[]metav1.Condition) {}, false, argocd.Health{Status: argocd.Progressing, Message: unseen}},
 		"no status, deleted": {func(*[]metav1.Condition) {}, true, argocd.Health{Status: argocd.Progressing, Message: unseen}},
 		"Ready not among the conditions": {func(c *[]metav1.Condition) {
-			reconcile.SetCondition(c, v1alpha1.ConditionChangeFeed, metav1.ConditionTrue, generation, noon, reconcile.Conclusion{Reason: v1alpha1.ReasonFollowing})
+			status.SetCondition(c, v1alpha1.ConditionChangeFeed, metav1.ConditionTrue, generation, noon, status.Conclusion{Reason: v1alpha1.ReasonFollowing})
 		}, false, argocd.Health{Status: argocd.Progressing, Message: unseen}},
 		"Ready before the last change":   {concluded(v1alpha1.ReasonVerified, generation-1), false, argocd.Health{Status: argocd.Progressing, Message: outdated}},
 		"Stalled before the last change": {concluded(v1alpha1.ReasonConflict, generation-1), false, argocd.Health{Status: argocd.Progressing, Message: outdated}},
 		"paused after the last change": {func(c *[]metav1.Condition) {
 			concluded(v1alpha1.ReasonVerified, generation-1)(c)
-			reconcile.Pause(c, generation, noon, "paused")
+			status.Pause(c, generation, noon, "paused")
 		}, false, argocd.Health{Status: argocd.Suspended, Message: "paused"}},
 		"no more paused": {func(c *[]metav1.Condition) {
-			reconcile.Pause(c, generation, noon, "paused")
+			status.Pause(c, generation, noon, "paused")
 			verified(c)
 		}, false, argocd.Health{Status: argocd.Healthy, Message: "Verified"}},
 		"failed again and again": {func(c *[]metav1.Condition) {
-			reconcile.Conclude(c, generation, noon, reconcile.Conclusion{Reason: v1alpha1.ReasonNotVerified, Message: "m", Exhausted: true})
+			status.Conclude(c, generation, noon, status.Conclusion{Reason: v1alpha1.ReasonNotVerified, Message: "m", Exhausted: true})
 		}, false, argocd.Health{Status: argocd.Degraded, Message: "m"}},
 		"expires": {func(c *[]metav1.Condition) {
 			verified(c)
-			reconcile.SetCondition(c, v1alpha1.ConditionExpiring, metav1.ConditionTrue, generation, noon, reconcile.Conclusion{Reason: v1alpha1.ReasonExpiring})
+			status.SetCondition(c, v1alpha1.ConditionExpiring, metav1.ConditionTrue, generation, noon, status.Conclusion{Reason: v1alpha1.ReasonExpiring})
 		}, false, argocd.Health{Status: argocd.Healthy, Message: "Verified"}},
 		"a KeyServer without a feed, and without Verified": {func(c *[]metav1.Condition) {
 			verified(c)
 			meta.RemoveStatusCondition(c, v1alpha1.ConditionVerified)
-			reconcile.SetCondition(c, v1alpha1.ConditionChangeFeed, metav1.ConditionFalse, generation, noon, reconcile.Conclusion{Reason: v1alpha1.ReasonUnsupported})
+			status.SetCondition(c, v1alpha1.ConditionChangeFeed, metav1.ConditionFalse, generation, noon, status.Conclusion{Reason: v1alpha1.ReasonUnsupported})
 		}, false, argocd.Health{Status: argocd.Healthy, Message: "Verified"}},
 		"deleted while ready": {verified, true, argocd.Health{Status: argocd.Progressing, Message: "Verified"}},
 		"deletion that waits": {concluded(v1alpha1.ReasonInUse, generation), true, argocd.Health{Status: argocd.Progressing, Message: "InUse"}},

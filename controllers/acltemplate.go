@@ -10,7 +10,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=acltemplates,verbs=get;list;watch;patch
@@ -61,7 +63,7 @@ func (aclTemplateAdapter) Kind() reconcile.Kind {
 }
 
 // Sources implements reconcile.Adapter.
-func (aclTemplateAdapter) Sources(*v1alpha1.ACLTemplate) []reconcile.SourceRef { return nil }
+func (aclTemplateAdapter) Sources(*v1alpha1.ACLTemplate) []sources.Ref { return nil }
 
 // Owned implements reconcile.Adapter.
 func (aclTemplateAdapter) Owned(obj *v1alpha1.ACLTemplate) string { return obj.Status.TemplateID }
@@ -78,10 +80,10 @@ func (aclTemplateAdapter) Claims(obj *v1alpha1.ACLTemplate, _ *declaredTemplate)
 
 // Reach implements reconcile.Adapter: a template reaches the keys under its directories. The
 // name that it has now is found out by observing it.
-func (aclTemplateAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.ACLTemplate, _ *declaredTemplate) (reconcile.Reach, error) {
-	reach := reconcile.Reach{Names: []reconcile.Name{{obj.Spec.TemplateName}}}
+func (aclTemplateAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.ACLTemplate, _ *declaredTemplate) (grants.Reach, error) {
+	reach := grants.Reach{Names: []grants.Name{{obj.Spec.TemplateName}}}
 	for _, p := range obj.Spec.Directories {
-		reach.Names = append(reach.Names, reconcile.Name{directoryPath(p)})
+		reach.Names = append(reach.Names, grants.Name{directoryPath(p)})
 	}
 	return reach, nil
 }
@@ -149,7 +151,7 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in reconcile.Input, obj
 		}
 		return seen, err
 	}
-	seen.Exists, seen.ID, seen.Names = true, template.ID.String(), []reconcile.Name{{template.Name}}
+	seen.Exists, seen.ID, seen.Names = true, template.ID.String(), []grants.Name{{template.Name}}
 	seen.What = fmt.Sprintf("ACL template %q (id %s)", template.Name, seen.ID)
 	if want == nil {
 		return seen, nil

@@ -30,7 +30,7 @@ import (
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
-	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
@@ -76,14 +76,14 @@ var _ = Describe("a key server that", func() {
 			}
 			return real.AddTrustedCA(ctx, in)
 		})
-		found, repaired := counter(reconcile.DriftFound, "TrustedCA"), counter(reconcile.DriftRepaired, "TrustedCA")
+		found, repaired := counter(status.DriftFound, "TrustedCA"), counter(status.DriftRepaired, "TrustedCA")
 		_, err := s.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, obj.Status.CertificateID)})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("DriftFound"))
 		Eventually(func() map[string]string { return s.trusted(ctx) }).Should(HaveKey(obj.Status.Fingerprint))
 		Eventually(readiness(ctx, obj)).Should(beReady("created"))
-		Expect(counter(reconcile.DriftFound, "TrustedCA")-found).To(BeEquivalentTo(1), "the same drift was counted anew at each try")
-		Expect(counter(reconcile.DriftRepaired, "TrustedCA") - repaired).To(BeEquivalentTo(1))
+		Expect(counter(status.DriftFound, "TrustedCA")-found).To(BeEquivalentTo(1), "the same drift was counted anew at each try")
+		Expect(counter(status.DriftRepaired, "TrustedCA") - repaired).To(BeEquivalentTo(1))
 	})
 
 	It("answers nothing but 503 is probed and asked nothing else, however many objects want something", func(ctx context.Context) {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
 // issuerTimeout bounds one question. Objects that wait for the answer wait for each
@@ -20,12 +20,12 @@ const issuerTimeout = 10 * time.Second
 
 // IssuerOf asks a cluster who issues the tokens of its service accounts, as it tells
 // whoever has the role system:service-account-issuer-discovery.
-func IssuerOf(config *rest.Config, c *http.Client) (*reconcile.Issuer, error) {
+func IssuerOf(config *rest.Config, c *http.Client) (*sources.Issuer, error) {
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(config, c)
 	if err != nil {
 		return nil, fmt.Errorf("ask the cluster for its issuer: %w", err)
 	}
-	return reconcile.NewIssuer(func(ctx context.Context) (string, error) {
+	return sources.NewIssuer(func(ctx context.Context) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, issuerTimeout)
 		defer cancel()
 		raw, err := d.RESTClient().Get().AbsPath("/.well-known/openid-configuration").DoRaw(ctx)

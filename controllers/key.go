@@ -16,7 +16,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keys,verbs=get;list;watch;patch
@@ -47,7 +49,7 @@ func (keyAdapter) Kind() reconcile.Kind {
 }
 
 // Sources implements reconcile.Adapter.
-func (keyAdapter) Sources(*v1alpha1.Key) []reconcile.SourceRef { return nil }
+func (keyAdapter) Sources(*v1alpha1.Key) []sources.Ref { return nil }
 
 // Owned implements reconcile.Adapter.
 func (keyAdapter) Owned(obj *v1alpha1.Key) string { return idOfLink(obj.Status.Lineage) }
@@ -65,14 +67,14 @@ func (keyAdapter) Claims(obj *v1alpha1.Key, _ *declaredKey) []string {
 
 // Reach implements reconcile.Adapter. Keys have no names, so that one without a path
 // stands for itself.
-func (keyAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.Key, _ *declaredKey) (reconcile.Reach, error) {
+func (keyAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.Key, _ *declaredKey) (grants.Reach, error) {
 	name := "key/" + obj.Namespace + "/" + obj.Name
 	if obj.Spec.Path != nil {
 		name = *obj.Spec.Path
 	}
-	reach := reconcile.Reach{Names: []reconcile.Name{{name}}}
+	reach := grants.Reach{Names: []grants.Name{{name}}}
 	if obj.Spec.Lineage != nil {
-		reach.Names = append(reach.Names, reconcile.Name{"lineage/" + *obj.Spec.Lineage})
+		reach.Names = append(reach.Names, grants.Name{"lineage/" + *obj.Spec.Lineage})
 	}
 	return reach, nil
 }
@@ -385,7 +387,7 @@ func (keyAdapter) Publishes(obj *v1alpha1.Key) []v1alpha1.PublishedReference {
 	if obj.Spec.Publish == nil {
 		return nil
 	}
-	return []v1alpha1.PublishedReference{{APIVersion: "v1", Kind: reconcile.ConfigMapKind, Namespace: obj.Namespace, Name: obj.Spec.Publish.ConfigMap.Name}}
+	return []v1alpha1.PublishedReference{{APIVersion: "v1", Kind: sources.ConfigMap, Namespace: obj.Namespace, Name: obj.Spec.Publish.ConfigMap.Name}}
 }
 
 // Published implements reconcile.Publisher: with it, a Pod that has nothing but a token

@@ -21,6 +21,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keyservers,verbs=get;list;watch;patch
@@ -35,8 +37,8 @@ import (
 type keyServerReconciler struct {
 	reconcile.Cluster
 	connections *connection.Connections
-	sources     *reconcile.Sources
-	population  *reconcile.Population
+	sources     *sources.Reader
+	population  *status.Population
 	controllers []reconcile.Controller // of the objects that refer to KeyServers
 	tokenFiles  map[string]string      // with tokens of the manager's service account, by audience
 	wake        chan event.TypedGenericEvent[reconcile.Wake]
@@ -68,12 +70,12 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	read := ks.DeepCopy()
 	if ks.DeletionTimestamp.IsZero() {
 		controllerutil.AddFinalizer(ks, v1alpha1.FinalizerInUse)
-		if written, err := reconcile.PatchMetadata(ctx, r.Client, read, ks); err != nil || !written {
+		if written, err := status.PatchMetadata(ctx, r.Client, read, ks); err != nil || !written {
 			return reconcile.SoonUnless(written), err
 		}
 		read = ks.DeepCopy()
 	}
-	var say reconcile.Conclusion
+	var say status.Conclusion
 	held, err := r.deletion(ctx, ks)
 	switch {
 	case err != nil:
@@ -83,17 +85,17 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	case held.Reason == v1alpha1.ReasonPaused:
 		// The brake for everything that uses this KeyServer.
 		r.connections.Block(ctx, ks.Name, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s", held.Message))
-		say = reconcile.Conclusion{Reason: held.Reason, Message: held.Message}
+		say = status.Conclusion{Reason: held.Reason, Message: held.Message}
 	default:
 		if say, err = r.connect(ctx, ks); err != nil {
 			return ctrl.Result{}, err
 		}
 		if held.Reason != "" { // the dependants need the connection to go
-			say = reconcile.Conclusion{Reason: held.Reason, Message: held.Message}
+			say = status.Conclusion{Reason: held.Reason, Message: held.Message}
 		}
 	}
 	r.record(read, ks, say)
-	written, err := reconcile.PatchStatus(ctx, r.Client, read, ks)
+	written, err := status.Patch(ctx, r.Client, read, ks)
 	if err != nil || !written {
 		return reconcile.SoonUnless(written), err
 	}
@@ -130,15 +132,15 @@ func (r *keyServerReconciler) deletion(ctx context.Context, ks *v1alpha1.KeyServ
 }
 
 // connect brings the connection in line with the spec and says what it finds.
-func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServer) (reconcile.Conclusion, error) {
+func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServer) (status.Conclusion, error) {
 	conn, err := r.connection(ctx, ks)
 	if err != nil {
 		why, other := connection.AsProblem(ctx, err)
 		if why == nil {
-			return reconcile.Conclusion{}, other
+			return status.Conclusion{}, other
 		}
 		r.connections.Block(ctx, ks.Name, why)
-		return reconcile.Conclusion{Reason: why.Reason, Message: why.Message}, nil
+		return status.Conclusion{Reason: why.Reason, Message: why.Message}, nil
 	}
 	if token := ks.Annotations[v1alpha1.AnnotationReconcileRequestedAt]; token != ks.Status.LastHandledReconcileAt {
 		ks.Status.LastHandledReconcileAt = token
@@ -146,21 +148,21 @@ func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServe
 	}
 	s := conn.Status()
 	if !s.Open {
-		return reconcile.Conclusion{Reason: s.Problem.Reason, Message: s.Problem.Message}, nil
+		return status.Conclusion{Reason: s.Problem.Reason, Message: s.Problem.Message}, nil
 	}
 	ks.Status.Version = s.Version
 	r.recordFeed(ks, s.Feed)
 	if err := r.recordTrail(ctx, ks, conn); err != nil {
-		return reconcile.Conclusion{}, err
+		return status.Conclusion{}, err
 	}
 	if err := r.recordLeftBehind(ctx, ks, conn); err != nil {
-		return reconcile.Conclusion{}, err
+		return status.Conclusion{}, err
 	}
 	// The cursor moves all the time; it is written when something else is.
 	if ks.Status.ObservedGeneration != ks.Generation || !meta.IsStatusConditionTrue(ks.Status.Conditions, v1alpha1.ConditionReady) {
 		ks.Status.Cursor = s.Cursor
 	}
-	return reconcile.Conclusion{Reason: v1alpha1.ReasonVerified, Message: "the service answers and takes the credentials"}, nil
+	return status.Conclusion{Reason: v1alpha1.ReasonVerified, Message: "the service answers and takes the credentials"}, nil
 }
 
 // connection returns the connection that the spec describes.
@@ -250,12 +252,12 @@ func (r *keyServerReconciler) roots(ctx context.Context, from *v1alpha1.CABundle
 }
 
 // bundle reads the certificates by which a service is trusted.
-func bundle(ctx context.Context, sources *reconcile.Sources, from *v1alpha1.CABundle) ([]byte, error) {
+func bundle(ctx context.Context, in *sources.Reader, from *v1alpha1.CABundle) ([]byte, error) {
 	where, pem := "spec.caBundle.inline", []byte(deref(from.Inline))
-	if key := reconcile.SourceAt(from.SecretKeyRef, from.ConfigMapKeyRef); from.Inline == nil && key != nil {
+	if key := sources.At(from.SecretKeyRef, from.ConfigMapKeyRef); from.Inline == nil && key != nil {
 		var err error
 		where = key.String()
-		if pem, err = sources.Public(ctx, *key); err != nil {
+		if pem, err = in.Public(ctx, *key); err != nil {
 			return nil, err
 		}
 	}
@@ -266,35 +268,35 @@ func bundle(ctx context.Context, sources *reconcile.Sources, from *v1alpha1.CABu
 }
 
 // record writes status and events.
-func (r *keyServerReconciler) record(read, ks *v1alpha1.KeyServer, say reconcile.Conclusion) {
-	now := reconcile.Stamp(r.Clock.Now())
+func (r *keyServerReconciler) record(read, ks *v1alpha1.KeyServer, say status.Conclusion) {
+	now := status.Stamp(r.Clock.Now())
 	if say.Reason == v1alpha1.ReasonPaused {
-		reconcile.Pause(&ks.Status.Conditions, ks.Generation, now, say.Message)
+		status.Pause(&ks.Status.Conditions, ks.Generation, now, say.Message)
 		r.population.Move(client.ObjectKeyFromObject(ks), string(say.Reason))
 		return
 	}
 	ks.Status.ObservedGeneration = ks.Generation
-	reconcile.Conclude(&ks.Status.Conditions, ks.Generation, now, say)
+	status.Conclude(&ks.Status.Conditions, ks.Generation, now, say)
 	meta.RemoveStatusCondition(&ks.Status.Conditions, v1alpha1.ConditionVerified) // Ready says it all
 	before := meta.FindStatusCondition(read.Status.Conditions, v1alpha1.ConditionReady)
 	if say.Reason != v1alpha1.ReasonProgressing && (before == nil || before.Reason != string(say.Reason)) {
-		reconcile.ReasonEvent(say.Reason, !ks.DeletionTimestamp.IsZero(), say.Message).Record(r.Recorder, ks)
+		status.ReasonEvent(say.Reason, !ks.DeletionTimestamp.IsZero(), say.Message).Record(r.Recorder, ks)
 	}
 	r.population.Move(client.ObjectKeyFromObject(ks), string(say.Reason))
 }
 
 func (r *keyServerReconciler) recordFeed(ks *v1alpha1.KeyServer, feed connection.FeedState) {
-	status := metav1.ConditionFalse
+	follows := metav1.ConditionFalse
 	if feed.Following {
-		status = metav1.ConditionTrue
+		follows = metav1.ConditionTrue
 	}
-	reconcile.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionChangeFeed, status, ks.Generation, reconcile.Stamp(r.Clock.Now()),
-		reconcile.Conclusion{Reason: feed.Reason, Message: feed.Message})
+	status.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionChangeFeed, follows, ks.Generation, status.Stamp(r.Clock.Now()),
+		status.Conclusion{Reason: feed.Reason, Message: feed.Message})
 }
 
 func (r *keyServerReconciler) release(ctx context.Context, read, ks *v1alpha1.KeyServer) (ctrl.Result, error) {
 	controllerutil.RemoveFinalizer(ks, v1alpha1.FinalizerInUse)
-	written, err := reconcile.PatchMetadata(ctx, r.Client, read, ks)
+	written, err := status.PatchMetadata(ctx, r.Client, read, ks)
 	return reconcile.SoonUnless(written), err
 }
 
@@ -319,7 +321,7 @@ func (r *keyServerReconciler) readersOf(sourceKind string) func(context.Context,
 		var requests []ctrl.Request
 		for i := range all.Items {
 			for _, src := range sourcesOf(&all.Items[i]) {
-				if src == (reconcile.SourceRef{Kind: sourceKind, Namespace: o.GetNamespace(), Name: o.GetName()}) {
+				if src == (sources.Ref{Kind: sourceKind, Namespace: o.GetNamespace(), Name: o.GetName()}) {
 					requests = append(requests, ctrl.Request{NamespacedName: types.NamespacedName{Name: all.Items[i].Name}})
 				}
 			}
@@ -329,7 +331,7 @@ func (r *keyServerReconciler) readersOf(sourceKind string) func(context.Context,
 }
 
 // sourcesOf lists what a KeyServer reads.
-func sourcesOf(ks *v1alpha1.KeyServer) (from []reconcile.SourceRef) {
+func sourcesOf(ks *v1alpha1.KeyServer) (from []sources.Ref) {
 	if secret := ks.Spec.Credentials.Administrator.SecretRef; secret != nil {
 		from = append(from, secretSource(*secret))
 	}
@@ -337,11 +339,11 @@ func sourcesOf(ks *v1alpha1.KeyServer) (from []reconcile.SourceRef) {
 		from = append(from, secretSource(officer.SecretRef))
 	}
 	if b := ks.Spec.CABundle; b != nil {
-		from = append(from, reconcile.SourceAt(b.SecretKeyRef, b.ConfigMapKeyRef).Refs()...)
+		from = append(from, sources.At(b.SecretKeyRef, b.ConfigMapKeyRef).Refs()...)
 	}
 	return from
 }
 
-func secretSource(s v1alpha1.CredentialSecretReference) reconcile.SourceRef {
-	return reconcile.SourceRef{Kind: reconcile.SecretKind, Namespace: s.Namespace, Name: s.Name}
+func secretSource(s v1alpha1.CredentialSecretReference) sources.Ref {
+	return sources.Ref{Kind: sources.Secret, Namespace: s.Namespace, Name: s.Name}
 }

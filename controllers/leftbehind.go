@@ -8,7 +8,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
-	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
@@ -29,12 +29,12 @@ func (r *keyServerReconciler) recordLeftBehind(ctx context.Context, ks *v1alpha1
 		meta.RemoveStatusCondition(&ks.Status.Conditions, v1alpha1.ConditionLeftBehind)
 		return nil
 	}
-	say := reconcile.Conclusion{Reason: v1alpha1.ReasonConflict, Message: "deleted here without their finalizer, and still on the key server: " +
+	say := status.Conclusion{Reason: v1alpha1.ReasonConflict, Message: "deleted here without their finalizer, and still on the key server: " +
 		brief.List(left) + "; delete them there, or create the resources again"}
 	before := meta.FindStatusCondition(ks.Status.Conditions, v1alpha1.ConditionLeftBehind)
 	if before == nil || before.Message != say.Message {
-		reconcile.LeftBehindEvent(say.Message).Record(r.Recorder, ks)
+		status.LeftBehindEvent(say.Message).Record(r.Recorder, ks)
 	}
-	reconcile.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionLeftBehind, metav1.ConditionTrue, ks.Generation, reconcile.Stamp(r.Clock.Now()), say)
+	status.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionLeftBehind, metav1.ConditionTrue, ks.Generation, status.Stamp(r.Clock.Now()), say)
 	return nil
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
 // PlanOptions say what a plan is made from.
@@ -34,7 +35,7 @@ type PlanOptions struct {
 	Indexer client.FieldIndexer
 	Log     logr.Logger
 	// Issuer is that of the cluster; nil where there is none.
-	Issuer *reconcile.Issuer
+	Issuer *sources.Issuer
 	// Clock is nil for the system's.
 	Clock clock.Clock
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principals,verbs=get;list;watch;patch
@@ -72,7 +74,7 @@ func (principalAdapter) Kind() reconcile.Kind {
 }
 
 // Sources implements reconcile.Adapter.
-func (principalAdapter) Sources(obj *v1alpha1.Principal) []reconcile.SourceRef {
+func (principalAdapter) Sources(obj *v1alpha1.Principal) []sources.Ref {
 	return leafSource(obj).Refs()
 }
 
@@ -137,17 +139,17 @@ func subjectSaid(obj *v1alpha1.Principal) string {
 // Reach implements reconcile.Adapter. A service account gets in by its subject, whatever
 // its principal is called, so that both are names of it. What it hands out is all that
 // its roles and those of its groups grant.
-func (a principalAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (reconcile.Reach, error) {
-	var reach reconcile.Reach
+func (a principalAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (grants.Reach, error) {
+	var reach grants.Reach
 	for _, claim := range a.Claims(obj, want) {
-		reach.Names = append(reach.Names, reconcile.Name{claim})
+		reach.Names = append(reach.Names, grants.Name{claim})
 	}
 	if account := obj.Spec.ServiceAccount; account != nil {
 		if subject := subjectSaid(obj); subject != nameSaid(obj) {
-			reach.Names = append(reach.Names, reconcile.Name{xauthType + "/" + subject})
+			reach.Names = append(reach.Names, grants.Name{xauthType + "/" + subject})
 		}
 		if account.Issuer != nil {
-			reach.Names = append(reach.Names, reconcile.Name{"issuer/" + *account.Issuer})
+			reach.Names = append(reach.Names, grants.Name{"issuer/" + *account.Issuer})
 		}
 	}
 	reach.Names = append(reach.Names, entered(ctx, in, obj)...)
@@ -162,7 +164,7 @@ func (a principalAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1
 // entered are the groups that the principal is to be in. Whoever is in a group has what
 // the lists of keys give it, which no operation tells. One that is not there has no name
 // yet, and nobody is in it.
-func entered(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (names []reconcile.Name) {
+func entered(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (names []grants.Name) {
 	if in.Cluster == nil || !obj.DeletionTimestamp.IsZero() {
 		return nil
 	}
@@ -170,7 +172,7 @@ func entered(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (
 		group := &v1alpha1.Principal{}
 		err := in.Cluster.Get(ctx, types.NamespacedName{Namespace: obj.Namespace, Name: g.PrincipalRef.Name}, group)
 		if err == nil && group.Spec.Group != nil {
-			names = append(names, reconcile.Name{groupType + "/" + nameSaid(group)})
+			names = append(names, grants.Name{groupType + "/" + nameSaid(group)})
 		}
 	}
 	return names
@@ -278,7 +280,7 @@ func (a principalAdapter) Observe(ctx context.Context, in reconcile.Input, obj *
 	if err != nil || !ok {
 		return seen, err
 	}
-	seen.Exists, seen.ID, seen.Names = true, held.ID.String(), []reconcile.Name{{typeSaid(obj) + "/" + held.Name}}
+	seen.Exists, seen.ID, seen.Names = true, held.ID.String(), []grants.Name{{typeSaid(obj) + "/" + held.Name}}
 	seen.What = fmt.Sprintf("%s principal %q (id %s)", typeSaid(obj), held.Name, seen.ID)
 	if held.SystemDefined {
 		seen.Hindrances = append(seen.Hindrances, reconcile.BuiltIn(seen.What))

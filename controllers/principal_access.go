@@ -13,6 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
@@ -141,7 +142,7 @@ func sameKeyServer(kind string, other, obj reconcile.Object) error {
 
 // handedOut are the operations that the roles of the principal grant, and those of its
 // groups. What cannot be resolved is not handed out.
-func handedOut(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) ([]reconcile.Operation, error) {
+func handedOut(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) ([]grants.Operation, error) {
 	if want == nil {
 		want = &declaredPrincipal{}
 		var err error
@@ -168,7 +169,7 @@ func handedOut(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal,
 		}
 		granted = append(granted, role.Operations...)
 	}
-	var out []reconcile.Operation
+	var out []grants.Operation
 	for _, id := range asSet(granted) {
 		op, ok, err := operations.Of(in.Conn).Find(ctx, time.Time{}, id.String())
 		if err != nil {
@@ -177,7 +178,7 @@ func handedOut(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal,
 		if !ok { // one without a duty
 			op.Name = id.String()
 		}
-		out = append(out, reconcile.Operation{ID: id.String(), Name: op.Name, Duty: op.Duty})
+		out = append(out, grants.Operation{ID: id.String(), Name: op.Name, Duty: op.Duty})
 	}
 	return out, nil
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/slash"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
 // declaredLeaf is the client certificate that a Principal declares.
@@ -73,12 +75,12 @@ func currentCertificate(c schema.Certificate) *x509.Certificate {
 
 // leafSource is where the certificate, or the request, is read; nil where it comes
 // from no source.
-func leafSource(obj *v1alpha1.Principal) *reconcile.SourceKey {
+func leafSource(obj *v1alpha1.Principal) *sources.Key {
 	from := deref(obj.Spec.Certificate)
 	if from.Request != nil {
-		return reconcile.SourceIn(obj.Namespace, nil, from.Request.ConfigMapKeyRef)
+		return sources.In(obj.Namespace, nil, from.Request.ConfigMapKeyRef)
 	}
-	return reconcile.SourceIn(obj.Namespace, deref(from.Certificate).SecretKeyRef, deref(from.Certificate).ConfigMapKeyRef)
+	return sources.In(obj.Namespace, deref(from.Certificate).SecretKeyRef, deref(from.Certificate).ConfigMapKeyRef)
 }
 
 // inlineLeaf is the certificate, or the request, that the object holds itself.
@@ -154,7 +156,7 @@ func parseLeaf(text []byte, obj *v1alpha1.Principal) (*declaredLeaf, error) {
 // status has it.
 func renewalOf(cert *x509.Certificate) time.Time {
 	life := cert.NotAfter.Sub(cert.NotBefore)
-	return reconcile.Stamp(cert.NotBefore.Add(life * 2 / 3)).Time
+	return status.Stamp(cert.NotBefore.Add(life * 2 / 3)).Time
 }
 
 // newest is the certificate for the key of the request that lasts longest, nil for
@@ -260,10 +262,10 @@ func (l *declaredLeaf) record(s *v1alpha1.PrincipalStatus) {
 	if l.cert == nil {
 		return
 	}
-	from, until := reconcile.Stamp(l.cert.NotBefore), reconcile.Stamp(l.cert.NotAfter)
+	from, until := status.Stamp(l.cert.NotBefore), status.Stamp(l.cert.NotAfter)
 	s.NotBefore, s.NotAfter = &from, &until
 	if l.request != nil {
-		renew := reconcile.Stamp(renewalOf(l.cert))
+		renew := status.Stamp(renewalOf(l.cert))
 		s.RenewAfter = &renew
 		s.Certificate = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: l.cert.Raw}))
 	}

@@ -12,7 +12,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principaltrusts,verbs=get;list;watch;patch
@@ -76,7 +78,7 @@ func (principalTrustAdapter) Kind() reconcile.Kind {
 }
 
 // Sources implements reconcile.Adapter.
-func (principalTrustAdapter) Sources(*v1alpha1.PrincipalTrust) []reconcile.SourceRef { return nil }
+func (principalTrustAdapter) Sources(*v1alpha1.PrincipalTrust) []sources.Ref { return nil }
 
 // Owned implements reconcile.Adapter.
 func (principalTrustAdapter) Owned(obj *v1alpha1.PrincipalTrust) string {
@@ -98,13 +100,13 @@ func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declared
 
 // Reach implements reconcile.Adapter: a PrincipalTrust is known by its principal, as the
 // object names it.
-func (principalTrustAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.PrincipalTrust, _ *declaredTrust) (reconcile.Reach, error) {
+func (principalTrustAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.PrincipalTrust, _ *declaredTrust) (grants.Reach, error) {
 	ref := obj.Spec.Principal
 	name := fmt.Sprintf("%s/%s", deref(ref.Type), deref(ref.Name))
 	if ref.ID != nil {
 		name = "id/" + strings.ToLower(*ref.ID)
 	}
-	return reconcile.Reach{Names: []reconcile.Name{{name}}}, nil
+	return grants.Reach{Names: []grants.Name{{name}}}, nil
 }
 
 // Needs implements reconcile.Consumer.

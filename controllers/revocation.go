@@ -20,6 +20,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
 // revocationIssuers is the list of trusted CAs with their revocation policy and list,
@@ -111,9 +113,9 @@ func declareRevocation(ctx context.Context, in reconcile.Input, obj *v1alpha1.Tr
 }
 
 // crlSource is where the list is read, nil where none is.
-func crlSource(obj *v1alpha1.TrustedCA) *reconcile.SourceKey {
+func crlSource(obj *v1alpha1.TrustedCA) *sources.Key {
 	if r := obj.Spec.Revocation; r != nil && r.CRL != nil {
-		return reconcile.SourceIn(obj.Namespace, nil, &r.CRL.ConfigMapKeyRef)
+		return sources.In(obj.Namespace, nil, &r.CRL.ConfigMapKeyRef)
 	}
 	return nil
 }
@@ -362,7 +364,7 @@ func (n revocationNotes) record(now time.Time) *v1alpha1.RevocationStatus {
 	if !now.Before(until) {
 		s.Evidence = v1alpha1.StaleEvidence
 	}
-	currentUntil, thisUpdate := reconcile.Stamp(until), reconcile.Stamp(held.ThisUpdate)
+	currentUntil, thisUpdate := status.Stamp(until), status.Stamp(held.ThisUpdate)
 	s.CurrentUntil, s.ThisUpdate = &currentUntil, &thisUpdate
 	s.Number, s.Revoked = listNumber(heldNumber(held)), int64(held.Revoked)
 	return s

@@ -11,7 +11,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=roles,verbs=get;list;watch;patch
@@ -62,7 +64,7 @@ func (roleAdapter) Kind() reconcile.Kind {
 }
 
 // Sources implements reconcile.Adapter.
-func (roleAdapter) Sources(*v1alpha1.Role) []reconcile.SourceRef { return nil }
+func (roleAdapter) Sources(*v1alpha1.Role) []sources.Ref { return nil }
 
 // Owned implements reconcile.Adapter.
 func (roleAdapter) Owned(obj *v1alpha1.Role) string { return obj.Status.RoleID }
@@ -83,10 +85,10 @@ func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
 
 // Reach implements reconcile.Adapter. The name that the role has now is found out by
 // observing it. An operation that the key server does not know has no duty.
-func (roleAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.Role, _ *declaredRole) (reconcile.Reach, error) {
-	var reach reconcile.Reach
+func (roleAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.Role, _ *declaredRole) (grants.Reach, error) {
+	var reach grants.Reach
 	if obj.Spec.RoleName != nil {
-		reach.Names = []reconcile.Name{{*obj.Spec.RoleName}}
+		reach.Names = []grants.Name{{*obj.Spec.RoleName}}
 	}
 	if in.Conn == nil || !obj.DeletionTimestamp.IsZero() { // one that goes needs no catalogue
 		return reach, nil
@@ -97,10 +99,10 @@ func (roleAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.
 			return reach, err
 		}
 		if !ok {
-			reach.Operations = append(reach.Operations, reconcile.Operation{ID: asked, Name: asked})
+			reach.Operations = append(reach.Operations, grants.Operation{ID: asked, Name: asked})
 			continue
 		}
-		reach.Operations = append(reach.Operations, reconcile.Operation{ID: op.ID.String(), Name: op.Name, Duty: op.Duty})
+		reach.Operations = append(reach.Operations, grants.Operation{ID: op.ID.String(), Name: op.Name, Duty: op.Duty})
 	}
 	return reach, nil
 }
@@ -176,7 +178,7 @@ func (roleAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha
 	if err != nil || !ok {
 		return seen, err
 	}
-	seen.Exists, seen.ID, seen.Names = true, role.ID.String(), []reconcile.Name{{role.Name}}
+	seen.Exists, seen.ID, seen.Names = true, role.ID.String(), []grants.Name{{role.Name}}
 	seen.What = fmt.Sprintf("role %q (id %s)", role.Name, seen.ID)
 	if role.BuiltIn != nil && *role.BuiltIn {
 		seen.Hindrances = append(seen.Hindrances, reconcile.BuiltIn(seen.What))

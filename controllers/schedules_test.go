@@ -31,6 +31,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/schedules"
 )
 
@@ -80,7 +81,7 @@ func TestWhoWasFoundByNoNoticeLooksAgain(t *testing.T) {
 	role := func(id string, reason v1alpha1.Reason) *v1alpha1.Role {
 		obj := &v1alpha1.Role{}
 		obj.Name, obj.Status.RoleID = "a", id
-		reconcile.Conclude(&obj.Status.Conditions, 0, metav1.Now(), reconcile.Conclusion{Reason: reason})
+		status.Conclude(&obj.Status.Conditions, 0, metav1.Now(), status.Conclusion{Reason: reason})
 		return obj
 	}
 	ready, waiting := v1alpha1.ReasonVerified, v1alpha1.ReasonKeyServerUnavailable

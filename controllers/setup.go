@@ -19,6 +19,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
@@ -97,7 +99,7 @@ func (o Options) registry(c reconcile.Cluster, indexer client.FieldIndexer, log 
 func newKeyServerReconciler(s *reconcile.Registry) *keyServerReconciler {
 	return &keyServerReconciler{
 		Cluster: s.Cluster, connections: s.Connections, sources: s.Sources, controllers: s.Controllers,
-		population: reconcile.NewPopulation(keyServerKind.Name),
+		population: status.NewPopulation(keyServerKind.Name),
 		wake:       make(chan event.TypedGenericEvent[reconcile.Wake]),
 	}
 }
@@ -109,9 +111,9 @@ func controlKeyServers(mgr ctrl.Manager, s *reconcile.Registry, tokenFiles map[s
 	s.Connections.Listen(r.hear)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("keyserver").
-		For(&v1alpha1.KeyServer{}, builder.WithPredicates(reconcile.Concerns(r.population))).
-		WatchesRawSource(s.Sources.SecretChanges(r.readersOf(reconcile.SecretKind))).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(reconcile.ConfigMapKind))).
+		For(&v1alpha1.KeyServer{}, builder.WithPredicates(status.Concerns(r.population))).
+		WatchesRawSource(s.Sources.SecretChanges(r.readersOf(sources.Secret))).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(sources.ConfigMap))).
 		WatchesRawSource(source.TypedChannel(r.wake, reconcile.Enqueue()))
 	// A KeyServer whose deletion waits goes with its last dependant.
 	gone := predicate.Funcs{

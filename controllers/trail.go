@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
-	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
 const (
@@ -26,11 +26,11 @@ const (
 // recordTrail says what the key server has seen of the logs of others, and notes what
 // verifies its own trail.
 func (r *keyServerReconciler) recordTrail(ctx context.Context, ks *v1alpha1.KeyServer, conn *connection.Connection) error {
-	status, say, err := consistency(ctx, conn)
+	consistent, say, err := consistency(ctx, conn)
 	if err != nil {
 		return err
 	}
-	reconcile.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionTrailConsistent, status, ks.Generation, reconcile.Stamp(r.Clock.Now()), say)
+	status.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionTrailConsistent, consistent, ks.Generation, status.Stamp(r.Clock.Now()), say)
 	if say.Reason == v1alpha1.ReasonUnsupported {
 		return nil
 	}
@@ -58,13 +58,13 @@ func ignoreAnswer(ctx context.Context, err error) error {
 }
 
 // consistency is the condition TrailConsistent.
-func consistency(ctx context.Context, conn *connection.Connection) (metav1.ConditionStatus, reconcile.Conclusion, error) {
+func consistency(ctx context.Context, conn *connection.Connection) (metav1.ConditionStatus, status.Conclusion, error) {
 	w, err := conn.Admin.GetWitness(ctx)
 	if why, other := connection.AsProblem(ctx, err); why != nil || other != nil {
 		if other != nil {
-			return "", reconcile.Conclusion{}, other
+			return "", status.Conclusion{}, other
 		}
-		return metav1.ConditionUnknown, reconcile.Conclusion{Reason: why.Reason, Message: "what the service has witnessed cannot be read: " + why.Message}, nil
+		return metav1.ConditionUnknown, status.Conclusion{Reason: why.Reason, Message: "what the service has witnessed cannot be read: " + why.Message}, nil
 	}
 	var liars []string
 	for _, l := range w.Logs {
@@ -77,13 +77,13 @@ func consistency(ctx context.Context, conn *connection.Connection) (metav1.Condi
 		if len(w.Logs) > 0 {
 			message = plural(len(w.Logs), "audit trail") + " witnessed, none of which was changed, cut or put back"
 		}
-		return metav1.ConditionTrue, reconcile.Conclusion{Reason: v1alpha1.ReasonVerified, Message: message}, nil
+		return metav1.ConditionTrue, status.Conclusion{Reason: v1alpha1.ReasonVerified, Message: message}, nil
 	}
 	more := ""
 	if n := len(liars) - maxLiars; n > 0 {
 		more = fmt.Sprintf(", and %d more", n)
 	}
-	return metav1.ConditionFalse, reconcile.Conclusion{
+	return metav1.ConditionFalse, status.Conclusion{
 		Reason: v1alpha1.ReasonConflict, Message: strings.Join(liars[:min(len(liars), maxLiars)], ", ") + more,
 	}, nil
 }

@@ -16,7 +16,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedcas,verbs=get;list;watch;patch
@@ -61,14 +64,14 @@ func (trustedCAAdapter) Kind() reconcile.Kind {
 }
 
 // Sources implements reconcile.Adapter.
-func (trustedCAAdapter) Sources(obj *v1alpha1.TrustedCA) []reconcile.SourceRef {
+func (trustedCAAdapter) Sources(obj *v1alpha1.TrustedCA) []sources.Ref {
 	return append(certificateSource(obj).Refs(), crlSource(obj).Refs()...)
 }
 
 // certificateSource is where the certificate is read, nil where it comes from no source.
-func certificateSource(obj *v1alpha1.TrustedCA) *reconcile.SourceKey {
+func certificateSource(obj *v1alpha1.TrustedCA) *sources.Key {
 	from := obj.Spec.Certificate
-	return reconcile.SourceIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
+	return sources.In(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
 }
 
 // Owned implements reconcile.Adapter.
@@ -92,13 +95,13 @@ func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []stri
 
 // Reach implements reconcile.Adapter: whoever makes a certificate chooses its subject, so
 // that a grant may name the certificate by its fingerprint.
-func (trustedCAAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (reconcile.Reach, error) {
+func (trustedCAAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (grants.Reach, error) {
 	published, err := publishedNames(ctx, in, obj)
 	if err != nil {
-		return reconcile.Reach{}, err
+		return grants.Reach{}, err
 	}
-	named := func(subject, fingerprint string) (reconcile.Reach, error) {
-		return reconcile.Reach{Names: append([]reconcile.Name{{subject, "sha256:" + fingerprint}}, published...)}, nil
+	named := func(subject, fingerprint string) (grants.Reach, error) {
+		return grants.Reach{Names: append([]grants.Name{{subject, "sha256:" + fingerprint}}, published...)}, nil
 	}
 	s := obj.Status
 	switch {
@@ -113,7 +116,7 @@ func (trustedCAAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1al
 	case s.Fingerprint != "" && in.Conn != nil:
 		return named(s.Subject, s.Fingerprint)
 	}
-	return reconcile.Reach{Names: published}, nil
+	return grants.Reach{Names: published}, nil
 }
 
 // Provides implements reconcile.Provider: a CA is needed by its subject as long as
@@ -294,7 +297,7 @@ func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen r
 		s.Superseded = slices.DeleteFunc(s.Superseded, func(o v1alpha1.SupersededCA) bool { return o.CertificateID == seen.ID })
 		s.CertificateID = seen.ID
 	}
-	from, until := reconcile.Stamp(want.cert.NotBefore), reconcile.Stamp(want.cert.NotAfter)
+	from, until := status.Stamp(want.cert.NotBefore), status.Stamp(want.cert.NotAfter)
 	s.Fingerprint, s.Subject, s.NotBefore, s.NotAfter = want.fingerprint, want.subject, &from, &until
 	if owner {
 		keepUntilValid(s.Superseded, from.Time, until.Time, now, overlapOf(obj))
@@ -343,10 +346,10 @@ func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old reconcile.Superse
 	}
 	s.Superseded = append(s.Superseded, v1alpha1.SupersededCA{
 		CertificateID: old.ID, Fingerprint: old.Claim, Provenance: old.Provenance,
-		RemoveAfter: reconcile.Stamp(now.Add(overlapOf(obj))), RevocationIssuer: issuer,
+		RemoveAfter: status.Stamp(now.Add(overlapOf(obj))), RevocationIssuer: issuer,
 	})
 	if len(s.Superseded) > maxSuperseded {
-		s.Superseded[0].RemoveAfter = reconcile.Stamp(now)
+		s.Superseded[0].RemoveAfter = status.Stamp(now)
 	}
 }
 
@@ -361,13 +364,13 @@ func keepUntilValid(replaced []v1alpha1.SupersededCA, from, until, now time.Time
 	last := &replaced[len(replaced)-1]
 	switch {
 	case now.Before(from):
-		last.RemoveAfter = reconcile.Stamp(from.Add(overlap))
+		last.RemoveAfter = status.Stamp(from.Add(overlap))
 	case !now.Before(until): // it replaces nothing, until another one is declared
-		last.RemoveAfter = reconcile.Stamp(until.AddDate(100, 0, 0))
+		last.RemoveAfter = status.Stamp(until.AddDate(100, 0, 0))
 	default:
 		for i := range replaced {
 			if end := now.Add(overlap); replaced[i].RemoveAfter.After(end) {
-				replaced[i].RemoveAfter = reconcile.Stamp(end)
+				replaced[i].RemoveAfter = status.Stamp(end)
 			}
 		}
 	}

@@ -16,7 +16,10 @@ import (
 	apiclient "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
@@ -69,14 +72,14 @@ func (trustedServerAdapter) Kind() reconcile.Kind {
 }
 
 // Sources implements reconcile.Adapter.
-func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []reconcile.SourceRef {
+func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []sources.Ref {
 	return trustBlobSource(obj).Refs()
 }
 
 // trustBlobSource is where the trust blob is read, nil where it comes from no source.
-func trustBlobSource(obj *v1alpha1.TrustedServer) *reconcile.SourceKey {
+func trustBlobSource(obj *v1alpha1.TrustedServer) *sources.Key {
 	from := obj.Spec.TrustBlob
-	return reconcile.SourceIn(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
+	return sources.In(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
 }
 
 // Owned implements reconcile.Adapter.
@@ -104,9 +107,9 @@ func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declared
 
 // Reach implements reconcile.Adapter: a peer is known by its server name, or by its system
 // id, which it does not choose by its name.
-func (a trustedServerAdapter) Reach(_ context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (reconcile.Reach, error) {
-	named := func(server, system string) (reconcile.Reach, error) {
-		return reconcile.Reach{Names: []reconcile.Name{peerName(server, system)}}, nil
+func (a trustedServerAdapter) Reach(_ context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (grants.Reach, error) {
+	named := func(server, system string) (grants.Reach, error) {
+		return grants.Reach{Names: []grants.Name{peerName(server, system)}}, nil
 	}
 	switch {
 	case want != nil:
@@ -118,11 +121,11 @@ func (a trustedServerAdapter) Reach(_ context.Context, in reconcile.Input, obj *
 	case obj.Status.SystemID != nil && in.Conn != nil:
 		return named(obj.Status.ServerName, a.Owned(obj))
 	}
-	return reconcile.Reach{}, nil
+	return grants.Reach{}, nil
 }
 
 // peerName is what a grant may call a peer.
-func peerName(server, system string) reconcile.Name { return reconcile.Name{server, "id/" + system} }
+func peerName(server, system string) grants.Name { return grants.Name{server, "id/" + system} }
 
 // Needs implements reconcile.Consumer: the CA that vouches for the peer. It is not held
 // until it is known to.
@@ -233,7 +236,7 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, o
 		}
 		return seen, nil
 	}
-	seen.Exists, seen.ID, seen.Names = true, id, []reconcile.Name{peerName(deref(row.ServerName), id)}
+	seen.Exists, seen.ID, seen.Names = true, id, []grants.Name{peerName(deref(row.ServerName), id)}
 	seen.Evidence = "the list of peers has the system id " + id + " with the declared server name, port, public key and friendly name"
 	if want != nil {
 		want.settle(row)
@@ -518,7 +521,7 @@ func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPe
 		system := int64(want.system)
 		s.SystemID = &system
 	}
-	port, notAfter := int32(want.port), reconcile.Stamp(want.chain.leaf.NotAfter) //nolint:gosec // a port
+	port, notAfter := int32(want.port), status.Stamp(want.chain.leaf.NotAfter) //nolint:gosec // a port
 	s.ServerName, s.Port, s.NotAfter = want.serverName, &port, &notAfter
 	s.Fingerprint, s.Issuer, s.IssuerFingerprint = fingerprint(want.chain.leaf), want.chain.issuer(), noted.vouched
 }

@@ -16,7 +16,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	apischema "github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
 // trustBundle is the kind of ClusterTrustBundles, in whichever version is served.
@@ -37,7 +39,7 @@ func (trustedCAAdapter) Publishes(obj *v1alpha1.TrustedCA) []v1alpha1.PublishedR
 		named = in.Names
 	}
 	for _, namespace := range named {
-		ref := v1alpha1.PublishedReference{APIVersion: "v1", Kind: reconcile.ConfigMapKind, Namespace: namespace, Name: p.ConfigMap.Name}
+		ref := v1alpha1.PublishedReference{APIVersion: "v1", Kind: sources.ConfigMap, Namespace: namespace, Name: p.ConfigMap.Name}
 		if !slices.Contains(refs, ref) {
 			refs = append(refs, ref)
 		}
@@ -172,18 +174,18 @@ func publishedIn(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedC
 
 // publishedNames are what a grant has to cover of what an object publishes: everything
 // outside of its own namespace.
-func publishedNames(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (names []reconcile.Name, err error) {
+func publishedNames(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (names []grants.Name, err error) {
 	p := obj.Spec.Publish
 	if p == nil || !obj.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
 	if p.ClusterTrustBundle != nil {
-		return []reconcile.Name{{"publish/clusterTrustBundle/" + bundleName(obj)}}, nil
+		return []grants.Name{{"publish/clusterTrustBundle/" + bundleName(obj)}}, nil
 	}
 	namespaces, err := publishedIn(ctx, in, obj)
 	for _, namespace := range namespaces {
 		if namespace != obj.Namespace {
-			names = append(names, reconcile.Name{"publish/" + namespace + "/" + p.ConfigMap.Name})
+			names = append(names, grants.Name{"publish/" + namespace + "/" + p.ConfigMap.Name})
 		}
 	}
 	return names, err

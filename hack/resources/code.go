@@ -24,7 +24,7 @@ type code struct {
 // constant is a string constant and its comment.
 type constant struct{ name, value, comment string }
 
-// event is one as internal/operator/reconcile/events.go makes it.
+// event is one as internal/operator/status/events.go makes it.
 type event struct {
 	reason  string
 	warning bool
@@ -35,7 +35,7 @@ type event struct {
 const (
 	conditionsFile = "api/v1alpha1/conditions.go"
 	metadataFile   = "api/v1alpha1/metadata.go"
-	eventsFile     = "internal/operator/reconcile/events.go"
+	eventsFile     = "internal/operator/status/events.go"
 )
 
 func readCode(checkout fs.FS) (*code, error) {

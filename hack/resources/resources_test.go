@@ -66,8 +66,8 @@ func TestRefusals(t *testing.T) {
 		"a kind is gone":                          {bases + "/trust.keyserver.dev_roles.yaml", "kind: Role\n", "kind: Duty\n", "there is no kind Role"},
 		"a definition is not one":                 {bases + "/trust.keyserver.dev_roles.yaml", "spec:\n", "sepc:\n", "sepc"},
 		"a constant whose comment went astray":    {metadataFile, "// AnnotationPaused,", "// Pausing,", "AnnotationPaused"},
-		"an event whose reason cannot be read":    {eventsFile, `Reason: "Created"`, `Reason: what`, "createdEvent"},
-		"an event without the names of fields":    {eventsFile, `Event{Reason: "Released", Action: "Release", Note: message}`, `Event{false, "Released", "Release", message}`, "releasedEvent"},
+		"an event whose reason cannot be read":    {eventsFile, `Reason: "Created"`, `Reason: what`, "CreatedEvent"},
+		"an event without the names of fields":    {eventsFile, `Event{Reason: "Released", Action: "Release", Note: message}`, `Event{false, "Released", "Release", message}`, "ReleasedEvent"},
 		"a sample that the page shows is renamed": {"config/samples/role.yaml", "", "", "role.yaml"},
 	} {
 		t.Run(reason, func(t *testing.T) {

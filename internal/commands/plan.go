@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/controllers"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/plan"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
-	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
 // exitChanges is the exit code of a plan that the key server does not agree
@@ -136,7 +136,7 @@ func planLogin(l *login) *plan.Login {
 
 // cluster returns a client of the cluster, nil where none was named. Nobody
 // should plan against a cluster by accident, so that there is no other default.
-func (o *planOptions) cluster() (client.Reader, *reconcile.Issuer, error) {
+func (o *planOptions) cluster() (client.Reader, *sources.Issuer, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
 	if o.kubeconfig == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
-	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
 // Options say what is planned, and with what.
@@ -29,7 +29,7 @@ type Options struct {
 	// Cluster answers for what the files do not have; nil where there is none.
 	Cluster client.Reader
 	// Issuer is that of the cluster's service accounts; nil where there is none.
-	Issuer *reconcile.Issuer
+	Issuer *sources.Issuer
 	// Access overrides how one KeyServer is reached; nil leaves all as declared.
 	Access *Access
 	// Clock is nil for the system's.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
 // result is what became of a decision.
@@ -203,7 +204,7 @@ func (r *reconciler[T, D]) outdated(p *pass[T, D]) {
 }
 
 func (r *reconciler[T, D]) rewrite(ctx context.Context, p *pass[T, D]) (bool, error) {
-	written, err := PatchMetadata(ctx, r.Client, p.read, p.obj)
+	written, err := status.PatchMetadata(ctx, r.Client, p.read, p.obj)
 	p.read = copyOf(p.obj)
 	return written, err
 }

@@ -4,12 +4,13 @@ import (
 	"context"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
 // Object is an object that declares something about a key server.
@@ -27,7 +28,7 @@ type Adapter[T Object, D any] interface {
 	// Kind describes the kind.
 	Kind() Kind
 	// Sources returns the Secrets and ConfigMaps that the object reads.
-	Sources(obj T) []SourceRef
+	Sources(obj T) []sources.Ref
 	// Owned returns the id of the external object that the status records.
 	Owned(obj T) string
 	// Claims returns what the object declares to own, in a form that equals
@@ -38,7 +39,7 @@ type Adapter[T Object, D any] interface {
 	// and want too, as long as the key server must not be asked: then it is what the
 	// object says by itself. The external object of one that is being deleted is
 	// what its status records.
-	Reach(ctx context.Context, in Input, obj T, want *D) (Reach, error)
+	Reach(ctx context.Context, in Input, obj T, want *D) (grants.Reach, error)
 	// Declared resolves what the object declares.
 	Declared(ctx context.Context, in Input, obj T) (D, error)
 	// Observe finds the external object in the connection's listings, read no
@@ -124,10 +125,10 @@ type Kind struct {
 // Input is what an adapter may use to resolve and to observe.
 type Input struct {
 	Conn      *connection.Connection
-	Sources   *Sources
+	Sources   *sources.Reader
 	Cluster   client.Reader // the cache
 	Peers     Peering
-	Issuer    *Issuer
+	Issuer    *sources.Issuer
 	Now       time.Time
 	NotBefore time.Time
 	Deleting  bool
@@ -156,6 +157,3 @@ type Outcome struct {
 	// is not nil.
 	Noted any
 }
-
-// Stamp returns a status time, cut to what the API keeps.
-func Stamp(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
@@ -26,7 +27,7 @@ type Cluster struct {
 	Recorder events.EventRecorder
 	Clock    clock.Clock
 	Identity *Identity
-	Issuer   *Issuer         // nil where nobody can be asked
+	Issuer   *sources.Issuer // nil where nobody can be asked
 	Tracer   *tracing.Tracer // nil: nobody makes spans
 }
 

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
 // Expirer is implemented by adapters of objects that declare a certificate.
@@ -165,8 +166,8 @@ func (all expiries) warning(conditions *[]metav1.Condition, generation int64, no
 	message = all[first].message()
 	said := meta.FindStatusCondition(*conditions, v1alpha1.ConditionExpiring)
 	begins = said == nil || said.Message != message
-	SetCondition(conditions, v1alpha1.ConditionExpiring, metav1.ConditionTrue, generation, now,
-		Conclusion{Reason: v1alpha1.ReasonExpiring, Message: message})
+	status.SetCondition(conditions, v1alpha1.ConditionExpiring, metav1.ConditionTrue, generation, now,
+		status.Conclusion{Reason: v1alpha1.ReasonExpiring, Message: message})
 	return message, begins
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
@@ -68,7 +69,7 @@ type External struct {
 	ID     string
 	// Names are what the key server calls it, where that need not be what is
 	// declared. A grant has to cover them, too.
-	Names []Name
+	Names []grants.Name
 	Drift []v1alpha1.FieldDrift
 	// Evidence says how the reading was matched with the declaration.
 	Evidence string

@@ -10,6 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 )
 
 // Peered is implemented by adapters whose objects may refer to a second
@@ -71,11 +72,11 @@ func (p Peering) admit(ctx context.Context, namespace, name string) error {
 	if err != nil {
 		return fmt.Errorf("read KeyServer %q: %w", name, err)
 	}
-	v, err := p.judge(ctx, ks, namespace, "", Reach{})
-	if err != nil || v.refusal == nil {
+	v, err := grants.Judge(ctx, p.Client, ks, namespace, "", grants.Reach{})
+	if err != nil || v.Refusal == nil {
 		return err
 	}
-	return v.refusal
+	return v.Refusal
 }
 
 // last returns what a KeyServer said last, or why it says nothing. The reason

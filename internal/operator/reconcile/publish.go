@@ -20,6 +20,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
 // Publisher is implemented by adapters whose objects tell others in the cluster what
@@ -56,7 +58,7 @@ func ConfigMap(namespace, name string, data map[string]string) Publication {
 		texts[key] = text
 	}
 	return Publication{
-		Kind: corev1.SchemeGroupVersion.WithKind(ConfigMapKind), Namespace: namespace, Name: name,
+		Kind: corev1.SchemeGroupVersion.WithKind(sources.ConfigMap), Namespace: namespace, Name: name,
 		Content: map[string]any{"data": texts},
 	}
 }
@@ -81,10 +83,10 @@ func (r *reconciler[T, D]) publish(ctx context.Context, p *pass[T, D], res *resu
 	if err != nil || problem == nil {
 		return err
 	}
-	now, before := Stamp(r.Clock.Now()), conditionOf(p.read)
-	Conclude(&p.status.Conditions, p.obj.GetGeneration(), now, Conclusion{Reason: problem.Reason, Message: problem.Message})
+	now, before := status.Stamp(r.Clock.Now()), conditionOf(p.read)
+	status.Conclude(&p.status.Conditions, p.obj.GetGeneration(), now, status.Conclusion{Reason: problem.Reason, Message: problem.Message})
 	if before == nil || before.Reason != string(problem.Reason) || before.Message != problem.Message {
-		r.say(p, ReasonEvent(problem.Reason, false, problem.Message))
+		r.say(p, status.ReasonEvent(problem.Reason, false, problem.Message))
 	}
 	r.population.Move(client.ObjectKeyFromObject(p.obj), string(problem.Reason))
 	res.Reason, res.done, res.Again = problem.Reason, false, retryPublication

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
 // published remembers which version of what the manager publishes has the content
@@ -40,7 +41,7 @@ func (s *published) forget(ref v1alpha1.PublishedReference) {
 
 // unchanged reports whether a publication is known to be as it is wanted.
 func (r *reconciler[T, D]) unchanged(ctx context.Context, p Publication) bool {
-	if p.Kind.Kind != ConfigMapKind {
+	if p.Kind.Kind != sources.ConfigMap {
 		return false // nobody watches those
 	}
 	m := &metav1.PartialObjectMetadata{}

@@ -20,6 +20,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
 // reconciler makes the key server agree with the objects of one kind.
@@ -29,9 +31,9 @@ type reconciler[T Object, D any] struct {
 	kind        Kind
 	api         v1alpha1.Kind
 	connections *connection.Connections
-	sources     *Sources
+	sources     *sources.Reader
 	timing      connection.Timing
-	population  *Population
+	population  *status.Population
 	failures    *failures
 	// The kind's sides in the dependencies; nil where it has none.
 	dependencies *dependencies
@@ -207,7 +209,7 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 	if res.done && (res.Action == ActRelease || res.Action == actDelete) {
 		return r.release(ctx, p, res)
 	}
-	written, err := PatchStatus(ctx, r.Client, p.read, p.obj)
+	written, err := status.Patch(ctx, r.Client, p.read, p.obj)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("write the status: %w", err)
 	}
@@ -276,15 +278,15 @@ func SoonUnless(written bool) ctrl.Result {
 // release lets a deleted object go.
 func (r *reconciler[T, D]) release(ctx context.Context, p *pass[T, D], res result) (ctrl.Result, error) {
 	if res.Action == actDelete {
-		r.say(p, deletedEvent(p.facts.External.What, res.outcome.Evidence))
+		r.say(p, status.DeletedEvent(p.facts.External.What, res.outcome.Evidence))
 	} else {
-		r.say(p, releasedEvent(res.Message))
+		r.say(p, status.ReleasedEvent(res.Message))
 	}
 	if err := r.withdraw(ctx, p); err != nil {
 		return ctrl.Result{}, err
 	}
 	controllerutil.RemoveFinalizer(p.obj, v1alpha1.FinalizerExternal)
-	written, err := PatchMetadata(ctx, r.Client, p.read, p.obj)
+	written, err := status.PatchMetadata(ctx, r.Client, p.read, p.obj)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("remove the finalizer: %w", err)
 	}

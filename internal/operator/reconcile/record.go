@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
@@ -17,12 +18,12 @@ const maxDrift = 64
 
 // record turns the result into status and events.
 func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
-	now := Stamp(r.Clock.Now())
+	now := status.Stamp(r.Clock.Now())
 	switch {
 	case res.refused, res.Action == actWait, res.done && (res.Action == ActRelease || res.Action == actDelete):
 		return
 	case res.Reason == v1alpha1.ReasonPaused:
-		Pause(&p.status.Conditions, p.obj.GetGeneration(), now, res.Message)
+		status.Pause(&p.status.Conditions, p.obj.GetGeneration(), now, res.Message)
 		r.population.Move(client.ObjectKeyFromObject(p.obj), string(res.Reason))
 		return
 	}
@@ -57,7 +58,7 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 		p.status.LastVerifiedTime = &now
 	}
 	if seen.News != "" && owner {
-		r.say(p, rotatedEvent(seen.What, seen.News))
+		r.say(p, status.RotatedEvent(seen.What, seen.News))
 	}
 	lives := r.expiries(p.obj)
 	if life := r.expiry(p.obj); !life.notAfter.IsZero() {
@@ -66,13 +67,13 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	res = lives.heed(res, now.Time)
 	r.announce(p, res, before)
 	if message, begins := lives.warning(&p.status.Conditions, p.obj.GetGeneration(), now); begins {
-		r.say(p, expiringEvent(message))
+		r.say(p, status.ExpiringEvent(message))
 	}
 	if validity(res.Reason) && (before == nil || before.Reason != string(res.Reason)) {
-		r.say(p, ReasonEvent(res.Reason, false, res.Message))
+		r.say(p, status.ReasonEvent(res.Reason, false, res.Message))
 	}
 	p.status.ObservedGeneration = p.obj.GetGeneration()
-	Conclude(&p.status.Conditions, p.obj.GetGeneration(), now, Conclusion{
+	status.Conclude(&p.status.Conditions, p.obj.GetGeneration(), now, status.Conclusion{
 		Reason: res.Reason, Message: res.Message, Exhausted: r.failures.exhausted(p.obj),
 	})
 	r.population.Move(client.ObjectKeyFromObject(p.obj), string(res.Reason))
@@ -130,35 +131,35 @@ func (res result) sentence() string {
 // announce records events and metrics for what has changed.
 func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Condition) {
 	if r.foundDrift(p, res) {
-		DriftFound.WithLabelValues(r.kind.Name).Inc()
-		r.say(p, driftFoundEvent(p.facts.External.What, difference(p.facts.External)))
+		status.DriftFound.WithLabelValues(r.kind.Name).Inc()
+		r.say(p, status.DriftFoundEvent(p.facts.External.What, difference(p.facts.External)))
 	}
 	switch {
 	case (res.done || res.begun) && res.Action == actCreate:
-		r.say(p, createdEvent(p.facts.External.What, res.outcome.Evidence))
+		r.say(p, status.CreatedEvent(p.facts.External.What, res.outcome.Evidence))
 	case res.done && res.Action == actAdopt:
-		r.say(p, adoptedEvent(p.facts.External.What, res.outcome.Evidence))
+		r.say(p, status.AdoptedEvent(p.facts.External.What, res.outcome.Evidence))
 	case res.done && res.Action == actUpdate:
-		r.say(p, updatedEvent(p.facts.External.What, p.facts.fields(), res.outcome.Evidence))
+		r.say(p, status.UpdatedEvent(p.facts.External.What, p.facts.fields(), res.outcome.Evidence))
 	case res.done && res.Action == actRetire:
-		r.say(p, retiredEvent(res.Target, res.outcome.Evidence))
+		r.say(p, status.RetiredEvent(res.Target, res.outcome.Evidence))
 	case res.done:
-		r.say(p, forgottenEvent(res.Message))
+		r.say(p, status.ForgottenEvent(res.Message))
 	case res.Foretells:
-		r.say(p, removingEvent(res.Message))
+		r.say(p, status.RemovingEvent(res.Message))
 	case notable(res.Reason, p.facts.Deleting) && (before == nil || before.Reason != string(res.Reason) ||
 		(p.facts.Deleting && before.Message != res.Message)):
-		r.say(p, ReasonEvent(res.Reason, p.facts.Deleting, res.Message))
+		r.say(p, status.ReasonEvent(res.Reason, p.facts.Deleting, res.Message))
 	}
 	if res.done && (p.repairs || p.drifted(res.Action)) {
-		DriftRepaired.WithLabelValues(r.kind.Name).Inc()
+		status.DriftRepaired.WithLabelValues(r.kind.Name).Inc()
 	}
 	if res.Reason == v1alpha1.ReasonVerified && (before == nil || before.Status != metav1.ConditionTrue) {
 		since := p.obj.GetCreationTimestamp().Time
 		if before != nil {
 			since = before.LastTransitionTime.Time
 		}
-		timeToVerified.WithLabelValues(r.kind.Name).Observe(r.Clock.Since(since).Seconds())
+		status.TimeToVerified.WithLabelValues(r.kind.Name).Observe(r.Clock.Since(since).Seconds())
 	}
 }
 
@@ -200,4 +201,4 @@ func difference(e External) string {
 	return strings.Join(parts, "; ")
 }
 
-func (r *reconciler[T, D]) say(p *pass[T, D], e Event) { e.Record(r.Recorder, p.obj) }
+func (r *reconciler[T, D]) say(p *pass[T, D], e status.Event) { e.Record(r.Recorder, p.obj) }

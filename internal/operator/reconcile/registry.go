@@ -21,6 +21,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
 // workers per kind. Most of a pass is waiting for the service.
@@ -57,7 +59,7 @@ type Registry struct {
 	Cluster
 	indexer      client.FieldIndexer
 	Connections  *connection.Connections
-	Sources      *Sources
+	Sources      *sources.Reader
 	timing       connection.Timing
 	Controllers  []Controller // in the order in which they were registered
 	dependencies *dependencies
@@ -67,7 +69,7 @@ type Registry struct {
 func NewRegistry(c Cluster, indexer client.FieldIndexer, connections *connection.Connections, t connection.Timing) *Registry {
 	return &Registry{
 		Cluster: c, indexer: indexer, Connections: connections, timing: t,
-		Sources:      newSources(c.Client, c.Live, newSecretWatch(c.Secrets, ctrl.Log.WithName("secrets"))),
+		Sources:      sources.New(c.Client, c.Live, c.Secrets),
 		dependencies: &dependencies{},
 	}
 }
@@ -82,7 +84,7 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 	r := &reconciler[T, D]{
 		Cluster: s.Cluster, adapter: a, kind: k, api: api,
 		connections: s.Connections, sources: s.Sources, timing: s.timing, dependencies: s.dependencies,
-		population: NewPopulation(k.Name), failures: newFailures(),
+		population: status.NewPopulation(k.Name), failures: newFailures(),
 		wake:  make(chan event.TypedGenericEvent[Wake]),
 		marks: connection.NewMarks(k.Feed, k.Spell, k.Parse), published: newPublished(),
 	}
@@ -102,7 +104,7 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 		}
 	}
 	s.Controllers = append(s.Controllers, r)
-	beginAtZero(k.Name)
+	status.BeginAtZero(k.Name)
 	return nil
 }
 
@@ -113,8 +115,8 @@ func (r *reconciler[T, D]) Control(mgr ctrl.Manager) error {
 		Named(strings.ToLower(r.kind.Name)).
 		For(r.New(), builder.WithPredicates(r.Concerns())).
 		Watches(r.New(), handler.EnqueueRequestsFromMapFunc(r.claimantsOf)).
-		WatchesRawSource(r.sources.SecretChanges(r.readersOf(SecretKind))).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(ConfigMapKind))).
+		WatchesRawSource(r.sources.SecretChanges(r.readersOf(sources.Secret))).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(sources.ConfigMap))).
 		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.residentsOf), builder.WithPredicates(relabelled())).
 		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.selectorsOf), builder.WithPredicates(selectable())).
 		WatchesRawSource(source.TypedChannel(r.wake, Enqueue())).

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
@@ -225,7 +226,7 @@ func consequence(f Facts) (Decision, bool) {
 	if !f.Deleting || !hinders || (!f.Attempted && !f.removable(f.Provenance)) {
 		return Decision{}, false
 	}
-	d := report(h.Reason, "%s", brief.Clip("removing "+f.External.What+": "+h.Message, maxMessage))
+	d := report(h.Reason, "%s", brief.Clip("removing "+f.External.What+": "+h.Message, status.MaxMessage))
 	d.Foretells, d.Again = true, time.Millisecond
 	return d, f.Said != d.Message
 }

@@ -7,14 +7,12 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -22,6 +20,8 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
 // Indexes of the cache, so that no event needs a walk over all objects.
@@ -99,7 +99,7 @@ func (r *reconciler[T, D]) sourceKeys(obj T) (keys []string) {
 	}
 	if pub, ok := any(r.adapter).(Publisher[T]); ok {
 		for _, ref := range pub.Publishes(obj) {
-			keys = append(keys, SourceRef{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}.String())
+			keys = append(keys, sources.Ref{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}.String())
 		}
 	}
 	return keys
@@ -232,7 +232,7 @@ func (r *reconciler[T, D]) claimantsOf(ctx context.Context, o client.Object) []c
 // readersOf maps a Secret or ConfigMap to the objects that read it.
 func (r *reconciler[T, D]) readersOf(sourceKind string) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []ctrl.Request {
-		src := SourceRef{Kind: sourceKind, Namespace: o.GetNamespace(), Name: o.GetName()}
+		src := sources.Ref{Kind: sourceKind, Namespace: o.GetNamespace(), Name: o.GetName()}
 		found, err := r.list(ctx, client.MatchingFields{sourceIndex: src.String()})
 		if err != nil {
 			return nil // the resync is the net
@@ -330,41 +330,6 @@ func Enqueue() handler.TypedFuncs[Wake, ctrl.Request] {
 	}
 }
 
-// Concerns lets through what asks for a pass: what people change, a lost finalizer, and a status that is not
-// what this manager has concluded last. It may be one that it wrote itself, without an
-// answer, and did not see yet when it found nothing to write any more.
-func Concerns(p *Population) predicate.Predicate {
-	return predicate.Or(declarationChanged(), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		if unheld(e.ObjectOld, e.ObjectNew) {
-			return true
-		}
-		ready := meta.FindStatusCondition(conditionsOf(e.ObjectNew), v1alpha1.ConditionReady)
-		return ready != nil && p.Differs(client.ObjectKeyFromObject(e.ObjectNew), ready.Reason)
-	}})
-}
-
-// unheld reports whether a finalizer of the manager is gone from an object that is not being
-// deleted. The manager itself removes one only from an object that owns nothing.
-func unheld(old, now client.Object) bool {
-	return now.GetDeletionTimestamp().IsZero() && slices.ContainsFunc([]string{v1alpha1.FinalizerExternal, v1alpha1.FinalizerInUse}, func(f string) bool {
-		return controllerutil.ContainsFinalizer(old, f) && !controllerutil.ContainsFinalizer(now, f)
-	})
-}
-
-func conditionsOf(o client.Object) []metav1.Condition {
-	switch o := o.(type) {
-	case interface {
-		Managed() (*v1alpha1.ManagedSpec, *v1alpha1.ManagedStatus)
-	}:
-		_, status := o.Managed()
-		return status.Conditions
-	case *v1alpha1.KeyServer:
-		return o.Status.Conditions
-	default:
-		return nil
-	}
-}
-
 // Concerns implements Controller. An object that was Ready in the cache until now was told of
 // nothing but what it was found by. Where notices find it by more from now on, or it waits for
 // any, it looks for what it has missed meanwhile.
@@ -386,26 +351,5 @@ func (r *reconciler[T, D]) Concerns() predicate.Predicate {
 		}
 		return false
 	}
-	return predicate.Or(Concerns(r.population), predicate.Funcs{UpdateFunc: missed})
-}
-
-// declarationChanged lets through the changes that people make, and none that the manager
-// makes itself.
-func declarationChanged() predicate.Predicate {
-	return predicate.Or[client.Object](
-		predicate.GenerationChangedPredicate{},
-		predicate.NewPredicateFuncs(func(client.Object) bool { return false }),
-		predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-			for _, a := range []string{
-				v1alpha1.AnnotationPaused, v1alpha1.AnnotationAbandon, v1alpha1.AnnotationReconcileRequestedAt,
-			} {
-				was, had := e.ObjectOld.GetAnnotations()[a]
-				is, has := e.ObjectNew.GetAnnotations()[a]
-				if was != is || had != has {
-					return true
-				}
-			}
-			return !e.ObjectOld.GetDeletionTimestamp().Equal(e.ObjectNew.GetDeletionTimestamp())
-		}},
-	)
+	return predicate.Or(status.Concerns(r.population), predicate.Funcs{UpdateFunc: missed})
 }

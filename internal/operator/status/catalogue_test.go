@@ -1,19 +1,17 @@
-package reconcile
+package status
 
 import (
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
 // Every reason leads to conditions that kubectl, Flux and Argo CD read alike.
 func TestConcludeEveryReason(t *testing.T) {
-	now := metav1.NewTime(noon)
+	now := metav1.Now()
 	for _, entry := range v1alpha1.Reasons {
 		t.Run(string(entry.Reason), func(t *testing.T) {
 			if entry.Next == "" {
@@ -45,39 +43,8 @@ func TestUnknownReasonIsNeverReady(t *testing.T) {
 
 func TestExhaustedIsStalled(t *testing.T) {
 	var conditions []metav1.Condition
-	Conclude(&conditions, 1, metav1.NewTime(noon), Conclusion{Reason: v1alpha1.ReasonNotVerified, Exhausted: true})
+	Conclude(&conditions, 1, metav1.Now(), Conclusion{Reason: v1alpha1.ReasonNotVerified, Exhausted: true})
 	if !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled) {
 		t.Error("an object whose retries are exhausted must not look in progress for ever")
-	}
-}
-
-func TestFailuresBackOffAndForget(t *testing.T) {
-	f := newFailures()
-	obj := &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u", Generation: 1}}
-	var waits []time.Duration
-	for range 12 {
-		waits = append(waits, f.add(obj, "", false, noon, connection.DefaultTiming).Truncate(time.Second))
-	}
-	for i, w := range waits {
-		want := min(time.Second<<i, 5*time.Minute)
-		if w < want || w > want+want/10+time.Second {
-			t.Errorf("wait %d is %s, want about %s", i, w, want)
-		}
-	}
-	if !f.exhausted(obj) {
-		t.Error("twelve failures do not exhaust an object's patience")
-	}
-	for reason, change := range map[string]func(*v1alpha1.Role){
-		"another spec":   func(r *v1alpha1.Role) { r.Generation = 2 },
-		"another object": func(r *v1alpha1.Role) { r.UID = "v" },
-	} {
-		other := obj.DeepCopy()
-		change(other)
-		if n, _ := f.of(other, ""); n != 0 {
-			t.Errorf("%s inherits %d failures", reason, n)
-		}
-	}
-	if n, _ := f.of(obj, "now"); n != 0 {
-		t.Errorf("a requested reconcile inherits %d failures", n)
 	}
 }

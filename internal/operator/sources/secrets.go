@@ -1,4 +1,4 @@
-package reconcile
+package sources
 
 import (
 	"context"
@@ -36,13 +36,13 @@ type secretWatch struct {
 	wg   sync.WaitGroup
 
 	mu     sync.Mutex
-	uses   map[reader]map[string]bool // namespaces
+	uses   map[referrer]map[string]bool // namespaces
 	spaces map[string]*secretSpace
-	hear   []func(SourceRef)
+	hear   []func(Ref)
 }
 
-// reader is an object that refers to Secrets.
-type reader struct {
+// referrer is an object that refers to Secrets.
+type referrer struct {
 	kind string
 	types.NamespacedName
 }
@@ -50,7 +50,7 @@ type reader struct {
 // secretSpace is one namespace.
 type secretSpace struct {
 	informer cache.SharedIndexInformer
-	readers  map[reader]bool
+	readers  map[referrer]bool
 	end      context.CancelFunc
 
 	mu sync.Mutex
@@ -66,7 +66,7 @@ func newSecretWatch(client metadata.Interface, log logr.Logger) *secretWatch {
 		return nil
 	}
 	ctx, quit := context.WithCancel(context.Background())
-	return &secretWatch{client: client, log: log, ctx: ctx, quit: quit, uses: map[reader]map[string]bool{}, spaces: map[string]*secretSpace{}}
+	return &secretWatch{client: client, log: log, ctx: ctx, quit: quit, uses: map[referrer]map[string]bool{}, spaces: map[string]*secretSpace{}}
 }
 
 // close ends every watch and waits for it.
@@ -81,13 +81,13 @@ func (w *secretWatch) close() {
 }
 
 // refer notes which Secrets an object refers to now, and begins and ends watches.
-func (w *secretWatch) refer(who reader, to []SourceRef) {
+func (w *secretWatch) refer(who referrer, to []Ref) {
 	if w == nil {
 		return
 	}
 	now := map[string]bool{}
 	for _, src := range to {
-		if src.Kind == SecretKind {
+		if src.Kind == Secret {
 			now[src.Namespace] = true
 		}
 	}
@@ -129,7 +129,7 @@ func (w *secretWatch) begin(namespace string) *secretSpace {
 	ctx, end := context.WithCancel(w.ctx)
 	space := &secretSpace{
 		informer: metadatainformer.NewFilteredMetadataInformer(w.client, corev1.SchemeGroupVersion.WithResource("secrets"), namespace, 0, nil, nil).Informer(),
-		readers:  map[reader]bool{}, end: end,
+		readers:  map[referrer]bool{}, end: end,
 	}
 	_, err := space.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: w.changed, DeleteFunc: w.changed,
@@ -180,7 +180,7 @@ func (w *secretWatch) changed(obj any) {
 	hear := w.hear
 	w.mu.Unlock()
 	for _, tell := range hear {
-		tell(SourceRef{Kind: SecretKind, Namespace: namespace, Name: name})
+		tell(Ref{Kind: Secret, Namespace: namespace, Name: name})
 	}
 }
 
@@ -192,7 +192,7 @@ func (w *secretWatch) changes(readersOf handler.MapFunc) source.Source {
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.hear = append(w.hear, func(src SourceRef) {
+		w.hear = append(w.hear, func(src Ref) {
 			about := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: src.Namespace, Name: src.Name}}
 			for _, request := range readersOf(ctx, about) {
 				queue.Add(request)
@@ -204,7 +204,7 @@ func (w *secretWatch) changes(readersOf handler.MapFunc) source.Source {
 
 // version returns the version of a Secret, empty where there is none. known is false
 // where its namespace is not watched, not yet, or no more.
-func (w *secretWatch) version(src SourceRef) (version string, known bool) {
+func (w *secretWatch) version(src Ref) (version string, known bool) {
 	if w == nil {
 		return "", false
 	}

@@ -1,4 +1,4 @@
-package reconcile
+package status
 
 import (
 	"sync"
@@ -14,7 +14,8 @@ var (
 		Help: "Objects by kind and by the reason of their Ready condition.",
 	}, []string{"kind", "reason"})
 
-	timeToVerified = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	// TimeToVerified observes how long objects were not verified, in seconds.
+	TimeToVerified = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "keyserver_time_to_verified_seconds",
 		Help:    "Time from an object becoming unready, or being created, to its being verified.",
 		Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
@@ -34,13 +35,13 @@ var (
 )
 
 func init() {
-	metrics.Registry.MustRegister(objectsByState, timeToVerified, DriftFound, DriftRepaired)
+	metrics.Registry.MustRegister(objectsByState, TimeToVerified, DriftFound, DriftRepaired)
 }
 
-// beginAtZero creates the series of a kind. Prometheus sees no increase in a series that
+// BeginAtZero creates the series of a kind. Prometheus sees no increase in a series that
 // begins with its first event.
-func beginAtZero(kind string) {
-	timeToVerified.WithLabelValues(kind)
+func BeginAtZero(kind string) {
+	TimeToVerified.WithLabelValues(kind)
 	DriftFound.WithLabelValues(kind)
 	DriftRepaired.WithLabelValues(kind)
 }

@@ -1,4 +1,4 @@
-package reconcile
+package sources
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -21,74 +23,74 @@ import (
 
 // The kinds that a value can come from.
 const (
-	SecretKind    = "Secret"
-	ConfigMapKind = "ConfigMap"
+	Secret    = "Secret"
+	ConfigMap = "ConfigMap"
 )
 
-// SourceRef names the Secret or ConfigMap that a value comes from.
-type SourceRef struct {
+// Ref names the Secret or ConfigMap that a value comes from.
+type Ref struct {
 	Kind      string
 	Namespace string
 	Name      string
 }
 
 // String names the source, for people.
-func (s SourceRef) String() string { return s.Kind + " " + s.Namespace + "/" + s.Name }
+func (s Ref) String() string { return s.Kind + " " + s.Namespace + "/" + s.Name }
 
-// SourceKey is one value in a source.
-type SourceKey struct {
-	SourceRef
+// Key is one value in a source.
+type Key struct {
+	Ref
 	Key string
 }
 
 // String names the value, for people.
-func (k SourceKey) String() string { return fmt.Sprintf("key %q of %s", k.Key, k.SourceRef) }
+func (k Key) String() string { return fmt.Sprintf("key %q of %s", k.Key, k.Ref) }
 
 // Refs lists the source, none for nil.
-func (k *SourceKey) Refs() []SourceRef {
+func (k *Key) Refs() []Ref {
 	if k == nil {
 		return nil
 	}
-	return []SourceRef{k.SourceRef}
+	return []Ref{k.Ref}
 }
 
-// SourceIn is what an object refers to in its own namespace: a Secret, or a
+// In is what an object refers to in its own namespace: a Secret, or a
 // ConfigMap, or nil.
-func SourceIn(namespace string, secret, configMap *v1alpha1.LocalKeyReference) *SourceKey {
+func In(namespace string, secret, configMap *v1alpha1.LocalKeyReference) *Key {
 	within := func(local *v1alpha1.LocalKeyReference) *v1alpha1.NamespacedKeyReference {
 		if local == nil {
 			return nil
 		}
 		return &v1alpha1.NamespacedKeyReference{Namespace: namespace, Name: local.Name, Key: local.Key}
 	}
-	return SourceAt(within(secret), within(configMap))
+	return At(within(secret), within(configMap))
 }
 
-// SourceAt is what an object refers to in any namespace: a Secret, or a ConfigMap,
+// At is what an object refers to in any namespace: a Secret, or a ConfigMap,
 // or nil.
-func SourceAt(secret, configMap *v1alpha1.NamespacedKeyReference) *SourceKey {
-	of := func(kind string, at *v1alpha1.NamespacedKeyReference) *SourceKey {
-		return &SourceKey{SourceRef{Kind: kind, Namespace: at.Namespace, Name: at.Name}, at.Key}
+func At(secret, configMap *v1alpha1.NamespacedKeyReference) *Key {
+	of := func(kind string, at *v1alpha1.NamespacedKeyReference) *Key {
+		return &Key{Ref{Kind: kind, Namespace: at.Namespace, Name: at.Name}, at.Key}
 	}
 	switch {
 	case secret != nil:
-		return of(SecretKind, secret)
+		return of(Secret, secret)
 	case configMap != nil:
-		return of(ConfigMapKind, configMap)
+		return of(ConfigMap, configMap)
 	default:
 		return nil
 	}
 }
 
-// Sources reads values from Secrets and ConfigMaps. Only their metadata is cached and
+// Reader reads values from Secrets and ConfigMaps. Only their metadata is cached and
 // watched, that of Secrets in the namespaces alone in which objects refer to any; a value
 // is read when its version is a new one.
-type Sources struct {
+type Reader struct {
 	cached  client.Reader // serves metadata
 	live    client.Reader
 	secrets *secretWatch // nil where nothing is watched
 	mu      sync.Mutex
-	seen    map[SourceRef]reading
+	seen    map[Ref]reading
 }
 
 // reading is what was asked for of one version of a source.
@@ -97,31 +99,33 @@ type reading struct {
 	values  map[string][]byte
 }
 
-func newSources(cached, live client.Reader, secrets *secretWatch) *Sources {
-	return &Sources{cached: cached, live: live, secrets: secrets, seen: map[SourceRef]reading{}}
+// New returns a Reader. cached has the metadata of ConfigMaps, and live reads from the API server. secrets watches the
+// metadata of Secrets; if it is nil, every Secret is read when it is needed.
+func New(cached, live client.Reader, secrets metadata.Interface) *Reader {
+	return &Reader{cached: cached, live: live, secrets: newSecretWatch(secrets, ctrl.Log.WithName("secrets")), seen: map[Ref]reading{}}
 }
 
-// Start implements manager.Runnable: Sources owns the watches of Secrets.
-func (s *Sources) Start(ctx context.Context) error {
+// Start implements manager.Runnable: Reader owns the watches of Secrets.
+func (s *Reader) Start(ctx context.Context) error {
 	<-ctx.Done()
 	s.secrets.close()
 	return nil
 }
 
 // Refer notes which sources an object refers to; none for one that is gone.
-func (s *Sources) Refer(kind string, at types.NamespacedName, to []SourceRef) {
-	s.secrets.refer(reader{kind, at}, to)
+func (s *Reader) Refer(kind string, at types.NamespacedName, to []Ref) {
+	s.secrets.refer(referrer{kind, at}, to)
 }
 
 // SecretChanges wakes the objects that read a Secret which has changed.
-func (s *Sources) SecretChanges(readersOf handler.MapFunc) source.Source {
+func (s *Reader) SecretChanges(readersOf handler.MapFunc) source.Source {
 	return s.secrets.changes(readersOf)
 }
 
 // Version returns what changes whenever the source's content does.
-func (s *Sources) Version(ctx context.Context, src SourceRef) (string, error) {
+func (s *Reader) Version(ctx context.Context, src Ref) (string, error) {
 	from := s.cached
-	if src.Kind == SecretKind && s.secrets != nil {
+	if src.Kind == Secret && s.secrets != nil {
 		switch version, known := s.secrets.version(src); {
 		case known && version != "":
 			return version, nil
@@ -147,8 +151,8 @@ func (s *Sources) Version(ctx context.Context, src SourceRef) (string, error) {
 func versionOf(o metav1.Object) string { return string(o.GetUID()) + "/" + o.GetResourceVersion() }
 
 // unread says why a source cannot be read.
-func (s *Sources) unread(src SourceRef, err error) error {
-	if src.Kind != SecretKind || s.secrets == nil || !apierrors.IsForbidden(err) {
+func (s *Reader) unread(src Ref, err error) error {
+	if src.Kind != Secret || s.secrets == nil || !apierrors.IsForbidden(err) {
 		return fmt.Errorf("read %s: %w", src, err)
 	}
 	s.forget(src)
@@ -165,8 +169,8 @@ const retryForbidden = 30 * time.Second
 
 // Public returns a value that is no secret, a certificate for instance. It is
 // remembered for as long as the source stays as it is.
-func (s *Sources) Public(ctx context.Context, from SourceKey) ([]byte, error) {
-	src, key := from.SourceRef, from.Key
+func (s *Reader) Public(ctx context.Context, from Key) ([]byte, error) {
+	src, key := from.Ref, from.Key
 	version, err := s.Version(ctx, src)
 	if err != nil {
 		return nil, err
@@ -192,16 +196,16 @@ func (s *Sources) Public(ctx context.Context, from SourceKey) ([]byte, error) {
 }
 
 // Secret reads a value that is kept nowhere.
-func (s *Sources) Secret(ctx context.Context, src SourceRef, key string) ([]byte, error) {
+func (s *Reader) Secret(ctx context.Context, src Ref, key string) ([]byte, error) {
 	value, _, err := s.read(ctx, src, key)
 	return value, err
 }
 
-func (s *Sources) read(ctx context.Context, src SourceRef, key string) (value []byte, version string, err error) {
+func (s *Reader) read(ctx context.Context, src Ref, key string) (value []byte, version string, err error) {
 	at := client.ObjectKey{Namespace: src.Namespace, Name: src.Name}
 	var ok bool
 	switch src.Kind {
-	case SecretKind:
+	case Secret:
 		o := &corev1.Secret{}
 		err = s.live.Get(ctx, at, o)
 		value, ok = o.Data[key]
@@ -227,12 +231,12 @@ func (s *Sources) read(ctx context.Context, src SourceRef, key string) (value []
 	return value, version, nil
 }
 
-func (s *Sources) forget(src SourceRef) {
+func (s *Reader) forget(src Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.seen, src)
 }
 
-func missing(src SourceRef) *connection.Problem {
+func missing(src Ref) *connection.Problem {
 	return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s does not exist", src)
 }

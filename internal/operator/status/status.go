@@ -1,7 +1,8 @@
-package reconcile
+package status
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
-// maxMessage is what a condition holds.
-const maxMessage = 4096
+// MaxMessage is what a condition holds.
+const MaxMessage = 4096
 
 // Conclusion is what the conditions are to say.
 type Conclusion struct {
@@ -55,10 +56,13 @@ func Conclude(conditions *[]metav1.Condition, generation int64, now metav1.Time,
 // SetCondition writes one condition.
 func SetCondition(conditions *[]metav1.Condition, kind string, status metav1.ConditionStatus, generation int64, now metav1.Time, c Conclusion) {
 	meta.SetStatusCondition(conditions, metav1.Condition{
-		Type: kind, Status: status, Reason: string(c.Reason), Message: brief.Clip(c.Message, maxMessage),
+		Type: kind, Status: status, Reason: string(c.Reason), Message: brief.Clip(c.Message, MaxMessage),
 		ObservedGeneration: generation, LastTransitionTime: now,
 	})
 }
+
+// Stamp returns a status time, cut to what the API keeps.
+func Stamp(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 // Pause says that nobody looks: whether the object is as declared is not known, and
 // what was known of it stays.
@@ -72,13 +76,13 @@ func Pause(conditions *[]metav1.Condition, generation int64, now metav1.Time, me
 	SetCondition(conditions, v1alpha1.ConditionPaused, metav1.ConditionTrue, generation, now, c)
 }
 
-// PatchStatus writes the status if it differs from what was read. The patch
+// Patch writes the status if it differs from what was read. The patch
 // is bound to the version that was read: a decision made on an older one is
 // refused, and the next pass decides anew. written is false then. It is, too, where
 // nothing had to be written on the version that was read, and the cache has a newer one by
 // now: its status may be one that this manager has written without an answer, and that
 // nobody would put right before the resync.
-func PatchStatus(ctx context.Context, c client.Client, read, now client.Object) (written bool, err error) {
+func Patch(ctx context.Context, c client.Client, read, now client.Object) (written bool, err error) {
 	if equality.Semantic.DeepEqual(read, now) {
 		newer, err := outrun(ctx, c, read)
 		return !newer && err == nil, err
@@ -90,7 +94,7 @@ func PatchStatus(ctx context.Context, c client.Client, read, now client.Object) 
 // read. The caller has noted by then what it concludes, so that Concerns sees any that is
 // newer still.
 func outrun(ctx context.Context, c client.Client, read client.Object) (bool, error) {
-	have := copyOf(read)
+	have := read.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the type of what is copied
 	err := c.Get(ctx, client.ObjectKeyFromObject(read), have)
 	if apierrors.IsNotFound(err) {
 		return false, nil // an event tells of that

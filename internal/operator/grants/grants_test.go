@@ -1,4 +1,4 @@
-package reconcile
+package grants
 
 import (
 	"strings"
@@ -113,47 +113,17 @@ func TestGrants(t *testing.T) {
 	} {
 		t.Run(scenario, func(t *testing.T) {
 			ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "ks"}, Spec: v1alpha1.KeyServerSpec{Grants: tc.grants}}
-			v, err := Cluster{}.judge(t.Context(), ks, "a", tc.kind, tc.reach)
+			v, err := Judge(t.Context(), nil, ks, "a", tc.kind, tc.reach)
 			if err != nil {
 				t.Fatal(err)
 			}
 			switch {
-			case tc.want != "" && (v.grant == nil || v.grant.Name != tc.want || v.refusal != nil):
-				t.Errorf("%s: %+v, %v", tc.reason, v.grant, v.refusal)
-			case tc.want == "" && (v.grant != nil || v.refusal == nil):
-				t.Errorf("%s: granted by %+v", tc.reason, v.grant)
-			case tc.want == "" && (v.refusal.Reason != v1alpha1.ReasonAccessDenied || !strings.Contains(v.refusal.Message, tc.says)):
-				t.Errorf("%s: %s", tc.reason, v.refusal)
-			}
-		})
-	}
-}
-
-// What exists is kept from an object by a hindrance, unless it is its own.
-func TestWithheld(t *testing.T) {
-	for scenario, tc := range map[string]struct {
-		reason string
-		change func(*Facts)
-		adopt  bool
-		want   Action
-		says   v1alpha1.Reason
-	}{
-		"its own":             {"it was made by it", func(*Facts) {}, false, actReport, v1alpha1.ReasonVerified},
-		"somebody else's":     {"the grant lets nothing be taken over", func(f *Facts) { f.Owned = "" }, false, actReport, v1alpha1.ReasonAccessDenied},
-		"one that differs":    {"nor corrected", func(f *Facts) { f.Owned, f.Adoption, f.External.Drift = "", v1alpha1.AdoptAlways, differing() }, false, actReport, v1alpha1.ReasonAccessDenied},
-		"granted":             {"the grant says so", func(f *Facts) { f.Owned = "" }, true, actAdopt, v1alpha1.ReasonVerified},
-		"never":               {"the object itself does not want it", func(f *Facts) { f.Owned, f.Adoption = "", v1alpha1.AdoptNever }, false, actReport, v1alpha1.ReasonConflict},
-		"observed":            {"looking takes nothing over", func(f *Facts) { f.Owned, f.Management = "", v1alpha1.Observe }, false, actReport, v1alpha1.ReasonVerified},
-		"its own attempt":     {"a creation whose outcome was not recorded is its own", func(f *Facts) { f.Owned, f.Attempted = "", true }, false, actAdopt, v1alpha1.ReasonVerified},
-		"one it has replaced": {"a rotation may go back", func(f *Facts) { f.Owned, f.Superseded = "id-0", []Superseded{{ID: "id-1"}} }, false, actAdopt, v1alpha1.ReasonVerified},
-		"nothing is there":    {"making something takes nothing over", func(f *Facts) { f.Owned, f.External.Exists, f.External.ID = "", false, "" }, false, actCreate, v1alpha1.ReasonProgressing},
-	} {
-		t.Run(scenario, func(t *testing.T) {
-			f := settledFacts()
-			tc.change(&f)
-			f.withhold(&v1alpha1.Grant{Name: "g", Adopt: tc.adopt})
-			if d := both(f); d.Action != tc.want || d.Reason != tc.says {
-				t.Errorf("%s: %s: %s %s: %s", tc.reason, d.Rule, d.Action, d.Reason, d.Message)
+			case tc.want != "" && (v.Grant == nil || v.Grant.Name != tc.want || v.Refusal != nil):
+				t.Errorf("%s: %+v, %v", tc.reason, v.Grant, v.Refusal)
+			case tc.want == "" && (v.Grant != nil || v.Refusal == nil):
+				t.Errorf("%s: granted by %+v", tc.reason, v.Grant)
+			case tc.want == "" && (v.Refusal.Reason != v1alpha1.ReasonAccessDenied || !strings.Contains(v.Refusal.Message, tc.says)):
+				t.Errorf("%s: %s", tc.reason, v.Refusal)
 			}
 		})
 	}

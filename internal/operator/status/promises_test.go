@@ -1,14 +1,12 @@
-package reconcile
+package status
 
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
 // What conditions say, by reason. Alerts, health checks and waiting scripts are
@@ -64,29 +62,11 @@ func TestNamesOfEvents(t *testing.T) {
 		{true, "DeletionHeld", "Delete", "m"},
 	}
 	got := []Event{
-		createdEvent("w", "e"), adoptedEvent("w", "e"), updatedEvent("w", "f", "e"), driftFoundEvent("w", "f"), retiredEvent("w", "e"),
-		forgottenEvent("m"), rotatedEvent("w", "n"), deletedEvent("w", "e"), removingEvent("m"), expiringEvent("m"), releasedEvent("m"), LeftBehindEvent("m"),
+		CreatedEvent("w", "e"), AdoptedEvent("w", "e"), UpdatedEvent("w", "f", "e"), DriftFoundEvent("w", "f"), RetiredEvent("w", "e"),
+		ForgottenEvent("m"), RotatedEvent("w", "n"), DeletedEvent("w", "e"), RemovingEvent("m"), ExpiringEvent("m"), ReleasedEvent("m"), LeftBehindEvent("m"),
 		ReasonEvent(v1alpha1.ReasonConflict, false, "m"), ReasonEvent(v1alpha1.ReasonConflict, true, "m"),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// Objects that were made together are not checked together for ever.
-func TestPausesAreSpread(t *testing.T) {
-	for name, draw := range map[string]func() time.Duration{
-		"resync": func() time.Duration { return again(time.Hour, time.Hour).RequeueAfter },
-		"failure": func() time.Duration {
-			return newFailures().add(&v1alpha1.Role{}, "", false, noon, connection.DefaultTiming)
-		},
-	} {
-		first := draw()
-		for i := 0; draw() == first; i++ {
-			if i == 100 {
-				t.Errorf("every %s is %s", name, first)
-				break
-			}
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package reconcile
+package status
 
 import (
 	"fmt"
@@ -32,50 +32,58 @@ func (e Event) Record(r events.EventRecorder, about runtime.Object) {
 	r.Eventf(about, nil, kind, e.Reason, e.Action, "%s", brief.Clip(e.Note, maxNote))
 }
 
-func createdEvent(what, evidence string) Event {
+// CreatedEvent reports that an external object was created, and what the re-read showed.
+func CreatedEvent(what, evidence string) Event {
 	return Event{Reason: "Created", Action: "Create", Note: fmt.Sprintf("created %s: %s", what, evidence)}
 }
 
-func adoptedEvent(what, evidence string) Event {
+// AdoptedEvent reports that the object took over an external object that existed.
+func AdoptedEvent(what, evidence string) Event {
 	return Event{Reason: "Adopted", Action: "Adopt", Note: fmt.Sprintf("took over %s: %s", what, evidence)}
 }
 
-func updatedEvent(what, fields, evidence string) Event {
+// UpdatedEvent reports the fields that were corrected.
+func UpdatedEvent(what, fields, evidence string) Event {
 	return Event{Reason: "Updated", Action: "Update", Note: fmt.Sprintf("corrected %s of %s: %s", fields, what, evidence)}
 }
 
-func driftFoundEvent(what, found string) Event {
+// DriftFoundEvent reports an external object that others changed.
+func DriftFoundEvent(what, found string) Event {
 	return Event{Warning: true, Reason: "DriftFound", Action: "Observe", Note: fmt.Sprintf("%s was changed outside: %s", what, found)}
 }
 
-func retiredEvent(id, evidence string) Event {
+// RetiredEvent reports that a superseded external object was removed.
+func RetiredEvent(id, evidence string) Event {
 	return Event{Reason: "SupersededRemoved", Action: "Retire", Note: fmt.Sprintf("removed the superseded %s: %s", id, evidence)}
 }
 
-func forgottenEvent(message string) Event {
+// ForgottenEvent reports that a superseded external object was left on the key server.
+func ForgottenEvent(message string) Event {
 	return Event{Reason: "SupersededLeft", Action: "Forget", Note: message}
 }
 
-// rotatedEvent says what has come about by itself, as it was declared.
-func rotatedEvent(what, news string) Event {
+// RotatedEvent says what has come about by itself, as it was declared.
+func RotatedEvent(what, news string) Event {
 	return Event{Reason: "Rotated", Action: "Observe", Note: fmt.Sprintf("%s: %s", what, news)}
 }
 
-func deletedEvent(what, evidence string) Event {
+// DeletedEvent reports that an external object was deleted.
+func DeletedEvent(what, evidence string) Event {
 	return Event{Reason: "Deleted", Action: "Delete", Note: fmt.Sprintf("deleted %s: %s", what, evidence)}
 }
 
-// removingEvent says what a deletion takes with it, before it does.
-func removingEvent(message string) Event {
+// RemovingEvent says what a deletion takes with it, before it does.
+func RemovingEvent(message string) Event {
 	return Event{Warning: true, Reason: "Removing", Action: "Delete", Note: message}
 }
 
-// expiringEvent says that what an object declares is about to expire.
-func expiringEvent(message string) Event {
+// ExpiringEvent says that what an object declares is about to expire.
+func ExpiringEvent(message string) Event {
 	return Event{Warning: true, Reason: "Expiring", Action: "Observe", Note: message}
 }
 
-func releasedEvent(message string) Event {
+// ReleasedEvent reports that an external object stays on the key server without its owner.
+func ReleasedEvent(message string) Event {
 	return Event{Reason: "Released", Action: "Release", Note: message}
 }
 

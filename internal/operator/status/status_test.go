@@ -1,4 +1,4 @@
-package reconcile
+package status
 
 import (
 	"context"
@@ -37,13 +37,13 @@ func TestNothingToWriteIsSaidOfTheNewestVersion(t *testing.T) {
 		"":                 true, // deleted, of which an event tells
 		"of another store": false,
 	} {
-		written, err := PatchStatus(t.Context(), cacheOf{version: version}, read, read.DeepCopy())
+		written, err := Patch(t.Context(), cacheOf{version: version}, read, read.DeepCopy())
 		if err != nil || written != want {
 			t.Errorf("the cache has version %q: %v, %v", version, written, err)
 		}
 	}
 	read.ResourceVersion = "of another store"
-	if written, err := PatchStatus(t.Context(), cacheOf{version: read.ResourceVersion}, read, read.DeepCopy()); err != nil || !written {
+	if written, err := Patch(t.Context(), cacheOf{version: read.ResourceVersion}, read, read.DeepCopy()); err != nil || !written {
 		t.Errorf("versions without an order: %v, %v", written, err)
 	}
 }

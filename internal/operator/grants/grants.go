@@ -1,4 +1,4 @@
-package reconcile
+package grants
 
 import (
 	"context"
@@ -48,51 +48,51 @@ func (o Operation) String() string {
 	return fmt.Sprintf("%q (duty %s)", o.Name, o.Duty)
 }
 
-// verdict is what the grants of a KeyServer say about an object.
-type verdict struct {
-	// grant covers all of it; one that lets it adopt, if any does. Nil for none.
-	grant *v1alpha1.Grant
-	// refusal says what is missing, where no grant covers it.
-	refusal *connection.Problem
+// Verdict is what the grants of a KeyServer say about an object.
+type Verdict struct {
+	// Grant covers all of the object. If several do, it is one that lets the object adopt, if there is one. Nil for none.
+	Grant *v1alpha1.Grant
+	// Refusal says what is missing, if no grant covers the object.
+	Refusal *connection.Problem
 }
 
-// judge asks the grants of a KeyServer about an object of a kind in a namespace.
-// One grant has to cover all of it. No kind is any kind: it asks whether there is
-// anything for the namespace.
-func (c Cluster) judge(ctx context.Context, ks *v1alpha1.KeyServer, namespace, kind string, reach Reach) (verdict, error) {
-	var v verdict
+// Judge asks the grants of a KeyServer about an object of a kind in a namespace.
+// One grant has to cover all of it. An empty kind asks whether any grant is for the namespace. Judge reads the labels of
+// namespaces from the cluster.
+func Judge(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, namespace, kind string, reach Reach) (Verdict, error) {
+	var v Verdict
 	var nearest *lack
 	for i := range ks.Spec.Grants {
 		g := &ks.Spec.Grants[i]
-		resident, err := c.resident(ctx, ks, g, namespace)
+		resident, err := resident(ctx, cluster, ks, g, namespace)
 		if err != nil {
-			return verdict{}, err
+			return Verdict{}, err
 		}
 		if !resident {
 			continue
 		}
 		l := lacking(g, kind, reach)
 		switch {
-		case l.none() && (v.grant == nil || g.Adopt && !v.grant.Adopt):
-			v.grant = g
+		case l.none() && (v.Grant == nil || g.Adopt && !v.Grant.Adopt):
+			v.Grant = g
 		case nearest == nil || l.less(*nearest):
 			nearest = &l
 		}
 	}
 	switch {
-	case v.grant != nil:
+	case v.Grant != nil:
 	case nearest != nil:
-		v.refusal = connection.NewProblem(v1alpha1.ReasonAccessDenied,
+		v.Refusal = connection.NewProblem(v1alpha1.ReasonAccessDenied,
 			"no grant of KeyServer %q covers this: grant %q, the nearest, lacks %s; an administrator of the KeyServer changes its spec.grants", ks.Name, nearest.grant, nearest)
 	default:
-		v.refusal = connection.NewProblem(v1alpha1.ReasonAccessDenied,
+		v.Refusal = connection.NewProblem(v1alpha1.ReasonAccessDenied,
 			"KeyServer %q grants nothing to namespace %q; an administrator of the KeyServer adds a grant for it to its spec.grants", ks.Name, namespace)
 	}
 	return v, nil
 }
 
 // resident reports whether a grant is for a namespace.
-func (c Cluster) resident(ctx context.Context, ks *v1alpha1.KeyServer, g *v1alpha1.Grant, namespace string) (bool, error) {
+func resident(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, g *v1alpha1.Grant, namespace string) (bool, error) {
 	who := g.Namespaces
 	if slices.Contains(who.Names, namespace) {
 		return true, nil
@@ -110,7 +110,7 @@ func (c Cluster) resident(ctx context.Context, ks *v1alpha1.KeyServer, g *v1alph
 	}
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
-	if err := c.Client.Get(ctx, client.ObjectKey{Name: namespace}, m); err != nil {
+	if err := cluster.Get(ctx, client.ObjectKey{Name: namespace}, m); err != nil {
 		return false, fmt.Errorf("read namespace %s: %w", namespace, err)
 	}
 	return selector.Matches(labels.Set(m.Labels)), nil
@@ -207,91 +207,4 @@ func matches(glob, name string) bool {
 		rest = after
 	}
 	return true
-}
-
-// reach is what an object touches. One that only observes, or goes, hands out no
-// operations.
-func (r *reconciler[T, D]) reach(ctx context.Context, in Input, obj T, want *D) (Reach, error) {
-	reach, err := r.adapter.Reach(ctx, in, obj, want)
-	if spec, _ := obj.Managed(); spec.ManagementPolicy == v1alpha1.Observe || !obj.GetDeletionTimestamp().IsZero() {
-		reach.Operations = nil
-	}
-	return reach, err
-}
-
-// enter asks, before the key server is asked anything, whether a grant covers what
-// the object says by itself.
-func (r *reconciler[T, D]) enter(ctx context.Context, p *pass[T, D]) error {
-	reach, err := r.reach(ctx, p.in, p.obj, nil)
-	if err != nil {
-		return err
-	}
-	v, err := r.judge(ctx, p.keyServer, p.obj.GetNamespace(), r.kind.Name, reach)
-	if err != nil || v.refusal == nil {
-		return err
-	}
-	if p.facts.Owned != "" && !p.facts.Deleting {
-		return connection.NewProblem(v.refusal.Reason, "%s; until then nothing is corrected, and what is on the key server stays and can be used", v.refusal.Message)
-	}
-	return v.refusal
-}
-
-// stay asks, before anything is written, whether a grant covers what has been
-// resolved and found on the key server.
-func (r *reconciler[T, D]) stay(ctx context.Context, p *pass[T, D]) error {
-	reach, err := r.reach(ctx, p.in, p.obj, p.want)
-	if err != nil {
-		return err
-	}
-	reach.Names = slices.Concat(reach.Names, p.facts.External.Names)
-	v, err := r.judge(ctx, p.keyServer, p.obj.GetNamespace(), r.kind.Name, reach)
-	if err != nil {
-		return err
-	}
-	if v.refusal != nil {
-		return v.refusal
-	}
-	p.facts.withhold(v.grant)
-	return nil
-}
-
-// withhold keeps what the object has neither made nor taken over from it, where
-// the grant lets nothing be taken over.
-func (f *Facts) withhold(g *v1alpha1.Grant) {
-	has := f.External.ID == f.Owned || f.resumes() || f.supersedes(f.External.ID) || f.mine()
-	if g.Adopt || has || f.Adoption == v1alpha1.AdoptNever {
-		return
-	}
-	f.External.Hindrances = append(f.External.Hindrances, Hindrance{
-		Rule: "ungranted", When: Present, Reason: v1alpha1.ReasonAccessDenied,
-		Message: fmt.Sprintf("%s exists already, and grant %q of the KeyServer lets no object take over what exists; "+
-			"an administrator of the KeyServer sets adopt in it, or observe it with managementPolicy Observe", f.External.What, g.Name),
-	})
-}
-
-// granted reports whether a grant of its KeyServer covers an object, as far as it says
-// by itself what it touches. Without the KeyServer nothing does.
-func (r *reconciler[T, D]) granted(ctx context.Context, obj T) (bool, error) {
-	spec, _ := obj.Managed()
-	ks := &v1alpha1.KeyServer{}
-	if err := r.Client.Get(ctx, client.ObjectKey{Name: spec.KeyServerRef.Name}, ks); err != nil {
-		return false, client.IgnoreNotFound(err)
-	}
-	reach, err := r.reach(ctx, Input{Cluster: r.Client, Sources: r.sources, Issuer: r.Issuer, Now: r.Clock.Now()}, obj, nil)
-	if err != nil {
-		return true, nil //nolint:nilerr // what it would touch is not known: it holds
-	}
-	v, err := r.judge(ctx, ks, obj.GetNamespace(), r.kind.Name, reach)
-	return v.grant != nil, err
-}
-
-// covered reports whether a grant covers another object as far as it says by
-// itself what it touches, and whether it may take over what exists.
-func (r *reconciler[T, D]) covered(ctx context.Context, p *pass[T, D], other T) (is, adopts bool, err error) {
-	reach, err := r.reach(ctx, p.in, other, nil)
-	if err != nil {
-		return false, false, err
-	}
-	v, err := r.judge(ctx, p.keyServer, other.GetNamespace(), r.kind.Name, reach)
-	return v.grant != nil, v.grant != nil && v.grant.Adopt, err
 }

@@ -1,0 +1,60 @@
+package reconcile
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+)
+
+func TestFailuresBackOffAndForget(t *testing.T) {
+	f := newFailures()
+	obj := &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u", Generation: 1}}
+	var waits []time.Duration
+	for range 12 {
+		waits = append(waits, f.add(obj, "", false, noon, connection.DefaultTiming).Truncate(time.Second))
+	}
+	for i, w := range waits {
+		want := min(time.Second<<i, 5*time.Minute)
+		if w < want || w > want+want/10+time.Second {
+			t.Errorf("wait %d is %s, want about %s", i, w, want)
+		}
+	}
+	if !f.exhausted(obj) {
+		t.Error("twelve failures do not exhaust an object's patience")
+	}
+	for reason, change := range map[string]func(*v1alpha1.Role){
+		"another spec":   func(r *v1alpha1.Role) { r.Generation = 2 },
+		"another object": func(r *v1alpha1.Role) { r.UID = "v" },
+	} {
+		other := obj.DeepCopy()
+		change(other)
+		if n, _ := f.of(other, ""); n != 0 {
+			t.Errorf("%s inherits %d failures", reason, n)
+		}
+	}
+	if n, _ := f.of(obj, "now"); n != 0 {
+		t.Errorf("a requested reconcile inherits %d failures", n)
+	}
+}
+
+// Objects that were made together are not checked together for ever.
+func TestPausesAreSpread(t *testing.T) {
+	for name, draw := range map[string]func() time.Duration{
+		"resync": func() time.Duration { return again(time.Hour, time.Hour).RequeueAfter },
+		"failure": func() time.Duration {
+			return newFailures().add(&v1alpha1.Role{}, "", false, noon, connection.DefaultTiming)
+		},
+	} {
+		first := draw()
+		for i := 0; draw() == first; i++ {
+			if i == 100 {
+				t.Errorf("every %s is %s", name, first)
+				break
+			}
+		}
+	}
+}

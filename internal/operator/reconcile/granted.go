@@ -1,0 +1,100 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
+)
+
+// reach is what an object touches. One that only observes, or goes, hands out no
+// operations.
+func (r *reconciler[T, D]) reach(ctx context.Context, in Input, obj T, want *D) (grants.Reach, error) {
+	reach, err := r.adapter.Reach(ctx, in, obj, want)
+	if spec, _ := obj.Managed(); spec.ManagementPolicy == v1alpha1.Observe || !obj.GetDeletionTimestamp().IsZero() {
+		reach.Operations = nil
+	}
+	return reach, err
+}
+
+// enter asks, before the key server is asked anything, whether a grant covers what
+// the object says by itself.
+func (r *reconciler[T, D]) enter(ctx context.Context, p *pass[T, D]) error {
+	reach, err := r.reach(ctx, p.in, p.obj, nil)
+	if err != nil {
+		return err
+	}
+	v, err := grants.Judge(ctx, r.Client, p.keyServer, p.obj.GetNamespace(), r.kind.Name, reach)
+	if err != nil || v.Refusal == nil {
+		return err
+	}
+	if p.facts.Owned != "" && !p.facts.Deleting {
+		return connection.NewProblem(v.Refusal.Reason, "%s; until then nothing is corrected, and what is on the key server stays and can be used", v.Refusal.Message)
+	}
+	return v.Refusal
+}
+
+// stay asks, before anything is written, whether a grant covers what has been
+// resolved and found on the key server.
+func (r *reconciler[T, D]) stay(ctx context.Context, p *pass[T, D]) error {
+	reach, err := r.reach(ctx, p.in, p.obj, p.want)
+	if err != nil {
+		return err
+	}
+	reach.Names = slices.Concat(reach.Names, p.facts.External.Names)
+	v, err := grants.Judge(ctx, r.Client, p.keyServer, p.obj.GetNamespace(), r.kind.Name, reach)
+	if err != nil {
+		return err
+	}
+	if v.Refusal != nil {
+		return v.Refusal
+	}
+	p.facts.withhold(v.Grant)
+	return nil
+}
+
+// withhold keeps what the object has neither made nor taken over from it, where
+// the grant lets nothing be taken over.
+func (f *Facts) withhold(g *v1alpha1.Grant) {
+	has := f.External.ID == f.Owned || f.resumes() || f.supersedes(f.External.ID) || f.mine()
+	if g.Adopt || has || f.Adoption == v1alpha1.AdoptNever {
+		return
+	}
+	f.External.Hindrances = append(f.External.Hindrances, Hindrance{
+		Rule: "ungranted", When: Present, Reason: v1alpha1.ReasonAccessDenied,
+		Message: fmt.Sprintf("%s exists already, and grant %q of the KeyServer lets no object take over what exists; "+
+			"an administrator of the KeyServer sets adopt in it, or observe it with managementPolicy Observe", f.External.What, g.Name),
+	})
+}
+
+// granted reports whether a grant of its KeyServer covers an object, as far as it says
+// by itself what it touches. Without the KeyServer nothing does.
+func (r *reconciler[T, D]) granted(ctx context.Context, obj T) (bool, error) {
+	spec, _ := obj.Managed()
+	ks := &v1alpha1.KeyServer{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: spec.KeyServerRef.Name}, ks); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	reach, err := r.reach(ctx, Input{Cluster: r.Client, Sources: r.sources, Issuer: r.Issuer, Now: r.Clock.Now()}, obj, nil)
+	if err != nil {
+		return true, nil //nolint:nilerr // what it would touch is not known: it holds
+	}
+	v, err := grants.Judge(ctx, r.Client, ks, obj.GetNamespace(), r.kind.Name, reach)
+	return v.Grant != nil, err
+}
+
+// covered reports whether a grant covers another object as far as it says by
+// itself what it touches, and whether it may take over what exists.
+func (r *reconciler[T, D]) covered(ctx context.Context, p *pass[T, D], other T) (is, adopts bool, err error) {
+	reach, err := r.reach(ctx, p.in, other, nil)
+	if err != nil {
+		return false, false, err
+	}
+	v, err := grants.Judge(ctx, r.Client, p.keyServer, other.GetNamespace(), r.kind.Name, reach)
+	return v.Grant != nil, v.Grant != nil && v.Grant.Adopt, err
+}

@@ -1,0 +1,70 @@
+package status
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// Concerns lets the updates through that ask for a pass: what people change, a lost finalizer, and a status that
+// differs from what this manager concluded last. The manager may have written such a status itself, without an
+// answer, and not have seen it when it found nothing to write.
+func Concerns(p *Population) predicate.Predicate {
+	return predicate.Or(declarationChanged(), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		if unheld(e.ObjectOld, e.ObjectNew) {
+			return true
+		}
+		ready := meta.FindStatusCondition(conditionsOf(e.ObjectNew), v1alpha1.ConditionReady)
+		return ready != nil && p.Differs(client.ObjectKeyFromObject(e.ObjectNew), ready.Reason)
+	}})
+}
+
+// unheld reports whether a finalizer of the manager is gone from an object that is not being
+// deleted. The manager itself removes one only from an object that owns nothing.
+func unheld(old, now client.Object) bool {
+	return now.GetDeletionTimestamp().IsZero() && slices.ContainsFunc([]string{v1alpha1.FinalizerExternal, v1alpha1.FinalizerInUse}, func(f string) bool {
+		return controllerutil.ContainsFinalizer(old, f) && !controllerutil.ContainsFinalizer(now, f)
+	})
+}
+
+func conditionsOf(o client.Object) []metav1.Condition {
+	switch o := o.(type) {
+	case interface {
+		Managed() (*v1alpha1.ManagedSpec, *v1alpha1.ManagedStatus)
+	}:
+		_, is := o.Managed()
+		return is.Conditions
+	case *v1alpha1.KeyServer:
+		return o.Status.Conditions
+	default:
+		return nil
+	}
+}
+
+// declarationChanged lets through the changes that people make, and none that the manager
+// makes itself.
+func declarationChanged() predicate.Predicate {
+	return predicate.Or[client.Object](
+		predicate.GenerationChangedPredicate{},
+		predicate.NewPredicateFuncs(func(client.Object) bool { return false }),
+		predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			for _, a := range []string{
+				v1alpha1.AnnotationPaused, v1alpha1.AnnotationAbandon, v1alpha1.AnnotationReconcileRequestedAt,
+			} {
+				was, had := e.ObjectOld.GetAnnotations()[a]
+				is, has := e.ObjectNew.GetAnnotations()[a]
+				if was != is || had != has {
+					return true
+				}
+			}
+			return !e.ObjectOld.GetDeletionTimestamp().Equal(e.ObjectNew.GetDeletionTimestamp())
+		}},
+	)
+}
