@@ -48,20 +48,12 @@ func (c *Cluster) Freeze(t testing.TB) {
 			c.Kill(t)
 		}
 	})
-	c.signal(t, syscall.SIGSTOP)
-}
-
-// Thaw lets it go on.
-func (c *Cluster) Thaw(t testing.TB) { c.signal(t, syscall.SIGCONT) }
-
-func (c *Cluster) signal(t testing.TB, s syscall.Signal) {
-	t.Helper()
 	if c.postmaster == nil {
 		t.Fatal("pgtest: the server does not run")
 	}
 	postmaster := c.postmaster.Process.Pid
 	for _, pid := range append([]int{postmaster}, children(postmaster)...) {
-		_ = syscall.Kill(pid, s) // a backend may just have ended
+		_ = syscall.Kill(pid, syscall.SIGSTOP) // a backend may just have ended
 	}
 }
 

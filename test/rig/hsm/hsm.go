@@ -116,9 +116,6 @@ func (k *Token) Serve(t testing.TB, socket, label string, args ...string) *Plugi
 	return p
 }
 
-// Log is what it has said.
-func (p *Plugin) Log() string { return p.log.String() }
-
 // Exited is closed when it has ended.
 func (p *Plugin) Exited() <-chan struct{} { return p.exited }
 
