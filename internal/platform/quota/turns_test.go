@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 // player lets holders take turns in the fake time of synctest.
 type player struct {
 	*Turns[string]
+	mu    sync.Mutex
 	begun []string // in this order
 	ends  map[string][]func()
 }
@@ -32,6 +34,8 @@ func (p *player) crowded() {
 func (p *player) enters(ctx context.Context, holder string) {
 	go func() {
 		if leave, err := p.Enter(ctx, holder); err == nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
 			p.begun = append(p.begun, holder)
 			p.ends[holder] = append(p.ends[holder], leave)
 		}
