@@ -56,10 +56,7 @@ func aclResponseOf(r verified.ACLResult) schema.ACLResponse {
 		rights, names := schema.Rights(*r.Requested), r.Requested.Names()
 		out.RequestedRights, out.RequestedRightNames = &rights, &names
 	}
-	if r.Entry != nil {
-		entry := aclEntryOf(*r.Entry)
-		out.Entry = &entry
-	}
+	out.Entry = optional(r.Entry, aclEntryOf)
 	return out
 }
 

@@ -49,15 +49,11 @@ func putTemplateMember(ctx context.Context, ops *verified.Service, by keyserver.
 	r, err := ops.PutTemplateMember(ctx, by, keyserver.TemplateMembership{
 		Template: keyserver.ID(in.ID), Member: templateMemberFrom(in.TemplateMemberRequest),
 	})
-	out := schema.TemplateMemberSaved{
+	return schema.TemplateMemberSaved{
 		ID: schema.HexID(r.ID), RequestedRights: in.Rights, RequestedRightNames: in.Rights.Names(),
 		Saved: r.Done, Missing: r.Missing, Members: Convert(r.Template.Members, templateMemberOf), Verdict: schema.Verdict{Detail: r.Detail},
-	}
-	if r.Member != nil {
-		m := templateMemberOf(*r.Member)
-		out.Member = &m
-	}
-	return out, err
+		Member: optional(r.Member, templateMemberOf),
+	}, err
 }
 
 func removeTemplateMember(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.RemoveACLTemplateMemberRequest) (schema.TemplateMemberGone, error) {
@@ -74,14 +70,10 @@ func aclTemplateOf(t keyserver.ACLTemplate) schema.ACLTemplate {
 }
 
 func aclTemplateSavedOf(r verified.ACLTemplateResult) schema.ACLTemplateSaved {
-	out := schema.ACLTemplateSaved{
+	return schema.ACLTemplateSaved{
 		ID: schema.HexID(r.ID), Requested: r.Requested, Saved: r.Saved, Missing: r.Missing, Verdict: schema.Verdict{Detail: r.Detail},
+		Template: optional(r.Template, aclTemplateOf),
 	}
-	if r.Template != nil {
-		t := aclTemplateOf(*r.Template)
-		out.Template = &t
-	}
-	return out
 }
 
 func templateMemberFrom(in schema.TemplateMemberRequest) keyserver.TemplateMember {

@@ -14,6 +14,15 @@ func Convert[A, B any](list []A, one func(A) B) []B {
 	return out
 }
 
+// optional converts a value that may be missing.
+func optional[A, B any](from *A, one func(A) B) *B {
+	if from == nil {
+		return nil
+	}
+	to := one(*from)
+	return &to
+}
+
 func hexIDs(ids []keyserver.ID) []schema.HexID {
 	return Convert(ids, func(id keyserver.ID) schema.HexID { return schema.HexID(id) })
 }

@@ -73,12 +73,7 @@ func operationOf(name schema.OperationName) keyserver.Operation {
 }
 
 func gateStepOf(s keyserver.ExplainedStep) schema.GateStep {
-	out := schema.GateStep{Step: string(s.Step), Outcome: string(s.Outcome), Detail: s.Detail}
-	if s.By != nil {
-		by := gateByOf(*s.By)
-		out.By = &by
-	}
-	return out
+	return schema.GateStep{Step: string(s.Step), Outcome: string(s.Outcome), Detail: s.Detail, By: optional(s.By, gateByOf)}
 }
 
 func gateByOf(c keyserver.Cause) schema.GateBy {

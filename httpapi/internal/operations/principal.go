@@ -99,12 +99,7 @@ func deletePrincipal(ctx context.Context, ops *verified.Service, by keyserver.Ca
 }
 
 func principalSavedOf(r verified.PrincipalSaved) schema.PrincipalSaved {
-	out := schema.PrincipalSaved{Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}
-	if r.Principal != nil {
-		p := principalOf(*r.Principal)
-		out.Principal = &p
-	}
-	return out
+	return schema.PrincipalSaved{Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}, Principal: optional(r.Principal, principalOf)}
 }
 
 func principalOf(p keyserver.Principal) schema.Principal {

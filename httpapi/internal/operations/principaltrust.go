@@ -52,12 +52,7 @@ func trustFlagOf(label string) keyserver.TrustFlag {
 }
 
 func principalTrustSavedOf(r verified.PrincipalTrustSaved) schema.PrincipalTrustSaved {
-	out := schema.PrincipalTrustSaved{Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}
-	if r.Trust != nil {
-		trust := principalTrustOf(*r.Trust)
-		out.PrincipalTrust = &trust
-	}
-	return out
+	return schema.PrincipalTrustSaved{Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}, PrincipalTrust: optional(r.Trust, principalTrustOf)}
 }
 
 func principalTrustOf(t keyserver.PrincipalTrust) schema.PrincipalTrust {

@@ -50,9 +50,6 @@ func roleSavedOf(r verified.RoleResult) schema.RoleSaved {
 	if r.Requested.Operations != nil {
 		out.RequestedOperations = hexIDs(r.Requested.Operations)
 	}
-	if r.Role != nil {
-		role := roleOf(*r.Role)
-		out.Role = &role
-	}
+	out.Role = optional(r.Role, roleOf)
 	return out
 }

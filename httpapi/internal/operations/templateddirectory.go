@@ -22,12 +22,7 @@ func createTemplatedDirectory(ctx context.Context, ops *verified.Service, by key
 	r, err := ops.CreateTemplatedDirectory(ctx, by, keyserver.NewTemplatedDirectory{
 		Path: in.Path, Alias: in.Alias, HostID: in.HostID, Template: keyserver.ID(in.ACLTemplateID), Flag: in.Flag,
 	})
-	out := schema.TemplatedDirectorySaved{ID: schema.HexID(r.ID), Saved: r.Saved, Missing: r.Missing, Verdict: schema.Verdict{Detail: r.Detail}}
-	if r.Directory != nil {
-		d := templatedDirectoryOf(*r.Directory)
-		out.Directory = &d
-	}
-	return out, err
+	return schema.TemplatedDirectorySaved{ID: schema.HexID(r.ID), Saved: r.Saved, Missing: r.Missing, Verdict: schema.Verdict{Detail: r.Detail}, Directory: optional(r.Directory, templatedDirectoryOf)}, err
 }
 
 func deleteTemplatedDirectory(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ByID) (schema.TemplatedDirectoryGone, error) {

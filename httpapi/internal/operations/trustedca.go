@@ -25,17 +25,13 @@ func listTrustedCAs(ctx context.Context, ops *verified.Service, by keyserver.Cal
 
 func addTrustedCA(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 	r, err := ops.AddTrustedCA(ctx, by, in.Certificate)
-	out := schema.TrustedCAAdded{
+	return schema.TrustedCAAdded{
 		Saved: r.Saved, MatchedBy: r.MatchedBy, WasAlreadyPresent: r.WasAlreadyPresent,
 		ListCountBefore: r.ListCountBefore, ListCountAfter: r.ListCountAfter,
 		AppearedCount: r.AppearedCount, EchoedCount: r.EchoedCount,
-		Verdict: schema.Verdict{Detail: r.Detail},
-	}
-	if r.TrustedCA != nil {
-		ca := certificateOf(*r.TrustedCA)
-		out.TrustedCA = &ca
-	}
-	return out, err
+		Verdict:   schema.Verdict{Detail: r.Detail},
+		TrustedCA: optional(r.TrustedCA, certificateOf),
+	}, err
 }
 
 func removeTrustedCA(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.RemoveTrustedCARequest) (schema.TrustedCARemoved, error) {

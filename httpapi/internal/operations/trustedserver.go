@@ -41,12 +41,7 @@ func updateTrustedServer(ctx context.Context, ops *verified.Service, by keyserve
 		System:       keyserver.SystemID(in.SystemID),
 		FriendlyName: in.FriendlyName, Description: in.Description, Witness: in.Witness,
 	})
-	out := schema.TrustedServerUpdated{Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}}
-	if r.Server != nil {
-		peer := trustedServerOf(*r.Server)
-		out.TrustedServer = &peer
-	}
-	return out, err
+	return schema.TrustedServerUpdated{Saved: r.Saved, Verdict: schema.Verdict{Detail: r.Detail}, TrustedServer: optional(r.Server, trustedServerOf)}, err
 }
 
 func removeTrustedServer(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.BySystemID) (schema.TrustedServerGone, error) {
