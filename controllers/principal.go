@@ -50,14 +50,6 @@ type declaredPrincipal struct {
 	delegates []schema.HexID // who alone may, sorted
 }
 
-// tokenIdentity is what tokens call an xauth principal.
-type tokenIdentity struct {
-	issuer, subject string
-	audiences       []string // sorted
-}
-
-func (i tokenIdentity) String() string { return fmt.Sprintf("%q of issuer %q", i.subject, i.issuer) }
-
 type principalAdapter struct{}
 
 func init() { adapted(principalAdapter{}) }
@@ -124,16 +116,6 @@ func nameSaid(obj *v1alpha1.Principal) string {
 		}
 	}
 	return obj.Status.Name
-}
-
-// subjectSaid is what tokens of the service account call it.
-func subjectSaid(obj *v1alpha1.Principal) string {
-	account := obj.Spec.ServiceAccount
-	namespace := obj.Namespace
-	if account.Namespace != nil {
-		namespace = *account.Namespace
-	}
-	return "system:serviceaccount:" + namespace + ":" + account.Name
 }
 
 // Reach implements reconcile.Adapter. A service account gets in by its subject, whatever
@@ -244,21 +226,6 @@ func (a principalAdapter) Declared(ctx context.Context, in reconcile.Input, obj 
 	return want, err
 }
 
-// identityDeclared is whom tokens of the service account are of.
-func identityDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (*tokenIdentity, error) {
-	account := obj.Spec.ServiceAccount
-	if n := len(nameSaid(obj)); n > maxPrincipalName {
-		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
-			"%q has %d characters, and the name of a principal at most %d; give spec.principalName", nameSaid(obj), n, maxPrincipalName)
-	}
-	is := &tokenIdentity{subject: subjectSaid(obj), issuer: deref(account.Issuer), audiences: slices.Sorted(slices.Values(account.Audiences))}
-	var err error
-	if account.Issuer == nil {
-		is.issuer, err = in.Issuer.URL(ctx)
-	}
-	return is, err
-}
-
 // maxPrincipalName is the longest name that the key server takes.
 const maxPrincipalName = 128
 
@@ -338,36 +305,6 @@ func (a principalAdapter) compare(ctx context.Context, in reconcile.Input, obj *
 	}
 	seen.Evidence = fmt.Sprintf("principal %s has exactly the declared %s and %s", seen.ID, plural(len(want.roles), "role"), plural(len(want.groups), "group"))
 	return begun, nil
-}
-
-// differsAsWhole reports that the principal is somebody else than is declared, which
-// cannot be corrected, nor what its tokens have to name.
-func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *reconcile.External) bool {
-	fixed := func(field, declared, observed, why string) {
-		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
-		seen.Hindrances = append(seen.Hindrances, reconcile.Fixed(why))
-	}
-	if held.Name != want.name {
-		fixed("certificate", want.name, held.Name, fmt.Sprintf(
-			"the certificate is of %q now, and this object stands for %s; a principal never becomes somebody else: declare another one for that", want.name, seen.What))
-		return true
-	}
-	if want.identity == nil {
-		return false
-	}
-	is := tokenIdentity{held.Issuer, held.Subject, slices.Sorted(slices.Values(held.Audiences))}
-	if is.issuer != want.identity.issuer || is.subject != want.identity.subject {
-		fixed("serviceAccount", want.identity.String(), is.String(), fmt.Sprintf(
-			"%s is %s, and this object declares %s; a principal never becomes somebody else: give another spec.principalName, or delete that one on the key server",
-			seen.What, is, want.identity))
-		return true
-	}
-	if !slices.Equal(is.audiences, want.identity.audiences) {
-		fixed("serviceAccount.audiences", listed(want.identity.audiences), listed(is.audiences), fmt.Sprintf(
-			"%s takes tokens for the audiences %s, and this object declares %s; the key server has no way to change them: delete the principal there, or declare what it has",
-			seen.What, listed(is.audiences), listed(want.identity.audiences)))
-	}
-	return false
 }
 
 // Begun implements reconcile.Stepwise: a principal is made with its roles first, groups
