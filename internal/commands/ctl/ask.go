@@ -15,18 +15,18 @@ func (v *verb) askable() bool {
 	return v.route.Session && len(v.route.Operations) > 0 && v.stream == "" && !v.route.Waits && !v.route.Uncounted
 }
 
-// askOthers asks for the request instead of sending it. It is read as if it were sent, so
-// that nobody is asked for what the service would refuse to read.
+// askOthers asks for the request instead of sending it. The request is read as if it were sent, so
+// that others are not asked for one that the service cannot read.
 func (o *options) askOthers(cmd *cobra.Command, ask, v *verb, in *input, args []string) error {
 	if err := o.showable(&ask.answer, nil); err != nil {
 		return err
 	}
 	if o.owner != "" || o.to != "" || o.all {
-		return cmdline.Usagef("--ask goes with none of --owned-by, --to and --all: what is asked for is the request alone")
+		return cmdline.Usagef("--ask cannot be combined with --owned-by, --to or --all: an approval is about one request")
 	}
 	for _, f := range v.body { // before a password is asked for
 		if f.secret && (f.required || in.files[f.name].said != nil) {
-			return cmdline.Usagef("--ask: --%s-file is for nobody else to see, and a request that others approve is", f.flag)
+			return cmdline.Usagef("--ask: --%s-file has a secret, and other principals read the request that they approve", f.flag)
 		}
 	}
 	r, err := in.request(cmd, args)

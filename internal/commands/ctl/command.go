@@ -41,12 +41,12 @@ func Command(use string) (*cobra.Command, error) {
 		"  audit tail\n" +
 		"  why --operation macData --hidden-link KEY --principal-id ID\n\n" +
 		"Answers go to standard output: a table for people, -o json or -o yaml as the service\n" +
-		"said it, --field NAME one member alone. What is wrong goes to standard error, in the\n" +
-		"service's own words.\n\n" +
+		"sent it, --field NAME for one member. Errors go to standard error, in the words of the\n" +
+		"service.\n\n" +
 		"Exit codes: 0 done; 1 it failed; 2 the command line was wrong, and nothing was sent;\n" +
-		"3 the service refused; 4 there is no such thing; 5 it does not go with what is there,\n" +
-		"or did not read back as it was written: look before you do it again; 6 no answer\n" +
-		"could be had now.\n\n" +
+		"3 the service refused, or there is no session; 4 not found; 5 a conflict, or the\n" +
+		"re-read differs from what was written: look before you try again; 6 the service does\n" +
+		"not answer now.\n\n" +
 		"--server, --context, --ca-file, --external-url and --output can also be environment\n" +
 		"variables, as can the flags of login: --ca-file is KEYSERVER_CA_FILE."
 	o.bind(root)

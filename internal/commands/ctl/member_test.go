@@ -13,7 +13,7 @@ import (
 )
 
 // A command line that could not show the answer is refused before anybody is asked: where
-// nobody is logged in, a request would be refused with another code.
+// there is no session, a request would be refused with another code.
 func TestUnshowableIsNotSent(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	t.Setenv("XDG_STATE_HOME", t.TempDir())

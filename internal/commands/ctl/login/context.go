@@ -53,7 +53,7 @@ type Context struct {
 	settings settings
 	name     string
 	place    place
-	session  *session // nil: nobody is logged in
+	session  *session // nil without a session
 }
 
 // Find returns the context that the flags name, or the current one. The flags take precedence over its settings.
@@ -159,9 +159,9 @@ func (h *Context) Client() (*client.Client, error) { return h.place.client(nil, 
 func (h *Context) Resume() (*client.Client, error) {
 	switch {
 	case h.session == nil:
-		return nil, &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("nobody is logged in to %s (context %q): keyserverctl login", h.place.Server, h.name)}
+		return nil, &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("there is no session at %s (context %q): log in with keyserverctl login", h.place.Server, h.name)}
 	case !sameServer(h.session.Server, h.place.Server):
-		return nil, &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("the session of context %q is one of %s, and is shown to nobody else; for %s log in with a --context of its own", h.name, h.session.Server, h.place.Server)}
+		return nil, &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("the session of context %q is for %s and is not sent to other servers; for %s, log in with another --context", h.name, h.session.Server, h.place.Server)}
 	}
 	key, err := h.key(h.name, h.session)
 	if err != nil {

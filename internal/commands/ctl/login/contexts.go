@@ -15,14 +15,14 @@ import (
 func newContexts() *cobra.Command {
 	group := cmdline.Group("contexts", "Which key servers are known here, and which one is used")
 	list := &cobra.Command{
-		Use: "list", Short: "List what is known, and who is logged in", Args: cmdline.NoArgs,
+		Use: "list", Short: "List the contexts and their sessions", Args: cmdline.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, all, err := known()
 			if err != nil {
 				return err
 			}
 			for _, name := range all.names() {
-				mark, who := " ", "nobody is logged in"
+				mark, who := " ", "no session"
 				if name == all.Current {
 					mark = "*"
 				}

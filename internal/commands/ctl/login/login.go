@@ -40,8 +40,8 @@ func newLogin(flags *Flags, complete func(*cobra.Command) error) *cobra.Command 
 		Short: "Log in, and keep the session for the verbs",
 		Long: "Log in, and keep the session for the verbs: by a password, that of the directory\n" +
 			"(--method ldap), a service account's token (--token-file) or a client certificate\n" +
-			"(--certificate, --key). A password that no file has is asked for. The session is\n" +
-			"bound to a key that is made for it: without that, what is kept of it is of no use.\n" +
+			"(--certificate, --key). Without --password-file, the command asks for the password.\n" +
+			"The session is bound to a new key, so that its id is of no use without the key.\n" +
 			"See docs/ctl.md for where both are kept, and what that protects from.",
 		Args: cmdline.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -140,7 +140,7 @@ func (l *loginOptions) run(cmd *cobra.Command) error {
 		kept.Certificate, kept.Key = absolute(l.certificate), absolute(l.key)
 	}
 	if err := l.keep(cmd.Context(), h, kept, key); err != nil {
-		_ = c.Logout(context.WithoutCancel(cmd.Context())) // nobody could go on with it
+		_ = c.Logout(context.WithoutCancel(cmd.Context())) // without the file the session is of no use
 		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "logged in to %s as %s until %s (context %s)\n", h.place.Server, keyserver.Shown(kept.Principal), kept.ExpiresAt.UTC().Format(time.RFC3339), h.name)
@@ -215,7 +215,7 @@ func newLogout(flags *Flags, complete func(*cobra.Command) error) *cobra.Command
 				return err
 			}
 			if h.session == nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "nobody was logged in to context %s\n", h.name)
+				fmt.Fprintf(cmd.ErrOrStderr(), "context %s had no session\n", h.name)
 				return nil
 			}
 			c, failed := h.Resume()
@@ -233,7 +233,7 @@ func newLogout(flags *Flags, complete func(*cobra.Command) error) *cobra.Command
 				return err
 			}
 			if failed != nil {
-				return h.Failed(fmt.Errorf("what was kept is forgotten, but the session may be open until %s: %w", h.session.ExpiresAt.UTC().Format(time.RFC3339), failed))
+				return h.Failed(fmt.Errorf("the session was removed from this machine, but may be open until %s: %w", h.session.ExpiresAt.UTC().Format(time.RFC3339), failed))
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "logged out of %s (context %s)\n", h.session.Server, h.name)
 			return nil

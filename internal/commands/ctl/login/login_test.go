@@ -129,7 +129,7 @@ func TestLoginByPassword(t *testing.T) {
 		{"x", "would send credentials in the clear", 2, []string{"login", "--server", "http://keys.example", "--password-file", "-"}},
 		{"x", "--ca-file names the certificates", 6, []string{"login", "--server", s.URL(), "--password-file", "-"}},
 		{"x", "no answer from the service", 6, []string{"login", "--server", "https://127.0.0.1:1", "--password-file", "-"}},
-		{"", "nobody is logged in", 3, []string{"roles", "list", "--server", s.URL()}},
+		{"", "there is no session at", 3, []string{"roles", "list", "--server", s.URL()}},
 	} {
 		if out, said, code := u.ctl(tc.in, tc.args...); code != tc.code || !strings.Contains(said, tc.want) || out != "" {
 			t.Errorf("%q: %d %q, want %d %q", tc.args, code, said, tc.code, tc.want)
@@ -169,7 +169,7 @@ func TestLoginByPassword(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(u.home, "[rs]*", "*", "*")); left != nil {
 		t.Errorf("a logout leaves %v", left)
 	}
-	if _, said, code := u.ctl("", "whoami"); code != 3 || !strings.Contains(said, "nobody is logged in") {
+	if _, said, code := u.ctl("", "whoami"); code != 3 || !strings.Contains(said, "there is no session at") {
 		t.Errorf("%d %s", code, said)
 	}
 }
@@ -215,7 +215,7 @@ func TestStolenSession(t *testing.T) {
 	u.at(u.home)
 	u.must("", "whoami")
 	// It is shown to no other server.
-	if _, said, code := u.ctl("", "whoami", "--server", "https://other.example"); code != 3 || !strings.Contains(said, "is shown to nobody else") {
+	if _, said, code := u.ctl("", "whoami", "--server", "https://other.example"); code != 3 || !strings.Contains(said, "is not sent to other servers") {
 		t.Errorf("%d %s", code, said)
 	}
 }

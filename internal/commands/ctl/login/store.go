@@ -38,7 +38,7 @@ type settings struct {
 // session is what is kept of a login, without the key that it is bound to: on its own,
 // it opens nothing.
 type session struct {
-	Server      string    `json:"server"` // to nobody else it is sent
+	Server      string    `json:"server"` // the session is sent to no other server
 	SessionID   string    `json:"sessionId"`
 	ID          string    `json:"id"` // by which others see it
 	Principal   string    `json:"principal"`
@@ -149,12 +149,12 @@ func (s *store) change(how func(all *settings)) error {
 	return save(s.settingsFile(), all)
 }
 
-// session is nil where nobody is logged in.
+// session returns nil if the context has no session.
 func (s *store) session(name string) (*session, error) {
 	var out session
 	content, err := readFile(s.sessionFile(name), true)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // nobody is logged in, and that is no mistake
+		return nil, nil //nolint:nilnil // having no session is no error
 	}
 	if err == nil {
 		err = parse(s.sessionFile(name), content, &out)
