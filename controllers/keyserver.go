@@ -252,12 +252,12 @@ func (r *keyServerReconciler) roots(ctx context.Context, from *v1alpha1.CABundle
 }
 
 // bundle reads the certificates by which a service is trusted.
-func bundle(ctx context.Context, in *sources.Reader, from *v1alpha1.CABundle) ([]byte, error) {
+func bundle(ctx context.Context, values *sources.Reader, from *v1alpha1.CABundle) ([]byte, error) {
 	where, pem := "spec.caBundle.inline", []byte(deref(from.Inline))
 	if key := sources.At(from.SecretKeyRef, from.ConfigMapKeyRef); from.Inline == nil && key != nil {
 		var err error
 		where = key.String()
-		if pem, err = in.Public(ctx, *key); err != nil {
+		if pem, err = values.Public(ctx, *key); err != nil {
 			return nil, err
 		}
 	}

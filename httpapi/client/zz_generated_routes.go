@@ -249,11 +249,10 @@ func (c *Client) UpdatePrincipalFlags(ctx context.Context, in schema.UpdatePrinc
 	return ask[schema.PrincipalFlagsSaved](ctx, c, route{name: "updatePrincipalFlags", method: http.MethodPut, path: "/api/principals/{id}/flags", named: true}, in)
 }
 
-// AddDelegate names who alone may act with the rights of a principal, beside
-// others that are named, and verifies it; who is named stays. Codes of its own:
-// NO_FLAG_WORD, ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
-// BUILT_IN_PRINCIPAL, OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED,
-// INVALID_ARGUMENT.
+// AddDelegate adds a principal to those that alone may act with the rights of a
+// principal, and verifies it. Codes of its own: NO_FLAG_WORD, ESCALATION,
+// DUTIES_CONFLICT, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
+// NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) AddDelegate(ctx context.Context, in schema.DelegateRequest) (schema.DelegateSaved, error) {
 	return ask[schema.DelegateSaved](ctx, c, route{name: "addDelegate", method: http.MethodPut, path: "/api/principals/{id}/delegates/{pid}", named: true}, in)
 }

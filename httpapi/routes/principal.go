@@ -58,7 +58,7 @@ func principalChangeRoutes() []Route {
 		}),
 		endpoint[schema.DelegateRequest, schema.DelegateSaved](Route{
 			Name: "addDelegate", Method: http.MethodPut, Path: "/api/principals/{id}/delegates/{pid}", Extension: true, Session: true,
-			Summary:    "Names who alone may act with the rights of a principal, beside others that are named, and verifies it; who is named stays.",
+			Summary:    "Adds a principal to those that alone may act with the rights of a principal, and verifies it.",
 			Operations: grants(keyserver.OpReadPrincipal, keyserver.OpUpdatePrincipalFlags),
 			Faults:     append(codes(fault.NoFlagWord), updated...),
 		}),

@@ -3383,10 +3383,9 @@ export abstract class Routes {
   }
 
   /**
-   * Names who alone may act with the rights of a principal, beside others that are named, and
-   * verifies it; who is named stays. Codes of its own: NO_FLAG_WORD, ESCALATION, DUTIES_CONFLICT,
-   * IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED,
-   * INVALID_ARGUMENT.
+   * Adds a principal to those that alone may act with the rights of a principal, and verifies it.
+   * Codes of its own: NO_FLAG_WORD, ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
+   * BUILT_IN_PRINCIPAL, OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   addDelegate(input: AddDelegateInput, options?: CallOptions): Promise<DelegateSaved> {
     return this.ask({ name: "addDelegate", method: "PUT", path: "/api/principals/{id}/delegates/{pid}", proves: "saved" }, input, options);

@@ -99,7 +99,7 @@ func (d *endpoint) changed(changes []keyserver.Change) {
 	d.announced.Add(1)
 	select {
 	case d.kick <- struct{}{}:
-	default: // somebody has asked already
+	default: // it was asked already
 	}
 }
 

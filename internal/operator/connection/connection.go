@@ -174,7 +174,7 @@ func (c *Connection) Refresh() {
 	c.invalidateAll()
 	select {
 	case c.asked <- struct{}{}:
-	default: // somebody has asked already
+	default: // it was asked already
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

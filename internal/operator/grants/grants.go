@@ -64,11 +64,11 @@ func Judge(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, n
 	var nearest *lack
 	for i := range ks.Spec.Grants {
 		g := &ks.Spec.Grants[i]
-		resident, err := resident(ctx, cluster, ks, g, namespace)
+		is, err := resident(ctx, cluster, ks, g, namespace)
 		if err != nil {
 			return Verdict{}, err
 		}
-		if !resident {
+		if !is {
 			continue
 		}
 		l := lacking(g, kind, reach)

@@ -27,7 +27,7 @@ type Cluster struct {
 	Recorder events.EventRecorder
 	Clock    clock.Clock
 	Identity *Identity
-	Issuer   *sources.Issuer // nil where nobody can be asked
+	Issuer   *sources.Issuer // nil without a cluster to ask
 	Tracer   *tracing.Tracer // nil: nobody makes spans
 }
 

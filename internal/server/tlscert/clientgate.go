@@ -181,7 +181,7 @@ func (g *ClientGate) changed(changes []keyserver.Change) {
 func (g *ClientGate) ask() {
 	select {
 	case g.kick <- struct{}{}:
-	default: // somebody has asked already
+	default: // it was asked already
 	}
 }
 

@@ -115,7 +115,7 @@ func (o *Issued) changed(changes []keyserver.Change) {
 	if keyserver.Concerned(changes, func(c keyserver.Change) bool { return c.Kind == keyserver.ChangeAuthority }) {
 		select {
 		case o.kick <- struct{}{}:
-		default: // somebody has asked already
+		default: // it was asked already
 		}
 	}
 }
@@ -167,14 +167,14 @@ func (o *Issued) renew(ctx context.Context) error {
 func (o *Issued) Trouble() error {
 	held, now := o.current.Load(), o.Clock()
 	if end := held.line.End(); !now.Before(end) {
-		return fault.New(fault.NotReady, "this key server's own CA expired on %s, and nobody trusts what it issued: have another one made and hand it out, as docs/operations.md says under \"When the CA has expired\"",
+		return fault.New(fault.NotReady, "this key server's own CA expired on %s, and no client trusts what it issued: have another one made and hand it out, as docs/operations.md says under \"When the CA has expired\"",
 			end.UTC().Format(time.RFC3339))
 	}
 	if end := held.api.Leaf.NotAfter; !now.Before(end) {
 		return fault.New(fault.NotReady, "this server's own certificate expired on %s and could not be renewed; the log says why", end.UTC().Format(time.RFC3339))
 	}
 	if begin := held.line.Begin(); now.Before(begin) {
-		return fault.New(fault.NotReady, "this key server's own CA begins on %s, which is yet to come by this server's clock, and nobody trusts what it issued: set the clock right, or where it is right have another CA made and hand it out, as docs/operations.md says under \"When the CA has yet to begin\"",
+		return fault.New(fault.NotReady, "this key server's own CA begins on %s, which is yet to come by this server's clock, and no client trusts what it issued: set the clock right, or where it is right have another CA made and hand it out, as docs/operations.md says under \"When the CA has yet to begin\"",
 			begin.UTC().Format(time.RFC3339))
 	}
 	if begin := held.api.Leaf.NotBefore; now.Before(begin) {
