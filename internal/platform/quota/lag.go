@@ -1,0 +1,38 @@
+package quota
+
+import (
+	"runtime/metrics"
+	"time"
+)
+
+// Lag returns a function that returns how long goroutines of the process waited for a core, on average
+// since its last call. It takes the time from the runtime, which measures one wait of eight
+// (runtime/metrics, /sched/latencies:seconds). The function must not be called concurrently.
+func Lag() func() time.Duration {
+	sample := []metrics.Sample{{Name: "/sched/latencies:seconds"}}
+	var before []uint64
+	return func() time.Duration {
+		metrics.Read(sample)
+		h := sample[0].Value.Float64Histogram()
+		mean := meanSince(h, before)
+		before = append(before[:0], h.Counts...)
+		return mean
+	}
+}
+
+// meanSince returns the mean of what a histogram of seconds counted after before. Every wait counts as the
+// lower end of its bucket.
+func meanSince(h *metrics.Float64Histogram, before []uint64) time.Duration {
+	waits, seconds := uint64(0), 0.0
+	for i, n := range h.Counts {
+		if before != nil {
+			n -= before[i]
+		}
+		waits += n
+		seconds += float64(n) * max(h.Buckets[i], 0) // the first bucket begins at minus infinity
+	}
+	if waits == 0 {
+		return 0
+	}
+	return time.Duration(seconds / float64(waits) * float64(time.Second))
+}

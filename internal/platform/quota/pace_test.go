@@ -1,0 +1,239 @@
+package quota
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// cores are busy above so many requests per second. Goroutines wait for lag then.
+type cores struct {
+	*Pace[string]
+	most    float64
+	lag     time.Duration
+	begun   map[string]int
+	arrived int // since the lag was measured
+	at      time.Time
+}
+
+func newCores(most float64, lag time.Duration) *cores {
+	c := &cores{most: most, lag: lag, begun: map[string]int{}, at: time.Now()}
+	c.Pace = NewPace[string](time.Now, func() time.Duration {
+		rate := float64(c.arrived) / time.Since(c.at).Seconds()
+		c.at, c.arrived = time.Now(), 0
+		if rate > c.most {
+			return c.lag
+		}
+		return 0
+	})
+	c.least = 100
+	return c
+}
+
+// client sends requests on connections, on each the next one so long after the last one has begun, until ctx ends.
+func (c *cores) client(ctx context.Context, holder string, connections int, each time.Duration) {
+	for range connections {
+		go func() {
+			for ctx.Err() == nil {
+				if _, err := c.Wait(ctx, holder); err != nil {
+					return
+				}
+				c.mu.Lock()
+				c.arrived++
+				c.begun[holder]++
+				c.mu.Unlock()
+				time.Sleep(each)
+			}
+		}()
+	}
+}
+
+// during returns how many requests per second begin of each holder in a time.
+func (c *cores) during(d time.Duration) map[string]float64 {
+	c.mu.Lock()
+	clear(c.begun)
+	c.mu.Unlock()
+	time.Sleep(d)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rates := map[string]float64{}
+	for holder, n := range c.begun {
+		rates[holder] = float64(n) / d.Seconds()
+	}
+	return rates
+}
+
+func TestPace(t *testing.T) {
+	const ms = time.Millisecond
+	type clients map[string]time.Duration // time between two requests on a connection
+	for name, c := range map[string]struct {
+		greedy, others clients // with 64 and with one connection
+		most           float64
+		lag            time.Duration
+		atLeast, under float64 // requests per second of a greedy holder
+	}{
+		"alone":                               {clients{"a": 10 * ms}, nil, 0, time.Second, 6300, 6410},
+		"cores that are not busy":             {clients{"a": 10 * ms}, clients{"o": 5 * ms}, 1e6, time.Second, 6300, 6410},
+		"goroutines that wait little":         {clients{"a": 10 * ms}, clients{"o": 5 * ms}, 0, mostLag, 6300, 6410},
+		"cores that are busy above a rate":    {clients{"a": 10 * ms}, clients{"o": 5 * ms}, 3000, 2 * mostLag, 2000, 3500},
+		"cores that other programs keep busy": {clients{"a": 10 * ms}, clients{"o": 11 * ms}, 0, 2 * mostLag, 95, 115},
+		"two holders on busy cores":           {clients{"a": 10 * ms, "b": 10 * ms}, nil, 3000, 2 * mostLag, 1000, 1800},
+		"four holders at the lowest limit":    {clients{"a": 10 * ms, "b": 10 * ms, "c": 10 * ms, "d": 10 * ms}, nil, 0, 2 * mostLag, 24, 28},
+		"beside two requests a second":        {clients{"a": 10 * ms}, clients{"o": 500 * ms}, 0, 2 * mostLag, 5500, 6410},
+		"beside one whose requests are slow":  {clients{"a": 10 * ms}, clients{"o": 300 * ms}, 0, 20 * ms, 95, 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				k := newCores(c.most, c.lag)
+				for holder, each := range c.greedy {
+					k.client(ctx, holder, 64, each)
+				}
+				for holder, each := range c.others {
+					k.client(ctx, holder, 1, each)
+				}
+				k.during(5 * time.Second)
+				rates := k.during(5 * time.Second)
+				for holder := range c.greedy {
+					if got := rates[holder]; got < c.atLeast || got >= c.under {
+						t.Errorf("%s begins %.0f requests per second, want %.0f to %.0f", holder, got, c.atLeast, c.under)
+					}
+				}
+				for holder, each := range c.others {
+					if got, want := rates[holder], 1/each.Seconds(); got < 0.85*want {
+						t.Errorf("%s begins %.1f requests per second, want %.1f", holder, got, want)
+					}
+				}
+				stop()
+				time.Sleep(time.Second) // each client ends
+				if n := k.Waiting(); n != 0 {
+					t.Errorf("%d requests wait after their ends", n)
+				}
+			})
+		})
+	}
+}
+
+// limited returns a pace with a limit of 1,000 requests per second, which holds for half a second.
+func limited(now func() time.Time) *Pace[string] {
+	p := NewPace[string](now, func() time.Duration { return time.Second })
+	p.limit, p.crowded = 1000, longestCrowded
+	p.last, p.mixed, p.adjusted = "other", now(), now()
+	p.least = p.limit
+	return p
+}
+
+// TestPaceLetsGo checks that requests that wait begin once their holder is alone.
+func TestPaceLetsGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := limited(time.Now)
+		for range 5000 {
+			go func() { _, _ = p.Wait(t.Context(), "a") }()
+		}
+		synctest.Wait()
+		if n := p.Waiting(); n < 4900 {
+			t.Fatalf("%d of 5000 requests wait", n)
+		}
+		time.Sleep(longestCrowded + 2*turn)
+		if n := p.Waiting(); n != 0 {
+			t.Errorf("%d requests wait although their holder is alone", n)
+		}
+	})
+}
+
+// TestPaceWithASetClock checks that requests do not wait for a clock that was set back.
+func TestPaceWithASetClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		behind := time.Duration(0)
+		p := limited(func() time.Time { return time.Now().Add(-behind) })
+		for range 2 {
+			for range 20 {
+				go func() { _, _ = p.Wait(t.Context(), "a") }()
+			}
+			time.Sleep(100 * time.Millisecond)
+			if n := p.Waiting(); n != 0 {
+				t.Errorf("with a clock that was set back by %s, %d requests wait", behind, n)
+			}
+			behind = time.Hour
+		}
+		p.Delay("stranger", 1)
+		behind = 2 * time.Hour
+		p.Delay("other", 1)
+		if d := p.Delay("stranger", 1); d > 10*time.Millisecond {
+			t.Errorf("a request after the clock was set back is delayed by %s", d)
+		}
+	})
+}
+
+// TestPaceForgets checks that holders without requests take no memory.
+func TestPaceForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := limited(time.Now)
+		for i := range 1000 {
+			p.Delay(string(rune('a'+i)), 8)
+		}
+		for range 40 {
+			time.Sleep(adjustment)
+			_, _ = p.Wait(t.Context(), "one")
+		}
+		if n := len(p.holders); n > 1 {
+			t.Errorf("%d holders are remembered", n)
+		}
+	})
+}
+
+// TestPaceBounds lets requests of holders arrive at any times, and end while they wait. Never do more of one holder
+// begin than the limit allows, none is overtaken by one of the same holder, and each begins or ends.
+func TestPaceBounds(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		arrivals := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) (a struct {
+			holder      string
+			after, ends time.Duration
+		},
+		) {
+			a.holder = rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "holder")
+			a.after = time.Duration(rapid.IntRange(0, 2000).Draw(rt, "after")) * time.Microsecond
+			a.ends = time.Duration(rapid.IntRange(1, 100).Draw(rt, "ends")) * time.Millisecond
+			return a
+		}), 1, 200).Draw(rt, "arrivals")
+		synctest.Test(t, func(t *testing.T) {
+			p := limited(time.Now)
+			type latest struct {
+				request int
+				at      time.Time
+			}
+			begun, ended, last := map[string]int{}, 0, map[string]latest{}
+			start := time.Now()
+			for i, a := range arrivals {
+				time.Sleep(a.after)
+				go func() {
+					ctx, cancel := context.WithTimeout(t.Context(), a.ends)
+					defer cancel()
+					_, err := p.Wait(ctx, a.holder)
+					p.mu.Lock()
+					defer p.mu.Unlock()
+					if err != nil {
+						ended++
+						return
+					}
+					begun[a.holder]++
+					if most := 2 + int((time.Since(start)+2*turn)*1000/time.Second); begun[a.holder] > most {
+						t.Errorf("%d requests of %s began in %s", begun[a.holder], a.holder, time.Since(start))
+					}
+					if before := last[a.holder]; i < before.request && time.Now().After(before.at) {
+						t.Errorf("request %d began after request %d", i, before.request)
+					}
+					last[a.holder] = latest{max(i, last[a.holder].request), time.Now()}
+				}()
+				synctest.Wait()
+			}
+			time.Sleep(200 * time.Millisecond)
+			if sum := begun["a"] + begun["b"] + ended; sum != len(arrivals) {
+				t.Errorf("%d of %d requests began or ended", sum, len(arrivals))
+			}
+		})
+	})
+}
