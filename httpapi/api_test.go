@@ -547,7 +547,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	for _, family := range families {
 		seen[family.GetName()] = len(family.GetMetric())
 	}
-	want := map[string]int{"keyserver_http_requests_total": 4, "keyserver_http_request_duration_seconds": 4, "keyserver_http_requests_in_flight": 1, "keyserver_http_requests_at_work": 1, "keyserver_http_waiting": 1, "keyserver_http_streams": 1, "keyserver_http_strangers": 1, "keyserver_http_body_bytes": 1, "keyserver_http_unread_bytes": 1, "keyserver_http_spooled_bytes": 1,
+	want := map[string]int{"keyserver_http_requests_total": 4, "keyserver_http_request_duration_seconds": 4, "keyserver_http_requests_in_flight": 1, "keyserver_http_requests_at_work": 1, "keyserver_http_waiting": 1, "keyserver_http_paced": 1, "keyserver_http_streams": 1, "keyserver_http_strangers": 1, "keyserver_http_body_bytes": 1, "keyserver_http_unread_bytes": 1, "keyserver_http_spooled_bytes": 1,
 		"keyserver_ceiling_largest_share_ratio": 11, "keyserver_ceiling_refusals_total": 24}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Error(diff)

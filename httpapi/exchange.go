@@ -131,6 +131,9 @@ func (x *exchange) handle() (any, error) {
 	if err := x.restrain(); err != nil {
 		return nil, err
 	}
+	if err := x.yield(); err != nil {
+		return nil, err
+	}
 	return x.route.run(x)
 }
 

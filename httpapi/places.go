@@ -42,6 +42,9 @@ const (
 	// that wait continue at the same time, and all of them together may read a quarter of a second's bytes then.
 	readAtATime = 16 << 10
 
+	// strangerWeight is how many requests in sessions the pace counts for one without a session.
+	strangerWeight = 8
+
 	// reserveShares is the number of principals that together fill the administrators' reserve.
 	// An administrator needs few places, and any principal can use it to list its own sessions.
 	reserveShares = 64
@@ -83,8 +86,16 @@ type places struct {
 	// turns are of requests that take a core for long, and await is the queue for them.
 	turns *quota.Turns[keyserver.PrincipalRef]
 	await *quota.Crowd[keyserver.PrincipalRef]
+	// pace is how fast requests begin while the cores are busy.
+	pace *quota.Pace[client]
 	// read are the bytes of long bodies that were read while several principals were at work.
 	read *quota.Meter[keyserver.PrincipalRef]
+}
+
+// client is the principal of a request in a session, or the network of another request.
+type client struct {
+	principal keyserver.PrincipalRef
+	network   netip.Prefix
 }
 
 func newPlaces(c Config) *places {
@@ -98,6 +109,7 @@ func newPlaces(c Config) *places {
 		bodies:         shared(maxBodyBytes), unread: shared(maxUnreadBytes),
 		turns:      quota.NewTurns[keyserver.PrincipalRef](runtime.GOMAXPROCS(0), c.Clock),
 		await:      quota.NewCrowd[keyserver.PrincipalRef](c.MaxInFlight, quota.Share(c.MaxInFlight), nil),
+		pace:       quota.NewPace[client](c.Clock, quota.Lag()),
 		read:       quota.NewMeter[keyserver.PrincipalRef](float64(runtime.GOMAXPROCS(0)*readPerCore), runtime.GOMAXPROCS(0)*readPerCore/4, c.Clock),
 		underWay:   quota.New[keyserver.PrincipalRef](int64(mostUnderWay(c)), int64(quota.Share(c.MaxConnections))),
 		strangers:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, clientaddr.Site),
@@ -128,6 +140,7 @@ func (p *places) gauges() []prometheus.Collector {
 		gauge("keyserver_http_requests_at_work", "Requests at work, without long polls and streamed messages (--max-requests).", func() int64 {
 			return p.inFlight.Held() + p.administration.Held()
 		}),
+		gauge("keyserver_http_paced", "Requests that wait because the cores are busy and their principal has more of them than others.", p.pace.Waiting),
 		gauge("keyserver_http_waiting", "Long polls that are held open (--max-waiting).", p.waiting.Held),
 		gauge("keyserver_http_streams", "Messages that are read while they are worked on.", p.streams.Held),
 		gauge("keyserver_http_strangers", "Requests under way for which no session was shown, or none yet.", func() int64 {
@@ -182,6 +195,16 @@ func (x *exchange) restrain() error {
 	}
 	if err = x.api.Restrain(x.call.by); err != nil {
 		x.api.places.restrained.Count(quota.FullEach)
+	}
+	return err
+}
+
+// yield delays a request in a session while the cores are busy, if its principal begins more requests than others.
+// A request that waits holds no place of work, and none of its body is read.
+func (x *exchange) yield() error {
+	waited, err := x.api.places.pace.Wait(x.ctx, client{principal: x.payer()})
+	if waited {
+		x.setDeadlines()
 	}
 	return err
 }
@@ -294,6 +317,7 @@ func (x *exchange) TakePlace() error {
 		return nil
 	}
 	from := clientaddr.Network(x.from)
+	x.delayNext(from)
 	crowd := x.api.places.strangers
 	if x.route.Uncounted {
 		crowd = x.api.places.uncounted
@@ -313,10 +337,25 @@ func (x *exchange) TakePlace() error {
 		"too many requests without a session are under way from this address; try again")
 }
 
-// slow delays what the client sends after a request that is dropped. The connection of a proxy is not
-// delayed, because it has requests of other clients.
+// delayNext delays what the client sends after a request without a session, if its network begins more of them
+// than others while the cores are busy. The request itself does not wait, because it would hold a place.
+func (x *exchange) delayNext(from netip.Prefix) {
+	if x.api.Delay == nil || x.overProxy() {
+		return
+	}
+	if d := x.api.places.pace.Delay(client{network: from}, strangerWeight); d > 0 {
+		x.api.Delay(x.r.Context(), d)
+	}
+}
+
+// overProxy reports whether the connection is that of a proxy, which has requests of other clients.
+func (x *exchange) overProxy() bool {
+	return x.api.Proxies.Trusts(clientaddr.OfRequest(x.r.RemoteAddr))
+}
+
+// slow delays what the client sends after a request that is dropped.
 func (x *exchange) slow() {
-	if x.api.Proxies.Trusts(clientaddr.OfRequest(x.r.RemoteAddr)) {
+	if x.overProxy() {
 		return
 	}
 	if x.r.ProtoMajor == 1 {
