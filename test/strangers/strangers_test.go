@@ -23,7 +23,16 @@ import (
 
 var built program.Program
 
-func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(senderVariable); spec != "" {
+		if err := runSender(spec); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(program.Main(m, &built, false))
+}
 
 const patience = 20 * time.Second
 

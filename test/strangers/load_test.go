@@ -1,0 +1,133 @@
+package strangers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
+)
+
+// sender sends the same request on many connections. On each, it sends the next one after the answer.
+type sender struct {
+	Connections                 int
+	DataDir, Address            string
+	Method, Path, Session, Body string
+	Status                      int
+}
+
+// senderVariable holds a sender as JSON, for the process that runs it.
+const senderVariable = "STRANGERS_SENDER"
+
+// runSender runs the sender of senderVariable.
+func runSender(spec string) error {
+	var s sender
+	if err := json.Unmarshal([]byte(spec), &s); err != nil {
+		return err
+	}
+	return s.run()
+}
+
+// run sends until standard input ends. It prints the number of answers twice: when each connection has had one, and
+// at the end.
+func (s sender) run() error {
+	roots, err := program.Roots(s.DataDir)
+	if err != nil {
+		return err
+	}
+	over := program.Transport(roots, func() string { return s.Address })
+	over.MaxIdleConnsPerHost = s.Connections
+	var answers atomic.Int64
+	var first sync.WaitGroup
+	first.Add(s.Connections)
+	failed := make(chan error, s.Connections)
+	for range s.Connections {
+		go func() {
+			for n := 0; ; n++ {
+				status := s.send(over)
+				if status != s.Status {
+					failed <- errors.New(http.StatusText(status))
+					return
+				}
+				answers.Add(1)
+				if n == 0 {
+					first.Done()
+				}
+			}
+		}()
+	}
+	go func() {
+		first.Wait()
+		fmt.Println(answers.Load())
+	}()
+	ended := make(chan struct{})
+	go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(ended) }()
+	select {
+	case err = <-failed:
+	case <-ended:
+		_, err = fmt.Println(answers.Load())
+	}
+	return err
+}
+
+// send sends one request, again if the server closes the connection, and returns the status.
+func (s sender) send(over http.RoundTripper) int {
+	for {
+		r, err := http.NewRequest(s.Method, program.BaseURL+s.Path, strings.NewReader(s.Body))
+		if err != nil {
+			return 0
+		}
+		if s.Session != "" {
+			r.Header.Set("Authorization", "Bearer "+s.Session)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		if a, err := over.RoundTrip(r); err == nil {
+			_, err = io.Copy(io.Discard, a.Body)
+			if errors.Join(err, a.Body.Close()) == nil {
+				return a.StatusCode
+			}
+		}
+	}
+}
+
+// begin runs the sender in another process, because it would delay the honest client inside the process of the
+// test. It returns once each connection has had an answer. stop ends the process, and returns how many were
+// answered per second since.
+func (s sender) begin(t testing.TB) (stop func() (perSecond float64)) {
+	t.Helper()
+	spec, err := json.Marshal(s)
+	rig.Must(t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(program.Environment(), senderVariable+"="+string(spec))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	rig.Must(t, err)
+	in, err := cmd.StdinPipe()
+	rig.Must(t, err)
+	rig.Must(t, cmd.Start())
+	var before, after float64
+	_, err = fmt.Fscan(out, &before)
+	rig.Must(t, err)
+	begun := time.Now()
+	return func() float64 {
+		took := time.Since(begun)
+		_ = in.Close()
+		_, err := fmt.Fscan(out, &after)
+		if err := errors.Join(err, cmd.Wait()); err != nil {
+			t.Errorf("%s %s: %v", s.Method, s.Path, err)
+		}
+		perSecond := (after - before) / took.Seconds()
+		t.Logf("%d connections: %.0f answers/s", s.Connections, perSecond)
+		return perSecond
+	}
+}
