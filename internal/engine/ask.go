@@ -23,10 +23,10 @@ func (v *view) asked(r request, refusal error) error {
 }
 
 // asking is the engine with a view. It writes no rows, and nothing passes its gate.
-func (e *Engine) asking(v *view) *Engine {
-	gate := *e
-	gate.view, gate.Auditor = v, silent{}
-	return &gate
+func (e *Engine) asking(q keyserver.Question) (*Engine, *view) {
+	asking := *e
+	asking.view, asking.Auditor = &view{behind: e, q: q}, silent{}
+	return &asking, asking.view
 }
 
 // silent is the trail of what is only asked.

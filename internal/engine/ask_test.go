@@ -68,9 +68,9 @@ func TestQuestionsOfTheirOwn(t *testing.T) {
 	others := []string{
 		"ACLTemplate", "ACLTemplates", "ListKeys", // refuse nothing
 		"AddTrustedServer", "RenameACLTemplate", "changeMembers", // are about what a question does not name
-		"MACBatch",                                                  // is many of MAC, under lines of this key server alone
-		"OwnACL",                                                    // is another question than that for the list
-		"ask", "authorizeAndAudit", "consult", "forward", "perform", // hand on what they are given
+		"MACBatch",                                                                  // is many of MAC, under lines of this key server alone
+		"OwnACL",                                                                    // is another question than that for the list
+		"ask", "authorizeAll", "authorizeAndAudit", "consult", "forward", "perform", // hand on what they are given
 	}
 	want := slices.Concat(called, alike, others)
 	slices.Sort(want)
@@ -82,7 +82,7 @@ func TestQuestionsOfTheirOwn(t *testing.T) {
 // asksOfItsOwn are the functions of the package that hand the gate checks.
 func asksOfItsOwn(t *testing.T) []string {
 	t.Helper()
-	checksFrom := map[string]int{"authorizeAndAudit": 2, "perform": 3, "authorise": 2, "consult": 5, "forward": 5}
+	checksFrom := map[string]int{"authorizeAndAudit": 2, "authorizeAll": 4, "perform": 3, "authorise": 2, "consult": 5, "forward": 5}
 	found := map[string]bool{}
 	for _, name := range must(fs.Glob(os.DirFS("."), "*.go"))(t) {
 		if strings.HasSuffix(name, "_test.go") {

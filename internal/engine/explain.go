@@ -42,10 +42,10 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 		if q.At > 0 {
 			asked, confirmed = e.anew(), e.Store.Now()
 		}
-		told := !own || e.authorise(ctx, request{by: by, op: keyserver.OpExplainAccess}, nil) == nil
+		told := !own || e.wouldAllow(ctx, by, keyserver.OpExplainAccess)
 		q.Bare = q.Bare || !told
 		if !told {
-			e.Refusals.Count(partyOf(by), 1) // it has a row and needs no right, like a refusal
+			e.countRefusal(by) // it has a row and needs no right, like a refusal
 		}
 		if out, err = asked.answered(ctx, by, q); err != nil {
 			return err
@@ -133,8 +133,8 @@ func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID)
 
 // explained asks the gate, without a row and without a use.
 func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver.Question) (keyserver.Explanation, error) {
-	v := &view{behind: e, q: q}
-	if err := e.asking(v).ask(ctx, by, q.Operation, q.Link); !errors.Is(err, errAsked) {
+	asking, v := e.asking(q)
+	if err := asking.ask(ctx, by, q.Operation, q.Link); !errors.Is(err, errAsked) {
 		return keyserver.Explanation{}, fmt.Errorf("ask about %s: it did not come to the gate: %w", q.Operation.Key, err)
 	}
 	refusal := v.refusal
@@ -368,11 +368,11 @@ func (v *view) by(c keyserver.Cause) {
 }
 
 // verdict notes what the key's list says.
-func (v *view) verdict(key *heldKey, verdict access.Verdict) {
+func (v *view) verdict(acl keyserver.ACL, verdict access.Verdict) {
 	if v == nil {
 		return
 	}
-	if v.acl = key.acl; verdict.By.Principal.ID.IsZero() {
+	if v.acl = acl; verdict.By.Principal.ID.IsZero() {
 		return
 	}
 	entry := verdict.By

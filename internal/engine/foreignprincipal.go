@@ -106,17 +106,12 @@ func (e *Engine) closeEntries(ctx context.Context, by keyserver.Caller, p keyser
 		return err
 	}
 	r := request{by: by, op: keyserver.Operation{Key: keyserver.AuditClosedEntries}, object: p.String()}
-	if err := e.Auditor.Write(ctx, r.row(keyserver.Allowed, "")); err != nil {
-		return err
-	}
-	err = e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-		_, err := tx.CloseACLEntries(ctx, p, now)
-		return err
+	return e.unasked(ctx, r, func() error {
+		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+			_, err := tx.CloseACLEntries(ctx, p, now)
+			return err
+		})
 	})
-	if err != nil {
-		return e.failed(ctx, r, err)
-	}
-	return nil
 }
 
 // isForeign decides whether a row about a principal that this key server does

@@ -58,7 +58,7 @@ func (e *Engine) authorizeAndAudit(ctx context.Context, r request, checks ...che
 func (e *Engine) refused(ctx context.Context, r request, refusal error) error {
 	row := r.refusedRow(refusal)
 	if row.Outcome == keyserver.Refused {
-		e.Refusals.Count(partyOf(r.by), 1)
+		e.countRefusal(r.by)
 	}
 	if err := e.Auditor.Write(ctx, row); err != nil {
 		return err
@@ -107,6 +107,18 @@ func (e *Engine) try(ctx context.Context, r request) error {
 // audit row of its own.
 func (e *Engine) perform(ctx context.Context, r request, effect func() error, checks ...check) error {
 	if err := e.authorizeAndAudit(ctx, r, checks...); err != nil {
+		return err
+	}
+	if err := effect(); err != nil {
+		return e.failed(ctx, r, err)
+	}
+	return nil
+}
+
+// unasked writes the row of an operation that no caller asked for, and then runs the effect. A failed effect gets an
+// audit row of its own.
+func (e *Engine) unasked(ctx context.Context, r request, effect func() error) error {
+	if err := e.Auditor.Write(ctx, r.row(keyserver.Allowed, "")); err != nil {
 		return err
 	}
 	if err := effect(); err != nil {
@@ -167,6 +179,12 @@ func (e *Engine) authorise(ctx context.Context, r request, checks []check) error
 		return e.view.asked(r, refusal)
 	}
 	return refusal
+}
+
+// wouldAllow reports whether the gate would let an operation pass. It writes no row: only an operation that has a row may
+// ask.
+func (e *Engine) wouldAllow(ctx context.Context, by keyserver.Caller, op keyserver.Operation) bool {
+	return e.authorise(ctx, request{by: by, op: op}, nil) == nil
 }
 
 // decide is what the gate says, also on an engine with a view, where nothing passes.

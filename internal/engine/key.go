@@ -131,18 +131,6 @@ func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keys
 	return keyserver.Grant{System: e.System, FilenameAudited: use.Filename != ""}, nil
 }
 
-// Entitled implements keyserver.Keys.
-func (e *Engine) Entitled(ctx context.Context, by keyserver.Caller, op keyserver.Operation) error {
-	r := request{by: by, op: op}
-	if len(by.Scope) > 0 {
-		r.link = by.Scope[0] // what it is about is asked later
-	}
-	if refusal := e.authorise(ctx, r, nil); refusal != nil {
-		return e.refused(ctx, r, refusal)
-	}
-	return nil
-}
-
 // HMAC implements keyserver.Keys.
 func (e *Engine) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
 	var key *heldKey
@@ -179,7 +167,7 @@ func (e *Engine) holds(link keyserver.HiddenLink, absent fault.Code, want keyser
 // checkACL fails unless the key's ACL grants a right to the subject.
 func (e *Engine) checkACL(key *heldKey, who access.Subject, want keyserver.Rights) error {
 	verdict := access.Evaluate(key.acl, who, want, e.Clock())
-	e.view.verdict(key, verdict)
+	e.view.verdict(key.acl, verdict)
 	if verdict.Allowed {
 		return e.step(keyserver.StepList, nil)
 	}
@@ -216,7 +204,7 @@ func (e *Engine) use(ctx context.Context, by keyserver.Caller, who access.Subjec
 // denies, also because no uses are left, does not learn the state.
 func (e *Engine) mayUse(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *heldKey) (access.Verdict, error) {
 	verdict := access.Evaluate(key.acl, who, want, e.Clock())
-	e.view.verdict(key, verdict)
+	e.view.verdict(key.acl, verdict)
 	if !verdict.Allowed && !verdict.Spent {
 		return verdict, e.step(keyserver.StepList, denied(verdict))
 	}

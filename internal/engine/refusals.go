@@ -33,6 +33,9 @@ func NewRefusals(clock func() time.Time) *Refusals {
 	return quota.NewMeter[refusedParty](refusalsPerSecond, refusalsAtOnce, clock)
 }
 
+// countRefusal counts an operation of the caller as a refusal.
+func (e *Engine) countRefusal(by keyserver.Caller) { e.Refusals.Count(partyOf(by), 1) }
+
 // Restrained returns OVERLOADED if the principal of the caller has used up its limit of refusals.
 // This is not a decision about an operation, so it has no audit row.
 func (e *Engine) Restrained(by keyserver.Caller) error { return e.restrained(by, 1) }

@@ -303,8 +303,8 @@ var mutants = []mutant{
 	{
 		"the list of a key is not asked for peers", peers,
 		"internal/engine/key.go", nil, [][2]string{
-			{`	e.view.verdict(key, verdict)
-	if !verdict.Allowed && !verdict.Spent {`, `	e.view.verdict(key, verdict)
+			{`	e.view.verdict(key.acl, verdict)
+	if !verdict.Allowed && !verdict.Spent {`, `	e.view.verdict(key.acl, verdict)
 	verdict.Allowed = verdict.Allowed || mistaken && by.Peer != nil
 	if !verdict.Allowed && !verdict.Spent {`},
 		}, "a peer let somebody use the key",
