@@ -5,6 +5,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/deletion"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -19,8 +20,8 @@ func (e *Engine) SetPassword(ctx context.Context, by keyserver.Caller, c keyserv
 		ended, err = e.setPassword(ctx, tx, by, c, hash)
 		return err
 	}
-	r := request{by: by, op: keyserver.OpSetPassword, object: c.Principal.Hex(), own: c.Own(), tries: set}
-	err = e.perform(ctx, r, func() error {
+	r := gate.Request{By: by, Op: keyserver.OpSetPassword, Object: c.Principal.Hex(), Own: c.Own(), Tries: set}
+	err = e.Perform(ctx, r, func() error {
 		p, err := e.Store.Principal(ctx, c.Principal)
 		if err := takesPassword(p, c.Principal, err); err != nil {
 			return err
@@ -50,7 +51,7 @@ func (e *Engine) setPassword(ctx context.Context, tx *sqlstore.Tx, by keyserver.
 func takesPassword(p keyserver.Principal, id keyserver.ID, err error) error {
 	switch {
 	case err != nil:
-		return notFound(err, fault.NotFound, "no principal has the id %s", id)
+		return gate.NotFound(err, fault.NotFound, "no principal has the id %s", id)
 	case p.Type != keyserver.PasswordPrincipal:
 		return keyserver.NoPassword(p.Type)
 	default:
@@ -79,18 +80,18 @@ func (e *Engine) mayBecome(ctx context.Context, tx *sqlstore.Tx, by keyserver.Ca
 // takes more than one transaction: the principal is gone with the last, and what
 // is done before is that the heir owns keys beside it.
 func (e *Engine) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyserver.Departure) (done keyserver.DepartureDone, err error) {
-	r := request{by: by, op: keyserver.OpDeletePrincipal, object: d.ID.Hex()}
+	r := gate.Request{By: by, Op: keyserver.OpDeletePrincipal, Object: d.ID.Hex()}
 	if !d.Heir.IsZero() {
-		r.object += " to " + d.Heir.Hex()
+		r.Object += " to " + d.Heir.Hex()
 	}
 	over := false
-	r.tries = func(tx *sqlstore.Tx) (err error) {
+	r.Tries = func(tx *sqlstore.Tx) (err error) {
 		done, over, err = e.deletePrincipal(ctx, tx, by, d)
 		return err
 	}
-	err = e.perform(ctx, r, func() error {
+	err = e.Perform(ctx, r, func() error {
 		for over = false; !over; {
-			if err := e.Store.Update(ctx, r.tries); err != nil {
+			if err := e.Store.Update(ctx, r.Tries); err != nil {
 				return err
 			}
 		}
@@ -111,7 +112,7 @@ func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyser
 	}
 	p, err := tx.Principal(ctx, d.ID)
 	if err != nil {
-		return none, false, notFound(err, fault.NotFound, "no principal has the id %s", d.ID)
+		return none, false, gate.NotFound(err, fault.NotFound, "no principal has the id %s", d.ID)
 	}
 	if err := deletion.RefuseToGo(caller, p); err != nil {
 		return none, false, err
@@ -141,7 +142,7 @@ func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyser
 func mayInherit(ctx context.Context, tx *sqlstore.Tx, caller keyserver.Principal, from giver, d keyserver.Departure) (none keyserver.PrincipalRef, err error) {
 	heir, err := tx.Principal(ctx, d.Heir)
 	if err != nil {
-		return none, notFound(err, fault.InvalidArgument, "heir names %s, which is no principal of this key server", d.Heir)
+		return none, gate.NotFound(err, fault.InvalidArgument, "heir names %s, which is no principal of this key server", d.Heir)
 	}
 	if err := deletion.RefuseHeir(caller, heir, d.ID); err != nil {
 		return none, err

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -15,14 +16,14 @@ import (
 func (e *Engine) ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.ACL, error) {
 	var key *heldKey
 	var acl keyserver.ACL
-	r := request{by: by, op: keyserver.OpReadACL, link: link, object: link.Base64()}
-	if to, ok := e.foreign(link); ok {
+	r := gate.Request{By: by, Op: keyserver.OpReadACL, Link: link, Object: link.Base64()}
+	if to, ok := e.Foreign(link); ok {
 		return e.forwardACL(ctx, r, to)
 	}
-	err := e.perform(ctx, r, func() (err error) {
+	err := e.Perform(ctx, r, func() (err error) {
 		acl, err = e.Store.ACL(ctx, key.id)
 		acl.Expired = access.Expired(acl, e.Clock())
-		return notFound(err, fault.ACLNotFound, "the key has no access control list")
+		return gate.NotFound(err, fault.ACLNotFound, "the key has no access control list")
 	}, e.ownerOr(keyserver.Read, link, &key))
 	acl.Link = link
 	return acl, err
@@ -33,14 +34,14 @@ func (e *Engine) ACL(ctx context.Context, by keyserver.Caller, link keyserver.Hi
 func (e *Engine) OwnACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, own keyserver.PrincipalRef) (keyserver.ACL, error) {
 	var key *heldKey
 	var acl keyserver.ACL
-	r := request{by: by, op: keyserver.OpReadACL, link: link, object: link.Base64() + " for " + own.String()}
-	err := e.perform(ctx, r, func() (err error) {
+	r := gate.Request{By: by, Op: keyserver.OpReadACL, Link: link, Object: link.Base64() + " for " + own.String()}
+	err := e.Perform(ctx, r, func() (err error) {
 		acl, err = e.Store.ACL(ctx, key.id)
 		acl.Entries = slices.DeleteFunc(acl.Entries, func(entry keyserver.ACLEntry) bool { return entry.Principal != own })
 		acl.Expired = access.Expired(acl, e.Clock())
-		return notFound(err, fault.ACLNotFound, "the key has no access control list")
+		return gate.NotFound(err, fault.ACLNotFound, "the key has no access control list")
 	}, func(ctx context.Context, who access.Subject) error {
-		if _, foreign := e.foreign(link); foreign || !who.Is(own) {
+		if _, foreign := e.Foreign(link); foreign || !who.Is(own) {
 			return fault.New(fault.ACLDenied, "without READ on the key, the entry of %s is for that principal alone to read", own).Audited(fault.ReasonACLDenied)
 		}
 		return e.find(ctx, link, fault.ACLNotFound, &key)
@@ -139,33 +140,33 @@ func (e *Engine) amend(ctx context.Context, by keyserver.Caller, link keyserver.
 	send func(keyserver.Federated, keyserver.Caller) error, change func(*sqlstore.Tx, keyserver.ACL) error,
 ) error {
 	var key *heldKey
-	r := request{by: by, op: keyserver.OpAmendACL, link: link, object: link.Base64() + " for " + target.String()}
-	if to, ok := e.foreign(link); ok {
+	r := gate.Request{By: by, Op: keyserver.OpAmendACL, Link: link, Object: link.Base64() + " for " + target.String()}
+	if to, ok := e.Foreign(link); ok {
 		if by.Scope != nil { // what the entry is now, is for its own key server to see
-			return e.authorizeAndAudit(ctx, r, func(context.Context, access.Subject) error {
+			return e.AuthorizeAndAudit(ctx, r, func(context.Context, access.Subject) error {
 				return beyondCredential(by)
 			})
 		}
-		return e.forward(ctx, r, to, fault.ACLNotFound, send)
+		return e.Forward(ctx, r, to, fault.ACLNotFound, send)
 	}
 	amendment := func(tx *sqlstore.Tx) error {
 		acl, err := tx.ACL(ctx, key.id)
 		if err != nil {
-			return notFound(err, fault.ACLNotFound, "the key has no access control list")
+			return gate.NotFound(err, fault.ACLNotFound, "the key has no access control list")
 		}
-		_, err = e.once(ctx, by, tx, func() (bool, error) { return true, change(tx, acl) })
+		_, err = e.Once(ctx, by, tx, func() (bool, error) { return true, change(tx, acl) })
 		return err
 	}
 	if by.Scope != nil { // which may give some rights alone
-		r.tries = amendment
+		r.Tries = amendment
 	}
-	return e.perform(ctx, r, func() error { return e.Store.Update(ctx, amendment) }, func(ctx context.Context, who access.Subject) error {
+	return e.Perform(ctx, r, func() error { return e.Store.Update(ctx, amendment) }, func(ctx context.Context, who access.Subject) error {
 		refusal := e.ownerOr(keyserver.Owner, link, &key)(ctx, who)
 		if f := fault.As(refusal); f == nil || f.Code != fault.ACLDenied || !who.Is(target) {
 			return refusal
 		}
 		// The change was to an entry of his own, and may have taken his right away.
-		if repeated, err := e.repeated(ctx, by); err != nil || repeated {
+		if repeated, err := e.Repeated(ctx, by); err != nil || repeated {
 			return err
 		}
 		return refusal
@@ -174,13 +175,13 @@ func (e *Engine) amend(ctx context.Context, by keyserver.Caller, link keyserver.
 
 // ownerOr is the check for work on the list itself. An owner is not held to
 // mandatory groups here, or he could shut himself out for good.
-func (e *Engine) ownerOr(want keyserver.Rights, link keyserver.HiddenLink, key **heldKey) check {
+func (e *Engine) ownerOr(want keyserver.Rights, link keyserver.HiddenLink, key **heldKey) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		if err := e.find(ctx, link, fault.ACLNotFound, key); err != nil {
 			return err
 		}
 		if access.Owns((*key).acl, who, e.Clock()) {
-			return e.step(keyserver.StepList, nil)
+			return e.Step(keyserver.StepList, nil)
 		}
 		return e.checkACL(*key, who, want)
 	}
@@ -196,5 +197,5 @@ func (e *Engine) principalExists(ctx context.Context, tx *sqlstore.Tx, p keyserv
 	} else {
 		_, err = tx.TrustedServer(ctx, p.System)
 	}
-	return notFound(err, fault.NotFound, "no principal has the systemId %d and the principalId %s", p.System, p.ID.Decimal())
+	return gate.NotFound(err, fault.NotFound, "no principal has the systemId %d and the principalId %s", p.System, p.ID.Decimal())
 }

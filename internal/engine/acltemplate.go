@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -12,7 +13,7 @@ import (
 // ACLTemplates implements keyserver.ACLTemplates.
 func (e *Engine) ACLTemplates(ctx context.Context, by keyserver.Caller, q keyserver.ACLTemplateQuery) (list []keyserver.ACLTemplate, err error) {
 	var who access.Subject
-	err = e.perform(ctx, request{by: by, op: keyserver.OpListACLTemplates}, func() error {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListACLTemplates}, func() error {
 		if list, err = e.Store.ACLTemplates(ctx, q); err != nil {
 			return err
 		}
@@ -40,7 +41,7 @@ func (e *Engine) markWritable(ctx context.Context, who access.Subject, list []ke
 // ACLTemplate implements keyserver.ACLTemplates.
 func (e *Engine) ACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) (t keyserver.ACLTemplate, err error) {
 	var who access.Subject
-	err = e.perform(ctx, request{by: by, op: keyserver.OpReadACLTemplateMembers, object: id.Hex()}, func() error {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadACLTemplateMembers, Object: id.Hex()}, func() error {
 		if t, err = e.Store.ACLTemplate(ctx, id); err != nil {
 			return noTemplate(err, id)
 		}
@@ -57,7 +58,7 @@ func (e *Engine) CreateACLTemplate(ctx context.Context, by keyserver.Caller, nam
 		return keyserver.ID{}, err
 	}
 	first := keyserver.TemplateMember{Principal: by.Principal, Rights: keyserver.Owner.Widen(), MaxUsage: keyserver.NoUsageLimit}
-	err = e.perform(ctx, request{by: by, op: keyserver.OpCreateACLTemplate, object: id.Hex()}, func() error {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpCreateACLTemplate, Object: id.Hex()}, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			n, err := tx.ACLTemplateCount(ctx)
 			if err != nil {
@@ -77,7 +78,7 @@ func (e *Engine) CreateACLTemplate(ctx context.Context, by keyserver.Caller, nam
 
 // RenameACLTemplate implements keyserver.ACLTemplates.
 func (e *Engine) RenameACLTemplate(ctx context.Context, by keyserver.Caller, change keyserver.ACLTemplateChange) error {
-	return e.perform(ctx, request{by: by, op: keyserver.OpUpdateACLTemplate, object: change.ID.Hex()}, func() error {
+	return e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpUpdateACLTemplate, Object: change.ID.Hex()}, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			return takenName(noTemplate(tx.RenameACLTemplate(ctx, change), change.ID))
 		})
@@ -87,7 +88,7 @@ func (e *Engine) RenameACLTemplate(ctx context.Context, by keyserver.Caller, cha
 // DeleteACLTemplate implements keyserver.ACLTemplates. It asks for the role
 // alone: a template whose members are all gone could not be removed otherwise.
 func (e *Engine) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) error {
-	return e.perform(ctx, request{by: by, op: keyserver.OpDeleteACLTemplate, object: id.Hex()}, func() error {
+	return e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpDeleteACLTemplate, Object: id.Hex()}, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			n, err := tx.ACLTemplateUses(ctx, id)
 			if err != nil {
@@ -125,7 +126,7 @@ func (e *Engine) RemoveACLTemplateMember(ctx context.Context, by keyserver.Calle
 		if !keyserver.KeepsWriter(t.Without(m.Principal)) {
 			return lastWriter()
 		}
-		return notFound(tx.DeleteACLTemplateMember(ctx, m), fault.NotFound, "principal %s is no member of the template", m.Principal)
+		return gate.NotFound(tx.DeleteACLTemplateMember(ctx, m), fault.NotFound, "principal %s is no member of the template", m.Principal)
 	})
 }
 
@@ -135,8 +136,8 @@ func (e *Engine) RemoveACLTemplateMember(ctx context.Context, by keyserver.Calle
 func (e *Engine) changeMembers(ctx context.Context, by keyserver.Caller, id keyserver.ID, target keyserver.PrincipalRef,
 	change func(*sqlstore.Tx, keyserver.ACLTemplate) error,
 ) error {
-	r := request{by: by, op: keyserver.OpChangeACLTemplateMembers, object: id.Hex() + " for " + target.String()}
-	return e.perform(ctx, r, func() error {
+	r := gate.Request{By: by, Op: keyserver.OpChangeACLTemplateMembers, Object: id.Hex() + " for " + target.String()}
+	return e.Perform(ctx, r, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			t, err := tx.ACLTemplate(ctx, id)
 			if err != nil {
@@ -148,7 +149,7 @@ func (e *Engine) changeMembers(ctx context.Context, by keyserver.Caller, id keys
 }
 
 // writesTemplate is the check that the caller is a write-holding member.
-func (e *Engine) writesTemplate(id keyserver.ID) check {
+func (e *Engine) writesTemplate(id keyserver.ID) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		t, err := e.Store.ACLTemplate(ctx, id)
 		if err != nil {
@@ -172,7 +173,7 @@ func (e *Engine) mayWrite(who access.Subject, t keyserver.ACLTemplate) bool {
 }
 
 // remember is the check that refuses nobody and tells the effect who calls.
-func remember(into *access.Subject) check {
+func remember(into *access.Subject) gate.Check {
 	return func(_ context.Context, who access.Subject) error {
 		*into = who
 		return nil
@@ -180,7 +181,7 @@ func remember(into *access.Subject) check {
 }
 
 func noTemplate(err error, id keyserver.ID) error {
-	return notFound(err, fault.NotFound, "no ACL template has the id %s", id)
+	return gate.NotFound(err, fault.NotFound, "no ACL template has the id %s", id)
 }
 
 func lastWriter() error {

@@ -2,47 +2,27 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ciphertext"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// errAsked is what every operation comes back with whose engine has a view: the gate has
-// said what it says, and what is behind it is not come to.
-var errAsked = errors.New("the gate was only asked")
-
-// asked notes what the gate says.
-func (v *view) asked(r request, refusal error) error {
-	if r.op.ID != v.q.Operation.ID {
-		return fmt.Errorf("%s was asked about, and %s came to the gate", v.q.Operation.Key, r.op.Key)
-	}
-	v.refusal = refusal
-	return errAsked
-}
-
-// asking is the engine with a view. It writes no rows, and nothing passes its gate.
-func (e *Engine) asking(q keyserver.Question) (*Engine, *view) {
+// asking returns the engine with a view that notes the decision of the gate.
+func (e *Engine) asking(q keyserver.Question) (*Engine, *gate.View) {
 	asking := *e
-	asking.view, asking.Auditor = &view{behind: e, q: q}, silent{}
-	return &asking, asking.view
-}
-
-// silent is the trail of what is only asked.
-type silent struct{}
-
-func (silent) Write(context.Context, keyserver.AuditEntry) error      { return nil }
-func (silent) WriteAll(context.Context, []keyserver.AuditEntry) error { return nil }
-func (silent) Begin(context.Context, keyserver.AuditEntry) (func() error, error) {
-	return func() error { return nil }, nil
+	var v *gate.View
+	asking.Gate, v = e.Asking(q)
+	asking.behind, asking.question = e, q
+	return &asking, v
 }
 
 // ask calls the operation itself, so that its own questions are asked, whichever these are.
 // What a question does not have, a message for instance, is about nothing that the gate asks.
 func (e *Engine) ask(ctx context.Context, by keyserver.Caller, op keyserver.Operation, link keyserver.HiddenLink) (err error) {
 	if link == "" {
-		return e.authorizeAndAudit(ctx, request{by: by, op: keyserver.OperationOf(op.ID)}, e.unlinked(by, op)...)
+		return e.AuthorizeAndAudit(ctx, gate.Request{By: by, Op: keyserver.OperationOf(op.ID)}, e.unlinked(by, op)...)
 	}
 	choice := keyserver.KeyChoice{Key: link}
 	switch op.ID {
@@ -78,9 +58,9 @@ func (e *Engine) ask(ctx context.Context, by keyserver.Caller, op keyserver.Oper
 }
 
 // unlinked are the further questions of an operation that is about no key.
-func (e *Engine) unlinked(by keyserver.Caller, op keyserver.Operation) []check {
+func (e *Engine) unlinked(by keyserver.Caller, op keyserver.Operation) []gate.Check {
 	if op.ID == keyserver.OpDelegateLogin.ID {
-		return []check{e.unchained(by)}
+		return []gate.Check{e.unchained(by)}
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func TestQuestionsOfTheirOwn(t *testing.T) {
 		"AddTrustedServer", "RenameACLTemplate", "changeMembers", // are about what a question does not name
 		"MACBatch",                                                                  // is many of MAC, under lines of this key server alone
 		"OwnACL",                                                                    // is another question than that for the list
-		"ask", "authorizeAll", "authorizeAndAudit", "consult", "forward", "perform", // hand on what they are given
+		"ask", "AuthorizeAll", "AuthorizeAndAudit", "Consult", "Forward", "Perform", // hand on what they are given
 	}
 	want := slices.Concat(called, alike, others)
 	slices.Sort(want)
@@ -79,12 +79,13 @@ func TestQuestionsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// asksOfItsOwn are the functions of the package that hand the gate checks.
+// asksOfItsOwn returns the functions of the engine that hand the gate checks.
 func asksOfItsOwn(t *testing.T) []string {
 	t.Helper()
-	checksFrom := map[string]int{"authorizeAndAudit": 2, "authorizeAll": 4, "perform": 3, "authorise": 2, "consult": 5, "forward": 5}
+	checksFrom := map[string]int{"AuthorizeAndAudit": 2, "AuthorizeAll": 4, "Perform": 3, "authorise": 2, "Consult": 5, "Forward": 5}
 	found := map[string]bool{}
-	for _, name := range must(fs.Glob(os.DirFS("."), "*.go"))(t) {
+	names := slices.Concat(must(fs.Glob(os.DirFS("."), "*.go"))(t), must(fs.Glob(os.DirFS("."), "internal/*/*.go"))(t))
+	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}

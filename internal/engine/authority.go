@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // Authorities implements keyserver.Authorities.
 func (e *Engine) Authorities(ctx context.Context, by keyserver.Caller) (list []keyserver.Authority, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAuthority}, func() error {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadAuthority}, func() error {
 		line, err := e.CAManager.Line(ctx)
 		for _, m := range line.Members {
 			list = append(list, m.Authority)
@@ -21,7 +22,7 @@ func (e *Engine) Authorities(ctx context.Context, by keyserver.Caller) (list []k
 
 // PrepareAuthority implements keyserver.Authorities.
 func (e *Engine) PrepareAuthority(ctx context.Context, by keyserver.Caller) (id keyserver.ID, err error) {
-	err = e.perform(ctx, changeAuthority(by, ca.Prepare, ""), func() (err error) {
+	err = e.Perform(ctx, changeAuthority(by, ca.Prepare, ""), func() (err error) {
 		id, err = e.CAManager.Prepare(ctx)
 		return err
 	})
@@ -34,7 +35,7 @@ func (e *Engine) ActivateAuthority(ctx context.Context, by keyserver.Caller, ear
 	if early {
 		object = " early"
 	}
-	err = e.perform(ctx, changeAuthority(by, ca.Activate, object), func() (err error) {
+	err = e.Perform(ctx, changeAuthority(by, ca.Activate, object), func() (err error) {
 		id, err = e.CAManager.Activate(ctx, early)
 		return err
 	})
@@ -43,13 +44,13 @@ func (e *Engine) ActivateAuthority(ctx context.Context, by keyserver.Caller, ear
 
 // RetireAuthority implements keyserver.Authorities.
 func (e *Engine) RetireAuthority(ctx context.Context, by keyserver.Caller, id keyserver.ID) (done keyserver.AuthorityRetired, err error) {
-	err = e.perform(ctx, changeAuthority(by, ca.Retire, " "+id.Base64()), func() (err error) {
+	err = e.Perform(ctx, changeAuthority(by, ca.Retire, " "+id.Base64()), func() (err error) {
 		done, err = e.CAManager.Retire(ctx, id)
 		return err
 	})
 	return done, err
 }
 
-func changeAuthority(by keyserver.Caller, action ca.Action, object string) request {
-	return request{by: by, op: keyserver.OpChangeAuthority, object: string(action) + object}
+func changeAuthority(by keyserver.Caller, action ca.Action, object string) gate.Request {
+	return gate.Request{By: by, Op: keyserver.OpChangeAuthority, Object: string(action) + object}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -15,7 +16,7 @@ type Backups interface {
 // MakeBackup implements keyserver.Backups. The row is durable before the copy begins, so
 // that it is in it.
 func (e *Engine) MakeBackup(ctx context.Context, by keyserver.Caller, recipient string, to io.Writer) error {
-	return e.perform(ctx, request{by: by, op: keyserver.OpMakeBackup, object: keyserver.ShortRecipient(recipient)}, func() error {
+	return e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpMakeBackup, Object: keyserver.ShortRecipient(recipient)}, func() error {
 		return e.Backups.Write(ctx, recipient, to)
 	})
 }

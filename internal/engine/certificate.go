@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -19,7 +20,7 @@ import (
 // FindCertificates implements keyserver.Certificates.
 func (e *Engine) FindCertificates(ctx context.Context, by keyserver.Caller, l keyserver.CertificateLookup) (list []keyserver.Certificate, err error) {
 	const limit = keyserver.MaxCertificates + 1
-	err = e.perform(ctx, request{by: by, op: keyserver.OpFindCertificates, object: objectOf(l)}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpFindCertificates, Object: objectOf(l)}, func() (err error) {
 		switch {
 		case l.Digest != nil:
 			var c keyserver.Certificate
@@ -39,7 +40,7 @@ func (e *Engine) FindCertificates(ctx context.Context, by keyserver.Caller, l ke
 			list[i].System = e.System
 		}
 		if len(list) == limit {
-			list, err = nil, invalid("more than %d certificates match; narrow the search", keyserver.MaxCertificates)
+			list, err = nil, gate.Invalid("more than %d certificates match; narrow the search", keyserver.MaxCertificates)
 		}
 		return err
 	})
@@ -61,11 +62,11 @@ func objectOf(l keyserver.CertificateLookup) string {
 
 // IssueCertificate implements keyserver.Certificates.
 func (e *Engine) IssueCertificate(ctx context.Context, by keyserver.Caller, n keyserver.CertificateRequest) (issued keyserver.Issued, err error) {
-	r := request{by: by, op: keyserver.OpIssueCertificate, object: pki.RequestSubject(n.Request)}
-	err = e.perform(ctx, r, func() error {
+	r := gate.Request{By: by, Op: keyserver.OpIssueCertificate, Object: pki.RequestSubject(n.Request)}
+	err = e.Perform(ctx, r, func() error {
 		req, err := pki.ParseRequest(n.Request)
 		if err != nil {
-			return invalid("%s", err)
+			return gate.Invalid("%s", err)
 		}
 		line, err := e.CAManager.Line(ctx)
 		if err != nil {
@@ -73,7 +74,7 @@ func (e *Engine) IssueCertificate(ctx context.Context, by keyserver.Caller, n ke
 		}
 		cert, err := line.Issuer.IssueClient(req, time.Duration(n.ValidityDays)*24*time.Hour, e.Clock(), e.Random)
 		if err != nil {
-			return invalid("%s", err)
+			return gate.Invalid("%s", err)
 		}
 		issued = issuedBy(line.Issuer.Certificate, cert, n.Request, keyserver.StatusSavedRequest)
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertCertificate(ctx, issued.Certificate) })
@@ -109,15 +110,15 @@ func storedForm(id keyserver.ID, status keyserver.CertificateStatus, cert *x509.
 // for the same key and the same name, so whoever the old one was enrolled for
 // goes on with the new one.
 func (e *Engine) RenewCertificate(ctx context.Context, by keyserver.Caller, digest keyserver.Digest) (issued keyserver.Issued, err error) {
-	r := request{by: by, op: keyserver.OpRenewCertificate, object: digest.ID().Base64()}
-	err = e.perform(ctx, r, func() error {
+	r := gate.Request{By: by, Op: keyserver.OpRenewCertificate, Object: digest.ID().Base64()}
+	err = e.Perform(ctx, r, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			old, err := tx.Certificate(ctx, digest)
 			if err == nil && !old.Current() {
 				err = sqlstore.ErrNotFound
 			}
 			if err != nil {
-				return notFound(err, fault.NotFound, "no current certificate has that body")
+				return gate.NotFound(err, fault.NotFound, "no current certificate has that body")
 			}
 			if issued, err = e.renew(ctx, old); err != nil {
 				return err
@@ -147,7 +148,7 @@ func (e *Engine) renew(ctx context.Context, old keyserver.Certificate) (keyserve
 	}
 	cert, err := line.Issuer.RenewClient(req, old.NotBefore, old.NotAfter, e.Clock(), e.Random)
 	if err != nil {
-		return keyserver.Issued{}, invalid("%s", err)
+		return keyserver.Issued{}, gate.Invalid("%s", err)
 	}
 	issued := issuedBy(line.Issuer.Certificate, cert, old.Request, old.Status)
 	issued.Certificate.Principal = old.Principal
@@ -160,8 +161,8 @@ func (e *Engine) EnrollCertificates(ctx context.Context, by keyserver.Caller, n 
 	for i, der := range n.Certificates {
 		ids[i] = keyserver.DigestOf(der).ID().Base64()
 	}
-	r := request{by: by, op: keyserver.OpEnrollCertificate, object: strings.Join(ids, " ")}
-	err = e.write(ctx, r, func(tx *sqlstore.Tx) error {
+	r := gate.Request{By: by, Op: keyserver.OpEnrollCertificate, Object: strings.Join(ids, " ")}
+	err = e.Write(ctx, r, func(tx *sqlstore.Tx) error {
 		leaves, err := e.parseClients(n.Certificates)
 		if err != nil {
 			return err
@@ -193,10 +194,10 @@ func (e *Engine) parseClients(ders [][]byte) ([]*x509.Certificate, error) {
 	for i, der := range ders {
 		cert, err := certtext.Certificate(der)
 		if err != nil {
-			return nil, invalid("certificates[%d] %s", i, err)
+			return nil, gate.Invalid("certificates[%d] %s", i, err)
 		}
 		if err := pki.CheckClient(cert, e.Clock()); err != nil {
-			return nil, invalid("certificates[%d] cannot be enrolled: %s", i, err)
+			return nil, gate.Invalid("certificates[%d] cannot be enrolled: %s", i, err)
 		}
 		leaves[i] = cert
 	}
@@ -213,7 +214,7 @@ func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller
 	subject := pki.SlashName(leaf.Subject)
 	issuer, err := pki.IssuerOf(leaf, issuers, e.Clock())
 	if err != nil {
-		return none, invalid("%s cannot be enrolled: %s", subject, err)
+		return none, gate.Invalid("%s cannot be enrolled: %s", subject, err)
 	}
 	stored, err := tx.Certificate(ctx, keyserver.DigestOf(leaf.Raw))
 	known := err == nil
@@ -221,7 +222,7 @@ func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller
 	case err != nil && !errors.Is(err, sqlstore.ErrNotFound):
 		return none, err
 	case known && !stored.Current():
-		return none, invalid("%s cannot be enrolled: this certificate was replaced by a renewal; enrol the new one", subject)
+		return none, gate.Invalid("%s cannot be enrolled: this certificate was replaced by a renewal; enrol the new one", subject)
 	}
 	p, created, err := e.transportPrincipal(ctx, tx, by, subject, roles)
 	switch {
@@ -270,8 +271,8 @@ func (e *Engine) transportPrincipal(ctx context.Context, tx *sqlstore.Tx, by key
 
 // ResetTransportPrincipal implements keyserver.Certificates.
 func (e *Engine) ResetTransportPrincipal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (done keyserver.TransportReset, err error) {
-	r := request{by: by, op: keyserver.OpResetTransportPrincipal, object: id.Hex()}
-	err = e.perform(ctx, r, func() error {
+	r := gate.Request{By: by, Op: keyserver.OpResetTransportPrincipal, Object: id.Hex()}
+	err = e.Perform(ctx, r, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			p, err := tx.Principal(ctx, id)
 			switch {
@@ -290,9 +291,4 @@ func (e *Engine) ResetTransportPrincipal(ctx context.Context, by keyserver.Calle
 		})
 	})
 	return done, err
-}
-
-// invalid is the key server's own refusal of an argument.
-func invalid(format string, args ...any) error {
-	return fault.New(fault.InvalidArgument, format, args...).Audited(fault.ReasonInvalidArgument)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -17,7 +18,7 @@ type DataKeys interface {
 
 // Custody implements keyserver.Custodies.
 func (e *Engine) Custody(ctx context.Context, by keyserver.Caller) (c keyserver.Custody, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpReadCustody}, func() error {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadCustody}, func() error {
 		c, err = e.DataKeys.Custody(ctx)
 		return err
 	})
@@ -26,7 +27,7 @@ func (e *Engine) Custody(ctx context.Context, by keyserver.Caller) (c keyserver.
 
 // RotateDataKey implements keyserver.Custodies.
 func (e *Engine) RotateDataKey(ctx context.Context, by keyserver.Caller) (made keyserver.ID, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpRotateDataKey}, func() error {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpRotateDataKey}, func() error {
 		k, err := e.DataKeys.Rotate(ctx)
 		made = k.ID
 		if errors.Is(err, keyring.ErrRewrapping) {

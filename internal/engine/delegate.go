@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -19,11 +20,11 @@ func (e *Engine) AddDelegate(ctx context.Context, by keyserver.Caller, d keyserv
 		to, err := tx.Principal(ctx, d.Delegate)
 		switch {
 		case err != nil:
-			return notFound(err, fault.NotFound, "pid: no principal has the id %s", d.Delegate)
+			return gate.NotFound(err, fault.NotFound, "pid: no principal has the id %s", d.Delegate)
 		case d.Delegate == d.Principal, to.Type == keyserver.GroupPrincipal:
-			return invalid("pid must name another principal, and no group: whoever acts for somebody logs in")
+			return gate.Invalid("pid must name another principal, and no group: whoever acts for somebody logs in")
 		case len(p.Delegates) >= keyserver.MaxDelegates:
-			return invalid("principal %q has %d delegates, which is the most it may have", p.Name, len(p.Delegates))
+			return gate.Invalid("principal %q has %d delegates, which is the most it may have", p.Name, len(p.Delegates))
 		}
 		if err := e.givingDelegation(ctx, tx, by, p.ID); err != nil {
 			return err
@@ -54,16 +55,16 @@ func (e *Engine) RemoveDelegate(ctx context.Context, by keyserver.Caller, d keys
 func (e *Engine) changeDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate,
 	change func(*sqlstore.Tx, keyserver.Principal) error,
 ) error {
-	r := request{by: by, op: keyserver.OpUpdatePrincipalFlags, object: d.Delegate.Hex() + " for " + d.Principal.Hex()}
-	return e.write(ctx, r, func(tx *sqlstore.Tx) error {
+	r := gate.Request{By: by, Op: keyserver.OpUpdatePrincipalFlags, Object: d.Delegate.Hex() + " for " + d.Principal.Hex()}
+	return e.Write(ctx, r, func(tx *sqlstore.Tx) error {
 		p, err := tx.Principal(ctx, d.Principal)
 		switch {
 		case err != nil:
-			return notFound(err, fault.NotFound, "id: no principal has the id %s", d.Principal)
+			return gate.NotFound(err, fault.NotFound, "id: no principal has the id %s", d.Principal)
 		case p.Flags.SystemDefined():
 			return nil
 		case !p.Type.CarriesFlags():
-			return invalid("a %s principal carries no flag word, so that nobody acts for it", p.Type)
+			return gate.Invalid("a %s principal carries no flag word, so that nobody acts for it", p.Type)
 		}
 		return change(tx, p)
 	})

@@ -1,5 +1,5 @@
 // Package engine is the key server: it implements the port of package keyserver over a store.
-// Every operation passes one gate (gate.go), which authorizes and audits it before any effect.
+// Every operation passes one gate (internal/gate), which authorizes and audits it before any effect.
 //
 //   - access: pure functions that evaluate an ACL; explain.go: why a request is allowed or refused
 //   - verified: writes that are read back; approval: operations that need several people

@@ -6,6 +6,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ciphertext"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/usagequota"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
@@ -23,12 +24,12 @@ const few = keyserver.MaxEncryptions / 16
 
 // Encrypt implements keyserver.Keys.
 func (e *Engine) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.Encryption) (keyserver.Ciphertext, error) {
-	var key *heldKey
+	var key chosen
 	r := choosing(by, keyserver.OpEncrypt, in.KeyChoice, &key)
-	if to, ok := e.foreign(in.Named()); ok {
+	if to, ok := e.Foreign(in.Named()); ok {
 		return e.forwardEncrypt(ctx, r, to, in)
 	}
-	if err := e.authorizeAndAudit(ctx, r, e.encrypts(by, in.KeyChoice, &key)); err != nil {
+	if err := e.AuthorizeAndAudit(ctx, r, e.encrypts(by, in.KeyChoice, &key.heldKey)); err != nil {
 		return keyserver.Ciphertext{}, err
 	}
 	return keyserver.Ciphertext{UsedKey: key.used(), Sealed: key.aead.Seal(key.id, in.Plain, in.Associated)}, nil
@@ -36,7 +37,7 @@ func (e *Engine) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.
 
 // encrypts is the check that the caller may encrypt under a key that has encryptions
 // left, and takes one. A line is rotated before its newest key has none.
-func (e *Engine) encrypts(by keyserver.Caller, choice keyserver.KeyChoice, key **heldKey) check {
+func (e *Engine) encrypts(by keyserver.Caller, choice keyserver.KeyChoice, key **heldKey) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		var taken usagequota.Taken
 		what := encryption
@@ -47,7 +48,7 @@ func (e *Engine) encrypts(by keyserver.Caller, choice keyserver.KeyChoice, key *
 		choose := e.resolveKey(by, choice, what, key)
 		err := choose(ctx, who)
 		none := fault.CodeOf(err) == fault.KeyExhausted
-		if choice.Line == "" || e.view != nil || !none && (err != nil || !taken.Fresh || taken.Left >= few) {
+		if choice.Line == "" || e.Explains() || !none && (err != nil || !taken.Fresh || taken.Left >= few) {
 			return err
 		}
 		if cause := e.rotate(ctx, (*key).id); cause != nil {
@@ -64,7 +65,7 @@ func (e *Engine) encrypts(by keyserver.Caller, choice keyserver.KeyChoice, key *
 // takeEncryption takes one of the encryptions that a key has left.
 func (e *Engine) takeEncryption(ctx context.Context, key keyserver.ID) (usagequota.Taken, error) {
 	take := e.encryptions.Take
-	if e.view != nil {
+	if e.Explains() {
 		take = e.encryptions.Peek
 	}
 	taken, err := take(ctx, key)
@@ -99,17 +100,17 @@ func (e *Engine) reserveEncryptions(ctx context.Context, key keyserver.ID, n int
 
 // Decrypt implements keyserver.Keys.
 func (e *Engine) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.Decryption) (keyserver.Plaintext, error) {
-	var key *heldKey
+	var key chosen
 	r := choosing(by, keyserver.OpDecrypt, in.KeyChoice, &key)
-	if to, ok := e.foreign(in.Named()); ok {
+	if to, ok := e.Foreign(in.Named()); ok {
 		return e.forwardDecrypt(ctx, r, to, in)
 	}
-	if err := e.authorizeAndAudit(ctx, r, e.opens(by, in, &key)); err != nil {
+	if err := e.AuthorizeAndAudit(ctx, r, e.opens(by, in, &key.heldKey)); err != nil {
 		return keyserver.Plaintext{}, err
 	}
 	plain, err := key.aead.Open(in.Sealed, in.Associated)
 	if err != nil {
-		return keyserver.Plaintext{}, e.failed(ctx, r, invalid("the ciphertext does not open: it was changed, or was encrypted with other associatedData"))
+		return keyserver.Plaintext{}, e.Failed(ctx, r, gate.Invalid("the ciphertext does not open: it was changed, or was encrypted with other associatedData"))
 	}
 	return keyserver.Plaintext{UsedKey: key.used(), Plain: plain}, nil
 }
@@ -117,11 +118,11 @@ func (e *Engine) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.
 // opens is the check that the ciphertext names the key that is asked for, or one of
 // the line, and that the caller may use that one. A caller that the list denies is
 // not told whether the ciphertext is of the line.
-func (e *Engine) opens(by keyserver.Caller, in keyserver.Decryption, key **heldKey) check {
+func (e *Engine) opens(by keyserver.Caller, in keyserver.Decryption, key **heldKey) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		id, err := ciphertext.KeyOf(in.Sealed)
 		if err != nil {
-			return invalid("ciphertext: %s", err)
+			return gate.Invalid("ciphertext: %s", err)
 		}
 		named := keyserver.KeyChoice{Key: keyserver.NewHiddenLink(e.System, id)}
 		if in.Line == "" {
@@ -132,7 +133,7 @@ func (e *Engine) opens(by keyserver.Caller, in keyserver.Decryption, key **heldK
 				if err := e.checkACL(*key, who, keyserver.Read); err != nil {
 					return err
 				}
-				return invalid("ciphertext: was not made with the key that ttag names; send the ttag of that key, or the lineage")
+				return gate.Invalid("ciphertext: was not made with the key that ttag names; send the ttag of that key, or the lineage")
 			}
 			return e.resolveKey(by, named, decrypts, key)(ctx, who)
 		}
@@ -151,6 +152,6 @@ func (e *Engine) opens(by keyserver.Caller, in keyserver.Decryption, key **heldK
 		if err := e.checkACL(*key, who, keyserver.Read); err != nil {
 			return err
 		}
-		return invalid("ciphertext: was not made with a key of that line")
+		return gate.Invalid("ciphertext: was not made with a key of that line")
 	}
 }

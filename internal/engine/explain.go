@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -29,23 +30,23 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 		}
 	}
 	own := q.Principal == nil && len(q.With) == 0 && q.At == 0
-	r := request{by: by, op: keyserver.OpExplainAccess, own: own, object: questionText(by, q)}
-	err = e.perform(ctx, r, func() error {
+	r := gate.Request{By: by, Op: keyserver.OpExplainAccess, Own: own, Object: questionText(by, q)}
+	err = e.Perform(ctx, r, func() error {
 		head, err := e.Store.ChangeHead(ctx)
 		if err != nil {
 			return err
 		}
 		if q.At > head {
-			return invalid("at: the last change of this key server is %d, and %d is still to come", head, q.At)
+			return gate.Invalid("at: the last change of this key server is %d, and %d is still to come", head, q.At)
 		}
 		asked, confirmed := e, e.Store.Confirmed()
 		if q.At > 0 {
 			asked, confirmed = e.anew(), e.Store.Now()
 		}
-		told := !own || e.wouldAllow(ctx, by, keyserver.OpExplainAccess)
+		told := !own || e.WouldAllow(ctx, by, keyserver.OpExplainAccess)
 		q.Bare = q.Bare || !told
 		if !told {
-			e.countRefusal(by) // it has a row and needs no right, like a refusal
+			e.CountRefusal(by) // it has a row and needs no right, like a refusal
 		}
 		if out, err = asked.answered(ctx, by, q); err != nil {
 			return err
@@ -110,23 +111,23 @@ func questionText(by keyserver.Caller, q keyserver.Question) string {
 // asIf is another principal as he would be with a session of his own: one with a
 // certificate comes with the one that he would log in with, in force or not.
 func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.Caller, error) {
-	p, err := e.principal(ctx, id)
+	p, err := e.CachedPrincipal(ctx, id)
 	if err != nil {
-		return keyserver.Caller{}, notFound(err, fault.NotFound, "principalId: no principal has the id %s", id)
+		return keyserver.Caller{}, gate.NotFound(err, fault.NotFound, "principalId: no principal has the id %s", id)
 	}
 	if p.Type == keyserver.GroupPrincipal {
-		return keyserver.Caller{}, invalid("principalId: %s is a group, which asks for nothing; name one of its members", id)
+		return keyserver.Caller{}, gate.Invalid("principalId: %s is a group, which asks for nothing; name one of its members", id)
 	}
 	as := keyserver.Caller{Principal: p.Ref(), Name: p.Name, Type: p.Type, RequestID: by.RequestID}
 	if p.Type != keyserver.CertificatePrincipal {
 		return as, nil
 	}
 	as.Kind = keyserver.CertificateSession
-	list, err := e.enrolledFor(ctx, p.ID)
+	list, err := e.EnrolledFor(ctx, p.ID)
 	if err != nil {
 		return as, err
 	}
-	c, _, err := e.bestOf(ctx, list)
+	c, _, err := e.BestOf(ctx, list)
 	as.Certificate = c.ID
 	return as, err
 }
@@ -134,18 +135,18 @@ func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID)
 // explained asks the gate, without a row and without a use.
 func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver.Question) (keyserver.Explanation, error) {
 	asking, v := e.asking(q)
-	if err := asking.ask(ctx, by, q.Operation, q.Link); !errors.Is(err, errAsked) {
+	if err := asking.ask(ctx, by, q.Operation, q.Link); !errors.Is(err, gate.ErrAsked) {
 		return keyserver.Explanation{}, fmt.Errorf("ask about %s: it did not come to the gate: %w", q.Operation.Key, err)
 	}
-	refusal := v.refusal
+	refusal := v.Refusal
 	if refusal != nil && fault.As(refusal) == nil {
 		return keyserver.Explanation{}, refusal
 	}
-	if err := e.named(ctx, v.steps); err != nil {
+	if err := e.named(ctx, v.Steps); err != nil {
 		return keyserver.Explanation{}, err
 	}
-	out := keyserver.Explanation{Allowed: refusal == nil, Refusal: refusal, Steps: v.steps, Uses: v.uses, Principal: by.Principal.ID, Asked: v.acl.Link}
-	if entry, has := v.acl.Entry(by.Principal); has {
+	out := keyserver.Explanation{Allowed: refusal == nil, Refusal: refusal, Steps: v.Steps, Uses: v.Uses, Principal: by.Principal.ID, Asked: v.ACL.Link}
+	if entry, has := v.ACL.Entry(by.Principal); has {
 		out.Entry = &entry
 	}
 	return out, nil
@@ -157,7 +158,7 @@ func (e *Engine) named(ctx context.Context, steps []keyserver.ExplainedStep) err
 		if step.By == nil || step.By.Kind != keyserver.ChangePrincipal || step.By.System != e.System {
 			continue
 		}
-		p, err := e.principal(ctx, step.By.ID)
+		p, err := e.CachedPrincipal(ctx, step.By.ID)
 		if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
 			return err
 		}
@@ -233,7 +234,7 @@ func (e *Engine) remedy(ctx context.Context, by keyserver.Caller, q keyserver.Qu
 		s.Kind = keyserver.SupposeApproval
 		return s, true, nil
 	case keyserver.StepExposure:
-		to, _ := e.foreign(q.Link)
+		to, _ := e.Foreign(q.Link)
 		s.Kind, s.System = keyserver.SupposeExposed, to
 		return s, by.Actor.ID.IsZero(), nil
 	case keyserver.StepState:
@@ -253,7 +254,7 @@ func (e *Engine) remedy(ctx context.Context, by keyserver.Caller, q keyserver.Qu
 func (e *Engine) remedyOfList(ctx context.Context, by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) (s keyserver.Supposition, found bool, err error) {
 	right, last := rightFor(q.Operation), is.Steps[len(is.Steps)-1]
 	if last.By != nil && last.By.Demands {
-		group, err := e.principal(ctx, last.By.ID)
+		group, err := e.CachedPrincipal(ctx, last.By.ID)
 		if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
 			return s, false, err
 		}
@@ -308,148 +309,22 @@ func (e *Engine) rolesGranting(ctx context.Context, op keyserver.Operation) ([]k
 	return roles, err
 }
 
-// view is what an engine that explains has besides: the question, with what is to be
-// supposed, and what has come of it. Without one its methods do nothing.
-type view struct {
-	behind  *Engine // without a view
-	q       keyserver.Question
-	steps   []keyserver.ExplainedStep
-	refusal error         // what the gate said
-	acl     keyserver.ACL // the list that was asked
-	uses    *int64
-	cause   *keyserver.Cause // of the step that is noted next
-	detail  string           // of the step that is noted next, if it passes
-}
-
-// step notes how a question of the gate came out, where somebody wants to know, and hands
-// the refusal on.
-func (e *Engine) step(s keyserver.GateStep, refusal error) error {
-	if e.view != nil {
-		e.view.note(s, refusal)
-	}
-	return refusal
-}
-
-func (v *view) note(s keyserver.GateStep, refusal error) {
-	step := keyserver.ExplainedStep{Step: s, Outcome: keyserver.StepPassed, By: v.cause, Detail: v.detail}
-	v.cause, v.detail = nil, ""
-	if refusal != nil {
-		step.Outcome = keyserver.StepRefused
-		if f := fault.As(refusal); f != nil {
-			step.Detail = f.Detail
-		}
-	}
-	switch i := slices.IndexFunc(v.steps, func(had keyserver.ExplainedStep) bool { return had.Step == s }); {
-	case i >= 0 && refusal != nil: // asked in two parts, and nothing that was asked meanwhile counts
-		v.steps = append(v.steps[:i], step)
-	case i >= 0:
-		v.steps[i] = step
-	default:
-		v.steps = append(v.steps, step)
-	}
-}
-
-// elsewhere notes what is not for this key server to say.
-func (v *view) elsewhere(to keyserver.SystemID) {
-	if v == nil {
-		return
-	}
-	v.steps = append(v.steps, keyserver.ExplainedStep{
-		Step: keyserver.StepOwner, Outcome: keyserver.StepNotAsked,
-		Detail: fmt.Sprintf("the key belongs to the peer %d, whose list decides; ask there", to),
-	})
-}
-
-// by names what the step that is noted next came out by.
-func (v *view) by(c keyserver.Cause) {
-	if v != nil {
-		v.cause = &c
-	}
-}
-
-// verdict notes what the key's list says.
-func (v *view) verdict(acl keyserver.ACL, verdict access.Verdict) {
-	if v == nil {
-		return
-	}
-	if v.acl = acl; verdict.By.Principal.ID.IsZero() {
-		return
-	}
-	entry := verdict.By
-	cause := causeOf(entry)
-	if verdict.Demanded { // whatever the window of its entry is
-		cause = keyserver.Cause{Kind: cause.Kind, ID: cause.ID, System: cause.System, Demands: true}
-	}
-	v.by(cause)
-	if entry.MaxUsage == keyserver.NoUsageLimit || (!verdict.Allowed && !verdict.Spent) {
-		return
-	}
-	left := int64(0)
-	for _, limited := range verdict.Limited {
-		left += limited.MaxUsage - limited.Used
-	}
-	v.uses = &left
-}
-
-// causeOf names an entry that gives rights.
-func causeOf(entry keyserver.ACLEntry) keyserver.Cause {
-	return keyserver.Cause{
-		Kind: keyserver.ChangePrincipal, ID: entry.Principal.ID, System: entry.Principal.System, Start: entry.Start, End: entry.End,
-	}
-}
-
-// approves reports whether the approval is supposed.
-func (v *view) approves() bool {
-	return v != nil && slices.ContainsFunc(v.q.With, func(s keyserver.Supposition) bool { return s.Kind == keyserver.SupposeApproval })
-}
-
-// principal is a principal with what is supposed of it.
-func (v *view) principal(ctx context.Context, id keyserver.ID) (p keyserver.Principal, err error) {
-	if p, err = v.behind.principal(ctx, id); err != nil {
-		return p, err
-	}
-	without := func(ids []keyserver.ID, id keyserver.ID) []keyserver.ID {
-		return slices.DeleteFunc(slices.Clone(ids), func(have keyserver.ID) bool { return have == id })
-	}
-	for _, s := range v.q.With {
-		if s.Principal != id {
-			continue
-		}
-		switch s.Kind {
-		case keyserver.SupposeRole:
-			p.Roles = append(without(p.Roles, s.Role), s.Role)
-		case keyserver.SupposeNoRole:
-			p.Roles = without(p.Roles, s.Role)
-		case keyserver.SupposeMember:
-			p.Groups = append(without(p.Groups, s.Group), s.Group)
-		case keyserver.SupposeLeft:
-			p.Groups = without(p.Groups, s.Group)
-		case keyserver.SupposeEnabled:
-			p.Flags |= keyserver.FlagEnable
-		case keyserver.SupposeDisabled:
-			p.Flags &^= keyserver.FlagEnable
-		default: // of something else
-		}
-	}
-	return p, nil
-}
-
-// held is a key with the uses of its list that are spent by now, and with what is supposed
+// supposed is a key with the uses of its list that are spent by now, and with what is supposed
 // of its list and its state.
-func (v *view) held(ctx context.Context, id keyserver.ID) (key *heldKey, err error) {
-	if key, err = v.behind.held(ctx, id); err != nil {
+func (e *Engine) supposed(ctx context.Context, id keyserver.ID) (key *heldKey, err error) {
+	if key, err = e.behind.held(ctx, id); err != nil {
 		return key, err
 	}
 	is := *key
-	if is.acl.Entries, err = v.behind.withUses(ctx, key.life.Lineage, key.acl.Entries); err != nil {
+	if is.acl.Entries, err = e.behind.withUses(ctx, key.life.Lineage, key.acl.Entries); err != nil {
 		return nil, err
 	}
-	for _, s := range v.q.With {
-		if cmp.Or(s.Link, v.q.Link) != is.acl.Link {
+	for _, s := range e.question.With {
+		if cmp.Or(s.Link, e.question.Link) != is.acl.Link {
 			continue
 		}
 		of := keyserver.PrincipalRef{System: s.System, ID: s.Principal}
-		same := func(e keyserver.ACLEntry) bool { return e.Principal == of }
+		same := func(entry keyserver.ACLEntry) bool { return entry.Principal == of }
 		switch s.Kind {
 		case keyserver.SupposeEntry:
 			is.acl.Entries = append(slices.DeleteFunc(is.acl.Entries, same), keyserver.ACLEntry{
@@ -465,22 +340,4 @@ func (v *view) held(ctx context.Context, id keyserver.ID) (key *heldKey, err err
 		}
 	}
 	return &is, nil
-}
-
-// trust is the row of a principal for a peer, with what is supposed of it.
-func (v *view) trust(ctx context.Context, principal keyserver.ID, peer keyserver.SystemID) (rows []keyserver.PrincipalTrust, err error) {
-	rows, err = v.behind.trust(ctx, principal, peer)
-	for _, s := range v.q.With {
-		if s.Principal != principal || s.System != peer {
-			continue
-		}
-		switch s.Kind {
-		case keyserver.SupposeExposed:
-			rows = []keyserver.PrincipalTrust{{Principal: principal, Server: peer, Flag: keyserver.Expose}}
-		case keyserver.SupposeHidden:
-			rows = []keyserver.PrincipalTrust{{Principal: principal, Server: peer, Flag: keyserver.Restrict}}
-		default: // of something else
-		}
-	}
-	return rows, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -18,10 +19,10 @@ import (
 func (e *Engine) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver.KeyExport) (keyserver.ExportedKey, error) {
 	var key *heldKey
 	var recipient keyserver.ExportedKey
-	r := request{by: by, op: keyserver.OpExportKey, link: x.Link, object: x.Link.Base64() + " for " + x.Recipient.String(), counts: true}
-	err := e.perform(ctx, r, func() error {
+	r := gate.Request{By: by, Op: keyserver.OpExportKey, Link: x.Link, Object: x.Link.Base64() + " for " + x.Recipient.String(), Counts: true}
+	err := e.Perform(ctx, r, func() error {
 		return e.seal(ctx, key.id, &recipient)
-	}, e.uses(by, x.Link, keyserver.Owner, &key), e.leaves(&key), e.receives(x.Recipient, &recipient), e.unchanged(by))
+	}, e.uses(by, x.Link, keyserver.Owner, &key), e.leaves(&key), e.receives(x.Recipient, &recipient), e.Unchanged(by))
 	if err != nil {
 		return keyserver.ExportedKey{}, err
 	}
@@ -30,12 +31,12 @@ func (e *Engine) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver
 
 // receives is the check that a principal can be given a key: it is a transport
 // principal of this key server, enabled, with a certificate in force.
-func (e *Engine) receives(to keyserver.PrincipalRef, out *keyserver.ExportedKey) check {
+func (e *Engine) receives(to keyserver.PrincipalRef, out *keyserver.ExportedKey) gate.Check {
 	return func(ctx context.Context, _ access.Subject) error {
-		if e.view != nil { // a question names nobody
+		if e.Explains() { // a question names nobody
 			return nil
 		}
-		p, err := e.principal(ctx, to.ID)
+		p, err := e.CachedPrincipal(ctx, to.ID)
 		switch {
 		case err == nil && to.System != e.System, errors.Is(err, sqlstore.ErrNotFound):
 			return fault.New(fault.NotFound, "no principal has the systemId %d and the principalId %s", to.System, to.ID.Decimal()).
@@ -43,9 +44,9 @@ func (e *Engine) receives(to keyserver.PrincipalRef, out *keyserver.ExportedKey)
 		case err != nil:
 			return err
 		case p.Type != keyserver.CertificatePrincipal:
-			return invalid("principal %s cannot receive a key: it has no certificate, being of type %s", to, p.Type)
+			return gate.Invalid("principal %s cannot receive a key: it has no certificate, being of type %s", to, p.Type)
 		case p.Flags.Disabled():
-			return invalid("principal %s cannot receive a key: it is disabled", to)
+			return gate.Invalid("principal %s cannot receive a key: it is disabled", to)
 		}
 		out.Recipient = p
 		out.Certificate, err = e.certificateInForceOf(ctx, p)
@@ -60,29 +61,11 @@ func (e *Engine) certificateInForceOf(ctx context.Context, p keyserver.Principal
 	if err != nil {
 		return keyserver.Certificate{}, err
 	}
-	best, good, err := e.bestOf(ctx, list)
+	best, good, err := e.BestOf(ctx, list)
 	if err == nil && !good {
-		return best, invalid("principal %s cannot receive a key: none of its certificates is in force: enrolled, not replaced, within its dates, of a CA that is trusted now, and not revoked", p.Ref())
+		return best, gate.Invalid("principal %s cannot receive a key: none of its certificates is in force: enrolled, not replaced, within its dates, of a CA that is trusted now, and not revoked", p.Ref())
 	}
 	return best, err
-}
-
-// bestOf is of some certificates the one that was made last among those in force; where
-// none is, among those that are not replaced. Zero: there is none of either.
-func (e *Engine) bestOf(ctx context.Context, list []keyserver.Certificate) (best keyserver.Certificate, good bool, err error) {
-	for _, c := range list {
-		if !c.Current() {
-			continue
-		}
-		vouched, err := e.vouched(ctx, c)
-		if err != nil {
-			return keyserver.Certificate{}, false, err
-		}
-		if best.ID.IsZero() || vouched && !good || vouched == good && c.NotBefore.After(best.NotBefore) {
-			best, good = c, vouched
-		}
-	}
-	return best, good, nil
 }
 
 // seal reads the key from the store, because no cache holds its bytes.
@@ -93,7 +76,7 @@ func (e *Engine) seal(ctx context.Context, key keyserver.ID, out *keyserver.Expo
 	}
 	record, err := e.Store.Key(ctx, key)
 	if err != nil {
-		return notFound(err, fault.KeyNotFound, "the hidden link names no key of this key server")
+		return gate.NotFound(err, fault.KeyNotFound, "the hidden link names no key of this key server")
 	}
 	plain, err := e.Keyring.Unwrap(key, e.System, record.Wrapped)
 	if err != nil {
@@ -102,7 +85,7 @@ func (e *Engine) seal(ctx context.Context, key keyserver.ID, out *keyserver.Expo
 	defer clear(plain)
 	out.JWE, out.Algorithm, err = keyring.SealFor(cert, plain)
 	if errors.Is(err, keyring.ErrNoEncryption) {
-		return invalid("%s", err)
+		return gate.Invalid("%s", err)
 	}
 	return err
 }

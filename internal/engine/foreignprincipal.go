@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -52,8 +53,8 @@ func (e *Engine) foreignPrincipals(ctx context.Context, by keyserver.Caller, pai
 // peer that could not be asked. One that cannot be shown as the peer answers it
 // is left out, and is not taken for gone.
 func (e *Engine) lookupAt(ctx context.Context, by keyserver.Caller, system keyserver.SystemID, asked []keyserver.PrincipalRef) (list []keyserver.Principal, err error) {
-	r := request{by: by, op: keyserver.OpLookupPrincipals, object: fmt.Sprintf("%s at the peer %d", pairsObject(asked), system)}
-	err = e.consult(ctx, r, system, fault.NotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
+	r := gate.Request{By: by, Op: keyserver.OpLookupPrincipals, Object: fmt.Sprintf("%s at the peer %d", pairsObject(asked), system)}
+	err = e.Consult(ctx, r, system, fault.NotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
 		list, err = at.LookupPrincipals(ctx, as, asked)
 		return err
 	})
@@ -105,8 +106,8 @@ func (e *Engine) closeEntries(ctx context.Context, by keyserver.Caller, p keyser
 	if err != nil || !open {
 		return err
 	}
-	r := request{by: by, op: keyserver.Operation{Key: keyserver.AuditClosedEntries}, object: p.String()}
-	return e.unasked(ctx, r, func() error {
+	r := gate.Request{By: by, Op: keyserver.Operation{Key: keyserver.AuditClosedEntries}, Object: p.String()}
+	return e.Unasked(ctx, r, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			_, err := tx.CloseACLEntries(ctx, p, now)
 			return err
@@ -122,18 +123,18 @@ func (e *Engine) closeEntries(ctx context.Context, by keyserver.Caller, p keyser
 func (e *Engine) isForeign(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (bool, error) {
 	_, err := e.Store.Principal(ctx, t.Principal)
 	if !errors.Is(err, sqlstore.ErrNotFound) || t.Flag != keyserver.Restrict {
-		return false, unlessNotFound(err)
+		return false, gate.UnlessNotFound(err)
 	}
-	peer, err := e.peer(ctx, t.Server)
+	peer, err := e.CachedPeer(ctx, t.Server)
 	if err != nil {
-		return false, unlessNotFound(err)
+		return false, gate.UnlessNotFound(err)
 	}
 	ref := keyserver.PrincipalRef{System: t.Server, ID: t.Principal}
 	if known, err := e.Store.HasACLEntries(ctx, ref); err != nil || known || e.Peers == nil {
 		return known, err
 	}
 	as := keyserver.Caller{Kind: keyserver.InternalSession, RequestID: by.RequestID, Peer: &keyserver.PeerCall{System: e.System}}
-	if err := fill(e.Random, as.Peer.Key[:]); err != nil {
+	if err := gate.Fill(e.Random, as.Peer.Key[:]); err != nil {
 		return false, err
 	}
 	list, err := e.Peers.At(peer).LookupPrincipals(ctx, as, []keyserver.PrincipalRef{ref})
@@ -143,11 +144,4 @@ func (e *Engine) isForeign(ctx context.Context, by keyserver.Caller, t keyserver
 		return true, nil
 	}
 	return len(list) > 0, err
-}
-
-func unlessNotFound(err error) error {
-	if errors.Is(err, sqlstore.ErrNotFound) {
-		return nil
-	}
-	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -19,7 +20,7 @@ import (
 // refuses rows, and loses the caller, on demand.
 type recorder struct {
 	keyserver.Federated // nil: what is not overridden is not asked
-	engine.Auditor      // writes the rows
+	gate.Auditor        // writes the rows
 	events              []string
 	begin, durable      error
 	leave               context.CancelFunc // of the caller, while the peer works

@@ -3,15 +3,16 @@ package engine
 import (
 	"context"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// consultFor is consult for an operation under a key that answers something.
-func consultFor[T any](ctx context.Context, e *Engine, r request, to keyserver.SystemID,
+// consultFor is Consult for an operation under a key that answers something.
+func consultFor[T any](ctx context.Context, e *Engine, r gate.Request, to keyserver.SystemID,
 	send func(at keyserver.Federated, as keyserver.Caller) (T, error),
 ) (answer T, err error) {
-	err = e.consult(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
+	err = e.Consult(ctx, r, to, fault.KeyNotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
 		answer, err = send(at, as)
 		return err
 	})
@@ -22,23 +23,23 @@ func consultFor[T any](ctx context.Context, e *Engine, r request, to keyserver.S
 	return answer, nil
 }
 
-func (e *Engine) forwardMAC(ctx context.Context, r request, to keyserver.SystemID, in keyserver.MACRequest) (keyserver.MAC, error) {
+func (e *Engine) forwardMAC(ctx context.Context, r gate.Request, to keyserver.SystemID, in keyserver.MACRequest) (keyserver.MAC, error) {
 	return consultFor(ctx, e, r, to, func(at keyserver.Federated, as keyserver.Caller) (keyserver.MAC, error) { return at.MAC(ctx, as, in) })
 }
 
-func (e *Engine) forwardVerifyMAC(ctx context.Context, r request, to keyserver.SystemID, in keyserver.MACCheck) (keyserver.MACVerdict, error) {
+func (e *Engine) forwardVerifyMAC(ctx context.Context, r gate.Request, to keyserver.SystemID, in keyserver.MACCheck) (keyserver.MACVerdict, error) {
 	return consultFor(ctx, e, r, to, func(at keyserver.Federated, as keyserver.Caller) (keyserver.MACVerdict, error) {
 		return at.VerifyMAC(ctx, as, in)
 	})
 }
 
-func (e *Engine) forwardEncrypt(ctx context.Context, r request, to keyserver.SystemID, in keyserver.Encryption) (keyserver.Ciphertext, error) {
+func (e *Engine) forwardEncrypt(ctx context.Context, r gate.Request, to keyserver.SystemID, in keyserver.Encryption) (keyserver.Ciphertext, error) {
 	return consultFor(ctx, e, r, to, func(at keyserver.Federated, as keyserver.Caller) (keyserver.Ciphertext, error) {
 		return at.Encrypt(ctx, as, in)
 	})
 }
 
-func (e *Engine) forwardDecrypt(ctx context.Context, r request, to keyserver.SystemID, in keyserver.Decryption) (keyserver.Plaintext, error) {
+func (e *Engine) forwardDecrypt(ctx context.Context, r gate.Request, to keyserver.SystemID, in keyserver.Decryption) (keyserver.Plaintext, error) {
 	return consultFor(ctx, e, r, to, func(at keyserver.Federated, as keyserver.Caller) (keyserver.Plaintext, error) {
 		return at.Decrypt(ctx, as, in)
 	})

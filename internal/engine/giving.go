@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -230,7 +231,7 @@ func subjectIn(ctx context.Context, tx *sqlstore.Tx, ref keyserver.PrincipalRef)
 	who := access.Subject{Principal: ref}
 	p, err := tx.Principal(ctx, ref.ID)
 	if err != nil {
-		return who, notFound(err, fault.SessionNotFound, "the session's principal no longer exists")
+		return who, gate.NotFound(err, fault.SessionNotFound, "the session's principal no longer exists")
 	}
 	for _, id := range p.Groups {
 		g, err := tx.Principal(ctx, id)
@@ -255,12 +256,12 @@ func (e *Engine) giver(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller
 	}
 	p, err := tx.Principal(ctx, by.Principal.ID)
 	if err != nil {
-		return g, notFound(err, fault.SessionNotFound, "the session's principal no longer exists")
+		return g, gate.NotFound(err, fault.SessionNotFound, "the session's principal no longer exists")
 	}
 	if g.roles, err = tx.RolesInForce(ctx, p); err != nil {
 		return g, err
 	}
-	if g.mustAsk, err = e.mustAsk(ctx, tx, by); err != nil {
+	if g.mustAsk, err = e.MustAsk(ctx, tx, by); err != nil {
 		return g, err
 	}
 	g.operations, err = tx.Granted(ctx, g.roles)

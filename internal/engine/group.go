@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -11,7 +12,7 @@ import (
 
 // GroupMembers implements keyserver.Principals.
 func (e *Engine) GroupMembers(ctx context.Context, by keyserver.Caller, f keyserver.GroupFilter) (members []keyserver.Principal, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpListGroupMembers, object: f.Group.Hex()}, func() error {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListGroupMembers, Object: f.Group.Hex()}, func() error {
 		g, err := e.Store.Principal(ctx, f.Group)
 		if err := isGroup(g, f.Group, err); err != nil {
 			return err
@@ -32,7 +33,7 @@ func isGroup(p keyserver.Principal, id keyserver.ID, err error) error {
 	if err == nil && p.Type != keyserver.GroupPrincipal {
 		err = sqlstore.ErrNotFound
 	}
-	return notFound(err, fault.NotFound, "no group has the id %s", id)
+	return gate.NotFound(err, fault.NotFound, "no group has the id %s", id)
 }
 
 // AddGroupMember implements keyserver.Principals.
@@ -69,15 +70,15 @@ func (e *Engine) RemoveGroupMember(ctx context.Context, by keyserver.Caller, m k
 func (e *Engine) changeMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership,
 	change func(*sqlstore.Tx, keyserver.Principal) error,
 ) error {
-	r := request{by: by, op: keyserver.OpChangeGroupMembers, object: m.Member.Hex() + " in " + m.Group.Hex()}
-	return e.write(ctx, r, func(tx *sqlstore.Tx) error {
+	r := gate.Request{By: by, Op: keyserver.OpChangeGroupMembers, Object: m.Member.Hex() + " in " + m.Group.Hex()}
+	return e.Write(ctx, r, func(tx *sqlstore.Tx) error {
 		g, err := tx.Principal(ctx, m.Group)
 		if err := isGroup(g, m.Group, err); err != nil {
 			return err
 		}
 		p, err := tx.Principal(ctx, m.Member)
 		if err != nil {
-			return notFound(err, fault.NotFound, "no principal has the id %s", m.Member)
+			return gate.NotFound(err, fault.NotFound, "no principal has the id %s", m.Member)
 		}
 		if p.Flags.SystemDefined() {
 			return nil

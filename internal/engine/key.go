@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ciphertext"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -42,9 +43,9 @@ func (e *Engine) MintKey(ctx context.Context, by keyserver.Caller, key keyserver
 		return keyserver.KeyMetadata{}, err
 	}
 	link := keyserver.NewHiddenLink(e.System, id)
-	r := request{by: by, op: keyserver.OpCreateKey, object: link.Base64()}
+	r := gate.Request{By: by, Op: keyserver.OpCreateKey, Object: link.Base64()}
 	var meta keyserver.KeyMetadata
-	err = e.perform(ctx, r, func() (err error) {
+	err = e.Perform(ctx, r, func() (err error) {
 		material := key.Material
 		if material == nil {
 			material = make([]byte, info.MintLen)
@@ -95,23 +96,23 @@ func (e *Engine) storeKey(ctx context.Context, by keyserver.Caller, id keyserver
 // in with a certificate, may read metadata (contract 7.6).
 func (e *Engine) Key(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
 	var key *heldKey
-	r := request{by: by, op: keyserver.OpReadKey, link: link, object: link.Base64()}
-	if to, ok := e.foreign(link); ok {
+	r := gate.Request{By: by, Op: keyserver.OpReadKey, Link: link, Object: link.Base64()}
+	if to, ok := e.Foreign(link); ok {
 		return e.forwardKey(ctx, r, to)
 	}
-	err := e.authorizeAndAudit(ctx, r, e.transportOnly(by), e.holds(link, fault.KeyNotFound, keyserver.Read, &key))
+	err := e.AuthorizeAndAudit(ctx, r, e.transportOnly(by), e.holds(link, fault.KeyNotFound, keyserver.Read, &key))
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
 	}
 	return e.metadata(ctx, key.id)
 }
 
-func (e *Engine) transportOnly(by keyserver.Caller) check {
+func (e *Engine) transportOnly(by keyserver.Caller) gate.Check {
 	return func(context.Context, access.Subject) error {
 		if by.Type == keyserver.CertificatePrincipal {
-			return e.step(keyserver.StepTransport, nil)
+			return e.Step(keyserver.StepTransport, nil)
 		}
-		return e.step(keyserver.StepTransport, fault.New(fault.AccessDenied,
+		return e.Step(keyserver.StepTransport, fault.New(fault.AccessDenied,
 			"reading key metadata needs a transport principal, one that logged in with an enrolled certificate").Audited(fault.ReasonNotTransport))
 	}
 }
@@ -120,11 +121,11 @@ func (e *Engine) transportOnly(by keyserver.Caller) check {
 // an entry's usage limit.
 func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyserver.Use) (keyserver.Grant, error) {
 	var key *heldKey
-	r := request{by: by, op: keyserver.OpAuthorizeKey, link: use.Link, object: use.Link.Base64(), filename: use.Filename, counts: true}
-	if to, ok := e.foreign(use.Link); ok {
+	r := gate.Request{By: by, Op: keyserver.OpAuthorizeKey, Link: use.Link, Object: use.Link.Base64(), Filename: use.Filename, Counts: true}
+	if to, ok := e.Foreign(use.Link); ok {
 		return e.forwardAuthorize(ctx, r, to, use)
 	}
-	err := e.authorizeAndAudit(ctx, r, e.uses(by, use.Link, keyserver.Read, &key))
+	err := e.AuthorizeAndAudit(ctx, r, e.uses(by, use.Link, keyserver.Read, &key))
 	if err != nil {
 		return keyserver.Grant{}, err
 	}
@@ -134,20 +135,20 @@ func (e *Engine) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keys
 // HMAC implements keyserver.Keys.
 func (e *Engine) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
 	var key *heldKey
-	r := request{by: by, op: keyserver.OpHMAC, link: in.Link, object: in.Link.Base64(), counts: true}
-	if to, ok := e.foreign(in.Link); ok {
+	r := gate.Request{By: by, Op: keyserver.OpHMAC, Link: in.Link, Object: in.Link.Base64(), Counts: true}
+	if to, ok := e.Foreign(in.Link); ok {
 		return e.forwardHMAC(ctx, r, to, in)
 	}
-	if err := e.authorizeAndAudit(ctx, r, e.uses(by, in.Link, keyserver.Read, &key)); err != nil {
+	if err := e.AuthorizeAndAudit(ctx, r, e.uses(by, in.Link, keyserver.Read, &key)); err != nil {
 		return mac, err
 	}
 	state, err := key.macs.take()
 	if err != nil {
-		return mac, e.failed(ctx, r, err)
+		return mac, e.Failed(ctx, r, err)
 	}
 	defer key.macs.put(state)
 	if _, err := in.Message.WriteTo(state); err != nil {
-		return mac, e.failed(ctx, r, err)
+		return mac, e.Failed(ctx, r, err)
 	}
 	state.Sum(mac[:0])
 	return mac, nil
@@ -155,7 +156,7 @@ func (e *Engine) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMA
 
 // holds is the check that the link names a key and that the caller holds want
 // on it. absent is the code where there is no such key.
-func (e *Engine) holds(link keyserver.HiddenLink, absent fault.Code, want keyserver.Rights, key **heldKey) check {
+func (e *Engine) holds(link keyserver.HiddenLink, absent fault.Code, want keyserver.Rights, key **heldKey) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		if err := e.find(ctx, link, absent, key); err != nil {
 			return err
@@ -167,22 +168,22 @@ func (e *Engine) holds(link keyserver.HiddenLink, absent fault.Code, want keyser
 // checkACL fails unless the key's ACL grants a right to the subject.
 func (e *Engine) checkACL(key *heldKey, who access.Subject, want keyserver.Rights) error {
 	verdict := access.Evaluate(key.acl, who, want, e.Clock())
-	e.view.verdict(key.acl, verdict)
+	e.NoteVerdict(key.acl, verdict)
 	if verdict.Allowed {
-		return e.step(keyserver.StepList, nil)
+		return e.Step(keyserver.StepList, nil)
 	}
-	return e.step(keyserver.StepList, denied(verdict))
+	return e.Step(keyserver.StepList, denied(verdict))
 }
 
 // uses is the check that the caller may use the key now; a use is counted
 // where only entries with a limit allow it.
-func (e *Engine) uses(by keyserver.Caller, link keyserver.HiddenLink, want keyserver.Rights, key **heldKey) check {
+func (e *Engine) uses(by keyserver.Caller, link keyserver.HiddenLink, want keyserver.Rights, key **heldKey) gate.Check {
 	return e.usesWhile(keyserver.KeyState.Makes, by, link, want, key)
 }
 
 // usesWhile is uses for a use that other states permit. Who has no right is not told
 // of the state, and a use that it rules out is not counted.
-func (e *Engine) usesWhile(permits func(keyserver.KeyState) bool, by keyserver.Caller, link keyserver.HiddenLink, want keyserver.Rights, key **heldKey) check {
+func (e *Engine) usesWhile(permits func(keyserver.KeyState) bool, by keyserver.Caller, link keyserver.HiddenLink, want keyserver.Rights, key **heldKey) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		if err := e.find(ctx, link, fault.KeyNotFound, key); err != nil {
 			return err
@@ -204,29 +205,29 @@ func (e *Engine) use(ctx context.Context, by keyserver.Caller, who access.Subjec
 // denies, also because no uses are left, does not learn the state.
 func (e *Engine) mayUse(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *heldKey) (access.Verdict, error) {
 	verdict := access.Evaluate(key.acl, who, want, e.Clock())
-	e.view.verdict(key.acl, verdict)
+	e.NoteVerdict(key.acl, verdict)
 	if !verdict.Allowed && !verdict.Spent {
-		return verdict, e.step(keyserver.StepList, denied(verdict))
+		return verdict, e.Step(keyserver.StepList, denied(verdict))
 	}
-	_ = e.step(keyserver.StepList, nil)
+	_ = e.Step(keyserver.StepList, nil)
 	if !verdict.Allowed { // perhaps spent by an earlier try of this very call
 		var err error
-		if verdict.Allowed, err = e.repeated(ctx, by); err != nil {
+		if verdict.Allowed, err = e.Repeated(ctx, by); err != nil {
 			return verdict, err
 		}
 	}
 	if !verdict.Allowed {
-		return verdict, e.step(keyserver.StepUses, denied(verdict))
+		return verdict, e.Step(keyserver.StepUses, denied(verdict))
 	}
-	if err := e.step(keyserver.StepState, key.serves(permits)); err != nil {
+	if err := e.Step(keyserver.StepState, key.serves(permits)); err != nil {
 		return verdict, err
 	}
-	return verdict, e.step(keyserver.StepUses, nil)
+	return verdict, e.Step(keyserver.StepUses, nil)
 }
 
 // countUse decrements a usage limit if only limited ACL entries allow the use.
 func (e *Engine) countUse(ctx context.Context, by keyserver.Caller, verdict access.Verdict) error {
-	if len(verdict.Limited) == 0 || e.view != nil {
+	if len(verdict.Limited) == 0 || e.Explains() {
 		return nil
 	}
 	taken, err := e.takeUse(ctx, by, verdict.Limited)
@@ -246,7 +247,7 @@ func denied(verdict access.Verdict) error {
 // decides, so that replicas cannot spend one use twice.
 func (e *Engine) takeUse(ctx context.Context, by keyserver.Caller, entries []keyserver.ACLEntry) (taken bool, err error) {
 	err = e.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
-		taken, err = e.once(ctx, by, tx, func() (bool, error) {
+		taken, err = e.Once(ctx, by, tx, func() (bool, error) {
 			for _, entry := range entries {
 				if taken, err := tx.UseACLEntry(ctx, entry.ID); err != nil || taken {
 					return taken, err
@@ -263,17 +264,17 @@ func (e *Engine) takeUse(ctx context.Context, by keyserver.Caller, entries []key
 func (e *Engine) find(ctx context.Context, link keyserver.HiddenLink, absent fault.Code, key **heldKey) error {
 	system, id, ok := link.Split()
 	if !ok || system != e.System {
-		return e.step(keyserver.StepKey, noKey(absent))
+		return e.Step(keyserver.StepKey, noKey(absent))
 	}
 	held, err := e.held(ctx, id)
 	if errors.Is(err, sqlstore.ErrNotFound) {
-		return e.step(keyserver.StepKey, noKey(absent))
+		return e.Step(keyserver.StepKey, noKey(absent))
 	}
 	if err != nil {
-		return e.step(keyserver.StepKey, err)
+		return e.Step(keyserver.StepKey, err)
 	}
 	*key = held
-	return e.step(keyserver.StepKey, nil)
+	return e.Step(keyserver.StepKey, nil)
 }
 
 func noKey(code fault.Code) error {
@@ -282,8 +283,8 @@ func noKey(code fault.Code) error {
 
 // held reads a key through the cache.
 func (e *Engine) held(ctx context.Context, id keyserver.ID) (*heldKey, error) {
-	if e.view != nil {
-		return e.view.held(ctx, id)
+	if e.behind != nil {
+		return e.supposed(ctx, id)
 	}
 	return e.keys.Get(ctx, id, func() (*heldKey, error) { return e.hold(ctx, id) })
 }

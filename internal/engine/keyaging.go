@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver/lifecycle"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -62,7 +63,7 @@ func (e *Engine) ageAll(ctx context.Context, lines, ending []keyserver.ID) error
 func (e *Engine) ageLine(ctx context.Context, line keyserver.ID) error {
 	rotation, err := e.Store.KeyRotation(ctx, line)
 	if err != nil {
-		return unlessNotFound(err)
+		return gate.UnlessNotFound(err)
 	}
 	keys, err := e.Store.KeyLine(ctx, line)
 	if err != nil {
@@ -128,8 +129,8 @@ func (e *Engine) erase(ctx context.Context) error {
 
 // bySelf does something at nobody's word, behind a row of its own.
 func (e *Engine) bySelf(ctx context.Context, op keyserver.Operation, object string, effect func() error) error {
-	r := request{by: keyserver.Caller{Kind: keyserver.InternalSession, Principal: keyserver.PrincipalRef{System: e.System}}, op: op, object: object}
-	return e.unasked(ctx, r, effect)
+	r := gate.Request{By: keyserver.Caller{Kind: keyserver.InternalSession, Principal: keyserver.PrincipalRef{System: e.System}}, Op: op, Object: object}
+	return e.Unasked(ctx, r, effect)
 }
 
 func (e *Engine) link(id keyserver.ID) string { return keyserver.NewHiddenLink(e.System, id).Base64() }

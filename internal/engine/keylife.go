@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver/lifecycle"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
@@ -24,12 +25,12 @@ func (k *heldKey) serves(permits func(keyserver.KeyState) bool) error {
 
 // leaves is the check, behind the one that finds the key, that it may leave the key
 // server.
-func (e *Engine) leaves(key **heldKey) check {
+func (e *Engine) leaves(key **heldKey) gate.Check {
 	return func(context.Context, access.Subject) error {
 		if (*key).life.Exportable {
 			return nil
 		}
-		return e.step(keyserver.StepState, fault.New(fault.KeyNotExportable, "the key was minted with exportable false, which is for good; mint another one to have one that may leave").
+		return e.Step(keyserver.StepState, fault.New(fault.KeyNotExportable, "the key was minted with exportable false, which is for good; mint another one to have one that may leave").
 			Audited(fault.ReasonNotExportable))
 	}
 }
@@ -37,9 +38,9 @@ func (e *Engine) leaves(key **heldKey) check {
 // owns is the check that the link names a key of this key server and that the caller
 // is an owner of it. As for its list, he is not held to mandatory groups, or a key
 // could not be withdrawn.
-func (e *Engine) owns(link keyserver.HiddenLink, key **heldKey) check {
+func (e *Engine) owns(link keyserver.HiddenLink, key **heldKey) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
-		if err := e.step(keyserver.StepKey, e.isOurs(ctx, link)); err != nil {
+		if err := e.Step(keyserver.StepKey, e.isOurs(ctx, link)); err != nil {
 			return err
 		}
 		if err := e.find(ctx, link, fault.KeyNotFound, key); err != nil {
@@ -51,19 +52,19 @@ func (e *Engine) owns(link keyserver.HiddenLink, key **heldKey) check {
 
 func (e *Engine) ownedBy(key *heldKey, who access.Subject) error {
 	if access.Owns(key.acl, who, e.Clock()) {
-		return e.step(keyserver.StepList, nil)
+		return e.Step(keyserver.StepList, nil)
 	}
 	return e.checkACL(key, who, keyserver.Owner)
 }
 
 // isOurs refuses a key of a peer: how that one ages is its own key server's affair.
 func (e *Engine) isOurs(ctx context.Context, link keyserver.HiddenLink) error {
-	to, foreign := e.foreign(link)
+	to, foreign := e.Foreign(link)
 	if !foreign {
 		return nil
 	}
-	if _, err := e.peer(ctx, to); err != nil {
-		return notFound(err, fault.KeyNotFound, "the system id %d is neither this key server's nor that of a registered peer", to)
+	if _, err := e.CachedPeer(ctx, to); err != nil {
+		return gate.NotFound(err, fault.KeyNotFound, "the system id %d is neither this key server's nor that of a registered peer", to)
 	}
 	return fault.New(fault.InvalidArgument, "the key belongs to the peer %d; its state and its line are changed there", to).
 		Audited(fault.ReasonInvalidArgument)
@@ -74,7 +75,7 @@ func (e *Engine) isOurs(ctx context.Context, link keyserver.HiddenLink) error {
 func (e *Engine) metadata(ctx context.Context, id keyserver.ID) (keyserver.KeyMetadata, error) {
 	record, err := e.Store.Key(ctx, id)
 	if err != nil {
-		return keyserver.KeyMetadata{}, notFound(err, fault.KeyNotFound, "the hidden link names no key of this key server")
+		return keyserver.KeyMetadata{}, gate.NotFound(err, fault.KeyNotFound, "the hidden link names no key of this key server")
 	}
 	list, err := e.metadataOf(ctx, []sqlstore.KeyRecord{record})
 	if err != nil {
@@ -114,8 +115,8 @@ func (e *Engine) told(k sqlstore.KeyRecord) keyserver.KeyMetadata {
 // KeyState implements keyserver.KeyLives.
 func (e *Engine) KeyState(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (meta keyserver.KeyMetadata, err error) {
 	var key *heldKey
-	r := request{by: by, op: keyserver.OpChangeKeyState, link: link, object: link.Base64()}
-	err = e.perform(ctx, r, func() (err error) {
+	r := gate.Request{By: by, Op: keyserver.OpChangeKeyState, Link: link, Object: link.Base64()}
+	err = e.Perform(ctx, r, func() (err error) {
 		meta, err = e.metadata(ctx, key.id)
 		return err
 	}, e.owns(link, &key))
@@ -125,11 +126,11 @@ func (e *Engine) KeyState(ctx context.Context, by keyserver.Caller, link keyserv
 // ChangeKeyState implements keyserver.KeyLives.
 func (e *Engine) ChangeKeyState(ctx context.Context, by keyserver.Caller, change keyserver.KeyStateChange) error {
 	var key *heldKey
-	r := request{by: by, op: keyserver.OpChangeKeyState, link: change.Link, object: change.Link.Base64() + " " + string(change.Act)}
+	r := gate.Request{By: by, Op: keyserver.OpChangeKeyState, Link: change.Link, Object: change.Link.Base64() + " " + string(change.Act)}
 	if change.Act == keyserver.DestroyKey {
-		r.effect = approval.DestroyKey
+		r.Effect = approval.DestroyKey
 	}
-	return e.perform(ctx, r, func() error {
+	return e.Perform(ctx, r, func() error {
 		return e.age(ctx, key.id, func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
 			return lifecycle.Change(life, change, e.now())
 		})
@@ -141,7 +142,7 @@ func (e *Engine) age(ctx context.Context, id keyserver.ID, to func(keyserver.Key
 	return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		record, err := tx.Key(ctx, id)
 		if err != nil {
-			return notFound(err, fault.KeyNotFound, "the hidden link names no key of this key server")
+			return gate.NotFound(err, fault.KeyNotFound, "the hidden link names no key of this key server")
 		}
 		life, err := to(record.Life)
 		if err != nil || life == record.Life {
@@ -157,8 +158,8 @@ func (e *Engine) age(ctx context.Context, id keyserver.ID, to func(keyserver.Key
 // KeyLine implements keyserver.KeyLives.
 func (e *Engine) KeyLine(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (line keyserver.KeyLine, err error) {
 	var newest *heldKey
-	r := request{by: by, op: keyserver.OpRotateKey, link: link, object: link.Base64()}
-	err = e.perform(ctx, r, func() (err error) {
+	r := gate.Request{By: by, Op: keyserver.OpRotateKey, Link: link, Object: link.Base64()}
+	err = e.Perform(ctx, r, func() (err error) {
 		line.Newest, err = e.metadata(ctx, newest.id)
 		line.Rotation = line.Newest.Rotation
 		return err
@@ -174,17 +175,17 @@ func (e *Engine) RotateKey(ctx context.Context, by keyserver.Caller, link keyser
 	}
 	var newest *heldKey
 	successor := keyserver.NewHiddenLink(e.System, id)
-	r := request{by: by, op: keyserver.OpRotateKey, link: link, object: link.Base64() + " to " + successor.Base64()}
-	err = e.perform(ctx, r, func() error { return e.succeed(ctx, newest.id, id) }, e.ownsLine(link, &newest))
+	r := gate.Request{By: by, Op: keyserver.OpRotateKey, Link: link, Object: link.Base64() + " to " + successor.Base64()}
+	err = e.Perform(ctx, r, func() error { return e.succeed(ctx, newest.id, id) }, e.ownsLine(link, &newest))
 	return successor, err
 }
 
 // SetKeyRotation implements keyserver.KeyLives.
 func (e *Engine) SetKeyRotation(ctx context.Context, by keyserver.Caller, change keyserver.KeyRotationChange) error {
 	var newest *heldKey
-	r := request{by: by, op: keyserver.OpRotateKey, link: change.Link, object: fmt.Sprintf("%s every %d verifyOnly %d destroyAfter %d",
+	r := gate.Request{By: by, Op: keyserver.OpRotateKey, Link: change.Link, Object: fmt.Sprintf("%s every %d verifyOnly %d destroyAfter %d",
 		change.Link.Base64(), change.Rotation.Every, change.Rotation.VerifyOnly, change.Rotation.DestroyAfter)}
-	return e.perform(ctx, r, func() error {
+	return e.Perform(ctx, r, func() error {
 		line := newest.life.Lineage
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			if change.Rotation.IsZero() {
@@ -207,9 +208,9 @@ func (e *Engine) SetKeyRotation(ctx context.Context, by keyserver.Caller, change
 
 // ownsLine is owns for the newest key of the line that the named one is of: that is
 // the one which goes on.
-func (e *Engine) ownsLine(link keyserver.HiddenLink, newest **heldKey) check {
+func (e *Engine) ownsLine(link keyserver.HiddenLink, newest **heldKey) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
-		if err := e.step(keyserver.StepKey, e.isOurs(ctx, link)); err != nil {
+		if err := e.Step(keyserver.StepKey, e.isOurs(ctx, link)); err != nil {
 			return err
 		}
 		if err := e.newestOf(ctx, link, newest); err != nil {
@@ -271,7 +272,7 @@ func (e *Engine) succeed(ctx context.Context, newest, successor keyserver.ID) er
 func (e *Engine) insertSuccessor(ctx context.Context, tx *sqlstore.Tx, former sqlstore.KeyRecord, id keyserver.ID, life keyserver.KeyLife, entries []keyserver.ACLEntry) error {
 	material := make([]byte, keyserver.Algorithms[former.Algorithm].MintLen)
 	defer clear(material)
-	if err := fill(e.Random, material); err != nil {
+	if err := gate.Fill(e.Random, material); err != nil {
 		return err
 	}
 	wrapped, err := e.Keyring.Wrap(id, e.System, material)

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -20,8 +21,8 @@ const (
 // and his groups, so that what it costs does not grow with the keys that there are.
 func (e *Engine) ListKeys(ctx context.Context, by keyserver.Caller, f keyserver.KeyFilter) (page keyserver.KeyPage, err error) {
 	var who access.Subject
-	r := request{by: by, op: keyserver.OpListKeys, object: f.Lineage.Base64()}
-	err = e.perform(ctx, r, func() (err error) {
+	r := gate.Request{By: by, Op: keyserver.OpListKeys, Object: f.Lineage.Base64()}
+	err = e.Perform(ctx, r, func() (err error) {
 		page, err = e.keysOf(ctx, who, f)
 		return err
 	}, func(_ context.Context, subject access.Subject) error {
@@ -78,7 +79,7 @@ func (e *Engine) keyWindow(ctx context.Context, who access.Subject, f keyserver.
 			after, err = e.Store.Key(ctx, id)
 		}
 		if errors.Is(err, sqlstore.ErrNotFound) {
-			return nil, invalid("after names no key of this key server; it is the next of an earlier page, or left out")
+			return nil, gate.Invalid("after names no key of this key server; it is the next of an earlier page, or left out")
 		}
 		if err != nil {
 			return nil, err

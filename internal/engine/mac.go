@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -28,25 +29,36 @@ var (
 
 // MAC implements keyserver.Keys.
 func (e *Engine) MAC(ctx context.Context, by keyserver.Caller, in keyserver.MACRequest) (keyserver.MAC, error) {
-	var key *heldKey
+	var key chosen
 	choice := keyserver.KeyChoice{Line: in.Line}
 	r := choosing(by, keyserver.OpMACData, choice, &key)
-	if to, ok := e.foreign(in.Line); ok {
+	if to, ok := e.Foreign(in.Line); ok {
 		return e.forwardMAC(ctx, r, to, in)
 	}
-	if err := e.authorizeAndAudit(ctx, r, e.resolveKey(by, choice, makeMACs, &key)); err != nil {
+	if err := e.AuthorizeAndAudit(ctx, r, e.resolveKey(by, choice, makeMACs, &key.heldKey)); err != nil {
 		return keyserver.MAC{}, err
 	}
 	mac := keyserver.MAC{UsedKey: key.used()}
 	if err := key.mac(in.Message, &mac.Sum); err != nil {
-		return keyserver.MAC{}, e.failed(ctx, r, err)
+		return keyserver.MAC{}, e.Failed(ctx, r, err)
 	}
 	return mac, nil
 }
 
 // choosing is the request of an operation under a key that a check chooses.
-func choosing(by keyserver.Caller, op keyserver.Operation, choice keyserver.KeyChoice, key **heldKey) request {
-	return request{by: by, op: op, link: choice.Named(), key: key, counts: true}
+func choosing(by keyserver.Caller, op keyserver.Operation, choice keyserver.KeyChoice, into *chosen) gate.Request {
+	return gate.Request{By: by, Op: op, Link: choice.Named(), Chosen: into, Counts: true}
+}
+
+// chosen is the key that a check chose for an operation, nil until then.
+type chosen struct{ *heldKey }
+
+// Link returns the link of the key, or an empty one if none is chosen.
+func (c *chosen) Link() keyserver.HiddenLink {
+	if c.heldKey == nil {
+		return ""
+	}
+	return c.acl.Link
 }
 
 // mac computes the HMAC of a message.
@@ -65,18 +77,18 @@ func (k *heldKey) mac(message keyserver.Message, sum *[keyserver.MACSize]byte) e
 
 // VerifyMAC implements keyserver.Keys.
 func (e *Engine) VerifyMAC(ctx context.Context, by keyserver.Caller, in keyserver.MACCheck) (keyserver.MACVerdict, error) {
-	var key *heldKey
+	var key chosen
 	var others []*heldKey
 	r := choosing(by, keyserver.OpVerifyMAC, in.KeyChoice, &key)
-	if to, ok := e.foreign(in.Named()); ok {
+	if to, ok := e.Foreign(in.Named()); ok {
 		return e.forwardVerifyMAC(ctx, r, to, in)
 	}
-	if err := e.authorizeAndAudit(ctx, r, e.resolveKey(by, in.KeyChoice, checkMACs, &key), e.withOlderKeys(in.KeyChoice, &key, &others)); err != nil {
+	if err := e.AuthorizeAndAudit(ctx, r, e.resolveKey(by, in.KeyChoice, checkMACs, &key.heldKey), e.withOlderKeys(in.KeyChoice, &key.heldKey, &others)); err != nil {
 		return keyserver.MACVerdict{}, err
 	}
-	verdict, err := verify(in, key, others)
+	verdict, err := verify(in, key.heldKey, others)
 	if err != nil {
-		return keyserver.MACVerdict{}, e.failed(ctx, r, err)
+		return keyserver.MACVerdict{}, e.Failed(ctx, r, err)
 	}
 	return verdict, nil
 }
@@ -125,10 +137,10 @@ func (f fan) Write(b []byte) (int, error) {
 
 // resolveKey returns a check that sets key to the named key, or to the newest key of the lineage that can be used for
 // what, and fails unless the caller may use it now. A caller that the ACL denies learns nothing else about the key.
-func (e *Engine) resolveKey(by keyserver.Caller, choice keyserver.KeyChoice, what purpose, key **heldKey) check {
+func (e *Engine) resolveKey(by keyserver.Caller, choice keyserver.KeyChoice, what purpose, key **heldKey) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		chosen, err := e.choose(ctx, choice, what)
-		if err := e.step(keyserver.StepKey, err); err != nil {
+		if err := e.Step(keyserver.StepKey, err); err != nil {
 			return err
 		}
 		*key = chosen
@@ -136,14 +148,14 @@ func (e *Engine) resolveKey(by keyserver.Caller, choice keyserver.KeyChoice, wha
 			if err := e.checkACL(chosen, who, keyserver.Read); err != nil {
 				return err
 			}
-			return e.step(keyserver.StepState, unfit)
+			return e.Step(keyserver.StepState, unfit)
 		}
 		verdict, err := e.mayUse(ctx, by, who, keyserver.Read, what.allows, chosen)
 		if err != nil {
 			return err
 		}
 		if what.takes != nil {
-			if err := e.step(keyserver.StepUses, what.takes(ctx, chosen.id)); err != nil {
+			if err := e.Step(keyserver.StepUses, what.takes(ctx, chosen.id)); err != nil {
 				return err
 			}
 		}
@@ -222,7 +234,7 @@ func noLine() error {
 // withOlderKeys returns a check that sets others to the older keys of the lineage that a MAC is also compared with: keys
 // that can verify and whose ACL grants READ to the caller. It never fails. It counts no use of an entry with a usage
 // limit: a verification is one use, of the newest key.
-func (e *Engine) withOlderKeys(choice keyserver.KeyChoice, newest **heldKey, others *[]*heldKey) check {
+func (e *Engine) withOlderKeys(choice keyserver.KeyChoice, newest **heldKey, others *[]*heldKey) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		if choice.Line == "" {
 			return nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -214,7 +215,7 @@ func TestVerifyMACMindsEachList(t *testing.T) {
 
 // commits counts how rows are written.
 type commits struct {
-	engine.Auditor
+	gate.Auditor
 	alone, together atomic.Int32
 }
 
@@ -262,7 +263,7 @@ func TestMACBatch(t *testing.T) {
 		for i, item := range items {
 			batch[i] = keyserver.MACItem{Line: item.line, Data: fmt.Appendf(nil, "message %d", i)}
 		}
-		cfg, count := f.Config, &commits{Auditor: f.Auditor}
+		cfg, count := f.Config, &commits{Auditor: f.Config.Auditor}
 		cfg.Auditor = count
 		before := len(f.AllRows(t))
 		answers := must(engine.New(cfg).MACBatch(ctx, limited, batch))(t)

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -12,10 +13,10 @@ import (
 // MACBatch implements keyserver.Keys. Each item passes the gate by itself; the rows
 // of all decisions are durable before the first MAC is made.
 func (e *Engine) MACBatch(ctx context.Context, by keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACAnswer, error) {
-	keys, answers := make([]*heldKey, len(items)), make([]keyserver.MACAnswer, len(items))
-	refusals, err := e.authorizeAll(ctx, by, keyserver.OpMACData, len(items), func(i int) (request, []check) {
+	keys, answers := make([]chosen, len(items)), make([]keyserver.MACAnswer, len(items))
+	refusals, err := e.AuthorizeAll(ctx, by, keyserver.OpMACData, len(items), func(i int) (gate.Request, []gate.Check) {
 		choice := keyserver.KeyChoice{Line: items[i].Line}
-		return choosing(by, keyserver.OpMACData, choice, &keys[i]), []check{e.isOwn(choice), e.resolveKey(by, choice, makeMACs, &keys[i])}
+		return choosing(by, keyserver.OpMACData, choice, &keys[i]), []gate.Check{e.isOwn(choice), e.resolveKey(by, choice, makeMACs, &keys[i].heldKey)}
 	})
 	if err != nil {
 		return nil, err
@@ -26,7 +27,7 @@ func (e *Engine) MACBatch(ctx context.Context, by keyserver.Caller, items []keys
 		}
 		answers[i].UsedKey = keys[i].used()
 		if err := keys[i].mac(bytes.NewReader(items[i].Data), &answers[i].Sum); err != nil {
-			return nil, e.failed(ctx, choosing(by, keyserver.OpMACData, keyserver.KeyChoice{Line: items[i].Line}, &keys[i]), err)
+			return nil, e.Failed(ctx, choosing(by, keyserver.OpMACData, keyserver.KeyChoice{Line: items[i].Line}, &keys[i]), err)
 		}
 	}
 	return answers, nil
@@ -35,9 +36,9 @@ func (e *Engine) MACBatch(ctx context.Context, by keyserver.Caller, items []keys
 // isOwn is the check that this key server has the line itself. A batch is not
 // forwarded: its rows are one commit, and a thousand calls of peers are not one
 // request.
-func (e *Engine) isOwn(choice keyserver.KeyChoice) check {
+func (e *Engine) isOwn(choice keyserver.KeyChoice) gate.Check {
 	return func(context.Context, access.Subject) error {
-		if peer, ok := e.foreign(choice.Line); ok {
+		if peer, ok := e.Foreign(choice.Line); ok {
 			return fault.New(fault.InvalidArgument, "the line belongs to the system id %d, and no batch is forwarded; send the item to POST /api/crypto/mac", peer).
 				Audited(fault.ReasonNotForwarded)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -16,7 +17,7 @@ func (e *Engine) OwnerMarks(ctx context.Context, by keyserver.Caller, f keyserve
 	if f.ID != nil {
 		object = keyserver.Object{Kind: f.Kind, ID: *f.ID}.String()
 	}
-	err = e.perform(ctx, request{by: by, op: keyserver.OpReadOwners, object: object}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadOwners, Object: object}, func() (err error) {
 		list, err = e.Store.Owners(ctx, f)
 		return err
 	})
@@ -31,7 +32,7 @@ func (e *Engine) OwnerMarks(ctx context.Context, by keyserver.Caller, f keyserve
 func (e *Engine) SetOwner(ctx context.Context, by keyserver.Caller, change keyserver.OwnerChange) (keyserver.OwnerMark, error) {
 	return e.changeOwner(ctx, by, change.Object, func(tx *sqlstore.Tx, held keyserver.OwnerMark) (keyserver.OwnerMark, error) {
 		if err := tx.OwnedObject(ctx, change.Object); err != nil {
-			return held, notFound(err, fault.NotFound, "no %s has the id %s", change.Object.Kind, change.Object.ID)
+			return held, gate.NotFound(err, fault.NotFound, "no %s has the id %s", change.Object.Kind, change.Object.ID)
 		}
 		switch {
 		case !change.Allows(held.Owner):
@@ -64,7 +65,7 @@ func (e *Engine) ReleaseOwner(ctx context.Context, by keyserver.Caller, release 
 func (e *Engine) changeOwner(ctx context.Context, by keyserver.Caller, o keyserver.Object,
 	change func(tx *sqlstore.Tx, held keyserver.OwnerMark) (keyserver.OwnerMark, error),
 ) (mark keyserver.OwnerMark, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpSetOwner, object: o.String()}, func() error {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpSetOwner, Object: o.String()}, func() error {
 		if !o.Owned() {
 			return fault.New(fault.InvalidArgument, "kind: objects of the kind %q have no owner marks", o.Kind).Audited(fault.ReasonInvalidArgument)
 		}

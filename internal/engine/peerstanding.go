@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -19,20 +20,22 @@ import (
 type PeerRegistry struct {
 	store   *sqlstore.Store
 	clock   func() time.Time
-	issuers *cache.Cache[string, evidence]
-	rows    Auditor // nil where nothing is recorded
+	issuers *cache.Cache[string, gate.Evidence]
+	rows    gate.Auditor // nil where nothing is recorded
 	system  keyserver.SystemID
 }
 
 // RecordTo has what is learned from peers recorded.
-func (r *PeerRegistry) RecordTo(rows Auditor, own keyserver.SystemID) { r.rows, r.system = rows, own }
+func (r *PeerRegistry) RecordTo(rows gate.Auditor, own keyserver.SystemID) {
+	r.rows, r.system = rows, own
+}
 
 // NewPeerRegistry returns the registry of a store. Make it before whoever looks
 // at it again when the store announces a change: the store announces in that order.
 func NewPeerRegistry(store *sqlstore.Store, clock func() time.Time) *PeerRegistry {
 	r := &PeerRegistry{store: store, clock: clock}
 	var all cache.Set
-	r.issuers = cache.New[string, evidence](&all, maxCachedIssuers, keyserver.ChangeRevocation)
+	r.issuers = cache.New[string, gate.Evidence](&all, gate.MaxCachedIssuers, keyserver.ChangeRevocation)
 	store.OnChange(all.Changed)
 	return r
 }
@@ -52,18 +55,18 @@ func (r *PeerRegistry) TrustedServers(ctx context.Context) ([]keyserver.TrustedS
 // certificate may pass.
 func (r *PeerRegistry) Revoked(ctx context.Context, cert, issuer *x509.Certificate) (why string, err error) {
 	digest := pki.RevocationDigest(issuer.Raw)
-	known, err := r.issuers.Get(ctx, digest, func() (evidence, error) {
+	known, err := r.issuers.Get(ctx, digest, func() (gate.Evidence, error) {
 		state, serials, err := r.store.Revocation(ctx, digest)
 		if state.Policy.Mode == keyserver.RevocationOff {
 			serials = nil // they may be many, and nobody asks
 		}
-		return evidence{policy: state.Policy, crl: state.CRL, revoked: serials}, err
+		return gate.Evidence{Policy: state.Policy, CRL: state.CRL, Revoked: serials}, err
 	})
 	if err != nil {
 		return "", err
 	}
 	subject, of := pki.SlashName(cert.Subject), pki.SlashName(issuer.Subject)
-	switch known.judge(cert.SerialNumber.Bytes(), r.clock()) {
+	switch known.Judge(cert.SerialNumber.Bytes(), r.clock()) {
 	case "":
 		return "", nil
 	case fault.CertificateRevoked:

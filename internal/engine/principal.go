@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -11,9 +12,9 @@ import (
 
 // Principal implements keyserver.Principals.
 func (e *Engine) Principal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (p keyserver.Principal, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpReadPrincipal, object: id.Hex()}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadPrincipal, Object: id.Hex()}, func() (err error) {
 		p, err = e.Store.Principal(ctx, id)
-		return notFound(err, fault.NotFound, "no principal has the id %s", id)
+		return gate.NotFound(err, fault.NotFound, "no principal has the id %s", id)
 	})
 	return p, err
 }
@@ -30,7 +31,7 @@ func (e *Engine) CreatePasswordPrincipal(ctx context.Context, by keyserver.Calle
 	}
 	hash := "" // as long as it is tried
 	insert := func(tx *sqlstore.Tx) error { return e.insertPrincipal(ctx, tx, by, p, hash) }
-	err = e.perform(ctx, request{by: by, op: keyserver.OpCreatePrincipal, object: id.Hex(), tries: insert}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpCreatePrincipal, Object: id.Hex(), Tries: insert}, func() (err error) {
 		if hash, err = e.hash(ctx, by, n.Password); err != nil {
 			return err
 		}
@@ -61,7 +62,7 @@ func (e *Engine) CreatePrincipal(ctx context.Context, by keyserver.Caller, n key
 		ID: id, System: e.System, Type: n.Type, Name: n.Name,
 		Flags: keyserver.FlagEnable, Roles: keyserver.NormalizeIDs(n.Roles), Identity: n.Identity,
 	}
-	err = e.write(ctx, request{by: by, op: keyserver.OpCreatePrincipal, object: id.Hex()}, func(tx *sqlstore.Tx) error {
+	err = e.Write(ctx, gate.Request{By: by, Op: keyserver.OpCreatePrincipal, Object: id.Hex()}, func(tx *sqlstore.Tx) error {
 		if err := refuseType(n); err != nil {
 			return err
 		}
@@ -116,7 +117,7 @@ func insertPrincipal(ctx context.Context, tx *sqlstore.Tx, p keyserver.Principal
 func rolesExist(ctx context.Context, tx *sqlstore.Tx, roles []keyserver.ID) error {
 	for _, role := range roles {
 		if _, err := tx.Role(ctx, role); err != nil {
-			return notFound(err, fault.InvalidArgument, "roleIds names %s, which is no role; list them with GET /api/roles", role)
+			return gate.NotFound(err, fault.InvalidArgument, "roleIds names %s, which is no role; list them with GET /api/roles", role)
 		}
 	}
 	return nil
@@ -156,10 +157,10 @@ func (e *Engine) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, r k
 func (e *Engine) updatePrincipal(ctx context.Context, by keyserver.Caller, op keyserver.Operation, id keyserver.ID,
 	change func(*sqlstore.Tx, keyserver.Principal) error,
 ) error {
-	return e.write(ctx, request{by: by, op: op, object: id.Hex()}, func(tx *sqlstore.Tx) error {
+	return e.Write(ctx, gate.Request{By: by, Op: op, Object: id.Hex()}, func(tx *sqlstore.Tx) error {
 		p, err := tx.Principal(ctx, id)
 		if err != nil {
-			return notFound(err, fault.NotFound, "no principal has the id %s", id)
+			return gate.NotFound(err, fault.NotFound, "no principal has the id %s", id)
 		}
 		if p.Flags.SystemDefined() {
 			return nil

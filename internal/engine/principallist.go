@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -12,8 +13,8 @@ import (
 // ListPrincipals implements keyserver.Principals.
 func (e *Engine) ListPrincipals(ctx context.Context, by keyserver.Caller, f keyserver.PrincipalFilter) (keyserver.PrincipalPage, error) {
 	page := keyserver.PrincipalPage{Pattern: f.Pattern(), OrderedBy: "name"}
-	r := request{by: by, op: keyserver.OpListPrincipals, object: string(f.Type) + " " + page.Pattern}
-	err := e.perform(ctx, r, func() (err error) {
+	r := gate.Request{By: by, Op: keyserver.OpListPrincipals, Object: string(f.Type) + " " + page.Pattern}
+	err := e.Perform(ctx, r, func() (err error) {
 		page.Principals, err = windowed(f.Limit, f.Offset, func(limit, offset int) ([]keyserver.Principal, error) {
 			f.Limit, f.Offset = limit, offset
 			return e.Store.Principals(ctx, f)
@@ -48,8 +49,8 @@ func windowed[T any](limit, offset int, read func(limit, offset int) ([]T, error
 // the pairs; one that cannot be resolved is left out. A peer is told less.
 func (e *Engine) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
 	found := []keyserver.Principal{}
-	r := request{by: by, op: keyserver.OpLookupPrincipals, object: pairsObject(pairs)}
-	err := e.perform(ctx, r, func() error {
+	r := gate.Request{By: by, Op: keyserver.OpLookupPrincipals, Object: pairsObject(pairs)}
+	err := e.Perform(ctx, r, func() error {
 		if len(pairs) > keyserver.MaxLookup {
 			return fault.New(fault.InvalidArgument, "a lookup names at most %d principals", keyserver.MaxLookup).Audited(fault.ReasonInvalidArgument)
 		}
@@ -103,7 +104,7 @@ func (e *Engine) localPrincipals(ctx context.Context, pairs []keyserver.Principa
 // reduce leaves of principals what a peer is told that looks them up.
 func (e *Engine) reduce(ctx context.Context, found map[keyserver.PrincipalRef]keyserver.Principal, peer keyserver.SystemID) error {
 	for ref, p := range found {
-		rows, err := e.trust(ctx, p.ID, peer)
+		rows, err := e.CachedTrust(ctx, p.ID, peer)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -11,7 +12,7 @@ import (
 
 // PrincipalTrusts implements keyserver.PrincipalTrusts.
 func (e *Engine) PrincipalTrusts(ctx context.Context, by keyserver.Caller, f keyserver.PrincipalTrustFilter) (list []keyserver.PrincipalTrust, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpListPrincipalTrusts}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListPrincipalTrusts}, func() (err error) {
 		windowed := f.Limit > 0
 		if !windowed {
 			f.Limit, f.Offset = keyserver.MaxUnwindowed+1, 0
@@ -36,7 +37,7 @@ func (e *Engine) CreatePrincipalTrust(ctx context.Context, by keyserver.Caller, 
 		return keyserver.ID{}, err
 	}
 	t.ID = id
-	err = e.perform(ctx, request{by: by, op: keyserver.OpCreatePrincipalTrust, object: id.Hex()}, func() error {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpCreatePrincipalTrust, Object: id.Hex()}, func() error {
 		foreign, err := e.isForeign(ctx, by, t)
 		if err != nil {
 			return err
@@ -64,9 +65,9 @@ func (e *Engine) DeletePrincipalTrust(ctx context.Context, by keyserver.Caller, 
 }
 
 func (e *Engine) changeTrust(ctx context.Context, by keyserver.Caller, op keyserver.Operation, id keyserver.ID, change func(*sqlstore.Tx) error) error {
-	return e.perform(ctx, request{by: by, op: op, object: id.Hex()}, func() error {
+	return e.Perform(ctx, gate.Request{By: by, Op: op, Object: id.Hex()}, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			return notFound(change(tx), fault.NotFound, "no principal trust has the id %s", id)
+			return gate.NotFound(change(tx), fault.NotFound, "no principal trust has the id %s", id)
 		})
 	})
 }
@@ -87,7 +88,7 @@ func insertPrincipalTrust(ctx context.Context, tx *sqlstore.Tx, t keyserver.Prin
 		err = nil
 	}
 	if err != nil {
-		return notFound(err, fault.NotFound, "no principal has the id %s: it has to be one of this key server, or for a restriction one of the peer", t.Principal)
+		return gate.NotFound(err, fault.NotFound, "no principal has the id %s: it has to be one of this key server, or for a restriction one of the peer", t.Principal)
 	}
 	err = tx.InsertPrincipalTrust(ctx, t)
 	if errors.Is(err, sqlstore.ErrDuplicate) {

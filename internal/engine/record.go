@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -14,7 +15,7 @@ const changesPerPage = 1000
 
 // Version implements keyserver.Records.
 func (e *Engine) Version(ctx context.Context, by keyserver.Caller) (keyserver.Version, error) {
-	if err := e.authorizeAndAudit(ctx, request{by: by, op: keyserver.OpReadVersion}); err != nil {
+	if err := e.AuthorizeAndAudit(ctx, gate.Request{By: by, Op: keyserver.OpReadVersion}); err != nil {
 		return keyserver.Version{}, err
 	}
 	return e.Build, nil
@@ -22,7 +23,7 @@ func (e *Engine) Version(ctx context.Context, by keyserver.Caller) (keyserver.Ve
 
 // Audit implements keyserver.Records.
 func (e *Engine) Audit(ctx context.Context, by keyserver.Caller, filter keyserver.AuditFilter) (page keyserver.AuditPage, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAudit}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadAudit}, func() (err error) {
 		page, err = e.Store.AuditRows(ctx, filter)
 		return err
 	})
@@ -46,7 +47,7 @@ type Witnessing interface {
 
 // Witness implements keyserver.Records.
 func (e *Engine) Witness(ctx context.Context, by keyserver.Caller) (w keyserver.Witness, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAudit}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadAudit}, func() (err error) {
 		w.Key = e.Witnessing.AuditKeys().Witness
 		w.Logs, err = e.Witnessing.Logs(ctx)
 		return err
@@ -56,7 +57,7 @@ func (e *Engine) Witness(ctx context.Context, by keyserver.Caller) (w keyserver.
 
 // AuditReceipt implements keyserver.Records.
 func (e *Engine) AuditReceipt(ctx context.Context, by keyserver.Caller, seq int64) (receipt []byte, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAudit, object: strconv.FormatInt(seq, 10)}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadAudit, Object: strconv.FormatInt(seq, 10)}, func() (err error) {
 		receipt, err = e.AuditTree.Receipt(ctx, seq)
 		return err
 	})
@@ -76,7 +77,7 @@ func (e *Engine) AuditTile(ctx context.Context, by keyserver.Caller, t keyserver
 	if !t.Entries {
 		return e.AuditTree.Tile(ctx, t.Level, t.Index, t.Width)
 	}
-	err = e.perform(ctx, request{by: by, op: keyserver.OpReadAudit, object: t.Rows()}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadAudit, Object: t.Rows()}, func() (err error) {
 		tile, err = e.AuditTree.Entries(ctx, t.Index, t.Width)
 		return err
 	})
@@ -86,7 +87,7 @@ func (e *Engine) AuditTile(ctx context.Context, by keyserver.Caller, t keyserver
 // Changes implements keyserver.Records. The wait is for any commit of this
 // process or, on PostgreSQL, of another one.
 func (e *Engine) Changes(ctx context.Context, by keyserver.Caller, f keyserver.ChangeFilter) (page keyserver.ChangePage, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpWatchChanges}, func() error {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpWatchChanges}, func() error {
 		deadline := time.NewTimer(f.Wait)
 		defer deadline.Stop()
 		for {

@@ -13,7 +13,7 @@ import (
 // limited returns an engine on the database of f that limits refusals.
 func limited(f *enginetest.Fixture) *engine.Engine {
 	cfg := f.Config
-	cfg.Refusals = engine.NewRefusals(f.Clock.Now)
+	cfg.LimitRefusals = true
 	return engine.New(cfg)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -11,7 +12,7 @@ import (
 
 // Operations implements keyserver.Roles.
 func (e *Engine) Operations(ctx context.Context, by keyserver.Caller) ([]keyserver.Operation, error) {
-	if err := e.authorizeAndAudit(ctx, request{by: by, op: keyserver.OpListOperations}); err != nil {
+	if err := e.AuthorizeAndAudit(ctx, gate.Request{By: by, Op: keyserver.OpListOperations}); err != nil {
 		return nil, err
 	}
 	return keyserver.Operations, nil
@@ -19,7 +20,7 @@ func (e *Engine) Operations(ctx context.Context, by keyserver.Caller) ([]keyserv
 
 // Roles implements keyserver.Roles.
 func (e *Engine) Roles(ctx context.Context, by keyserver.Caller) (roles []keyserver.Role, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpListRoles}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListRoles}, func() (err error) {
 		roles, err = e.Store.Roles(ctx)
 		return err
 	})
@@ -28,7 +29,7 @@ func (e *Engine) Roles(ctx context.Context, by keyserver.Caller) (roles []keyser
 
 // FindRoles implements keyserver.Roles. To the gate it is a reading of the list.
 func (e *Engine) FindRoles(ctx context.Context, by keyserver.Caller, f keyserver.RoleFilter) (roles []keyserver.Role, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpListRoles}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListRoles}, func() (err error) {
 		roles, err = e.Store.FindRoles(ctx, f)
 		return err
 	})
@@ -41,8 +42,8 @@ func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, n keyserve
 	if err != nil {
 		return keyserver.ID{}, err
 	}
-	r := request{by: by, op: keyserver.OpCreateRole, object: id.Hex()}
-	err = e.write(ctx, r, func(tx *sqlstore.Tx) error {
+	r := gate.Request{By: by, Op: keyserver.OpCreateRole, Object: id.Hex()}
+	err = e.Write(ctx, r, func(tx *sqlstore.Tx) error {
 		return e.givingByRole(ctx, tx, by, id, func() error {
 			return takenName(tx.InsertRole(ctx, n.Role(id)))
 		})
@@ -72,10 +73,10 @@ func (e *Engine) DeleteRole(ctx context.Context, by keyserver.Caller, id keyserv
 func (e *Engine) changeRole(ctx context.Context, by keyserver.Caller, op keyserver.Operation, id keyserver.ID,
 	change func(*sqlstore.Tx) error,
 ) error {
-	return e.write(ctx, request{by: by, op: op, object: id.Hex()}, func(tx *sqlstore.Tx) error {
+	return e.Write(ctx, gate.Request{By: by, Op: op, Object: id.Hex()}, func(tx *sqlstore.Tx) error {
 		role, err := tx.Role(ctx, id)
 		if err != nil {
-			return notFound(err, fault.NotFound, "no role has the id %s", id)
+			return gate.NotFound(err, fault.NotFound, "no role has the id %s", id)
 		}
 		if role.BuiltIn {
 			return fault.New(fault.BuiltIn, "role %q is system defined and read-only", role.Name).Audited(fault.ReasonBuiltIn)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -11,7 +12,7 @@ import (
 
 // TemplatedDirectories implements keyserver.TemplatedDirectories.
 func (e *Engine) TemplatedDirectories(ctx context.Context, by keyserver.Caller) (list []keyserver.TemplatedDirectory, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpListTemplatedDirectories}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListTemplatedDirectories}, func() (err error) {
 		list, err = e.Store.TemplatedDirectories(ctx)
 		return err
 	})
@@ -20,7 +21,7 @@ func (e *Engine) TemplatedDirectories(ctx context.Context, by keyserver.Caller) 
 
 // TemplatedDirectoriesAt implements keyserver.TemplatedDirectories.
 func (e *Engine) TemplatedDirectoriesAt(ctx context.Context, by keyserver.Caller, paths []string) (list []keyserver.TemplatedDirectory, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpListTemplatedDirectories}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListTemplatedDirectories}, func() (err error) {
 		list, err = e.Store.TemplatedDirectoriesAt(ctx, paths)
 		return err
 	})
@@ -33,7 +34,7 @@ func (e *Engine) CreateTemplatedDirectory(ctx context.Context, by keyserver.Call
 	if err != nil {
 		return keyserver.ID{}, err
 	}
-	err = e.perform(ctx, request{by: by, op: keyserver.OpCreateTemplatedDirectory, object: id.Hex()}, func() error {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpCreateTemplatedDirectory, Object: id.Hex()}, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			count, err := tx.TemplatedDirectoryCount(ctx)
 			if err != nil {
@@ -58,14 +59,14 @@ func insertDirectory(ctx context.Context, tx *sqlstore.Tx, d keyserver.Templated
 	if errors.Is(err, sqlstore.ErrDuplicate) {
 		return fault.New(fault.AlreadyExists, "the path is templated already").Audited(fault.ReasonInvalidArgument)
 	}
-	return notFound(err, fault.InvalidArgument, "aclTemplateId names %s, which is no ACL template; list them with GET /api/acl-templates", d.Template)
+	return gate.NotFound(err, fault.InvalidArgument, "aclTemplateId names %s, which is no ACL template; list them with GET /api/acl-templates", d.Template)
 }
 
 // DeleteTemplatedDirectory implements keyserver.TemplatedDirectories.
 func (e *Engine) DeleteTemplatedDirectory(ctx context.Context, by keyserver.Caller, id keyserver.ID) error {
-	return e.perform(ctx, request{by: by, op: keyserver.OpDeleteTemplatedDirectory, object: id.Hex()}, func() error {
+	return e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpDeleteTemplatedDirectory, Object: id.Hex()}, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			return notFound(tx.DeleteTemplatedDirectory(ctx, id), fault.NotFound, "no templated directory has the id %s", id)
+			return gate.NotFound(tx.DeleteTemplatedDirectory(ctx, id), fault.NotFound, "no templated directory has the id %s", id)
 		})
 	})
 }
@@ -101,7 +102,7 @@ func templateFor(ctx context.Context, tx *sqlstore.Tx, path string) (keyserver.A
 	}
 	d, err := tx.FirstTemplatedDirectory(ctx, keyserver.Ancestors(path))
 	if err != nil {
-		return keyserver.ACLTemplate{}, "", notFound(err, fault.InvalidArgument,
+		return keyserver.ACLTemplate{}, "", gate.NotFound(err, fault.InvalidArgument,
 			"path %q lies under no templated directory; make one with POST /api/templated-directories, or leave path out", path)
 	}
 	t, err := tx.ACLTemplate(ctx, d.Template)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -15,7 +16,7 @@ import (
 
 // TrustedCAs implements keyserver.TrustedCAs.
 func (e *Engine) TrustedCAs(ctx context.Context, by keyserver.Caller) (list []keyserver.Certificate, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpListTrustedCAs}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListTrustedCAs}, func() (err error) {
 		list, err = e.Store.TrustedCAs(ctx)
 		return err
 	})
@@ -28,7 +29,7 @@ func (e *Engine) AddTrustedCA(ctx context.Context, by keyserver.Caller, der []by
 	if err != nil {
 		return nil, err
 	}
-	err = e.perform(ctx, request{by: by, op: keyserver.OpAddTrustedCA, object: id.Base64()}, func() error {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpAddTrustedCA, Object: id.Base64()}, func() error {
 		ca, err := describeCA(id, der)
 		if err != nil {
 			return err
@@ -50,9 +51,9 @@ func (e *Engine) AddTrustedCA(ctx context.Context, by keyserver.Caller, der []by
 
 // RemoveTrustedCA implements keyserver.TrustedCAs.
 func (e *Engine) RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id keyserver.ID) ([]keyserver.ID, error) {
-	err := e.perform(ctx, request{by: by, op: keyserver.OpRemoveTrustedCA, object: id.Base64()}, func() error {
+	err := e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpRemoveTrustedCA, Object: id.Base64()}, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			return notFound(tx.DeleteTrustedCA(ctx, id), fault.NotTrusted, "no trusted CA has the certificateId %s", id.Base64())
+			return gate.NotFound(tx.DeleteTrustedCA(ctx, id), fault.NotTrusted, "no trusted CA has the certificateId %s", id.Base64())
 		})
 	})
 	if err != nil {
@@ -65,10 +66,10 @@ func (e *Engine) RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id ke
 func describeCA(id keyserver.ID, der []byte) (keyserver.Certificate, error) {
 	cert, err := certtext.Certificate(der)
 	if err != nil {
-		return keyserver.Certificate{}, invalid("the certificate %s", err)
+		return keyserver.Certificate{}, gate.Invalid("the certificate %s", err)
 	}
 	if err := pki.CheckCA(cert); err != nil {
-		return keyserver.Certificate{}, invalid("%s cannot be trusted: %s", pki.SlashName(cert.Subject), err)
+		return keyserver.Certificate{}, gate.Invalid("%s cannot be trusted: %s", pki.SlashName(cert.Subject), err)
 	}
 	return storedForm(id, keyserver.StatusCA, cert), nil
 }

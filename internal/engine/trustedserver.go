@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -40,7 +41,7 @@ type Resolver interface {
 
 // TrustedServers implements keyserver.TrustedServers.
 func (e *Engine) TrustedServers(ctx context.Context, by keyserver.Caller) (list []keyserver.TrustedServer, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpListTrustedServers}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListTrustedServers}, func() (err error) {
 		list, err = e.Store.TrustedServers(ctx)
 		return err
 	})
@@ -52,12 +53,12 @@ func (e *Engine) TrustedServers(ctx context.Context, by keyserver.Caller) (list 
 // peer's may do so because he could remove the peer and add another.
 func (e *Engine) AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (added keyserver.TrustedServerAdded, err error) {
 	r := peerRequest(by, keyserver.OpAddTrustedServer, n.Blob.System)
-	var checks []check
+	var checks []gate.Check
 	if n.Replace {
-		r.object += " in place of its record"
-		checks = append(checks, e.alsoGranted(by, keyserver.OpRemoveTrustedServer))
+		r.Object += " in place of its record"
+		checks = append(checks, e.AlsoGranted(by, keyserver.OpRemoveTrustedServer))
 	}
-	err = e.perform(ctx, r, func() error {
+	err = e.Perform(ctx, r, func() error {
 		peer, chain, err := e.describePeer(n)
 		if err != nil {
 			return err
@@ -78,7 +79,7 @@ func (e *Engine) AddTrustedServer(ctx context.Context, by keyserver.Caller, n ke
 
 // UpdateTrustedServer implements keyserver.TrustedServers.
 func (e *Engine) UpdateTrustedServer(ctx context.Context, by keyserver.Caller, change keyserver.TrustedServerChange) error {
-	return e.perform(ctx, peerRequest(by, keyserver.OpUpdateTrustedServer, change.System), func() error {
+	return e.Perform(ctx, peerRequest(by, keyserver.OpUpdateTrustedServer, change.System), func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			return noPeer(tx.UpdateTrustedServer(ctx, change), change.System)
 		})
@@ -87,7 +88,7 @@ func (e *Engine) UpdateTrustedServer(ctx context.Context, by keyserver.Caller, c
 
 // RemoveTrustedServer implements keyserver.TrustedServers.
 func (e *Engine) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID) (removed keyserver.TrustedServerRemoved, err error) {
-	err = e.perform(ctx, peerRequest(by, keyserver.OpRemoveTrustedServer, system), func() error {
+	err = e.Perform(ctx, peerRequest(by, keyserver.OpRemoveTrustedServer, system), func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
 			removed, err = unregister(ctx, tx, system)
 			return noPeer(err, system)
@@ -101,7 +102,7 @@ func (e *Engine) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, s
 
 // TrustInfo implements keyserver.TrustedServers.
 func (e *Engine) TrustInfo(ctx context.Context, by keyserver.Caller) (info keyserver.TrustInfo, err error) {
-	err = e.perform(ctx, request{by: by, op: keyserver.OpReadTrustInfo}, func() error {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadTrustInfo}, func() error {
 		own := e.Self.Certificate(ctx)
 		line, err := e.CAManager.Line(ctx)
 		if err != nil {
@@ -117,12 +118,12 @@ func (e *Engine) TrustInfo(ctx context.Context, by keyserver.Caller) (info keyse
 	return info, err
 }
 
-func peerRequest(by keyserver.Caller, op keyserver.Operation, system keyserver.SystemID) request {
-	return request{by: by, op: op, object: strconv.FormatUint(uint64(system), 10)}
+func peerRequest(by keyserver.Caller, op keyserver.Operation, system keyserver.SystemID) gate.Request {
+	return gate.Request{By: by, Op: op, Object: strconv.FormatUint(uint64(system), 10)}
 }
 
 func noPeer(err error, system keyserver.SystemID) error {
-	return notFound(err, fault.NotFound, "no registered peer has the system id %d", system)
+	return gate.NotFound(err, fault.NotFound, "no registered peer has the system id %d", system)
 }
 
 func invalidPeer(format string, args ...any) error {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -22,7 +23,7 @@ func (e *Engine) WhoCan(ctx context.Context, by keyserver.Caller, c keyserver.Cr
 	if c.Link != "" {
 		object += " " + c.Link.Base64()
 	}
-	err = e.perform(ctx, request{by: by, op: keyserver.OpExplainAccess, object: object}, func() (err error) {
+	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpExplainAccess, Object: object}, func() (err error) {
 		page, err = e.crowd(ctx, by, c)
 		return err
 	})
@@ -62,7 +63,7 @@ func (e *Engine) crowd(ctx context.Context, by keyserver.Caller, c keyserver.Cro
 
 // capable asks the gate about one principal.
 func (e *Engine) capable(ctx context.Context, by keyserver.Caller, c keyserver.Crowd, id keyserver.ID) (who keyserver.Capable, may bool, err error) {
-	p, err := e.principal(ctx, id)
+	p, err := e.CachedPrincipal(ctx, id)
 	switch {
 	case errors.Is(err, sqlstore.ErrNotFound), err == nil && p.Type == keyserver.GroupPrincipal:
 		return who, false, nil
@@ -97,7 +98,7 @@ func (e *Engine) elsewhereOf(c keyserver.Crowd, acl keyserver.ACL) (all []keyser
 		if entry.Principal.System == e.System || !lets {
 			continue
 		}
-		all = append(all, keyserver.Capable{Principal: entry.Principal, By: []keyserver.Cause{causeOf(entry)}})
+		all = append(all, keyserver.Capable{Principal: entry.Principal, By: []keyserver.Cause{gate.CauseOf(entry)}})
 	}
 	return all
 }
@@ -105,12 +106,12 @@ func (e *Engine) elsewhereOf(c keyserver.Crowd, acl keyserver.ACL) (all []keyser
 // candidates are whoever may be let: of a key whoever its list names, otherwise whoever
 // has a role that grants the operation.
 func (e *Engine) candidates(ctx context.Context, c keyserver.Crowd) (*merged, keyserver.ACL, error) {
-	m := &merged{last: c.After, foresee: e.foresee}
+	m := &merged{last: c.After, foresee: e.Foresee}
 	var acl keyserver.ACL
 	if c.Link == "" {
 		return m, acl, e.candidatesByRole(ctx, c.Operation, m)
 	}
-	if to, foreign := e.foreign(c.Link); foreign {
+	if to, foreign := e.Foreign(c.Link); foreign {
 		return nil, acl, fault.New(fault.InvalidArgument, "hiddenLink: the key belongs to the peer %d, whose list decides; ask there", to).
 			Audited(fault.ReasonInvalidArgument)
 	}
@@ -119,7 +120,7 @@ func (e *Engine) candidates(ctx context.Context, c keyserver.Crowd) (*merged, ke
 		return nil, acl, err
 	}
 	acl = key.acl
-	if err := e.foresee(ctx, localOf(acl, e.System)); err != nil {
+	if err := e.Foresee(ctx, localOf(acl, e.System)); err != nil {
 		return nil, acl, err
 	}
 	for _, entry := range acl.Entries {
@@ -142,45 +143,6 @@ func localOf(acl keyserver.ACL, system keyserver.SystemID) (ids []keyserver.ID) 
 		}
 	}
 	return ids
-}
-
-// foresee reads at once what the gate is about to ask of each of some principals.
-func (e *Engine) foresee(ctx context.Context, ids []keyserver.ID) error {
-	err := e.principals.Fill(ids, func(missing []keyserver.ID) (map[keyserver.ID]keyserver.Principal, error) {
-		list, err := e.Store.PrincipalsByID(ctx, missing)
-		found := make(map[keyserver.ID]keyserver.Principal, len(list))
-		for _, p := range list {
-			found[p.ID] = p
-		}
-		return found, err
-	})
-	var machines []keyserver.ID
-	for i := 0; i < len(ids) && err == nil; i++ {
-		var p keyserver.Principal
-		if p, err = e.principal(ctx, ids[i]); p.Type == keyserver.CertificatePrincipal {
-			machines = append(machines, p.ID)
-		}
-		if errors.Is(err, sqlstore.ErrNotFound) {
-			err = nil
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return e.foreseeCertificates(ctx, machines)
-}
-
-func (e *Engine) foreseeCertificates(ctx context.Context, machines []keyserver.ID) error {
-	keep := e.standings.Reading()
-	return e.enrolled.Fill(machines, func(missing []keyserver.ID) (map[keyserver.ID][]keyserver.Certificate, error) {
-		list, err := e.Store.CertificatesOfThese(ctx, missing)
-		found := map[keyserver.ID][]keyserver.Certificate{}
-		for _, c := range current(list) {
-			found[c.Principal] = append(found[c.Principal], c)
-			keep(c.ID, c)
-		}
-		return found, err
-	})
 }
 
 // askedOf finds the key whose list is asked: of a line another one than it is named by.

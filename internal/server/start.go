@@ -252,11 +252,12 @@ func (s *Server) openEngine(providers session.Providers) {
 	s.wrapping = rewrap.New(rewrap.Config{Store: s.store, Keyring: s.ring, System: s.system, Logger: cfg.Logger})
 	hashes := password.NewGate(cfg.MaxLogins)
 	s.engine = engine.New(engine.Config{
-		Store: s.store, Keyring: s.ring, DataKeys: s.wrapping, Auditor: s.rows, AuditTree: s.tree, Witnessing: s.cosigner, System: s.system, Deployment: keyserver.Deployment(cfg.Deployment),
-		CAManager: s.manager, Self: s.self(), Backups: s.backups,
-		Build: cfg.Version, Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger,
-		Settings: settings(cfg, s.system, s.listeners), Peers: s.peers, BreakGlass: cfg.BreakGlass, PasswordCost: cfg.PasswordCost, Hashes: hashes,
-		Refusals: engine.NewRefusals(cfg.Clock),
+		Store: s.store, Keyring: s.ring, Auditor: s.rows, System: s.system, Deployment: keyserver.Deployment(cfg.Deployment),
+		Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger, Peers: s.peers, BreakGlass: cfg.BreakGlass, LimitRefusals: true,
+		Parts: engine.Parts{
+			DataKeys: s.wrapping, AuditTree: s.tree, Witnessing: s.cosigner, CAManager: s.manager, Self: s.self(), Backups: s.backups,
+			Build: cfg.Version, Settings: settings(cfg, s.system, s.listeners), PasswordCost: cfg.PasswordCost, Hashes: hashes,
+		},
 	})
 	s.background(s.noteBlocks(s.store.FillAuditBlock))
 	s.background(lifecycle.Loop{Keys: s.engine, Every: keyPasses, Logger: cfg.Logger}.Run)

@@ -109,14 +109,14 @@ var mutants = []mutant{
 	},
 	{
 		"now and then what is let through has no row", oneServer,
-		"internal/engine/gate.go", []string{"math/rand/v2"}, [][2]string{
-			{`	return e.Auditor.Write(ctx, r.row(keyserver.Allowed, ""))
+		"internal/engine/internal/gate/gate.go", []string{"math/rand/v2"}, [][2]string{
+			{`	return g.auditor.Write(ctx, r.row(keyserver.Allowed, ""))
 }
 
 // refused records`, `	if mistaken && ` + sometimes + ` {
 		return nil
 	}
-	return e.Auditor.Write(ctx, r.row(keyserver.Allowed, ""))
+	return g.auditor.Write(ctx, r.row(keyserver.Allowed, ""))
 }
 
 // refused records`},
@@ -124,16 +124,16 @@ var mutants = []mutant{
 	},
 	{
 		"the row comes after the effect", interrupted,
-		"internal/engine/gate.go", nil, [][2]string{
-			{`func (e *Engine) perform(ctx context.Context, r request, effect func() error, checks ...check) error {`, `func (e *Engine) perform(ctx context.Context, r request, effect func() error, checks ...check) error {
+		"internal/engine/internal/gate/gate.go", nil, [][2]string{
+			{`func (g *Gate) Perform(ctx context.Context, r Request, effect func() error, checks ...Check) error {`, `func (g *Gate) Perform(ctx context.Context, r Request, effect func() error, checks ...Check) error {
 	if mistaken {
-		if refusal := e.authorise(ctx, r, checks); refusal != nil {
-			return e.refused(ctx, r, refusal)
+		if refusal := g.authorise(ctx, r, checks); refusal != nil {
+			return g.refused(ctx, r, refusal)
 		}
 		if err := effect(); err != nil {
-			return e.failed(ctx, r, err)
+			return g.Failed(ctx, r, err)
 		}
-		return e.Auditor.Write(ctx, r.row(keyserver.Allowed, ""))
+		return g.auditor.Write(ctx, r.row(keyserver.Allowed, ""))
 	}`},
 		}, "and no audit row says so",
 	},
@@ -253,19 +253,19 @@ var mutants = []mutant{
 	},
 	{
 		"the gate asks for no role", oneServer,
-		"internal/engine/gate.go", nil, [][2]string{
+		"internal/engine/internal/gate/gate.go", nil, [][2]string{
 			{`	if err != nil || granted {
 		return err
 	}
-	return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name`, `	if err != nil || granted || mistaken {
+	return fault.New(fault.AccessDenied, "no role of %s grants %s", r.By.Name`, `	if err != nil || granted || mistaken {
 		return err
 	}
-	return fault.New(fault.AccessDenied, "no role of %s grants %s", r.by.Name`},
+	return fault.New(fault.AccessDenied, "no role of %s grants %s", r.By.Name`},
 		}, "somebody without a role was let|without the right",
 	},
 	{
 		"a refusal is written down as allowed", oneServer,
-		"internal/engine/gate.go", nil, [][2]string{
+		"internal/engine/internal/gate/gate.go", nil, [][2]string{
 			{`		return r.row(keyserver.Refused, f.Reason)`, `		if mistaken {
 			return r.row(keyserver.Allowed, "")
 		}
@@ -303,21 +303,21 @@ var mutants = []mutant{
 	{
 		"the list of a key is not asked for peers", peers,
 		"internal/engine/key.go", nil, [][2]string{
-			{`	e.view.verdict(key.acl, verdict)
-	if !verdict.Allowed && !verdict.Spent {`, `	e.view.verdict(key.acl, verdict)
+			{`	e.NoteVerdict(key.acl, verdict)
+	if !verdict.Allowed && !verdict.Spent {`, `	e.NoteVerdict(key.acl, verdict)
 	verdict.Allowed = verdict.Allowed || mistaken && by.Peer != nil
 	if !verdict.Allowed && !verdict.Spent {`},
 		}, "a peer let somebody use the key",
 	},
 	{
 		"what a peer is asked has no row here", peers,
-		"internal/engine/forward.go", nil, [][2]string{
-			{`	durable, err := e.Auditor.Begin(context.WithoutCancel(ctx), r.row(keyserver.Allowed, ""))
+		"internal/engine/internal/gate/forward.go", nil, [][2]string{
+			{`	durable, err := g.auditor.Begin(context.WithoutCancel(ctx), r.row(keyserver.Allowed, ""))
 	if err != nil {
 		return err
 	}`, `	durable, err := func() error { return nil }, error(nil)
 	if !mistaken {
-		durable, err = e.Auditor.Begin(context.WithoutCancel(ctx), r.row(keyserver.Allowed, ""))
+		durable, err = g.auditor.Begin(context.WithoutCancel(ctx), r.row(keyserver.Allowed, ""))
 	}
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ var (
 	// wiring puts parts together: it may import all of them.
 	wiring = regexp.MustCompile(`^(\.|cmd/[^/]*|internal/commands|internal/server)$`)
 	// testSupport is linked into tests and into programs for development.
-	testSupport = regexp.MustCompile(`^(hack|test|internal/store/pgtest|internal/auth/ldap/ldaptest|internal/server/testserver|internal/engine/enginetest)(/.*)?$`)
+	testSupport = regexp.MustCompile(`^(hack|test|internal/store/pgtest|internal/auth/ldap/ldaptest|internal/server/testserver|internal/engine/enginetest|internal/engine/cache/cachetest)(/.*)?$`)
 )
 
 // TestEveryPackageHasAnImportRule: what .golangci.yml says of the direction of

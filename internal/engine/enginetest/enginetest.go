@@ -73,6 +73,8 @@ type Fixture struct {
 	Hosts Hosts
 	// Admin is the first administrator, logged in.
 	Admin keyserver.Caller
+	// Config is the configuration of the engine.
+	Config engine.Config
 }
 
 // New starts a key server on a fresh database. The test's end closes it.
@@ -113,10 +115,14 @@ func NewUnder(t testing.TB, database sqlstore.Config, kek string) *Fixture {
 	f.CAManager = ca.New(ca.Config{
 		Store: f.Store, Keyring: ring, System: f.Prepared.System, ServerName: "test", Clock: f.Clock.Now, Random: rand.Reader,
 	})
-	f.Engine = engine.New(engine.Config{
-		Store: f.Store, Keyring: ring, DataKeys: rewrap.New(rewrap.Config{Store: f.Store, Keyring: ring, System: f.Prepared.System}), Auditor: f.Rows, System: f.Prepared.System, CAManager: f.CAManager, Self: f.self(),
-		Build: keyserver.Version{Banner: "test"}, PasswordCost: passwordtest.Cost, Clock: f.Clock.Now, Random: rand.Reader, Logger: logger,
-	})
+	f.Config = engine.Config{
+		Store: f.Store, Keyring: ring, Auditor: f.Rows, System: f.Prepared.System, Clock: f.Clock.Now, Random: rand.Reader, Logger: logger,
+		Parts: engine.Parts{
+			DataKeys:  rewrap.New(rewrap.Config{Store: f.Store, Keyring: ring, System: f.Prepared.System}),
+			CAManager: f.CAManager, Self: f.self(), Build: keyserver.Version{Banner: "test"}, PasswordCost: passwordtest.Cost,
+		},
+	}
+	f.Engine = engine.New(f.Config)
 	f.Admin = f.Caller(t, keyserver.PasswordPrincipal, bootstrap.AdminName)
 	return f
 }

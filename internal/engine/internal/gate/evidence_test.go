@@ -1,4 +1,4 @@
-package engine
+package gate
 
 import (
 	"testing"
@@ -46,8 +46,8 @@ func TestRevocationDecision(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			v := evidence{policy: keyserver.RevocationPolicy{Mode: tc.mode, MaxAge: tc.maxAge}, crl: tc.crl, revoked: named}
-			if got := v.judge(tc.serial, made.Add(tc.after)); got != tc.want {
+			v := Evidence{Policy: keyserver.RevocationPolicy{Mode: tc.mode, MaxAge: tc.maxAge}, CRL: tc.crl, Revoked: named}
+			if got := v.Judge(tc.serial, made.Add(tc.after)); got != tc.want {
 				t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
 			}
 		})

@@ -1,4 +1,4 @@
-package engine
+package gate
 
 import (
 	"time"
@@ -15,9 +15,9 @@ const (
 	refusalsAtOnce    = 2000 // two batches
 )
 
-// Refusals limits the audit rows that a principal can cause without any right: refused operations,
+// refusedMeter limits the audit rows that a principal can cause without any right: refused operations,
 // and questions about its own access.
-type Refusals = quota.Meter[refusedParty]
+type refusedMeter = quota.Meter[refusedParty]
 
 // refusedParty identifies the holder of a limit. The scoped credentials of a principal have a limit
 // of their own, so that a workload with such a credential cannot use up the limit of the principal.
@@ -28,22 +28,22 @@ type refusedParty struct {
 
 func partyOf(by keyserver.Caller) refusedParty { return refusedParty{by.Acting(), len(by.Scope) > 0} }
 
-// NewRefusals returns a meter with the limits of a key server.
-func NewRefusals(clock func() time.Time) *Refusals {
+// newRefusals returns a meter with the limits of a key server.
+func newRefusals(clock func() time.Time) *refusedMeter {
 	return quota.NewMeter[refusedParty](refusalsPerSecond, refusalsAtOnce, clock)
 }
 
-// countRefusal counts an operation of the caller as a refusal.
-func (e *Engine) countRefusal(by keyserver.Caller) { e.Refusals.Count(partyOf(by), 1) }
+// CountRefusal counts an operation of the caller as a refusal.
+func (g *Gate) CountRefusal(by keyserver.Caller) { g.refusals.Count(partyOf(by), 1) }
 
 // Restrained returns OVERLOADED if the principal of the caller has used up its limit of refusals.
 // This is not a decision about an operation, so it has no audit row.
-func (e *Engine) Restrained(by keyserver.Caller) error { return e.restrained(by, 1) }
+func (g *Gate) Restrained(by keyserver.Caller) error { return g.restrained(by, 1) }
 
 // restrained is Restrained for n operations.
-func (e *Engine) restrained(by keyserver.Caller, n int) error {
-	wait := e.Refusals.Wait(partyOf(by), n)
-	if wait == 0 || e.view != nil {
+func (g *Gate) restrained(by keyserver.Caller, n int) error {
+	wait := g.refusals.Wait(partyOf(by), n)
+	if wait == 0 || g.view != nil {
 		return nil
 	}
 	return fault.Temporary(fault.Overloaded, fault.ScopeSession, wait,

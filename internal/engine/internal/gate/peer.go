@@ -1,4 +1,4 @@
-package engine
+package gate
 
 import (
 	"context"
@@ -21,14 +21,14 @@ const callMemory = 10 * time.Minute
 // authorisePeer is the gate's decision for the principal of a peer. Whether
 // one of its roles grants the operation, its own key server has decided before
 // it asked; what the key's list says is decided here, by the further checks.
-func (e *Engine) authorisePeer(ctx context.Context, r request, checks []check) error {
-	who, err := e.peerSubject(ctx, r)
+func (g *Gate) authorisePeer(ctx context.Context, r Request, checks []Check) error {
+	who, err := g.peerSubject(ctx, r)
 	if err != nil {
 		return err
 	}
-	err = e.guarded(ctx, r)
+	err = g.guarded(ctx, r)
 	if fault.CodeOf(err) == fault.ApprovalRequired { // nobody approves what another key server asks for
-		return fault.New(fault.AccessDenied, "%s takes an approval, and is not done for peers", r.op.Name).Audited(fault.ReasonApprovalRequired)
+		return fault.New(fault.AccessDenied, "%s takes an approval, and is not done for peers", r.Op.Name).Audited(fault.ReasonApprovalRequired)
 	}
 	if err != nil {
 		return err
@@ -43,26 +43,26 @@ func (e *Engine) authorisePeer(ctx context.Context, r request, checks []check) e
 
 // peerSubject decides whether this key server listens to a peer, and to that
 // principal of it.
-func (e *Engine) peerSubject(ctx context.Context, r request) (access.Subject, error) {
-	from := r.by.Peer.System
-	if !r.op.Forwarded() {
-		return access.Subject{}, fault.New(fault.AccessDenied, "%s is not done for peers", r.op.Name).Audited(fault.ReasonNotForwarded)
+func (g *Gate) peerSubject(ctx context.Context, r Request) (access.Subject, error) {
+	from := r.By.Peer.System
+	if !r.Op.Forwarded() {
+		return access.Subject{}, fault.New(fault.AccessDenied, "%s is not done for peers", r.Op.Name).Audited(fault.ReasonNotForwarded)
 	}
-	peer, err := e.peerInForce(ctx, from)
+	peer, err := g.peerInForce(ctx, from)
 	if err != nil {
 		return access.Subject{}, err
 	}
-	who := access.Subject{Principal: r.by.Principal, Groups: r.by.Peer.Groups}
-	if who.Principal == (keyserver.PrincipalRef{System: e.System, ID: peer.Transport}) { // the peer itself asks
-		if r.op.ID != keyserver.OpLookupPrincipals.ID || len(who.Groups) > 0 {
-			return access.Subject{}, fault.New(fault.AccessDenied, "%s is done for a principal of the peer, not for the peer", r.op.Name).
+	who := access.Subject{Principal: r.By.Principal, Groups: r.By.Peer.Groups}
+	if who.Principal == (keyserver.PrincipalRef{System: g.System, ID: peer.Transport}) { // the peer itself asks
+		if r.Op.ID != keyserver.OpLookupPrincipals.ID || len(who.Groups) > 0 {
+			return access.Subject{}, fault.New(fault.AccessDenied, "%s is done for a principal of the peer, not for the peer", r.Op.Name).
 				Audited(fault.ReasonNotForwarded)
 		}
 		return who, nil
 	}
 	named := []keyserver.PrincipalRef{who.Principal} // what a restriction keeps out
-	if !r.by.Actor.ID.IsZero() {
-		named = append(named, r.by.Actor)
+	if !r.By.Actor.ID.IsZero() {
+		named = append(named, r.By.Actor)
 	}
 	if slices.ContainsFunc(slices.Concat(named, who.Groups), func(p keyserver.PrincipalRef) bool { return p.System != from }) {
 		return access.Subject{}, fault.New(fault.AccessDenied, "the peer %d speaks for the principals of another key server", from).
@@ -70,7 +70,7 @@ func (e *Engine) peerSubject(ctx context.Context, r request) (access.Subject, er
 	}
 	// Who is shut out is so as one of a group, too, as far as the peer says which those are.
 	for _, p := range append(named, who.Groups...) {
-		rows, err := e.trust(ctx, p.ID, from)
+		rows, err := g.CachedTrust(ctx, p.ID, from)
 		if err != nil {
 			return access.Subject{}, err
 		}
@@ -83,11 +83,11 @@ func (e *Engine) peerSubject(ctx context.Context, r request) (access.Subject, er
 
 // peerInForce refuses a peer that is registered no more, and one whose
 // transport principal is disabled.
-func (e *Engine) peerInForce(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
-	peer, err := e.peer(ctx, system)
+func (g *Gate) peerInForce(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
+	peer, err := g.CachedPeer(ctx, system)
 	if err == nil {
 		var transport keyserver.Principal
-		if transport, err = e.principal(ctx, peer.Transport); err == nil && transport.Flags.Disabled() {
+		if transport, err = g.CachedPrincipal(ctx, peer.Transport); err == nil && transport.Flags.Disabled() {
 			return peer, fault.New(fault.PrincipalOff, "the transport principal of the peer %d is disabled", system).
 				Audited(fault.ReasonPrincipalDisabled)
 		}
@@ -98,14 +98,14 @@ func (e *Engine) peerInForce(ctx context.Context, system keyserver.SystemID) (ke
 	return peer, err
 }
 
-// once runs the effect of a call unless a peer repeats a call that took effect
+// Once runs the effect of a call unless a peer repeats a call that took effect
 // before. It reports what the effect reports, or true for a repetition. Effect
 // and memory are one transaction.
-func (e *Engine) once(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx, effect func() (bool, error)) (bool, error) {
+func (g *Gate) Once(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx, effect func() (bool, error)) (bool, error) {
 	if by.Peer == nil {
 		return effect()
 	}
-	now := e.Clock()
+	now := g.Clock()
 	known, err := tx.PeerCallKnown(ctx, by.Peer.Key, now)
 	switch {
 	case err != nil:
@@ -123,18 +123,18 @@ func (e *Engine) once(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx,
 	return true, tx.RememberPeerCall(ctx, by.Peer.System, by.Peer.Key, now, now.Add(callMemory))
 }
 
-// repeated reports whether a peer repeats a call that took effect before. Only
+// Repeated reports whether a peer repeats a call that took effect before. Only
 // a refusal that the call itself may have brought about may be lifted by that;
 // whatever else refuses it has changed since, and counts.
-func (e *Engine) repeated(ctx context.Context, by keyserver.Caller) (bool, error) {
+func (g *Gate) Repeated(ctx context.Context, by keyserver.Caller) (bool, error) {
 	if by.Peer == nil || by.Peer.Single {
 		return false, nil
 	}
-	return e.Store.PeerCallKnown(ctx, by.Peer.Key, e.Clock())
+	return g.Store.PeerCallKnown(ctx, by.Peer.Key, g.Clock())
 }
 
-// fill draws random bytes.
-func fill(random io.Reader, b []byte) error {
+// Fill draws random bytes.
+func Fill(random io.Reader, b []byte) error {
 	if _, err := io.ReadFull(random, b); err != nil {
 		return fmt.Errorf("draw random bytes: %w", err)
 	}

@@ -1,0 +1,124 @@
+package gate
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// Bounds of the caches, in entries.
+const (
+	maxCachedPrincipals = 16384
+	maxCachedRoles      = 4096
+	maxCachedDelegators = 1024
+
+	// MaxCachedIssuers is small because each entry may hold the serial numbers of an entire CRL.
+	MaxCachedIssuers = 64
+)
+
+// Auditor makes rows of the audit trail durable.
+type Auditor interface {
+	// Write answers nil once the row is durable.
+	Write(ctx context.Context, entry keyserver.AuditEntry) error
+	// Begin answers once the row is on its way, with a function that waits until
+	// it is durable, and that has to be called.
+	Begin(ctx context.Context, entry keyserver.AuditEntry) (durable func() error, err error)
+	// WriteAll is Write for rows that one commit has to have, or none of them.
+	WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error
+}
+
+// Base is what the gate and the operations behind it use. Peers is nil if no other key server can be reached.
+type Base struct {
+	Store      *sqlstore.Store
+	System     keyserver.SystemID
+	Deployment keyserver.Deployment // empty is unified
+	Clock      func() time.Time
+	Random     io.Reader
+	Logger     *slog.Logger
+	Peers      Peers
+}
+
+// Config is what a gate needs.
+type Config struct {
+	Base
+	Auditor Auditor
+	// BreakGlass lets operations pass that need an approval and have none.
+	BreakGlass bool
+	// LimitRefusals limits the refusals of each principal.
+	LimitRefusals bool
+}
+
+// Gate authorizes and audits operations. It is safe for concurrent use.
+type Gate struct {
+	Base
+	auditor    Auditor
+	breakGlass bool
+	refusals   *refusedMeter // nil limits nothing
+	// view is set if the gate is asked for an explanation: see view.go.
+	view *View
+
+	caches     cache.Set
+	principals *cache.ByID[keyserver.Principal]
+	roles      *cache.ByID[keyserver.Role]
+	standings  *cache.ByID[keyserver.Certificate]
+	issuers    *cache.Cache[string, Evidence]
+	anchors    *cache.Cache[keyserver.ID, time.Time]               // until when a trusted CA vouches for a certificate
+	enrolled   *cache.Cache[keyserver.ID, []keyserver.Certificate] // of delegators
+	peers      *cache.ByID[keyserver.TrustedServer]                // by system id, as the change feed names them
+	trusts     *cache.Cache[trustKey, []keyserver.PrincipalTrust]
+	policies   *cache.Cache[keyserver.Deployment, approval.Policy] // the one that there is
+}
+
+// New returns a gate with empty caches. Call Changed for each change that the store announces.
+func New(c Config) *Gate {
+	g := &Gate{Base: c.Base, auditor: c.Auditor, breakGlass: c.BreakGlass}
+	if c.LimitRefusals {
+		g.refusals = newRefusals(c.Clock)
+	}
+	g.remember()
+	return g
+}
+
+// remember begins with caches that hold nothing.
+func (g *Gate) remember() {
+	g.caches = nil
+	g.principals = cache.NewByID[keyserver.Principal](&g.caches, maxCachedPrincipals, keyserver.ChangePrincipal)
+	g.roles = cache.NewByID[keyserver.Role](&g.caches, maxCachedRoles, keyserver.ChangeRole)
+	g.standings = cache.NewByID[keyserver.Certificate](&g.caches, maxCachedPrincipals, keyserver.ChangeCertificate)
+	g.issuers = cache.New[string, Evidence](&g.caches, MaxCachedIssuers, keyserver.ChangeRevocation)
+	g.anchors = cache.New[keyserver.ID, time.Time](&g.caches, maxCachedPrincipals, keyserver.ChangeTrustedCA, keyserver.ChangeAuthority)
+	g.enrolled = cache.New[keyserver.ID, []keyserver.Certificate](&g.caches, maxCachedDelegators, keyserver.ChangeCertificate)
+	g.peers = cache.NewByID[keyserver.TrustedServer](&g.caches, keyserver.MaxTrustedServers, keyserver.ChangeTrustedServer)
+	g.trusts = cache.New[trustKey, []keyserver.PrincipalTrust](&g.caches, maxCachedPrincipals, keyserver.ChangePrincipalTrust)
+	g.policies = cache.New[keyserver.Deployment, approval.Policy](&g.caches, 4, keyserver.ChangeApprovalPolicy)
+}
+
+// Anew returns the gate with empty caches. Its decisions know every change that is committed by now. It is for one
+// request, because no later change reaches it.
+func (g *Gate) Anew() *Gate {
+	without := *g
+	without.remember()
+	return &without
+}
+
+// Changed forgets what committed changes made stale.
+func (g *Gate) Changed(changes []keyserver.Change) { g.caches.Changed(changes) }
+
+// CachedPrincipal reads a principal through the cache.
+func (g *Gate) CachedPrincipal(ctx context.Context, id keyserver.ID) (keyserver.Principal, error) {
+	if g.view != nil {
+		return g.view.principal(ctx, id)
+	}
+	return g.principals.Get(ctx, id, func() (keyserver.Principal, error) { return g.Store.Principal(ctx, id) })
+}
+
+// role reads a role through the cache.
+func (g *Gate) role(ctx context.Context, id keyserver.ID) (keyserver.Role, error) {
+	return g.roles.Get(ctx, id, func() (keyserver.Role, error) { return g.Store.Role(ctx, id) })
+}

@@ -1,0 +1,117 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// Standing answers what the gate would refuse every operation of the caller
+// with, whichever it is and whatever its roles: a principal that is disabled
+// or gone, a certificate that is not in force, a delegator that cannot be
+// acted for any more. nil: nothing of the kind.
+func (g *Gate) Standing(ctx context.Context, by keyserver.Caller) error {
+	if err := g.Store.Current(ctx); err != nil {
+		return err
+	}
+	_, _, err := g.resolveSubject(ctx, by)
+	return err
+}
+
+// resolveSubject is the part of the gate that depends on the caller alone. It returns the subject and the roles that the
+// caller has now.
+func (g *Gate) resolveSubject(ctx context.Context, by keyserver.Caller) (access.Subject, []keyserver.ID, error) {
+	if err := g.Step(keyserver.StepDelegation, g.delegationInForce(ctx, by)); err != nil {
+		return access.Subject{}, nil, err
+	}
+	who, roles, err := g.subject(ctx, by)
+	if err := g.Step(keyserver.StepPrincipal, err); err != nil {
+		return access.Subject{}, nil, err
+	}
+	return who, roles, g.Step(keyserver.StepCertificate, g.certificateInForce(ctx, by))
+}
+
+// delegationInForce is the gate's question to a delegated caller: may whoever
+// really acts still act, and may the delegator still be acted for. It is asked
+// anew for each operation.
+func (g *Gate) delegationInForce(ctx context.Context, by keyserver.Caller) error {
+	if by.Kind != keyserver.DelegatedSession && by.Actor.ID.IsZero() {
+		return nil
+	}
+	actor, err := g.CachedPrincipal(ctx, by.Actor.ID)
+	switch {
+	case errors.Is(err, sqlstore.ErrNotFound):
+		return fault.New(fault.SessionNotFound, "the principal that acts in the session no longer exists").Audited(fault.ReasonPrincipalDisabled)
+	case err != nil:
+		return err
+	case actor.Flags.Disabled():
+		return fault.New(fault.PrincipalOff, "principal %s, which acts in the session, is disabled", actor.Name).Audited(fault.ReasonPrincipalDisabled)
+	}
+	why, err := g.DelegatorUnfit(ctx, by.Principal.ID, by.Actor.ID)
+	if err != nil || why == "" {
+		return err
+	}
+	return fault.New(fault.DelegatorRefused, "the delegator %s %s; an administrator has to restore it", by.Name, why).Audited(fault.ReasonDelegator)
+}
+
+// DelegatorUnfit says why somebody cannot act for a principal; empty: he can. The
+// error is of the store.
+func (g *Gate) DelegatorUnfit(ctx context.Context, id, actor keyserver.ID) (why string, err error) {
+	p, err := g.CachedPrincipal(ctx, id)
+	switch {
+	case errors.Is(err, sqlstore.ErrNotFound):
+		return "no longer exists", nil
+	case err != nil:
+		return "", err
+	case p.Flags.Disabled():
+		return "is disabled", nil
+	case !p.Flags.Delegation():
+		return "does not have the delegation flag", nil
+	case len(p.Delegates) > 0 && !slices.Contains(p.Delegates, actor):
+		return "names delegates, and whoever acts in the session is none of them", nil
+	case p.Type != keyserver.CertificatePrincipal:
+		return "", nil
+	}
+	enrolled, err := g.EnrolledFor(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	why = "has no current certificate enrolled"
+	for _, c := range enrolled {
+		if !c.ValidAt(g.Clock()) {
+			continue
+		}
+		if good, err := g.vouched(ctx, c); good || err != nil {
+			return "", err
+		}
+		why = "has no certificate of a trusted CA that the policy for that CA lets pass"
+	}
+	return why, nil
+}
+
+// EnrolledFor reads, through the cache, what currentCertificates does.
+func (g *Gate) EnrolledFor(ctx context.Context, id keyserver.ID) ([]keyserver.Certificate, error) {
+	return g.enrolled.Get(ctx, id, func() ([]keyserver.Certificate, error) { return g.currentCertificates(ctx, id) })
+}
+
+// currentCertificates reads what is needed of a transport principal's
+// certificates to judge them.
+func (g *Gate) currentCertificates(ctx context.Context, id keyserver.ID) ([]keyserver.Certificate, error) {
+	list, err := g.Store.CertificatesOf(ctx, id, keyserver.MaxCertificates)
+	return current(list), err
+}
+
+func current(list []keyserver.Certificate) (current []keyserver.Certificate) {
+	for _, c := range list {
+		if c.Current() {
+			c.Request = nil
+			current = append(current, c)
+		}
+	}
+	return current
+}

@@ -1,0 +1,11 @@
+// Package gate authorizes and audits the operations of the key server. No operation has an effect before its gate has
+// decided and the audit row of the decision is durable. Only this package writes audit rows of operations.
+//
+//   - gate.go: the decision and its row; batch.go: many decisions with one commit; guard.go: effects of other packages
+//   - delegation.go, evidence.go, issuer.go: may the principal of the caller act; approval.go: is an approval needed
+//   - peer.go: requests of other key servers; forward.go: requests to them
+//   - view.go: explanations, which ask the gate without an effect
+//
+// May import: internal/crypto, internal/engine (access, approval, ca, cache), internal/keyserver, internal/platform,
+// internal/store
+package gate

@@ -1,0 +1,171 @@
+package gate
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// Peers reaches other key servers.
+type Peers interface {
+	// At answers the peer of a record, which need not be up.
+	At(peer keyserver.TrustedServer) keyserver.Federated
+}
+
+// Foreign reports which other key server owns the key of a link.
+func (g *Gate) Foreign(link keyserver.HiddenLink) (keyserver.SystemID, bool) {
+	system, _, ok := link.Split()
+	return system, ok && system != g.System
+}
+
+// Forward is Perform for a change of an object that another key server owns:
+// the gate decides here what the caller's own key server has to decide, the
+// owner decides the rest. Both write rows under one request id.
+func (g *Gate) Forward(ctx context.Context, r Request, to keyserver.SystemID, absent fault.Code,
+	send func(at keyserver.Federated, as keyserver.Caller) error, checks ...Check,
+) error {
+	var peer keyserver.TrustedServer
+	var as keyserver.Caller
+	return g.Perform(ctx, r, func() error {
+		return send(g.Peers.At(peer), as)
+	}, append(checks, g.sends(r.By, to, absent, &peer, &as))...)
+}
+
+// Consult is Forward for what changes nothing, or only counts a use. The row
+// becomes durable while the owner works, which has made its own durable by the
+// time that it answers; the answer is withheld until both are (ADR 20).
+func (g *Gate) Consult(ctx context.Context, r Request, to keyserver.SystemID, absent fault.Code,
+	send func(at keyserver.Federated, as keyserver.Caller) error, checks ...Check,
+) error {
+	var peer keyserver.TrustedServer
+	var as keyserver.Caller
+	r.Counts = false // the owner counts what its key is used for
+	if refusal := g.authorise(ctx, r, append(checks, g.sends(r.By, to, absent, &peer, &as))); refusal != nil {
+		return g.refused(ctx, r, refusal)
+	}
+	// A caller that goes away must not take the row of what the owner did along.
+	durable, err := g.auditor.Begin(context.WithoutCancel(ctx), r.row(keyserver.Allowed, ""))
+	if err != nil {
+		return err
+	}
+	err = send(g.Peers.At(peer), as)
+	if lost := durable(); lost != nil {
+		return withheld(lost)
+	}
+	if err != nil {
+		return g.Failed(ctx, r, err)
+	}
+	return nil
+}
+
+// withheld says what became of an answer whose row is not durable.
+func withheld(lost error) error {
+	if f := fault.As(lost); f != nil && f.Code == fault.AuditUnavailable {
+		return fault.Temporary(f.Code, f.Scope, f.RetryAfter, "no audit row could be written here, so the answer of the peer is withheld; try again").Because(lost)
+	}
+	return lost
+}
+
+// sends is the check that a peer may be told of the caller, and of whoever
+// really acts where that is somebody else. It answers the peer, and the caller as the peer is told of him. What a peer asks for goes
+// no further: whoever trusts this key server need not trust those it trusts.
+func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Code, peer *keyserver.TrustedServer, as *keyserver.Caller) Check {
+	return func(ctx context.Context, who access.Subject) (err error) {
+		if by.Peer != nil {
+			return fault.New(fault.InvalidArgument, "the object belongs to the system id %d; what a peer asks for is not forwarded again", to).
+				Audited(fault.ReasonNotForwarded)
+		}
+		*peer, err = g.CachedPeer(ctx, to)
+		if g.Peers == nil { // there is no way to any
+			err = sqlstore.ErrNotFound
+		}
+		if errors.Is(err, sqlstore.ErrNotFound) {
+			err = fault.New(absent, "the system id %d is neither this key server's nor that of a registered peer", to).
+				Audited(fault.ReasonObjectNotFound)
+		}
+		if err := g.Step(keyserver.StepKey, err); err != nil {
+			return err
+		}
+		if err := g.Step(keyserver.StepExposure, g.mayTell(ctx, who, to, "the principal")); err != nil {
+			return err
+		}
+		if !by.Actor.ID.IsZero() { // the peer is told who really acts, too
+			actor, _, err := g.subject(ctx, keyserver.Caller{Principal: by.Actor})
+			if err != nil {
+				return err
+			}
+			if err := g.Step(keyserver.StepExposure, g.mayTell(ctx, actor, to, "the principal that acts in the session")); err != nil {
+				return err
+			}
+		}
+		g.view.elsewhere(to)
+		*as, err = g.introduce(by, who)
+		return err
+	}
+}
+
+// mayTell refuses unless a peer may be told about a subject; role is what that
+// is in the session.
+func (g *Gate) mayTell(ctx context.Context, who access.Subject, peer keyserver.SystemID, role string) error {
+	rows, err := g.trustsOf(ctx, who, peer)
+	if err != nil {
+		return err
+	}
+	if verdict := access.Exposed(rows, who, peer); !verdict.Allowed {
+		return fault.New(fault.AccessDenied, "the object belongs to the peer %d, and %s %s; a Security Officer can expose it with POST /api/principal-trusts", peer, role, verdict.Why).
+			Audited(fault.ReasonNotExposed)
+	}
+	return nil
+}
+
+// introduce is a caller as a peer is told of him, with a key for this one call.
+func (g *Gate) introduce(by keyserver.Caller, who access.Subject) (keyserver.Caller, error) {
+	as := keyserver.Caller{
+		Principal: who.Principal, Name: by.Name, Type: by.Type, Kind: keyserver.PeerSession, RequestID: by.RequestID, Actor: by.Actor,
+		Peer: &keyserver.PeerCall{System: g.System, Groups: who.Groups},
+	}
+	err := Fill(g.Random, as.Peer.Key[:])
+	return as, err
+}
+
+// CachedPeer reads the record of a registered peer through the cache.
+func (g *Gate) CachedPeer(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
+	return g.peers.Get(ctx, keyserver.IDFromUint64(uint64(system)), func() (keyserver.TrustedServer, error) { return g.Store.TrustedServer(ctx, system) })
+}
+
+// trustKey names a row of the principal trusts.
+type trustKey struct {
+	principal keyserver.ID
+	peer      keyserver.SystemID
+}
+
+// trustsOf reads, through the cache, the rows of a subject and its groups for
+// a peer.
+func (g *Gate) trustsOf(ctx context.Context, who access.Subject, peer keyserver.SystemID) ([]keyserver.PrincipalTrust, error) {
+	rows, err := g.CachedTrust(ctx, who.Principal.ID, peer)
+	if err != nil || len(rows) > 0 { // a row of the principal itself comes first
+		return rows, err
+	}
+	for _, group := range who.Groups {
+		more, err := g.CachedTrust(ctx, group.ID, peer)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows[:len(rows):len(rows)], more...)
+	}
+	return rows, nil
+}
+
+// CachedTrust reads the row of one principal for a peer, if there is one.
+func (g *Gate) CachedTrust(ctx context.Context, principal keyserver.ID, peer keyserver.SystemID) ([]keyserver.PrincipalTrust, error) {
+	if g.view != nil {
+		return g.view.trust(ctx, principal, peer)
+	}
+	return g.trusts.Get(ctx, trustKey{principal, peer}, func() ([]keyserver.PrincipalTrust, error) {
+		return g.Store.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{Principal: &principal, Server: &peer, Limit: 1})
+	})
+}
