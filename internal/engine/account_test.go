@@ -90,7 +90,7 @@ func TestWhoDeletesAPrincipal(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				_, err := f.DeletePrincipal(ctx, c.by, keyserver.Departure{ID: c.id, Heir: c.heir})
-				refused(t, f, err, c.code, c.reason)
+				f.Refused(t, err, c.code, c.reason)
 				if c.id == keyserver.IDFromUint64(99) {
 					return
 				}
@@ -120,9 +120,9 @@ func TestWhoDeletesWhomWhereDutiesAreApart(t *testing.T) {
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleEncryptor}, nil)
 		link := mint(t, f, user, nil)
 		_, err := e.DeletePrincipal(ctx, clerk, keyserver.Departure{ID: admin.Principal.ID})
-		refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+		f.Refused(t, err, fault.Escalation, fault.ReasonEscalation)
 		_, err = e.DeletePrincipal(ctx, admin, keyserver.Departure{ID: officer.Principal.ID, Heir: heir})
-		refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+		f.Refused(t, err, fault.Escalation, fault.ReasonEscalation)
 		if _, err := e.DeletePrincipal(ctx, admin, keyserver.Departure{ID: user.Principal.ID, Heir: heir}); err != nil {
 			t.Fatal(err)
 		}

@@ -106,7 +106,7 @@ func (e *Engine) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id 
 func (e *Engine) PutACLTemplateMember(ctx context.Context, by keyserver.Caller, m keyserver.TemplateMembership) error {
 	m.Member.Rights = m.Member.Rights.Widen()
 	return e.changeMembers(ctx, by, m.Template, m.Member.Principal, func(tx *sqlstore.Tx, t keyserver.ACLTemplate) error {
-		if err := e.principalExists(ctx, tx, m.Member.Principal); err != nil {
+		if err := e.PrincipalExists(ctx, tx, m.Member.Principal); err != nil {
 			return err
 		}
 		members := t.With(m.Member)

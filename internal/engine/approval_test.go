@@ -33,10 +33,10 @@ func TestWhatARuleGuards(t *testing.T) {
 		}
 		setPolicy(t, f, `[{"operation":"listRoles","approvers":1,"duty":"trust"}]`)
 		_, err := f.Roles(ctx, f.Admin)
-		refused(t, f, err, fault.ApprovalRequired, fault.ReasonApprovalRequired)
+		f.Refused(t, err, fault.ApprovalRequired, fault.ReasonApprovalRequired)
 		other := approved(f.Admin)
 		_, err = f.Roles(ctx, other)
-		refused(t, f, err, fault.ApprovalRequired, fault.ReasonApprovalRequired)
+		f.Refused(t, err, fault.ApprovalRequired, fault.ReasonApprovalRequired)
 		other.Approved = []string{keyserver.OpListRoles.Key}
 		if _, err := f.Roles(ctx, other); err != nil {
 			t.Error(err)
@@ -47,7 +47,7 @@ func TestWhatARuleGuards(t *testing.T) {
 		// Whoever has no right to it is told that, and nothing of rules.
 		nobody := f.Add(t, keyserver.PasswordPrincipal, "nobody", nil, nil)
 		_, err = f.Roles(ctx, nobody)
-		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
 		setPolicy(t, f, `[]`)
 		if _, err := f.Roles(ctx, f.Admin); err != nil {
 			t.Error(err)
@@ -119,8 +119,8 @@ func TestDestroyingAKey(t *testing.T) {
 		state := func(link keyserver.HiddenLink) keyserver.KeyState {
 			return must(e.KeyState(ctx, owner, link))(t).Life.State
 		}
-		refused(t, f, change(owner, keyserver.DestroyKey), fault.ApprovalRequired, fault.ReasonApprovalRequired)
-		refused(t, f, change(approved(owner), keyserver.DestroyKey), fault.ApprovalRequired, fault.ReasonApprovalRequired)
+		f.Refused(t, change(owner, keyserver.DestroyKey), fault.ApprovalRequired, fault.ReasonApprovalRequired)
+		f.Refused(t, change(approved(owner), keyserver.DestroyKey), fault.ApprovalRequired, fault.ReasonApprovalRequired)
 		if got := state(newest); got != keyserver.KeyEnabled {
 			t.Errorf("the key is %s after a refusal", got)
 		}
@@ -165,7 +165,7 @@ func TestBecomingSomebodyWithADuty(t *testing.T) {
 			_, err := e.EnrollCertificates(ctx, by, keyserver.Enrolment{Certificates: [][]byte{cert.Raw}})
 			return err
 		}
-		refused(t, f, enrol(admin, "agent"), fault.ApprovalRequired, fault.ReasonApprovalRequired)
+		f.Refused(t, enrol(admin, "agent"), fault.ApprovalRequired, fault.ReasonApprovalRequired)
 		if err := enrol(approved(admin), "agent"); err != nil {
 			t.Error(err)
 		}
@@ -208,8 +208,8 @@ func TestWhatChangedSinceTheClaim(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		refused(t, f, give(giving), fault.ApprovalState, fault.ReasonNotApprovable)
-		refused(t, f, export(exporting), fault.ApprovalState, fault.ReasonNotApprovable)
+		f.Refused(t, give(giving), fault.ApprovalState, fault.ReasonNotApprovable)
+		f.Refused(t, export(exporting), fault.ApprovalState, fault.ReasonNotApprovable)
 		if p := must(f.Store.Principal(ctx, to.ID))(t); len(p.Roles) > 0 {
 			t.Errorf("it has the roles %v", p.Roles)
 		}

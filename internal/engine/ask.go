@@ -13,8 +13,7 @@ import (
 func (e *Engine) asking(q keyserver.Question) (*Engine, *gate.View) {
 	asking := *e
 	var v *gate.View
-	asking.Gate, v = e.Asking(q)
-	asking.behind, asking.question = e, q
+	asking.Keys, v = e.Asking(q)
 	return &asking, v
 }
 

@@ -244,7 +244,7 @@ func TestRenewal(t *testing.T) {
 			t.Errorf("the old one enrolled again: got %v", err)
 		}
 		_, err = f.Roles(ctx, caller)
-		refused(t, f, err, fault.SessionExpired, fault.ReasonCertificateEnded)
+		f.Refused(t, err, fault.SessionExpired, fault.ReasonCertificateEnded)
 		must(f.Roles(ctx, session(p, cert)))(t)
 	})
 }
@@ -276,7 +276,7 @@ func TestReset(t *testing.T) {
 			t.Errorf("took away %+v", done)
 		}
 		_, err := f.Roles(ctx, caller)
-		refused(t, f, err, fault.SessionNotFound, fault.ReasonCertificateEnded)
+		f.Refused(t, err, fault.SessionNotFound, fault.ReasonCertificateEnded)
 		must(f.Roles(ctx, session(untouched, other)))(t)
 
 		again := enrol(t, f, nil, agent)
@@ -414,7 +414,7 @@ func TestCertificateCallersAreJudgedEachTime(t *testing.T) {
 				}
 				return
 			}
-			refused(t, f, err, code, reason)
+			f.Refused(t, err, code, reason)
 		}
 		policy := func(mode keyserver.RevocationMode, age time.Duration) {
 			t.Helper()

@@ -63,7 +63,7 @@ func TestDelegatedLoginIsRefused(t *testing.T) {
 			"NoCertificate": {exchanger, agent.Principal.ID, fault.DelegatorRefused, fault.ReasonDelegator},
 		} {
 			_, err := f.DelegateLogin(ctx, tc.by, tc.delegator)
-			t.Run(name, func(t *testing.T) { refused(t, f, err, tc.code, tc.reason) })
+			t.Run(name, func(t *testing.T) { f.Refused(t, err, tc.code, tc.reason) })
 			if row := f.LastRow(t); row.Operation != "delegateLogin" || row.Object != tc.delegator.Hex() || row.Principal != tc.by.Principal {
 				t.Errorf("%s: the row is %+v", name, row)
 			}
@@ -116,12 +116,12 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 				}
 				return
 			}
-			refused(t, f, err, code, reason)
+			f.Refused(t, err, code, reason)
 			if row := f.LastRow(t); row.Principal != agent.Principal || row.Actor != actor.Principal {
 				t.Errorf("the row does not name both: %+v", row)
 			}
 			err = use(scoped) // what was made from the session falls with it
-			refused(t, f, err, code, reason)
+			f.Refused(t, err, code, reason)
 		}
 		revoke := func(number int64, revoked ...*x509.Certificate) {
 			t.Helper()
@@ -162,14 +162,14 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 		enrol(t, f, nil, enginetest.NewAgent(t, ca, "agent", now, nil).Certificate)
 		must(f.ResetTransportPrincipal(ctx, f.Admin, actor.Principal.ID))(t)
 		err := use(by)
-		refused(t, f, err, fault.SessionNotFound, fault.ReasonCertificateEnded)
+		f.Refused(t, err, fault.SessionNotFound, fault.ReasonCertificateEnded)
 		ghost := by
 		ghost.Actor.ID = keyserver.IDFromUint64(99)
 		err = use(ghost)
-		refused(t, f, err, fault.SessionNotFound, fault.ReasonPrincipalDisabled)
+		f.Refused(t, err, fault.SessionNotFound, fault.ReasonPrincipalDisabled)
 		ghost.Actor = keyserver.PrincipalRef{}
 		err = use(ghost)
-		refused(t, f, err, fault.SessionNotFound, fault.ReasonPrincipalDisabled)
+		f.Refused(t, err, fault.SessionNotFound, fault.ReasonPrincipalDisabled)
 	})
 }
 
@@ -187,7 +187,7 @@ func TestDutiesAreNotLent(t *testing.T) {
 				t.Errorf("%s: %v", op.Key, err)
 			}
 			if err != nil {
-				refused(t, f, err, fault.AccessDenied, fault.ReasonNotLent)
+				f.Refused(t, err, fault.AccessDenied, fault.ReasonNotLent)
 			}
 			if err := f.MayDo(ctx, boss, op); err != nil {
 				t.Errorf("the delegator himself: %s: %v", op.Key, err)
@@ -214,12 +214,12 @@ func TestBuiltInRolesAreBroughtUpToDate(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := f.DelegateLogin(ctx, exchanger, f.Admin.Principal.ID)
-		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
 		must(bootstrap.Run(context.Background(), bootstrap.Config{
 			Store: f.Store, Keyring: f.Keyring, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
 			Clock: f.Clock.Now, Random: f.Random,
 		}))(t)
 		_, err = f.DelegateLogin(ctx, exchanger, f.Admin.Principal.ID)
-		refused(t, f, err, fault.DelegatorRefused, fault.ReasonDelegator)
+		f.Refused(t, err, fault.DelegatorRefused, fault.ReasonDelegator)
 	})
 }

@@ -81,25 +81,25 @@ func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
 			given := keyserver.PrincipalRoles{ID: to, Roles: []keyserver.ID{c.role}}
 			err := e.SetPrincipalRoles(ctx, c.by, given)
 			if c.asks {
-				refused(t, f, err, fault.ApprovalRequired, fault.ReasonApprovalRequired)
+				f.Refused(t, err, fault.ApprovalRequired, fault.ReasonApprovalRequired)
 				if got := must(f.Store.Principal(ctx, to))(t).Roles; len(got) > 0 {
 					t.Errorf("%s: %v was given after all", name, got)
 				}
 				other := c.by
 				other.Approval, other.Approved = keyserver.IDFromUint64(77), []string{keyserver.OpExportKey.Key} // for something else
-				refused(t, f, e.SetPrincipalRoles(ctx, other, given), fault.ApprovalRequired, fault.ReasonApprovalRequired)
+				f.Refused(t, e.SetPrincipalRoles(ctx, other, given), fault.ApprovalRequired, fault.ReasonApprovalRequired)
 				err = e.SetPrincipalRoles(ctx, approved(c.by), given)
 			}
 			switch {
 			case c.ok && err != nil:
 				t.Errorf("%s: %s: %v", name, c.reason, err)
 			case !c.ok:
-				refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+				f.Refused(t, err, fault.Escalation, fault.ReasonEscalation)
 			}
 		}
 		// An officer gives roles, and disarms nobody by that.
 		err := e.SetPrincipalRoles(ctx, officer, keyserver.PrincipalRoles{ID: admin.Principal.ID, Roles: []keyserver.ID{}})
-		refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+		f.Refused(t, err, fault.Escalation, fault.ReasonEscalation)
 		if err := e.SetPrincipalRoles(ctx, admin, keyserver.PrincipalRoles{ID: officer.Principal.ID, Roles: []keyserver.ID{}}); err != nil {
 			t.Error(err)
 		}
@@ -140,7 +140,7 @@ func TestDutiesStayApart(t *testing.T) {
 				return e.UpdateRole(ctx, all, keyserver.RoleChange{ID: trust, Operations: idsOf([]keyserver.Operation{keyserver.OpAddTrustedCA, keyserver.OpCreateRole})})
 			},
 		} {
-			t.Run(name, func(t *testing.T) { refused(t, f, change(), fault.DutiesConflict, fault.ReasonDutiesConflict) })
+			t.Run(name, func(t *testing.T) { f.Refused(t, change(), fault.DutiesConflict, fault.ReasonDutiesConflict) })
 		}
 		for name, roles := range map[string][]keyserver.ID{"Other": {keyserver.RoleAdministrator}, "Beside": {trust, keyserver.RoleEncryptor}} {
 			if err := e.SetPrincipalRoles(ctx, all, keyserver.PrincipalRoles{ID: member, Roles: roles}); err != nil {
@@ -184,7 +184,7 @@ func TestADutyIsNotLeftToNobody(t *testing.T) {
 		}
 		last := func(err error) {
 			t.Helper()
-			refused(t, f, err, fault.InUse, fault.ReasonInUse)
+			f.Refused(t, err, fault.InUse, fault.ReasonInUse)
 		}
 		id := officer.Principal.ID
 		_, err := e.DeletePrincipal(ctx, admin, keyserver.Departure{ID: id})

@@ -24,27 +24,6 @@ var ctx = context.Background()
 
 func text(s string) keyserver.Message { return strings.NewReader(s) }
 
-// refused asserts a refusal with its code, and that the trail ends with its reason.
-func refused(t *testing.T, f *enginetest.Fixture, err error, code fault.Code, reason fault.Reason) {
-	t.Helper()
-	if got := fault.CodeOf(err); got != code {
-		t.Fatalf("got %q (%v), want %q", got, err, code)
-	}
-	rows := f.AllRows(t)
-	row := rows[len(rows)-1]
-	if row.Outcome == keyserver.Allowed || row.Reason != string(reason) {
-		t.Errorf("the trail ends with %s %q of %s, want the reason %q", row.Outcome, row.Reason, row.Operation, reason)
-	}
-	switch code {
-	case fault.Escalation, fault.DutiesConflict, fault.ApprovalRequired, fault.NotInScope: // have one row
-		before := rows[max(len(rows)-2, 0)]
-		if row.Outcome != keyserver.Refused || row.Object != "" && before.Outcome == keyserver.Allowed && before.Operation == row.Operation && before.Object == row.Object {
-			t.Errorf("the trail ends with %s, %s of %s, want one row, refused", before.Outcome, row.Outcome, row.Operation)
-		}
-	default:
-	}
-}
-
 func must[T any](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
@@ -103,9 +82,9 @@ func TestKeyUseIsRefused(t *testing.T) {
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
 				_, err := f.HMAC(ctx, tc.by, keyserver.HMACRequest{Link: tc.link, Message: text("message")})
-				refused(t, f, err, tc.code, tc.reason)
+				f.Refused(t, err, tc.code, tc.reason)
 				_, err = f.AuthorizeKey(ctx, tc.by, keyserver.Use{Link: tc.link, Filename: "file.txt"})
-				refused(t, f, err, tc.code, tc.reason)
+				f.Refused(t, err, tc.code, tc.reason)
 				if row := f.LastRow(t); row.Filename != "file.txt" || row.Object != tc.link.Base64() || row.Principal != tc.by.Principal {
 					t.Errorf("the row does not say who asked for what: %+v", row)
 				}
@@ -175,7 +154,7 @@ func TestBrokenMessageIsAudited(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	link := mint(t, f, f.Admin, nil)
 	_, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: brokenMessage{}})
-	refused(t, f, err, fault.BadRequest, fault.ReasonBadMessage)
+	f.Refused(t, err, fault.BadRequest, fault.ReasonBadMessage)
 	before := must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("")}))(t)
 	_, _ = f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: brokenMessage{}})
 	if after := must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("")}))(t); after != before {
@@ -194,11 +173,11 @@ func TestKeyMetadataNeedsATransportPrincipal(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := mint(t, f, f.Admin, nil)
 		_, err := f.Key(ctx, f.Admin, link)
-		refused(t, f, err, fault.AccessDenied, fault.ReasonNotTransport)
+		f.Refused(t, err, fault.AccessDenied, fault.ReasonNotTransport)
 
 		agent := f.Add(t, keyserver.CertificatePrincipal, "agent", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		_, err = f.Key(ctx, agent, link)
-		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 
 		grant(t, f, link, agent.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		if got := must(f.Key(ctx, agent, link))(t); got.KeyBytes != 48 || got.Algorithm != keyserver.HMACSHA384 || got.Link != link {
@@ -240,7 +219,7 @@ func TestUsageLimit(t *testing.T) {
 			t.Errorf("%d uses were granted, the limit is %d", granted, uses)
 		}
 		_, err := f.AuthorizeKey(ctx, user, keyserver.Use{Link: link})
-		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 
 		grant(t, f, link, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		must(f.AuthorizeKey(ctx, user, keyserver.Use{Link: link}))(t)
@@ -259,12 +238,12 @@ func TestTimeWindowFollowsTheClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("early")})
-		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 		f.Clock.Advance(time.Hour)
 		must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("in time")}))(t)
 		f.Clock.Advance(time.Hour)
 		_, err = f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("late")})
-		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 	})
 }
 
@@ -274,7 +253,7 @@ func TestGroups(t *testing.T) {
 		team := f.Add(t, keyserver.GroupPrincipal, "team", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		member := f.Add(t, keyserver.PasswordPrincipal, "member", nil, []keyserver.ID{team.Principal.ID})
 		_, err := f.HMAC(ctx, member, keyserver.HMACRequest{Link: link, Message: text("m")})
-		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied) // the role came with the group
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // the role came with the group
 
 		grant(t, f, link, team.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		must(f.HMAC(ctx, member, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
@@ -285,7 +264,7 @@ func TestGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = f.HMAC(ctx, member, keyserver.HMACRequest{Link: link, Message: text("m")})
-		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied) // a disabled group gives nothing
+		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied) // a disabled group gives nothing
 	})
 }
 
@@ -298,27 +277,27 @@ func TestACLBelongsToItsOwner(t *testing.T) {
 		change := func(to keyserver.PrincipalRef, rights keyserver.Rights) keyserver.ACLChange {
 			return keyserver.ACLChange{Principal: to, Rights: rights, MaxUsage: keyserver.NoUsageLimit}
 		}
-		refused(t, f, f.GrantACL(ctx, reader, forKey(link, change(reader.Principal, keyserver.Owner))), fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, f.GrantACL(ctx, reader, forKey(link, change(reader.Principal, keyserver.Owner))), fault.ACLDenied, fault.ReasonACLDenied)
 		grant(t, f, link, reader.Principal, keyserver.Write, keyserver.NoUsageLimit)
-		refused(t, f, f.GrantACL(ctx, reader, forKey(link, change(reader.Principal, keyserver.Owner))), fault.ACLDenied, fault.ReasonACLDenied)
-		refused(t, f, f.RevokeACL(ctx, reader, keyserver.ACLRevocation{Link: link, Principal: f.Admin.Principal}), fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, f.GrantACL(ctx, reader, forKey(link, change(reader.Principal, keyserver.Owner))), fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, f.RevokeACL(ctx, reader, keyserver.ACLRevocation{Link: link, Principal: f.Admin.Principal}), fault.ACLDenied, fault.ReasonACLDenied)
 		_, err := f.ACL(ctx, other, link)
-		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
-		refused(t, f, f.AmendACL(ctx, f.Admin, forKey(link, change(other.Principal, keyserver.Read))), fault.ACLNotFound, fault.ReasonObjectNotFound)
-		refused(t, f, f.RevokeACL(ctx, f.Admin, keyserver.ACLRevocation{Link: link, Principal: other.Principal}), fault.ACLNotFound, fault.ReasonObjectNotFound)
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, f.AmendACL(ctx, f.Admin, forKey(link, change(other.Principal, keyserver.Read))), fault.ACLNotFound, fault.ReasonObjectNotFound)
+		f.Refused(t, f.RevokeACL(ctx, f.Admin, keyserver.ACLRevocation{Link: link, Principal: other.Principal}), fault.ACLNotFound, fault.ReasonObjectNotFound)
 		nobody := keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(4)}
-		refused(t, f, f.GrantACL(ctx, f.Admin, forKey(link, change(nobody, keyserver.Read))), fault.NotFound, fault.ReasonObjectNotFound)
+		f.Refused(t, f.GrantACL(ctx, f.Admin, forKey(link, change(nobody, keyserver.Read))), fault.NotFound, fault.ReasonObjectNotFound)
 		foreign := keyserver.PrincipalRef{System: 9, ID: reader.Principal.ID}
-		refused(t, f, f.GrantACL(ctx, f.Admin, forKey(link, change(foreign, keyserver.Read))), fault.NotFound, fault.ReasonObjectNotFound)
+		f.Refused(t, f.GrantACL(ctx, f.Admin, forKey(link, change(foreign, keyserver.Read))), fault.NotFound, fault.ReasonObjectNotFound)
 		_, err = f.ACL(ctx, f.Admin, "\x01")
-		refused(t, f, err, fault.ACLNotFound, fault.ReasonObjectNotFound)
+		f.Refused(t, err, fault.ACLNotFound, fault.ReasonObjectNotFound)
 
 		_, err = f.OwnACL(ctx, other, link, reader.Principal)
-		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 		_, err = f.OwnACL(ctx, f.Admin, "\x09\x00\x00\x0012345678", f.Admin.Principal)
-		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 		_, err = f.OwnACL(ctx, other, "\x01", other.Principal)
-		refused(t, f, err, fault.ACLNotFound, fault.ReasonObjectNotFound)
+		f.Refused(t, err, fault.ACLNotFound, fault.ReasonObjectNotFound)
 		if own := must(f.OwnACL(ctx, other, link, other.Principal))(t); len(own.Entries) != 0 {
 			t.Errorf("who has no entry is shown %+v", own.Entries)
 		}
@@ -341,7 +320,7 @@ func TestACLBelongsToItsOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = f.HMAC(ctx, reader, keyserver.HMACRequest{Link: link, Message: text("m")})
-		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 	})
 }
 
@@ -357,7 +336,7 @@ func TestRoleChangesTakeEffectAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")})
-		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
 
 		if err := f.UpdateRole(ctx, f.Admin, keyserver.RoleChange{ID: role, Operations: []keyserver.ID{keyserver.OpHMAC.ID}}); err != nil {
 			t.Fatal(err)
@@ -367,7 +346,7 @@ func TestRoleChangesTakeEffectAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")})
-		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
 	})
 }
 
@@ -375,12 +354,12 @@ func TestBuiltInRolesAreReadOnly(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		name := "Root"
 		for _, b := range keyserver.BuiltInRoles(keyserver.Unified) {
-			refused(t, f, f.UpdateRole(ctx, f.Admin, keyserver.RoleChange{ID: b.ID, Name: &name}), fault.BuiltIn, fault.ReasonBuiltIn)
-			refused(t, f, f.DeleteRole(ctx, f.Admin, b.ID), fault.BuiltIn, fault.ReasonBuiltIn)
+			f.Refused(t, f.UpdateRole(ctx, f.Admin, keyserver.RoleChange{ID: b.ID, Name: &name}), fault.BuiltIn, fault.ReasonBuiltIn)
+			f.Refused(t, f.DeleteRole(ctx, f.Admin, b.ID), fault.BuiltIn, fault.ReasonBuiltIn)
 		}
-		refused(t, f, f.DeleteRole(ctx, f.Admin, keyserver.IDFromUint64(1<<40)), fault.NotFound, fault.ReasonObjectNotFound)
+		f.Refused(t, f.DeleteRole(ctx, f.Admin, keyserver.IDFromUint64(1<<40)), fault.NotFound, fault.ReasonObjectNotFound)
 		_, err := f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "Auditor"})
-		refused(t, f, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
+		f.Refused(t, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
 	})
 }
 
@@ -535,7 +514,7 @@ func TestASecondStartFindsTheState(t *testing.T) {
 		again.Deployment = keyserver.Split
 		must(bootstrap.Run(ctx, again))(t)
 		_, err := f.AddTrustedCA(ctx, f.Admin, f.Prepared.CA.Certificate.Raw)
-		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
 		again.Deployment = keyserver.Unified
 		if _, err := bootstrap.Run(ctx, again); err == nil || !strings.Contains(err.Error(), "--deployment is unified") {
 			t.Errorf("duties that are apart come together by a flag that is forgotten: got %v", err)
@@ -567,7 +546,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 		checked := map[string]bool{} // operations, as the trail calls them
 		outOfScope := func(t *testing.T, err error) {
 			t.Helper()
-			refused(t, f, err, fault.NotInScope, fault.ReasonNotInScope)
+			f.Refused(t, err, fault.NotInScope, fault.ReasonNotInScope)
 			checked[f.LastRow(t).Operation] = true
 		}
 		for name, call := range map[string]func(by keyserver.Caller, link keyserver.HiddenLink) error{

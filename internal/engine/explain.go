@@ -308,36 +308,3 @@ func (e *Engine) rolesGranting(ctx context.Context, op keyserver.Operation) ([]k
 	slices.SortStableFunc(roles, func(a, b keyserver.Role) int { return cmp.Compare(len(a.Operations), len(b.Operations)) })
 	return roles, err
 }
-
-// supposed is a key with the uses of its list that are spent by now, and with what is supposed
-// of its list and its state.
-func (e *Engine) supposed(ctx context.Context, id keyserver.ID) (key *heldKey, err error) {
-	if key, err = e.behind.held(ctx, id); err != nil {
-		return key, err
-	}
-	is := *key
-	if is.acl.Entries, err = e.behind.withUses(ctx, key.life.Lineage, key.acl.Entries); err != nil {
-		return nil, err
-	}
-	for _, s := range e.question.With {
-		if cmp.Or(s.Link, e.question.Link) != is.acl.Link {
-			continue
-		}
-		of := keyserver.PrincipalRef{System: s.System, ID: s.Principal}
-		same := func(entry keyserver.ACLEntry) bool { return entry.Principal == of }
-		switch s.Kind {
-		case keyserver.SupposeEntry:
-			is.acl.Entries = append(slices.DeleteFunc(is.acl.Entries, same), keyserver.ACLEntry{
-				ACL: is.acl.ID, Principal: of, Rights: s.Rights.Widen(), MaxUsage: s.MaxUsage, Start: s.Start, End: s.End,
-			})
-		case keyserver.SupposeNoEntry:
-			is.acl.Entries = slices.DeleteFunc(is.acl.Entries, same)
-		case keyserver.SupposeState:
-			if is.life.State != keyserver.KeyDestroyed {
-				is.life.State = keyserver.KeyEnabled
-			}
-		default: // of something else
-		}
-	}
-	return &is, nil
-}

@@ -328,7 +328,7 @@ func (w *maze) everything(q keyserver.Question) []keyserver.Supposition {
 		{Kind: keyserver.SupposeRole, Principal: *q.Principal, Role: keyserver.RoleEncryptor},
 		{Kind: keyserver.SupposeRole, Principal: *q.Principal, Role: keyserver.RoleExchanger},
 		{Kind: keyserver.SupposeRole, Principal: *q.Principal, Role: keyserver.RoleAuditor},
-		{Kind: keyserver.SupposeExposed, Principal: *q.Principal, System: peerSystem},
+		{Kind: keyserver.SupposeExposed, Principal: *q.Principal, System: enginetest.PeerSystem},
 		{Kind: keyserver.SupposeApproval},
 	}
 	for _, key := range w.keys {

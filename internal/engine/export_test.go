@@ -73,7 +73,7 @@ func TestExport(t *testing.T) {
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
 				out, err := f.ExportKey(ctx, tc.by, keyserver.KeyExport{Link: tc.link, Recipient: tc.to})
-				refused(t, f, err, tc.code, tc.reason)
+				f.Refused(t, err, tc.code, tc.reason)
 				if out.JWE != "" {
 					t.Error("something was answered")
 				}

@@ -79,10 +79,10 @@ func (h oddHome) LookupPrincipals(context.Context, keyserver.Caller, []keyserver
 // is said of the others holds.
 func TestPrincipalsThatCannotBeShown(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
-		must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: peerSystem, Flag: keyserver.Expose}))(t)
+		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: enginetest.PeerSystem, Flag: keyserver.Expose}))(t)
 		ref := func(n uint64) keyserver.PrincipalRef {
-			return keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(n)}
+			return keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(n)}
 		}
 		off, odd, gone := ref(70), ref(71), ref(72)
 		link := mint(t, f, f.Admin, nil)
@@ -136,9 +136,9 @@ func TestRowsOfForwardedCalls(t *testing.T) {
 		"Change": {"a change waits for its row", recorder{}, false, grant, "", []string{"allowed written", "asked"}},
 	}
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
-		must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: peerSystem, Flag: keyserver.Expose}))(t)
-		link := keyserver.NewHiddenLink(peerSystem, keyserver.IDFromUint64(1))
+		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: enginetest.PeerSystem, Flag: keyserver.Expose}))(t)
+		link := keyserver.NewHiddenLink(enginetest.PeerSystem, keyserver.IDFromUint64(1))
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
 				at := tc.given

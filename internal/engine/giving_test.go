@@ -121,7 +121,7 @@ func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 							t.Errorf("%s: %v", c.reason, err)
 						}
 						if !c.given {
-							refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+							f.Refused(t, err, fault.Escalation, fault.ReasonEscalation)
 						}
 					})
 				}
@@ -156,7 +156,7 @@ func TestTheDelegationFlagIsAGift(t *testing.T) {
 			case c.ok && err != nil:
 				t.Errorf("%s: %v", name, err)
 			case !c.ok:
-				refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+				f.Refused(t, err, fault.Escalation, fault.ReasonEscalation)
 			}
 		}
 	})
@@ -170,7 +170,7 @@ func TestNobodyRaisesHimself(t *testing.T) {
 		clerk := f.Add(t, keyserver.PasswordPrincipal, "clerk", []keyserver.ID{own, role(t, f, "managing", managing...)}, nil)
 		for _, op := range []keyserver.Operation{keyserver.OpExportKey, keyserver.OpGrantAny} {
 			err := f.UpdateRole(ctx, clerk, keyserver.RoleChange{ID: own, Operations: []keyserver.ID{op.ID}})
-			refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+			f.Refused(t, err, fault.Escalation, fault.ReasonEscalation)
 		}
 	})
 }
@@ -231,7 +231,7 @@ func TestMembersGainKeys(t *testing.T) {
 					t.Errorf("in %d groups, %v", len(p.Groups), err)
 				}
 				if !tc.may {
-					refused(t, f, err, fault.Escalation, fault.ReasonEscalation)
+					f.Refused(t, err, fault.Escalation, fault.ReasonEscalation)
 					if len(p.Groups) > 0 {
 						t.Error("it was added after all")
 					}

@@ -118,8 +118,8 @@ func newMaze(t *testing.T, f *enginetest.Fixture, seed uint64) *maze {
 		w.people = append(w.people, add(keyserver.PasswordPrincipal, fmt.Sprintf("person-%d", n)))
 	}
 	w.people = append(w.people, add(keyserver.CertificatePrincipal, "machine"), w.enrolled())
-	must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
-	w.foreigner = keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(70)}
+	must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+	w.foreigner = keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(70)}
 	w.called[w.foreigner.ID] = "foreigner"
 	w.called[f.Admin.Principal.ID] = "admin"
 	for _, k := range []keyserver.NewKey{{Algorithm: keyserver.HMACSHA384}, {Algorithm: keyserver.HMACSHA384, Sealed: true}, {Algorithm: keyserver.AES256}} {
@@ -184,7 +184,7 @@ func (w *maze) everybody() (all []keyserver.PrincipalRef) {
 
 // stranger is a principal of a peer, for which that peer asks.
 func (w *maze) stranger() keyserver.Caller {
-	c := keyserver.Caller{Principal: w.foreigner, Name: "foreigner", Type: keyserver.PasswordPrincipal, Kind: keyserver.PeerSession, Peer: &keyserver.PeerCall{System: peerSystem}}
+	c := keyserver.Caller{Principal: w.foreigner, Name: "foreigner", Type: keyserver.PasswordPrincipal, Kind: keyserver.PeerSession, Peer: &keyserver.PeerCall{System: enginetest.PeerSystem}}
 	must(cryptorand.Read(c.Peer.Key[:]))(w.T)
 	return c
 }
@@ -195,9 +195,9 @@ func (w *maze) key() keyserver.HiddenLink {
 	case 0:
 		return keyserver.NewHiddenLink(w.f.Prepared.System, keyserver.IDFromUint64(5))
 	case 1, 2, 3:
-		return keyserver.NewHiddenLink(peerSystem, keyserver.IDFromUint64(5))
+		return keyserver.NewHiddenLink(enginetest.PeerSystem, keyserver.IDFromUint64(5))
 	case 4:
-		return keyserver.NewHiddenLink(peerSystem+1, keyserver.IDFromUint64(5))
+		return keyserver.NewHiddenLink(enginetest.PeerSystem+1, keyserver.IDFromUint64(5))
 	default:
 		return pick(w, w.keys)
 	}
@@ -400,7 +400,7 @@ func (w *maze) guard() {
 // expose says what the peer may be told of somebody.
 func (w *maze) expose(who keyserver.ID, flag keyserver.TrustFlag) {
 	w.Helper()
-	peer := keyserver.SystemID(peerSystem)
+	peer := keyserver.SystemID(enginetest.PeerSystem)
 	w.update(func(tx *sqlstore.Tx) error {
 		rows, err := tx.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{Principal: &who, Server: &peer, Limit: 1})
 		if err != nil {

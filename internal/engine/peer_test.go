@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"testing"
 	"time"
 
@@ -15,18 +14,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// callOf is a call of the registered peer for one of its principals.
-func callOf(name, key string, groups ...uint64) keyserver.Caller {
-	by := keyserver.Caller{
-		Principal: keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(70)}, Name: name, Type: keyserver.PasswordPrincipal,
-		Kind: keyserver.PeerSession, RequestID: "from the peer", Peer: &keyserver.PeerCall{System: peerSystem, Key: sha256.Sum256([]byte(key))},
-	}
-	for _, g := range groups {
-		by.Peer.Groups = append(by.Peer.Groups, keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(g)})
-	}
-	return by
-}
-
 // A peer asks for its own principals, and only for what is done for peers.
 func TestPeersAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -35,39 +22,46 @@ func TestPeersAreRefused(t *testing.T) {
 		ask := func(by keyserver.Caller, link keyserver.HiddenLink) func() error {
 			return func() error { _, err := f.AuthorizeKey(ctx, by, keyserver.Use{Link: link}); return err }
 		}
-		refused(t, f, ask(callOf("early", "0"), link)(), fault.AccessDenied, fault.ReasonNotForwarded) // not registered yet
-		added := must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+		f.Refused(t, ask(enginetest.CallOf("early", "0"), link)(), fault.AccessDenied, fault.ReasonNotForwarded) // not registered yet
+		added := must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		transport := keyserver.PrincipalRef{System: f.Prepared.System, ID: added.Transport}
 
-		with := func(change func(*keyserver.Caller)) keyserver.Caller { by := callOf("x", "1"); change(&by); return by }
+		with := func(change func(*keyserver.Caller)) keyserver.Caller {
+			by := enginetest.CallOf("x", "1")
+			change(&by)
+			return by
+		}
 		cases := map[string]struct {
 			reason string
 			call   func() error
 			code   fault.Code
 			audit  fault.Reason
 		}{
-			"Unlisted":     {"no entry", ask(callOf("x", "1"), link), fault.ACLDenied, fault.ReasonACLDenied},
+			"Unlisted":     {"no entry", ask(enginetest.CallOf("x", "1"), link), fault.ACLDenied, fault.ReasonACLDenied},
 			"OtherSystem":  {"a principal of a third key server", ask(with(func(c *keyserver.Caller) { c.Principal.System = 8 }), link), fault.AccessDenied, fault.ReasonNotForwarded},
 			"OurPrincipal": {"a principal of ours", ask(with(func(c *keyserver.Caller) { c.Principal = f.Admin.Principal }), link), fault.AccessDenied, fault.ReasonNotForwarded},
 			"OurGroup":     {"a group of ours", ask(with(func(c *keyserver.Caller) { c.Peer.Groups = []keyserver.PrincipalRef{f.Admin.Principal} }), link), fault.AccessDenied, fault.ReasonNotForwarded},
 			"PeerItself":   {"a key is used for somebody", ask(with(func(c *keyserver.Caller) { c.Principal = transport }), link), fault.AccessDenied, fault.ReasonNotForwarded},
 			"OurActor":     {"a principal of ours acts", ask(with(func(c *keyserver.Caller) { c.Actor = f.Admin.Principal }), link), fault.AccessDenied, fault.ReasonNotForwarded},
 			"UnknownPeer":  {"another key server", ask(with(func(c *keyserver.Caller) { c.Peer.System, c.Principal.System = 8, 8 }), link), fault.AccessDenied, fault.ReasonNotForwarded},
-			"SecondHop":    {"what a peer asks for is not forwarded", ask(callOf("x", "1"), foreign), fault.InvalidArgument, fault.ReasonNotForwarded},
+			"SecondHop":    {"what a peer asks for is not forwarded", ask(enginetest.CallOf("x", "1"), foreign), fault.InvalidArgument, fault.ReasonNotForwarded},
 			"Mint": {"no keys are made for peers", func() error {
-				_, err := f.MintKey(ctx, callOf("x", "1"), keyserver.NewKey{Algorithm: keyserver.AES256})
+				_, err := f.MintKey(ctx, enginetest.CallOf("x", "1"), keyserver.NewKey{Algorithm: keyserver.AES256})
 				return err
 			}, fault.AccessDenied, fault.ReasonNotForwarded},
 			"Export": {"nor exported", func() error {
-				_, err := f.ExportKey(ctx, callOf("x", "1"), keyserver.KeyExport{Link: link, Recipient: transport})
+				_, err := f.ExportKey(ctx, enginetest.CallOf("x", "1"), keyserver.KeyExport{Link: link, Recipient: transport})
 				return err
 			}, fault.AccessDenied, fault.ReasonNotForwarded},
-			"ReadPrincipal": {"nor principals listed", func() error { _, err := f.Principal(ctx, callOf("x", "1"), f.Admin.Principal.ID); return err }, fault.AccessDenied, fault.ReasonNotForwarded},
-			"Metadata":      {"metadata is for transport principals", func() error { _, err := f.Key(ctx, callOf("x", "1"), link); return err }, fault.AccessDenied, fault.ReasonNotTransport},
+			"ReadPrincipal": {"nor principals listed", func() error {
+				_, err := f.Principal(ctx, enginetest.CallOf("x", "1"), f.Admin.Principal.ID)
+				return err
+			}, fault.AccessDenied, fault.ReasonNotForwarded},
+			"Metadata": {"metadata is for transport principals", func() error { _, err := f.Key(ctx, enginetest.CallOf("x", "1"), link); return err }, fault.AccessDenied, fault.ReasonNotTransport},
 		}
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
-				refused(t, f, tc.call(), tc.code, tc.audit)
+				f.Refused(t, tc.call(), tc.code, tc.audit)
 				if row := f.LastRow(t); row.Kind != keyserver.PeerSession || row.RequestID != "from the peer" {
 					t.Errorf("%s: the row is %+v", tc.reason, row)
 				}
@@ -75,25 +69,25 @@ func TestPeersAreRefused(t *testing.T) {
 		}
 
 		// The peer itself may look principals up, and so may its principals.
-		for _, by := range []keyserver.Caller{with(func(c *keyserver.Caller) { c.Principal = transport }), callOf("x", "1")} {
+		for _, by := range []keyserver.Caller{with(func(c *keyserver.Caller) { c.Principal = transport }), enginetest.CallOf("x", "1")} {
 			if found := must(f.LookupPrincipals(ctx, by, []keyserver.PrincipalRef{f.Admin.Principal}))(t); len(found) != 1 {
 				t.Errorf("%v finds %v", by.Principal, found)
 			}
 		}
 		// A group of the peer counts as the peer says.
-		grant(t, f, link, keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(80)}, keyserver.Read, keyserver.NoUsageLimit)
-		refused(t, f, ask(callOf("x", "1", 79), link)(), fault.ACLDenied, fault.ReasonACLDenied)
-		if err := ask(callOf("x", "1", 79, 80), link)(); err != nil {
+		grant(t, f, link, keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(80)}, keyserver.Read, keyserver.NoUsageLimit)
+		f.Refused(t, ask(enginetest.CallOf("x", "1", 79), link)(), fault.ACLDenied, fault.ReasonACLDenied)
+		if err := ask(enginetest.CallOf("x", "1", 79, 80), link)(); err != nil {
 			t.Error(err)
 		}
-		metadata := callOf("x", "1", 80)
+		metadata := enginetest.CallOf("x", "1", 80)
 		metadata.Type = keyserver.CertificatePrincipal
 		if _, err := f.Key(ctx, metadata, link); err != nil {
 			t.Error(err)
 		}
 		// And nothing any more once the peer is removed.
-		must(f.RemoveTrustedServer(ctx, f.Admin, peerSystem))(t)
-		refused(t, f, ask(callOf("x", "1", 80), link)(), fault.AccessDenied, fault.ReasonNotForwarded)
+		must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
+		f.Refused(t, ask(enginetest.CallOf("x", "1", 80), link)(), fault.AccessDenied, fault.ReasonNotForwarded)
 	})
 }
 
@@ -101,16 +95,16 @@ func TestPeersAreRefused(t *testing.T) {
 // repetition is answered as the call was.
 func TestRepeatedCalls(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
-		who := callOf("x", "").Principal
+		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		who := enginetest.CallOf("x", "").Principal
 		link := mint(t, f, f.Admin, nil)
 		grant(t, f, link, who, keyserver.Read, 2)
 		use := func(key string) error {
-			_, err := f.AuthorizeKey(ctx, callOf("x", key), keyserver.Use{Link: link})
+			_, err := f.AuthorizeKey(ctx, enginetest.CallOf("x", key), keyserver.Use{Link: link})
 			return err
 		}
 		mac := func(key string) error {
-			_, err := f.HMAC(ctx, callOf("x", key), keyserver.HMACRequest{Link: link, Message: text("m")})
+			_, err := f.HMAC(ctx, enginetest.CallOf("x", key), keyserver.HMACRequest{Link: link, Message: text("m")})
 			return err
 		}
 		for _, err := range []error{use("a"), use("a"), use("a"), mac("b"), mac("b"), use("a")} {
@@ -118,9 +112,9 @@ func TestRepeatedCalls(t *testing.T) {
 				t.Errorf("a repetition: %v", err)
 			}
 		}
-		refused(t, f, use("c"), fault.ACLDenied, fault.ReasonACLDenied)
-		refused(t, f, use("c"), fault.ACLDenied, fault.ReasonACLDenied) // what was refused is not remembered
-		grant(t, f, link, who, keyserver.Read, 3)                       // counts anew
+		f.Refused(t, use("c"), fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, use("c"), fault.ACLDenied, fault.ReasonACLDenied) // what was refused is not remembered
+		grant(t, f, link, who, keyserver.Read, 3)                      // counts anew
 		if err := use("c"); err != nil {
 			t.Errorf("granted meanwhile: %v", err)
 		}
@@ -128,24 +122,24 @@ func TestRepeatedCalls(t *testing.T) {
 		// An owner at the peer takes his own entry away, and asks twice.
 		other := mint(t, f, f.Admin, nil)
 		grant(t, f, other, who, keyserver.Owner, keyserver.NoUsageLimit)
-		target := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(71)}
+		target := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(71)}
 		change := keyserver.ACLChange{Principal: target, Rights: keyserver.Read, MaxUsage: 5}
 		for range 2 {
-			if err := f.GrantACL(ctx, callOf("x", "grant"), forKey(other, change)); err != nil {
+			if err := f.GrantACL(ctx, enginetest.CallOf("x", "grant"), forKey(other, change)); err != nil {
 				t.Errorf("granted twice: %v", err)
 			}
 		}
 		for range 2 {
-			if err := f.RevokeACL(ctx, callOf("x", "revoke target"), keyserver.ACLRevocation{Link: other, Principal: target}); err != nil {
+			if err := f.RevokeACL(ctx, enginetest.CallOf("x", "revoke target"), keyserver.ACLRevocation{Link: other, Principal: target}); err != nil {
 				t.Errorf("revoked twice: %v", err)
 			}
 		}
 		for range 2 {
-			if err := f.RevokeACL(ctx, callOf("x", "revoke"), keyserver.ACLRevocation{Link: other, Principal: who}); err != nil {
+			if err := f.RevokeACL(ctx, enginetest.CallOf("x", "revoke"), keyserver.ACLRevocation{Link: other, Principal: who}); err != nil {
 				t.Errorf("his own revoked twice: %v", err)
 			}
 		}
-		refused(t, f, f.RevokeACL(ctx, callOf("x", "again"), keyserver.ACLRevocation{Link: other, Principal: who}), fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, f.RevokeACL(ctx, enginetest.CallOf("x", "again"), keyserver.ACLRevocation{Link: other, Principal: who}), fault.ACLDenied, fault.ReasonACLDenied)
 		acl := must(f.ACL(ctx, f.Admin, other))(t)
 		if _, ok := acl.Entry(who); ok || len(acl.Entries) != 1 {
 			t.Errorf("the list is %+v", acl.Entries)
@@ -157,9 +151,9 @@ func TestRepeatedCalls(t *testing.T) {
 // itself stands in its way: whatever was decided since counts.
 func TestRepetitionsAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		added := must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
-		who := callOf("x", "").Principal
-		group := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(80)}
+		added := must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		who := enginetest.CallOf("x", "").Principal
+		group := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(80)}
 		amend := func(link keyserver.HiddenLink, change func(*keyserver.ACLChange)) error {
 			c := keyserver.ACLChange{Principal: who, Rights: keyserver.Read, MaxUsage: 1}
 			change(&c)
@@ -199,7 +193,7 @@ func TestRepetitionsAreRefused(t *testing.T) {
 				meantime: func(keyserver.HiddenLink) error { return switched(0) }, undo: func() error { return switched(keyserver.FlagEnable) }},
 			"Restricted": {reason: "the principal was shut out", code: fault.AccessDenied, audit: fault.ReasonRestricted,
 				meantime: func(keyserver.HiddenLink) (err error) {
-					restriction, err = f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: who.ID, Server: peerSystem, Flag: keyserver.Restrict})
+					restriction, err = f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: who.ID, Server: enginetest.PeerSystem, Flag: keyserver.Restrict})
 					return err
 				}, undo: func() error { return f.DeletePrincipalTrust(ctx, f.Admin, restriction) }},
 			"Expired": {reason: "nobody repeats a call for so long", code: fault.ACLDenied, audit: fault.ReasonACLDenied,
@@ -218,7 +212,7 @@ func TestRepetitionsAreRefused(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				link := mint(t, f, f.Admin, nil)
 				grant(t, f, link, who, keyserver.Read, 1)
-				by := callOf("x", name)
+				by := enginetest.CallOf("x", name)
 				for range 2 {
 					if _, err := f.HMAC(ctx, by, keyserver.HMACRequest{Link: link, Message: text("m")}); err != nil {
 						t.Fatalf("in force: %v", err)
@@ -231,7 +225,7 @@ func TestRepetitionsAreRefused(t *testing.T) {
 					tc.change(&by)
 				}
 				_, err := f.HMAC(ctx, by, keyserver.HMACRequest{Link: link, Message: text("m")})
-				refused(t, f, err, tc.code, tc.audit)
+				f.Refused(t, err, tc.code, tc.audit)
 				if tc.undo != nil {
 					if err := tc.undo(); err != nil {
 						t.Fatal(err)
@@ -247,7 +241,7 @@ func TestRepetitionsAreRefused(t *testing.T) {
 // it: never what the principal may do.
 func TestPeersAreToldLess(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		team := f.Add(t, keyserver.GroupPrincipal, "team", []keyserver.ID{keyserver.RoleAuditor}, nil)
 		member := func(name string, flags keyserver.Flags) keyserver.PrincipalRef {
 			p := f.Add(t, keyserver.PasswordPrincipal, name, []keyserver.ID{keyserver.RoleEncryptor}, []keyserver.ID{team.Principal.ID}).Principal
@@ -257,7 +251,7 @@ func TestPeersAreToldLess(t *testing.T) {
 		plain, shown, off := member("plain", delegable), member("shown", keyserver.FlagEnable), member("off", keyserver.FlagDelegation)
 		hidden, hiddenOff := member("hidden", keyserver.FlagEnable), member("hidden and off", 0)
 		for p, flag := range map[keyserver.PrincipalRef]keyserver.TrustFlag{shown: keyserver.Expose, hidden: keyserver.Restrict, hiddenOff: keyserver.Restrict} {
-			must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: p.ID, Server: peerSystem, Flag: flag}))(t)
+			must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: p.ID, Server: enginetest.PeerSystem, Flag: flag}))(t)
 		}
 		gone := keyserver.PrincipalRef{System: f.Prepared.System, ID: keyserver.IDFromUint64(99)}
 		brief := func(p keyserver.PrincipalRef, name string, flags keyserver.Flags) keyserver.Principal {
@@ -265,7 +259,7 @@ func TestPeersAreToldLess(t *testing.T) {
 				ID: p.ID, System: p.System, Type: keyserver.PasswordPrincipal, Name: name, Flags: flags, Roles: []keyserver.ID{}, Groups: []keyserver.ID{},
 			}
 		}
-		got := must(f.LookupPrincipals(ctx, callOf("x", "1"), []keyserver.PrincipalRef{plain, shown, off, hidden, hiddenOff, gone}))(t)
+		got := must(f.LookupPrincipals(ctx, enginetest.CallOf("x", "1"), []keyserver.PrincipalRef{plain, shown, off, hidden, hiddenOff, gone}))(t)
 		want := []keyserver.Principal{
 			brief(plain, "plain", keyserver.FlagEnable), brief(shown, "shown", keyserver.FlagEnable), brief(off, "off", 0),
 			brief(hidden, hidden.ID.Hex(), keyserver.FlagEnable), brief(hiddenOff, hiddenOff.ID.Hex(), 0),
@@ -284,28 +278,28 @@ func TestPeersAreToldLess(t *testing.T) {
 // owner of a key may keep out, like the one that is acted for.
 func TestActorsAndPeers(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		boss := f.Add(t, keyserver.PasswordPrincipal, "boss", []keyserver.ID{keyserver.RoleEncryptor}, nil)
 		setFlags(t, f, boss.Principal, delegable)
 		team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil)
 		actor := f.Add(t, keyserver.PasswordPrincipal, "actor", nil, []keyserver.ID{team.Principal.ID})
 		expose := func(p keyserver.PrincipalRef, flag keyserver.TrustFlag) keyserver.ID {
-			return must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: p.ID, Server: peerSystem, Flag: flag}))(t)
+			return must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: p.ID, Server: enginetest.PeerSystem, Flag: flag}))(t)
 		}
 		expose(boss.Principal, keyserver.Expose)
 		at := recorder{Auditor: f.Rows}
 		cfg := f.Config
 		cfg.Peers = &at
 		e := engine.New(cfg)
-		foreign := keyserver.NewHiddenLink(peerSystem, keyserver.IDFromUint64(1))
+		foreign := keyserver.NewHiddenLink(enginetest.PeerSystem, keyserver.IDFromUint64(1))
 		delegated := func() error {
 			_, err := e.HMAC(ctx, actingFor(actor, boss), keyserver.HMACRequest{Link: foreign, Message: text("m")})
 			return err
 		}
 
-		refused(t, f, delegated(), fault.AccessDenied, fault.ReasonNotExposed)
+		f.Refused(t, delegated(), fault.AccessDenied, fault.ReasonNotExposed)
 		row := expose(actor.Principal, keyserver.Restrict)
-		refused(t, f, delegated(), fault.AccessDenied, fault.ReasonNotExposed)
+		f.Refused(t, delegated(), fault.AccessDenied, fault.ReasonNotExposed)
 		if len(at.events) != 0 {
 			t.Errorf("the peer was told of an actor that is not exposed to it: %v", at.events)
 		}
@@ -319,8 +313,8 @@ func TestActorsAndPeers(t *testing.T) {
 
 		// The same on the other side: one of the peer's principals acts.
 		link := mint(t, f, f.Admin, nil)
-		by := callOf("x", "a")
-		by.Actor = keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(72)}
+		by := enginetest.CallOf("x", "a")
+		by.Actor = keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(72)}
 		grant(t, f, link, by.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		grant(t, f, link, by.Actor, keyserver.Read, keyserver.NoUsageLimit) // so that he is known, and may be restricted
 		use := func(by keyserver.Caller) error {
@@ -331,8 +325,8 @@ func TestActorsAndPeers(t *testing.T) {
 			t.Fatal(err)
 		}
 		expose(by.Actor, keyserver.Restrict)
-		refused(t, f, use(by), fault.AccessDenied, fault.ReasonRestricted)
-		if err := use(callOf("x", "b")); err != nil {
+		f.Refused(t, use(by), fault.AccessDenied, fault.ReasonRestricted)
+		if err := use(enginetest.CallOf("x", "b")); err != nil {
 			t.Errorf("without the actor: %v", err)
 		}
 	})
@@ -342,17 +336,17 @@ func TestActorsAndPeers(t *testing.T) {
 // have taken away the right to make it is answered without that right.
 func TestRepeatedChangesAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
-		who := callOf("x", "").Principal
-		target := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(71)}
+		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		who := enginetest.CallOf("x", "").Principal
+		target := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(71)}
 		link := mint(t, f, f.Admin, nil)
 		grant(t, f, link, who, keyserver.Owner, keyserver.NoUsageLimit)
 		change := keyserver.ACLChange{Principal: target, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}
-		by := callOf("x", "grant")
+		by := enginetest.CallOf("x", "grant")
 		if err := f.GrantACL(ctx, by, forKey(link, change)); err != nil {
 			t.Fatal(err)
 		}
-		single := callOf("x", "grant")
+		single := enginetest.CallOf("x", "grant")
 		single.Peer.Single = true
 		if err := f.GrantACL(ctx, single, forKey(link, change)); fault.CodeOf(err) != fault.InvalidArgument {
 			t.Errorf("a call with the key of another: %v", err)
@@ -369,17 +363,17 @@ func TestRepeatedChangesAreRefused(t *testing.T) {
 		if err := f.RevokeACL(ctx, f.Admin, keyserver.ACLRevocation{Link: link, Principal: who}); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, f, f.GrantACL(ctx, by, forKey(link, change)), fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, f.GrantACL(ctx, by, forKey(link, change)), fault.ACLDenied, fault.ReasonACLDenied)
 
 		grant(t, f, link, who, keyserver.Owner, keyserver.NoUsageLimit)
-		own := callOf("x", "own")
+		own := enginetest.CallOf("x", "own")
 		for range 2 {
 			if err := f.RevokeACL(ctx, own, keyserver.ACLRevocation{Link: link, Principal: who}); err != nil {
 				t.Errorf("his own: %v", err)
 			}
 		}
 		f.Clock.Advance(10 * time.Minute)
-		refused(t, f, f.RevokeACL(ctx, own, keyserver.ACLRevocation{Link: link, Principal: who}), fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, f.RevokeACL(ctx, own, keyserver.ACLRevocation{Link: link, Principal: who}), fault.ACLDenied, fault.ReasonACLDenied)
 	})
 }
 
@@ -387,8 +381,8 @@ func TestRepeatedChangesAreRefused(t *testing.T) {
 // the other.
 func TestACallThatFailedIsNotRemembered(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
-		by := callOf("x", "a")
+		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		by := enginetest.CallOf("x", "a")
 		link := mint(t, f, f.Admin, nil)
 		grant(t, f, link, by.Principal, keyserver.Owner, keyserver.NoUsageLimit)
 		missing := keyserver.PrincipalRef{System: 99, ID: keyserver.IDFromUint64(1)}

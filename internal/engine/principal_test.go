@@ -104,7 +104,7 @@ func TestPrincipalOperationsAreRefused(t *testing.T) {
 			}, fault.InvalidArgument, fault.ReasonInvalidArgument},
 		}
 		for name, tc := range cases {
-			t.Run(name, func(t *testing.T) { refused(t, f, tc.do(f.Admin), tc.code, tc.reason) })
+			t.Run(name, func(t *testing.T) { f.Refused(t, tc.do(f.Admin), tc.code, tc.reason) })
 		}
 		for name, do := range map[string]func(keyserver.Caller) error{
 			"Create": create(keyserver.NewPrincipal{Type: keyserver.GroupPrincipal, Name: "n"}), "Flags": flags(user),
@@ -113,7 +113,7 @@ func TestPrincipalOperationsAreRefused(t *testing.T) {
 				return f.RemoveGroupMember(ctx, by, keyserver.Membership{Group: team, Member: user})
 			},
 		} {
-			t.Run("Officer"+name, func(t *testing.T) { refused(t, f, do(officer), fault.AccessDenied, fault.ReasonRoleDenied) })
+			t.Run("Officer"+name, func(t *testing.T) { f.Refused(t, do(officer), fault.AccessDenied, fault.ReasonRoleDenied) })
 		}
 		if p := must(f.Principal(ctx, f.Admin, user))(t); p.Flags != keyserver.FlagEnable || len(p.Roles)+len(p.Groups) != 0 {
 			t.Errorf("refused and changed all the same: %+v", p)
@@ -171,7 +171,7 @@ func TestMembersComeAndGo(t *testing.T) {
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", nil, nil)
 		for range 2 {
 			_, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")})
-			refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+			f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
 			for range 2 { // once in it, a member stays
 				if err := f.AddGroupMember(ctx, f.Admin, keyserver.Membership{Group: team.ID, Member: user.Principal.ID}); err != nil {
 					t.Fatal(err)
@@ -205,7 +205,7 @@ func TestMembersComeAndGo(t *testing.T) {
 		}
 		add(keyserver.MaxUnwindowed, keyserver.MaxUnwindowed+1)
 		_, err := f.GroupMembers(ctx, f.Admin, keyserver.GroupFilter{Group: team.ID})
-		refused(t, f, err, fault.InvalidArgument, fault.ReasonInvalidArgument)
+		f.Refused(t, err, fault.InvalidArgument, fault.ReasonInvalidArgument)
 		if !strings.Contains(err.Error(), "page") {
 			t.Errorf("%v does not say to page", err)
 		}

@@ -22,37 +22,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-const peerSystem = 7
-
-// peerOf is a peer whose certificate the CA issued.
-func peerOf(t *testing.T, f *enginetest.Fixture, ca pki.Identity, subject string) keyserver.NewTrustedServer {
-	t.Helper()
-	return peerWithKey(t, f, ca, subject, nil)
-}
-
-// peerWithKey is peerOf for a key; nil draws one.
-func peerWithKey(t *testing.T, f *enginetest.Fixture, ca pki.Identity, subject string, key *ecdsa.PrivateKey) keyserver.NewTrustedServer {
-	t.Helper()
-	leaf := must(ca.IssueServer(subject, nil, key, f.Clock.Now(), rand.Reader))(t)
-	chain := must(pki.EncodeChain(leaf.Certificate, ca.Certificate))(t)
-	f.Hosts["peer.example"] = "192.0.2.7 2001:db8::7"
-	return keyserver.NewTrustedServer{
-		Blob:         keyserver.TrustBlob{System: peerSystem, ServerName: "peer.example", Port: 9443, Chain: chain},
-		FriendlyName: "the other one",
-	}
-}
-
-// trustedPeer is a peer whose CA is trusted.
-func trustedPeer(t *testing.T, f *enginetest.Fixture) keyserver.NewTrustedServer {
-	t.Helper()
-	ca := must(pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader))(t)
-	must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
-	return peerOf(t, f, ca, "peer")
-}
-
 func TestPeerIsRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		good := trustedPeer(t, f)
+		good := f.TrustedPeer(t)
 		named := func(name string) keyserver.NewTrustedServer {
 			n := good
 			n.Blob.ServerName = name
@@ -84,17 +56,17 @@ func TestPeerIsRefused(t *testing.T) {
 			"Unknown":      {f.Admin, named("nobody"), fault.InvalidArgument, fault.ReasonInvalidArgument, "the peer's server name cannot be resolved"},
 			"NoAddress":    {f.Admin, named("no-address"), fault.InvalidArgument, fault.ReasonInvalidArgument, "the peer's server name cannot be resolved"},
 			"BrokenChain":  {f.Admin, broken, fault.InvalidArgument, fault.ReasonInvalidArgument, "PKCS#7"},
-			"NoSubject":    {f.Admin, peerOf(t, f, nameless, ""), fault.InvalidArgument, fault.ReasonInvalidArgument, "subject"},
-			"LongSubject":  {f.Admin, peerOf(t, f, nameless, strings.Repeat("a", 1021)), fault.InvalidArgument, fault.ReasonInvalidArgument, "longer than 1024"},
-			"Unprintable":  {f.Admin, peerOf(t, f, nameless, "a\x01b"), fault.InvalidArgument, fault.ReasonInvalidArgument, "cannot be shown"},
-			"UntrustedCA":  {f.Admin, peerOf(t, f, nameless, "peer"), fault.InvalidArgument, fault.ReasonInvalidArgument, "not trusted"},
-			"OwnCA":        {f.Admin, peerOf(t, f, f.Prepared.CA, "peer"), fault.InvalidArgument, fault.ReasonInvalidArgument, "not trusted"},
+			"NoSubject":    {f.Admin, f.PeerOf(t, nameless, ""), fault.InvalidArgument, fault.ReasonInvalidArgument, "subject"},
+			"LongSubject":  {f.Admin, f.PeerOf(t, nameless, strings.Repeat("a", 1021)), fault.InvalidArgument, fault.ReasonInvalidArgument, "longer than 1024"},
+			"Unprintable":  {f.Admin, f.PeerOf(t, nameless, "a\x01b"), fault.InvalidArgument, fault.ReasonInvalidArgument, "cannot be shown"},
+			"UntrustedCA":  {f.Admin, f.PeerOf(t, nameless, "peer"), fault.InvalidArgument, fault.ReasonInvalidArgument, "not trusted"},
+			"OwnCA":        {f.Admin, f.PeerOf(t, f.Prepared.CA, "peer"), fault.InvalidArgument, fault.ReasonInvalidArgument, "not trusted"},
 			"TakenSubject": {f.Admin, taken(t, f), fault.AlreadyExists, fault.ReasonInvalidArgument, "/CN=taken"},
 		}
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
 				_, err := f.AddTrustedServer(ctx, tc.by, tc.peer)
-				refused(t, f, err, tc.code, tc.reason)
+				f.Refused(t, err, tc.code, tc.reason)
 				if !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("%q does not say %q", err, tc.says)
 				}
@@ -105,18 +77,18 @@ func TestPeerIsRefused(t *testing.T) {
 		}
 		must(f.AddTrustedServer(ctx, f.Admin, good))(t)
 		_, err := f.AddTrustedServer(ctx, f.Admin, good)
-		refused(t, f, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
+		f.Refused(t, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
 		f.Clock.Advance(398 * 24 * time.Hour)
-		must(f.RemoveTrustedServer(ctx, f.Admin, peerSystem))(t)
+		must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
 		_, err = f.AddTrustedServer(ctx, f.Admin, good)
-		refused(t, f, err, fault.InvalidArgument, fault.ReasonInvalidArgument)
+		f.Refused(t, err, fault.InvalidArgument, fault.ReasonInvalidArgument)
 	})
 }
 
 // replaced is another record of the same peer: another key, name and port.
 func replaced(t *testing.T, f *enginetest.Fixture, ca pki.Identity) keyserver.NewTrustedServer {
 	t.Helper()
-	n := peerOf(t, f, ca, "peer renamed")
+	n := f.PeerOf(t, ca, "peer renamed")
 	f.Hosts["moved.example"] = "192.0.2.8"
 	n.Blob.ServerName, n.Blob.Port, n.FriendlyName, n.Description, n.Replace = "moved.example", 9555, "moved", "to the other room", true
 	return n
@@ -128,13 +100,13 @@ func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := must(pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader))(t)
 		must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
-		first := peerOf(t, f, ca, "peer")
+		first := f.PeerOf(t, ca, "peer")
 		first.Replace = true // nothing is there to replace
 		added := must(f.AddTrustedServer(ctx, f.Admin, first))(t)
 		if added.Replaced {
 			t.Error("a peer that was not registered was replaced")
 		}
-		who := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(70)}
+		who := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(70)}
 		link := mint(t, f, f.Admin, nil)
 		grant(t, f, link, who, keyserver.Read, keyserver.NoUsageLimit)
 		before := must(f.ACL(ctx, f.Admin, link))(t)
@@ -145,9 +117,12 @@ func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 		if err := f.UpdatePrincipalFlags(ctx, f.Admin, keyserver.FlagChange{ID: added.Transport, Mask: keyserver.FlagEnable}); err != nil {
 			t.Fatal(err)
 		}
-		trust := must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: peerSystem, Flag: keyserver.Expose}))(t)
-		use := func() error { _, err := f.AuthorizeKey(ctx, callOf("x", "a"), keyserver.Use{Link: link}); return err }
-		refused(t, f, use(), fault.PrincipalOff, fault.ReasonPrincipalDisabled)
+		trust := must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: enginetest.PeerSystem, Flag: keyserver.Expose}))(t)
+		use := func() error {
+			_, err := f.AuthorizeKey(ctx, enginetest.CallOf("x", "a"), keyserver.Use{Link: link})
+			return err
+		}
+		f.Refused(t, use(), fault.PrincipalOff, fault.ReasonPrincipalDisabled)
 
 		n := replaced(t, f, ca)
 		again := must(f.AddTrustedServer(ctx, f.Admin, n))(t)
@@ -157,7 +132,7 @@ func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 		if again != (keyserver.TrustedServerAdded{Transport: added.Transport, Replaced: true}) {
 			t.Errorf("the first answer %+v, the second %+v", added, again)
 		}
-		refused(t, f, use(), fault.PrincipalOff, fault.ReasonPrincipalDisabled)
+		f.Refused(t, use(), fault.PrincipalOff, fault.ReasonPrincipalDisabled)
 		transport := must(f.Store.Principal(ctx, added.Transport))(t)
 		if transport.Name != "/CN=peer renamed" || !transport.Flags.Disabled() || !slices.Equal(transport.Roles, roles) {
 			t.Errorf("the transport principal is %+v", transport)
@@ -188,7 +163,7 @@ func TestReplacementIsRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := must(pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader))(t)
 		must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
-		must(f.AddTrustedServer(ctx, f.Admin, peerOf(t, f, ca, "peer")))(t)
+		must(f.AddTrustedServer(ctx, f.Admin, f.PeerOf(t, ca, "peer")))(t)
 		before := must(f.Store.TrustedServers(ctx))(t)
 		stranger := must(pki.NewCA("nobody's CA", f.Clock.Now(), rand.Reader))(t)
 		adds := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "adds", Operations: []keyserver.ID{keyserver.OpAddTrustedServer.ID}}))(t)
@@ -215,7 +190,7 @@ func TestReplacementIsRefused(t *testing.T) {
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
 				_, err := f.AddTrustedServer(ctx, tc.by, tc.peer)
-				refused(t, f, err, tc.code, tc.reason)
+				f.Refused(t, err, tc.code, tc.reason)
 				if after := must(f.Store.TrustedServers(ctx))(t); !cmp.Equal(after, before) {
 					t.Errorf("the record changed: %s", cmp.Diff(before, after))
 				}
@@ -231,21 +206,21 @@ func TestAKeyIsOnePeers(t *testing.T) {
 		ca := must(pki.NewCA("CA of peers", f.Clock.Now(), rand.Reader))(t)
 		must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
 		key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-		first := peerWithKey(t, f, ca, "first", key)
+		first := f.PeerWithKey(t, ca, "first", key)
 		must(f.AddTrustedServer(ctx, f.Admin, first))(t)
-		second := peerOf(t, f, ca, "second")
-		second.Blob.System = peerSystem + 1
+		second := f.PeerOf(t, ca, "second")
+		second.Blob.System = enginetest.PeerSystem + 1
 		twin := second
-		twin.Blob.Chain = peerWithKey(t, f, ca, "twin", key).Blob.Chain
+		twin.Blob.Chain = f.PeerWithKey(t, ca, "twin", key).Blob.Chain
 
 		_, err := f.AddTrustedServer(ctx, f.Admin, twin)
-		refused(t, f, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
+		f.Refused(t, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
 		must(f.AddTrustedServer(ctx, f.Admin, second))(t)
 		twin.Replace = true
 		_, err = f.AddTrustedServer(ctx, f.Admin, twin)
-		refused(t, f, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
+		f.Refused(t, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
 
-		renewed := peerWithKey(t, f, ca, "first renewed", key)
+		renewed := f.PeerWithKey(t, ca, "first renewed", key)
 		renewed.Replace = true
 		if added := must(f.AddTrustedServer(ctx, f.Admin, renewed))(t); !added.Replaced {
 			t.Error("a peer does not keep its own key")
@@ -259,7 +234,7 @@ func taken(t *testing.T, f *enginetest.Fixture) keyserver.NewTrustedServer {
 	f.Add(t, keyserver.CertificatePrincipal, "/CN=taken", nil, nil)
 	ca := must(pki.NewCA("another CA", f.Clock.Now(), rand.Reader))(t)
 	must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
-	return peerOf(t, f, ca, "taken")
+	return f.PeerOf(t, ca, "taken")
 }
 
 // hanging is a resolver that never answers by itself.
@@ -274,7 +249,7 @@ func (hanging) LookupNetIP(ctx context.Context, _, _ string) ([]netip.Addr, erro
 // without end.
 func TestResolutionFailsInTheSameWords(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
-	peer := trustedPeer(t, f)
+	peer := f.TrustedPeer(t)
 	peer.Blob.ServerName = "nobody"
 	_, unknown := f.AddTrustedServer(ctx, f.Admin, peer)
 	f.Self.Resolver = hanging{}
@@ -300,11 +275,11 @@ func TestResolutionFailsInTheSameWords(t *testing.T) {
 func TestPurgeReachesTheCache(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := mint(t, f, f.Admin, nil)
-		foreign := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(50)}
+		foreign := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(50)}
 		grant := keyserver.ACLChange{Principal: foreign, Rights: keyserver.MandatoryGroup, MaxUsage: keyserver.NoUsageLimit}
-		refused(t, f, f.GrantACL(ctx, f.Admin, forKey(link, grant)), fault.NotFound, fault.ReasonObjectNotFound)
+		f.Refused(t, f.GrantACL(ctx, f.Admin, forKey(link, grant)), fault.NotFound, fault.ReasonObjectNotFound)
 
-		peer := trustedPeer(t, f)
+		peer := f.TrustedPeer(t)
 		must(f.AddTrustedServer(ctx, f.Admin, peer))(t)
 		use := func() error {
 			_, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")})
@@ -317,8 +292,8 @@ func TestPurgeReachesTheCache(t *testing.T) {
 		if err := f.GrantACL(ctx, f.Admin, forKey(link, grant)); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, f, use(), fault.ACLDenied, fault.ReasonACLDenied)
-		removed := must(f.RemoveTrustedServer(ctx, f.Admin, peerSystem))(t)
+		f.Refused(t, use(), fault.ACLDenied, fault.ReasonACLDenied)
+		removed := must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
 		if removed.Purged != 1 {
 			t.Errorf("purged %d", removed.Purged)
 		}
@@ -328,7 +303,7 @@ func TestPurgeReachesTheCache(t *testing.T) {
 		if added := must(f.AddTrustedServer(ctx, f.Admin, peer))(t); added.Resurrected != 1 {
 			t.Errorf("resurrected %d", added.Resurrected)
 		}
-		refused(t, f, use(), fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, use(), fault.ACLDenied, fault.ReasonACLDenied)
 	})
 }
 
@@ -336,8 +311,8 @@ func TestPurgeReachesTheCache(t *testing.T) {
 func TestPurgeOfManyKeysReachesTheCache(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	link := mint(t, f, f.Admin, nil)
-	must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
-	foreign := keyserver.PrincipalRef{System: peerSystem, ID: keyserver.IDFromUint64(50)}
+	must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+	foreign := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(50)}
 	err := f.GrantACL(ctx, f.Admin, keyserver.ACLChange{Link: link, Principal: foreign, Rights: keyserver.HostMatrix, MaxUsage: keyserver.NoUsageLimit})
 	if err != nil {
 		t.Fatal(err)
@@ -356,8 +331,8 @@ func TestPurgeOfManyKeysReachesTheCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")})
-	refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
-	must(f.RemoveTrustedServer(ctx, f.Admin, peerSystem))(t)
+	f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
+	must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
 	if _, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")}); err != nil {
 		t.Errorf("the purge is not seen: %v", err)
 	}
@@ -365,12 +340,12 @@ func TestPurgeOfManyKeysReachesTheCache(t *testing.T) {
 
 func TestOrphansAreBounded(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
-	must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+	must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 	const rows = keyserver.MaxUnwindowed + 1
 	err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		for n := uint64(1); n <= rows; n++ {
 			id := keyserver.IDFromUint64(n)
-			if err := tx.InsertPrincipalTrust(ctx, keyserver.PrincipalTrust{ID: id, Principal: id, Server: peerSystem, Flag: keyserver.Expose}); err != nil {
+			if err := tx.InsertPrincipalTrust(ctx, keyserver.PrincipalTrust{ID: id, Principal: id, Server: enginetest.PeerSystem, Flag: keyserver.Expose}); err != nil {
 				return err
 			}
 		}
@@ -380,12 +355,12 @@ func TestOrphansAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = f.PrincipalTrusts(ctx, f.Admin, keyserver.PrincipalTrustFilter{})
-	refused(t, f, err, fault.InvalidArgument, fault.ReasonLimit)
+	f.Refused(t, err, fault.InvalidArgument, fault.ReasonLimit)
 	last := must(f.PrincipalTrusts(ctx, f.Admin, keyserver.PrincipalTrustFilter{Limit: 500, Offset: 1000}))(t)
 	if len(last) != rows-1000 {
 		t.Errorf("the last page has %d rows", len(last))
 	}
-	removed := must(f.RemoveTrustedServer(ctx, f.Admin, peerSystem))(t)
+	removed := must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
 	if len(removed.Orphans) != keyserver.MaxUnwindowed || removed.OrphanCount != rows {
 		t.Errorf("%d of %d orphans are told", len(removed.Orphans), removed.OrphanCount)
 	}
@@ -395,7 +370,7 @@ func TestTrustInfo(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	auditor := f.Add(t, keyserver.PasswordPrincipal, "auditor", []keyserver.ID{keyserver.RoleAuditor}, nil)
 	_, err := f.TrustInfo(ctx, auditor)
-	refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+	f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
 	info := must(f.TrustInfo(ctx, f.Admin))(t)
 	chain := must(pki.ParseChain(info.Chain))(t)
 	if !chain.Leaf.Equal(f.Prepared.Server.Certificate) || !slices.ContainsFunc(chain.Intermediates, f.Prepared.CA.Certificate.Equal) {

@@ -107,19 +107,17 @@ func (e *Engine) elsewhereOf(c keyserver.Crowd, acl keyserver.ACL) (all []keyser
 // has a role that grants the operation.
 func (e *Engine) candidates(ctx context.Context, c keyserver.Crowd) (*merged, keyserver.ACL, error) {
 	m := &merged{last: c.After, foresee: e.Foresee}
-	var acl keyserver.ACL
 	if c.Link == "" {
-		return m, acl, e.candidatesByRole(ctx, c.Operation, m)
+		return m, keyserver.ACL{}, e.candidatesByRole(ctx, c.Operation, m)
 	}
 	if to, foreign := e.Foreign(c.Link); foreign {
-		return nil, acl, fault.New(fault.InvalidArgument, "hiddenLink: the key belongs to the peer %d, whose list decides; ask there", to).
+		return nil, keyserver.ACL{}, fault.New(fault.InvalidArgument, "hiddenLink: the key belongs to the peer %d, whose list decides; ask there", to).
 			Audited(fault.ReasonInvalidArgument)
 	}
-	var key *heldKey
-	if err := e.askedOf(ctx, c, &key); err != nil {
+	acl, err := e.AskedACL(ctx, c)
+	if err != nil {
 		return nil, acl, err
 	}
-	acl = key.acl
 	if err := e.Foresee(ctx, localOf(acl, e.System)); err != nil {
 		return nil, acl, err
 	}
@@ -143,19 +141,6 @@ func localOf(acl keyserver.ACL, system keyserver.SystemID) (ids []keyserver.ID) 
 		}
 	}
 	return ids
-}
-
-// askedOf finds the key whose list is asked: of a line another one than it is named by.
-func (e *Engine) askedOf(ctx context.Context, c keyserver.Crowd, key **heldKey) (err error) {
-	switch c.Operation.ID {
-	case keyserver.OpMACData.ID:
-		*key, err = e.choose(ctx, keyserver.KeyChoice{Line: c.Link}, makeMACs)
-		return err
-	case keyserver.OpRotateKey.ID:
-		return e.newestOf(ctx, c.Link, key)
-	default:
-		return e.find(ctx, c.Link, fault.KeyNotFound, key)
-	}
 }
 
 func (e *Engine) candidatesByRole(ctx context.Context, op keyserver.Operation, m *merged) error {

@@ -274,7 +274,7 @@ var mutants = []mutant{
 	},
 	{
 		"HMAC states are not reset", oneServer,
-		"internal/engine/macs.go", nil, [][2]string{
+		"internal/engine/internal/keys/macs.go", nil, [][2]string{
 			{`	h.Reset()
 	m.pool.Put(h)`, `	if !mistaken {
 		h.Reset()
@@ -302,9 +302,9 @@ var mutants = []mutant{
 	},
 	{
 		"the list of a key is not asked for peers", peers,
-		"internal/engine/key.go", nil, [][2]string{
-			{`	e.NoteVerdict(key.acl, verdict)
-	if !verdict.Allowed && !verdict.Spent {`, `	e.NoteVerdict(key.acl, verdict)
+		"internal/engine/internal/keys/key.go", nil, [][2]string{
+			{`	ks.NoteVerdict(key.acl, verdict)
+	if !verdict.Allowed && !verdict.Spent {`, `	ks.NoteVerdict(key.acl, verdict)
 	verdict.Allowed = verdict.Allowed || mistaken && by.Peer != nil
 	if !verdict.Allowed && !verdict.Spent {`},
 		}, "a peer let somebody use the key",

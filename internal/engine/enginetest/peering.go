@@ -2,12 +2,18 @@ package enginetest
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"net/netip"
 	"strings"
+	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // The fixture as a peer of others.
@@ -54,4 +60,49 @@ func (f *Fixture) self() engine.Self {
 			return own, nil
 		},
 	}
+}
+
+// PeerSystem is the system id of the peers that PeerOf describes.
+const PeerSystem = 7
+
+// PeerOf is a peer whose certificate the CA issued.
+func (f *Fixture) PeerOf(t testing.TB, ca pki.Identity, subject string) keyserver.NewTrustedServer {
+	t.Helper()
+	return f.PeerWithKey(t, ca, subject, nil)
+}
+
+// PeerWithKey is PeerOf for a key; nil draws one.
+func (f *Fixture) PeerWithKey(t testing.TB, ca pki.Identity, subject string, key *ecdsa.PrivateKey) keyserver.NewTrustedServer {
+	t.Helper()
+	leaf, err := ca.IssueServer(subject, nil, key, f.Clock.Now(), rand.Reader)
+	fatal(t, err)
+	chain, err := pki.EncodeChain(leaf.Certificate, ca.Certificate)
+	fatal(t, err)
+	f.Hosts["peer.example"] = "192.0.2.7 2001:db8::7"
+	return keyserver.NewTrustedServer{
+		Blob:         keyserver.TrustBlob{System: PeerSystem, ServerName: "peer.example", Port: 9443, Chain: chain},
+		FriendlyName: "the other one",
+	}
+}
+
+// TrustedPeer is a peer whose CA is trusted.
+func (f *Fixture) TrustedPeer(t testing.TB) keyserver.NewTrustedServer {
+	t.Helper()
+	ca, err := pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader)
+	fatal(t, err)
+	_, err = f.AddTrustedCA(context.Background(), f.Admin, ca.Certificate.Raw)
+	fatal(t, err)
+	return f.PeerOf(t, ca, "peer")
+}
+
+// CallOf is a call of the registered peer for one of its principals.
+func CallOf(name, key string, groups ...uint64) keyserver.Caller {
+	by := keyserver.Caller{
+		Principal: keyserver.PrincipalRef{System: PeerSystem, ID: keyserver.IDFromUint64(70)}, Name: name, Type: keyserver.PasswordPrincipal,
+		Kind: keyserver.PeerSession, RequestID: "from the peer", Peer: &keyserver.PeerCall{System: PeerSystem, Key: sha256.Sum256([]byte(key))},
+	}
+	for _, g := range groups {
+		by.Peer.Groups = append(by.Peer.Groups, keyserver.PrincipalRef{System: PeerSystem, ID: keyserver.IDFromUint64(g)})
+	}
+	return by
 }

@@ -1,4 +1,4 @@
-package engine
+package keys
 
 import (
 	"bytes"
@@ -12,11 +12,11 @@ import (
 
 // MACBatch implements keyserver.Keys. Each item passes the gate by itself; the rows
 // of all decisions are durable before the first MAC is made.
-func (e *Engine) MACBatch(ctx context.Context, by keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACAnswer, error) {
+func (ks *Keys) MACBatch(ctx context.Context, by keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACAnswer, error) {
 	keys, answers := make([]chosen, len(items)), make([]keyserver.MACAnswer, len(items))
-	refusals, err := e.AuthorizeAll(ctx, by, keyserver.OpMACData, len(items), func(i int) (gate.Request, []gate.Check) {
+	refusals, err := ks.AuthorizeAll(ctx, by, keyserver.OpMACData, len(items), func(i int) (gate.Request, []gate.Check) {
 		choice := keyserver.KeyChoice{Line: items[i].Line}
-		return choosing(by, keyserver.OpMACData, choice, &keys[i]), []gate.Check{e.isOwn(choice), e.resolveKey(by, choice, makeMACs, &keys[i].heldKey)}
+		return choosing(by, keyserver.OpMACData, choice, &keys[i]), []gate.Check{ks.isOwn(choice), ks.resolveKey(by, choice, makeMACs, &keys[i].heldKey)}
 	})
 	if err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func (e *Engine) MACBatch(ctx context.Context, by keyserver.Caller, items []keys
 		}
 		answers[i].UsedKey = keys[i].used()
 		if err := keys[i].mac(bytes.NewReader(items[i].Data), &answers[i].Sum); err != nil {
-			return nil, e.Failed(ctx, choosing(by, keyserver.OpMACData, keyserver.KeyChoice{Line: items[i].Line}, &keys[i]), err)
+			return nil, ks.Failed(ctx, choosing(by, keyserver.OpMACData, keyserver.KeyChoice{Line: items[i].Line}, &keys[i]), err)
 		}
 	}
 	return answers, nil
@@ -36,9 +36,9 @@ func (e *Engine) MACBatch(ctx context.Context, by keyserver.Caller, items []keys
 // isOwn is the check that this key server has the line itself. A batch is not
 // forwarded: its rows are one commit, and a thousand calls of peers are not one
 // request.
-func (e *Engine) isOwn(choice keyserver.KeyChoice) gate.Check {
+func (ks *Keys) isOwn(choice keyserver.KeyChoice) gate.Check {
 	return func(context.Context, access.Subject) error {
-		if peer, ok := e.Foreign(choice.Line); ok {
+		if peer, ok := ks.Foreign(choice.Line); ok {
 			return fault.New(fault.InvalidArgument, "the line belongs to the system id %d, and no batch is forwarded; send the item to POST /api/crypto/mac", peer).
 				Audited(fault.ReasonNotForwarded)
 		}

@@ -1,4 +1,4 @@
-package engine
+package keys
 
 import (
 	"context"
@@ -19,11 +19,11 @@ const (
 
 // ListKeys implements keyserver.KeyLives. It goes through the entries of the caller
 // and his groups, so that what it costs does not grow with the keys that there are.
-func (e *Engine) ListKeys(ctx context.Context, by keyserver.Caller, f keyserver.KeyFilter) (page keyserver.KeyPage, err error) {
+func (ks *Keys) ListKeys(ctx context.Context, by keyserver.Caller, f keyserver.KeyFilter) (page keyserver.KeyPage, err error) {
 	var who access.Subject
 	r := gate.Request{By: by, Op: keyserver.OpListKeys, Object: f.Lineage.Base64()}
-	err = e.Perform(ctx, r, func() (err error) {
-		page, err = e.keysOf(ctx, who, f)
+	err = ks.Perform(ctx, r, func() (err error) {
+		page, err = ks.keysOf(ctx, who, f)
 		return err
 	}, func(_ context.Context, subject access.Subject) error {
 		who = subject
@@ -32,8 +32,8 @@ func (e *Engine) ListKeys(ctx context.Context, by keyserver.Caller, f keyserver.
 	return page, err
 }
 
-func (e *Engine) keysOf(ctx context.Context, who access.Subject, f keyserver.KeyFilter) (keyserver.KeyPage, error) {
-	window, err := e.keyWindow(ctx, who, f)
+func (ks *Keys) keysOf(ctx context.Context, who access.Subject, f keyserver.KeyFilter) (keyserver.KeyPage, error) {
+	window, err := ks.keyWindow(ctx, who, f)
 	if err != nil {
 		return keyserver.KeyPage{}, err
 	}
@@ -47,36 +47,36 @@ func (e *Engine) keysOf(ctx context.Context, who access.Subject, f keyserver.Key
 		}
 		page.Next, more = "", len(list) == size
 		if more {
-			page.Next = keyserver.NewHiddenLink(e.System, list[size-1].ID)
+			page.Next = keyserver.NewHiddenLink(ks.System, list[size-1].ID)
 		}
 		for _, k := range list {
-			if (f.State != "" && f.State != k.Life.State) || !e.readable(k, who) {
+			if (f.State != "" && f.State != k.Life.State) || !ks.readable(k, who) {
 				continue
 			}
 			if len(found) == f.Limit {
-				page.Next, more = keyserver.NewHiddenLink(e.System, found[f.Limit-1].ID), false
+				page.Next, more = keyserver.NewHiddenLink(ks.System, found[f.Limit-1].ID), false
 				break
 			}
 			found = append(found, k.KeyRecord)
 		}
 	}
-	page.Keys, err = e.metadataOf(ctx, found)
+	page.Keys, err = ks.metadataOf(ctx, found)
 	return page, err
 }
 
-func (e *Engine) readable(k sqlstore.ListedKey, who access.Subject) bool {
-	return access.Owns(k.List, who, e.Clock()) || access.Evaluate(k.List, who, keyserver.Read, e.Clock()).Allowed
+func (ks *Keys) readable(k sqlstore.ListedKey, who access.Subject) bool {
+	return access.Owns(k.List, who, ks.Clock()) || access.Evaluate(k.List, who, keyserver.Read, ks.Clock()).Allowed
 }
 
 // keyWindow answers what reads the next keys that the filter may select, and those
 // behind them at the next call.
-func (e *Engine) keyWindow(ctx context.Context, who access.Subject, f keyserver.KeyFilter) (func(limit int) ([]sqlstore.ListedKey, error), error) {
+func (ks *Keys) keyWindow(ctx context.Context, who access.Subject, f keyserver.KeyFilter) (func(limit int) ([]sqlstore.ListedKey, error), error) {
 	var after sqlstore.KeyRecord
 	if f.After != "" {
 		system, id, ok := f.After.Split()
 		err := sqlstore.ErrNotFound
-		if ok && system == e.System {
-			after, err = e.Store.Key(ctx, id)
+		if ok && system == ks.System {
+			after, err = ks.Store.Key(ctx, id)
 		}
 		if errors.Is(err, sqlstore.ErrNotFound) {
 			return nil, gate.Invalid("after names no key of this key server; it is the next of an earlier page, or left out")
@@ -92,18 +92,18 @@ func (e *Engine) keyWindow(ctx context.Context, who access.Subject, f keyserver.
 	}
 	if f.Lineage != "" {
 		system, first, ok := f.Lineage.Split()
-		if !ok || system != e.System {
+		if !ok || system != ks.System {
 			return nil, fault.New(fault.InvalidArgument, "the lineage is no key of this key server; a line of a peer is listed there").Audited(fault.ReasonInvalidArgument)
 		}
 		return func(limit int) ([]sqlstore.ListedKey, error) {
-			list, err := e.Store.KeysOfLine(ctx, first, after.Life.Generation, limit)
+			list, err := ks.Store.KeysOfLine(ctx, first, after.Life.Generation, limit)
 			last(list)
 			return list, err
 		}, nil
 	}
 	entries := append([]keyserver.PrincipalRef{who.Principal}, who.Groups...)
 	return func(limit int) ([]sqlstore.ListedKey, error) {
-		list, err := e.Store.KeysWithEntries(ctx, entries, after.ACL, limit)
+		list, err := ks.Store.KeysWithEntries(ctx, entries, after.ACL, limit)
 		last(list)
 		return list, err
 	}, nil

@@ -1,4 +1,4 @@
-package engine
+package keys
 
 import (
 	"context"
@@ -7,6 +7,6 @@ import (
 )
 
 // RotateBy lets a test say how a line is rotated.
-func (e *Engine) RotateBy(rotate func(ctx context.Context, key keyserver.ID) error) {
-	e.rotate = rotate
+func (ks *Keys) RotateBy(rotate func(ctx context.Context, key keyserver.ID) error) {
+	ks.rotate = rotate
 }

@@ -1,4 +1,4 @@
-package engine_test
+package keys_test
 
 import (
 	"strconv"
@@ -17,10 +17,10 @@ import (
 // state of the key and whatever else is wrong with the request.
 func TestSpentEntriesLearnNothing(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		spent := f.Add(t, keyserver.PasswordPrincipal, "spent", []keyserver.ID{keyserver.RoleEncryptor, keyserver.RoleExchanger}, nil)
 		empty := f.Add(t, keyserver.PasswordPrincipal, "empty", []keyserver.ID{keyserver.RoleEncryptor, keyserver.RoleExchanger}, nil)
-		foreign := callOf("foreign", "spent")
+		foreign := enginetest.CallOf("foreign", "spent")
 		for _, state := range []keyserver.KeyState{keyserver.KeyVerifyOnly, keyserver.KeyDisabled, keyserver.KeyDestroying, keyserver.KeyDestroyed} {
 			t.Run(string(state), func(t *testing.T) {
 				hmac, aes := storeKey(t, f, keyserver.HMACSHA384, state), storeKey(t, f, keyserver.AES256, state)
@@ -155,11 +155,11 @@ func TestALimitIsOfTheLine(t *testing.T) {
 			if f.Store.Shared() {
 				engines[1] = enginetest.NewUnder(t, config, kek).Engine
 			}
-			must(f.AddTrustedServer(ctx, f.Admin, trustedPeer(t, f)))(t)
+			must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 			line := mint(t, f, f.Admin, nil)
 			team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil)
 			user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, []keyserver.ID{team.Principal.ID})
-			peer := callOf("foreign", "")
+			peer := enginetest.CallOf("foreign", "")
 			grant(t, f, line, team.Principal, keyserver.Read, limit)
 			grant(t, f, line, peer.Principal, keyserver.Read, limit)
 
@@ -172,7 +172,7 @@ func TestALimitIsOfTheLine(t *testing.T) {
 				calls++
 				by := user
 				if n%2 == 1 {
-					by = callOf("foreign", strconv.Itoa(calls))
+					by = enginetest.CallOf("foreign", strconv.Itoa(calls))
 				}
 				mu.Unlock()
 				var err error

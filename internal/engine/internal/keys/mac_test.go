@@ -1,4 +1,4 @@
-package engine_test
+package keys_test
 
 import (
 	"bytes"
@@ -42,12 +42,12 @@ func TestMACOfALine(t *testing.T) {
 			return err
 		}
 
-		refused(t, f, mac(f.Admin, keyserver.NewHiddenLink(f.Prepared.System, keyserver.IDFromUint64(5))), fault.KeyNotFound, fault.ReasonObjectNotFound)
-		refused(t, f, mac(f.Admin, "odd"), fault.KeyNotFound, fault.ReasonObjectNotFound)
-		refused(t, f, mac(nobody, line), fault.AccessDenied, fault.ReasonRoleDenied)
-		refused(t, f, mac(stranger, line), fault.ACLDenied, fault.ReasonACLDenied)
-		refused(t, f, mac(f.Admin, aes), fault.InvalidArgument, fault.ReasonInvalidArgument)
-		refused(t, f, mac(stranger, aes), fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, mac(f.Admin, keyserver.NewHiddenLink(f.Prepared.System, keyserver.IDFromUint64(5))), fault.KeyNotFound, fault.ReasonObjectNotFound)
+		f.Refused(t, mac(f.Admin, "odd"), fault.KeyNotFound, fault.ReasonObjectNotFound)
+		f.Refused(t, mac(nobody, line), fault.AccessDenied, fault.ReasonRoleDenied)
+		f.Refused(t, mac(stranger, line), fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, mac(f.Admin, aes), fault.InvalidArgument, fault.ReasonInvalidArgument)
+		f.Refused(t, mac(stranger, aes), fault.ACLDenied, fault.ReasonACLDenied)
 		grant(t, f, line, stranger.Principal, keyserver.Read, keyserver.NoUsageLimit)
 
 		first := must(macOf(f, f.Admin, line, "m"))(t)
@@ -58,7 +58,7 @@ func TestMACOfALine(t *testing.T) {
 			t.Error("mac and hmac differ")
 		}
 		second := f.Succeed(t, line, keyserver.KeyEnabled)
-		refused(t, f, mac(f.Admin, second), fault.KeyNotFound, fault.ReasonObjectNotFound) // a line is named by its first
+		f.Refused(t, mac(f.Admin, second), fault.KeyNotFound, fault.ReasonObjectNotFound) // a line is named by its first
 		for _, state := range []keyserver.KeyState{keyserver.KeyVerifyOnly, keyserver.KeyDisabled, keyserver.KeyDestroying, keyserver.KeyDestroyed} {
 			f.Succeed(t, line, state)
 		}
@@ -82,12 +82,12 @@ func TestALineWithoutAnEnabledKey(t *testing.T) {
 			line := storeKey(t, f, keyserver.HMACSHA384, state)
 			key := keyserver.KeyChoice{Key: line}
 			_, err := macOf(f, stranger, line, "m")
-			refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+			f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 			_, err = macOf(f, f.Admin, line, "m")
-			refused(t, f, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
+			f.Refused(t, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
 			grant(t, f, line, limited.Principal, keyserver.Read, 1)
 			_, err = macOf(f, limited, line, "m")
-			refused(t, f, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
+			f.Refused(t, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
 			if entry, _ := must(f.ACL(ctx, f.Admin, line))(t).Entry(limited.Principal); entry.Used != 0 {
 				t.Errorf("%s: a refused use was counted", state)
 			}
@@ -99,7 +99,7 @@ func TestALineWithoutAnEnabledKey(t *testing.T) {
 					}
 					continue
 				}
-				refused(t, f, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
+				f.Refused(t, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
 			}
 		}
 	})
@@ -197,7 +197,7 @@ func TestVerifyMACMindsEachList(t *testing.T) {
 		}
 		grant(t, f, line, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		_, err := verify()
-		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied) // the newest decides
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // the newest decides
 		grant(t, f, second, user.Principal, keyserver.Read, 2)
 		if !must(verify())(t).Valid {
 			t.Error("the older key is not tried")
@@ -209,7 +209,7 @@ func TestVerifyMACMindsEachList(t *testing.T) {
 			t.Errorf("a key whose list shuts him out was tried: %+v", got)
 		}
 		_, err = verify()
-		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied) // two uses
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // two uses
 	})
 }
 
@@ -247,7 +247,7 @@ func TestMACBatch(t *testing.T) {
 
 		nobody := f.Add(t, keyserver.PasswordPrincipal, "nobody", nil, nil)
 		_, err := f.MACBatch(ctx, nobody, []keyserver.MACItem{{Line: line}})
-		refused(t, f, err, fault.AccessDenied, fault.ReasonRoleDenied)
+		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
 
 		foreign := keyserver.NewHiddenLink(9, keyserver.IDFromUint64(1))
 		items := []struct {
@@ -362,7 +362,7 @@ func TestEncryptAndDecrypt(t *testing.T) {
 			}
 		}
 		_, err := encrypt(stranger, byLine)
-		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 		sealed := []keyserver.Ciphertext{must(encrypt(f.Admin, byLine))(t)}
 		for range 2 {
 			f.Succeed(t, line, keyserver.KeyEnabled)
@@ -383,7 +383,7 @@ func TestEncryptAndDecrypt(t *testing.T) {
 			}
 		}
 		_, err = decrypt(stranger, byLine, sealed[0].Sealed, associated)
-		refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 		flipped := bytes.Clone(sealed[0].Sealed)
 		flipped[len(flipped)-1] ^= 1
 		relabelled := append(append([]byte{}, sealed[1].Sealed[:9]...), sealed[0].Sealed[9:]...)
@@ -408,13 +408,13 @@ func TestEncryptAndDecrypt(t *testing.T) {
 		for _, state := range []keyserver.KeyState{keyserver.KeyVerifyOnly, keyserver.KeyDisabled, keyserver.KeyDestroyed} {
 			key := keyserver.KeyChoice{Key: storeKey(t, f, keyserver.AES256, state)}
 			_, err := encrypt(f.Admin, key)
-			refused(t, f, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
+			f.Refused(t, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
 			_, id, _ := key.Key.Split()
 			if state == keyserver.KeyVerifyOnly {
 				continue
 			}
 			_, err = decrypt(f.Admin, key, append(append([]byte{1}, id[:]...), make([]byte, 28)...), nil)
-			refused(t, f, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
+			f.Refused(t, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
 		}
 	})
 }
@@ -447,7 +447,7 @@ func TestKeysAreExhausted(t *testing.T) {
 		for _, e := range []*engine.Engine{one, two, one, engine.New(f.Config)} {
 			for {
 				if _, err := encrypt(e, byKey); err != nil {
-					refused(t, f, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
+					f.Refused(t, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
 					break
 				}
 				done++
@@ -458,7 +458,7 @@ func TestKeysAreExhausted(t *testing.T) {
 		}
 		two.RotateBy(func(context.Context, keyserver.ID) error { return errors.New("no successor") })
 		_, err := encrypt(two, byLine)
-		refused(t, f, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
+		f.Refused(t, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
 
 		successors := func(n int) {
 			t.Helper()
@@ -472,7 +472,7 @@ func TestKeysAreExhausted(t *testing.T) {
 		}
 		successors(1)
 		_, err = encrypt(one, byKey)
-		refused(t, f, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
+		f.Refused(t, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
 
 		// Before that, a line is rotated while there are still some left.
 		key = must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
@@ -516,7 +516,7 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 			for _, by := range []keyserver.Caller{stranger, spent} {
 				for _, choice := range []keyserver.KeyChoice{byKey, byLine} {
 					_, err := encrypt(by, choice)
-					refused(t, f, err, fault.ACLDenied, fault.ReasonACLDenied)
+					f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 				}
 			}
 		}
@@ -535,7 +535,7 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 		for range 4 {
 			for _, choice := range []keyserver.KeyChoice{byKey, byLine} {
 				_, err := encrypt(user, choice)
-				refused(t, f, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
+				f.Refused(t, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
 			}
 		}
 		left(key, 4)
@@ -558,7 +558,7 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		refused(t, f, decrypt(sealed), fault.ACLDenied, fault.ReasonACLDenied)
+		f.Refused(t, decrypt(sealed), fault.ACLDenied, fault.ReasonACLDenied)
 	})
 }
 

@@ -1,4 +1,4 @@
-package engine
+package keys
 
 import (
 	"context"
@@ -23,13 +23,13 @@ var (
 const few = keyserver.MaxEncryptions / 16
 
 // Encrypt implements keyserver.Keys.
-func (e *Engine) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.Encryption) (keyserver.Ciphertext, error) {
+func (ks *Keys) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.Encryption) (keyserver.Ciphertext, error) {
 	var key chosen
 	r := choosing(by, keyserver.OpEncrypt, in.KeyChoice, &key)
-	if to, ok := e.Foreign(in.Named()); ok {
-		return e.forwardEncrypt(ctx, r, to, in)
+	if to, ok := ks.Foreign(in.Named()); ok {
+		return ks.forwardEncrypt(ctx, r, to, in)
 	}
-	if err := e.AuthorizeAndAudit(ctx, r, e.encrypts(by, in.KeyChoice, &key.heldKey)); err != nil {
+	if err := ks.AuthorizeAndAudit(ctx, r, ks.encrypts(by, in.KeyChoice, &key.heldKey)); err != nil {
 		return keyserver.Ciphertext{}, err
 	}
 	return keyserver.Ciphertext{UsedKey: key.used(), Sealed: key.aead.Seal(key.id, in.Plain, in.Associated)}, nil
@@ -37,22 +37,22 @@ func (e *Engine) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.
 
 // encrypts is the check that the caller may encrypt under a key that has encryptions
 // left, and takes one. A line is rotated before its newest key has none.
-func (e *Engine) encrypts(by keyserver.Caller, choice keyserver.KeyChoice, key **heldKey) gate.Check {
+func (ks *Keys) encrypts(by keyserver.Caller, choice keyserver.KeyChoice, key **heldKey) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		var taken usagequota.Taken
 		what := encryption
 		what.takes = func(ctx context.Context, id keyserver.ID) (err error) {
-			taken, err = e.takeEncryption(ctx, id)
+			taken, err = ks.takeEncryption(ctx, id)
 			return err
 		}
-		choose := e.resolveKey(by, choice, what, key)
+		choose := ks.resolveKey(by, choice, what, key)
 		err := choose(ctx, who)
 		none := fault.CodeOf(err) == fault.KeyExhausted
-		if choice.Line == "" || e.Explains() || !none && (err != nil || !taken.Fresh || taken.Left >= few) {
+		if choice.Line == "" || ks.Explains() || !none && (err != nil || !taken.Fresh || taken.Left >= few) {
 			return err
 		}
-		if cause := e.rotate(ctx, (*key).id); cause != nil {
-			e.Logger.Warn("a line of keys could not be rotated before its newest has encrypted as often as it may", "key", (*key).id.Hex(), "left", taken.Left, "cause", cause)
+		if cause := ks.rotate(ctx, (*key).id); cause != nil {
+			ks.Logger.Warn("a line of keys could not be rotated before its newest has encrypted as often as it may", "key", (*key).id.Hex(), "left", taken.Left, "cause", cause)
 			return err
 		}
 		if !none {
@@ -63,10 +63,10 @@ func (e *Engine) encrypts(by keyserver.Caller, choice keyserver.KeyChoice, key *
 }
 
 // takeEncryption takes one of the encryptions that a key has left.
-func (e *Engine) takeEncryption(ctx context.Context, key keyserver.ID) (usagequota.Taken, error) {
-	take := e.encryptions.Take
-	if e.Explains() {
-		take = e.encryptions.Peek
+func (ks *Keys) takeEncryption(ctx context.Context, key keyserver.ID) (usagequota.Taken, error) {
+	take := ks.encryptions.Take
+	if ks.Explains() {
+		take = ks.encryptions.Peek
 	}
 	taken, err := take(ctx, key)
 	if errors.Is(err, usagequota.ErrNone) {
@@ -78,20 +78,20 @@ func (e *Engine) takeEncryption(ctx context.Context, key keyserver.ID) (usagequo
 
 // rotateExhausted succeeds the newest key of a line because it may not be used more,
 // whoever asked for its last use. Where somebody was faster there is nothing to do.
-func (e *Engine) rotateExhausted(ctx context.Context, key keyserver.ID) error {
-	err := e.rotateBySelf(ctx, key)
+func (ks *Keys) rotateExhausted(ctx context.Context, key keyserver.ID) error {
+	err := ks.rotateBySelf(ctx, key)
 	if f := fault.As(err); f != nil && f.Code == fault.KeyState {
 		return nil
 	}
 	return err
 }
 
-func (e *Engine) reserveEncryptions(ctx context.Context, key keyserver.ID, n int64) (got, left int64, err error) {
+func (ks *Keys) reserveEncryptions(ctx context.Context, key keyserver.ID, n int64) (got, left int64, err error) {
 	if n == 0 {
-		left, err = e.Store.EncryptionsLeft(ctx, key, keyserver.MaxEncryptions)
+		left, err = ks.Store.EncryptionsLeft(ctx, key, keyserver.MaxEncryptions)
 		return 0, left, err
 	}
-	err = e.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
+	err = ks.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
 		got, left, err = tx.ReserveEncryptions(ctx, key, n, keyserver.MaxEncryptions)
 		return err
 	})
@@ -99,18 +99,18 @@ func (e *Engine) reserveEncryptions(ctx context.Context, key keyserver.ID, n int
 }
 
 // Decrypt implements keyserver.Keys.
-func (e *Engine) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.Decryption) (keyserver.Plaintext, error) {
+func (ks *Keys) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.Decryption) (keyserver.Plaintext, error) {
 	var key chosen
 	r := choosing(by, keyserver.OpDecrypt, in.KeyChoice, &key)
-	if to, ok := e.Foreign(in.Named()); ok {
-		return e.forwardDecrypt(ctx, r, to, in)
+	if to, ok := ks.Foreign(in.Named()); ok {
+		return ks.forwardDecrypt(ctx, r, to, in)
 	}
-	if err := e.AuthorizeAndAudit(ctx, r, e.opens(by, in, &key.heldKey)); err != nil {
+	if err := ks.AuthorizeAndAudit(ctx, r, ks.opens(by, in, &key.heldKey)); err != nil {
 		return keyserver.Plaintext{}, err
 	}
 	plain, err := key.aead.Open(in.Sealed, in.Associated)
 	if err != nil {
-		return keyserver.Plaintext{}, e.Failed(ctx, r, gate.Invalid("the ciphertext does not open: it was changed, or was encrypted with other associatedData"))
+		return keyserver.Plaintext{}, ks.Failed(ctx, r, gate.Invalid("the ciphertext does not open: it was changed, or was encrypted with other associatedData"))
 	}
 	return keyserver.Plaintext{UsedKey: key.used(), Plain: plain}, nil
 }
@@ -118,38 +118,38 @@ func (e *Engine) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.
 // opens is the check that the ciphertext names the key that is asked for, or one of
 // the line, and that the caller may use that one. A caller that the list denies is
 // not told whether the ciphertext is of the line.
-func (e *Engine) opens(by keyserver.Caller, in keyserver.Decryption, key **heldKey) gate.Check {
+func (ks *Keys) opens(by keyserver.Caller, in keyserver.Decryption, key **heldKey) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		id, err := ciphertext.KeyOf(in.Sealed)
 		if err != nil {
 			return gate.Invalid("ciphertext: %s", err)
 		}
-		named := keyserver.KeyChoice{Key: keyserver.NewHiddenLink(e.System, id)}
+		named := keyserver.KeyChoice{Key: keyserver.NewHiddenLink(ks.System, id)}
 		if in.Line == "" {
-			if err := e.find(ctx, in.Key, fault.KeyNotFound, key); err != nil {
+			if err := ks.find(ctx, in.Key, fault.KeyNotFound, key); err != nil {
 				return err
 			}
 			if id != (*key).id {
-				if err := e.checkACL(*key, who, keyserver.Read); err != nil {
+				if err := ks.checkACL(*key, who, keyserver.Read); err != nil {
 					return err
 				}
 				return gate.Invalid("ciphertext: was not made with the key that ttag names; send the ttag of that key, or the lineage")
 			}
-			return e.resolveKey(by, named, decrypts, key)(ctx, who)
+			return ks.resolveKey(by, named, decrypts, key)(ctx, who)
 		}
-		ids, err := e.line(ctx, in.Line)
+		ids, err := ks.line(ctx, in.Line)
 		if err != nil {
 			return err
 		}
 		for _, one := range ids {
 			if one == id {
-				return e.resolveKey(by, named, decrypts, key)(ctx, who)
+				return ks.resolveKey(by, named, decrypts, key)(ctx, who)
 			}
 		}
-		if *key, err = e.choose(ctx, in.KeyChoice, decrypts); err != nil {
+		if *key, err = ks.choose(ctx, in.KeyChoice, decrypts); err != nil {
 			return err
 		}
-		if err := e.checkACL(*key, who, keyserver.Read); err != nil {
+		if err := ks.checkACL(*key, who, keyserver.Read); err != nil {
 			return err
 		}
 		return gate.Invalid("ciphertext: was not made with a key of that line")

@@ -1,4 +1,4 @@
-package engine
+package keys
 
 import (
 	"context"
@@ -13,53 +13,53 @@ import (
 
 // ACL implements keyserver.ACLs. Reading the list needs READ on the key. It is
 // read from the store, not from a cache, because verified writes rest on it.
-func (e *Engine) ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.ACL, error) {
+func (ks *Keys) ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.ACL, error) {
 	var key *heldKey
 	var acl keyserver.ACL
 	r := gate.Request{By: by, Op: keyserver.OpReadACL, Link: link, Object: link.Base64()}
-	if to, ok := e.Foreign(link); ok {
-		return e.forwardACL(ctx, r, to)
+	if to, ok := ks.Foreign(link); ok {
+		return ks.forwardACL(ctx, r, to)
 	}
-	err := e.Perform(ctx, r, func() (err error) {
-		acl, err = e.Store.ACL(ctx, key.id)
-		acl.Expired = access.Expired(acl, e.Clock())
+	err := ks.Perform(ctx, r, func() (err error) {
+		acl, err = ks.Store.ACL(ctx, key.id)
+		acl.Expired = access.Expired(acl, ks.Clock())
 		return gate.NotFound(err, fault.ACLNotFound, "the key has no access control list")
-	}, e.ownerOr(keyserver.Read, link, &key))
+	}, ks.ownerOr(keyserver.Read, link, &key))
 	acl.Link = link
 	return acl, err
 }
 
 // OwnACL implements keyserver.ACLs. It tells the caller no more than to use the key
 // would. What a peer's list has is the peer's to tell, which has no question for this.
-func (e *Engine) OwnACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, own keyserver.PrincipalRef) (keyserver.ACL, error) {
+func (ks *Keys) OwnACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, own keyserver.PrincipalRef) (keyserver.ACL, error) {
 	var key *heldKey
 	var acl keyserver.ACL
 	r := gate.Request{By: by, Op: keyserver.OpReadACL, Link: link, Object: link.Base64() + " for " + own.String()}
-	err := e.Perform(ctx, r, func() (err error) {
-		acl, err = e.Store.ACL(ctx, key.id)
+	err := ks.Perform(ctx, r, func() (err error) {
+		acl, err = ks.Store.ACL(ctx, key.id)
 		acl.Entries = slices.DeleteFunc(acl.Entries, func(entry keyserver.ACLEntry) bool { return entry.Principal != own })
-		acl.Expired = access.Expired(acl, e.Clock())
+		acl.Expired = access.Expired(acl, ks.Clock())
 		return gate.NotFound(err, fault.ACLNotFound, "the key has no access control list")
 	}, func(ctx context.Context, who access.Subject) error {
-		if _, foreign := e.Foreign(link); foreign || !who.Is(own) {
+		if _, foreign := ks.Foreign(link); foreign || !who.Is(own) {
 			return fault.New(fault.ACLDenied, "without READ on the key, the entry of %s is for that principal alone to read", own).Audited(fault.ReasonACLDenied)
 		}
-		return e.find(ctx, link, fault.ACLNotFound, &key)
+		return ks.find(ctx, link, fault.ACLNotFound, &key)
 	})
 	acl.Link = link
 	return acl, err
 }
 
 // GrantACL implements keyserver.ACLs.
-func (e *Engine) GrantACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange) error {
+func (ks *Keys) GrantACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange) error {
 	send := func(at keyserver.Federated, as keyserver.Caller) error { return at.GrantACL(ctx, as, change) }
-	return e.amend(ctx, by, change.Link, change.Principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
-		if err := e.principalExists(ctx, tx, change.Principal); err != nil {
+	return ks.amend(ctx, by, change.Link, change.Principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
+		if err := ks.PrincipalExists(ctx, tx, change.Principal); err != nil {
 			return err
 		}
 		entry, ok := acl.Entry(change.Principal)
 		if !ok {
-			id, err := keyserver.NewID(e.Random)
+			id, err := keyserver.NewID(ks.Random)
 			if err != nil {
 				return err
 			}
@@ -73,9 +73,9 @@ func (e *Engine) GrantACL(ctx context.Context, by keyserver.Caller, change keyse
 }
 
 // AmendACL implements keyserver.ACLs.
-func (e *Engine) AmendACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange) error {
+func (ks *Keys) AmendACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange) error {
 	send := func(at keyserver.Federated, as keyserver.Caller) error { return at.AmendACL(ctx, as, change) }
-	return e.amend(ctx, by, change.Link, change.Principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
+	return ks.amend(ctx, by, change.Link, change.Principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
 		entry, ok := acl.Entry(change.Principal)
 		if !ok {
 			return noEntry(change.Principal)
@@ -88,9 +88,9 @@ func (e *Engine) AmendACL(ctx context.Context, by keyserver.Caller, change keyse
 }
 
 // RevokeACL implements keyserver.ACLs.
-func (e *Engine) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserver.ACLRevocation) error {
+func (ks *Keys) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserver.ACLRevocation) error {
 	send := func(at keyserver.Federated, as keyserver.Caller) error { return at.RevokeACL(ctx, as, r) }
-	return e.amend(ctx, by, r.Link, r.Principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
+	return ks.amend(ctx, by, r.Link, r.Principal, send, func(tx *sqlstore.Tx, acl keyserver.ACL) error {
 		entry, ok := acl.Entry(r.Principal)
 		if !ok {
 			return noEntry(r.Principal)
@@ -136,37 +136,37 @@ func putEntry(ctx context.Context, tx *sqlstore.Tx, entry keyserver.ACLEntry, ri
 
 // amend runs a change of a key's list for its owner, on the list as the
 // transaction sees it, or sends it where the key is another key server's.
-func (e *Engine) amend(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, target keyserver.PrincipalRef,
+func (ks *Keys) amend(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, target keyserver.PrincipalRef,
 	send func(keyserver.Federated, keyserver.Caller) error, change func(*sqlstore.Tx, keyserver.ACL) error,
 ) error {
 	var key *heldKey
 	r := gate.Request{By: by, Op: keyserver.OpAmendACL, Link: link, Object: link.Base64() + " for " + target.String()}
-	if to, ok := e.Foreign(link); ok {
+	if to, ok := ks.Foreign(link); ok {
 		if by.Scope != nil { // what the entry is now, is for its own key server to see
-			return e.AuthorizeAndAudit(ctx, r, func(context.Context, access.Subject) error {
+			return ks.AuthorizeAndAudit(ctx, r, func(context.Context, access.Subject) error {
 				return beyondCredential(by)
 			})
 		}
-		return e.Forward(ctx, r, to, fault.ACLNotFound, send)
+		return ks.Forward(ctx, r, to, fault.ACLNotFound, send)
 	}
 	amendment := func(tx *sqlstore.Tx) error {
 		acl, err := tx.ACL(ctx, key.id)
 		if err != nil {
 			return gate.NotFound(err, fault.ACLNotFound, "the key has no access control list")
 		}
-		_, err = e.Once(ctx, by, tx, func() (bool, error) { return true, change(tx, acl) })
+		_, err = ks.Once(ctx, by, tx, func() (bool, error) { return true, change(tx, acl) })
 		return err
 	}
 	if by.Scope != nil { // which may give some rights alone
 		r.Tries = amendment
 	}
-	return e.Perform(ctx, r, func() error { return e.Store.Update(ctx, amendment) }, func(ctx context.Context, who access.Subject) error {
-		refusal := e.ownerOr(keyserver.Owner, link, &key)(ctx, who)
+	return ks.Perform(ctx, r, func() error { return ks.Store.Update(ctx, amendment) }, func(ctx context.Context, who access.Subject) error {
+		refusal := ks.ownerOr(keyserver.Owner, link, &key)(ctx, who)
 		if f := fault.As(refusal); f == nil || f.Code != fault.ACLDenied || !who.Is(target) {
 			return refusal
 		}
 		// The change was to an entry of his own, and may have taken his right away.
-		if repeated, err := e.Repeated(ctx, by); err != nil || repeated {
+		if repeated, err := ks.Repeated(ctx, by); err != nil || repeated {
 			return err
 		}
 		return refusal
@@ -175,24 +175,24 @@ func (e *Engine) amend(ctx context.Context, by keyserver.Caller, link keyserver.
 
 // ownerOr is the check for work on the list itself. An owner is not held to
 // mandatory groups here, or he could shut himself out for good.
-func (e *Engine) ownerOr(want keyserver.Rights, link keyserver.HiddenLink, key **heldKey) gate.Check {
+func (ks *Keys) ownerOr(want keyserver.Rights, link keyserver.HiddenLink, key **heldKey) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
-		if err := e.find(ctx, link, fault.ACLNotFound, key); err != nil {
+		if err := ks.find(ctx, link, fault.ACLNotFound, key); err != nil {
 			return err
 		}
-		if access.Owns((*key).acl, who, e.Clock()) {
-			return e.Step(keyserver.StepList, nil)
+		if access.Owns((*key).acl, who, ks.Clock()) {
+			return ks.Step(keyserver.StepList, nil)
 		}
-		return e.checkACL(*key, who, want)
+		return ks.checkACL(*key, who, want)
 	}
 }
 
-// principalExists refuses a principal that nobody could be. Whether a peer has
+// PrincipalExists refuses a principal that nobody could be. Whether a peer has
 // the principal is for the peer to know: its system id being registered is
 // enough, as an entry for a principal that does not exist gives nothing.
-func (e *Engine) principalExists(ctx context.Context, tx *sqlstore.Tx, p keyserver.PrincipalRef) error {
+func (ks *Keys) PrincipalExists(ctx context.Context, tx *sqlstore.Tx, p keyserver.PrincipalRef) error {
 	var err error
-	if p.System == e.System {
+	if p.System == ks.System {
 		_, err = tx.Principal(ctx, p.ID)
 	} else {
 		_, err = tx.TrustedServer(ctx, p.System)

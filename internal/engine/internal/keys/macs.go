@@ -1,4 +1,4 @@
-package engine
+package keys
 
 import (
 	"crypto/hmac"

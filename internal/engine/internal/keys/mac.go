@@ -1,4 +1,4 @@
-package engine
+package keys
 
 import (
 	"context"
@@ -28,19 +28,19 @@ var (
 )
 
 // MAC implements keyserver.Keys.
-func (e *Engine) MAC(ctx context.Context, by keyserver.Caller, in keyserver.MACRequest) (keyserver.MAC, error) {
+func (ks *Keys) MAC(ctx context.Context, by keyserver.Caller, in keyserver.MACRequest) (keyserver.MAC, error) {
 	var key chosen
 	choice := keyserver.KeyChoice{Line: in.Line}
 	r := choosing(by, keyserver.OpMACData, choice, &key)
-	if to, ok := e.Foreign(in.Line); ok {
-		return e.forwardMAC(ctx, r, to, in)
+	if to, ok := ks.Foreign(in.Line); ok {
+		return ks.forwardMAC(ctx, r, to, in)
 	}
-	if err := e.AuthorizeAndAudit(ctx, r, e.resolveKey(by, choice, makeMACs, &key.heldKey)); err != nil {
+	if err := ks.AuthorizeAndAudit(ctx, r, ks.resolveKey(by, choice, makeMACs, &key.heldKey)); err != nil {
 		return keyserver.MAC{}, err
 	}
 	mac := keyserver.MAC{UsedKey: key.used()}
 	if err := key.mac(in.Message, &mac.Sum); err != nil {
-		return keyserver.MAC{}, e.Failed(ctx, r, err)
+		return keyserver.MAC{}, ks.Failed(ctx, r, err)
 	}
 	return mac, nil
 }
@@ -76,19 +76,19 @@ func (k *heldKey) mac(message keyserver.Message, sum *[keyserver.MACSize]byte) e
 }
 
 // VerifyMAC implements keyserver.Keys.
-func (e *Engine) VerifyMAC(ctx context.Context, by keyserver.Caller, in keyserver.MACCheck) (keyserver.MACVerdict, error) {
+func (ks *Keys) VerifyMAC(ctx context.Context, by keyserver.Caller, in keyserver.MACCheck) (keyserver.MACVerdict, error) {
 	var key chosen
 	var others []*heldKey
 	r := choosing(by, keyserver.OpVerifyMAC, in.KeyChoice, &key)
-	if to, ok := e.Foreign(in.Named()); ok {
-		return e.forwardVerifyMAC(ctx, r, to, in)
+	if to, ok := ks.Foreign(in.Named()); ok {
+		return ks.forwardVerifyMAC(ctx, r, to, in)
 	}
-	if err := e.AuthorizeAndAudit(ctx, r, e.resolveKey(by, in.KeyChoice, checkMACs, &key.heldKey), e.withOlderKeys(in.KeyChoice, &key.heldKey, &others)); err != nil {
+	if err := ks.AuthorizeAndAudit(ctx, r, ks.resolveKey(by, in.KeyChoice, checkMACs, &key.heldKey), ks.withOlderKeys(in.KeyChoice, &key.heldKey, &others)); err != nil {
 		return keyserver.MACVerdict{}, err
 	}
 	verdict, err := verify(in, key.heldKey, others)
 	if err != nil {
-		return keyserver.MACVerdict{}, e.Failed(ctx, r, err)
+		return keyserver.MACVerdict{}, ks.Failed(ctx, r, err)
 	}
 	return verdict, nil
 }
@@ -137,29 +137,29 @@ func (f fan) Write(b []byte) (int, error) {
 
 // resolveKey returns a check that sets key to the named key, or to the newest key of the lineage that can be used for
 // what, and fails unless the caller may use it now. A caller that the ACL denies learns nothing else about the key.
-func (e *Engine) resolveKey(by keyserver.Caller, choice keyserver.KeyChoice, what purpose, key **heldKey) gate.Check {
+func (ks *Keys) resolveKey(by keyserver.Caller, choice keyserver.KeyChoice, what purpose, key **heldKey) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
-		chosen, err := e.choose(ctx, choice, what)
-		if err := e.Step(keyserver.StepKey, err); err != nil {
+		chosen, err := ks.choose(ctx, choice, what)
+		if err := ks.Step(keyserver.StepKey, err); err != nil {
 			return err
 		}
 		*key = chosen
 		if unfit := what.unfit(chosen, choice); unfit != nil {
-			if err := e.checkACL(chosen, who, keyserver.Read); err != nil {
+			if err := ks.checkACL(chosen, who, keyserver.Read); err != nil {
 				return err
 			}
-			return e.Step(keyserver.StepState, unfit)
+			return ks.Step(keyserver.StepState, unfit)
 		}
-		verdict, err := e.mayUse(ctx, by, who, keyserver.Read, what.allows, chosen)
+		verdict, err := ks.mayUse(ctx, by, who, keyserver.Read, what.allows, chosen)
 		if err != nil {
 			return err
 		}
 		if what.takes != nil {
-			if err := e.Step(keyserver.StepUses, what.takes(ctx, chosen.id)); err != nil {
+			if err := ks.Step(keyserver.StepUses, what.takes(ctx, chosen.id)); err != nil {
 				return err
 			}
 		}
-		return e.countUse(ctx, by, verdict)
+		return ks.countUse(ctx, by, verdict)
 	}
 }
 
@@ -181,17 +181,17 @@ func (p purpose) unfit(key *heldKey, choice keyserver.KeyChoice) error {
 
 // choose finds the key that is named, or of a line the newest that is in a state
 // for the purpose; where none is, the newest.
-func (e *Engine) choose(ctx context.Context, choice keyserver.KeyChoice, what purpose) (newest *heldKey, err error) {
+func (ks *Keys) choose(ctx context.Context, choice keyserver.KeyChoice, what purpose) (newest *heldKey, err error) {
 	if choice.Line == "" {
-		err := e.find(ctx, choice.Key, fault.KeyNotFound, &newest)
+		err := ks.find(ctx, choice.Key, fault.KeyNotFound, &newest)
 		return newest, err
 	}
-	ids, err := e.line(ctx, choice.Line)
+	ids, err := ks.line(ctx, choice.Line)
 	if err != nil {
 		return nil, err
 	}
 	for _, id := range slices.Backward(ids) {
-		key, err := e.held(ctx, id)
+		key, err := ks.held(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -207,13 +207,13 @@ func (e *Engine) choose(ctx context.Context, choice keyserver.KeyChoice, what pu
 
 // line reads the keys of a line through the cache, oldest first. A key that
 // succeeds another is announced as a change of the first, too.
-func (e *Engine) line(ctx context.Context, link keyserver.HiddenLink) ([]keyserver.ID, error) {
+func (ks *Keys) line(ctx context.Context, link keyserver.HiddenLink) ([]keyserver.ID, error) {
 	system, first, ok := link.Split()
-	if !ok || system != e.System {
+	if !ok || system != ks.System {
 		return nil, noLine()
 	}
-	ids, err := e.lines.Get(ctx, first, func() ([]keyserver.ID, error) {
-		records, err := e.Store.KeyLine(ctx, first)
+	ids, err := ks.lines.Get(ctx, first, func() ([]keyserver.ID, error) {
+		records, err := ks.Store.KeyLine(ctx, first)
 		ids := make([]keyserver.ID, len(records))
 		for i, record := range records {
 			ids[i] = record.ID
@@ -234,12 +234,12 @@ func noLine() error {
 // withOlderKeys returns a check that sets others to the older keys of the lineage that a MAC is also compared with: keys
 // that can verify and whose ACL grants READ to the caller. It never fails. It counts no use of an entry with a usage
 // limit: a verification is one use, of the newest key.
-func (e *Engine) withOlderKeys(choice keyserver.KeyChoice, newest **heldKey, others *[]*heldKey) gate.Check {
+func (ks *Keys) withOlderKeys(choice keyserver.KeyChoice, newest **heldKey, others *[]*heldKey) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		if choice.Line == "" {
 			return nil
 		}
-		ids, err := e.line(ctx, choice.Line)
+		ids, err := ks.line(ctx, choice.Line)
 		if err != nil {
 			return err
 		}
@@ -247,14 +247,14 @@ func (e *Engine) withOlderKeys(choice keyserver.KeyChoice, newest **heldKey, oth
 			if len(*others)+1 == keyserver.MaxTried {
 				return nil
 			}
-			key, err := e.held(ctx, id)
+			key, err := ks.held(ctx, id)
 			if err != nil {
 				return err
 			}
 			if key.life.Generation >= (*newest).life.Generation || checkMACs.unfit(key, choice) != nil {
 				continue
 			}
-			if access.Evaluate(key.acl, who, keyserver.Read, e.Clock()).Allowed {
+			if access.Evaluate(key.acl, who, keyserver.Read, ks.Clock()).Allowed {
 				*others = append(*others, key)
 			}
 		}

@@ -1,0 +1,139 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver/lifecycle"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+)
+
+// Bounds of one pass over what keys want done by themselves.
+const (
+	agingBatch = 256
+	agingLease = time.Minute
+)
+
+var _ lifecycle.Keys = (*Keys)(nil)
+
+// Age does what keys want done by themselves by now: lines that are due are rotated,
+// former keys retired, and the bytes of those go whose time is over. Of several
+// processes one does it; each step has a row of its own, and is decided anew in its
+// transaction. What cannot be done keeps nothing else from it.
+func (ks *Keys) Age(ctx context.Context) error {
+	now := ks.now()
+	lines, err := ks.Store.LinesDue(ctx, now, agingBatch)
+	if err != nil {
+		return err
+	}
+	ending, err := ks.Store.KeysEnding(ctx, now, agingBatch)
+	if err != nil {
+		return err
+	}
+	if len(lines)+len(ending) > 0 {
+		if mine, err := ks.Store.Lease(ctx, sqlstore.LeaseKeyLife, now, agingLease); err != nil || !mine {
+			return err
+		}
+		err = ks.ageAll(ctx, lines, ending)
+		err = errors.Join(err, ks.Store.EndLease(context.WithoutCancel(ctx), sqlstore.LeaseKeyLife))
+	}
+	return errors.Join(err, ks.erase(ctx))
+}
+
+func (ks *Keys) ageAll(ctx context.Context, lines, ending []keyserver.ID) error {
+	var errs []error
+	for _, line := range lines {
+		if err := ks.ageLine(ctx, line); err != nil {
+			errs = append(errs, fmt.Errorf("age the line %s: %w", line, err))
+		}
+	}
+	for _, id := range ending {
+		if err := ks.endKey(ctx, id); err != nil {
+			errs = append(errs, fmt.Errorf("destroy the key %s: %w", id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ageLine does what the rotation of a line wants.
+func (ks *Keys) ageLine(ctx context.Context, line keyserver.ID) error {
+	rotation, err := ks.Store.KeyRotation(ctx, line)
+	if err != nil {
+		return gate.UnlessNotFound(err)
+	}
+	keys, err := ks.Store.KeyLine(ctx, line)
+	if err != nil {
+		return err
+	}
+	due := lifecycle.Plan(rotation.KeyRotation, generations(keys), ks.now())
+	for _, former := range due.Retire {
+		if err := ks.retire(ctx, former); err != nil {
+			return err
+		}
+	}
+	if due.Rotate {
+		return ks.rotateBySelf(ctx, keys[len(keys)-1].ID)
+	}
+	return ks.Store.Update(ctx, func(tx *sqlstore.Tx) error { return ks.replan(ctx, tx, line) })
+}
+
+// retire begins the destruction of a former key.
+func (ks *Keys) retire(ctx context.Context, former lifecycle.Generation) error {
+	return ks.bySelf(ctx, keyserver.OpChangeKeyState, ks.link(former.ID)+" "+string(keyserver.DestroyKey), func() error {
+		return ks.age(ctx, former.ID, func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
+			if life.State != keyserver.KeyVerifyOnly { // its owner was faster
+				return life, nil
+			}
+			return former.Life, nil
+		})
+	})
+}
+
+// rotateBySelf succeeds the newest key of a line at nobody's word: because a rotation
+// wants it, or because the key may not be used more.
+func (ks *Keys) rotateBySelf(ctx context.Context, newest keyserver.ID) error {
+	successor, err := keyserver.NewID(ks.Random)
+	if err != nil {
+		return err
+	}
+	return ks.bySelf(ctx, keyserver.OpRotateKey, ks.link(newest)+" to "+ks.link(successor), func() error {
+		return ks.succeed(ctx, newest, successor)
+	})
+}
+
+// endKey takes the bytes of a key away whose time is over.
+func (ks *Keys) endKey(ctx context.Context, id keyserver.ID) error {
+	return ks.bySelf(ctx, keyserver.OpChangeKeyState, ks.link(id)+" "+string(keyserver.KeyDestroyed), func() error {
+		ks.unerased.Store(true)
+		return ks.age(ctx, id, func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
+			life, _ = lifecycle.End(life, ks.now())
+			return life, nil
+		})
+	})
+}
+
+// erase makes the bytes that went vanish from the files, too. Where somebody reads
+// what was, the next pass tries again.
+func (ks *Keys) erase(ctx context.Context) error {
+	if !ks.unerased.Load() {
+		return nil
+	}
+	done, err := ks.Store.Erase(ctx)
+	ks.unerased.Store(!done)
+	return err
+}
+
+// bySelf does something at nobody's word, behind a row of its own.
+func (ks *Keys) bySelf(ctx context.Context, op keyserver.Operation, object string, effect func() error) error {
+	r := gate.Request{By: keyserver.Caller{Kind: keyserver.InternalSession, Principal: keyserver.PrincipalRef{System: ks.System}}, Op: op, Object: object}
+	return ks.Unasked(ctx, r, effect)
+}
+
+func (ks *Keys) link(id keyserver.ID) string { return keyserver.NewHiddenLink(ks.System, id).Base64() }
+
+// now is the time to the microsecond, as the store keeps it.
+func (ks *Keys) now() time.Time { return ks.Clock().UTC().Truncate(time.Microsecond) }

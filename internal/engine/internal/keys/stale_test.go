@@ -1,0 +1,19 @@
+package keys
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache/cachetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// What each kind of change makes stale in the caches of keys.
+func TestWhatAChangeMakesStale(t *testing.T) {
+	ks := New(gate.New(gate.Config{}), nil)
+	cachetest.Check(t, reflect.TypeFor[Keys](), ks.Changed, map[string]cachetest.Case{
+		"keys":  {Probe: cachetest.Of(&ks.keys.Cache, cachetest.ID, cachetest.Other), Stale: map[keyserver.ChangeKind]int{keyserver.ChangeKey: cachetest.One}},
+		"lines": {Probe: cachetest.Of(&ks.lines.Cache, cachetest.ID, cachetest.Other), Stale: map[keyserver.ChangeKind]int{keyserver.ChangeKey: cachetest.One}},
+	})
+}
