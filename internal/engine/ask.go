@@ -11,10 +11,8 @@ import (
 
 // asking returns the engine with a view that notes the decision of the gate.
 func (e *Engine) asking(q keyserver.Question) (*Engine, *gate.View) {
-	asking := *e
-	var v *gate.View
-	asking.Keys, v = e.Asking(q)
-	return &asking, v
+	ks, v := e.Keys.Asking(q)
+	return e.with(ks), v
 }
 
 // ask calls the operation itself, so that its own questions are asked, whichever these are.

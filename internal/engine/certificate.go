@@ -12,6 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/trust"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -91,19 +92,9 @@ func issuedBy(ca, cert *x509.Certificate, req []byte, status keyserver.Certifica
 
 // describe is the stored form of a client certificate.
 func describe(cert, issuer *x509.Certificate, status keyserver.CertificateStatus) keyserver.Certificate {
-	c := storedForm(keyserver.DigestOf(cert.Raw).ID(), status, cert)
+	c := trust.StoredForm(keyserver.DigestOf(cert.Raw).ID(), status, cert)
 	c.IssuerDigest = pki.RevocationDigest(issuer.Raw)
 	return c
-}
-
-// storedForm is what the key server keeps of any certificate.
-func storedForm(id keyserver.ID, status keyserver.CertificateStatus, cert *x509.Certificate) keyserver.Certificate {
-	return keyserver.Certificate{
-		ID: id, Status: status,
-		Subject: pki.SlashName(cert.Subject), Issuer: pki.SlashName(cert.Issuer),
-		KeyType: pki.KeyTypeName(cert), Serial: cert.SerialNumber.Bytes(),
-		NotBefore: cert.NotBefore, NotAfter: cert.NotAfter, DER: cert.Raw,
-	}
 }
 
 // RenewCertificate implements keyserver.Certificates. The new certificate is

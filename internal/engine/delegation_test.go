@@ -44,7 +44,7 @@ func TestDelegatedLoginIsRefused(t *testing.T) {
 		must(f.ResetTransportPrincipal(ctx, f.Admin, agent.Principal.ID))(t)
 
 		scoped := exchanger
-		scoped.Kind, scoped.Scope = keyserver.ScopedSession, []keyserver.HiddenLink{mint(t, f, f.Admin, nil)}
+		scoped.Kind, scoped.Scope = keyserver.ScopedSession, []keyserver.HiddenLink{f.Mint(t, f.Admin, nil)}
 		var words string
 		for name, tc := range map[string]struct {
 			by        keyserver.Caller
@@ -93,8 +93,8 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 		cert := enginetest.NewAgent(t, ca, "agent", now, nil).Certificate
 		own := enginetest.NewAgent(t, ca, "own", now, nil).Certificate
 		agent := session(enrol(t, f, []keyserver.ID{keyserver.RoleExchanger}, cert), cert)
-		link := mint(t, f, f.Admin, nil)
-		grant(t, f, link, agent.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		link := f.Mint(t, f.Admin, nil)
+		f.Grant(t, link, agent.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		use := func(by keyserver.Caller) error {
 			_, err := f.AuthorizeKey(ctx, by, keyserver.Use{Link: link})
 			return err

@@ -2,7 +2,7 @@
 // Every operation passes one gate (internal/gate), which authorizes and audits it before any effect.
 //
 //   - access: pure functions that evaluate an ACL; explain.go: why a request is allowed or refused
-//   - internal/keys: operations with keys and their ACLs
+//   - internal/keys: operations with keys and their ACLs; trust: CAs, peers and revocation
 //   - verified: writes that are read back; approval: operations that need several people
 //   - ca: the CAs of the key server; peer: other key servers; rewrap: rotation of data keys
 //   - bootstrap: the first state; deletion: principal deletion; usagequota: limited uses of a key

@@ -10,6 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/keys"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/trust"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
@@ -27,6 +28,7 @@ type Config struct {
 	Clock      func() time.Time
 	Random     io.Reader
 	Logger     *slog.Logger
+	Self       trust.Self
 	// Peers is nil where no other key server can be reached.
 	Peers gate.Peers
 	// BreakGlass lets through without an approval what takes one.
@@ -35,7 +37,7 @@ type Config struct {
 	LimitRefusals bool
 }
 
-// Parts are the parts of the key server that only operations of package engine use.
+// Parts are the parts of the key server that the gate does not need.
 type Parts struct {
 	DataKeys  DataKeys
 	AuditTree AuditTree
@@ -45,7 +47,6 @@ type Parts struct {
 	Backups Backups
 	// CAManager manages the CAs of this key server.
 	CAManager *ca.Manager
-	Self      Self
 	Build     keyserver.Version
 	// Settings is the configuration that the service reads, secrets included;
 	// it may be empty.
@@ -59,7 +60,9 @@ type Parts struct {
 // Engine is one key server. It is safe for concurrent use.
 type Engine struct {
 	Parts
+	*gate.Gate
 	*keys.Keys
+	*trust.Trust
 	feed *feed
 }
 
@@ -73,22 +76,25 @@ func New(c Config) *Engine {
 		},
 		Auditor: c.Auditor, BreakGlass: c.BreakGlass, LimitRefusals: c.LimitRefusals,
 	})
-	e := &Engine{Parts: c.Parts, Keys: keys.New(g, c.Keyring), feed: newFeed()}
+	e := &Engine{
+		Parts: c.Parts, Gate: g, Keys: keys.New(g, c.Keyring), Trust: trust.New(g, c.CAManager, c.Self), feed: newFeed(),
+	}
 	c.Store.OnChange(e.changed)
 	return e
 }
 
+// with returns the engine with all of its operations behind the gate of ks.
+func (e *Engine) with(ks *keys.Keys) *Engine {
+	return &Engine{Parts: e.Parts, Gate: ks.Gate, Keys: ks, Trust: trust.New(ks.Gate, e.CAManager, e.Self), feed: e.feed}
+}
+
 // anew is the engine with caches of its own that hold nothing: what it answers knows every
 // change that is committed by now. It is for one question, because none of them reaches it later.
-func (e *Engine) anew() *Engine {
-	without := *e
-	without.Keys = e.Anew()
-	return &without
-}
+func (e *Engine) anew() *Engine { return e.with(e.Keys.Anew()) }
 
 // changed forgets what a committed change made stale and wakes the readers of
 // the change feed.
 func (e *Engine) changed(changes []keyserver.Change) {
-	e.Changed(changes)
+	e.Keys.Changed(changes)
 	e.feed.wake()
 }

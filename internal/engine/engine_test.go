@@ -42,14 +42,9 @@ func forKey(link keyserver.HiddenLink, change keyserver.ACLChange) keyserver.ACL
 
 func noMAC() (mac [keyserver.MACSize]byte) { return mac }
 
-func mint(t *testing.T, f *enginetest.Fixture, by keyserver.Caller, material []byte) keyserver.HiddenLink {
-	t.Helper()
-	return must(f.MintKey(ctx, by, keyserver.NewKey{Algorithm: keyserver.HMACSHA384, Material: material}))(t).Link
-}
-
 func TestKeyUseIsRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		encryptor := []keyserver.ID{keyserver.RoleEncryptor}
 		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", encryptor, nil)
 		idle := f.Add(t, keyserver.PasswordPrincipal, "no-role", nil, nil)
@@ -115,7 +110,7 @@ func TestHMACVectors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			key, _ := hex.DecodeString(tc.key)
 			data, _ := hex.DecodeString(tc.data)
-			link := mint(t, f, f.Admin, key)
+			link := f.Mint(t, f.Admin, key)
 			for range 2 { // the second uses a pooled state
 				mac := must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: bytes.NewReader(data)}))(t)
 				if got := hex.EncodeToString(mac[:]); got != tc.mac {
@@ -128,7 +123,7 @@ func TestHMACVectors(t *testing.T) {
 
 func TestConcurrentHMACsDoNotMix(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
-	a, b := mint(t, f, f.Admin, []byte("key a")), mint(t, f, f.Admin, []byte("key b"))
+	a, b := f.Mint(t, f.Admin, []byte("key a")), f.Mint(t, f.Admin, []byte("key b"))
 	want := map[keyserver.HiddenLink][keyserver.MACSize]byte{
 		a: must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: a, Message: text("m")}))(t), b: must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: b, Message: text("m")}))(t),
 	}
@@ -152,7 +147,7 @@ func TestConcurrentHMACsDoNotMix(t *testing.T) {
 
 func TestBrokenMessageIsAudited(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
-	link := mint(t, f, f.Admin, nil)
+	link := f.Mint(t, f.Admin, nil)
 	_, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: brokenMessage{}})
 	f.Refused(t, err, fault.BadRequest, fault.ReasonBadMessage)
 	before := must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("")}))(t)
@@ -171,7 +166,7 @@ func (brokenMessage) WriteTo(w io.Writer) (int64, error) {
 
 func TestKeyMetadataNeedsATransportPrincipal(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		_, err := f.Key(ctx, f.Admin, link)
 		f.Refused(t, err, fault.AccessDenied, fault.ReasonNotTransport)
 
@@ -179,26 +174,19 @@ func TestKeyMetadataNeedsATransportPrincipal(t *testing.T) {
 		_, err = f.Key(ctx, agent, link)
 		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 
-		grant(t, f, link, agent.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		f.Grant(t, link, agent.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		if got := must(f.Key(ctx, agent, link))(t); got.KeyBytes != 48 || got.Algorithm != keyserver.HMACSHA384 || got.Link != link {
 			t.Errorf("got %+v", got)
 		}
 	})
 }
 
-func grant(t *testing.T, f *enginetest.Fixture, link keyserver.HiddenLink, to keyserver.PrincipalRef, rights keyserver.Rights, uses int64) {
-	t.Helper()
-	if err := f.GrantACL(ctx, f.Admin, keyserver.ACLChange{Link: link, Principal: to, Rights: rights, MaxUsage: uses}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestUsageLimit(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		const uses = 5
-		grant(t, f, link, user.Principal, keyserver.Read, uses)
+		f.Grant(t, link, user.Principal, keyserver.Read, uses)
 		var mu sync.Mutex
 		granted := 0
 		var wg sync.WaitGroup
@@ -221,14 +209,14 @@ func TestUsageLimit(t *testing.T) {
 		_, err := f.AuthorizeKey(ctx, user, keyserver.Use{Link: link})
 		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 
-		grant(t, f, link, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		f.Grant(t, link, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		must(f.AuthorizeKey(ctx, user, keyserver.Use{Link: link}))(t)
 	})
 }
 
 func TestTimeWindowFollowsTheClock(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		change := keyserver.ACLChange{
 			Principal: user.Principal, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit,
@@ -249,13 +237,13 @@ func TestTimeWindowFollowsTheClock(t *testing.T) {
 
 func TestGroups(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		team := f.Add(t, keyserver.GroupPrincipal, "team", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		member := f.Add(t, keyserver.PasswordPrincipal, "member", nil, []keyserver.ID{team.Principal.ID})
 		_, err := f.HMAC(ctx, member, keyserver.HMACRequest{Link: link, Message: text("m")})
 		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // the role came with the group
 
-		grant(t, f, link, team.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		f.Grant(t, link, team.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		must(f.HMAC(ctx, member, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
 
 		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
@@ -270,7 +258,7 @@ func TestGroups(t *testing.T) {
 
 func TestACLBelongsToItsOwner(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		encryptor := []keyserver.ID{keyserver.RoleEncryptor}
 		reader := f.Add(t, keyserver.PasswordPrincipal, "reader", encryptor, nil)
 		other := f.Add(t, keyserver.PasswordPrincipal, "other", encryptor, nil)
@@ -278,7 +266,7 @@ func TestACLBelongsToItsOwner(t *testing.T) {
 			return keyserver.ACLChange{Principal: to, Rights: rights, MaxUsage: keyserver.NoUsageLimit}
 		}
 		f.Refused(t, f.GrantACL(ctx, reader, forKey(link, change(reader.Principal, keyserver.Owner))), fault.ACLDenied, fault.ReasonACLDenied)
-		grant(t, f, link, reader.Principal, keyserver.Write, keyserver.NoUsageLimit)
+		f.Grant(t, link, reader.Principal, keyserver.Write, keyserver.NoUsageLimit)
 		f.Refused(t, f.GrantACL(ctx, reader, forKey(link, change(reader.Principal, keyserver.Owner))), fault.ACLDenied, fault.ReasonACLDenied)
 		f.Refused(t, f.RevokeACL(ctx, reader, keyserver.ACLRevocation{Link: link, Principal: f.Admin.Principal}), fault.ACLDenied, fault.ReasonACLDenied)
 		_, err := f.ACL(ctx, other, link)
@@ -326,10 +314,10 @@ func TestACLBelongsToItsOwner(t *testing.T) {
 
 func TestRoleChangesTakeEffectAtOnce(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		role := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "mac", Operations: []keyserver.ID{keyserver.OpHMAC.ID}}))(t)
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{role}, nil)
-		grant(t, f, link, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		f.Grant(t, link, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
 
 		if err := f.UpdateRole(ctx, f.Admin, keyserver.RoleChange{ID: role, Operations: []keyserver.ID{}}); err != nil {
@@ -407,7 +395,7 @@ func (failingAuditor) Write(context.Context, keyserver.AuditEntry) error {
 
 func TestNothingHappensWithoutAnAuditRow(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		sealing := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		sealed := must(f.Encrypt(ctx, f.Admin, keyserver.Encryption{KeyChoice: keyserver.KeyChoice{Key: sealing}}))(t)
 		head := must(f.Store.ChangeHead(ctx))(t)
@@ -530,10 +518,10 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 		recipient := enrol(t, f, nil, enginetest.NewAgent(t, ca, "agent", f.Clock.Now(), nil).Certificate).Ref()
 		member := f.Add(t, keyserver.PasswordPrincipal, "member", nil, nil).Principal
 		reader := f.Add(t, keyserver.PasswordPrincipal, "reader", nil, nil).Principal
-		named, other := mint(t, f, f.Admin, nil), mint(t, f, f.Admin, nil)
+		named, other := f.Mint(t, f.Admin, nil), f.Mint(t, f.Admin, nil)
 		for _, link := range []keyserver.HiddenLink{named, other} {
-			grant(t, f, link, member, keyserver.Read, keyserver.NoUsageLimit)
-			grant(t, f, link, reader, keyserver.Read, keyserver.NoUsageLimit)
+			f.Grant(t, link, member, keyserver.Read, keyserver.NoUsageLimit)
+			f.Grant(t, link, reader, keyserver.Read, keyserver.NoUsageLimit)
 		}
 		sealing := map[keyserver.HiddenLink]keyserver.HiddenLink{}
 		for _, link := range []keyserver.HiddenLink{named, other} {
@@ -633,7 +621,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 
 func TestTheTrailOfARunIsIntact(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		for range 50 {
 			must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
 		}
@@ -647,7 +635,7 @@ func TestTheTrailOfARunIsIntact(t *testing.T) {
 func TestNoSecretIsPrinted(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	secret := []byte("planted-key-material-7261")
-	link := mint(t, f, f.Admin, bytes.Clone(secret))
+	link := f.Mint(t, f.Admin, bytes.Clone(secret))
 	must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("planted-message-9912")}))(t)
 	for _, row := range f.AllRows(t) {
 		for _, field := range []string{row.Object, row.Filename, row.Reason} {

@@ -47,9 +47,9 @@ func TestExport(t *testing.T) {
 		material := []byte("0123456789abcdef0123456789abcdef")
 		link := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256, Material: bytes.Clone(material)}))(t).Link
 		writer := f.Add(t, keyserver.PasswordPrincipal, "writer", []keyserver.ID{keyserver.RoleEncryptor}, nil)
-		grant(t, f, link, writer.Principal, keyserver.Write, keyserver.NoUsageLimit)
+		f.Grant(t, link, writer.Principal, keyserver.Write, keyserver.NoUsageLimit)
 		exchanger := f.Add(t, keyserver.PasswordPrincipal, "exchanger", []keyserver.ID{keyserver.RoleExchanger}, nil)
-		grant(t, f, link, exchanger.Principal, keyserver.Owner, keyserver.NoUsageLimit)
+		f.Grant(t, link, exchanger.Principal, keyserver.Owner, keyserver.NoUsageLimit)
 		foreign := to.Ref()
 		foreign.System++
 		cases := map[string]struct {

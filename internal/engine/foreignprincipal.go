@@ -114,34 +114,3 @@ func (e *Engine) closeEntries(ctx context.Context, by keyserver.Caller, p keyser
 		})
 	})
 }
-
-// isForeign decides whether a row about a principal that this key server does
-// not have may be made: one that restricts a principal of the peer. So that a
-// misspelt restriction does not look like one, the principal has to have an
-// entry here, or its home has to know it. A home that cannot be asked must not
-// keep anybody from restricting its principals.
-func (e *Engine) isForeign(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (bool, error) {
-	_, err := e.Store.Principal(ctx, t.Principal)
-	if !errors.Is(err, sqlstore.ErrNotFound) || t.Flag != keyserver.Restrict {
-		return false, gate.UnlessNotFound(err)
-	}
-	peer, err := e.CachedPeer(ctx, t.Server)
-	if err != nil {
-		return false, gate.UnlessNotFound(err)
-	}
-	ref := keyserver.PrincipalRef{System: t.Server, ID: t.Principal}
-	if known, err := e.Store.HasACLEntries(ctx, ref); err != nil || known || e.Peers == nil {
-		return known, err
-	}
-	as := keyserver.Caller{Kind: keyserver.InternalSession, RequestID: by.RequestID, Peer: &keyserver.PeerCall{System: e.System}}
-	if err := gate.Fill(e.Random, as.Peer.Key[:]); err != nil {
-		return false, err
-	}
-	list, err := e.Peers.At(peer).LookupPrincipals(ctx, as, []keyserver.PrincipalRef{ref})
-	if err != nil && ctx.Err() == nil {
-		e.Logger.Warn("a principal of a peer was restricted although the peer could not be asked whether it has it",
-			"principal", ref.String(), "requestId", by.RequestID, "cause", err)
-		return true, nil
-	}
-	return len(list) > 0, err
-}

@@ -85,9 +85,9 @@ func TestPrincipalsThatCannotBeShown(t *testing.T) {
 			return keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(n)}
 		}
 		off, odd, gone := ref(70), ref(71), ref(72)
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		for _, p := range []keyserver.PrincipalRef{off, odd, gone} {
-			grant(t, f, link, p, keyserver.Read, keyserver.NoUsageLimit)
+			f.Grant(t, link, p, keyserver.Read, keyserver.NoUsageLimit)
 		}
 		cfg := f.Config
 		cfg.Peers = oddHome{has: off, odd: odd}

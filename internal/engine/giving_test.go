@@ -207,15 +207,15 @@ func TestMembersGainKeys(t *testing.T) {
 				member := f.Add(t, keyserver.PasswordPrincipal, "member of "+name, nil, nil).Principal
 				// The first key gives nothing that the caller could not give.
 				for _, rights := range []keyserver.Rights{0, tc.group} {
-					link := mint(t, f, f.Admin, nil)
+					link := f.Mint(t, f.Admin, nil)
 					if rights == 0 {
-						grant(t, f, link, group, keyserver.Owner, keyserver.NoUsageLimit)
-						grant(t, f, link, clerks, keyserver.Owner, keyserver.NoUsageLimit)
+						f.Grant(t, link, group, keyserver.Owner, keyserver.NoUsageLimit)
+						f.Grant(t, link, clerks, keyserver.Owner, keyserver.NoUsageLimit)
 						continue
 					}
-					grant(t, f, link, group, rights, keyserver.NoUsageLimit)
+					f.Grant(t, link, group, rights, keyserver.NoUsageLimit)
 					for p, rights := range tc.given {
-						grant(t, f, link, p, rights, keyserver.NoUsageLimit)
+						f.Grant(t, link, p, rights, keyserver.NoUsageLimit)
 					}
 				}
 				if tc.write {

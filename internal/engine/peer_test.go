@@ -17,7 +17,7 @@ import (
 // A peer asks for its own principals, and only for what is done for peers.
 func TestPeersAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		foreign := keyserver.NewHiddenLink(9, keyserver.IDFromUint64(1))
 		ask := func(by keyserver.Caller, link keyserver.HiddenLink) func() error {
 			return func() error { _, err := f.AuthorizeKey(ctx, by, keyserver.Use{Link: link}); return err }
@@ -75,7 +75,7 @@ func TestPeersAreRefused(t *testing.T) {
 			}
 		}
 		// A group of the peer counts as the peer says.
-		grant(t, f, link, keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(80)}, keyserver.Read, keyserver.NoUsageLimit)
+		f.Grant(t, link, keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(80)}, keyserver.Read, keyserver.NoUsageLimit)
 		f.Refused(t, ask(enginetest.CallOf("x", "1", 79), link)(), fault.ACLDenied, fault.ReasonACLDenied)
 		if err := ask(enginetest.CallOf("x", "1", 79, 80), link)(); err != nil {
 			t.Error(err)
@@ -97,8 +97,8 @@ func TestRepeatedCalls(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		who := enginetest.CallOf("x", "").Principal
-		link := mint(t, f, f.Admin, nil)
-		grant(t, f, link, who, keyserver.Read, 2)
+		link := f.Mint(t, f.Admin, nil)
+		f.Grant(t, link, who, keyserver.Read, 2)
 		use := func(key string) error {
 			_, err := f.AuthorizeKey(ctx, enginetest.CallOf("x", key), keyserver.Use{Link: link})
 			return err
@@ -114,14 +114,14 @@ func TestRepeatedCalls(t *testing.T) {
 		}
 		f.Refused(t, use("c"), fault.ACLDenied, fault.ReasonACLDenied)
 		f.Refused(t, use("c"), fault.ACLDenied, fault.ReasonACLDenied) // what was refused is not remembered
-		grant(t, f, link, who, keyserver.Read, 3)                      // counts anew
+		f.Grant(t, link, who, keyserver.Read, 3)                       // counts anew
 		if err := use("c"); err != nil {
 			t.Errorf("granted meanwhile: %v", err)
 		}
 
 		// An owner at the peer takes his own entry away, and asks twice.
-		other := mint(t, f, f.Admin, nil)
-		grant(t, f, other, who, keyserver.Owner, keyserver.NoUsageLimit)
+		other := f.Mint(t, f.Admin, nil)
+		f.Grant(t, other, who, keyserver.Owner, keyserver.NoUsageLimit)
 		target := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(71)}
 		change := keyserver.ACLChange{Principal: target, Rights: keyserver.Read, MaxUsage: 5}
 		for range 2 {
@@ -210,8 +210,8 @@ func TestRepetitionsAreRefused(t *testing.T) {
 		}
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
-				link := mint(t, f, f.Admin, nil)
-				grant(t, f, link, who, keyserver.Read, 1)
+				link := f.Mint(t, f.Admin, nil)
+				f.Grant(t, link, who, keyserver.Read, 1)
 				by := enginetest.CallOf("x", name)
 				for range 2 {
 					if _, err := f.HMAC(ctx, by, keyserver.HMACRequest{Link: link, Message: text("m")}); err != nil {
@@ -312,11 +312,11 @@ func TestActorsAndPeers(t *testing.T) {
 		}
 
 		// The same on the other side: one of the peer's principals acts.
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		by := enginetest.CallOf("x", "a")
 		by.Actor = keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(72)}
-		grant(t, f, link, by.Principal, keyserver.Read, keyserver.NoUsageLimit)
-		grant(t, f, link, by.Actor, keyserver.Read, keyserver.NoUsageLimit) // so that he is known, and may be restricted
+		f.Grant(t, link, by.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		f.Grant(t, link, by.Actor, keyserver.Read, keyserver.NoUsageLimit) // so that he is known, and may be restricted
 		use := func(by keyserver.Caller) error {
 			_, err := f.AuthorizeKey(ctx, by, keyserver.Use{Link: link})
 			return err
@@ -339,8 +339,8 @@ func TestRepeatedChangesAreRefused(t *testing.T) {
 		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		who := enginetest.CallOf("x", "").Principal
 		target := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(71)}
-		link := mint(t, f, f.Admin, nil)
-		grant(t, f, link, who, keyserver.Owner, keyserver.NoUsageLimit)
+		link := f.Mint(t, f.Admin, nil)
+		f.Grant(t, link, who, keyserver.Owner, keyserver.NoUsageLimit)
 		change := keyserver.ACLChange{Principal: target, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}
 		by := enginetest.CallOf("x", "grant")
 		if err := f.GrantACL(ctx, by, forKey(link, change)); err != nil {
@@ -365,7 +365,7 @@ func TestRepeatedChangesAreRefused(t *testing.T) {
 		}
 		f.Refused(t, f.GrantACL(ctx, by, forKey(link, change)), fault.ACLDenied, fault.ReasonACLDenied)
 
-		grant(t, f, link, who, keyserver.Owner, keyserver.NoUsageLimit)
+		f.Grant(t, link, who, keyserver.Owner, keyserver.NoUsageLimit)
 		own := enginetest.CallOf("x", "own")
 		for range 2 {
 			if err := f.RevokeACL(ctx, own, keyserver.ACLRevocation{Link: link, Principal: who}); err != nil {
@@ -383,8 +383,8 @@ func TestACallThatFailedIsNotRemembered(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		by := enginetest.CallOf("x", "a")
-		link := mint(t, f, f.Admin, nil)
-		grant(t, f, link, by.Principal, keyserver.Owner, keyserver.NoUsageLimit)
+		link := f.Mint(t, f.Admin, nil)
+		f.Grant(t, link, by.Principal, keyserver.Owner, keyserver.NoUsageLimit)
 		missing := keyserver.PrincipalRef{System: 99, ID: keyserver.IDFromUint64(1)}
 		if err := f.GrantACL(ctx, by, keyserver.ACLChange{Link: link, Principal: missing, Rights: keyserver.Read, MaxUsage: -1}); fault.CodeOf(err) != fault.NotFound {
 			t.Fatalf("got %v", err)

@@ -165,9 +165,9 @@ func TestFlagsMoveBitByBit(t *testing.T) {
 // A group's members come and go at once, and a listing of them has a bound.
 func TestMembersComeAndGo(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		team := f.Add(t, keyserver.GroupPrincipal, "team", []keyserver.ID{keyserver.RoleExchanger}, nil).Principal
-		grant(t, f, link, team, keyserver.Read, keyserver.NoUsageLimit)
+		f.Grant(t, link, team, keyserver.Read, keyserver.NoUsageLimit)
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", nil, nil)
 		for range 2 {
 			_, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")})

@@ -23,7 +23,7 @@ func limited(f *enginetest.Fixture) *engine.Engine {
 func TestRefusalsAreBounded(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		e := limited(f)
-		line := mint(t, f, f.Admin, nil)
+		line := f.Mint(t, f.Admin, nil)
 		greedy := f.Add(t, keyserver.PasswordPrincipal, "greedy", []keyserver.ID{keyserver.RoleEncryptor}, nil)
 		batch := make([]keyserver.MACItem, 1000)
 		for i := range batch {
@@ -87,7 +87,7 @@ func TestQuestionsAboutOneselfAreBounded(t *testing.T) {
 func TestScopedCredentialsAreRefusedApart(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		e := limited(f)
-		line := mint(t, f, f.Admin, nil)
+		line := f.Mint(t, f.Admin, nil)
 		scoped := f.Admin
 		scoped.Scope, scoped.ScopeOperations = []keyserver.HiddenLink{line}, []keyserver.ID{keyserver.OpMACData.ID}
 		for range 2100 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/trust"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -27,7 +28,7 @@ func (s *Server) warn(ctx context.Context, deployment keyserver.Deployment) erro
 			return err
 		}
 	}
-	return unlessTampered(engine.WarnOfWeakCAs(ctx, s.store, s.cfg.Logger))
+	return unlessTampered(trust.WarnOfWeakCAs(ctx, s.store, s.cfg.Logger))
 }
 
 // warnOfBreakGlass tells whoever looks at the log or the metrics that approvals are

@@ -4,12 +4,12 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/trust"
 )
 
 // self describes the key server to its peers: names, certificate and addresses.
-func (s *Server) self() engine.Self {
-	self := engine.Self{
+func (s *Server) self() trust.Self {
+	self := trust.Self{
 		ServerName: s.cfg.ServerName, Certificate: s.leaf.issued.Present,
 		Resolver: net.DefaultResolver,
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/rewrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/trust"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/tlscert"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
@@ -69,7 +70,7 @@ type Server struct {
 	cosigner     *witness.Witness
 	health       *health
 	observer     peer.Observer
-	peerRegistry *engine.PeerRegistry
+	peerRegistry *trust.PeerRegistry
 	peers        *peer.Client
 	feed         *witness.Feed
 	backups      *backup.Maker

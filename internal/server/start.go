@@ -22,6 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/rewrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/trust"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver/lifecycle"
@@ -232,7 +233,7 @@ func (s *Server) openTelemetry() error {
 // renewal of the own certificate, which the client has to show. It needs the certificates, the
 // audit log and telemetry. Shutdown ends the loops and closes the client.
 func (s *Server) openPeers() (err error) {
-	s.peerRegistry = engine.NewPeerRegistry(s.store, s.cfg.Clock)
+	s.peerRegistry = trust.NewPeerRegistry(s.store, s.cfg.Clock)
 	s.peerRegistry.RecordTo(s.rows, s.system)
 	s.peers = s.openPeerClient()
 	if s.feed, err = s.openFeed(); err != nil {
@@ -252,10 +253,10 @@ func (s *Server) openEngine(providers session.Providers) {
 	s.wrapping = rewrap.New(rewrap.Config{Store: s.store, Keyring: s.ring, System: s.system, Logger: cfg.Logger})
 	hashes := password.NewGate(cfg.MaxLogins)
 	s.engine = engine.New(engine.Config{
-		Store: s.store, Keyring: s.ring, Auditor: s.rows, System: s.system, Deployment: keyserver.Deployment(cfg.Deployment),
+		Store: s.store, Keyring: s.ring, Auditor: s.rows, System: s.system, Self: s.self(), Deployment: keyserver.Deployment(cfg.Deployment),
 		Clock: cfg.Clock, Random: rand.Reader, Logger: cfg.Logger, Peers: s.peers, BreakGlass: cfg.BreakGlass, LimitRefusals: true,
 		Parts: engine.Parts{
-			DataKeys: s.wrapping, AuditTree: s.tree, Witnessing: s.cosigner, CAManager: s.manager, Self: s.self(), Backups: s.backups,
+			DataKeys: s.wrapping, AuditTree: s.tree, Witnessing: s.cosigner, CAManager: s.manager, Backups: s.backups,
 			Build: cfg.Version, Settings: settings(cfg, s.system, s.listeners), PasswordCost: cfg.PasswordCost, Hashes: hashes,
 		},
 	})

@@ -116,10 +116,11 @@ func NewUnder(t testing.TB, database sqlstore.Config, kek string) *Fixture {
 		Store: f.Store, Keyring: ring, System: f.Prepared.System, ServerName: "test", Clock: f.Clock.Now, Random: rand.Reader,
 	})
 	f.Config = engine.Config{
-		Store: f.Store, Keyring: ring, Auditor: f.Rows, System: f.Prepared.System, Clock: f.Clock.Now, Random: rand.Reader, Logger: logger,
+		Store: f.Store, Keyring: ring, Auditor: f.Rows, System: f.Prepared.System, Self: f.self(),
+		Clock: f.Clock.Now, Random: rand.Reader, Logger: logger,
 		Parts: engine.Parts{
 			DataKeys:  rewrap.New(rewrap.Config{Store: f.Store, Keyring: ring, System: f.Prepared.System}),
-			CAManager: f.CAManager, Self: f.self(), Build: keyserver.Version{Banner: "test"}, PasswordCost: passwordtest.Cost,
+			CAManager: f.CAManager, Build: keyserver.Version{Banner: "test"}, PasswordCost: passwordtest.Cost,
 		},
 	}
 	f.Engine = engine.New(f.Config)

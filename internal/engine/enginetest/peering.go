@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/trust"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -26,7 +26,7 @@ const (
 // themselves.
 type Hosts map[string]string
 
-// LookupNetIP implements engine.Resolver.
+// LookupNetIP implements trust.Resolver.
 func (h Hosts) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -47,9 +47,9 @@ func (h Hosts) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr, e
 }
 
 // self is a machine with one address of each family besides the loopback ones.
-func (f *Fixture) self() engine.Self {
+func (f *Fixture) self() trust.Self {
 	f.Hosts = Hosts{}
-	return engine.Self{
+	return trust.Self{
 		ServerName: ServerName, Port: ExternalPort, Resolver: f.Hosts,
 		Certificate: func(context.Context) *x509.Certificate { return f.Prepared.Server.Certificate },
 		Addresses: func() ([]netip.Addr, error) {

@@ -3,7 +3,7 @@
 //
 //   - key.go: keys in memory, the checks of their ACLs, and HMACs; acl.go: the ACLs
 //   - mac.go, macbatch.go, encrypt.go: operations with the newest key of a line
-//   - life.go, aging.go: states, rotation and the end of keys
+//   - keylife.go, aging.go: states, rotation and the end of keys
 //   - forward.go, forwardcrypto.go: keys of other key servers
 //
 // May import: internal/crypto/keyring, internal/engine (access, approval, cache, ciphertext, internal/gate, usagequota),

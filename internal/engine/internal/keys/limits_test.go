@@ -26,9 +26,9 @@ func TestSpentEntriesLearnNothing(t *testing.T) {
 				hmac, aes := storeKey(t, f, keyserver.HMACSHA384, state), storeKey(t, f, keyserver.AES256, state)
 				_, id, _ := aes.Split()
 				for _, link := range []keyserver.HiddenLink{hmac, aes} {
-					grant(t, f, link, spent.Principal, keyserver.Owner, 1)
-					grant(t, f, link, empty.Principal, keyserver.Owner, 0)
-					grant(t, f, link, foreign.Principal, keyserver.Owner, 0)
+					f.Grant(t, link, spent.Principal, keyserver.Owner, 1)
+					f.Grant(t, link, empty.Principal, keyserver.Owner, 0)
+					f.Grant(t, link, foreign.Principal, keyserver.Owner, 0)
 					spend(t, f, link, spent.Principal)
 				}
 				ciphertextOf := func(id keyserver.ID) []byte { return append(append([]byte{1}, id[:]...), make([]byte, 28)...) }
@@ -122,11 +122,11 @@ func spend(t *testing.T, f *enginetest.Fixture, link keyserver.HiddenLink, p key
 func TestExplainedUsesAreExact(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		const uses = 3
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil)
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, []keyserver.ID{team.Principal.ID})
-		grant(t, f, link, user.Principal, keyserver.Read, uses)
-		grant(t, f, link, team.Principal, keyserver.Read, uses)
+		f.Grant(t, link, user.Principal, keyserver.Read, uses)
+		f.Grant(t, link, team.Principal, keyserver.Read, uses)
 		other := engine.New(f.Config)
 		for left := int64(2 * uses); left >= 0; left-- {
 			for _, asked := range []*engine.Engine{f.Engine, other} {
@@ -156,12 +156,12 @@ func TestALimitIsOfTheLine(t *testing.T) {
 				engines[1] = enginetest.NewUnder(t, config, kek).Engine
 			}
 			must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
-			line := mint(t, f, f.Admin, nil)
+			line := f.Mint(t, f.Admin, nil)
 			team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil)
 			user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, []keyserver.ID{team.Principal.ID})
 			peer := enginetest.CallOf("foreign", "")
-			grant(t, f, line, team.Principal, keyserver.Read, limit)
-			grant(t, f, line, peer.Principal, keyserver.Read, limit)
+			f.Grant(t, line, team.Principal, keyserver.Read, limit)
+			f.Grant(t, line, peer.Principal, keyserver.Read, limit)
 
 			var mu sync.Mutex
 			links, calls := []keyserver.HiddenLink{line}, 0
@@ -226,7 +226,7 @@ func TestALimitIsOfTheLine(t *testing.T) {
 				}
 			}
 			// Another limit counts anew, for the whole line.
-			grant(t, f, links[1], team.Principal, keyserver.Read, 2)
+			f.Grant(t, links[1], team.Principal, keyserver.Read, 2)
 			for i, link := range []keyserver.HiddenLink{links[1], links[0], links[1], links[0]} {
 				want := i != 2 // two uses are spent, which is the limit of that list alone
 				if _, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}); (err == nil) != want {

@@ -33,7 +33,7 @@ func verifyOf(f *enginetest.Fixture, by keyserver.Caller, choice keyserver.KeyCh
 // A line is named by its first key, and its newest enabled key makes the MAC.
 func TestMACOfALine(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		line := mint(t, f, f.Admin, nil)
+		line := f.Mint(t, f.Admin, nil)
 		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		nobody := f.Add(t, keyserver.PasswordPrincipal, "nobody", nil, nil)
 		aes := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
@@ -48,7 +48,7 @@ func TestMACOfALine(t *testing.T) {
 		f.Refused(t, mac(stranger, line), fault.ACLDenied, fault.ReasonACLDenied)
 		f.Refused(t, mac(f.Admin, aes), fault.InvalidArgument, fault.ReasonInvalidArgument)
 		f.Refused(t, mac(stranger, aes), fault.ACLDenied, fault.ReasonACLDenied)
-		grant(t, f, line, stranger.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		f.Grant(t, line, stranger.Principal, keyserver.Read, keyserver.NoUsageLimit)
 
 		first := must(macOf(f, f.Admin, line, "m"))(t)
 		if first.Link != line || first.Generation != 1 {
@@ -85,7 +85,7 @@ func TestALineWithoutAnEnabledKey(t *testing.T) {
 			f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 			_, err = macOf(f, f.Admin, line, "m")
 			f.Refused(t, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
-			grant(t, f, line, limited.Principal, keyserver.Read, 1)
+			f.Grant(t, line, limited.Principal, keyserver.Read, 1)
 			_, err = macOf(f, limited, line, "m")
 			f.Refused(t, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
 			if entry, _ := must(f.ACL(ctx, f.Admin, line))(t).Entry(limited.Principal); entry.Used != 0 {
@@ -134,7 +134,7 @@ func storeKey(t *testing.T, f *enginetest.Fixture, algorithm keyserver.Algorithm
 // A MAC of any generation that checks is found, and which one it was is said.
 func TestVerifyMAC(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		line := mint(t, f, f.Admin, nil)
+		line := f.Mint(t, f.Admin, nil)
 		made := []keyserver.MAC{must(macOf(f, f.Admin, line, "m"))(t)}
 		for range 2 {
 			f.Succeed(t, line, keyserver.KeyEnabled)
@@ -188,17 +188,17 @@ func TestVerifyMAC(t *testing.T) {
 // the caller out is not tried for him.
 func TestVerifyMACMindsEachList(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		line := mint(t, f, f.Admin, nil)
+		line := f.Mint(t, f.Admin, nil)
 		old := must(macOf(f, f.Admin, line, "m"))(t)
 		second := f.Succeed(t, line, keyserver.KeyEnabled)
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		verify := func() (keyserver.MACVerdict, error) {
 			return verifyOf(f, user, keyserver.KeyChoice{Line: line}, old.Sum, "m")
 		}
-		grant(t, f, line, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		f.Grant(t, line, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		_, err := verify()
 		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // the newest decides
-		grant(t, f, second, user.Principal, keyserver.Read, 2)
+		f.Grant(t, second, user.Principal, keyserver.Read, 2)
 		if !must(verify())(t).Valid {
 			t.Error("the older key is not tried")
 		}
@@ -233,17 +233,17 @@ func (c *commits) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) 
 // are one commit.
 func TestMACBatch(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		line, aes := mint(t, f, f.Admin, nil), must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		line, aes := f.Mint(t, f.Admin, nil), must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		f.Succeed(t, line, keyserver.KeyEnabled)
 		disabled := storeKey(t, f, keyserver.HMACSHA384, keyserver.KeyDisabled)
 		limited := f.Add(t, keyserver.PasswordPrincipal, "limited", []keyserver.ID{keyserver.RoleExchanger}, nil)
-		grant(t, f, line, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
-		few := mint(t, f, f.Admin, nil)
-		grant(t, f, few, limited.Principal, keyserver.Read, 2)
-		grant(t, f, aes, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
-		grant(t, f, disabled, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		f.Grant(t, line, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		few := f.Mint(t, f.Admin, nil)
+		f.Grant(t, few, limited.Principal, keyserver.Read, 2)
+		f.Grant(t, aes, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		f.Grant(t, disabled, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		second := must(macOf(f, f.Admin, line, "m"))(t).Link
-		grant(t, f, second, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		f.Grant(t, second, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
 
 		nobody := f.Add(t, keyserver.PasswordPrincipal, "nobody", nil, nil)
 		_, err := f.MACBatch(ctx, nobody, []keyserver.MACItem{{Line: line}})
@@ -257,7 +257,7 @@ func TestMACBatch(t *testing.T) {
 		}{
 			{line, "", ""}, {"odd", fault.KeyNotFound, fault.ReasonObjectNotFound}, {few, "", ""}, {aes, fault.InvalidArgument, fault.ReasonInvalidArgument},
 			{few, "", ""}, {few, fault.ACLDenied, fault.ReasonACLDenied}, {disabled, fault.KeyDisabled, fault.ReasonKeyDisabled},
-			{foreign, fault.InvalidArgument, fault.ReasonNotForwarded}, {mint(t, f, f.Admin, nil), fault.ACLDenied, fault.ReasonACLDenied}, {line, "", ""},
+			{foreign, fault.InvalidArgument, fault.ReasonNotForwarded}, {f.Mint(t, f.Admin, nil), fault.ACLDenied, fault.ReasonACLDenied}, {line, "", ""},
 		}
 		batch := make([]keyserver.MACItem, len(items))
 		for i, item := range items {
@@ -292,7 +292,7 @@ func TestMACBatch(t *testing.T) {
 // While a line is rotated again and again, no MAC that was ever made fails.
 func TestRotationUnderLoad(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		line := mint(t, f, f.Admin, nil)
+		line := f.Mint(t, f.Admin, nil)
 		done, errs := make(chan struct{}), make(chan error, 64)
 		var checked atomic.Int64
 		var workers sync.WaitGroup
@@ -350,7 +350,7 @@ func TestEncryptAndDecrypt(t *testing.T) {
 		newKey := func() keyserver.HiddenLink {
 			return must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		}
-		line, other, hmac := newKey(), newKey(), mint(t, f, f.Admin, nil)
+		line, other, hmac := newKey(), newKey(), f.Mint(t, f.Admin, nil)
 		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		byLine, plain, associated := keyserver.KeyChoice{Line: line}, []byte("a text"), []byte("of somebody")
 		encrypt := func(by keyserver.Caller, choice keyserver.KeyChoice) (keyserver.Ciphertext, error) {
@@ -499,8 +499,8 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		spent := f.Add(t, keyserver.PasswordPrincipal, "spent", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", []keyserver.ID{keyserver.RoleExchanger}, nil)
-		grant(t, f, key, user.Principal, keyserver.Read, 4)
-		grant(t, f, key, spent.Principal, keyserver.Read, 0)
+		f.Grant(t, key, user.Principal, keyserver.Read, 4)
+		f.Grant(t, key, spent.Principal, keyserver.Read, 0)
 		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			_, _, err := tx.ReserveEncryptions(ctx, id, keyserver.MaxEncryptions-1, keyserver.MaxEncryptions)
 			return err
@@ -577,7 +577,7 @@ func TestMACVectors(t *testing.T) {
 		}
 		id, message, tag, want := v[0], bin(v[2]), bin(v[3]), v[4]
 		if links[v[1]] == "" {
-			links[v[1]] = mint(t, f, f.Admin, bin(v[1]))
+			links[v[1]] = f.Mint(t, f.Admin, bin(v[1]))
 		}
 		key := keyserver.KeyChoice{Key: links[v[1]]}
 		// One that is cut short is refused where it is read; padded to its length it

@@ -1,4 +1,4 @@
-package engine_test
+package trust_test
 
 import (
 	"context"
@@ -107,8 +107,8 @@ func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 			t.Error("a peer that was not registered was replaced")
 		}
 		who := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(70)}
-		link := mint(t, f, f.Admin, nil)
-		grant(t, f, link, who, keyserver.Read, keyserver.NoUsageLimit)
+		link := f.Mint(t, f.Admin, nil)
+		f.Grant(t, link, who, keyserver.Read, keyserver.NoUsageLimit)
 		before := must(f.ACL(ctx, f.Admin, link))(t)
 		roles := []keyserver.ID{keyserver.RoleAuditor}
 		if err := f.SetPrincipalRoles(ctx, f.Admin, keyserver.PrincipalRoles{ID: added.Transport, Roles: roles}); err != nil {
@@ -274,22 +274,22 @@ func TestResolutionFailsInTheSameWords(t *testing.T) {
 // cache as well.
 func TestPurgeReachesTheCache(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		link := mint(t, f, f.Admin, nil)
+		link := f.Mint(t, f.Admin, nil)
 		foreign := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(50)}
-		grant := keyserver.ACLChange{Principal: foreign, Rights: keyserver.MandatoryGroup, MaxUsage: keyserver.NoUsageLimit}
-		f.Refused(t, f.GrantACL(ctx, f.Admin, forKey(link, grant)), fault.NotFound, fault.ReasonObjectNotFound)
+		grant := keyserver.ACLChange{Link: link, Principal: foreign, Rights: keyserver.MandatoryGroup, MaxUsage: keyserver.NoUsageLimit}
+		f.Refused(t, f.GrantACL(ctx, f.Admin, grant), fault.NotFound, fault.ReasonObjectNotFound)
 
 		peer := f.TrustedPeer(t)
 		must(f.AddTrustedServer(ctx, f.Admin, peer))(t)
 		use := func() error {
-			_, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")})
+			_, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: strings.NewReader("m")})
 			return err
 		}
 		if err := use(); err != nil {
 			t.Fatal(err)
 		}
 		// An entry that demands membership of a foreign group shuts everybody out.
-		if err := f.GrantACL(ctx, f.Admin, forKey(link, grant)); err != nil {
+		if err := f.GrantACL(ctx, f.Admin, grant); err != nil {
 			t.Fatal(err)
 		}
 		f.Refused(t, use(), fault.ACLDenied, fault.ReasonACLDenied)
@@ -310,7 +310,7 @@ func TestPurgeReachesTheCache(t *testing.T) {
 // More keys than the feed names are forgotten all the same.
 func TestPurgeOfManyKeysReachesTheCache(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
-	link := mint(t, f, f.Admin, nil)
+	link := f.Mint(t, f.Admin, nil)
 	must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 	foreign := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(50)}
 	err := f.GrantACL(ctx, f.Admin, keyserver.ACLChange{Link: link, Principal: foreign, Rights: keyserver.HostMatrix, MaxUsage: keyserver.NoUsageLimit})
@@ -330,10 +330,10 @@ func TestPurgeOfManyKeysReachesTheCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")})
+	_, err = f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: strings.NewReader("m")})
 	f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 	must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
-	if _, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")}); err != nil {
+	if _, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: strings.NewReader("m")}); err != nil {
 		t.Errorf("the purge is not seen: %v", err)
 	}
 }

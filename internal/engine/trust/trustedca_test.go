@@ -1,4 +1,4 @@
-package engine_test
+package trust_test
 
 import (
 	"bytes"
@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/trust"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
@@ -37,7 +37,7 @@ func TestWeakCAsOfBeforeAreNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		if err := engine.WarnOfWeakCAs(t.Context(), f.Store, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+		if err := trust.WarnOfWeakCAs(t.Context(), f.Store, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
 			t.Fatal(err)
 		}
 		if out := log.String(); strings.Count(out, "\n") != 1 || !strings.Contains(out, "/CN=weak") || !strings.Contains(out, "224") {

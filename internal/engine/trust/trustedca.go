@@ -1,4 +1,4 @@
-package engine
+package trust
 
 import (
 	"context"
@@ -15,26 +15,26 @@ import (
 )
 
 // TrustedCAs implements keyserver.TrustedCAs.
-func (e *Engine) TrustedCAs(ctx context.Context, by keyserver.Caller) (list []keyserver.Certificate, err error) {
-	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListTrustedCAs}, func() (err error) {
-		list, err = e.Store.TrustedCAs(ctx)
+func (tr *Trust) TrustedCAs(ctx context.Context, by keyserver.Caller) (list []keyserver.Certificate, err error) {
+	err = tr.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListTrustedCAs}, func() (err error) {
+		list, err = tr.Store.TrustedCAs(ctx)
 		return err
 	})
 	return list, err
 }
 
 // AddTrustedCA implements keyserver.TrustedCAs.
-func (e *Engine) AddTrustedCA(ctx context.Context, by keyserver.Caller, der []byte) ([]keyserver.ID, error) {
-	id, err := keyserver.NewID(e.Random)
+func (tr *Trust) AddTrustedCA(ctx context.Context, by keyserver.Caller, der []byte) ([]keyserver.ID, error) {
+	id, err := keyserver.NewID(tr.Random)
 	if err != nil {
 		return nil, err
 	}
-	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpAddTrustedCA, Object: id.Base64()}, func() error {
+	err = tr.Perform(ctx, gate.Request{By: by, Op: keyserver.OpAddTrustedCA, Object: id.Base64()}, func() error {
 		ca, err := describeCA(id, der)
 		if err != nil {
 			return err
 		}
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		return tr.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			if err := tx.InsertTrustedCA(ctx, ca); errors.Is(err, sqlstore.ErrDuplicate) {
 				return fault.New(fault.AlreadyTrusted, "the certificate is in the trusted list already").Audited(fault.ReasonInvalidArgument)
 			} else if err != nil {
@@ -50,9 +50,9 @@ func (e *Engine) AddTrustedCA(ctx context.Context, by keyserver.Caller, der []by
 }
 
 // RemoveTrustedCA implements keyserver.TrustedCAs.
-func (e *Engine) RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id keyserver.ID) ([]keyserver.ID, error) {
-	err := e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpRemoveTrustedCA, Object: id.Base64()}, func() error {
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+func (tr *Trust) RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id keyserver.ID) ([]keyserver.ID, error) {
+	err := tr.Perform(ctx, gate.Request{By: by, Op: keyserver.OpRemoveTrustedCA, Object: id.Base64()}, func() error {
+		return tr.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			return gate.NotFound(tx.DeleteTrustedCA(ctx, id), fault.NotTrusted, "no trusted CA has the certificateId %s", id.Base64())
 		})
 	})
@@ -71,7 +71,7 @@ func describeCA(id keyserver.ID, der []byte) (keyserver.Certificate, error) {
 	if err := pki.CheckCA(cert); err != nil {
 		return keyserver.Certificate{}, gate.Invalid("%s cannot be trusted: %s", pki.SlashName(cert.Subject), err)
 	}
-	return storedForm(id, keyserver.StatusCA, cert), nil
+	return StoredForm(id, keyserver.StatusCA, cert), nil
 }
 
 // WarnOfWeakCAs logs which trusted CAs would be rejected today. Older releases accepted
@@ -89,4 +89,14 @@ func WarnOfWeakCAs(ctx context.Context, store *sqlstore.Store, logger *slog.Logg
 		}
 	}
 	return err
+}
+
+// StoredForm is what the key server keeps of any certificate.
+func StoredForm(id keyserver.ID, status keyserver.CertificateStatus, cert *x509.Certificate) keyserver.Certificate {
+	return keyserver.Certificate{
+		ID: id, Status: status,
+		Subject: pki.SlashName(cert.Subject), Issuer: pki.SlashName(cert.Issuer),
+		KeyType: pki.KeyTypeName(cert), Serial: cert.SerialNumber.Bytes(),
+		NotBefore: cert.NotBefore, NotAfter: cert.NotAfter, DER: cert.Raw,
+	}
 }

@@ -1,4 +1,4 @@
-package engine
+package trust
 
 import (
 	"context"
@@ -14,20 +14,20 @@ import (
 )
 
 // RevocationIssuers implements keyserver.Revocation.
-func (e *Engine) RevocationIssuers(ctx context.Context, by keyserver.Caller) (list []keyserver.RevocationIssuer, err error) {
-	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListRevocationIssuers}, func() (err error) {
-		list, err = e.revocationIssuers(ctx)
+func (tr *Trust) RevocationIssuers(ctx context.Context, by keyserver.Caller) (list []keyserver.RevocationIssuer, err error) {
+	err = tr.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListRevocationIssuers}, func() (err error) {
+		list, err = tr.revocationIssuers(ctx)
 		return err
 	})
 	return list, err
 }
 
-func (e *Engine) revocationIssuers(ctx context.Context) ([]keyserver.RevocationIssuer, error) {
-	cas, err := e.Store.TrustedCAs(ctx)
+func (tr *Trust) revocationIssuers(ctx context.Context) ([]keyserver.RevocationIssuer, error) {
+	cas, err := tr.Store.TrustedCAs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	states, err := e.Store.RevocationStates(ctx)
+	states, err := tr.Store.RevocationStates(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -41,16 +41,16 @@ func (e *Engine) revocationIssuers(ctx context.Context) ([]keyserver.RevocationI
 		if state, ok := states[digest]; ok {
 			issuer.Policy, issuer.CRL = state.Policy, state.CRL
 		}
-		issuer.State = gate.Evidence{Policy: issuer.Policy, CRL: issuer.CRL}.State(e.Clock())
+		issuer.State = gate.Evidence{Policy: issuer.Policy, CRL: issuer.CRL}.State(tr.Clock())
 		list = append(list, issuer)
 	}
 	return list, nil
 }
 
 // RevocationIssuer implements keyserver.Revocation.
-func (e *Engine) RevocationIssuer(ctx context.Context, by keyserver.Caller, digest string) (issuer keyserver.RevocationIssuer, err error) {
-	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadRevocationPolicy, Object: digest}, func() error {
-		list, err := e.revocationIssuers(ctx)
+func (tr *Trust) RevocationIssuer(ctx context.Context, by keyserver.Caller, digest string) (issuer keyserver.RevocationIssuer, err error) {
+	err = tr.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadRevocationPolicy, Object: digest}, func() error {
+		list, err := tr.revocationIssuers(ctx)
 		if err != nil {
 			return err
 		}
@@ -69,12 +69,12 @@ func noIssuer(digest string) error {
 }
 
 // SetRevocationPolicy implements keyserver.Revocation.
-func (e *Engine) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, change keyserver.RevocationPolicyChange) error {
-	return e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpSetRevocationPolicy, Object: change.Digest}, func() error {
+func (tr *Trust) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, change keyserver.RevocationPolicyChange) error {
+	return tr.Perform(ctx, gate.Request{By: by, Op: keyserver.OpSetRevocationPolicy, Object: change.Digest}, func() error {
 		if policy := change.Policy; !slices.Contains(keyserver.RevocationModes, policy.Mode) || policy.MaxAge < 0 || policy.MaxAge%time.Second != 0 {
 			return gate.Invalid("the policy is not one of this key server's")
 		}
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		return tr.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			cas, err := tx.TrustedCAs(ctx)
 			if err != nil {
 				return err
@@ -90,10 +90,10 @@ func (e *Engine) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, c
 // ImportCRL implements keyserver.Revocation. A list counts for every trusted
 // CA that could have signed it: a CA that was renewed under its old key has
 // two certificates and one list.
-func (e *Engine) ImportCRL(ctx context.Context, by keyserver.Caller, der []byte) (digests []string, err error) {
+func (tr *Trust) ImportCRL(ctx context.Context, by keyserver.Caller, der []byte) (digests []string, err error) {
 	digest := keyserver.DigestOf(der)
-	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpImportCRL, Object: digest.ID().Hex()}, func() error {
-		now := e.Clock()
+	err = tr.Perform(ctx, gate.Request{By: by, Op: keyserver.OpImportCRL, Object: digest.ID().Hex()}, func() error {
+		now := tr.Clock()
 		crl, err := pki.ParseCRL(der, now)
 		if err != nil {
 			return gate.Invalid("%s", err)
@@ -102,7 +102,7 @@ func (e *Engine) ImportCRL(ctx context.Context, by keyserver.Caller, der []byte)
 		facts := keyserver.CRLFacts{
 			Digest: digest, Number: crl.Number(), ThisUpdate: crl.ThisUpdate(), NextUpdate: crl.NextUpdate(), ImportedAt: now, Revoked: serials.Len(),
 		}
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+		return tr.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			digests, err = signersOf(ctx, tx, crl)
 			if err != nil {
 				return err

@@ -1,4 +1,4 @@
-package engine
+package trust
 
 import (
 	"bytes"
@@ -40,9 +40,9 @@ type Resolver interface {
 }
 
 // TrustedServers implements keyserver.TrustedServers.
-func (e *Engine) TrustedServers(ctx context.Context, by keyserver.Caller) (list []keyserver.TrustedServer, err error) {
-	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListTrustedServers}, func() (err error) {
-		list, err = e.Store.TrustedServers(ctx)
+func (tr *Trust) TrustedServers(ctx context.Context, by keyserver.Caller) (list []keyserver.TrustedServer, err error) {
+	err = tr.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListTrustedServers}, func() (err error) {
+		list, err = tr.Store.TrustedServers(ctx)
 		return err
 	})
 	return list, err
@@ -51,23 +51,23 @@ func (e *Engine) TrustedServers(ctx context.Context, by keyserver.Caller) (list 
 // AddTrustedServer implements keyserver.TrustedServers. What needs the network
 // is done before the transaction. Who may put another record in the place of a
 // peer's may do so because he could remove the peer and add another.
-func (e *Engine) AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (added keyserver.TrustedServerAdded, err error) {
+func (tr *Trust) AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (added keyserver.TrustedServerAdded, err error) {
 	r := peerRequest(by, keyserver.OpAddTrustedServer, n.Blob.System)
 	var checks []gate.Check
 	if n.Replace {
 		r.Object += " in place of its record"
-		checks = append(checks, e.AlsoGranted(by, keyserver.OpRemoveTrustedServer))
+		checks = append(checks, tr.AlsoGranted(by, keyserver.OpRemoveTrustedServer))
 	}
-	err = e.Perform(ctx, r, func() error {
-		peer, chain, err := e.describePeer(n)
+	err = tr.Perform(ctx, r, func() error {
+		peer, chain, err := tr.describePeer(n)
 		if err != nil {
 			return err
 		}
-		if err := e.refuseOwnAddress(ctx, peer.Name, peer.Port); err != nil {
+		if err := tr.refuseOwnAddress(ctx, peer.Name, peer.Port); err != nil {
 			return err
 		}
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
-			added, err = e.register(ctx, tx, peer, chain, n.Replace)
+		return tr.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
+			added, err = tr.register(ctx, tx, peer, chain, n.Replace)
 			return err
 		})
 	}, checks...)
@@ -78,18 +78,18 @@ func (e *Engine) AddTrustedServer(ctx context.Context, by keyserver.Caller, n ke
 }
 
 // UpdateTrustedServer implements keyserver.TrustedServers.
-func (e *Engine) UpdateTrustedServer(ctx context.Context, by keyserver.Caller, change keyserver.TrustedServerChange) error {
-	return e.Perform(ctx, peerRequest(by, keyserver.OpUpdateTrustedServer, change.System), func() error {
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
+func (tr *Trust) UpdateTrustedServer(ctx context.Context, by keyserver.Caller, change keyserver.TrustedServerChange) error {
+	return tr.Perform(ctx, peerRequest(by, keyserver.OpUpdateTrustedServer, change.System), func() error {
+		return tr.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			return noPeer(tx.UpdateTrustedServer(ctx, change), change.System)
 		})
 	})
 }
 
 // RemoveTrustedServer implements keyserver.TrustedServers.
-func (e *Engine) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID) (removed keyserver.TrustedServerRemoved, err error) {
-	err = e.Perform(ctx, peerRequest(by, keyserver.OpRemoveTrustedServer, system), func() error {
-		return e.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
+func (tr *Trust) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID) (removed keyserver.TrustedServerRemoved, err error) {
+	err = tr.Perform(ctx, peerRequest(by, keyserver.OpRemoveTrustedServer, system), func() error {
+		return tr.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
 			removed, err = unregister(ctx, tx, system)
 			return noPeer(err, system)
 		})
@@ -101,17 +101,17 @@ func (e *Engine) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, s
 }
 
 // TrustInfo implements keyserver.TrustedServers.
-func (e *Engine) TrustInfo(ctx context.Context, by keyserver.Caller) (info keyserver.TrustInfo, err error) {
-	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadTrustInfo}, func() error {
-		own := e.Self.Certificate(ctx)
-		line, err := e.CAManager.Line(ctx)
+func (tr *Trust) TrustInfo(ctx context.Context, by keyserver.Caller) (info keyserver.TrustInfo, err error) {
+	err = tr.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadTrustInfo}, func() error {
+		own := tr.Self.Certificate(ctx)
+		line, err := tr.cas.Line(ctx)
 		if err != nil {
 			return err
 		}
-		chain, err := pki.EncodeChain(append([]*x509.Certificate{own}, line.Chain(e.Clock())...)...)
+		chain, err := pki.EncodeChain(append([]*x509.Certificate{own}, line.Chain(tr.Clock())...)...)
 		info = keyserver.TrustInfo{
-			System: e.System, ServerName: e.Self.ServerName, Port: e.Self.Port,
-			Certificate: storedForm(keyserver.ID{}, keyserver.StatusRegular, own), Chain: chain,
+			System: tr.System, ServerName: tr.Self.ServerName, Port: tr.Self.Port,
+			Certificate: StoredForm(keyserver.ID{}, keyserver.StatusRegular, own), Chain: chain,
 		}
 		return err
 	})
@@ -131,9 +131,9 @@ func invalidPeer(format string, args ...any) error {
 }
 
 // describePeer is the record of a peer to be, its ids drawn.
-func (e *Engine) describePeer(n keyserver.NewTrustedServer) (peer keyserver.TrustedServer, chain pki.Chain, err error) {
-	if n.Blob.System == e.System {
-		return peer, chain, invalidPeer("the system id %d is this key server's own; a key server is no peer of itself", e.System)
+func (tr *Trust) describePeer(n keyserver.NewTrustedServer) (peer keyserver.TrustedServer, chain pki.Chain, err error) {
+	if n.Blob.System == tr.System {
+		return peer, chain, invalidPeer("the system id %d is this key server's own; a key server is no peer of itself", tr.System)
 	}
 	if chain, err = pki.ParseChain(n.Blob.Chain); err != nil {
 		return peer, chain, invalidPeer("the trust blob is refused: %s", err)
@@ -141,28 +141,28 @@ func (e *Engine) describePeer(n keyserver.NewTrustedServer) (peer keyserver.Trus
 	if err := pki.CheckSubject(pki.SlashName(chain.Leaf.Subject)); err != nil {
 		return peer, chain, invalidPeer("the peer's certificate cannot name its transport principal: %s", err)
 	}
-	transport, err := keyserver.NewID(e.Random)
+	transport, err := keyserver.NewID(tr.Random)
 	if err != nil {
 		return peer, chain, err
 	}
-	certificate, err := keyserver.NewID(e.Random)
+	certificate, err := keyserver.NewID(tr.Random)
 	if err != nil {
 		return peer, chain, err
 	}
 	return keyserver.TrustedServer{
 		System: n.Blob.System, Name: n.Blob.ServerName, Port: n.Blob.Port,
 		FriendlyName: n.FriendlyName, Description: n.Description, Witness: n.Witness, Transport: transport,
-		Certificate: storedForm(certificate, keyserver.StatusTrustedServer, chain.Leaf), Chain: n.Blob.Chain,
+		Certificate: StoredForm(certificate, keyserver.StatusTrustedServer, chain.Leaf), Chain: n.Blob.Chain,
 	}, chain, nil
 }
 
 // refuseOwnAddress refuses a server name that leads back to this machine. Why
 // a name did not resolve is nobody's business but the log's: all such refusals
 // read the same (contract 13.2).
-func (e *Engine) refuseOwnAddress(ctx context.Context, name string, port uint16) error {
+func (tr *Trust) refuseOwnAddress(ctx context.Context, name string, port uint16) error {
 	resolving, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
-	found, err := e.Self.Resolver.LookupNetIP(resolving, "ip", name)
+	found, err := tr.Self.Resolver.LookupNetIP(resolving, "ip", name)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -170,11 +170,11 @@ func (e *Engine) refuseOwnAddress(ctx context.Context, name string, port uint16)
 		return fault.New(fault.InvalidArgument, "the peer's server name cannot be resolved").
 			Audited(fault.ReasonInvalidArgument).Because(err)
 	}
-	own, err := e.Self.Addresses()
+	own, err := tr.Self.Addresses()
 	if err != nil {
 		return err
 	}
-	if leadsTo(found, own) || e.Self.Everywhere && port == e.Self.Port && slices.ContainsFunc(found, netip.Addr.IsLoopback) {
+	if leadsTo(found, own) || tr.Self.Everywhere && port == tr.Self.Port && slices.ContainsFunc(found, netip.Addr.IsLoopback) {
 		return invalidPeer("the peer's server name resolves to an address of this key server")
 	}
 	return nil
@@ -192,7 +192,7 @@ func leadsTo(found, own []netip.Addr) bool {
 // register stores a peer. Where it is registered already and may be replaced,
 // it stays who it is here: another record changes how it is reached and known,
 // not what it or its principals may do.
-func (e *Engine) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.TrustedServer, chain pki.Chain, replace bool) (keyserver.TrustedServerAdded, error) {
+func (tr *Trust) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.TrustedServer, chain pki.Chain, replace bool) (keyserver.TrustedServerAdded, error) {
 	var none keyserver.TrustedServerAdded
 	peers, err := tx.TrustedServers(ctx)
 	if err != nil {
@@ -218,7 +218,7 @@ func (e *Engine) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.T
 		}
 		trusted = append(trusted, learned...)
 	}
-	if err := chain.Verify(trusted, e.Clock()); err != nil {
+	if err := chain.Verify(trusted, tr.Clock()); err != nil {
 		return none, invalidPeer("the peer's chain is refused: %s", err)
 	}
 	if registered && !same { // what the former key said of its authorities is over
@@ -232,7 +232,7 @@ func (e *Engine) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.T
 	if len(peers) >= keyserver.MaxTrustedServers {
 		return none, fault.New(fault.InvalidArgument, "%d peers are registered, as many as may be", len(peers)).Audited(fault.ReasonLimit)
 	}
-	return e.insertPeer(ctx, tx, peer)
+	return tr.insertPeer(ctx, tx, peer)
 }
 
 // refuseKeyOfAnother refuses a certificate whose key another peer has. A peer is
@@ -253,10 +253,10 @@ func refuseKeyOfAnother(peers []keyserver.TrustedServer, system keyserver.System
 
 // insertPeer stores a peer with its transport principal and puts back the ACL
 // entries that its last removal had purged.
-func (e *Engine) insertPeer(ctx context.Context, tx *sqlstore.Tx, peer keyserver.TrustedServer) (keyserver.TrustedServerAdded, error) {
+func (tr *Trust) insertPeer(ctx context.Context, tx *sqlstore.Tx, peer keyserver.TrustedServer) (keyserver.TrustedServerAdded, error) {
 	added := keyserver.TrustedServerAdded{Transport: peer.Transport}
 	err := tx.InsertPrincipal(ctx, keyserver.Principal{
-		ID: peer.Transport, System: e.System, Type: keyserver.CertificatePrincipal,
+		ID: peer.Transport, System: tr.System, Type: keyserver.CertificatePrincipal,
 		Name: peer.Certificate.Subject, Flags: keyserver.FlagEnable,
 	}, "")
 	if err != nil {
