@@ -62,11 +62,11 @@ const sometimes = `rand.IntN(12) == 0`
 var mutants = []mutant{
 	{
 		"now and then a change of a role is acknowledged and not committed", oneServer,
-		"internal/store/sqlstore/update.go", []string{"math/rand/v2"}, [][2]string{
-			{`		committed, err = s.storeChanges(ctx, in, tx.changes)
+		"internal/store/sqlstore/db.go", []string{"math/rand/v2"}, [][2]string{
+			{`		committed, err = db.storeChanges(ctx, in, changes)
 		return err
-	})`, `		committed, err = s.storeChanges(ctx, in, tx.changes)
-		if err == nil && mistaken && ` + sometimes + ` && len(tx.changes) == 1 && tx.changes[0].Kind == keyserver.ChangeRole {
+	})`, `		committed, err = db.storeChanges(ctx, in, changes)
+		if err == nil && mistaken && ` + sometimes + ` && len(changes) == 1 && changes[0].Kind == keyserver.ChangeRole {
 			return errUncommitted
 		}
 		return err
@@ -74,9 +74,9 @@ var mutants = []mutant{
 	if errors.Is(err, errUncommitted) {
 		return nil
 	}`},
-			{`// record notes a change, once`, `var errUncommitted = errors.New("not committed")
+			{`// Transact runs fn in a write`, `var errUncommitted = errors.New("not committed")
 
-// record notes a change, once`},
+// Transact runs fn in a write`},
 		}, "NOT_SAVED|by what was acknowledged",
 	},
 	{
@@ -99,8 +99,8 @@ var mutants = []mutant{
 	{
 		"a start leaves out the last group of the journal", killed,
 		"internal/store/sqlstore/fill.go", nil, [][2]string{
-			{`	f := newFiller(s, id)
-	all := 0`, `	f := newFiller(s, id)
+			{`	f := newFiller(e.Trail, e.d.dir, id)
+	all := 0`, `	f := newFiller(e.Trail, e.d.dir, id)
 	all := 0
 	if mistaken && len(groups) > 0 {
 		groups = groups[:len(groups)-1]

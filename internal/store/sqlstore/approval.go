@@ -41,13 +41,6 @@ func (r reads) Approvals(ctx context.Context, f ApprovalFilter) ([]keyserver.App
 		f.After[:], flag(!f.Asker.IsZero()), f.Asker[:], flag(f.Open), f.Now.UnixMicro(), f.Limit)
 }
 
-func flag(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // Approval reads one.
 func (r reads) Approval(ctx context.Context, id keyserver.ID) (keyserver.Approval, error) {
 	list, err := r.approvals(ctx, `WHERE a.id = $1`, id[:])
@@ -65,7 +58,7 @@ func (r reads) Approval(ctx context.Context, id keyserver.ID) (keyserver.Approva
 func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keyserver.Approval, error) {
 	var list []keyserver.Approval
 	var macs [][]byte
-	err := r.each(ctx, `WITH picked(id) AS (SELECT a.id FROM approvals a `+where+`)
+	err := r.sql.each(ctx, `WITH picked(id) AS (SELECT a.id FROM approvals a `+where+`)
 		SELECT p.id, p.asker_system, p.asker_id, p.asker_name, p.method, p.path, p.body, p.reason, p.digest, p.operations,
 			p.created_at, p.expires_at, p.decision, p.decided_at, p.decider_system, p.decider_id,
 			COALESCE(v.system_id, 0), v.principal_id, COALESCE(v.name, ''), COALESCE(v.at, 0), p.subjects, p.mac
@@ -94,7 +87,7 @@ func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keys
 		return nil
 	})
 	for i := 0; i < len(list) && err == nil; i++ {
-		err = r.agrees(rowmac.Approval(list[i]), macs[i])
+		err = r.sql.agrees(rowmac.Approval(list[i]), macs[i])
 	}
 	if err != nil {
 		return nil, err
@@ -106,7 +99,7 @@ func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keys
 // those of an asker. One whose asker is gone or disabled nobody can execute, and it does
 // not count.
 func (r reads) PendingApprovals(ctx context.Context, asker keyserver.ID, now time.Time) (all, of int, err error) {
-	err = r.row(ctx, `SELECT count(*), COALESCE(sum(CASE WHEN a.asker_id = $1 THEN 1 ELSE 0 END), 0) FROM approvals a
+	err = r.sql.row(ctx, `SELECT count(*), COALESCE(sum(CASE WHEN a.asker_id = $1 THEN 1 ELSE 0 END), 0) FROM approvals a
 		WHERE a.decision = '' AND a.expires_at > $2 AND EXISTS (SELECT 1 FROM principals p WHERE p.id = a.asker_id AND p.flags & 1 = 1)`,
 		[]any{asker[:], now.UnixMicro()}, &all, &of)
 	return all, of, err
@@ -115,10 +108,10 @@ func (r reads) PendingApprovals(ctx context.Context, asker keyserver.ID, now tim
 // InsertApproval stores a new one, without votes.
 func (tx *Tx) InsertApproval(ctx context.Context, a keyserver.Approval) error {
 	a.Decision, a.Votes = "", nil
-	_, err := tx.exec(ctx, `INSERT INTO approvals (id, asker_system, asker_id, asker_name, method, path, body, reason, digest, operations,
+	_, err := tx.sql.exec(ctx, `INSERT INTO approvals (id, asker_system, asker_id, asker_name, method, path, body, reason, digest, operations,
 			created_at, expires_at, decision, decided_at, decider_system, subjects, mac) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, '', 0, 0, $13, $14)`,
 		a.ID[:], int64(a.Asker.System), a.Asker.ID[:], a.AskerName, a.Method, a.Path, a.Body, a.Reason, a.Digest[:], strings.Join(a.Operations, " "),
-		a.CreatedAt.UnixMicro(), a.ExpiresAt.UnixMicro(), subjectsText(a.Subjects), tx.mac(rowmac.Approval(a)))
+		a.CreatedAt.UnixMicro(), a.ExpiresAt.UnixMicro(), subjectsText(a.Subjects), tx.sql.mac(rowmac.Approval(a)))
 	return err
 }
 
@@ -165,13 +158,13 @@ func (tx *Tx) InsertApprovalVote(ctx context.Context, id keyserver.ID, v keyserv
 	if err != nil {
 		return err
 	}
-	_, err = tx.exec(ctx, `INSERT INTO approval_votes (approval_id, system_id, principal_id, name, at) VALUES ($1, $2, $3, $4, $5)`,
+	_, err = tx.sql.exec(ctx, `INSERT INTO approval_votes (approval_id, system_id, principal_id, name, at) VALUES ($1, $2, $3, $4, $5)`,
 		id[:], int64(v.Principal.System), v.Principal.ID[:], v.Name, v.At.UnixMicro())
 	if err != nil {
 		return err
 	}
 	a.Votes = append(a.Votes, v)
-	return tx.execOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.mac(rowmac.Approval(a)), id[:])
+	return tx.sql.execOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.sql.mac(rowmac.Approval(a)), id[:])
 }
 
 // DeleteApprovalVote removes the approval of a principal: ErrNotFound if there is none.
@@ -180,12 +173,12 @@ func (tx *Tx) DeleteApprovalVote(ctx context.Context, id keyserver.ID, of keyser
 	if err != nil {
 		return err
 	}
-	err = tx.execOne(ctx, `DELETE FROM approval_votes WHERE approval_id = $1 AND system_id = $2 AND principal_id = $3`, id[:], int64(of.System), of.ID[:])
+	err = tx.sql.execOne(ctx, `DELETE FROM approval_votes WHERE approval_id = $1 AND system_id = $2 AND principal_id = $3`, id[:], int64(of.System), of.ID[:])
 	if err != nil {
 		return err
 	}
 	a.Votes = slices.DeleteFunc(a.Votes, func(v keyserver.ApprovalVote) bool { return v.Principal == of })
-	return tx.execOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.mac(rowmac.Approval(a)), id[:])
+	return tx.sql.execOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.sql.mac(rowmac.Approval(a)), id[:])
 }
 
 // DecideApproval stores what became of one: ErrNotFound where that is decided.
@@ -195,20 +188,20 @@ func (tx *Tx) DecideApproval(ctx context.Context, a keyserver.Approval) error {
 		return err
 	}
 	stored.Decision, stored.DecidedAt, stored.DecidedBy = a.Decision, a.DecidedAt, a.DecidedBy
-	return tx.execOne(ctx, `UPDATE approvals SET decision = $2, decided_at = $3, decider_system = $4, decider_id = $5, mac = $6 WHERE id = $1 AND decision = ''`,
-		a.ID[:], string(a.Decision), a.DecidedAt.UnixMicro(), int64(a.DecidedBy.System), orNull(a.DecidedBy.ID), tx.mac(rowmac.Approval(stored)))
+	return tx.sql.execOne(ctx, `UPDATE approvals SET decision = $2, decided_at = $3, decider_system = $4, decider_id = $5, mac = $6 WHERE id = $1 AND decision = ''`,
+		a.ID[:], string(a.Decision), a.DecidedAt.UnixMicro(), int64(a.DecidedBy.System), orNull(a.DecidedBy.ID), tx.sql.mac(rowmac.Approval(stored)))
 }
 
 // DeleteApprovals removes up to limit that were decided or expired before a time.
 func (tx *Tx) DeleteApprovals(ctx context.Context, before time.Time, limit int) error {
-	gone, err := tx.ids(ctx, `SELECT id FROM approvals WHERE CASE WHEN decision = '' THEN expires_at ELSE decided_at END < $1 LIMIT $2`,
+	gone, err := tx.sql.ids(ctx, `SELECT id FROM approvals WHERE CASE WHEN decision = '' THEN expires_at ELSE decided_at END < $1 LIMIT $2`,
 		before.UnixMicro(), limit)
 	return tx.deleteApprovals(ctx, gone, err)
 }
 
 // DeleteWithdrawnApprovals removes those that an asker withdrew, but for the newest.
 func (tx *Tx) DeleteWithdrawnApprovals(ctx context.Context, asker keyserver.ID, newest int) error {
-	gone, err := tx.ids(ctx, `SELECT id FROM approvals WHERE asker_id = $1 AND decision = $2 ORDER BY decided_at DESC, id LIMIT 1000 OFFSET $3`,
+	gone, err := tx.sql.ids(ctx, `SELECT id FROM approvals WHERE asker_id = $1 AND decision = $2 ORDER BY decided_at DESC, id LIMIT 1000 OFFSET $3`,
 		asker[:], string(keyserver.ApprovalWithdrawn), newest)
 	return tx.deleteApprovals(ctx, gone, err)
 }
@@ -216,10 +209,10 @@ func (tx *Tx) DeleteWithdrawnApprovals(ctx context.Context, asker keyserver.ID, 
 func (tx *Tx) deleteApprovals(ctx context.Context, gone []keyserver.ID, err error) error {
 	for _, id := range gone {
 		if err == nil {
-			_, err = tx.exec(ctx, `DELETE FROM approval_votes WHERE approval_id = $1`, id[:])
+			_, err = tx.sql.exec(ctx, `DELETE FROM approval_votes WHERE approval_id = $1`, id[:])
 		}
 		if err == nil {
-			_, err = tx.exec(ctx, `DELETE FROM approvals WHERE id = $1`, id[:])
+			_, err = tx.sql.exec(ctx, `DELETE FROM approvals WHERE id = $1`, id[:])
 		}
 	}
 	return err

@@ -10,14 +10,14 @@ import (
 )
 
 // ClaimChain implements audit.Store.
-func (s *Store) ClaimChain(ctx context.Context) (audit.Chain, error) {
-	if s.writer == nil {
+func (t *Trail) ClaimChain(ctx context.Context) (audit.Chain, error) {
+	if t.db.writer == nil {
 		return nil, errors.New("the database is open for reading only")
 	}
-	if err := s.checkTrail(ctx); err != nil {
+	if err := t.reads.checkTrail(ctx); err != nil {
 		return nil, err
 	}
-	return s.dialect.claimChain(ctx, s)
+	return t.kind.claimChain(ctx)
 }
 
 // maxSeq is far more than rows that there will ever be.
@@ -25,9 +25,9 @@ const maxSeq = 1 << 53
 
 // checkTrail refuses a trail to which nobody could write: what the tables say of it
 // does not fit together.
-func (r reads) checkTrail(ctx context.Context) error {
+func (r Reads) checkTrail(ctx context.Context) error {
 	var counter, last, chains, extents int64
-	err := r.row(ctx, `SELECT coalesce((SELECT value FROM sequences WHERE name = 'audit'), -1), (SELECT coalesce(max(seq), 0) FROM audit),
+	err := r.sql.row(ctx, `SELECT coalesce((SELECT value FROM sequences WHERE name = 'audit'), -1), (SELECT coalesce(max(seq), 0) FROM audit),
 		(SELECT count(*) FROM audit_chains), (SELECT count(*) FROM audit_extent WHERE first > 0)`, nil, &counter, &last, &chains, &extents)
 	var what string
 	switch {
@@ -45,15 +45,6 @@ func (r reads) checkTrail(ctx context.Context) error {
 	return refuse(ErrUnusable, "the audit trail in the database is not as this key server left it: %s; put the database back from a backup", what)
 }
 
-// writeAlone runs a transaction on the connection that Update uses.
-func (s *Store) writeAlone(ctx context.Context, fn func(in statements) error) error {
-	if err := s.writer.lock(ctx); err != nil {
-		return err
-	}
-	defer s.writer.unlock()
-	return s.writer.transact(ctx, fn)
-}
-
 func appendAuditRow(args []any, e *keyserver.AuditEntry) []any {
 	return append(args, e.Seq, e.Time.UnixMicro(), e.Operation, string(e.Outcome), e.Reason,
 		int64(e.Principal.System), e.Principal.ID[:], e.Object, string(e.Kind), e.RequestID, e.Filename,
@@ -65,9 +56,9 @@ const auditColumns = `seq, time, operation, outcome, reason, system_id, principa
 	object, kind, request_id, filename, chain, position, hash, previous, actor_system, actor_id,
 	address, session_id, acting_for, times, approval_id`
 
-func (s statements) auditEntries(ctx context.Context, text string, args ...any) ([]keyserver.AuditEntry, error) {
+func (r Reads) auditEntries(ctx context.Context, text string, args ...any) ([]keyserver.AuditEntry, error) {
 	var entries []keyserver.AuditEntry
-	err := s.each(ctx, text, args, func(row scanner) error {
+	err := r.sql.each(ctx, text, args, func(row scanner) error {
 		entries = append(entries, keyserver.AuditEntry{})
 		e := &entries[len(entries)-1]
 		return row.Scan(&e.Seq, intoTime{&e.Time}, &e.Operation, &e.Outcome, &e.Reason, &e.Principal.System, untrusted{e.Principal.ID[:]},
@@ -84,9 +75,9 @@ const maxChains = 4096
 
 // AuditSnapshot implements audit.Trail. One statement, so that all of it is of
 // one moment.
-func (r reads) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
+func (r Reads) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
 	var snapshot audit.Snapshot
-	err := r.each(ctx, `SELECT s.value, (SELECT coalesce(max(seq), 0) FROM audit),
+	err := r.sql.each(ctx, `SELECT s.value, (SELECT coalesce(max(seq), 0) FROM audit),
 			coalesce(c.chain, 0), coalesce(c.position, 0), c.head,
 			(SELECT first FROM audit_extent), coalesce(k.position, 0), k.head
 		FROM sequences s LEFT JOIN audit_chains c ON 1 = 1 LEFT JOIN audit_cuts k ON k.chain = c.chain
@@ -113,7 +104,7 @@ func (r reads) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
 }
 
 // AuditRange implements audit.Trail.
-func (r reads) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
+func (r Reads) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
 	if err := r.isHere(ctx, after+1); err != nil {
 		return nil, err
 	}

@@ -10,21 +10,21 @@ import (
 const auditExtent = `SELECT first, archived FROM audit_extent`
 
 // AuditExtent answers what of the audit trail is where.
-func (r reads) AuditExtent(ctx context.Context) (e audit.Extent, err error) {
-	err = r.row(ctx, auditExtent, nil, &e.First, &e.Archived)
+func (r Reads) AuditExtent(ctx context.Context) (e audit.Extent, err error) {
+	err = r.sql.row(ctx, auditExtent, nil, &e.First, &e.Archived)
 	return e, err
 }
 
 // Archived notes that the archive has the rows up to one.
-func (s *Store) Archived(ctx context.Context, last int64) error {
-	_, err := s.dialect.alone(ctx, s, `UPDATE audit_extent SET archived = $1 WHERE archived < $1`, last)
+func (t *Trail) Archived(ctx context.Context, last int64) error {
+	_, err := t.db.Alone(ctx, `UPDATE audit_extent SET archived = $1 WHERE archived < $1`, last)
 	return err
 }
 
 // PruneAudit says that the trail begins behind a row that is archived, and where chains
 // stand there. SweepAudit removes the rows.
-func (s *Store) PruneAudit(ctx context.Context, last int64, heads []audit.Head) error {
-	return s.writeAlone(ctx, func(in statements) error {
+func (t *Trail) PruneAudit(ctx context.Context, last int64, heads []audit.Head) error {
+	return t.db.writeAlone(ctx, func(in statements) error {
 		n, err := in.exec(ctx, `UPDATE audit_extent SET first = $1 WHERE first < $1 AND archived >= $2`, last+1, last)
 		if err != nil || n == 0 { // another replica was first
 			return err
@@ -42,19 +42,19 @@ func (s *Store) PruneAudit(ctx context.Context, last int64, heads []audit.Head) 
 
 // SweepAudit removes some of the rows before the first one, and answers whether there
 // are more. On PostgreSQL it makes partitions ahead.
-func (s *Store) SweepAudit(ctx context.Context) (more bool, err error) {
-	extent, err := s.AuditExtent(ctx)
+func (t *Trail) SweepAudit(ctx context.Context) (more bool, err error) {
+	extent, err := t.reads.AuditExtent(ctx)
 	if err != nil {
 		return false, err
 	}
-	if more, err = s.dialect.sweepAudit(ctx, s, extent.First); err != nil || more {
+	if more, err = t.kind.sweep(ctx, extent.First); err != nil || more {
 		return more, err
 	}
-	return s.PruneAuditBlocks(ctx, extent.First)
+	return t.PruneAuditBlocks(ctx, extent.First)
 }
 
 // isHere refuses a row that is before the first one, whether it is removed yet or not.
-func (r reads) isHere(ctx context.Context, seq int64) error {
+func (r Reads) isHere(ctx context.Context, seq int64) error {
 	extent, err := r.AuditExtent(ctx)
 	if err == nil && seq < extent.First {
 		err = archived(seq, extent.First)
@@ -65,4 +65,18 @@ func (r reads) isHere(ctx context.Context, seq int64) error {
 func archived(seq, first int64) error {
 	return fault.New(fault.Archived, "row %d is not in the database any more, whose first row is %d: it is in the segment %s of the audit archive; read it with keyserver-operator audit show --archive",
 		seq, first, audit.Segment(seq)).Audited(fault.ReasonObjectNotFound)
+}
+
+// sweepPage is how many audit rows are removed in one transaction, for which writers
+// wait some milliseconds. Their pages are used again; the file does not shrink.
+const sweepPage = 1024
+
+func (e embedded) sweep(ctx context.Context, first int64) (bool, error) {
+	var oldest int64
+	err := e.db.row(ctx, `SELECT coalesce(min(seq), 0) FROM audit WHERE seq < $1`, []any{first}, &oldest)
+	if err != nil || oldest == 0 {
+		return false, err
+	}
+	n, err := e.db.Alone(ctx, `DELETE FROM audit WHERE seq >= $1 AND seq < $2`, oldest, min(oldest+sweepPage, first))
+	return n > 0, err
 }

@@ -51,7 +51,7 @@ type blockContent struct {
 }
 
 // auditBlockContent reads the rows of a block.
-func (r reads) auditBlockContent(ctx context.Context, block int64) (blockContent, error) {
+func (r Reads) auditBlockContent(ctx context.Context, block int64) (blockContent, error) {
 	content := blockContent{keys: map[keyInBlock]blockRange{}}
 	var seq, at int64
 	var values [blockKinds]sql.RawBytes
@@ -60,7 +60,7 @@ func (r reads) auditBlockContent(ctx context.Context, block int64) (blockContent
 		dest = append(dest, &values[i])
 	}
 	before := block * auditBlock
-	err := r.each(ctx, `SELECT seq, time, principal_id, reason, operation, outcome, object, address, session_id
+	err := r.sql.each(ctx, `SELECT seq, time, principal_id, reason, operation, outcome, object, address, session_id
 		FROM audit WHERE seq > $1 AND seq <= $2`, []any{before, before + auditBlock}, func(row scanner) error {
 		if err := row.Scan(dest...); err != nil {
 			return err
@@ -89,26 +89,26 @@ func (r reads) auditBlockContent(ctx context.Context, block int64) (blockContent
 // FillAuditBlock notes what is in the oldest block that is full and was not noted, and
 // answers whether there was one. Several processes may do so at the same time. The rows,
 // which do not change any more, are read before anything is locked.
-func (s *Store) FillAuditBlock(ctx context.Context) (bool, error) {
+func (t *Trail) FillAuditBlock(ctx context.Context) (bool, error) {
 	var block, end int64
-	err := s.row(ctx, `SELECT coalesce((SELECT max(block) + 1 FROM audit_blocks WHERE block >= 0), (SELECT first - 1 FROM audit_extent) / $1),
+	err := t.db.row(ctx, `SELECT coalesce((SELECT max(block) + 1 FROM audit_blocks WHERE block >= 0), (SELECT first - 1 FROM audit_extent) / $1),
 		(SELECT coalesce(max(seq), 0) FROM audit)`, []any{auditBlock}, &block, &end)
 	if err != nil || end < (block+1)*auditBlock {
 		return false, err
 	}
-	content, err := s.auditBlockContent(ctx, block)
+	content, err := t.reads.auditBlockContent(ctx, block)
 	if err != nil {
 		return false, err
 	}
 	keys := slices.SortedFunc(maps.Keys(content.keys), keyInBlock.compare)
-	return true, s.dialect.noteBlock(ctx, s, block, keys, content)
+	return true, t.kind.noteBlock(ctx, block, keys, content)
 }
 
 // noteAlone notes a block. keys is called where nobody has noted it yet.
-func (s *Store) noteAlone(ctx context.Context, block int64, content blockContent, keys func(in statements) error) error {
-	return s.writeAlone(ctx, func(in statements) error {
+func (t *Trail) noteAlone(ctx context.Context, block int64, content blockContent, keys func(in statements) error) error {
+	return t.db.writeAlone(ctx, func(in statements) error {
 		// On PostgreSQL this waits for a process that is at the same block.
-		n, err := in.exec(s.dialect.statementContext(ctx), `INSERT INTO audit_blocks (block, earliest, latest) VALUES ($1, $2, $3) ON CONFLICT (block) DO NOTHING`,
+		n, err := in.exec(t.db.Dialect().statementContext(ctx), `INSERT INTO audit_blocks (block, earliest, latest) VALUES ($1, $2, $3) ON CONFLICT (block) DO NOTHING`,
 			block, content.earliest, content.latest)
 		if err != nil || n == 0 {
 			return err
@@ -126,8 +126,8 @@ const keysAtOnce = 1024
 
 // noteBlock lets others write between some keys and the next. A block is there only once
 // it has all of them, and no other process notes it.
-func (d *sqlite) noteBlock(ctx context.Context, s *Store, block int64, keys []keyInBlock, content blockContent) error {
-	if _, err := d.alone(ctx, s, deleteBlockKeys, block); err != nil {
+func (e embedded) noteBlock(ctx context.Context, block int64, keys []keyInBlock, content blockContent) error {
+	if _, err := e.db.Alone(ctx, deleteBlockKeys, block); err != nil {
 		return err
 	}
 	args := make([]any, 0, 5*keysAtOnce)
@@ -136,24 +136,24 @@ func (d *sqlite) noteBlock(ctx context.Context, s *Store, block int64, keys []ke
 		for _, k := range part {
 			args = append(args, block, int64(k.kind), []byte(k.key), content.keys[k].first, content.keys[k].last)
 		}
-		if err := s.writeAlone(ctx, func(in statements) error {
-			return s.inserts.blockKeys.run(d.statementContext(ctx), in, args)
+		if err := e.db.writeAlone(ctx, func(in statements) error {
+			return e.insertBlockKeys.run(e.d.statementContext(ctx), in, args)
 		}); err != nil {
 			return err
 		}
 	}
-	return s.noteAlone(ctx, block, content, func(statements) error { return nil })
+	return e.noteAlone(ctx, block, content, func(statements) error { return nil })
 }
 
 // noteBlock takes one way to the server and back for all keys.
-func (d *postgres) noteBlock(ctx context.Context, s *Store, block int64, keys []keyInBlock, content blockContent) error {
+func (p shared) noteBlock(ctx context.Context, block int64, keys []keyInBlock, content blockContent) error {
 	var kinds, firsts, lasts []int64
 	var values [][]byte
 	for _, k := range keys {
 		kinds, values = append(kinds, int64(k.kind)), append(values, []byte(k.key))
 		firsts, lasts = append(firsts, content.keys[k].first), append(lasts, content.keys[k].last)
 	}
-	return s.noteAlone(ctx, block, content, func(in statements) error {
+	return p.noteAlone(ctx, block, content, func(in statements) error {
 		if _, err := in.exec(ctx, deleteBlockKeys, block); err != nil {
 			return err
 		}
@@ -170,9 +170,9 @@ func (k keyInBlock) compare(other keyInBlock) int {
 
 // PruneAuditBlocks removes some of the blocks that have no row behind first any more, at
 // most one in a transaction, and answers whether there may be more.
-func (s *Store) PruneAuditBlocks(ctx context.Context, first int64) (more bool, err error) {
-	err = s.writeAlone(ctx, func(in statements) error {
-		ctx := s.dialect.statementContext(ctx)
+func (t *Trail) PruneAuditBlocks(ctx context.Context, first int64) (more bool, err error) {
+	err = t.db.writeAlone(ctx, func(in statements) error {
+		ctx := t.db.Dialect().statementContext(ctx)
 		var block int64
 		err := in.row(ctx, `SELECT min(block) FROM audit_blocks HAVING min(block) < $1`, []any{(first - 1) / auditBlock}, &block)
 		if errors.Is(err, ErrNotFound) {
@@ -193,13 +193,13 @@ func (s *Store) PruneAuditBlocks(ctx context.Context, first int64) (more bool, e
 
 // DisagreeingAuditBlocks answers the first of the blocks that do not say what is in
 // their rows, at most limit: filters may hide rows of those.
-func (r reads) DisagreeingAuditBlocks(ctx context.Context, limit int) ([]int64, error) {
+func (r Reads) DisagreeingAuditBlocks(ctx context.Context, limit int) ([]int64, error) {
 	extent, err := r.AuditExtent(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var found []int64
-	if err := r.each(ctx, `SELECT block FROM audit_blocks WHERE block < 0 ORDER BY block LIMIT $1`, []any{limit}, func(row scanner) error {
+	if err := r.sql.each(ctx, `SELECT block FROM audit_blocks WHERE block < 0 ORDER BY block LIMIT $1`, []any{limit}, func(row scanner) error {
 		found = append(found, 0)
 		return row.Scan(&found[len(found)-1])
 	}); err != nil {
@@ -237,14 +237,14 @@ func (r reads) DisagreeingAuditBlocks(ctx context.Context, limit int) ([]int64, 
 }
 
 // storedAuditBlock reads what is noted of the first block from one on.
-func (r reads) storedAuditBlock(ctx context.Context, from int64) (block int64, stored blockContent, err error) {
+func (r Reads) storedAuditBlock(ctx context.Context, from int64) (block int64, stored blockContent, err error) {
 	stored.keys = map[keyInBlock]blockRange{}
-	err = r.row(ctx, `SELECT block, earliest, latest FROM audit_blocks WHERE block >= $1 ORDER BY block LIMIT 1`, []any{from},
+	err = r.sql.row(ctx, `SELECT block, earliest, latest FROM audit_blocks WHERE block >= $1 ORDER BY block LIMIT 1`, []any{from},
 		&block, &stored.earliest, &stored.latest)
 	if err != nil {
 		return 0, stored, err
 	}
-	err = r.each(ctx, `SELECT kind, key, first_row, last_row FROM audit_block_keys WHERE block = $1`, []any{block}, func(row scanner) error {
+	err = r.sql.each(ctx, `SELECT kind, key, first_row, last_row FROM audit_block_keys WHERE block = $1`, []any{block}, func(row scanner) error {
 		var k keyInBlock
 		var key []byte
 		var of blockRange

@@ -41,14 +41,14 @@ func TestFillVictim(t *testing.T) {
 // manyObjects gives each row an object of its own, so that to note a block takes long.
 func manyObjects(t *testing.T, s *Store) {
 	t.Helper()
-	if _, err := s.dialect.alone(t.Context(), s, `UPDATE audit SET object = 'object ' || seq`); err != nil {
+	if _, err := s.db.Alone(t.Context(), `UPDATE audit SET object = 'object ' || seq`); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func blocksOf(t *testing.T, s *Store) (blocks, keyless int) {
 	t.Helper()
-	err := s.row(t.Context(), `SELECT count(*), (SELECT count(*) FROM (SELECT DISTINCT block FROM audit_block_keys) k WHERE NOT EXISTS (SELECT 1 FROM audit_blocks b WHERE b.block = k.block)) FROM audit_blocks`,
+	err := s.db.row(t.Context(), `SELECT count(*), (SELECT count(*) FROM (SELECT DISTINCT block FROM audit_block_keys) k WHERE NOT EXISTS (SELECT 1 FROM audit_blocks b WHERE b.block = k.block)) FROM audit_blocks`,
 		nil, &blocks, &keyless)
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestBlocksTampered(t *testing.T) {
 		emptyBlocks(t, s)
 		fillBlocks(t, s, trailRows/auditBlock)
 		agree(t, s)
-		if _, err := s.dialect.alone(t.Context(), s, text); err != nil {
+		if _, err := s.db.Alone(t.Context(), text); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := s.DisagreeingAuditBlocks(t.Context(), 10); err != nil || !slices.Equal(got, want) {
@@ -178,7 +178,7 @@ func TestBlocksTampered(t *testing.T) {
 		}
 	}
 	emptyBlocks(t, s)
-	if _, err := s.dialect.alone(t.Context(), s, `INSERT INTO audit_blocks (block, earliest, latest) VALUES (-5, 1, 2)`); err != nil {
+	if _, err := s.db.Alone(t.Context(), `INSERT INTO audit_blocks (block, earliest, latest) VALUES (-5, 1, 2)`); err != nil {
 		t.Fatal(err)
 	}
 	fillBlocks(t, s, trailRows/auditBlock)
@@ -205,7 +205,7 @@ func TestBlocksPruned(t *testing.T) {
 			fillBlocks(t, s, trailRows/auditBlock)
 			const first = 2*auditBlock + 1
 			for _, text := range []string{`DELETE FROM audit WHERE seq < $1`, `UPDATE audit_extent SET first = $1`} {
-				if _, err := s.dialect.alone(t.Context(), s, text, first); err != nil {
+				if _, err := s.db.Alone(t.Context(), text, first); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -230,7 +230,7 @@ func TestBlocksPruned(t *testing.T) {
 			late := keyserver.IDFromUint64(2)
 			filter := keyserver.AuditFilter{Principal: &late, Limit: 1000}
 			want := plainly(t, s, `principal_id = $1`, filter)
-			if got := seqsOf(t, s.reads, filter, auditBudget); !slices.Equal(want, got) {
+			if got := seqsOf(t, s.reads.Reads, filter, auditBudget); !slices.Equal(want, got) {
 				t.Errorf("%d rows, want %d", len(got), len(want))
 			}
 			emptyBlocks(t, s)

@@ -20,12 +20,12 @@ const (
 	defaultPage     = 1000 // rows of the default partition that one statement removes
 )
 
-// sweepAudit drops partitions whose last row is before the first row, and makes those
+// sweep drops partitions whose last row is before the first row, and makes those
 // that are to come. Either takes a lock for which all who use the table wait, so that it
 // is given up after a moment, and tried again at the next call.
-func (d *postgres) sweepAudit(ctx context.Context, s *Store, first int64) (more bool, err error) {
+func (p shared) sweep(ctx context.Context, first int64) (more bool, err error) {
 	var last, end, stray int64
-	err = s.each(ctx, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+	err = p.db.each(ctx, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 		WHERE i.inhparent = 'audit'::regclass ORDER BY c.relname`, nil, func(row scanner) error {
 		var name string
 		if err := row.Scan(&name); err != nil {
@@ -45,31 +45,31 @@ func (d *postgres) sweepAudit(ctx context.Context, s *Store, first int64) (more 
 		return false, err
 	}
 	if end > 0 {
-		return d.alter(ctx, s, `DROP TABLE `+partition(end))
+		return p.alter(ctx, `DROP TABLE `+partition(end))
 	}
 	var given int64
-	err = s.row(ctx, `SELECT value, (SELECT coalesce(max(seq), 0) FROM audit_default) FROM sequences WHERE name = 'audit'`, nil, &given, &stray)
+	err = p.db.row(ctx, `SELECT value, (SELECT coalesce(max(seq), 0) FROM audit_default) FROM sequences WHERE name = 'audit'`, nil, &given, &stray)
 	if err != nil {
 		return false, err
 	}
 	if last = max(last, (stray+partitionRows-1)/partitionRows*partitionRows); last < given+partitionsAhead*partitionRows {
 		name := partition(last + partitionRows)
-		return d.alter(ctx, s,
+		return p.alter(ctx,
 			`CREATE TABLE `+name+` (LIKE audit INCLUDING DEFAULTS INCLUDING INDEXES)`,
 			fmt.Sprintf(`ALTER TABLE audit ATTACH PARTITION %s FOR VALUES FROM (%d) TO (%d)`, name, last+1, last+partitionRows+1))
 	}
 	if stray == 0 {
 		return false, nil
 	}
-	n, err := d.alone(ctx, s, `DELETE FROM audit_default WHERE seq IN (SELECT seq FROM audit_default WHERE seq < $1 ORDER BY seq LIMIT $2)`, first, defaultPage)
+	n, err := p.db.Alone(ctx, `DELETE FROM audit_default WHERE seq IN (SELECT seq FROM audit_default WHERE seq < $1 ORDER BY seq LIMIT $2)`, first, defaultPage)
 	return n > 0, err
 }
 
 func partition(last int64) string { return fmt.Sprintf("%s%020d", partitionPrefix, last) }
 
 // alter changes the partitions, and answers whether it could.
-func (d *postgres) alter(ctx context.Context, s *Store, texts ...string) (bool, error) {
-	err := s.writeAlone(ctx, func(in statements) error {
+func (p shared) alter(ctx context.Context, texts ...string) (bool, error) {
+	err := p.db.writeAlone(ctx, func(in statements) error {
 		for _, text := range append([]string{`SET LOCAL lock_timeout = '100ms'`}, texts...) {
 			if _, err := in.exec(ctx, text); err != nil {
 				return err

@@ -84,11 +84,11 @@ func newAuditQuery(f keyserver.AuditFilter) auditQuery {
 // AuditRows reads the rows that a filter selects, 100 of them unless the filter says
 // otherwise, at most 1000. It looks at a bounded number of rows: a page may be short,
 // even empty, and still have a Next.
-func (r reads) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
+func (r Reads) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
 	return r.auditRows(ctx, filter, auditBudget)
 }
 
-func (r reads) auditRows(ctx context.Context, filter keyserver.AuditFilter, budget int64) (keyserver.AuditPage, error) {
+func (r Reads) auditRows(ctx context.Context, filter keyserver.AuditFilter, budget int64) (keyserver.AuditPage, error) {
 	limit := filter.Limit
 	if limit <= 0 {
 		limit = defaultAuditPage
@@ -158,8 +158,8 @@ const auditEnds = `SELECT (SELECT first - 1 FROM audit_extent), (SELECT coalesce
 // auditSpan is where the rows are that a filter may select by its cursor, what of the
 // trail the blocks have, and the first row, 0 where none is archived only. It refuses a
 // cursor with which a page would begin before that.
-func (r reads) auditSpan(ctx context.Context, f keyserver.AuditFilter) (span, blocks auditSpan, first int64, err error) {
-	if err := r.row(ctx, auditEnds, nil, &span.after, &span.last, &blocks.after, &blocks.last); err != nil {
+func (r Reads) auditSpan(ctx context.Context, f keyserver.AuditFilter) (span, blocks auditSpan, first int64, err error) {
+	if err := r.sql.row(ctx, auditEnds, nil, &span.after, &span.last, &blocks.after, &blocks.last); err != nil {
 		return span, blocks, 0, err
 	}
 	if span.after > 0 {
@@ -185,7 +185,7 @@ func (r reads) auditSpan(ctx context.Context, f keyserver.AuditFilter) (span, bl
 
 // auditWindows are the places at the beginning of a span where rows of a filter can be,
 // in the order asked for, each for one statement; and how much of the span they are for.
-func (r reads) auditWindows(ctx context.Context, q auditQuery, left, blocks auditSpan) (windows []auditSpan, passed auditSpan, err error) {
+func (r Reads) auditWindows(ctx context.Context, q auditQuery, left, blocks auditSpan) (windows []auditSpan, passed auditSpan, err error) {
 	known := auditSpan{max(left.after, blocks.after), min(left.last, blocks.last)}
 	if known.rows() > 0 && (q.newest && known.last == left.last || !q.newest && known.after == left.after) {
 		return r.searchBlocks(ctx, q, known)
@@ -210,7 +210,7 @@ func (s auditSpan) first(rows int64, newest bool) auditSpan {
 }
 
 // searchBlocks is auditWindows where there are blocks.
-func (r reads) searchBlocks(ctx context.Context, q auditQuery, left auditSpan) (windows []auditSpan, passed auditSpan, err error) {
+func (r Reads) searchBlocks(ctx context.Context, q auditQuery, left auditSpan) (windows []auditSpan, passed auditSpan, err error) {
 	passed = left.first(blockSearch*auditBlock, q.newest)
 	args := append([]any{passed.after / auditBlock, (passed.last - 1) / auditBlock, blockPage}, q.times[:]...)
 	for _, k := range q.keys {
@@ -222,7 +222,7 @@ func (r reads) searchBlocks(ctx context.Context, q auditQuery, left auditSpan) (
 		row[i] = &numbers[i]
 	}
 	found := 0
-	err = r.each(ctx, q.blockStatement(), args, func(scan scanner) error {
+	err = r.sql.each(ctx, q.blockStatement(), args, func(scan scanner) error {
 		if err := scan.Scan(row...); err != nil {
 			return err
 		}

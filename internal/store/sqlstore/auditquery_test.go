@@ -30,7 +30,7 @@ func rowTime(seq int64) time.Time { return trailStart.Add(time.Duration(seq) * r
 func fillTrail(t *testing.T, s *Store) {
 	t.Helper()
 	blob := func(hex string) string {
-		if s.dialect.shared() {
+		if s.Shared() {
 			return `'\x` + hex + `'::bytea`
 		}
 		return `x'` + hex + `'`
@@ -49,7 +49,7 @@ func fillTrail(t *testing.T, s *Store) {
 		three(`'192.0.2.1'`, `'192.0.2.2'`, `'2001:db8::7'`),
 		`CASE WHEN i % 10 = 0 AND i <> 30000 THEN NULL ELSE ` + three(id("11"), id("12"), id("13")) + ` END`, `''`, `1`, blobNull(s),
 	}
-	_, err := s.dialect.alone(t.Context(), s, fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+	_, err := s.db.Alone(t.Context(), fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < %d)
 		INSERT INTO audit (%s) SELECT %s FROM n`, trailRows, auditColumns, strings.Join(values, ", ")))
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func fillTrail(t *testing.T, s *Store) {
 }
 
 func blobNull(s *Store) string {
-	if s.dialect.shared() {
+	if s.Shared() {
 		return `NULL::bytea`
 	}
 	return `NULL`
@@ -78,14 +78,14 @@ func (r recorder) QueryContext(ctx context.Context, text string, args ...any) (*
 	return r.runner.QueryContext(ctx, text, args...)
 }
 
-func recorded(s *Store, texts *[]string, rows *int64) reads {
-	return reads{statements{run: recorder{s.run, texts, rows}, dialect: s.dialect}}
+func recorded(s *Store, texts *[]string, rows *int64) Reads {
+	return NewReads(statements{run: recorder{s.db.run, texts, rows}, dialect: s.db.Dialect()})
 }
 
 // plan is how the database would run a statement without knowing its arguments.
 func plan(t *testing.T, s *Store, text string) string {
 	t.Helper()
-	conn, err := s.pools.read.Conn(t.Context())
+	conn, err := s.db.pools.read.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func plan(t *testing.T, s *Store, text string) string {
 		arguments = append(arguments, nil)
 	}
 	explain, columns := `EXPLAIN QUERY PLAN `+text, 4
-	if s.dialect.shared() {
+	if s.Shared() {
 		for _, text := range []string{`SET plan_cache_mode = force_generic_plan`, `PREPARE explained AS ` + text} {
 			if _, err := conn.ExecContext(t.Context(), text); err != nil {
 				t.Fatalf("%s: %v", text, err)
@@ -122,7 +122,7 @@ func plan(t *testing.T, s *Store, text string) string {
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if s.dialect.shared() {
+	if s.Shared() {
 		if _, err := conn.ExecContext(t.Context(), `DEALLOCATE explained`); err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func TestAuditBlocks(t *testing.T) {
 						t.Errorf("%s: looks at too much:\n%s\n%s", statistics, text, plan)
 					}
 				}
-				if _, err := s.dialect.alone(t.Context(), s, `ANALYZE`); err != nil {
+				if _, err := s.db.Alone(t.Context(), `ANALYZE`); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -269,7 +269,7 @@ func fillBlocks(t *testing.T, s *Store, want int) {
 
 func emptyBlocks(t *testing.T, s *Store) {
 	t.Helper()
-	err := s.writeAlone(t.Context(), func(in statements) error {
+	err := s.db.writeAlone(t.Context(), func(in statements) error {
 		_, err := in.exec(t.Context(), `DELETE FROM audit_blocks`)
 		_, again := in.exec(t.Context(), `DELETE FROM audit_block_keys`)
 		return errors.Join(err, again)
@@ -284,7 +284,7 @@ func emptyBlocks(t *testing.T, s *Store) {
 func checkClockPutBack(t *testing.T, s *Store) {
 	t.Helper()
 	const late = `(seq > 20000 AND seq <= 30000 OR seq = 40001)`
-	_, err := s.dialect.alone(t.Context(), s, fmt.Sprintf(`UPDATE audit SET time = time - %d WHERE %s`, time.Hour.Microseconds(), late))
+	_, err := s.db.Alone(t.Context(), fmt.Sprintf(`UPDATE audit SET time = time - %d WHERE %s`, time.Hour.Microseconds(), late))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +297,7 @@ func checkClockPutBack(t *testing.T, s *Store) {
 	} {
 		filter.Limit = maxAuditPage
 		want := plainly(t, s, where, filter)
-		if got := seqsOf(t, s.reads, filter, auditBudget); !cmp.Equal(want, got) {
+		if got := seqsOf(t, s.reads.Reads, filter, auditBudget); !cmp.Equal(want, got) {
 			t.Errorf("%s: %d rows, want %d", where, len(got), len(want))
 		}
 	}
@@ -334,7 +334,7 @@ func TestAuditCursor(t *testing.T) {
 }
 
 // seqsOf reads every page of a filter.
-func seqsOf(t *testing.T, r reads, filter keyserver.AuditFilter, budget int64) []int64 {
+func seqsOf(t *testing.T, r Reads, filter keyserver.AuditFilter, budget int64) []int64 {
 	t.Helper()
 	seqs := []int64{}
 	for calls := 1; ; calls++ {
@@ -369,7 +369,7 @@ func plainly(t *testing.T, s *Store, where string, filter keyserver.AuditFilter)
 	default:
 		args = []any{filter.Principal[:]}
 	}
-	err := s.each(t.Context(), `SELECT seq FROM audit WHERE `+where+` ORDER BY seq`, args, func(row scanner) error {
+	err := s.db.each(t.Context(), `SELECT seq FROM audit WHERE `+where+` ORDER BY seq`, args, func(row scanner) error {
 		seqs = append(seqs, 0)
 		return row.Scan(&seqs[len(seqs)-1])
 	})

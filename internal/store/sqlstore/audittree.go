@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // newestTree is the name of the head that the tree has.
@@ -12,13 +13,13 @@ const newestTree = "newest"
 
 // AuditTree answers how far the tree over the audit trail has grown, a zero head
 // before it has.
-func (r reads) AuditTree(ctx context.Context) (audit.TreeHead, error) {
+func (r Reads) AuditTree(ctx context.Context) (audit.TreeHead, error) {
 	return r.treeHead(ctx, newestTree)
 }
 
-func (r reads) treeHead(ctx context.Context, name string) (audit.TreeHead, error) {
+func (r Reads) treeHead(ctx context.Context, name string) (audit.TreeHead, error) {
 	var head audit.TreeHead
-	err := r.row(ctx, `SELECT size, root, at, checkpoint FROM audit_tree WHERE name = $1`, []any{name},
+	err := r.sql.row(ctx, `SELECT size, root, at, checkpoint FROM audit_tree WHERE name = $1`, []any{name},
 		&head.Size, untrusted{head.Root[:]}, intoTime{&head.At}, &head.Checkpoint)
 	if errors.Is(err, ErrNotFound) {
 		err = nil
@@ -27,9 +28,9 @@ func (r reads) treeHead(ctx context.Context, name string) (audit.TreeHead, error
 }
 
 // AuditTile reads the hashes of a tile of the tree, as many as there are.
-func (r reads) AuditTile(ctx context.Context, level int, index int64) ([]byte, error) {
+func (r Reads) AuditTile(ctx context.Context, level int, index int64) ([]byte, error) {
 	var hashes []byte
-	err := r.row(ctx, `SELECT hashes FROM audit_tiles WHERE level = $1 AND place = $2`, []any{level, index}, &hashes)
+	err := r.sql.row(ctx, `SELECT hashes FROM audit_tiles WHERE level = $1 AND place = $2`, []any{level, index}, &hashes)
 	if errors.Is(err, ErrNotFound) {
 		err = nil
 	}
@@ -38,40 +39,40 @@ func (r reads) AuditTile(ctx context.Context, level int, index int64) ([]byte, e
 
 // AuditEnd answers the greatest sequence number among the rows of the audit trail, 0
 // where there are none.
-func (r reads) AuditEnd(ctx context.Context) (int64, error) {
+func (r Reads) AuditEnd(ctx context.Context) (int64, error) {
 	var end int64
-	err := r.row(ctx, `SELECT coalesce(max(seq), 0) FROM audit`, nil, &end)
+	err := r.sql.row(ctx, `SELECT coalesce(max(seq), 0) FROM audit`, nil, &end)
 	return end, err
 }
 
 // GrowAuditTree stores tiles and a head where the tree still has a size, and answers
 // whether it had. still, which may be nil, is asked in the transaction: by then this
 // process has been told (OnChange) where the database is another one.
-func (s *Store) GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (done bool, err error) {
-	err = s.Update(ctx, func(tx *Tx) error {
-		now, err := tx.AuditTree(ctx)
+func (t *Trail) GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (done bool, err error) {
+	err = t.db.Transact(ctx, func(in statements) ([]keyserver.Change, error) {
+		now, err := NewReads(in).AuditTree(ctx)
 		if done = err == nil && now.Size == size && (still == nil || still()); !done {
-			return err
+			return nil, err
 		}
-		for _, t := range tiles {
-			_, err := tx.exec(ctx, `INSERT INTO audit_tiles (level, place, hashes) VALUES ($1, $2, $3)
-				ON CONFLICT (level, place) DO UPDATE SET hashes = excluded.hashes`, t.Level, t.Index, t.Hashes)
+		for _, tile := range tiles {
+			_, err := in.exec(ctx, `INSERT INTO audit_tiles (level, place, hashes) VALUES ($1, $2, $3)
+				ON CONFLICT (level, place) DO UPDATE SET hashes = excluded.hashes`, tile.Level, tile.Index, tile.Hashes)
 			if err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return tx.putTreeHead(ctx, newestTree, head)
+		return nil, NewWrites(in).putTreeHead(ctx, newestTree, head)
 	})
 	return done && err == nil, err
 }
 
 // BeginAuditTree stores the head of a tree that has no rows yet.
-func (tx *Tx) BeginAuditTree(ctx context.Context, head audit.TreeHead) error {
-	return tx.putTreeHead(ctx, newestTree, head)
+func (w Writes) BeginAuditTree(ctx context.Context, head audit.TreeHead) error {
+	return w.putTreeHead(ctx, newestTree, head)
 }
 
-func (tx *Tx) putTreeHead(ctx context.Context, name string, head audit.TreeHead) error {
-	_, err := tx.exec(ctx, `INSERT INTO audit_tree (name, size, root, at, checkpoint) VALUES ($1, $2, $3, $4, $5)
+func (w Writes) putTreeHead(ctx context.Context, name string, head audit.TreeHead) error {
+	_, err := w.in.exec(ctx, `INSERT INTO audit_tree (name, size, root, at, checkpoint) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (name) DO UPDATE SET size = excluded.size, root = excluded.root, at = excluded.at, checkpoint = excluded.checkpoint`,
 		name, head.Size, head.Root[:], head.At.UnixMicro(), head.Checkpoint)
 	return err

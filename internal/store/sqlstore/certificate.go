@@ -79,7 +79,7 @@ func (r reads) oneCertificate(ctx context.Context, query string, args ...any) (k
 
 func (r reads) certificates(ctx context.Context, query string, args ...any) ([]keyserver.Certificate, error) {
 	list := []keyserver.Certificate{}
-	err := r.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.each(ctx, query, args, func(row scanner) error {
 		var c keyserver.Certificate
 		var fingerprint, subjectKey, mac []byte
 		if err := row.Scan(intoID(&c.ID), optionalID{&c.Principal}, &c.Status, &c.Subject, &c.Issuer, &c.IssuerDigest, &c.KeyType,
@@ -87,7 +87,7 @@ func (r reads) certificates(ctx context.Context, query string, args ...any) ([]k
 			return err
 		}
 		list = append(list, c)
-		return r.agrees(rowmac.Certificate(c, fingerprint, subjectKey), mac)
+		return r.sql.agrees(rowmac.Certificate(c, fingerprint, subjectKey), mac)
 	})
 	return list, err
 }
@@ -96,11 +96,11 @@ func (r reads) certificates(ctx context.Context, query string, args ...any) ([]k
 // ErrDuplicate where it is stored already, ErrNotFound where the principal is not.
 func (tx *Tx) InsertCertificate(ctx context.Context, c keyserver.Certificate) error {
 	digest := keyserver.DigestOf(c.DER)
-	_, err := tx.exec(ctx, `INSERT INTO certificates (id, fingerprint, principal_id, status, subject, subject_key, issuer, issuer_digest,
+	_, err := tx.sql.exec(ctx, `INSERT INTO certificates (id, fingerprint, principal_id, status, subject, subject_key, issuer, issuer_digest,
 			key_type, serial, not_before, not_after, der, request, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`, c.ID[:], digest[:], orNull(c.Principal), int64(c.Status),
 		c.Subject, []byte(c.Subject), c.Issuer, c.IssuerDigest, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(),
-		orEmpty(c.DER), c.Request, tx.mac(certificateRow(c)))
+		orEmpty(c.DER), c.Request, tx.sql.mac(certificateRow(c)))
 	if err != nil {
 		return err
 	}
@@ -130,8 +130,8 @@ func (tx *Tx) changeCertificate(ctx context.Context, id keyserver.ID, change fun
 		return err
 	}
 	change(&c)
-	err = tx.execOne(ctx, `UPDATE certificates SET principal_id = $1, status = $2, mac = $3 WHERE id = $4`,
-		orNull(c.Principal), int64(c.Status), tx.mac(certificateRow(c)), id[:])
+	err = tx.sql.execOne(ctx, `UPDATE certificates SET principal_id = $1, status = $2, mac = $3 WHERE id = $4`,
+		orNull(c.Principal), int64(c.Status), tx.sql.mac(certificateRow(c)), id[:])
 	if err != nil {
 		return err
 	}
@@ -142,29 +142,9 @@ func (tx *Tx) changeCertificate(ctx context.Context, id keyserver.ID, change fun
 // DeleteCertificatesOf drops every certificate of a transport principal and
 // answers how many there were.
 func (tx *Tx) DeleteCertificatesOf(ctx context.Context, principal keyserver.ID) (int, error) {
-	gone, err := tx.ids(ctx, `DELETE FROM certificates WHERE principal_id = $1 RETURNING id`, principal[:])
+	gone, err := tx.sql.ids(ctx, `DELETE FROM certificates WHERE principal_id = $1 RETURNING id`, principal[:])
 	for _, id := range gone {
 		tx.record(keyserver.ChangeCertificate, id, keyserver.Deleted)
 	}
 	return len(gone), err
-}
-
-// optionalID scans a column that may be NULL, which is the zero id.
-type optionalID struct{ dest *keyserver.ID }
-
-// Scan implements sql.Scanner.
-func (o optionalID) Scan(src any) error {
-	if src == nil {
-		*o.dest = keyserver.ID{}
-		return nil
-	}
-	return intoID(o.dest).Scan(src)
-}
-
-// orNull is the inverse.
-func orNull(id keyserver.ID) []byte {
-	if id.IsZero() {
-		return nil
-	}
-	return id[:]
 }

@@ -16,7 +16,7 @@ const pruneSteps = 64
 // storeChanges gives the changes of a transaction their numbers and stores
 // them. The row of the sequence stays locked until the commit, which makes the
 // order of the numbers that of the commits and leaves no gap.
-func (s *Store) storeChanges(ctx context.Context, in statements, changes []keyserver.Change) ([]keyserver.Change, error) {
+func (db *DB) storeChanges(ctx context.Context, in statements, changes []keyserver.Change) ([]keyserver.Change, error) {
 	if len(changes) == 0 {
 		return nil, nil
 	}
@@ -25,21 +25,21 @@ func (s *Store) storeChanges(ctx context.Context, in statements, changes []keyse
 	if err != nil {
 		return nil, err
 	}
-	args := make([]any, 0, len(changes)*s.inserts.changes.columns)
+	args := make([]any, 0, len(changes)*db.inserts.columns)
 	for i := range changes {
 		c := &changes[i]
 		c.Seq = last - n + 1 + int64(i)
 		args = append(args, c.Seq, string(c.Kind), c.ID[:], string(c.Action))
 	}
-	if err := s.inserts.changes.run(ctx, in, args); err != nil {
+	if err := db.inserts.run(ctx, in, args); err != nil {
 		return nil, err
 	}
-	if step := max(1, s.cfg.KeptChanges/pruneSteps); last/step != (last-n)/step {
-		if _, err := in.exec(ctx, `DELETE FROM changes WHERE seq <= $1`, last-s.cfg.KeptChanges); err != nil {
+	if step := max(1, db.opts.KeptChanges/pruneSteps); last/step != (last-n)/step {
+		if _, err := in.exec(ctx, `DELETE FROM changes WHERE seq <= $1`, last-db.opts.KeptChanges); err != nil {
 			return nil, err
 		}
 	}
-	return changes, s.dialect.announce(ctx, in)
+	return changes, db.Dialect().announce(ctx, in)
 }
 
 // nextInSequence takes n numbers and answers the last of them.
@@ -49,21 +49,27 @@ func nextInSequence(ctx context.Context, in statements, name string, n int64) (i
 	return last, err
 }
 
+// Feed are the queries of the changes.
+type Feed struct{ sql statements }
+
+// NewFeed returns the queries, which run on in.
+func NewFeed(in statements) Feed { return Feed{in} }
+
 // ChangeHead answers the number of the last committed change, 0 before the first.
-func (r reads) ChangeHead(ctx context.Context) (int64, error) {
+func (f Feed) ChangeHead(ctx context.Context) (int64, error) {
 	var head int64
-	err := r.row(ctx, `SELECT value FROM sequences WHERE name = 'changes'`, nil, &head)
+	err := f.sql.row(ctx, `SELECT value FROM sequences WHERE name = 'changes'`, nil, &head)
 	return head, err
 }
 
 // Changes reads up to limit (at most 1000) changes after the cursor. The page
 // says Reset, and its Cursor is the head, where the cursor is older than what
 // is kept or newer than the head.
-func (r reads) Changes(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error) {
+func (f Feed) Changes(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error) {
 	limit = min(max(limit, 1), maxChangePage)
 	// The head comes first: all changes up to it can then be read, unless they
 	// were pruned.
-	head, err := r.ChangeHead(ctx)
+	head, err := f.ChangeHead(ctx)
 	if err != nil {
 		return keyserver.ChangePage{}, err
 	}
@@ -71,7 +77,7 @@ func (r reads) Changes(ctx context.Context, after int64, limit int) (keyserver.C
 		return keyserver.ChangePage{Cursor: after}, nil
 	}
 	page := keyserver.ChangePage{}
-	err = r.each(ctx, `SELECT seq, kind, id, action FROM changes WHERE seq > $1 ORDER BY seq LIMIT $2`,
+	err = f.sql.each(ctx, `SELECT seq, kind, id, action FROM changes WHERE seq > $1 ORDER BY seq LIMIT $2`,
 		[]any{after, limit}, func(row scanner) error {
 			var c keyserver.Change
 			if err := row.Scan(&c.Seq, &c.Kind, intoID(&c.ID), &c.Action); err != nil {

@@ -46,12 +46,12 @@ func (r reads) CertificatesOfThese(ctx context.Context, ids []keyserver.ID) (lis
 
 // MembersOf are the ids of up to limit members of a group.
 func (r reads) MembersOf(ctx context.Context, group keyserver.ID, limit int) ([]keyserver.ID, error) {
-	return r.ids(ctx, `SELECT member_id FROM group_members WHERE group_id = $1 LIMIT $2`, group[:], limit)
+	return r.sql.ids(ctx, `SELECT member_id FROM group_members WHERE group_id = $1 LIMIT $2`, group[:], limit)
 }
 
 // HoldersOf are the ids of up to limit principals that hold a role, directly or by
 // a group.
 func (r reads) HoldersOf(ctx context.Context, role keyserver.ID, limit int) ([]keyserver.ID, error) {
-	return r.ids(ctx, `SELECT principal_id FROM principal_roles WHERE role_id = $1
+	return r.sql.ids(ctx, `SELECT principal_id FROM principal_roles WHERE role_id = $1
 		UNION SELECT g.member_id FROM principal_roles r JOIN group_members g ON g.group_id = r.principal_id WHERE r.role_id = $1 LIMIT $2`, role[:], limit)
 }

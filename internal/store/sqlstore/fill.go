@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
@@ -18,20 +21,21 @@ const onlyChain = 1
 // filler fills the tables of the trail from one journal. Rows, sequence, head, uses
 // and the position in the journal move together.
 type filler struct {
-	store *Store
+	trail *Trail
+	dir   string
 	id    journal.ID
 	args  []any                  // reused
 	uses  map[keyserver.ID]int64 // reused, too
 }
 
-func newFiller(s *Store, id journal.ID) filler {
-	return filler{store: s, id: id, uses: map[keyserver.ID]int64{}}
+func newFiller(t *Trail, dir string, id journal.ID) filler {
+	return filler{trail: t, dir: dir, id: id, uses: map[keyserver.ID]int64{}}
 }
 
 // begin notes a new journal, and answers where the trail ends.
 func (f *filler) begin(ctx context.Context) (reached, error) {
 	var end reached
-	err := f.store.writeAlone(ctx, func(in statements) error {
+	err := f.trail.db.writeAlone(ctx, func(in statements) error {
 		if _, err := in.exec(ctx, `INSERT INTO audit_chains (chain, position, head) VALUES ($1, 0, $2) ON CONFLICT (chain) DO NOTHING`,
 			onlyChain, make([]byte, 32)); err != nil {
 			return err
@@ -44,7 +48,7 @@ func (f *filler) begin(ctx context.Context) (reached, error) {
 		if err != nil {
 			return err
 		}
-		_, _, end, err = in.journal(ctx)
+		_, _, end, err = journalOf(ctx, in)
 		return err
 	})
 	return end, err
@@ -53,25 +57,25 @@ func (f *filler) begin(ctx context.Context) (reached, error) {
 // commit fills the tables with rows that follow from and end at to. Where it is not
 // known whether an earlier commit came through, this one finds out.
 func (f *filler) commit(ctx context.Context, from, to reached, rows []keyserver.AuditEntry) error {
-	ctx = f.store.dialect.statementContext(ctx)
-	return f.store.writeAlone(ctx, func(in statements) error {
-		_, id, now, err := in.journal(ctx)
+	ctx = f.trail.db.Dialect().statementContext(ctx)
+	return f.trail.db.writeAlone(ctx, func(in statements) error {
+		_, id, now, err := journalOf(ctx, in)
 		if err != nil || now == to && id == f.id && from.at != to.at {
 			return err
 		}
 		if now != from || id != f.id {
 			return fmt.Errorf("the trail in the database ends at row %d, and in the memory of this process at %d: somebody else wrote to it", now.seq, from.seq)
 		}
-		for part := range slices.Chunk(rows, f.store.inserts.audit.sizes[0].rows) {
+		for part := range slices.Chunk(rows, f.trail.insertRows.sizes[0].rows) {
 			f.args = f.args[:0]
 			for i := range part {
 				f.args = appendAuditRow(f.args, &part[i])
 			}
-			if err := f.store.inserts.audit.run(ctx, in, f.args); err != nil {
+			if err := f.trail.insertRows.run(ctx, in, f.args); err != nil {
 				return err
 			}
 		}
-		if f.args, err = f.store.countUses(ctx, in, rows, f.args[:0], f.uses); err != nil {
+		if f.args, err = f.trail.countUses(ctx, in, rows, f.args[:0], f.uses); err != nil {
 			return err
 		}
 		return errors.Join(
@@ -84,19 +88,19 @@ func (f *filler) commit(ctx context.Context, from, to reached, rows []keyserver.
 
 // end notes that the journal is not needed any more, and removes it.
 func (f *filler) end(ctx context.Context, at reached) error {
-	if err := f.store.writeAlone(ctx, func(in statements) error {
+	if err := f.trail.db.writeAlone(ctx, func(in statements) error {
 		return in.execOne(ctx, `UPDATE audit_journal SET open = 0 WHERE id = $1 AND life = $2 AND block = $3`, f.id[:], at.at.Life, at.at.Block)
 	}); err != nil {
 		return err
 	}
-	return journal.Remove(f.store.cfg.Dir)
+	return journal.Remove(f.dir)
 }
 
 // journal reads where the tables of the trail end, and in which journal.
-func (s statements) journal(ctx context.Context) (open bool, id journal.ID, end reached, err error) {
+func journalOf(ctx context.Context, in statements) (open bool, id journal.ID, end reached, err error) {
 	var head []byte
 	var opened int64
-	err = s.row(ctx, `SELECT j.open, j.id, j.life, j.block, s.value, coalesce(c.position, 0), c.head
+	err = in.row(ctx, `SELECT j.open, j.id, j.life, j.block, s.value, coalesce(c.position, 0), c.head
 		FROM audit_journal j JOIN sequences s ON s.name = 'audit' LEFT JOIN audit_chains c ON c.chain = $1`, []any{onlyChain},
 		&opened, fixed{id[:]}, &end.at.Life, &end.at.Block, &end.seq, &end.head.Position, &head)
 	end.head.Chain = onlyChain
@@ -131,29 +135,29 @@ const wayOut = "; put both back as they were beside each other, or give up the r
 var errNoJournal = refuse(ErrUnusable,
 	"the database does not say which audit journal is its own: somebody took that out of the table audit_journal; put the database back from a backup")
 
-// recoverTrail fills the tables from the journal of a process that ended without a
+// recoverRows fills the tables from the journal of a process that ended without a
 // word.
-func (d *sqlite) recoverTrail(ctx context.Context, s *Store) error {
-	if s.cfg.copied != nil {
-		_, err := d.alone(ctx, s, `UPDATE audit_journal SET open = 0`)
+func (e embedded) recoverRows(ctx context.Context) error {
+	if e.opts.Copied != nil {
+		_, err := e.db.Alone(ctx, `UPDATE audit_journal SET open = 0`)
 		return err
 	}
-	err := d.replay(ctx, s)
-	if errors.Is(err, ErrUnusable) && s.cfg.discard != nil {
-		return d.discard(ctx, s)
+	err := e.replay(ctx)
+	if errors.Is(err, ErrUnusable) && e.opts.Discard != nil {
+		return e.discard(ctx)
 	}
 	return err
 }
 
-func (d *sqlite) replay(ctx context.Context, s *Store) error {
-	open, id, end, err := s.reads.journal(ctx)
+func (e embedded) replay(ctx context.Context) error {
+	open, id, end, err := journalOf(ctx, e.db.statements)
 	if errors.Is(err, ErrNotFound) {
 		return errNoJournal
 	}
 	if err != nil {
 		return err
 	}
-	there, err := journal.Load(d.dir)
+	there, err := journal.Load(e.d.dir)
 	missing := errors.Is(err, journal.ErrMissing)
 	switch {
 	case missing && !open:
@@ -161,13 +165,13 @@ func (d *sqlite) replay(ctx context.Context, s *Store) error {
 	case err != nil:
 		return refuse(ErrUnusable, "%s%s", err, wayOut)
 	case !open:
-		return d.unneeded(id, there, end)
+		return e.unneeded(id, there, end)
 	}
 	groups, err := there.Groups(id, end.at)
 	if err != nil {
 		return refuse(ErrUnusable, "%s%s", err, wayOut)
 	}
-	f := newFiller(s, id)
+	f := newFiller(e.Trail, e.d.dir, id)
 	all := 0
 	var rows []keyserver.AuditEntry // reused
 	for len(groups) > 0 {
@@ -183,29 +187,79 @@ func (d *sqlite) replay(ctx context.Context, s *Store) error {
 		end, groups, all = to, groups[n:], all+len(rows)
 	}
 	if all > 0 {
-		d.log.Info("audit rows were taken from the journal of a process that was not stopped", "rows", all)
+		e.db.opts.Logger.Info("audit rows were taken from the journal of a process that was not stopped", "rows", all)
 	}
 	return f.end(ctx, end)
 }
 
 // unneeded removes a journal that a process left between its last rows and its end,
 // or its beginning and its first row. Rows that are in no table are not removed.
-func (d *sqlite) unneeded(id journal.ID, there *journal.Content, end reached) error {
-	if err := d.needsNone(id, there, end); err != nil {
+func (e embedded) unneeded(id journal.ID, there *journal.Content, end reached) error {
+	if err := e.needsNone(id, there, end); err != nil {
 		return refuse(ErrUnusable, "%s%s", err, wayOut)
 	}
-	return journal.Remove(d.dir)
+	return journal.Remove(e.d.dir)
 }
 
 // needsNone refuses a journal that has rows, where the database needs none.
-func (d *sqlite) needsNone(id journal.ID, there *journal.Content, end reached) error {
+func (e embedded) needsNone(id journal.ID, there *journal.Content, end reached) error {
 	from := journal.Start
 	if id == there.ID {
 		from = end.at
 	}
 	groups, err := there.Groups(there.ID, from)
 	if err == nil && len(groups) > 0 {
-		err = fmt.Errorf("the audit journal in %s has rows that are not of the database beside it", d.dir)
+		err = fmt.Errorf("the audit journal in %s has rows that are not of the database beside it", e.d.dir)
 	}
 	return err
+}
+
+// discardedSuffix is behind the name of a journal that was given up.
+const discardedSuffix = ".discarded"
+
+// discard sets the journal aside.
+func (e embedded) discard(ctx context.Context) error {
+	name := filepath.Join(e.d.dir, journal.File)
+	if err := os.Rename(name, name+discardedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("put the audit journal aside: %w", err)
+	}
+	e.opts.Discard()
+	return e.db.writeAlone(ctx, func(in statements) error {
+		return in.execOne(ctx, `UPDATE audit_journal SET open = 0`)
+	})
+}
+
+// appendTail adds rows as the filling of the tables from a journal does.
+func (t *Trail) appendTail(ctx context.Context, in statements, tail []keyserver.AuditEntry) error {
+	head := audit.Head{Chain: onlyChain}
+	var seq int64
+	err := in.row(ctx, `SELECT s.value, c.position, c.head FROM sequences s JOIN audit_chains c ON c.chain = $1 WHERE s.name = 'audit'`, []any{onlyChain},
+		&seq, &head.Position, intoHash(&head.Hash))
+	if err != nil {
+		return err
+	}
+	for i := range tail {
+		row := &tail[i]
+		if row.Chain != head.Chain || row.Position != head.Position+1 || row.Seq != seq+1 || !bytes.Equal(row.Previous[:], head.Hash[:]) {
+			return refuse(ErrUnusable, "row %d of the audit trail in the backup does not follow row %d", row.Seq, seq)
+		}
+		seq, head.Position, head.Hash = row.Seq, row.Position, row.Hash
+	}
+	uses := map[keyserver.ID]int64{}
+	for part := range slices.Chunk(tail, t.insertRows.sizes[0].rows) {
+		var args []any
+		for i := range part {
+			args = appendAuditRow(args, &part[i])
+		}
+		if err := t.insertRows.run(ctx, in, args); err != nil {
+			return err
+		}
+		if _, err := t.countUses(ctx, in, part, nil, uses); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		in.execOne(ctx, `UPDATE sequences SET value = $1 WHERE name = 'audit'`, seq),
+		in.execOne(ctx, `UPDATE audit_chains SET position = $1, head = $2 WHERE chain = $3`, head.Position, head.Hash[:], onlyChain),
+	)
 }

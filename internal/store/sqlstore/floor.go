@@ -97,27 +97,27 @@ func firstWith(schema int64) string {
 
 // Ahead says that the database is of a newer release than this program, in a sentence
 // for people; empty where it is not.
-func (s *Store) Ahead() string {
-	if text := s.ahead.Load(); text != nil {
+func (h *Handle) Ahead() string {
+	if text := h.ahead.Load(); text != nil {
 		return *text
 	}
 	return ""
 }
 
 // stands remembers how the database stands.
-func (s *Store) stands(is standing) {
-	text := is.ahead(s.target)
-	s.ahead.Store(&text)
+func (h *Handle) stands(is standing) {
+	text := is.ahead(h.target)
+	h.ahead.Store(&text)
 }
 
 // look answers why this program has to stop: a newer one came and took away what it
 // needs.
-func (s *Store) look(ctx context.Context) error {
+func (h *Handle) look(ctx context.Context) error {
 	var is standing
-	err := s.looks.row(ctx, `SELECT version, release, floor, floor_release FROM schema_floor`, nil, &is.version, &is.newest, &is.floor, &is.oldest)
+	err := h.looking.row(ctx, `SELECT version, release, floor, floor_release FROM schema_floor`, nil, &is.version, &is.newest, &is.floor, &is.oldest)
 	if err != nil {
 		return err
 	}
-	s.stands(is)
-	return is.refusal(s.target)
+	h.stands(is)
+	return is.refusal(h.target)
 }

@@ -36,7 +36,7 @@ func (r reads) AllHoldings(ctx context.Context) (Holdings, error) {
 // holdings reads whom the query picks as everybody reads them, so that nobody
 // holds what was put into the database beside the service.
 func (r reads) holdings(ctx context.Context, query string, args ...any) (Holdings, error) {
-	picked, err := r.ids(ctx, query, args...)
+	picked, err := r.sql.ids(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,7 +25,7 @@ const (
 // journaled is the one chain of an embedded database. A row is durable in the
 // journal; a goroutine fills the tables from there, and who reads them waits for it.
 type journaled struct {
-	store  *Store
+	trail  *Trail
 	log    *journal.Journal
 	closed func() // that its file is not to be looked for any more
 	fill   filler // belongs to the goroutine
@@ -62,10 +63,10 @@ type group struct {
 }
 
 // openJournal claims the chain. What an earlier journal held is in the tables.
-func openJournal(ctx context.Context, s *Store, dir string, place *datadir.Place) (*journaled, error) {
+func openJournal(ctx context.Context, t *Trail, dir string, place *datadir.Place) (*journaled, error) {
 	var id journal.ID
 	_, _ = rand.Read(id[:]) // never fails
-	log, err := journal.Create(dir, id, s.cfg.journal)
+	log, err := journal.Create(dir, id, t.opts.Journal)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +75,7 @@ func openJournal(ctx context.Context, s *Store, dir string, place *datadir.Place
 		return nil, errors.Join(err, log.Close())
 	}
 	j := &journaled{
-		store: s, log: log, closed: func() { place.Closed(path) }, fill: newFiller(s, id),
+		trail: t, log: log, closed: func() { place.Closed(path) }, fill: newFiller(t, dir, id),
 		moved: make(chan struct{}), wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	if j.filled, err = j.fill.begin(ctx); err != nil {
@@ -104,7 +105,7 @@ func (j *journaled) Append(ctx context.Context, after audit.Head, rows []keyserv
 	if after != end.head {
 		return fmt.Errorf("audit chain %d does not end at position %d any more", end.head.Chain, after.Position)
 	}
-	if err := j.store.dialect.inPlace(); err != nil {
+	if err := j.trail.db.Dialect().inPlace(); err != nil {
 		return err
 	}
 	end.head = seal(end.seq + 1)
@@ -268,10 +269,10 @@ func (j *journaled) trouble() error {
 
 func (j *journaled) report(err error) {
 	if err != nil {
-		j.store.cfg.Logger.Error("the database cannot be written; audit rows stay in their journal, until it is full", "error", err, "cause", errors.Unwrap(err))
+		j.trail.db.opts.Logger.Error("the database cannot be written; audit rows stay in their journal, until it is full", "error", err, "cause", errors.Unwrap(err))
 		return
 	}
-	j.store.cfg.Logger.Info("the database is filled from the audit journal again")
+	j.trail.db.opts.Logger.Info("the database is filled from the audit journal again")
 }
 
 // Release implements audit.Chain. It leaves no journal, unless the tables could not
@@ -293,7 +294,39 @@ func (j *journaled) release() error {
 	if err == nil {
 		err = j.fill.end(ctx, j.filled)
 	}
-	j.store.journal.Store(nil)
-	j.store.claimed.Store(false)
+	j.trail.journal.Store(nil)
+	j.trail.claimed.Store(false)
 	return err
+}
+
+// claimChain always claims chain 1: the directory is held, so that its only
+// rival is a second claim on the same store.
+func (e embedded) claimChain(ctx context.Context) (audit.Chain, error) {
+	if !e.claimed.CompareAndSwap(false, true) {
+		return nil, errors.New("the audit chain has its writer already")
+	}
+	// A claim that could not be given up in order has left its journal.
+	err := e.replay(ctx)
+	if err != nil {
+		e.claimed.Store(false)
+		return nil, err
+	}
+	j, err := openJournal(ctx, e.Trail, e.d.dir, &e.d.place)
+	if err != nil {
+		e.claimed.Store(false)
+		return nil, err
+	}
+	e.journal.Store(j)
+	return j, nil
+}
+
+// behind answers the rows that are durable and behind one, in their order, and false
+// where some of them are not in memory any more.
+func (j *journaled) behind(seq int64) ([]keyserver.AuditEntry, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.filled.seq > seq {
+		return nil, false
+	}
+	return slices.Clone(rowsBehind(j.pending, seq)), true
 }

@@ -105,7 +105,7 @@ func (r reads) storedKey(ctx context.Context, id keyserver.ID) (storedKey, error
 func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]storedKey, error) {
 	list := []storedKey{}
 	at := map[keyserver.ID]int{}
-	err := r.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.each(ctx, query, args, func(row scanner) error {
 		var part int
 		var owner keyserver.ID
 		var system, rights int64
@@ -142,7 +142,7 @@ func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]sto
 		return nil
 	})
 	for i := 0; i < len(list) && err == nil; i++ {
-		err = r.agrees(list[i].row(), list[i].mac)
+		err = r.sql.agrees(list[i].row(), list[i].mac)
 	}
 	if err != nil {
 		return nil, err
@@ -162,10 +162,10 @@ func (tx *Tx) InsertKey(ctx context.Context, key KeyRecord, entries ...keyserver
 		k.put(e)
 	}
 	life := columnsOf(key.ID, key.Life)
-	_, err := tx.exec(ctx, `INSERT INTO stored_keys (id, algorithm, key_bytes, wrapped, acl_id, created_at, mac,
+	_, err := tx.sql.exec(ctx, `INSERT INTO stored_keys (id, algorithm, key_bytes, wrapped, acl_id, created_at, mac,
 			state, lineage, generation, exportable, state_at, destroy_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`, key.ID[:], string(key.Algorithm), key.KeyBytes, orEmpty(key.Wrapped), key.ACL[:],
-		key.CreatedAt.UnixMicro(), tx.mac(k.row()), life.state, orNull(life.lineage), life.generation, life.exportable, life.stateAt, life.destroyAt)
+		key.CreatedAt.UnixMicro(), tx.sql.mac(k.row()), life.state, orNull(life.lineage), life.generation, life.exportable, life.stateAt, life.destroyAt)
 	if err != nil {
 		return err
 	}
@@ -189,17 +189,17 @@ func (tx *Tx) changeKey(ctx context.Context, id keyserver.ID, change func(k *sto
 		return err
 	}
 	change(&k)
-	return tx.execOne(ctx, `UPDATE stored_keys SET mac = $1 WHERE id = $2`, tx.mac(k.row()), id[:])
+	return tx.sql.execOne(ctx, `UPDATE stored_keys SET mac = $1 WHERE id = $2`, tx.sql.mac(k.row()), id[:])
 }
 
 // changeKeys is changeKey for the keys that a query selects, many at a time, and
 // notes that they changed.
 func (tx *Tx) changeKeys(ctx context.Context, change func(k *storedKey), query string, args ...any) error {
-	key := tx.macs.key.Load()
+	key := tx.sql.macs.key.Load()
 	if key == nil {
 		return errNoRowKey
 	}
-	keys, err := tx.ids(ctx, query, args...)
+	keys, err := tx.sql.ids(ctx, query, args...)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (tx *Tx) changeKeys(ctx context.Context, change func(k *storedKey), query s
 			change(&list[i])
 			ids[i], macs[i] = list[i].ID[:], key.Sum(list[i].row())
 		}
-		if err := tx.dialect.setKeyMACs(ctx, tx.statements, ids, macs); err != nil {
+		if err := tx.sql.dialect.setKeyMACs(ctx, tx.sql, ids, macs); err != nil {
 			return err
 		}
 	}

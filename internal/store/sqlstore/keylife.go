@@ -68,7 +68,7 @@ const newestOfLine = `SELECT id FROM stored_keys WHERE lineage = $1 ORDER BY gen
 // NewestOfLine answers the newest key of the line that begins with a key.
 func (r reads) NewestOfLine(ctx context.Context, first keyserver.ID) (keyserver.ID, error) {
 	newest := first
-	err := r.row(ctx, newestOfLine, []any{first[:]}, intoID(&newest))
+	err := r.sql.row(ctx, newestOfLine, []any{first[:]}, intoID(&newest))
 	if errors.Is(err, ErrNotFound) {
 		err = nil
 	}
@@ -85,20 +85,20 @@ func (tx *Tx) SetKeyLife(ctx context.Context, id keyserver.ID, life keyserver.Ke
 	k.Life.State, k.Life.StateAt, k.Life.DestroyAt = life.State, life.StateAt, life.DestroyAt
 	if life.State == keyserver.KeyDestroyed {
 		k.Wrapped = nil
-		if err := tx.execOne(ctx, `UPDATE leases SET until = 1 WHERE name = 'keyErase'`); err != nil {
+		if err := tx.sql.execOne(ctx, `UPDATE leases SET until = 1 WHERE name = 'keyErase'`); err != nil {
 			return err
 		}
 	}
 	columns := columnsOf(id, k.Life)
 	tx.record(keyserver.ChangeKey, id, keyserver.Updated)
-	return tx.execOne(ctx, `UPDATE stored_keys SET state = $1, state_at = $2, destroy_at = $3, wrapped = $4, mac = $5 WHERE id = $6`,
-		columns.state, columns.stateAt, columns.destroyAt, orEmpty(k.Wrapped), tx.mac(k.row()), id[:])
+	return tx.sql.execOne(ctx, `UPDATE stored_keys SET state = $1, state_at = $2, destroy_at = $3, wrapped = $4, mac = $5 WHERE id = $6`,
+		columns.state, columns.stateAt, columns.destroyAt, orEmpty(k.Wrapped), tx.sql.mac(k.row()), id[:])
 }
 
 // KeysEnding answers keys whose bytes go by a time, those first whose time came
 // first.
 func (r reads) KeysEnding(ctx context.Context, by time.Time, limit int) ([]keyserver.ID, error) {
-	return r.ids(ctx, `SELECT id FROM stored_keys WHERE destroy_at > 0 AND destroy_at <= $1 ORDER BY destroy_at LIMIT $2`, by.UnixMicro(), limit)
+	return r.sql.ids(ctx, `SELECT id FROM stored_keys WHERE destroy_at > 0 AND destroy_at <= $1 ORDER BY destroy_at LIMIT $2`, by.UnixMicro(), limit)
 }
 
 // Erase makes what a committed transaction overwrote vanish from the files, as far
@@ -106,61 +106,14 @@ func (r reads) KeysEnding(ctx context.Context, by time.Time, limit int) ([]keyse
 // has to be tried again.
 func (s *Store) Erase(ctx context.Context) (done bool, err error) {
 	var owed int64
-	if err := s.row(ctx, `SELECT until FROM leases WHERE name = 'keyErase'`, nil, &owed); err != nil || owed == 0 {
+	if err := s.db.row(ctx, `SELECT until FROM leases WHERE name = 'keyErase'`, nil, &owed); err != nil || owed == 0 {
 		return err == nil, err
 	}
-	if done, err = s.dialect.erase(ctx, s); err != nil || !done {
+	if done, err = s.db.Dialect().erase(ctx, s.db); err != nil || !done {
 		return false, err
 	}
-	_, err = s.dialect.alone(ctx, s, `UPDATE leases SET until = 0 WHERE name = 'keyErase'`)
+	_, err = s.db.Alone(ctx, `UPDATE leases SET until = 0 WHERE name = 'keyErase'`)
 	return err == nil, err
-}
-
-// KeyUse is how often a key was used, and when last.
-type KeyUse struct {
-	Uses   int64
-	LastAt time.Time
-}
-
-var keyUses = `SELECT key_id, uses, last_used_at FROM key_uses WHERE key_id IN (` + numbered() + `)`
-
-// KeyUses reads those of keys; one that was never used is not among them.
-func (r reads) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.ID]KeyUse, error) {
-	uses := map[keyserver.ID]KeyUse{}
-	for part := range slices.Chunk(keys, lookupSize) {
-		err := r.each(ctx, keyUses, lookup(part), func(row scanner) error {
-			var id keyserver.ID
-			var use KeyUse
-			err := row.Scan(intoID(&id), &use.Uses, intoTime{&use.LastAt})
-			uses[id] = use
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return uses, nil
-}
-
-// countUses adds the uses that rows of the trail record, those of one key at once.
-// Whoever else appends does so before or after. It works in args and uses, and
-// answers args.
-func (s *Store) countUses(ctx context.Context, in statements, rows []keyserver.AuditEntry, args []any, uses map[keyserver.ID]int64) ([]any, error) {
-	tally(uses, rows)
-	for key, n := range uses {
-		args = append(args, key[:], n, rows[len(rows)-1].Time.UnixMicro())
-	}
-	return args, s.inserts.uses.run(ctx, in, args)
-}
-
-// tally counts the uses of each key that rows record.
-func tally(uses map[keyserver.ID]int64, rows []keyserver.AuditEntry) {
-	clear(uses)
-	for i := range rows {
-		if key := rows[i].UsedKey; !key.IsZero() {
-			uses[key]++
-		}
-	}
 }
 
 // ListedKey is a key with its list.
@@ -176,7 +129,7 @@ var storedKeysByACL = storedKeyQuery(`k.acl_id IN (` + numbered() + `)`)
 func (r reads) KeysWithEntries(ctx context.Context, who []keyserver.PrincipalRef, after keyserver.ID, limit int) ([]ListedKey, error) {
 	var lists []keyserver.ID
 	for _, p := range who {
-		ids, err := r.ids(ctx, `SELECT acl_id FROM acl_entries WHERE system_id = $1 AND principal_id = $2 AND acl_id > $3 ORDER BY acl_id LIMIT $4`,
+		ids, err := r.sql.ids(ctx, `SELECT acl_id FROM acl_entries WHERE system_id = $1 AND principal_id = $2 AND acl_id > $3 ORDER BY acl_id LIMIT $4`,
 			int64(p.System), p.ID[:], after[:], limit)
 		if err != nil {
 			return nil, err
@@ -191,7 +144,7 @@ func (r reads) KeysWithEntries(ctx context.Context, who []keyserver.PrincipalRef
 
 // KeysOfLine reads keys of a line behind a generation, oldest first.
 func (r reads) KeysOfLine(ctx context.Context, first keyserver.ID, after, limit int) ([]ListedKey, error) {
-	ids, err := r.ids(ctx, `SELECT id FROM stored_keys WHERE lineage = $1 AND generation > $2 ORDER BY generation LIMIT $3`, first[:], after, limit)
+	ids, err := r.sql.ids(ctx, `SELECT id FROM stored_keys WHERE lineage = $1 AND generation > $2 ORDER BY generation LIMIT $3`, first[:], after, limit)
 	if err != nil {
 		return nil, err
 	}

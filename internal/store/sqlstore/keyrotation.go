@@ -24,7 +24,7 @@ var keyRotationsOf = selectKeyRotation + `WHERE lineage IN (` + numbered() + `)`
 
 func (r reads) keyRotations(ctx context.Context, query string, args ...any) ([]KeyRotation, error) {
 	var list []KeyRotation
-	err := r.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.each(ctx, query, args, func(row scanner) error {
 		var k KeyRotation
 		var due int64
 		var mac []byte
@@ -33,7 +33,7 @@ func (r reads) keyRotations(ctx context.Context, query string, args ...any) ([]K
 		}
 		k.DueAt = keyserver.Moment(due)
 		list = append(list, k)
-		return r.agrees(k.row(), mac)
+		return r.sql.agrees(k.row(), mac)
 	})
 	return list, err
 }
@@ -67,7 +67,7 @@ func (r reads) KeyRotations(ctx context.Context, lineages []keyserver.ID) (map[k
 
 // LinesDue answers lines that want something done by a time.
 func (r reads) LinesDue(ctx context.Context, by time.Time, limit int) ([]keyserver.ID, error) {
-	return r.ids(ctx, `SELECT lineage FROM key_rotations WHERE due_at > 0 AND due_at <= $1 ORDER BY due_at LIMIT $2`, by.UnixMicro(), limit)
+	return r.sql.ids(ctx, `SELECT lineage FROM key_rotations WHERE due_at > 0 AND due_at <= $1 ORDER BY due_at LIMIT $2`, by.UnixMicro(), limit)
 }
 
 // PutKeyRotation stores the rotation of a line, and DeleteKeyRotation takes it
@@ -79,17 +79,17 @@ func (tx *Tx) PutKeyRotation(ctx context.Context, k KeyRotation) error {
 
 // PlanKeyRotation stores when a line wants something done, which nobody is told.
 func (tx *Tx) PlanKeyRotation(ctx context.Context, k KeyRotation) error {
-	_, err := tx.exec(ctx, `INSERT INTO key_rotations (lineage, every_days, verify_days, destroy_days, due_at, mac) VALUES ($1, $2, $3, $4, $5, $6)
+	_, err := tx.sql.exec(ctx, `INSERT INTO key_rotations (lineage, every_days, verify_days, destroy_days, due_at, mac) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (lineage) DO UPDATE SET every_days = excluded.every_days, verify_days = excluded.verify_days, destroy_days = excluded.destroy_days,
 			due_at = excluded.due_at, mac = excluded.mac`,
-		k.Lineage[:], k.Every, k.VerifyOnly, k.DestroyAfter, keyserver.Micros(k.DueAt), tx.mac(k.row()))
+		k.Lineage[:], k.Every, k.VerifyOnly, k.DestroyAfter, keyserver.Micros(k.DueAt), tx.sql.mac(k.row()))
 	return err
 }
 
 // DeleteKeyRotation takes the rotation of a line away, if it has one.
 func (tx *Tx) DeleteKeyRotation(ctx context.Context, lineage keyserver.ID) error {
 	tx.record(keyserver.ChangeKey, lineage, keyserver.Updated)
-	_, err := tx.exec(ctx, `DELETE FROM key_rotations WHERE lineage = $1`, lineage[:])
+	_, err := tx.sql.exec(ctx, `DELETE FROM key_rotations WHERE lineage = $1`, lineage[:])
 	return err
 }
 
@@ -101,12 +101,12 @@ const LeaseKeyLife = "keyLife"
 // lease does is nobody's.
 func (s *Store) Lease(ctx context.Context, name string, now time.Time, lasts time.Duration) (bool, error) {
 	until := now.Add(lasts).UnixMicro()
-	n, err := s.dialect.alone(ctx, s, `UPDATE leases SET until = $1 WHERE name = $2 AND (until <= $3 OR until > $1)`, until, name, now.UnixMicro())
+	n, err := s.db.Alone(ctx, `UPDATE leases SET until = $1 WHERE name = $2 AND (until <= $3 OR until > $1)`, until, name, now.UnixMicro())
 	return n == 1, err
 }
 
 // EndLease gives work back.
 func (s *Store) EndLease(ctx context.Context, name string) error {
-	_, err := s.dialect.alone(ctx, s, `UPDATE leases SET until = 0 WHERE name = $1`, name)
+	_, err := s.db.Alone(ctx, `UPDATE leases SET until = 0 WHERE name = $1`, name)
 	return err
 }

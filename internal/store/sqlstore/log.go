@@ -8,8 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"runtime"
-	"slices"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -32,9 +30,10 @@ var errBusy = errors.New("the trail is being written")
 // read while others write, and folded into the database by nobody else (Config.Shipped).
 // Its methods are called by one goroutine.
 type Log struct {
-	store   *Store
+	on      *DB
 	dialect *sqlite
 	db      pool // folds
+	durable func() ([]keyserver.AuditEntry, bool)
 	// folded is up to where everything is in the file of the database, so that the log
 	// goes on behind it, or begins anew. nil: it does not begin anew.
 	folded    *wal.Position
@@ -70,14 +69,15 @@ func (c Committed) Close() error {
 	return c.file.Close()
 }
 
-// Log answers the log of a database that was opened to be shipped. It has to be closed
-// before the Store is.
-func (s *Store) Log() (*Log, error) {
-	d, ok := s.dialect.(*sqlite)
+// NewLog returns the log of a database that was opened to be shipped. It has to be closed
+// before the database is. durable returns the rows of the audit log that are durable and may
+// be in no table yet, or false while they are being written.
+func NewLog(db *DB, durable func() ([]keyserver.AuditEntry, bool)) (*Log, error) {
+	d, ok := db.Dialect().(*sqlite)
 	if !ok || !d.shipped {
 		return nil, errors.New("the database was not opened to be shipped")
 	}
-	return &Log{store: s, dialect: d, db: d.pool("rw", 1)}, nil
+	return &Log{on: db, dialect: d, db: d.pool("rw", 1), durable: durable}, nil
 }
 
 // Close gives up what the Log took.
@@ -102,10 +102,10 @@ func (l *Log) open() (*os.File, wal.Header, error) {
 // Base begins a base. Until it was read, neither Fold nor Discard may be called, and
 // Intact has to be asked at the end.
 func (l *Log) Base(ctx context.Context) (b Base, err error) {
-	if err := l.store.writer.lock(ctx); err != nil {
+	if err := l.on.writer.lock(ctx); err != nil {
 		return b, err
 	}
-	defer l.store.writer.unlock()
+	defer l.on.writer.unlock()
 	if err := l.dialect.inPlace(); err != nil {
 		return b, err
 	}
@@ -199,10 +199,10 @@ func pause(ctx context.Context) error {
 
 // settled is a scan while nobody writes, with the rows of the trail of that moment.
 func (l *Log) settled(ctx context.Context, after wal.Position) (c Committed, err error) {
-	if err := l.store.writer.lock(ctx); err != nil {
+	if err := l.on.writer.lock(ctx); err != nil {
 		return c, err
 	}
-	defer l.store.writer.unlock()
+	defer l.on.writer.unlock()
 	return l.moment(after)
 }
 
@@ -211,8 +211,8 @@ func (l *Log) moment(after wal.Position) (c Committed, err error) {
 	if !l.Intact() {
 		return c, ErrLogMoved
 	}
-	until := l.store.cfg.Clock()
-	rows, known := l.store.durable()
+	until := l.on.opts.Clock()
+	rows, known := l.durable()
 	if !known {
 		return c, errBusy
 	}
@@ -221,24 +221,6 @@ func (l *Log) moment(after wal.Position) (c Committed, err error) {
 	}
 	c.Until, c.Rows = until, rows
 	return c, nil
-}
-
-// durable answers the rows of the trail that are durable and may be in no table, false
-// where they are just being written. A group that is too large for the journal is written
-// with that lock held, and takes the one of the writer: so nobody waits here.
-func (s *Store) durable() ([]keyserver.AuditEntry, bool) {
-	j := s.journal.Load()
-	if j == nil {
-		return nil, true
-	}
-	for range tries {
-		if j.mu.TryLock() {
-			defer j.mu.Unlock()
-			return slices.Clone(j.pending), true
-		}
-		runtime.Gosched()
-	}
-	return nil, false
 }
 
 // scan finds the end of the last transaction behind a place.
@@ -271,10 +253,10 @@ func (l *Log) scan(after wal.Position) (c Committed, err error) {
 // which is not to be read any more. It answers false, having done nothing, where that is
 // much. As long as somebody reads what was, not all of the log can be folded.
 func (l *Log) Fold(ctx context.Context, after wal.Position) (c Committed, done bool, err error) {
-	if err := l.store.writer.lock(ctx); err != nil {
+	if err := l.on.writer.lock(ctx); err != nil {
 		return c, false, err
 	}
-	defer l.store.writer.unlock()
+	defer l.on.writer.unlock()
 	c, err = l.moment(after)
 	if errors.Is(err, errBusy) {
 		return c, false, nil
@@ -304,10 +286,10 @@ func (l *Log) Fold(ctx context.Context, after wal.Position) (c Committed, done b
 // Discard folds the log into the database, whatever becomes of who reads it: a new base
 // is needed.
 func (l *Log) Discard(ctx context.Context) error {
-	if err := l.store.writer.lock(ctx); err != nil {
+	if err := l.on.writer.lock(ctx); err != nil {
 		return err
 	}
-	defer l.store.writer.unlock()
+	defer l.on.writer.unlock()
 	l.dialect.unshipped.Add(1)
 	l.folded = nil
 	_, err := l.fold(ctx, "TRUNCATE")

@@ -17,6 +17,14 @@ import (
 // that another program's goose in the same database is not taken for ours.
 const versionTable = "keyserver_schema"
 
+// restoringSuffix is behind the name of what is not whole yet: the file of an embedded
+// database, and the table of PostgreSQL that says which version there is. Without that
+// name no program takes it for a database of a key server.
+const restoringSuffix = "restoring"
+
+// restoringTable is the name of versionTable in a database that is not whole yet.
+const restoringTable = versionTable + "_" + restoringSuffix
+
 func migrationDir(name string) fs.FS {
 	dir, err := fs.Sub(migrations.Files, name)
 	if err != nil {
@@ -52,7 +60,7 @@ func migrate(ctx context.Context, d dialect, db pool, log *slog.Logger) (is stan
 		return is, target, nil
 	}
 	if from := is.version; from < target {
-		if err := up(ctx, provider, log); err != nil {
+		if err := up(ctx, d, provider, log); err != nil {
 			return is, target, fmt.Errorf("migrate the database from version %d to %d: %w", from, target, translate(d, err))
 		}
 		log.Info("database migrated", "from", from, "to", target)
@@ -74,11 +82,11 @@ const (
 // working server, up tries again. Each migration is one transaction, so the next attempt
 // begins with the aborted one. After the last attempt, or if ctx ends in a pause, up returns
 // the error of the database.
-func up(ctx context.Context, provider *goose.Provider, log *slog.Logger) error {
+func up(ctx context.Context, d dialect, provider *goose.Provider, log *slog.Logger) error {
 	pause := migrationPause
 	for attempt := 1; ; attempt++ {
 		_, err := provider.Up(ctx)
-		if err == nil || !lostToAnother(err) || attempt == migrationAttempts {
+		if err == nil || !d.lostToAnother(err) || attempt == migrationAttempts {
 			return err
 		}
 		log.Warn("a migration was aborted in favor of another transaction and is tried again", "attempt", attempt, "error", driverText(err))
@@ -112,7 +120,7 @@ func checkVersion(ctx context.Context, d dialect, db pool) (is standing, target 
 func newProvider(d dialect, db pool) (*goose.Provider, error) {
 	kind, files := d.migrations()
 	p, err := goose.NewProvider(kind, db, files,
-		goose.WithTableName(versionsOf(d)), goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
+		goose.WithTableName(d.versionTable()), goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded migrations: %w", err)
 	}
@@ -151,7 +159,7 @@ func schemaVersion(ctx context.Context, d dialect, db pool) (int64, error) {
 	case all == 0:
 		return 0, nil
 	case named == 0:
-		if _, half, err := d.tables(ctx, db, versionTable+"_"+restoringSuffix); err == nil && half > 0 {
+		if _, half, err := d.tables(ctx, db, restoringTable); err == nil && half > 0 {
 			return 0, refuse(ErrUnusable, "what was restored or moved into the database is not whole: it was interrupted, or is under way; run it again, or name another database")
 		}
 		return 0, refuse(ErrForeign, "the database holds tables of something else: give the key server a database or schema of its own")
@@ -162,4 +170,34 @@ func schemaVersion(ctx context.Context, d dialect, db pool) (int64, error) {
 		return 0, fmt.Errorf("read the database's version: %w", err)
 	}
 	return version, nil
+}
+
+// LatestSchema returns the version of the schema that this program works on.
+func LatestSchema(d dialect) (int64, error) {
+	_, files := d.migrations()
+	return latestFile(files)
+}
+
+// MigrateUpTo applies the migrations up to a version.
+func MigrateUpTo(ctx context.Context, d dialect, db pool, version int64) error {
+	provider, err := newProvider(d, db)
+	if err != nil {
+		return err
+	}
+	if _, err := provider.UpTo(ctx, version); err != nil {
+		return fmt.Errorf("make the tables of version %d: %w", version, translate(d, err))
+	}
+	return nil
+}
+
+// MigrateUp applies the remaining migrations.
+func MigrateUp(ctx context.Context, d dialect, db pool) error {
+	provider, err := newProvider(d, db)
+	if err != nil {
+		return err
+	}
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("bring the database to the version of this program: %w", translate(d, err))
+	}
+	return nil
 }

@@ -36,14 +36,14 @@ func (r reads) Owner(ctx context.Context, o keyserver.Object) (keyserver.OwnerMa
 
 func (r reads) owners(ctx context.Context, query string, args ...any) ([]keyserver.OwnerMark, error) {
 	list := []keyserver.OwnerMark{}
-	err := r.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.each(ctx, query, args, func(row scanner) error {
 		var m keyserver.OwnerMark
 		var mac []byte
 		if err := row.Scan(&m.Object.Kind, intoID(&m.Object.ID), &m.Owner, intoTime{&m.Since}, &mac); err != nil {
 			return err
 		}
 		list = append(list, m)
-		return r.agrees(rowmac.Owner(m), mac)
+		return r.sql.agrees(rowmac.Owner(m), mac)
 	})
 	return list, err
 }
@@ -87,7 +87,7 @@ func (r reads) OwnedObject(ctx context.Context, o keyserver.Object) error {
 		key = int64(n)
 	}
 	var one int
-	return r.row(ctx, query, []any{key}, &one)
+	return r.sql.row(ctx, query, []any{key}, &one)
 }
 
 // PutOwner stores the mark of an object in place of an earlier one.
@@ -100,9 +100,9 @@ func (tx *Tx) PutOwner(ctx context.Context, m keyserver.OwnerMark) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.exec(ctx, `INSERT INTO owners (kind, id, owner, since, mac) VALUES ($1, $2, $3, $4, $5)
+	_, err = tx.sql.exec(ctx, `INSERT INTO owners (kind, id, owner, since, mac) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (kind, id) DO UPDATE SET owner = excluded.owner, since = excluded.since, mac = excluded.mac`,
-		string(m.Object.Kind), m.Object.ID[:], m.Owner, m.Since.UnixMicro(), tx.mac(rowmac.Owner(m)))
+		string(m.Object.Kind), m.Object.ID[:], m.Owner, m.Since.UnixMicro(), tx.sql.mac(rowmac.Owner(m)))
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (tx *Tx) PutOwner(ctx context.Context, m keyserver.OwnerMark) error {
 
 // DeleteOwner removes the mark of an object: ErrNotFound where it has none.
 func (tx *Tx) DeleteOwner(ctx context.Context, o keyserver.Object) error {
-	if err := tx.execOne(ctx, `DELETE FROM owners WHERE kind = $1 AND id = $2`, string(o.Kind), o.ID[:]); err != nil {
+	if err := tx.sql.execOne(ctx, `DELETE FROM owners WHERE kind = $1 AND id = $2`, string(o.Kind), o.ID[:]); err != nil {
 		return err
 	}
 	tx.record(o.Kind.Owner(), o.ID, keyserver.Deleted)

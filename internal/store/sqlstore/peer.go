@@ -34,7 +34,7 @@ func (r reads) PeerCallKnown(ctx context.Context, key keyserver.CallKey, now tim
 func (tx *Tx) RememberPeerCall(ctx context.Context, from keyserver.SystemID, key keyserver.CallKey, now, until time.Time) error {
 	var seq int64
 	known := true
-	err := tx.each(ctx, `INSERT INTO peer_calls (call_key, system_id, seq, expires)
+	err := tx.sql.each(ctx, `INSERT INTO peer_calls (call_key, system_id, seq, expires)
 		SELECT $1, $2, coalesce(max(seq), 0) + 1, $3 FROM peer_calls WHERE system_id = $2
 		ON CONFLICT (call_key) DO UPDATE SET seq = excluded.seq, expires = excluded.expires WHERE peer_calls.expires <= $4
 		RETURNING seq`, []any{key[:], int64(from), until.UnixMicro(), now.UnixMicro()}, func(row scanner) error {
@@ -47,7 +47,7 @@ func (tx *Tx) RememberPeerCall(ctx context.Context, from keyserver.SystemID, key
 	case known:
 		return ErrDuplicate
 	}
-	_, err = tx.exec(ctx, `DELETE FROM peer_calls WHERE system_id = $1
+	_, err = tx.sql.exec(ctx, `DELETE FROM peer_calls WHERE system_id = $1
 		AND seq < (SELECT min(seq) FROM peer_calls WHERE system_id = $1) + $2 AND (seq <= $3 OR expires <= $4)`,
 		int64(from), forgottenPerCall, seq-MaxPeerCalls, now.UnixMicro())
 	return err
@@ -70,7 +70,7 @@ func (r reads) HasACLEntries(ctx context.Context, p keyserver.PrincipalRef) (boo
 
 func (r reads) found(ctx context.Context, query string, args ...any) (bool, error) {
 	var one int
-	err := r.row(ctx, query, args, &one)
+	err := r.sql.row(ctx, query, args, &one)
 	if errors.Is(err, ErrNotFound) {
 		return false, nil
 	}
@@ -91,6 +91,6 @@ func (tx *Tx) CloseACLEntries(ctx context.Context, p keyserver.PrincipalRef, at 
 	if err != nil {
 		return 0, err
 	}
-	n, err := tx.exec(ctx, `UPDATE acl_entries SET end_stamp = $3 WHERE id IN (SELECT e.id`+openEntries+`)`, args...)
+	n, err := tx.sql.exec(ctx, `UPDATE acl_entries SET end_stamp = $3 WHERE id IN (SELECT e.id`+openEntries+`)`, args...)
 	return int(n), err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"strconv"
@@ -13,8 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pressly/goose/v3"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/audit"
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/stmtcache"
 )
 
@@ -63,6 +60,13 @@ type postgres struct {
 	restore bool
 }
 
+func (d *postgres) versionTable() string {
+	if d.restore {
+		return restoringTable
+	}
+	return versionTable
+}
+
 func (d *postgres) migrations() (goose.Dialect, fs.FS) {
 	return goose.DialectPostgres, migrationDir("postgres")
 }
@@ -89,16 +93,10 @@ func (d *postgres) runnerOn(on stmtcache.Place) runner { return on }
 
 func (d *postgres) shared() bool { return true }
 
-// alone runs on any connection: the statement is its own transaction, and
-// waits for none of the others.
-func (d *postgres) alone(ctx context.Context, s *Store, text string, args ...any) (int64, error) {
-	return s.exec(ctx, text, args...)
-}
-
 // writable: a standby, and a server that was set so, refuse writes.
-func (d *postgres) writable(ctx context.Context, s *Store) error {
+func (d *postgres) writable(ctx context.Context, db *DB) error {
 	var refuses bool
-	err := s.looks.row(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean`, nil, &refuses)
+	err := db.looking.row(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean`, nil, &refuses)
 	if err == nil && refuses {
 		return errors.New("the database is read-only")
 	}
@@ -165,49 +163,8 @@ func (d *postgres) announce(ctx context.Context, in statements) error {
 	return err
 }
 
-// maxLiveChains bounds the search for a free chain. It is far over the number
-// of replicas that a database would stand.
-const maxLiveChains = 1024
-
 // statementContext is the caller's: a server may not answer.
 func (d *postgres) statementContext(ctx context.Context) context.Context { return ctx }
-
-// claimChain claims by a lock that lives as long as its connection, and lets
-// the chain be written on that connection only: whoever lost the lock has also
-// lost the means to write. Behind a pooler nothing says who has a connection for how
-// long. There the lock keeps replicas apart as long as it is held, and that nobody
-// else has moved the head of the chain is what lets a row be written.
-func (d *postgres) claimChain(ctx context.Context, s *Store) (audit.Chain, error) {
-	for chain := int64(1); chain <= maxLiveChains; chain++ {
-		held, err := d.claim(ctx, s.pools.write, chain, false)
-		if err != nil {
-			return nil, translate(d, err)
-		}
-		if held == nil {
-			continue
-		}
-		c := &sharedChain{chain: chain, store: s, dialect: d, claim: held, session: held.session, uses: map[keyserver.ID]int64{}}
-		if d.pooled {
-			if c.session, err = openSession(ctx, d, s.pools.write); err != nil {
-				held.release()
-				return nil, err
-			}
-		}
-		if err := c.create(ctx); err != nil {
-			_ = c.Release()
-			return nil, err
-		}
-		return c, nil
-	}
-	return nil, fmt.Errorf("each of the %d audit chains has a live writer", maxLiveChains)
-}
-
-// A row is durable in its table.
-func (d *postgres) recoverTrail(context.Context, *Store) error { return nil }
-func (d *postgres) unfilled(ctx context.Context, s *Store) (audit.Snapshot, []keyserver.AuditEntry, error) {
-	snapshot, err := s.reads.AuditSnapshot(ctx)
-	return snapshot, nil, err
-}
 
 // setKeyMACs takes one way to the server and back for all of them.
 func (d *postgres) setKeyMACs(ctx context.Context, in statements, ids, macs [][]byte) error {
@@ -224,8 +181,8 @@ func (d *postgres) setKeyWraps(ctx context.Context, in statements, ids, wrapped,
 
 // claimRewrap claims by a lock that lives as long as its connection. Two that work at
 // the same time, after one was lost, do no harm: each batch is serialised.
-func (d *postgres) claimRewrap(ctx context.Context, s *Store) (func(), error) {
-	c, err := d.claim(ctx, s.pools.write, lockRewrap, false)
+func (d *postgres) claimRewrap(ctx context.Context, db *DB) (func(), error) {
+	c, err := d.claim(ctx, db.pools.write, lockRewrap, false)
 	if err != nil || c == nil {
 		return nil, translate(d, err)
 	}
@@ -234,14 +191,7 @@ func (d *postgres) claimRewrap(ctx context.Context, s *Store) (func(), error) {
 
 // erase has nothing to do: the versions of rows go with VACUUM, which the server
 // runs by itself, and its log and its backups are not ours (docs/operations.md).
-func (d *postgres) erase(context.Context, *Store) (bool, error) { return true, nil }
-
-func (d *postgres) chainsHeld(ctx context.Context, in statements) (n int, err error) {
-	err = in.row(ctx, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
-		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-		AND classid::bigint = $1 AND objid::bigint BETWEEN 1 AND $2`, []any{lockClass, maxLiveChains}, &n)
-	return n, err
-}
+func (d *postgres) erase(context.Context, *DB) (bool, error) { return true, nil }
 
 // Classes and codes of PostgreSQL's errors
 // (https://www.postgresql.org/docs/current/errcodes-appendix.html).
@@ -277,7 +227,7 @@ func codeOfServer(err error) string {
 
 // lostToAnother reports whether PostgreSQL aborted a transaction in favor of another one. The
 // same transaction may succeed if it runs again.
-func lostToAnother(err error) bool {
+func (d *postgres) lostToAnother(err error) bool {
 	switch codeOfServer(err) {
 	case pgDeadlock, pgSerialization, pgLockNotAvailable:
 		return true

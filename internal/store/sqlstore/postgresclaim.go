@@ -84,11 +84,11 @@ const evictTimeout = 5 * time.Second
 // evict ends the sessions that hold what orders the replicas, and whose clients have
 // said nothing for a while in the middle of a transaction. The server itself ends those
 // between two statements; not those that were stopped within a series of them.
-func (d *postgres) evict(ctx context.Context, s *Store) {
+func (d *postgres) evict(ctx context.Context, db *DB) {
 	ctx, cancel := context.WithTimeout(ctx, evictTimeout)
 	defer cancel()
 	var ended int64
-	err := s.row(ctx, `SELECT count(*) FROM (SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+	err := db.row(ctx, `SELECT count(*) FROM (SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
 		WHERE a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid()
 		AND a.wait_event = 'ClientRead' AND a.xact_start IS NOT NULL
 		AND clock_timestamp() - a.state_change > $1::bigint * interval '1 ms'

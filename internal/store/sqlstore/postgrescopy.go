@@ -7,29 +7,35 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
 )
 
+// postgresTables copies the tables of a PostgreSQL database.
+type postgresTables struct{ d *postgres }
+
 // postgresView reads in one transaction, on a connection of its own.
 type postgresView struct {
 	dialect *postgres
-	store   *Store
+	of      *Source
 	db      pool
 	conn    *sql.Conn
 }
 
-func (d *postgres) view(ctx context.Context, s *Store) (_ view, err error) {
-	cfg, err := d.config()
+func (t postgresTables) view(ctx context.Context, of *Source) (_ view, err error) {
+	cfg, err := t.d.config()
 	if err != nil {
 		return nil, err
 	}
-	v := &postgresView{dialect: d, store: s, db: d.pool(cfg, 1, "")}
+	v := &postgresView{dialect: t.d, of: of, db: t.d.pool(cfg, 1, "")}
 	defer func() {
 		if err != nil {
-			err = errors.Join(translate(d, err), v.close())
+			err = errors.Join(translate(t.d, err), v.close())
 		}
 	}()
 	if v.conn, err = v.db.Conn(ctx); err != nil {
@@ -51,16 +57,16 @@ func (d *postgres) view(ctx context.Context, s *Store) (_ view, err error) {
 	return v, err
 }
 
-func (v *postgresView) reader() reads {
-	return reads{statements{run: v.conn, dialect: v.dialect, macs: v.store.macs}}
+func (v *postgresView) reader() statements {
+	return statements{run: v.conn, dialect: v.dialect}
 }
 
 func (v *postgresView) tables(ctx context.Context) ([]Table, error) {
-	return postgresTables(ctx, v.reader())
+	return v.of.tables.columns(ctx, v.reader())
 }
 
-// postgresTables are the tables but those that are parts of another one.
-func postgresTables(ctx context.Context, in reads) ([]Table, error) {
+// columns lists the tables but those that are parts of another one.
+func (t postgresTables) columns(ctx context.Context, in statements) ([]Table, error) {
 	return catalogue{
 		columns: `SELECT t.relname::text, a.attname::text, a.atttypid::regtype::text
 			FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace JOIN pg_attribute a ON a.attrelid = t.oid
@@ -117,4 +123,55 @@ func (v *postgresView) close() error {
 	_ = v.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = v.conn.Close()
 	return v.db.Close()
+}
+
+// ready makes the partitions of rows that are to come. Those that go to the default one
+// would be there until they are archived.
+func (t postgresTables) ready(ctx context.Context, in statements, last int64) error {
+	var end int64
+	err := in.each(ctx, `SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent = 'audit'::regclass`, nil, func(row scanner) error {
+		var name string
+		if err := row.Scan(&name); err != nil {
+			return err
+		}
+		if n, err := strconv.ParseInt(strings.TrimPrefix(name, partitionPrefix), 10, 64); err == nil {
+			end = max(end, n)
+		}
+		return nil
+	})
+	if err != nil || end == 0 { // of a version without any
+		return err
+	}
+	for ; end < last; end += partitionRows {
+		if _, err := in.exec(ctx, fmt.Sprintf(`CREATE TABLE %s PARTITION OF audit FOR VALUES FROM (%d) TO (%d)`,
+			partition(end+partitionRows), end+1, end+partitionRows+1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load has the server read rows; the driver gives numbers the width of their columns.
+func (t postgresTables) load(ctx context.Context, on *sql.Conn, of Table, rows *pgcopy.Reader) error {
+	names := make([]string, len(of.Columns))
+	for i, c := range of.Columns {
+		names[i] = c.Name
+	}
+	return on.Raw(func(conn any) error {
+		pg := conn.(*stdlib.Conn).Conn() //nolint:errcheck,forcetypeassert // no other driver is behind this dialect
+		var failed error
+		_, err := pg.CopyFrom(ctx, pgx.Identifier{of.Name}, names, pgx.CopyFromFunc(func() ([]any, error) {
+			row, err := rows.Next()
+			if errors.Is(err, io.EOF) {
+				return nil, nil
+			}
+			failed = err
+			return row, err
+		}))
+		if failed != nil {
+			return failed
+		}
+		return err
+	})
 }

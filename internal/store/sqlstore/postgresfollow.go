@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/replication"
 )
 
-func (d *postgres) follow(ctx context.Context, s *Store) (*replication.Follower, error) {
+func (d *postgres) follow(ctx context.Context, db *DB) (*replication.Follower, error) {
 	cfg, err := d.config()
 	if err != nil {
 		return nil, err
@@ -23,16 +23,16 @@ func (d *postgres) follow(ctx context.Context, s *Store) (*replication.Follower,
 			moment := d.lines.next()
 			var settings string
 			var refuses bool
-			err = s.looks.row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+
+			err = db.looking.row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+
 				d.incarnation+`, `+sessionSettings+`, `+refusesWrites,
 				nil, &state.Changes, &state.Audit, &state.Incarnation, &settings, &refuses)
 			if err == nil {
-				d.answered(s, &quiet)
+				d.answered(db, &quiet)
 			}
 			if refuses {
 				d.sessions.refused.Store(true)
 			}
-			d.renew(settings, err, s.cfg.Clock())
+			d.renew(settings, err, db.opts.Clock())
 			d.asked(ctx, err, moment, &quiet)
 			return state, err
 		},
@@ -40,16 +40,16 @@ func (d *postgres) follow(ctx context.Context, s *Store) (*replication.Follower,
 			// Another host may have taken over between two looks, with none that was not
 			// answered: of what was there before nobody needs to hear a last word.
 			quiet.goesOn(0, d.lines.next())
-			d.moved(s, was, now)
+			d.moved(db, was, now)
 		},
 		Page: func(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error) {
 			moment := d.lines.next()
-			page, err := s.looks.Changes(ctx, after, limit)
+			page, err := NewFeed(db.looking).Changes(ctx, after, limit)
 			d.asked(ctx, err, moment, &quiet)
 			return page, err
 		},
 		PageLimit: maxChangePage,
-		Notify:    s.notify, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+		Notify:    db.notify, Clock: db.opts.Clock, Logger: db.opts.Logger,
 	}
 	source.Listen = func(ctx context.Context) (replication.Listener, error) {
 		if d.pooled { // a transaction cannot listen
@@ -84,9 +84,9 @@ func (d *postgres) asked(ctx context.Context, err error, moment int64, quiet *si
 // answered is told that the database has answered. Whoever still waits on a connection from
 // before a silence waits in vain: the host is gone without a word, or what lies between has
 // forgotten its connections.
-func (d *postgres) answered(s *Store, quiet *silence) {
-	if n := d.lines.cut(quiet.over(s.cfg.Clock())); n > 0 {
-		d.dropIdle(s)
+func (d *postgres) answered(db *DB, quiet *silence) {
+	if n := d.lines.cut(quiet.over(db.opts.Clock())); n > 0 {
+		d.dropIdle(db)
 		d.log.Warn("the database answers again, and nothing comes on connections from before; they are cut", "connections", n)
 	}
 }
@@ -133,22 +133,22 @@ func (q *silence) over(now time.Time) (since int64) {
 
 // moved is told that the database is another one, or has gone back. Connections to what
 // was there before are not to be used again, if that still answers.
-func (d *postgres) moved(s *Store, was, now replication.State) {
-	s.anew.Store(s.cfg.Clock().UnixNano())
-	d.dropIdle(s)
+func (d *postgres) moved(db *DB, was, now replication.State) {
+	db.anew.Store(db.opts.Clock().UnixNano())
+	d.dropIdle(db)
 	if was.Changes <= now.Changes && was.Audit <= now.Audit {
 		d.log.Info("the database was started anew, or another one has taken over; everything is read anew", "was", was.Incarnation, "now", now.Incarnation)
 		return
 	}
-	s.lost.Add(1)
+	db.lost.Add(1)
 	d.log.Error("the database has gone back: changes or audit rows that this process had seen are gone, acknowledged ones among them; see docs/operations.md",
 		"changes", now.Changes, "changesSeen", was.Changes, "auditRows", now.Audit, "auditRowsSeen", was.Audit, "was", was.Incarnation, "now", now.Incarnation)
 }
 
 // dropIdle closes the connections that nobody uses.
-func (d *postgres) dropIdle(s *Store) {
-	s.pools.read.SetMaxIdleConns(-1)
-	s.pools.read.SetMaxIdleConns(d.readers())
+func (d *postgres) dropIdle(db *DB) {
+	db.pools.read.SetMaxIdleConns(-1)
+	db.pools.read.SetMaxIdleConns(d.readers())
 }
 
 // postgresListener waits on a connection of its own.

@@ -2,18 +2,10 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
-	"fmt"
-	"io"
-	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
-
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
 )
 
 // raise takes an empty database. Whoever starts to serve from it meanwhile waits.
@@ -40,7 +32,7 @@ func (c closer) Close() error { return c() }
 // clear refuses a database that has tables, but those that an interrupted restore left,
 // which it removes.
 func (d *postgres) clear(ctx context.Context, db pool) error {
-	all, left, err := d.tables(ctx, db, versionsOf(d))
+	all, left, err := d.tables(ctx, db, d.versionTable())
 	switch {
 	case err != nil:
 		return translate(d, err)
@@ -77,7 +69,7 @@ func (d *postgres) sweep(ctx context.Context, db pool) error {
 		}
 	}
 	// The last one is what says that the others are not whole.
-	for _, text := range []string{strings.Join(names, ", "), versionsOf(d)} {
+	for _, text := range []string{strings.Join(names, ", "), d.versionTable()} {
 		if _, err := db.ExecContext(ctx, `DROP TABLE IF EXISTS `+text+` CASCADE`); err != nil {
 			return translate(d, err)
 		}
@@ -85,67 +77,12 @@ func (d *postgres) sweep(ctx context.Context, db pool) error {
 	return nil
 }
 
-func (d *postgres) columns(ctx context.Context, in reads) ([]Table, error) {
-	return postgresTables(ctx, in)
-}
-
-// ready makes the partitions of rows that are to come. Those that go to the default one
-// would be there until they are archived.
-func (d *postgres) ready(ctx context.Context, in statements, last int64) error {
-	var end int64
-	err := in.each(ctx, `SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-		WHERE i.inhparent = 'audit'::regclass`, nil, func(row scanner) error {
-		var name string
-		if err := row.Scan(&name); err != nil {
-			return err
-		}
-		if n, err := strconv.ParseInt(strings.TrimPrefix(name, partitionPrefix), 10, 64); err == nil {
-			end = max(end, n)
-		}
-		return nil
-	})
-	if err != nil || end == 0 { // of a version without any
-		return err
-	}
-	for ; end < last; end += partitionRows {
-		if _, err := in.exec(ctx, fmt.Sprintf(`CREATE TABLE %s PARTITION OF audit FOR VALUES FROM (%d) TO (%d)`,
-			partition(end+partitionRows), end+1, end+partitionRows+1)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// load has the server read rows; the driver gives numbers the width of their columns.
-func (d *postgres) load(ctx context.Context, on *sql.Conn, t Table, rows *pgcopy.Reader) error {
-	names := make([]string, len(t.Columns))
-	for i, c := range t.Columns {
-		names[i] = c.Name
-	}
-	return on.Raw(func(conn any) error {
-		pg := conn.(*stdlib.Conn).Conn() //nolint:errcheck,forcetypeassert // no other driver is behind this dialect
-		var failed error
-		_, err := pg.CopyFrom(ctx, pgx.Identifier{t.Name}, names, pgx.CopyFromFunc(func() ([]any, error) {
-			row, err := rows.Next()
-			if errors.Is(err, io.EOF) {
-				return nil, nil
-			}
-			failed = err
-			return row, err
-		}))
-		if failed != nil {
-			return failed
-		}
-		return err
-	})
-}
-
 // finish gives the table of the version its name, by which everybody knows the database.
-func (d *postgres) finish(ctx context.Context, s *Store) error {
-	_, err := s.pools.write.ExecContext(ctx, `ALTER TABLE `+versionsOf(d)+` RENAME TO `+versionTable)
-	return errors.Join(translate(d, err), s.Close())
+func (d *postgres) finish(ctx context.Context, db *DB) error {
+	_, err := db.pools.write.ExecContext(ctx, `ALTER TABLE `+d.versionTable()+` RENAME TO `+versionTable)
+	return errors.Join(translate(d, err), db.Close())
 }
 
-func (d *postgres) raze(ctx context.Context, s *Store) error {
-	return errors.Join(d.sweep(ctx, s.pools.read), s.Close())
+func (d *postgres) raze(ctx context.Context, db *DB) error {
+	return errors.Join(d.sweep(ctx, db.pools.read), db.Close())
 }

@@ -78,7 +78,7 @@ func (r reads) principals(ctx context.Context, query string, args []any) ([]keys
 func (r reads) storedPrincipals(ctx context.Context, query string, args []any) ([]storedPrincipal, error) {
 	list := []storedPrincipal{}
 	at := map[keyserver.ID]int{}
-	err := r.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.each(ctx, query, args, func(row scanner) error {
 		var part int
 		var owner, id keyserver.ID
 		var system keyserver.SystemID
@@ -115,7 +115,7 @@ func (r reads) storedPrincipals(ctx context.Context, query string, args []any) (
 		return nil
 	})
 	for i := 0; i < len(list) && err == nil; i++ {
-		err = r.agrees(list[i].row(), list[i].mac)
+		err = r.sql.agrees(list[i].row(), list[i].mac)
 	}
 	if err != nil {
 		return nil, err
@@ -158,8 +158,8 @@ func (tx *Tx) RenewPasswordHash(ctx context.Context, id keyserver.ID, old, renew
 		return err
 	}
 	p.hash = renewed
-	return tx.execOne(ctx, `UPDATE principals SET password_hash = $1, mac = $2 WHERE id = $3 AND password_hash = $4`,
-		renewed, tx.mac(p.row()), id[:], old)
+	return tx.sql.execOne(ctx, `UPDATE principals SET password_hash = $1, mac = $2 WHERE id = $3 AND password_hash = $4`,
+		renewed, tx.sql.mac(p.row()), id[:], old)
 }
 
 // InsertPrincipal stores a principal with its roles, groups and identity. An
@@ -167,9 +167,9 @@ func (tx *Tx) RenewPasswordHash(ctx context.Context, id keyserver.ID, old, renew
 // name among principals of the type, is taken; ErrNotFound where a role or
 // group is missing.
 func (tx *Tx) InsertPrincipal(ctx context.Context, p keyserver.Principal, passwordHash string) error {
-	_, err := tx.exec(ctx, `INSERT INTO principals (id, system_id, type, name, flags, password_hash, mac)
+	_, err := tx.sql.exec(ctx, `INSERT INTO principals (id, system_id, type, name, flags, password_hash, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`, p.ID[:], int64(p.System), string(p.Type), p.Name, int64(p.Flags),
-		orNoText(passwordHash), tx.mac(rowmac.Principal(p, passwordHash)))
+		orNoText(passwordHash), tx.sql.mac(rowmac.Principal(p, passwordHash)))
 	if err != nil {
 		return err
 	}
@@ -199,8 +199,8 @@ func (tx *Tx) changePrincipal(ctx context.Context, id keyserver.ID, change func(
 		return err
 	}
 	change(&p)
-	err = tx.execOne(ctx, `UPDATE principals SET name = $1, flags = $2, password_hash = $3, mac = $4 WHERE id = $5`,
-		p.Name, int64(p.Flags), orNoText(p.hash), tx.mac(p.row()), id[:])
+	err = tx.sql.execOne(ctx, `UPDATE principals SET name = $1, flags = $2, password_hash = $3, mac = $4 WHERE id = $5`,
+		p.Name, int64(p.Flags), orNoText(p.hash), tx.sql.mac(p.row()), id[:])
 	if err != nil {
 		return err
 	}
@@ -212,13 +212,13 @@ func (tx *Tx) insertIdentity(ctx context.Context, p keyserver.Principal) error {
 	if p.Identity == nil {
 		return nil
 	}
-	_, err := tx.exec(ctx, `INSERT INTO xauth_identities (principal_id, issuer, subject) VALUES ($1, $2, $3)`,
+	_, err := tx.sql.exec(ctx, `INSERT INTO xauth_identities (principal_id, issuer, subject) VALUES ($1, $2, $3)`,
 		p.ID[:], p.Identity.Issuer, p.Identity.Subject)
 	for _, audience := range p.Identity.Audiences {
 		if err != nil {
 			return err
 		}
-		_, err = tx.exec(ctx, `INSERT INTO xauth_audiences (principal_id, audience) VALUES ($1, $2)`, p.ID[:], audience)
+		_, err = tx.sql.exec(ctx, `INSERT INTO xauth_audiences (principal_id, audience) VALUES ($1, $2)`, p.ID[:], audience)
 	}
 	return err
 }
@@ -228,7 +228,7 @@ func (tx *Tx) SetPrincipalRoles(ctx context.Context, id keyserver.ID, roles []ke
 	if err := tx.changePrincipal(ctx, id, func(p *storedPrincipal) { p.Roles = roles }); err != nil {
 		return err
 	}
-	if _, err := tx.exec(ctx, `DELETE FROM principal_roles WHERE principal_id = $1`, id[:]); err != nil {
+	if _, err := tx.sql.exec(ctx, `DELETE FROM principal_roles WHERE principal_id = $1`, id[:]); err != nil {
 		return err
 	}
 	return tx.insertPrincipalRoles(ctx, id, roles)
@@ -236,7 +236,7 @@ func (tx *Tx) SetPrincipalRoles(ctx context.Context, id keyserver.ID, roles []ke
 
 func (tx *Tx) insertPrincipalRoles(ctx context.Context, id keyserver.ID, roles []keyserver.ID) error {
 	for _, role := range keyserver.NormalizeIDs(roles) {
-		if _, err := tx.exec(ctx, `INSERT INTO principal_roles (principal_id, role_id) VALUES ($1, $2)`, id[:], role[:]); err != nil {
+		if _, err := tx.sql.exec(ctx, `INSERT INTO principal_roles (principal_id, role_id) VALUES ($1, $2)`, id[:], role[:]); err != nil {
 			return err
 		}
 	}
@@ -271,7 +271,7 @@ func (tx *Tx) AddGroupMember(ctx context.Context, group, member keyserver.ID) er
 }
 
 func (tx *Tx) insertMember(ctx context.Context, group, member keyserver.ID) error {
-	_, err := tx.exec(ctx, `INSERT INTO group_members (group_id, member_id) VALUES ($1, $2)`, group[:], member[:])
+	_, err := tx.sql.exec(ctx, `INSERT INTO group_members (group_id, member_id) VALUES ($1, $2)`, group[:], member[:])
 	return err
 }
 
@@ -281,7 +281,7 @@ func (tx *Tx) RemoveGroupMember(ctx context.Context, group, member keyserver.ID)
 	if err != nil {
 		return err
 	}
-	return tx.execOne(ctx, `DELETE FROM group_members WHERE group_id = $1 AND member_id = $2`, group[:], member[:])
+	return tx.sql.execOne(ctx, `DELETE FROM group_members WHERE group_id = $1 AND member_id = $2`, group[:], member[:])
 }
 
 // without returns ids but for one.

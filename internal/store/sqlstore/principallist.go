@@ -2,8 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -20,28 +18,6 @@ var (
 	groupMembers   = principalsQuery(`group_members m JOIN principals p ON p.id = m.member_id WHERE m.group_id = $1
 		ORDER BY m.member_id LIMIT $2 OFFSET $3`, `id, name`)
 )
-
-// lookupSize is how many ids one statement looks up. Few fill it; the rest of
-// it repeats an id.
-const lookupSize = 64
-
-func numbered() string {
-	names := make([]string, lookupSize)
-	for i := range names {
-		names[i] = "$" + strconv.Itoa(i+1)
-	}
-	return strings.Join(names, ", ")
-}
-
-// lookup are the arguments of such a statement for the first of the ids, of which
-// there is one at least.
-func lookup(ids []keyserver.ID) []any {
-	args := make([]any, lookupSize)
-	for i := range args {
-		args[i] = ids[min(i, len(ids)-1)][:]
-	}
-	return args
-}
 
 // Principals reads the principals that a filter selects, by the bytes of their
 // names. Its Limit must be positive.

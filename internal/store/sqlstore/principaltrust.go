@@ -21,14 +21,14 @@ func (r reads) PrincipalTrusts(ctx context.Context, f keyserver.PrincipalTrustFi
 	query := `SELECT id, principal_id, system_id, flag, mac FROM principal_trusts` + where +
 		` ORDER BY id LIMIT $` + strconv.Itoa(n+1) + ` OFFSET $` + strconv.Itoa(n+2)
 	list := []keyserver.PrincipalTrust{}
-	err := r.each(ctx, query, append(args, limit, f.Offset), func(row scanner) error {
+	err := r.sql.each(ctx, query, append(args, limit, f.Offset), func(row scanner) error {
 		var t keyserver.PrincipalTrust
 		var mac []byte
 		if err := row.Scan(intoID(&t.ID), intoID(&t.Principal), &t.Server, &t.Flag, &mac); err != nil {
 			return err
 		}
 		list = append(list, t)
-		return r.agrees(rowmac.PrincipalTrust(t), mac)
+		return r.sql.agrees(rowmac.PrincipalTrust(t), mac)
 	})
 	return list, err
 }
@@ -38,7 +38,7 @@ func (r reads) PrincipalTrusts(ctx context.Context, f keyserver.PrincipalTrustFi
 func (r reads) PrincipalTrustCount(ctx context.Context, f keyserver.PrincipalTrustFilter) (int, error) {
 	where, args := principalTrustWhere(f)
 	var n int
-	err := r.row(ctx, `SELECT count(*) FROM principal_trusts`+where, args, &n)
+	err := r.sql.row(ctx, `SELECT count(*) FROM principal_trusts`+where, args, &n)
 	return n, err
 }
 
@@ -69,8 +69,8 @@ func principalTrustWhere(f keyserver.PrincipalTrustFilter) (string, []any) {
 // InsertPrincipalTrust stores a row: ErrDuplicate where the id is taken or the
 // principal has a row for that peer.
 func (tx *Tx) InsertPrincipalTrust(ctx context.Context, t keyserver.PrincipalTrust) error {
-	_, err := tx.exec(ctx, `INSERT INTO principal_trusts (id, principal_id, system_id, flag, mac) VALUES ($1, $2, $3, $4, $5)`,
-		t.ID[:], t.Principal[:], int64(t.Server), int64(t.Flag), tx.mac(rowmac.PrincipalTrust(t)))
+	_, err := tx.sql.exec(ctx, `INSERT INTO principal_trusts (id, principal_id, system_id, flag, mac) VALUES ($1, $2, $3, $4, $5)`,
+		t.ID[:], t.Principal[:], int64(t.Server), int64(t.Flag), tx.sql.mac(rowmac.PrincipalTrust(t)))
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (tx *Tx) SetPrincipalTrustFlag(ctx context.Context, change keyserver.Princi
 	}
 	t := rows[0]
 	t.Flag = change.Flag
-	err = tx.execOne(ctx, `UPDATE principal_trusts SET flag = $1, mac = $2 WHERE id = $3`, int64(t.Flag), tx.mac(rowmac.PrincipalTrust(t)), t.ID[:])
+	err = tx.sql.execOne(ctx, `UPDATE principal_trusts SET flag = $1, mac = $2 WHERE id = $3`, int64(t.Flag), tx.sql.mac(rowmac.PrincipalTrust(t)), t.ID[:])
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (tx *Tx) SetPrincipalTrustFlag(ctx context.Context, change keyserver.Princi
 
 // DeletePrincipalTrust removes a row.
 func (tx *Tx) DeletePrincipalTrust(ctx context.Context, id keyserver.ID) error {
-	if err := tx.execOne(ctx, `DELETE FROM principal_trusts WHERE id = $1`, id[:]); err != nil {
+	if err := tx.sql.execOne(ctx, `DELETE FROM principal_trusts WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangePrincipalTrust, id, keyserver.Deleted)

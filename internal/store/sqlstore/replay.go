@@ -18,13 +18,10 @@ type UsedProof struct {
 // others may have been used, where there is such a time.
 const proofsOpen = "proofMemory"
 
-// Shared reports whether other processes may work on the same database.
-func (s *Store) Shared() bool { return s.dialect.shared() }
-
 // UseProof notes the use of a proof, durably. It answers false where any
 // process noted it before: of uses at the same time, exactly one is the first.
 func (s *Store) UseProof(ctx context.Context, p UsedProof) (bool, error) {
-	n, err := s.dialect.alone(ctx, s, `INSERT INTO used_proofs (digest, expires) VALUES ($1, $2)
+	n, err := s.db.Alone(ctx, `INSERT INTO used_proofs (digest, expires) VALUES ($1, $2)
 		ON CONFLICT (digest) DO NOTHING`, p.Digest[:], p.Until.UnixMicro())
 	return n == 1, err
 }
@@ -51,7 +48,7 @@ func (s *Store) ResumeProofs(ctx context.Context, now time.Time) (used []UsedPro
 
 func (r reads) usedProofs(ctx context.Context, now time.Time) ([]UsedProof, error) {
 	var used []UsedProof
-	err := r.each(ctx, `SELECT digest, expires FROM used_proofs WHERE expires > $1`, []any{now.UnixMicro()}, func(row scanner) error {
+	err := r.sql.each(ctx, `SELECT digest, expires FROM used_proofs WHERE expires > $1`, []any{now.UnixMicro()}, func(row scanner) error {
 		var p UsedProof
 		if err := row.Scan(intoHash(&p.Digest), intoTime{&p.Until}); err != nil {
 			return err
@@ -70,16 +67,16 @@ func (s *Store) ConcludeProofs(ctx context.Context, used []UsedProof, since time
 		args = append(args, p.Digest[:], p.Until.UnixMicro())
 	}
 	return s.Update(ctx, func(tx *Tx) error {
-		if _, err := tx.exec(ctx, `DELETE FROM used_proofs`); err != nil {
+		if _, err := tx.sql.exec(ctx, `DELETE FROM used_proofs`); err != nil {
 			return err
 		}
-		if err := s.inserts.proofs.run(ctx, tx.statements, args); err != nil {
+		if err := s.insertProofs.run(ctx, tx.sql, args); err != nil {
 			return err
 		}
 		if !since.IsZero() {
 			return tx.PutSetting(ctx, proofsOpen, strconv.AppendInt(nil, since.UnixMicro(), 10))
 		}
-		_, err := tx.exec(ctx, `DELETE FROM settings WHERE name = $1`, proofsOpen)
+		_, err := tx.sql.exec(ctx, `DELETE FROM settings WHERE name = $1`, proofsOpen)
 		return err
 	})
 }
@@ -87,7 +84,7 @@ func (s *Store) ConcludeProofs(ctx context.Context, used []UsedProof, since time
 // DeleteExpiredProofs removes up to limit uses that do not matter at now, and
 // answers how many.
 func (tx *Tx) DeleteExpiredProofs(ctx context.Context, now time.Time, limit int) (int, error) {
-	n, err := tx.exec(ctx, `DELETE FROM used_proofs WHERE digest IN (
+	n, err := tx.sql.exec(ctx, `DELETE FROM used_proofs WHERE digest IN (
 		SELECT digest FROM used_proofs WHERE expires <= $1 LIMIT $2)`, now.UnixMicro(), limit)
 	return int(n), err
 }

@@ -19,7 +19,7 @@ type RevocationState struct {
 // There are about as many as there are trusted CAs.
 func (r reads) RevocationStates(ctx context.Context) (map[string]RevocationState, error) {
 	states := map[string]RevocationState{}
-	err := r.each(ctx, revocationQuery(`NULL`, ``), nil, func(row scanner) error {
+	err := r.sql.each(ctx, revocationQuery(`NULL`, ``), nil, func(row scanner) error {
 		digest, state, _, err := r.scanRevocation(row, false)
 		if err == nil {
 			states[digest] = state
@@ -34,7 +34,7 @@ func (r reads) RevocationStates(ctx context.Context) (map[string]RevocationState
 func (r reads) Revocation(ctx context.Context, digest string) (RevocationState, keyserver.SerialSet, error) {
 	state := RevocationState{Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationOff}}
 	var serials keyserver.SerialSet
-	err := r.each(ctx, revocationQuery(`l.serials`, `WHERE d.issuer_digest = $1`), []any{digest}, func(row scanner) (err error) {
+	err := r.sql.each(ctx, revocationQuery(`l.serials`, `WHERE d.issuer_digest = $1`), []any{digest}, func(row scanner) (err error) {
 		_, state, serials, err = r.scanRevocation(row, true)
 		return err
 	})
@@ -66,7 +66,7 @@ func (r reads) scanRevocation(row scanner, whole bool) (digest string, state Rev
 		state.Policy = keyserver.RevocationPolicy{
 			Mode: keyserver.RevocationMode(mode.String), MaxAge: time.Duration(age.Int64) * time.Second,
 		}
-		if err := r.agrees(rowmac.RevocationPolicy(digest, state.Policy), policyMAC); err != nil {
+		if err := r.sql.agrees(rowmac.RevocationPolicy(digest, state.Policy), policyMAC); err != nil {
 			return "", RevocationState{}, nil, err
 		}
 	}
@@ -79,16 +79,16 @@ func (r reads) scanRevocation(row scanner, whole bool) (digest string, state Rev
 	}
 	err = fixed{state.CRL.Digest[:]}.Scan(fingerprint)
 	if err == nil && whole {
-		err = r.agrees(rowmac.RevocationList(digest, *state.CRL, set), listMAC)
+		err = r.sql.agrees(rowmac.RevocationList(digest, *state.CRL, set), listMAC)
 	}
 	return digest, state, set, err
 }
 
 // PutRevocationPolicy stores the policy of an issuer.
 func (tx *Tx) PutRevocationPolicy(ctx context.Context, digest string, p keyserver.RevocationPolicy) error {
-	_, err := tx.exec(ctx, `INSERT INTO revocation_policies (issuer_digest, mode, max_age, mac) VALUES ($1, $2, $3, $4)
+	_, err := tx.sql.exec(ctx, `INSERT INTO revocation_policies (issuer_digest, mode, max_age, mac) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (issuer_digest) DO UPDATE SET mode = excluded.mode, max_age = excluded.max_age, mac = excluded.mac`,
-		digest, string(p.Mode), int64(p.MaxAge/time.Second), tx.mac(rowmac.RevocationPolicy(digest, p)))
+		digest, string(p.Mode), int64(p.MaxAge/time.Second), tx.sql.mac(rowmac.RevocationPolicy(digest, p)))
 	if err != nil {
 		return err
 	}
@@ -98,14 +98,14 @@ func (tx *Tx) PutRevocationPolicy(ctx context.Context, digest string, p keyserve
 
 // PutRevocationList stores the CRL of an issuer in place of an earlier one.
 func (tx *Tx) PutRevocationList(ctx context.Context, digest string, crl keyserver.CRLFacts, serials keyserver.SerialSet) error {
-	_, err := tx.exec(ctx, `INSERT INTO revocation_lists
+	_, err := tx.sql.exec(ctx, `INSERT INTO revocation_lists
 			(issuer_digest, fingerprint, number, this_update, next_update, imported_at, revoked, serials, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 		ON CONFLICT (issuer_digest) DO UPDATE SET fingerprint = excluded.fingerprint, number = excluded.number,
 			this_update = excluded.this_update, next_update = excluded.next_update, imported_at = excluded.imported_at,
 			revoked = excluded.revoked, serials = excluded.serials, mac = excluded.mac`,
 		digest, crl.Digest[:], orEmpty(crl.Number), crl.ThisUpdate.UnixMicro(), crl.NextUpdate.UnixMicro(), crl.ImportedAt.UnixMicro(),
-		crl.Revoked, orEmpty(serials), tx.mac(rowmac.RevocationList(digest, crl, serials)))
+		crl.Revoked, orEmpty(serials), tx.sql.mac(rowmac.RevocationList(digest, crl, serials)))
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 // ClaimRewrap claims that this process alone wraps keys anew, until release is called.
 // It answers nil where another one does.
 func (s *Store) ClaimRewrap(ctx context.Context) (release func(), err error) {
-	return s.dialect.claimRewrap(ctx, s)
+	return s.db.Dialect().claimRewrap(ctx, s.db)
 }
 
 // underDataKey selects what is wrapped under a data key, in the terms of its index.
@@ -22,7 +22,7 @@ const underDataKey = `FROM stored_keys WHERE substr(wrapped, 1, 9) >= $1 AND sub
 // CountWrapped counts the keys whose wrapped bytes begin with a prefix, of at most 9
 // bytes.
 func (r reads) CountWrapped(ctx context.Context, prefix []byte) (n int64, err error) {
-	err = r.row(ctx, `SELECT count(*) `+underDataKey, []any{prefix, after(prefix)}, &n)
+	err = r.sql.row(ctx, `SELECT count(*) `+underDataKey, []any{prefix, after(prefix)}, &n)
 	return n, err
 }
 
@@ -46,7 +46,7 @@ type Refused map[string]bool
 func (s *Store) RewrapKeys(ctx context.Context, prefix []byte, limit int, refused Refused, wrap func(id keyserver.ID, wrapped []byte) ([]byte, error)) (done int, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		done = 0
-		keys, err := tx.ids(ctx, `SELECT id `+underDataKey+` LIMIT $3`, prefix, after(prefix), limit+len(refused))
+		keys, err := tx.sql.ids(ctx, `SELECT id `+underDataKey+` LIMIT $3`, prefix, after(prefix), limit+len(refused))
 		if err != nil {
 			return err
 		}
@@ -64,15 +64,15 @@ func (s *Store) RewrapKeys(ctx context.Context, prefix []byte, limit int, refuse
 }
 
 func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refused, wrap func(id keyserver.ID, wrapped []byte) ([]byte, error)) (int, error) {
-	key := tx.macs.key.Load()
+	key := tx.sql.macs.key.Load()
 	if key == nil {
 		return 0, errNoRowKey
 	}
 	r := tx.reads
-	r.visit = func(row *rowmac.Row, mac []byte) error {
+	r.sql.visit = func(row *rowmac.Row, mac []byte) error {
 		err := key.Check(row, mac)
 		if errors.Is(err, rowmac.ErrDisagrees) {
-			tx.refuse(refused, row, mac)
+			tx.sql.refuse(refused, row, mac)
 			return nil
 		}
 		return err
@@ -93,7 +93,7 @@ func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refus
 		}
 		ids, wraps, macs = append(ids, k.ID[:]), append(wraps, k.Wrapped), append(macs, key.Sum(k.row()))
 	}
-	return len(ids), tx.dialect.setKeyWraps(ctx, tx.statements, ids, wraps, macs)
+	return len(ids), tx.sql.dialect.setKeyWraps(ctx, tx.sql, ids, wraps, macs)
 }
 
 // refuse notes a row that does not agree, and raises the alarm.
@@ -136,7 +136,7 @@ func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) 
 	}
 	stale := false
 	look := s.reads
-	look.visit = func(row *rowmac.Row, mac []byte) error {
+	look.sql.visit = func(row *rowmac.Row, mac []byte) error {
 		stale = stale || !key.Newest(row, mac)
 		return nil
 	}
@@ -156,7 +156,7 @@ func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) 
 func (tx *Tx) remakeMACs(ctx context.Context, t coveredTable, keys []any, key *rowmac.Key, refused Refused) error {
 	var read []*rowmac.Row
 	r := tx.reads
-	r.visit = func(row *rowmac.Row, mac []byte) error {
+	r.sql.visit = func(row *rowmac.Row, mac []byte) error {
 		if key.Newest(row, mac) {
 			return nil
 		}
@@ -165,7 +165,7 @@ func (tx *Tx) remakeMACs(ctx context.Context, t coveredTable, keys []any, key *r
 		case err == nil:
 			read = append(read, row)
 		case errors.Is(err, rowmac.ErrDisagrees):
-			tx.refuse(refused, row, mac)
+			tx.sql.refuse(refused, row, mac)
 		default:
 			return err
 		}
@@ -195,7 +195,7 @@ func (t coveredTable) readPage(ctx context.Context, r reads, keys []any, refused
 		err := t.read(ctx, r, key)
 		switch {
 		case err == nil, errors.Is(err, ErrNotFound): // it may have been removed just now
-		case ctx.Err() != nil, fault.CodeOf(err) == fault.StoreUnavailable, r.failed != nil:
+		case ctx.Err() != nil, fault.CodeOf(err) == fault.StoreUnavailable, r.sql.failed != nil:
 			return err
 		default:
 			refused[t.name+" "+nameOf(key)] = true

@@ -3,77 +3,15 @@ package sqlstore
 import (
 	"cmp"
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
-
-// errNoRowKey is answered by what reads or writes a covered row before the data
-// key is open.
-var errNoRowKey = errors.New("the rows cannot be checked yet: their key comes with the data key")
-
-// macs are what the rows of a store are checked by.
-type macs struct {
-	key   atomic.Pointer[rowmac.Key]
-	alarm atomic.Pointer[func(rowmac.Finding)]
-}
-
-// UseRowKey gives the store the key of its rows. Until then it neither reads nor
-// writes what is covered.
-func (s *Store) UseRowKey(key *rowmac.Key) { s.macs.key.Store(key) }
-
-// OnTampered registers who is told of each row that is refused. It must neither
-// block nor use the store.
-func (s *Store) OnTampered(alarm func(rowmac.Finding)) { s.macs.alarm.Store(&alarm) }
-
-// errRingMoved ends a transaction that began under data keys which are not those of
-// the database any more.
-var errRingMoved = errors.New("the data keys have changed")
-
-// followRing refuses to write while the data keys of this process are not those of
-// the database: what it wrapped, or gave a MAC, could be under one that is gone.
-func (s *Store) followRing(ctx context.Context, in statements) error {
-	key := s.macs.key.Load()
-	if key == nil {
-		return nil
-	}
-	var stored []byte
-	err := in.row(ctx, `SELECT value FROM settings WHERE name = $1`, []any{rowmac.DataKeySetting}, &stored)
-	switch {
-	case errors.Is(err, ErrNotFound): // somebody took it away, which the next start and doctor say
-		return nil
-	case err == nil && !key.Follows(stored):
-		return errRingMoved
-	}
-	return err
-}
-
-// agrees refuses a row that does not agree with its MAC.
-func (s statements) agrees(row *rowmac.Row, mac []byte) error {
-	if s.visit != nil {
-		return s.visit(row, mac)
-	}
-	key := s.macs.key.Load()
-	if key == nil {
-		return errNoRowKey
-	}
-	if err := key.Check(row, mac); !errors.Is(err, rowmac.ErrDisagrees) {
-		return err
-	}
-	finding := findingOf(row, mac)
-	if alarm := s.macs.alarm.Load(); alarm != nil {
-		(*alarm)(finding)
-	}
-	return fault.New(fault.StoreTampered, "a row of the database was not written by this key server: %s; an operator has to look at it (doctor)", finding).
-		Audited(fault.ReasonStoreTampered)
-}
 
 // Seen are reads that keep the encoding of each covered row that they read.
 type Seen struct {
@@ -84,39 +22,14 @@ type Seen struct {
 // Seeing are the same reads, and keep what they see.
 func (r reads) Seeing() *Seen {
 	seen := &Seen{reads: r}
-	seen.visit = func(row *rowmac.Row, mac []byte) error {
-		if err := r.agrees(row, mac); err != nil {
+	seen.sql.visit = func(row *rowmac.Row, mac []byte) error {
+		if err := r.sql.agrees(row, mac); err != nil {
 			return err
 		}
 		seen.Rows = append(seen.Rows, row)
 		return nil
 	}
 	return seen
-}
-
-func findingOf(row *rowmac.Row, mac []byte) rowmac.Finding {
-	problem := "it does not agree with its MAC"
-	if len(mac) == 0 {
-		problem = "it has no MAC"
-	}
-	return rowmac.Finding{Table: row.Table, ID: row.ID, Problem: problem}
-}
-
-// mac is the column of a row that is about to be written.
-func (s statements) mac(row *rowmac.Row) driver.Valuer { return macColumn{s.macs, row} }
-
-type macColumn struct {
-	macs *macs
-	row  *rowmac.Row
-}
-
-// Value implements driver.Valuer.
-func (c macColumn) Value() (driver.Value, error) {
-	key := c.macs.key.Load()
-	if key == nil {
-		return nil, errNoRowKey
-	}
-	return key.Sum(c.row), nil
 }
 
 // coveredTable is how all of a table is checked: its keys are read in pages, and
@@ -202,7 +115,7 @@ const rowPage = 512
 // visitRows leads visit through every row that has a MAC, and done after each of
 // what was read together. unread is told of what cannot be read.
 func (r reads) visitRows(ctx context.Context, visit func(*rowmac.Row, []byte) error, done func() error, unread func(rowmac.Finding, error) error) error {
-	r.visit = visit
+	r.sql.visit = visit
 	for _, t := range coveredTables {
 		for after := t.first; ; {
 			keys, err := r.keysAfter(ctx, t, after, rowPage)
@@ -231,7 +144,7 @@ func (r reads) visitRows(ctx context.Context, visit func(*rowmac.Row, []byte) er
 
 func (r reads) keysAfter(ctx context.Context, t coveredTable, after any, limit int) ([]any, error) {
 	var keys []any
-	err := r.each(ctx, `SELECT `+t.key+` FROM `+cmp.Or(t.from, t.name)+` WHERE `+t.key+` > $1 ORDER BY `+t.key+` LIMIT `+strconv.Itoa(limit), []any{after},
+	err := r.sql.each(ctx, `SELECT `+t.key+` FROM `+cmp.Or(t.from, t.name)+` WHERE `+t.key+` > $1 ORDER BY `+t.key+` LIMIT `+strconv.Itoa(limit), []any{after},
 		func(row scanner) error {
 			var key any
 			if err := row.Scan(&key); err != nil {
@@ -303,16 +216,11 @@ func (s *Store) SealRows(ctx context.Context, key *rowmac.Key, mark func(tx *Tx)
 	return rows, err
 }
 
-// ChainsHeld counts the audit chains that processes write to just now.
-func (tx *Tx) ChainsHeld(ctx context.Context) (int, error) {
-	return tx.dialect.chainsHeld(ctx, tx.statements)
-}
-
 func (tx *Tx) setMAC(ctx context.Context, row *rowmac.Row, mac []byte) error {
 	columns, values := row.Place()
 	conditions := make([]string, len(columns))
 	for i, column := range columns {
 		conditions[i] = column + " = $" + strconv.Itoa(i+2)
 	}
-	return tx.execOne(ctx, `UPDATE `+row.Table+` SET mac = $1 WHERE `+strings.Join(conditions, " AND "), append([]any{mac}, values...)...)
+	return tx.sql.execOne(ctx, `UPDATE `+row.Table+` SET mac = $1 WHERE `+strings.Join(conditions, " AND "), append([]any{mac}, values...)...)
 }

@@ -30,15 +30,11 @@ type Scratch struct {
 }
 
 // NewScratch makes one where there is room for the database: in its directory, or in that of
-// temporary files for PostgreSQL. It refuses a directory that is not empty (ErrUnusable,
+// temporary files if d is nil. It refuses a directory that is not empty (ErrUnusable,
 // ErrInUse), and removes what a process that was killed has left. It has to be closed.
-func NewScratch(cfg Config) (_ *Scratch, err error) {
-	cfg, err = cfg.complete()
-	if err != nil {
-		return nil, err
-	}
+func newScratch(d *sqlite) (_ *Scratch, err error) {
 	parent, name := os.TempDir(), scratchBeside
-	if d, embedded := dialectOf(cfg).(*sqlite); embedded {
+	if d != nil {
 		lock, failed := datadir.Lock(d.dir, d.log)
 		if failed != nil {
 			return nil, failed

@@ -29,7 +29,7 @@ func (r reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, 
 		args = append(args, f.Principal[:])
 	}
 	var list []SessionRecord
-	err := r.each(ctx, selectSession+where+` ORDER BY id LIMIT $4`, args, func(row scanner) error {
+	err := r.sql.each(ctx, selectSession+where+` ORDER BY id LIMIT $4`, args, func(row scanner) error {
 		var s SessionRecord
 		var mac []byte
 		if err := row.Scan(s.columns(&mac)...); err != nil {
@@ -73,7 +73,7 @@ const readBack = 64
 // end ends sessions, and reads back that none of them is left: a trigger, for instance, can
 // keep rows without an error.
 func (tx *Tx) end(ctx context.Context, how ending, args ...any) (int, error) {
-	gone, err := tx.ids(ctx, how.statement, args...)
+	gone, err := tx.sql.ids(ctx, how.statement, args...)
 	if err != nil {
 		return 0, err
 	}
@@ -81,7 +81,7 @@ func (tx *Tx) end(ctx context.Context, how ending, args ...any) (int, error) {
 		tx.record(keyserver.ChangeSession, id, keyserver.Deleted)
 	}
 	var left int
-	if err := tx.row(ctx, how.left, args, &left); err != nil || left > 0 {
+	if err := tx.sql.row(ctx, how.left, args, &left); err != nil || left > 0 {
 		return 0, cmp.Or(err, errSessionsLeft)
 	}
 	for rest := gone; len(rest) > 0; {
@@ -94,7 +94,7 @@ func (tx *Tx) end(ctx context.Context, how ending, args ...any) (int, error) {
 			ids[i] = rest[i][:]
 		}
 		for _, column := range []string{"id", "parent_id"} {
-			err := tx.row(ctx, `SELECT count(*) FROM sessions WHERE ended = 0 AND `+column+` IN `+tx.dialect.placeholders(1, n), ids, &left)
+			err := tx.sql.row(ctx, `SELECT count(*) FROM sessions WHERE ended = 0 AND `+column+` IN `+tx.sql.dialect.placeholders(1, n), ids, &left)
 			if err != nil || left > 0 {
 				return 0, cmp.Or(err, errSessionsLeft)
 			}

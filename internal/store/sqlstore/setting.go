@@ -13,9 +13,9 @@ import (
 // Setting reads a setting.
 func (r reads) Setting(ctx context.Context, name string) ([]byte, error) {
 	var value, mac []byte
-	err := r.row(ctx, `SELECT value, mac FROM settings WHERE name = $1`, []any{name}, &value, &mac)
+	err := r.sql.row(ctx, `SELECT value, mac FROM settings WHERE name = $1`, []any{name}, &value, &mac)
 	if err == nil && name != rowmac.DataKeySetting {
-		err = r.agrees(rowmac.Setting(name, value), mac)
+		err = r.sql.agrees(rowmac.Setting(name, value), mac)
 	}
 	if err != nil {
 		return nil, err
@@ -30,9 +30,9 @@ func (tx *Tx) PutSetting(ctx context.Context, name string, value []byte) error {
 	if name == rowmac.DataKeySetting {
 		tx.record(keyserver.ChangeDataKey, keyserver.ID{}, keyserver.Updated)
 	} else {
-		mac = tx.mac(rowmac.Setting(name, value))
+		mac = tx.sql.mac(rowmac.Setting(name, value))
 	}
-	_, err := tx.exec(ctx, `INSERT INTO settings (name, value, mac) VALUES ($1, $2, $3)
+	_, err := tx.sql.exec(ctx, `INSERT INTO settings (name, value, mac) VALUES ($1, $2, $3)
 		ON CONFLICT (name) DO UPDATE SET value = excluded.value, mac = excluded.mac`, name, orEmpty(value), mac)
 	return err
 }
@@ -85,7 +85,7 @@ func (tx *Tx) refuseNewKey(ctx context.Context, name string) error {
 	if name != rowmac.DataKeySetting {
 		return nil
 	}
-	err := tx.row(ctx, `SELECT 1 FROM principals LIMIT 1`, nil, new(int))
+	err := tx.sql.row(ctx, `SELECT 1 FROM principals LIMIT 1`, nil, new(int))
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil
@@ -94,12 +94,4 @@ func (tx *Tx) refuseNewKey(ctx context.Context, name string) error {
 	}
 	return errors.New("the database has rows, and no data key that they were made under: somebody took the setting " + name +
 		" away; put it back from a backup, nothing was written")
-}
-
-// orEmpty keeps nil, which means NULL to the drivers, out of the database.
-func orEmpty(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
 }

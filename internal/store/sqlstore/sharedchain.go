@@ -18,7 +18,7 @@ import (
 // server and back, and none where the number was guessed.
 type sharedChain struct {
 	chain   int64
-	store   *Store
+	trail   *Trail
 	dialect *postgres
 	claim   *claim
 	session *session // that of the claim, where no pooler stands between
@@ -34,6 +34,48 @@ type sharedChain struct {
 // guessAgain is how many groups are not guessed after a wrong guess. While others
 // write, most guesses are wrong, and cost a way to the server each.
 const guessAgain = 64
+
+// maxLiveChains bounds the search for a free chain. It is far over the number
+// of replicas that a database would stand.
+const maxLiveChains = 1024
+
+// claimChain claims by a lock that lives as long as its connection, and lets
+// the chain be written on that connection only: whoever lost the lock has also
+// lost the means to write. Behind a pooler nothing says who has a connection for how
+// long. There the lock keeps replicas apart as long as it is held, and that nobody
+// else has moved the head of the chain is what lets a row be written.
+func (p shared) claimChain(ctx context.Context) (audit.Chain, error) {
+	for chain := int64(1); chain <= maxLiveChains; chain++ {
+		held, err := p.d.claim(ctx, p.db.pools.write, chain, false)
+		if err != nil {
+			return nil, translate(p.d, err)
+		}
+		if held == nil {
+			continue
+		}
+		c := &sharedChain{chain: chain, trail: p.Trail, dialect: p.d, claim: held, session: held.session, uses: map[keyserver.ID]int64{}}
+		if p.d.pooled {
+			if c.session, err = openSession(ctx, p.d, p.db.pools.write); err != nil {
+				held.release()
+				return nil, err
+			}
+		}
+		if err := c.create(ctx); err != nil {
+			_ = c.Release()
+			return nil, err
+		}
+		return c, nil
+	}
+	return nil, fmt.Errorf("each of the %d audit chains has a live writer", maxLiveChains)
+}
+
+// A row is durable in its table.
+func (p shared) recoverRows(context.Context) error { return nil }
+
+func (p shared) unfilled(ctx context.Context) (audit.Snapshot, []keyserver.AuditEntry, error) {
+	snapshot, err := p.reads.AuditSnapshot(ctx)
+	return snapshot, nil, err
+}
 
 // held refuses once the connection is gone.
 func (c *sharedChain) held() error {
@@ -106,7 +148,7 @@ func (c *sharedChain) Append(ctx context.Context, after audit.Head, rows []keyse
 		if !errors.Is(err, errLockHeld) {
 			return err
 		}
-		c.dialect.evict(ctx, c.store)
+		c.dialect.evict(ctx, c.trail.db)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -136,7 +178,7 @@ func (c *sharedChain) append(ctx context.Context, after audit.Head, rows []keyse
 	if hitNothing(err) {
 		return fmt.Errorf("audit chain %d does not end at position %d any more", c.chain, after.Position)
 	}
-	return c.store.fail(ctx, err)
+	return c.trail.db.fail(ctx, err)
 }
 
 // guess appends in one batch, which is a transaction of its own, and answers false
@@ -188,9 +230,9 @@ func (c *sharedChain) ask(ctx context.Context, conn *pgx.Conn, after audit.Head,
 func (c *sharedChain) queue(batch *pgx.Batch, after, head audit.Head, rows []keyserver.AuditEntry) {
 	for part := rows; len(part) > 0; {
 		n := len(part)
-		for _, size := range c.store.inserts.audit.sizes {
+		for _, size := range c.trail.insertRows.sizes {
 			if n >= size.rows {
-				args := make([]any, 0, size.rows*c.store.inserts.audit.columns)
+				args := make([]any, 0, size.rows*c.trail.insertRows.columns)
 				for i := range size.rows {
 					args = appendAuditRow(args, &part[i])
 				}
@@ -236,3 +278,14 @@ func send(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch) (err error) {
 
 // hitNothing reports whether a statement found that it is not as it was thought to be.
 func hitNothing(err error) bool { return codeOfServer(err) == pgDivisionByZero }
+
+// ChainsHeld counts the audit chains that processes write to just now.
+func (w Writes) ChainsHeld(ctx context.Context) (n int, err error) {
+	if !w.in.dialect.shared() { // no other process has the database
+		return 0, nil
+	}
+	err = w.in.row(ctx, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		AND classid::bigint = $1 AND objid::bigint BETWEEN 1 AND $2`, []any{lockClass, maxLiveChains}, &n)
+	return n, err
+}

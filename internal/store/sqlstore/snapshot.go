@@ -2,10 +2,13 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
@@ -62,7 +65,7 @@ type Snapshot struct {
 
 // view is a connection that sees one moment.
 type view interface {
-	reader() reads
+	reader() statements
 	// tables lists the tables, those before the others that these refer to.
 	tables(ctx context.Context) ([]Table, error)
 	copy(ctx context.Context, t Table, order string, to io.Writer) (rows int64, err error)
@@ -79,13 +82,52 @@ func errCopying() error {
 	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, copyPause, "another backup of this database is being made; try again when it is done")
 }
 
+// Source makes snapshots of an open database.
+type Source struct {
+	db      *DB
+	trail   *Trail
+	tables  tables
+	copying atomic.Bool // SQLite: a Snapshot is open
+}
+
+// NewSource returns the source of snapshots of a database with this audit log.
+func NewSource(db *DB, trail *Trail) *Source {
+	return &Source{db: db, trail: trail, tables: tablesOf(db.Dialect())}
+}
+
+// tables has the differences between the databases.
+type tables interface {
+	// view opens a connection that sees the database as it is at this moment.
+	view(ctx context.Context, of *Source) (view, error)
+	// columns lists the tables with their columns.
+	columns(ctx context.Context, in statements) ([]Table, error)
+	// ready makes room for audit rows up to one, which are loaded next.
+	ready(ctx context.Context, in statements, last int64) error
+	// load inserts the rows of a table, in the transaction of a connection.
+	load(ctx context.Context, on *sql.Conn, t Table, rows *pgcopy.Reader) error
+}
+
+func tablesOf(d dialect) tables {
+	switch d := d.(type) {
+	case *sqlite:
+		return sqliteTables{d}
+	case *postgres:
+		return postgresTables{d}
+	}
+	panic(fmt.Sprintf("the tables of %T cannot be copied", d))
+}
+
+// snapshotTries is the number of attempts to read tables and journal without a row between
+// them.
+const snapshotTries = 50
+
 // Snapshot begins to copy the database. There is one at a time, over all replicas:
 // OVERLOADED while there is another one. It has to be closed.
 //
 // What was acknowledged before is in it: an effect together with its row of the trail,
 // which was durable before the effect was.
-func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
-	for range unfilledTries {
+func (s *Source) Snapshot(ctx context.Context) (*Snapshot, error) {
+	for range snapshotTries {
 		snapshot, err := s.snapshot(ctx)
 		if !errors.Is(err, errFilled) {
 			return snapshot, err
@@ -98,11 +140,11 @@ func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
 // both, so that they were seen in neither.
 var errFilled = errors.New("the tables of the trail are filled too fast to be copied")
 
-func (s *Store) snapshot(ctx context.Context) (_ *Snapshot, err error) {
-	if err := s.settled(ctx); err != nil {
+func (s *Source) snapshot(ctx context.Context) (_ *Snapshot, err error) {
+	if err := s.trail.settled(ctx); err != nil {
 		return nil, err
 	}
-	v, err := s.dialect.view(ctx, s)
+	v, err := s.tables.view(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -113,52 +155,29 @@ func (s *Store) snapshot(ctx context.Context) (_ *Snapshot, err error) {
 	}()
 	c := &Snapshot{view: v}
 	in := v.reader()
-	if err := in.row(ctx, `SELECT max(version_id) FROM `+versionsOf(s.dialect), nil, &c.Schema); err != nil {
+	if err := in.row(ctx, `SELECT max(version_id) FROM `+s.db.Dialect().versionTable(), nil, &c.Schema); err != nil {
 		return nil, err
 	}
 	if err := in.row(ctx, `SELECT value FROM sequences WHERE name = 'audit'`, nil, &c.Last); err != nil {
 		return nil, err
 	}
-	if c.Tree, err = in.AuditTree(ctx); err != nil {
+	rows := NewReads(in)
+	if c.Tree, err = rows.AuditTree(ctx); err != nil {
 		return nil, err
 	}
-	if c.Extent, err = in.AuditExtent(ctx); err != nil {
+	if c.Extent, err = rows.AuditExtent(ctx); err != nil {
 		return nil, err
 	}
-	if j := s.journal.Load(); j != nil {
-		var complete bool
-		if c.Tail, complete = j.behind(c.Last); !complete {
-			return nil, errFilled
-		}
-		c.Last += int64(len(c.Tail))
+	var complete bool
+	if c.Tail, complete = s.trail.behind(c.Last); !complete {
+		return nil, errFilled
 	}
-	if s.cfg.copied != nil {
-		rows := *s.cfg.copied
-		if at := slices.IndexFunc(rows, func(row keyserver.AuditEntry) bool { return row.Seq > c.Last }); at >= 0 {
-			c.Tail = rows[at:]
-		}
-		c.Last += int64(len(c.Tail))
-	}
+	c.Last += int64(len(c.Tail))
 	if c.Tables, err = v.tables(ctx); err != nil {
 		return nil, err
 	}
-	c.Tables = slices.DeleteFunc(c.Tables, func(t Table) bool { return t.Name == journalTable || t.Name == versionsOf(s.dialect) })
+	c.Tables = slices.DeleteFunc(c.Tables, func(t Table) bool { return t.Name == journalTable || t.Name == s.db.Dialect().versionTable() })
 	return c, nil
-}
-
-// behind answers the rows that are durable and behind one, in their order, and false
-// where some of them are not in memory any more.
-func (j *journaled) behind(seq int64) ([]keyserver.AuditEntry, bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.filled.seq > seq {
-		return nil, false
-	}
-	at := slices.IndexFunc(j.pending, func(row keyserver.AuditEntry) bool { return row.Seq > seq })
-	if at < 0 {
-		return nil, true
-	}
-	return slices.Clone(j.pending[at:]), true
 }
 
 // copyOrder is the order of the rows of large tables, so that they are written where the
@@ -192,7 +211,7 @@ type catalogue struct {
 	types   map[string]pgcopy.Type
 }
 
-func (c catalogue) read(ctx context.Context, in reads) ([]Table, error) {
+func (c catalogue) read(ctx context.Context, in statements) ([]Table, error) {
 	found := map[string]Table{}
 	err := in.each(ctx, c.columns, nil, func(row scanner) error {
 		var table, column, declared string

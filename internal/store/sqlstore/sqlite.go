@@ -19,7 +19,6 @@ import (
 	driver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/replication"
@@ -223,6 +222,8 @@ func openSQLite(path, mode string, size, foldAt int) pool {
 	return db
 }
 
+func (d *sqlite) versionTable() string { return versionTable }
+
 func (d *sqlite) migrations() (goose.Dialect, fs.FS) {
 	return goose.DialectSQLite3, migrationDir("sqlite")
 }
@@ -246,26 +247,15 @@ func (d *sqlite) runnerOn(on stmtcache.Place) runner { return stmtcache.On(on) }
 
 func (d *sqlite) shared() bool { return false }
 
-// alone takes its turn on the only connection that writes.
-func (d *sqlite) alone(ctx context.Context, s *Store, text string, args ...any) (n int64, err error) {
-	err = s.writeAlone(ctx, func(in statements) error {
-		n, err = in.exec(ctx, text, args...)
-		return err
-	})
-	return n, err
-}
-
 // writable takes the lock that a write takes, and goes by how the tables were last
 // filled: a volume that is full or read-only is only found by writing to it.
-func (d *sqlite) writable(ctx context.Context, s *Store) error {
-	if err := s.writeAlone(ctx, func(statements) error { return nil }); err != nil {
+func (d *sqlite) writable(ctx context.Context, db *DB) error {
+	if err := db.writeAlone(ctx, func(statements) error { return nil }); err != nil {
 		return err
 	}
-	if j := s.journal.Load(); j != nil {
-		if err := j.trouble(); err != nil {
-			return fault.Temporary(fault.StoreUnavailable, fault.ScopeProcess, retryUnavailable,
-				"the database cannot be written; audit rows stay in their journal, until it is full: look for room on the volume, and whether it is read-only").Because(err)
-		}
+	if err := db.backlog.Trouble(); err != nil {
+		return fault.Temporary(fault.StoreUnavailable, fault.ScopeProcess, retryUnavailable,
+			"the database cannot be written; audit rows stay in their journal, until it is full: look for room on the volume, and whether it is read-only").Because(err)
 	}
 	return nil
 }
@@ -279,36 +269,15 @@ func (d *sqlite) placeholders(rows, columns int) string {
 func (d *sqlite) begin() string { return "BEGIN IMMEDIATE" }
 
 // No other process can write, so there is nobody to wait for, to tell, or to follow.
-func (d *sqlite) serialise(context.Context, statements) (string, error)         { return "", nil }
-func (d *sqlite) evict(context.Context, *Store)                                 {}
-func (d *sqlite) announce(context.Context, statements) error                    { return nil }
-func (d *sqlite) follow(context.Context, *Store) (*replication.Follower, error) { return nil, nil }
+func (d *sqlite) serialise(context.Context, statements) (string, error)      { return "", nil }
+func (d *sqlite) evict(context.Context, *DB)                                 {}
+func (d *sqlite) announce(context.Context, statements) error                 { return nil }
+func (d *sqlite) follow(context.Context, *DB) (*replication.Follower, error) { return nil, nil }
 
 // statementContext cannot end: the driver starts a goroutine for each statement
 // whose context can, and a local file gives nothing worth interrupting.
 func (d *sqlite) statementContext(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
-}
-
-// claimChain always claims chain 1: the directory is held, so that its only
-// rival is a second claim on the same store.
-func (d *sqlite) claimChain(ctx context.Context, s *Store) (audit.Chain, error) {
-	if !s.claimed.CompareAndSwap(false, true) {
-		return nil, errors.New("the audit chain has its writer already")
-	}
-	// A claim that could not be given up in order has left its journal.
-	err := d.replay(ctx, s)
-	if err != nil {
-		s.claimed.Store(false)
-		return nil, err
-	}
-	j, err := openJournal(ctx, s, d.dir, &d.place)
-	if err != nil {
-		s.claimed.Store(false)
-		return nil, err
-	}
-	s.journal.Store(j)
-	return j, nil
 }
 
 // inPlace looks before each commit whether the files that are open are still those of
@@ -349,21 +318,7 @@ func (d *sqlite) setKeyWraps(ctx context.Context, in statements, ids, wrapped, m
 }
 
 // claimRewrap: no other process has the database.
-func (d *sqlite) claimRewrap(context.Context, *Store) (func(), error) { return func() {}, nil }
-
-// sweepPage is how many audit rows are removed in one transaction, for which writers
-// wait some milliseconds. Their pages are used again; the file does not shrink.
-const sweepPage = 1024
-
-func (d *sqlite) sweepAudit(ctx context.Context, s *Store, first int64) (bool, error) {
-	var oldest int64
-	err := s.row(ctx, `SELECT coalesce(min(seq), 0) FROM audit WHERE seq < $1`, []any{first}, &oldest)
-	if err != nil || oldest == 0 {
-		return false, err
-	}
-	n, err := d.alone(ctx, s, `DELETE FROM audit WHERE seq >= $1 AND seq < $2`, oldest, min(oldest+sweepPage, first))
-	return n > 0, err
-}
+func (d *sqlite) claimRewrap(context.Context, *DB) (func(), error) { return func() {}, nil }
 
 // vacuumedSize is up to how many bytes of database are written anew to erase. It
 // takes about a second, in memory, and all that writes waits.
@@ -372,11 +327,11 @@ const vacuumedSize = 64 << 20
 // erase writes the database anew and empties the log. What was overwritten is zeros
 // by secure_delete, but a row that was moved may have left a copy where its page has
 // no row now, and the log has the pages as they were.
-func (d *sqlite) erase(ctx context.Context, s *Store) (done bool, err error) {
-	if err := s.writer.lock(ctx); err != nil {
+func (d *sqlite) erase(ctx context.Context, on *DB) (done bool, err error) {
+	if err := on.writer.lock(ctx); err != nil {
 		return false, err
 	}
-	defer s.writer.unlock()
+	defer on.writer.unlock()
 	if err := d.inPlace(); err != nil {
 		return false, err
 	}
@@ -401,9 +356,6 @@ func (d *sqlite) erase(ctx context.Context, s *Store) (done bool, err error) {
 	return err == nil && busy == 0, translate(d, err)
 }
 
-// chainsHeld: no other process has the database.
-func (d *sqlite) chainsHeld(context.Context, statements) (int, error) { return 0, nil }
-
 // outdated: each connection is set up by this program alone.
 func (d *sqlite) outdated(*sql.Conn) bool { return false }
 
@@ -424,6 +376,9 @@ func (d *sqlite) classify(err error) errorClass {
 	}
 	return classOther
 }
+
+// lostToAnother: no other process has the database.
+func (d *sqlite) lostToAnother(error) bool { return false }
 
 func (d *sqlite) full(err error) bool { return codeOf(err)&0xff == sqlite3.SQLITE_FULL }
 

@@ -9,25 +9,29 @@ import (
 	"io"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/stmtcache"
 )
+
+// sqliteTables copies the tables of an SQLite database.
+type sqliteTables struct{ d *sqlite }
 
 // sqliteView reads in one transaction. The writer goes on behind it; the log cannot be
 // used anew until it ends.
 type sqliteView struct {
 	dialect *sqlite
-	store   *Store
+	of      *Source
 	db      pool
 	conn    *sql.Conn
 }
 
-func (d *sqlite) view(ctx context.Context, s *Store) (_ view, err error) {
-	if !s.copying.CompareAndSwap(false, true) {
+func (t sqliteTables) view(ctx context.Context, of *Source) (_ view, err error) {
+	if !of.copying.CompareAndSwap(false, true) {
 		return nil, errCopying()
 	}
-	v := &sqliteView{dialect: d, store: s, db: d.pool("ro", 1)}
+	v := &sqliteView{dialect: t.d, of: of, db: t.d.pool("ro", 1)}
 	defer func() {
 		if err != nil {
-			err = errors.Join(translate(d, err), v.close())
+			err = errors.Join(translate(t.d, err), v.close())
 		}
 	}()
 	if v.conn, err = v.db.Conn(ctx); err != nil {
@@ -41,15 +45,16 @@ func (d *sqlite) view(ctx context.Context, s *Store) (_ view, err error) {
 	return v, err
 }
 
-func (v *sqliteView) reader() reads {
-	return reads{statements{run: v.conn, dialect: v.dialect, macs: v.store.macs}}
+func (v *sqliteView) reader() statements {
+	return statements{run: v.conn, dialect: v.dialect}
 }
 
 func (v *sqliteView) tables(ctx context.Context) ([]Table, error) {
-	return sqliteTables(ctx, v.reader())
+	return v.of.tables.columns(ctx, v.reader())
 }
 
-func sqliteTables(ctx context.Context, in reads) ([]Table, error) {
+// columns implements tables.
+func (t sqliteTables) columns(ctx context.Context, in statements) ([]Table, error) {
 	return catalogue{
 		columns: `SELECT t.name, c.name, c.type FROM sqlite_schema t, pragma_table_info(t.name) c
 			WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%' ORDER BY t.name, c.cid`,
@@ -109,6 +114,14 @@ func (v *sqliteView) close() error {
 		err = v.conn.Close()
 	}
 	err = errors.Join(err, v.db.Close()) // and with it the transaction
-	v.store.copying.Store(false)
+	v.of.copying.Store(false)
 	return err
+}
+
+func (t sqliteTables) ready(context.Context, statements, int64) error { return nil }
+
+func (t sqliteTables) load(ctx context.Context, on *sql.Conn, of Table, rows *pgcopy.Reader) error {
+	kept := stmtcache.On(on)
+	err := loadRows(ctx, t.d, statements{run: kept, dialect: t.d}, of, rows)
+	return errors.Join(err, kept.Close())
 }

@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"io"
 	"io/fs"
@@ -13,8 +12,6 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/stmtcache"
 )
 
 // RestoringFile is the name that a database has in its directory until it is whole.
@@ -102,21 +99,9 @@ func remove(path string) error {
 	return nil
 }
 
-func (d *sqlite) columns(ctx context.Context, in reads) ([]Table, error) {
-	return sqliteTables(ctx, in)
-}
-
-func (d *sqlite) ready(context.Context, statements, int64) error { return nil }
-
-func (d *sqlite) load(ctx context.Context, on *sql.Conn, t Table, rows *pgcopy.Reader) error {
-	kept := stmtcache.On(on)
-	err := loadRows(ctx, d, statements{run: kept, dialect: d}, t, rows)
-	return errors.Join(err, kept.Close())
-}
-
 // finish closes the database, makes it durable and gives it its name.
-func (d *sqlite) finish(_ context.Context, s *Store) error {
-	if err := s.Close(); err != nil {
+func (d *sqlite) finish(_ context.Context, db *DB) error {
+	if err := db.Close(); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(d.path(), os.O_RDWR, 0)
@@ -132,4 +117,4 @@ func (d *sqlite) finish(_ context.Context, s *Store) error {
 	return datadir.Sync(d.dir)
 }
 
-func (d *sqlite) raze(_ context.Context, s *Store) error { return errors.Join(s.Close(), d.sweep()) }
+func (d *sqlite) raze(_ context.Context, db *DB) error { return errors.Join(db.Close(), d.sweep()) }

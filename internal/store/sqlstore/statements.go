@@ -3,10 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
 	"strings"
-	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -32,9 +29,6 @@ type statements struct {
 	macs  *macs
 	visit func(row *rowmac.Row, mac []byte) error
 }
-
-// reads are the queries that a Store and a Tx have in common.
-type reads struct{ statements }
 
 func (s statements) fail(ctx context.Context, err error) error {
 	err = translate(s.dialect, err)
@@ -137,64 +131,6 @@ func (ins insert) run(ctx context.Context, in statements, args []any) error {
 			}
 		}
 	}
-	return nil
-}
-
-type inserts struct{ audit, blockKeys, changes, proofs, uses insert }
-
-func newInserts(d dialect) inserts {
-	return inserts{
-		audit: newInsert(d, `INSERT INTO audit (seq, time, operation, outcome, reason, system_id, principal_id,
-			object, kind, request_id, filename, chain, position, hash, previous, actor_system, actor_id,
-			address, session_id, acting_for, times, approval_id)`, 22),
-		blockKeys: newInsert(d, `INSERT INTO audit_block_keys (block, kind, key, first_row, last_row)`, 5),
-		changes:   newInsert(d, `INSERT INTO changes (seq, kind, id, action)`, 4),
-		proofs:    newInsert(d, `INSERT INTO used_proofs (digest, expires)`, 2),
-		uses: newInsert(d, `INSERT INTO key_uses (key_id, uses, last_used_at)`, 3,
-			`ON CONFLICT (key_id) DO UPDATE SET uses = key_uses.uses + excluded.uses, last_used_at = excluded.last_used_at`),
-	}
-}
-
-// Columns whose form in the database is not the form in memory.
-
-// fixed scans a binary column into an array of exactly its length.
-type fixed struct{ dest []byte }
-
-// untrusted scans a binary column of a row that may have been tampered with: a
-// wrong length is for the verification of hashes to find, and must not stop it.
-type untrusted struct{ dest []byte }
-
-// Scan implements sql.Scanner.
-func (u untrusted) Scan(src any) error {
-	b, _ := src.([]byte)
-	clear(u.dest[copy(u.dest, b):])
-	return nil
-}
-
-func intoID(id *keyserver.ID) fixed      { return fixed{id[:]} }
-func intoStamp(s *keyserver.Stamp) fixed { return fixed{s[:]} }
-func intoHash(h *[32]byte) fixed         { return fixed{h[:]} }
-
-// Scan implements sql.Scanner.
-func (f fixed) Scan(src any) error {
-	b, ok := src.([]byte)
-	if !ok || len(b) != len(f.dest) {
-		return fmt.Errorf("a column does not hold the %d bytes it should", len(f.dest))
-	}
-	copy(f.dest, b)
-	return nil
-}
-
-// intoTime scans microseconds since 1970 UTC.
-type intoTime struct{ dest *time.Time }
-
-// Scan implements sql.Scanner.
-func (t intoTime) Scan(src any) error {
-	us, ok := src.(int64)
-	if !ok {
-		return errors.New("a column does not hold a time")
-	}
-	*t.dest = time.UnixMicro(us).UTC()
 	return nil
 }
 

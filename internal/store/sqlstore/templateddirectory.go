@@ -50,14 +50,14 @@ func (r reads) TemplatedDirectory(ctx context.Context, id keyserver.ID) (keyserv
 // TemplatedDirectoryCount counts the templated directories.
 func (r reads) TemplatedDirectoryCount(ctx context.Context) (int, error) {
 	var n int
-	err := r.row(ctx, `SELECT count(*) FROM templated_directories`, nil, &n)
+	err := r.sql.row(ctx, `SELECT count(*) FROM templated_directories`, nil, &n)
 	return n, err
 }
 
 // ACLTemplateUses counts the directories that use a template.
 func (r reads) ACLTemplateUses(ctx context.Context, template keyserver.ID) (int, error) {
 	var n int
-	err := r.row(ctx, `SELECT count(*) FROM templated_directories WHERE template_id = $1`, []any{template[:]}, &n)
+	err := r.sql.row(ctx, `SELECT count(*) FROM templated_directories WHERE template_id = $1`, []any{template[:]}, &n)
 	return n, err
 }
 
@@ -74,7 +74,7 @@ func (r reads) directory(ctx context.Context, query string, args ...any) (keyser
 
 func (r reads) directories(ctx context.Context, query string, args ...any) ([]keyserver.TemplatedDirectory, error) {
 	list := []keyserver.TemplatedDirectory{}
-	err := r.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.each(ctx, query, args, func(row scanner) error {
 		var d keyserver.TemplatedDirectory
 		var path, mac []byte
 		if err := row.Scan(intoID(&d.ID), &path, &d.Alias, &d.HostID, intoID(&d.Template), &d.Flag, &mac); err != nil {
@@ -82,7 +82,7 @@ func (r reads) directories(ctx context.Context, query string, args ...any) ([]ke
 		}
 		d.Path = string(path)
 		list = append(list, d)
-		return r.agrees(rowmac.TemplatedDirectory(d), mac)
+		return r.sql.agrees(rowmac.TemplatedDirectory(d), mac)
 	})
 	return list, err
 }
@@ -90,8 +90,8 @@ func (r reads) directories(ctx context.Context, query string, args ...any) ([]ke
 // InsertTemplatedDirectory stores a directory: ErrDuplicate where the id or
 // the path is taken, ErrNotFound where there is no such template.
 func (tx *Tx) InsertTemplatedDirectory(ctx context.Context, d keyserver.TemplatedDirectory) error {
-	_, err := tx.exec(ctx, `INSERT INTO templated_directories (id, path, alias, host_id, template_id, flag, mac)
-		VALUES ($1, $2, $3, $4, $5, $6, $7)`, d.ID[:], []byte(d.Path), d.Alias, d.HostID, d.Template[:], d.Flag, tx.mac(rowmac.TemplatedDirectory(d)))
+	_, err := tx.sql.exec(ctx, `INSERT INTO templated_directories (id, path, alias, host_id, template_id, flag, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)`, d.ID[:], []byte(d.Path), d.Alias, d.HostID, d.Template[:], d.Flag, tx.sql.mac(rowmac.TemplatedDirectory(d)))
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (tx *Tx) InsertTemplatedDirectory(ctx context.Context, d keyserver.Template
 // DeleteTemplatedDirectory removes a directory. Keys that were minted under it
 // keep their access control lists.
 func (tx *Tx) DeleteTemplatedDirectory(ctx context.Context, id keyserver.ID) error {
-	if err := tx.execOne(ctx, `DELETE FROM templated_directories WHERE id = $1`, id[:]); err != nil {
+	if err := tx.sql.execOne(ctx, `DELETE FROM templated_directories WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangeTemplatedDirectory, id, keyserver.Deleted)

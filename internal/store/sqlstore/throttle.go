@@ -16,7 +16,7 @@ import (
 // more succeed than there are tokens.
 func (s *Store) TakeToken(ctx context.Context, bucket [32]byte, now time.Time, interval time.Duration, burst int) (time.Duration, error) {
 	each, capacity := interval.Microseconds(), interval.Microseconds()*int64(burst)
-	taken, err := s.dialect.alone(ctx, s, `INSERT INTO login_buckets (key, full_at) VALUES ($1, CAST($2 AS BIGINT) + CAST($3 AS BIGINT))
+	taken, err := s.db.Alone(ctx, `INSERT INTO login_buckets (key, full_at) VALUES ($1, CAST($2 AS BIGINT) + CAST($3 AS BIGINT))
 		ON CONFLICT (key) DO UPDATE
 			SET full_at = CASE WHEN login_buckets.full_at > CAST($2 AS BIGINT) THEN login_buckets.full_at ELSE CAST($2 AS BIGINT) END + CAST($3 AS BIGINT)
 			WHERE login_buckets.full_at + CAST($3 AS BIGINT) <= CAST($2 AS BIGINT) + CAST($4 AS BIGINT)`,
@@ -25,7 +25,7 @@ func (s *Store) TakeToken(ctx context.Context, bucket [32]byte, now time.Time, i
 		return 0, err
 	}
 	var full time.Time
-	err = s.row(ctx, `SELECT full_at FROM login_buckets WHERE key = $1`, []any{bucket[:]}, intoTime{&full})
+	err = s.sql.row(ctx, `SELECT full_at FROM login_buckets WHERE key = $1`, []any{bucket[:]}, intoTime{&full})
 	if errors.Is(err, ErrNotFound) { // swept meanwhile
 		return interval, nil
 	}
@@ -34,14 +34,14 @@ func (s *Store) TakeToken(ctx context.Context, bucket [32]byte, now time.Time, i
 
 // ReturnToken gives back one that was taken.
 func (s *Store) ReturnToken(ctx context.Context, bucket [32]byte, interval time.Duration) error {
-	_, err := s.dialect.alone(ctx, s, `UPDATE login_buckets SET full_at = full_at - CAST($1 AS BIGINT) WHERE key = $2`, interval.Microseconds(), bucket[:])
+	_, err := s.db.Alone(ctx, `UPDATE login_buckets SET full_at = full_at - CAST($1 AS BIGINT) WHERE key = $2`, interval.Microseconds(), bucket[:])
 	return err
 }
 
 // KnownOrigin says until when an origin counts as known; the zero time where it
 // does not.
 func (r reads) KnownOrigin(ctx context.Context, origin [32]byte) (until time.Time, err error) {
-	err = r.row(ctx, `SELECT until FROM known_origins WHERE key = $1`, []any{origin[:]}, intoTime{&until})
+	err = r.sql.row(ctx, `SELECT until FROM known_origins WHERE key = $1`, []any{origin[:]}, intoTime{&until})
 	if errors.Is(err, ErrNotFound) {
 		return time.Time{}, nil
 	}
@@ -50,7 +50,7 @@ func (r reads) KnownOrigin(ctx context.Context, origin [32]byte) (until time.Tim
 
 // PutKnownOrigin makes an origin known until some time.
 func (tx *Tx) PutKnownOrigin(ctx context.Context, origin [32]byte, until time.Time) error {
-	_, err := tx.exec(ctx, `INSERT INTO known_origins (key, until) VALUES ($1, $2)
+	_, err := tx.sql.exec(ctx, `INSERT INTO known_origins (key, until) VALUES ($1, $2)
 		ON CONFLICT (key) DO UPDATE SET until = excluded.until`, origin[:], until.UnixMicro())
 	return err
 }
@@ -62,7 +62,7 @@ func (tx *Tx) DeleteStaleLogins(ctx context.Context, now time.Time, limit int) e
 		`DELETE FROM login_buckets WHERE key IN (SELECT key FROM login_buckets WHERE full_at <= $1 LIMIT $2)`,
 		`DELETE FROM known_origins WHERE key IN (SELECT key FROM known_origins WHERE until <= $1 LIMIT $2)`,
 	} {
-		if _, err := tx.exec(ctx, text, now.UnixMicro(), limit); err != nil {
+		if _, err := tx.sql.exec(ctx, text, now.UnixMicro(), limit); err != nil {
 			return err
 		}
 	}

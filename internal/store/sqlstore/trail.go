@@ -3,6 +3,8 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"runtime"
+	"slices"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
@@ -12,8 +14,8 @@ import (
 
 // settled waits until every row that this process was told is durable is in the
 // tables. A Tx does not: it holds the connection that fills them.
-func (s *Store) settled(ctx context.Context) error {
-	if j := s.journal.Load(); j != nil {
+func (t *Trail) settled(ctx context.Context) error {
+	if j := t.journal.Load(); j != nil {
 		return j.flush(ctx)
 	}
 	return nil
@@ -22,42 +24,42 @@ func (s *Store) settled(ctx context.Context) error {
 // AuditRows reads the rows that a filter selects, 100 of them unless the filter
 // says otherwise, at most 1000. It looks at a bounded number of rows: a page may
 // be short, even empty, and still have a Next.
-func (s *Store) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
-	if err := s.settled(ctx); err != nil {
+func (t *Trail) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
+	if err := t.settled(ctx); err != nil {
 		return keyserver.AuditPage{}, err
 	}
-	return s.reads.AuditRows(ctx, filter)
+	return t.reads.AuditRows(ctx, filter)
 }
 
 // KeyUses reads those of keys; one that was never used is not among them.
-func (s *Store) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.ID]KeyUse, error) {
-	if err := s.settled(ctx); err != nil {
+func (t *Trail) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.ID]KeyUse, error) {
+	if err := t.settled(ctx); err != nil {
 		return nil, err
 	}
-	return s.reads.KeyUses(ctx, keys)
+	return t.reads.KeyUses(ctx, keys)
 }
 
 // AuditSnapshot implements audit.Trail. Beside a process that writes, and after one
 // that was not stopped, it also has the rows that are only in the journal.
-func (s *Store) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
-	if s.writer != nil {
-		if err := s.settled(ctx); err != nil {
+func (t *Trail) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
+	if t.db.writer != nil {
+		if err := t.settled(ctx); err != nil {
 			return audit.Snapshot{}, err
 		}
-		return s.reads.AuditSnapshot(ctx)
+		return t.reads.AuditSnapshot(ctx)
 	}
-	snapshot, rows, err := s.dialect.unfilled(ctx, s)
-	s.tail.Store(&rows)
+	snapshot, rows, err := t.kind.unfilled(ctx)
+	t.tail.Store(&rows)
 	return snapshot, err
 }
 
 // AuditRange implements audit.Trail.
-func (s *Store) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
-	if err := s.settled(ctx); err != nil {
+func (t *Trail) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
+	if err := t.settled(ctx); err != nil {
 		return nil, err
 	}
-	rows, err := s.reads.AuditRange(ctx, after, last, limit)
-	if tail := s.tail.Load(); err == nil && tail != nil {
+	rows, err := t.reads.AuditRange(ctx, after, last, limit)
+	if tail := t.tail.Load(); err == nil && tail != nil {
 		if n := len(rows); n > 0 {
 			after = rows[n-1].Seq
 		}
@@ -71,12 +73,12 @@ func (s *Store) AuditRange(ctx context.Context, after, last int64, limit int) ([
 }
 
 // AuditEnd answers the greatest sequence number among the rows, 0 where there are none.
-func (s *Store) AuditEnd(ctx context.Context) (int64, error) {
-	if err := s.settled(ctx); err != nil {
+func (t *Trail) AuditEnd(ctx context.Context) (int64, error) {
+	if err := t.settled(ctx); err != nil {
 		return 0, err
 	}
-	end, err := s.reads.AuditEnd(ctx)
-	if tail := s.tail.Load(); err == nil && tail != nil && len(*tail) > 0 {
+	end, err := t.reads.AuditEnd(ctx)
+	if tail := t.tail.Load(); err == nil && tail != nil && len(*tail) > 0 {
 		end = max(end, (*tail)[len(*tail)-1].Seq)
 	}
 	return end, err
@@ -89,9 +91,9 @@ const (
 	unfilledPause = 10 * time.Millisecond
 )
 
-func (d *sqlite) unfilled(ctx context.Context, s *Store) (snapshot audit.Snapshot, rows []keyserver.AuditEntry, err error) {
+func (e embedded) unfilled(ctx context.Context) (snapshot audit.Snapshot, rows []keyserver.AuditEntry, err error) {
 	for range unfilledTries {
-		if snapshot, rows, err = d.unfilledNow(ctx, s); err == nil || ctx.Err() != nil {
+		if snapshot, rows, err = e.unfilledNow(ctx); err == nil || ctx.Err() != nil {
 			break
 		}
 		time.Sleep(unfilledPause)
@@ -99,12 +101,12 @@ func (d *sqlite) unfilled(ctx context.Context, s *Store) (snapshot audit.Snapsho
 	return snapshot, rows, err
 }
 
-func (d *sqlite) unfilledNow(ctx context.Context, s *Store) (audit.Snapshot, []keyserver.AuditEntry, error) {
-	rows, end, err := d.unfilledRows(ctx, s)
+func (e embedded) unfilledNow(ctx context.Context) (audit.Snapshot, []keyserver.AuditEntry, error) {
+	rows, end, err := e.unfilledRows(ctx)
 	if err != nil {
 		return audit.Snapshot{}, nil, err
 	}
-	snapshot, err := s.reads.AuditSnapshot(ctx)
+	snapshot, err := e.reads.AuditSnapshot(ctx)
 	if err != nil || len(rows) == 0 || snapshot.LastSeq >= end.seq {
 		return snapshot, nil, err
 	}
@@ -122,15 +124,15 @@ const copyOf = "; serve refuses that, too. A copy of an embedded database is key
 
 // unfilledRows reads the rows that are only in the journal, and where the trail ends with
 // them. It refuses what replay refuses.
-func (d *sqlite) unfilledRows(ctx context.Context, s *Store) ([]keyserver.AuditEntry, reached, error) {
-	open, id, end, err := s.reads.journal(ctx)
+func (e embedded) unfilledRows(ctx context.Context) ([]keyserver.AuditEntry, reached, error) {
+	open, id, end, err := journalOf(ctx, e.db.statements)
 	if errors.Is(err, ErrNotFound) {
 		return nil, end, errNoJournal
 	}
 	if err != nil {
 		return nil, end, err
 	}
-	there, err := journal.Load(d.dir)
+	there, err := journal.Load(e.d.dir)
 	if errors.Is(err, journal.ErrMissing) && !open {
 		return nil, end, nil
 	}
@@ -140,7 +142,7 @@ func (d *sqlite) unfilledRows(ctx context.Context, s *Store) ([]keyserver.AuditE
 	case open:
 		groups, err = there.Groups(id, end.at)
 	default:
-		err = d.needsNone(id, there, end)
+		err = e.needsNone(id, there, end)
 	}
 	if err != nil {
 		return nil, end, refuse(ErrUnusable, "%s%s", err, copyOf)
@@ -150,4 +152,51 @@ func (d *sqlite) unfilledRows(ctx context.Context, s *Store) ([]keyserver.AuditE
 		err = refuse(ErrUnusable, "the audit journal beside the database is not of it: %s%s", err, copyOf)
 	}
 	return rows, end, err
+}
+
+// behind returns the rows that are durable and behind one, in their order, and false if some
+// of them are not in memory any more.
+func (t *Trail) behind(seq int64) ([]keyserver.AuditEntry, bool) {
+	var rows []keyserver.AuditEntry
+	if j := t.journal.Load(); j != nil {
+		var complete bool
+		if rows, complete = j.behind(seq); !complete {
+			return nil, false
+		}
+		seq += int64(len(rows))
+	}
+	if t.opts.Copied != nil {
+		if copied := rowsBehind(*t.opts.Copied, seq); copied != nil {
+			rows = copied
+		}
+	}
+	return rows, true
+}
+
+func rowsBehind(rows []keyserver.AuditEntry, seq int64) []keyserver.AuditEntry {
+	if at := slices.IndexFunc(rows, func(row keyserver.AuditEntry) bool { return row.Seq > seq }); at >= 0 {
+		return rows[at:]
+	}
+	return nil
+}
+
+// durableTries bounds how often durable looks whether the rows are being written.
+const durableTries = 100
+
+// durable answers the rows of the trail that are durable and may be in no table, false
+// where they are just being written. A group that is too large for the journal is written
+// with that lock held, and takes the one of the writer: so nobody waits here.
+func (t *Trail) durable() ([]keyserver.AuditEntry, bool) {
+	j := t.journal.Load()
+	if j == nil {
+		return nil, true
+	}
+	for range durableTries {
+		if j.mu.TryLock() {
+			defer j.mu.Unlock()
+			return slices.Clone(j.pending), true
+		}
+		runtime.Gosched()
+	}
+	return nil, false
 }

@@ -30,14 +30,14 @@ func (r reads) WitnessedLog(ctx context.Context, origin string) (keyserver.Witne
 
 func (r reads) witnessedLogs(ctx context.Context, query string, args ...any) ([]keyserver.WitnessedLog, error) {
 	list := []keyserver.WitnessedLog{}
-	err := r.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.each(ctx, query, args, func(row scanner) error {
 		var l keyserver.WitnessedLog
 		var mac []byte
 		if err := row.Scan(&l.Origin, &l.Key, &l.System, &l.WitnessKey, &l.Size, untrusted{l.Root[:]}, intoTime{&l.SeenAt}, &l.Conflict, intoTime{&l.ConflictAt}, &mac); err != nil {
 			return err
 		}
 		list = append(list, l)
-		return r.agrees(rowmac.WitnessedLog(l), mac)
+		return r.sql.agrees(rowmac.WitnessedLog(l), mac)
 	})
 	return list, err
 }
@@ -64,18 +64,18 @@ func (s *Store) UpdateWitnessedLog(ctx context.Context, origin string, change fu
 
 // PutWitnessedLog stores what is known of a log.
 func (tx *Tx) PutWitnessedLog(ctx context.Context, l keyserver.WitnessedLog) error {
-	_, err := tx.exec(ctx, `INSERT INTO witnessed_logs (origin, key, system_id, witness_key, size, root, seen_at, conflict, conflict_at, mac)
+	_, err := tx.sql.exec(ctx, `INSERT INTO witnessed_logs (origin, key, system_id, witness_key, size, root, seen_at, conflict, conflict_at, mac)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 			ON CONFLICT (origin) DO UPDATE SET key = excluded.key, system_id = excluded.system_id, witness_key = excluded.witness_key, size = excluded.size,
 				root = excluded.root, seen_at = excluded.seen_at, conflict = excluded.conflict, conflict_at = excluded.conflict_at, mac = excluded.mac`,
 		l.Origin, l.Key, int64(l.System), l.WitnessKey, l.Size, l.Root[:], l.SeenAt.UnixMicro(), string(l.Conflict), l.ConflictAt.UnixMicro(),
-		tx.mac(rowmac.WitnessedLog(l)))
+		tx.sql.mac(rowmac.WitnessedLog(l)))
 	return err
 }
 
 // forgetWitnessedLogs forgets those of a peer.
 func (tx *Tx) forgetWitnessedLogs(ctx context.Context, system keyserver.SystemID) error {
-	_, err := tx.exec(ctx, `DELETE FROM witnessed_logs WHERE system_id = $1`, int64(system))
+	_, err := tx.sql.exec(ctx, `DELETE FROM witnessed_logs WHERE system_id = $1`, int64(system))
 	return err
 }
 

@@ -8,129 +8,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/stmtcache"
 )
 
 // endTimeout bounds a commit or rollback, which the caller's context must not
 // interrupt halfway.
 const endTimeout = 10 * time.Second
-
-// Tx is a write transaction. It sees its own writes.
-type Tx struct {
-	reads
-
-	changes  []keyserver.Change // without Seq until the commit
-	recorded map[keyserver.Change]bool
-}
-
-// Update runs fn in a write transaction and commits it if fn answers nil. No
-// two transactions overlap, on any replica. Once committed, the changes go to
-// the hooks and Update returns. fn must use the Tx alone: an audit row or a
-// second Update would wait for this one to end.
-//
-// It begins under the data keys that the database has: what fn wraps and gives MACs is
-// by the active one.
-//
-// After STORE_UNAVAILABLE from the commit itself the effect is unknown.
-func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
-	for {
-		err := s.update(ctx, fn)
-		switch {
-		case errors.Is(err, errRingMoved):
-			// Outside of the transaction, because it may ask a service far away.
-			err = s.macs.key.Load().Again(ctx)
-		case errors.Is(err, errLockHeld):
-			s.dialect.evict(ctx, s)
-			err = ctx.Err()
-		default:
-			return err
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// errTried undoes a transaction that was only tried.
-var errTried = errors.New("the transaction was only tried")
-
-// Try runs fn like Update, undoes what fn did, and returns what fn returned.
-func (s *Store) Try(ctx context.Context, fn func(tx *Tx) error) error {
-	err := s.Update(ctx, func(tx *Tx) error {
-		if err := fn(tx); err != nil {
-			return err
-		}
-		return errTried
-	})
-	if errors.Is(err, errTried) {
-		return nil
-	}
-	return err
-}
-
-func (s *Store) update(ctx context.Context, fn func(tx *Tx) error) error {
-	if s.writer == nil {
-		return errors.New("the database is open for reading only")
-	}
-	if err := s.writer.lock(ctx); err != nil {
-		return err
-	}
-	defer s.writer.unlock()
-
-	var committed []keyserver.Change
-	began := s.cfg.Clock()
-	err := s.writer.transact(ctx, func(in statements) error {
-		incarnation, err := s.dialect.serialise(ctx, in)
-		if err == nil && s.follower != nil && !s.follower.Knows(incarnation) {
-			// What led here may have been read from another database.
-			err = s.follower.Moved()
-		}
-		if err != nil {
-			return err
-		}
-		if err := s.followRing(ctx, in); err != nil {
-			return err
-		}
-		in.macs = s.macs
-		tx := &Tx{reads: reads{in}, recorded: make(map[keyserver.Change]bool)}
-		if err := fn(tx); err != nil {
-			return err
-		}
-		if err := tx.settleOwners(ctx); err != nil {
-			return err
-		}
-		if err := in.failure(); err != nil {
-			return err
-		}
-		committed, err = s.storeChanges(ctx, in, tx.changes)
-		return err
-	})
-	if measure := s.measure.Load(); measure != nil {
-		(*measure)(s.cfg.Clock().Sub(began), err)
-	}
-	if err != nil || len(committed) == 0 {
-		return err
-	}
-	if s.follower != nil {
-		s.follower.Committed(committed)
-	} else {
-		s.notify(committed)
-	}
-	return nil
-}
-
-// record notes a change, once per transaction.
-func (tx *Tx) record(kind keyserver.ChangeKind, id keyserver.ID, action keyserver.ChangeAction) {
-	c := keyserver.Change{Kind: kind, ID: id, Action: action}
-	if !tx.recorded[c] {
-		tx.recorded[c] = true
-		tx.changes = append(tx.changes, c)
-	}
-}
-
-// Untouched reports whether the transaction has changed nothing yet.
-func (tx *Tx) Untouched() bool { return len(tx.changes) == 0 }
 
 // writer hands out the one connection on which this process writes.
 type writer struct {

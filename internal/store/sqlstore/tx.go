@@ -1,0 +1,66 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Tx is a write transaction. It sees its own writes.
+type Tx struct {
+	reads
+	Writes
+
+	changes  []keyserver.Change // without Seq until the commit
+	recorded map[keyserver.Change]bool
+}
+
+// Update runs fn in a write transaction and commits it if fn answers nil. No
+// two transactions overlap, on any replica. Once committed, the changes go to
+// the hooks and Update returns. fn must use the Tx alone: an audit row or a
+// second Update would wait for this one to end.
+//
+// It begins under the data keys that the database has: what fn wraps and gives MACs is
+// by the active one.
+//
+// After STORE_UNAVAILABLE from the commit itself the effect is unknown.
+func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
+	return s.db.Transact(ctx, func(in statements) ([]keyserver.Change, error) {
+		tx := &Tx{reads: newReads(in), Writes: NewWrites(in), recorded: make(map[keyserver.Change]bool)}
+		if err := fn(tx); err != nil {
+			return nil, err
+		}
+		err := tx.settleOwners(ctx)
+		return tx.changes, err
+	})
+}
+
+// errTried undoes a transaction that was only tried.
+var errTried = errors.New("the transaction was only tried")
+
+// Try runs fn like Update, undoes what fn did, and returns what fn returned.
+func (s *Store) Try(ctx context.Context, fn func(tx *Tx) error) error {
+	err := s.Update(ctx, func(tx *Tx) error {
+		if err := fn(tx); err != nil {
+			return err
+		}
+		return errTried
+	})
+	if errors.Is(err, errTried) {
+		return nil
+	}
+	return err
+}
+
+// record notes a change, once per transaction.
+func (tx *Tx) record(kind keyserver.ChangeKind, id keyserver.ID, action keyserver.ChangeAction) {
+	c := keyserver.Change{Kind: kind, ID: id, Action: action}
+	if !tx.recorded[c] {
+		tx.recorded[c] = true
+		tx.changes = append(tx.changes, c)
+	}
+}
+
+// Untouched reports whether the transaction has changed nothing yet.
+func (tx *Tx) Untouched() bool { return len(tx.changes) == 0 }
