@@ -55,7 +55,7 @@ func (r reads) templateMembers(ctx context.Context) (map[keyserver.ID][]*rowmac.
 // who is a member. It is another one after the data key was replaced, which costs those
 // who compare a reading.
 func (r reads) membersDigest(template keyserver.ID, members []*rowmac.Row) []byte {
-	key := r.sql.macs.key.Load()
+	key := r.sql.Key()
 	if key == nil {
 		return nil // whoever visits the rows to find what is wrong with them has none
 	}

@@ -11,7 +11,7 @@ import (
 
 // ClaimChain implements audit.Store.
 func (t *Trail) ClaimChain(ctx context.Context) (audit.Chain, error) {
-	if t.db.writer == nil {
+	if t.db.ReadOnly() {
 		return nil, errors.New("the database is open for reading only")
 	}
 	if err := t.reads.checkTrail(ctx); err != nil {

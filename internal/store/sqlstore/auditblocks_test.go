@@ -59,7 +59,7 @@ func blocksOf(t *testing.T, s *Store) (blocks, keyless int) {
 // agree fails where a block that is noted says anything but what is in its rows.
 func agree(t *testing.T, s *Store) {
 	t.Helper()
-	wrong, err := s.DisagreeingAuditBlocks(t.Context(), 10)
+	wrong, err := s.reads.DisagreeingAuditBlocks(t.Context(), 10)
 	if err != nil || len(wrong) > 0 {
 		t.Errorf("blocks %v do not say what is in their rows, %v", wrong, err)
 	}
@@ -173,7 +173,7 @@ func TestBlocksTampered(t *testing.T) {
 		if _, err := s.db.Alone(t.Context(), text); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := s.DisagreeingAuditBlocks(t.Context(), 10); err != nil || !slices.Equal(got, want) {
+		if got, err := s.reads.DisagreeingAuditBlocks(t.Context(), 10); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: blocks %v disagree, want %v, %v", text, got, want, err)
 		}
 	}
@@ -182,7 +182,7 @@ func TestBlocksTampered(t *testing.T) {
 		t.Fatal(err)
 	}
 	fillBlocks(t, s, trailRows/auditBlock)
-	if got, err := s.DisagreeingAuditBlocks(t.Context(), 10); err != nil || !slices.Equal(got, []int64{-5}) {
+	if got, err := s.reads.DisagreeingAuditBlocks(t.Context(), 10); err != nil || !slices.Equal(got, []int64{-5}) {
 		t.Errorf("behind a block before the first one: blocks %v disagree, %v", got, err)
 	}
 }

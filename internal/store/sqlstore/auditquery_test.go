@@ -85,7 +85,7 @@ func recorded(s *Store, texts *[]string, rows *int64) Reads {
 // plan is how the database would run a statement without knowing its arguments.
 func plan(t *testing.T, s *Store, text string) string {
 	t.Helper()
-	conn, err := s.db.pools.read.Conn(t.Context())
+	conn, err := s.db.Pools().read.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,3 +77,43 @@ func (w Writes) putTreeHead(ctx context.Context, name string, head audit.TreeHea
 		name, head.Size, head.Root[:], head.At.UnixMicro(), head.Checkpoint)
 	return err
 }
+
+// cosignedTree is the name of the newest head that has a quorum of cosignatures.
+const cosignedTree = "cosigned"
+
+// CosignedAuditTree answers the newest head of the tree that a quorum has cosigned, a
+// zero head before there is one.
+func (r Reads) CosignedAuditTree(ctx context.Context) (audit.TreeHead, error) {
+	return r.treeHead(ctx, cosignedTree)
+}
+
+// CosignAuditTree adds cosignatures to a head. add answers a checkpoint with those of
+// another one of the same head, too, and whether they are a quorum.
+func (t *Trail) CosignAuditTree(ctx context.Context, head audit.TreeHead, add func(stored []byte) (checkpoint []byte, quorum bool, err error)) error {
+	return t.db.Transact(ctx, func(in statements) ([]keyserver.Change, error) {
+		var quorum bool
+		for _, name := range []string{newestTree, cosignedTree} {
+			stored, err := NewReads(in).treeHead(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			if stored.Size != head.Size || stored.Root != head.Root {
+				stored = audit.TreeHead{Size: stored.Size}
+			}
+			known := stored.Checkpoint
+			if known == nil {
+				known = head.Checkpoint
+			}
+			if head.Checkpoint, quorum, err = add(known); err != nil {
+				return nil, err
+			}
+			if stored.Checkpoint == nil && (name == newestTree || !quorum || stored.Size > head.Size) {
+				continue
+			}
+			if err := NewWrites(in).putTreeHead(ctx, name, head); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	})
+}

@@ -119,6 +119,24 @@ func (db *DB) Lock(ctx context.Context) error { return db.writer.lock(ctx) }
 // Unlock gives back the connection that Lock has taken.
 func (db *DB) Unlock() { db.writer.unlock() }
 
+// FoundAnother records that the database was started again, or that another one has taken
+// over. gone reports that changes or audit rows are missing there.
+func (db *DB) FoundAnother(gone bool) {
+	db.anew.Store(db.opts.Clock().UnixNano())
+	if gone {
+		db.lost.Add(1)
+	}
+}
+
+// Notify calls the hooks with changes, nil if some were missed.
+func (db *DB) Notify(changes []keyserver.Change) {
+	db.hookMu.Lock()
+	defer db.hookMu.Unlock()
+	for _, hook := range db.hooks {
+		hook(changes)
+	}
+}
+
 // Alone commits one statement and returns how many rows it changed. If replicas share the
 // database it runs on any connection, and waits for no other transaction.
 func (db *DB) Alone(ctx context.Context, text string, args ...any) (n int64, err error) {
@@ -206,7 +224,7 @@ func (db *DB) transact(ctx context.Context, fn func(in statements) ([]keyserver.
 	if db.follower != nil {
 		db.follower.Committed(committed)
 	} else {
-		db.notify(committed)
+		db.Notify(committed)
 	}
 	return nil
 }

@@ -86,3 +86,6 @@ func opaque(err error) error { return errors.New("database: " + driverText(err))
 func driverText(err error) string {
 	return strings.Join(strings.Fields(strings.ToValidUTF8(err.Error(), "?")), " ")
 }
+
+// errLockHeld says that the lock that orders what replicas do was not to be had for a while.
+var errLockHeld = errors.New("another process holds the lock of the database")

@@ -187,7 +187,7 @@ func (e embedded) replay(ctx context.Context) error {
 		end, groups, all = to, groups[n:], all+len(rows)
 	}
 	if all > 0 {
-		e.db.opts.Logger.Info("audit rows were taken from the journal of a process that was not stopped", "rows", all)
+		e.db.Options().Logger.Info("audit rows were taken from the journal of a process that was not stopped", "rows", all)
 	}
 	return f.end(ctx, end)
 }

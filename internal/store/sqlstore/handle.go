@@ -175,14 +175,6 @@ func (h *Handle) OnChange(hook func([]keyserver.Change)) {
 	h.hooks = append(h.hooks, hook)
 }
 
-func (h *Handle) notify(changes []keyserver.Change) {
-	h.hookMu.Lock()
-	defer h.hookMu.Unlock()
-	for _, hook := range h.hooks {
-		hook(changes)
-	}
-}
-
 // pools are the connections to one database, and what has to be given up when
 // they are closed.
 type pools struct {

@@ -269,10 +269,10 @@ func (j *journaled) trouble() error {
 
 func (j *journaled) report(err error) {
 	if err != nil {
-		j.trail.db.opts.Logger.Error("the database cannot be written; audit rows stay in their journal, until it is full", "error", err, "cause", errors.Unwrap(err))
+		j.trail.db.Options().Logger.Error("the database cannot be written; audit rows stay in their journal, until it is full", "error", err, "cause", errors.Unwrap(err))
 		return
 	}
-	j.trail.db.opts.Logger.Info("the database is filled from the audit journal again")
+	j.trail.db.Options().Logger.Info("the database is filled from the audit journal again")
 }
 
 // Release implements audit.Chain. It leaves no journal, unless the tables could not

@@ -195,7 +195,7 @@ func (tx *Tx) changeKey(ctx context.Context, id keyserver.ID, change func(k *sto
 // changeKeys is changeKey for the keys that a query selects, many at a time, and
 // notes that they changed.
 func (tx *Tx) changeKeys(ctx context.Context, change func(k *storedKey), query string, args ...any) error {
-	key := tx.sql.macs.key.Load()
+	key := tx.sql.Key()
 	if key == nil {
 		return errNoRowKey
 	}

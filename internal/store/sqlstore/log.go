@@ -102,10 +102,10 @@ func (l *Log) open() (*os.File, wal.Header, error) {
 // Base begins a base. Until it was read, neither Fold nor Discard may be called, and
 // Intact has to be asked at the end.
 func (l *Log) Base(ctx context.Context) (b Base, err error) {
-	if err := l.on.writer.lock(ctx); err != nil {
+	if err := l.on.Lock(ctx); err != nil {
 		return b, err
 	}
-	defer l.on.writer.unlock()
+	defer l.on.Unlock()
 	if err := l.dialect.inPlace(); err != nil {
 		return b, err
 	}
@@ -199,10 +199,10 @@ func pause(ctx context.Context) error {
 
 // settled is a scan while nobody writes, with the rows of the trail of that moment.
 func (l *Log) settled(ctx context.Context, after wal.Position) (c Committed, err error) {
-	if err := l.on.writer.lock(ctx); err != nil {
+	if err := l.on.Lock(ctx); err != nil {
 		return c, err
 	}
-	defer l.on.writer.unlock()
+	defer l.on.Unlock()
 	return l.moment(after)
 }
 
@@ -211,7 +211,7 @@ func (l *Log) moment(after wal.Position) (c Committed, err error) {
 	if !l.Intact() {
 		return c, ErrLogMoved
 	}
-	until := l.on.opts.Clock()
+	until := l.on.Options().Clock()
 	rows, known := l.durable()
 	if !known {
 		return c, errBusy
@@ -253,10 +253,10 @@ func (l *Log) scan(after wal.Position) (c Committed, err error) {
 // which is not to be read any more. It answers false, having done nothing, where that is
 // much. As long as somebody reads what was, not all of the log can be folded.
 func (l *Log) Fold(ctx context.Context, after wal.Position) (c Committed, done bool, err error) {
-	if err := l.on.writer.lock(ctx); err != nil {
+	if err := l.on.Lock(ctx); err != nil {
 		return c, false, err
 	}
-	defer l.on.writer.unlock()
+	defer l.on.Unlock()
 	c, err = l.moment(after)
 	if errors.Is(err, errBusy) {
 		return c, false, nil
@@ -286,10 +286,10 @@ func (l *Log) Fold(ctx context.Context, after wal.Position) (c Committed, done b
 // Discard folds the log into the database, whatever becomes of who reads it: a new base
 // is needed.
 func (l *Log) Discard(ctx context.Context) error {
-	if err := l.on.writer.lock(ctx); err != nil {
+	if err := l.on.Lock(ctx); err != nil {
 		return err
 	}
-	defer l.on.writer.unlock()
+	defer l.on.Unlock()
 	l.dialect.unshipped.Add(1)
 	l.folded = nil
 	_, err := l.fold(ctx, "TRUNCATE")

@@ -28,6 +28,16 @@ func (h *Handle) UseRowKey(key *rowmac.Key) { h.macs.key.Store(key) }
 // block nor use the store.
 func (h *Handle) OnTampered(alarm func(rowmac.Finding)) { h.macs.alarm.Store(&alarm) }
 
+// Key returns the key of the rows, nil until UseRowKey has set it.
+func (s statements) Key() *rowmac.Key { return s.macs.key.Load() }
+
+// Alarm reports a row that does not agree with its MAC (OnTampered).
+func (s statements) Alarm(finding rowmac.Finding) {
+	if alarm := s.macs.alarm.Load(); alarm != nil {
+		(*alarm)(finding)
+	}
+}
+
 // errRingMoved ends a transaction that began under data keys which are not those of
 // the database any more.
 var errRingMoved = errors.New("the data keys have changed")
@@ -63,9 +73,7 @@ func (s statements) agrees(row *rowmac.Row, mac []byte) error {
 		return err
 	}
 	finding := findingOf(row, mac)
-	if alarm := s.macs.alarm.Load(); alarm != nil {
-		(*alarm)(finding)
-	}
+	s.Alarm(finding)
 	return fault.New(fault.StoreTampered, "a row of the database was not written by this key server: %s; an operator has to look at it (doctor)", finding).
 		Audited(fault.ReasonStoreTampered)
 }

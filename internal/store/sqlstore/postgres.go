@@ -96,7 +96,7 @@ func (d *postgres) shared() bool { return true }
 // writable: a standby, and a server that was set so, refuse writes.
 func (d *postgres) writable(ctx context.Context, db *DB) error {
 	var refuses bool
-	err := db.looking.row(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean`, nil, &refuses)
+	err := db.Looking().row(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean`, nil, &refuses)
 	if err == nil && refuses {
 		return errors.New("the database is read-only")
 	}
@@ -182,7 +182,7 @@ func (d *postgres) setKeyWraps(ctx context.Context, in statements, ids, wrapped,
 // claimRewrap claims by a lock that lives as long as its connection. Two that work at
 // the same time, after one was lost, do no harm: each batch is serialised.
 func (d *postgres) claimRewrap(ctx context.Context, db *DB) (func(), error) {
-	c, err := d.claim(ctx, db.pools.write, lockRewrap, false)
+	c, err := d.claim(ctx, db.Pools().write, lockRewrap, false)
 	if err != nil || c == nil {
 		return nil, translate(d, err)
 	}

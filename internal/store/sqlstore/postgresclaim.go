@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -73,9 +72,7 @@ func (c *claim) held(ctx context.Context) bool {
 	return !c.session.lost
 }
 
-// errLockHeld says that the lock that orders what replicas do was not to be had for a while.
-var errLockHeld = errors.New("another process holds the lock of the database")
-
+// lockTimedOut reports whether a statement waited too long for a lock.
 func lockTimedOut(err error) bool { return codeOfServer(err) == pgLockNotAvailable }
 
 // evictTimeout bounds the search for who sleeps with a lock.

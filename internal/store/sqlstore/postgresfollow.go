@@ -23,7 +23,7 @@ func (d *postgres) follow(ctx context.Context, db *DB) (*replication.Follower, e
 			moment := d.lines.next()
 			var settings string
 			var refuses bool
-			err = db.looking.row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+
+			err = db.Looking().row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+
 				d.incarnation+`, `+sessionSettings+`, `+refusesWrites,
 				nil, &state.Changes, &state.Audit, &state.Incarnation, &settings, &refuses)
 			if err == nil {
@@ -32,7 +32,7 @@ func (d *postgres) follow(ctx context.Context, db *DB) (*replication.Follower, e
 			if refuses {
 				d.sessions.refused.Store(true)
 			}
-			d.renew(settings, err, db.opts.Clock())
+			d.renew(settings, err, db.Options().Clock())
 			d.asked(ctx, err, moment, &quiet)
 			return state, err
 		},
@@ -44,12 +44,12 @@ func (d *postgres) follow(ctx context.Context, db *DB) (*replication.Follower, e
 		},
 		Page: func(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error) {
 			moment := d.lines.next()
-			page, err := NewFeed(db.looking).Changes(ctx, after, limit)
+			page, err := NewFeed(db.Looking()).Changes(ctx, after, limit)
 			d.asked(ctx, err, moment, &quiet)
 			return page, err
 		},
 		PageLimit: maxChangePage,
-		Notify:    db.notify, Clock: db.opts.Clock, Logger: db.opts.Logger,
+		Notify:    db.Notify, Clock: db.Options().Clock, Logger: db.Options().Logger,
 	}
 	source.Listen = func(ctx context.Context) (replication.Listener, error) {
 		if d.pooled { // a transaction cannot listen
@@ -85,7 +85,7 @@ func (d *postgres) asked(ctx context.Context, err error, moment int64, quiet *si
 // before a silence waits in vain: the host is gone without a word, or what lies between has
 // forgotten its connections.
 func (d *postgres) answered(db *DB, quiet *silence) {
-	if n := d.lines.cut(quiet.over(db.opts.Clock())); n > 0 {
+	if n := d.lines.cut(quiet.over(db.Options().Clock())); n > 0 {
 		d.dropIdle(db)
 		d.log.Warn("the database answers again, and nothing comes on connections from before; they are cut", "connections", n)
 	}
@@ -134,21 +134,21 @@ func (q *silence) over(now time.Time) (since int64) {
 // moved is told that the database is another one, or has gone back. Connections to what
 // was there before are not to be used again, if that still answers.
 func (d *postgres) moved(db *DB, was, now replication.State) {
-	db.anew.Store(db.opts.Clock().UnixNano())
+	gone := was.Changes > now.Changes || was.Audit > now.Audit
+	db.FoundAnother(gone)
 	d.dropIdle(db)
-	if was.Changes <= now.Changes && was.Audit <= now.Audit {
+	if !gone {
 		d.log.Info("the database was started anew, or another one has taken over; everything is read anew", "was", was.Incarnation, "now", now.Incarnation)
 		return
 	}
-	db.lost.Add(1)
 	d.log.Error("the database has gone back: changes or audit rows that this process had seen are gone, acknowledged ones among them; see docs/operations.md",
 		"changes", now.Changes, "changesSeen", was.Changes, "auditRows", now.Audit, "auditRowsSeen", was.Audit, "was", was.Incarnation, "now", now.Incarnation)
 }
 
 // dropIdle closes the connections that nobody uses.
 func (d *postgres) dropIdle(db *DB) {
-	db.pools.read.SetMaxIdleConns(-1)
-	db.pools.read.SetMaxIdleConns(d.readers())
+	db.Pools().read.SetMaxIdleConns(-1)
+	db.Pools().read.SetMaxIdleConns(d.readers())
 }
 
 // postgresListener waits on a connection of its own.

@@ -79,10 +79,10 @@ func (d *postgres) sweep(ctx context.Context, db pool) error {
 
 // finish gives the table of the version its name, by which everybody knows the database.
 func (d *postgres) finish(ctx context.Context, db *DB) error {
-	_, err := db.pools.write.ExecContext(ctx, `ALTER TABLE `+d.versionTable()+` RENAME TO `+versionTable)
+	_, err := db.Pools().write.ExecContext(ctx, `ALTER TABLE `+d.versionTable()+` RENAME TO `+versionTable)
 	return errors.Join(translate(d, err), db.Close())
 }
 
 func (d *postgres) raze(ctx context.Context, db *DB) error {
-	return errors.Join(d.sweep(ctx, db.pools.read), db.Close())
+	return errors.Join(d.sweep(ctx, db.Pools().read), db.Close())
 }

@@ -68,10 +68,10 @@ func BeginRestore(ctx context.Context, db *DB, trail *Trail, schema int64) (_ *R
 			err = errors.Join(err, r.Abandon())
 		}
 	}()
-	if err := MigrateUpTo(ctx, d, db.pools.write, schema); err != nil {
+	if err := MigrateUpTo(ctx, d, db.Pools().write, schema); err != nil {
 		return nil, err
 	}
-	if r.conn, err = db.pools.write.Conn(ctx); err != nil {
+	if r.conn, err = db.Pools().write.Conn(ctx); err != nil {
 		return nil, translate(d, err)
 	}
 	if _, err := r.conn.ExecContext(ctx, `BEGIN`); err != nil {
@@ -129,7 +129,7 @@ func (r *Restoring) Loaded(ctx context.Context, tail []keyserver.AuditEntry) err
 		return translate(r.target, err)
 	}
 	r.conn = nil
-	if err := MigrateUp(ctx, r.target, r.db.pools.write); err != nil {
+	if err := MigrateUp(ctx, r.target, r.db.Pools().write); err != nil {
 		return err
 	}
 	if len(tail) == 0 {
@@ -179,7 +179,7 @@ func freeDuties(ctx context.Context, in statements) error {
 
 // end writes a last row to the trail, and gives the database its name once complete is told.
 func (r *Restoring) end(ctx context.Context, row keyserver.AuditEntry, complete func() error) error {
-	w, err := audit.NewWriter(ctx, r.trail, audit.Options{Clock: r.db.opts.Clock, Logger: r.db.opts.Logger})
+	w, err := audit.NewWriter(ctx, r.trail, audit.Options{Clock: r.db.Options().Clock, Logger: r.db.Options().Logger})
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (s *Store) RewrapKeys(ctx context.Context, prefix []byte, limit int, refuse
 }
 
 func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refused, wrap func(id keyserver.ID, wrapped []byte) ([]byte, error)) (int, error) {
-	key := tx.sql.macs.key.Load()
+	key := tx.sql.Key()
 	if key == nil {
 		return 0, errNoRowKey
 	}
@@ -72,7 +72,7 @@ func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refus
 	r.sql.visit = func(row *rowmac.Row, mac []byte) error {
 		err := key.Check(row, mac)
 		if errors.Is(err, rowmac.ErrDisagrees) {
-			tx.sql.refuse(refused, row, mac)
+			refused.add(tx.sql, row, mac)
 			return nil
 		}
 		return err
@@ -96,12 +96,10 @@ func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refus
 	return len(ids), tx.sql.dialect.setKeyWraps(ctx, tx.sql, ids, wraps, macs)
 }
 
-// refuse notes a row that does not agree, and raises the alarm.
-func (s statements) refuse(refused Refused, row *rowmac.Row, mac []byte) {
-	refused[row.Table+" "+row.ID] = true
-	if alarm := s.macs.alarm.Load(); alarm != nil {
-		(*alarm)(findingOf(row, mac))
-	}
+// add notes a row that does not agree, and raises the alarm.
+func (r Refused) add(in statements, row *rowmac.Row, mac []byte) {
+	r[row.Table+" "+row.ID] = true
+	in.Alarm(findingOf(row, mac))
 }
 
 // RowCursor is how far RemakeMACs has come. The zero cursor is before all rows.
@@ -118,7 +116,7 @@ func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) 
 	if at.table >= len(coveredTables) {
 		return false, nil
 	}
-	key := s.macs.key.Load()
+	key := s.sql.Key()
 	if key == nil {
 		return false, errNoRowKey
 	}
@@ -165,7 +163,7 @@ func (tx *Tx) remakeMACs(ctx context.Context, t coveredTable, keys []any, key *r
 		case err == nil:
 			read = append(read, row)
 		case errors.Is(err, rowmac.ErrDisagrees):
-			tx.sql.refuse(refused, row, mac)
+			refused.add(tx.sql, row, mac)
 		default:
 			return err
 		}

@@ -166,7 +166,7 @@ func nameOf(key any) string {
 // CheckRows tells found of every row that does not agree with its MAC, or cannot
 // be read, and answers how many there are in all.
 func (s *Store) CheckRows(ctx context.Context, found func(rowmac.Finding) error) (rows int, err error) {
-	key := s.macs.key.Load()
+	key := s.sql.Key()
 	if key == nil {
 		return 0, errNoRowKey
 	}

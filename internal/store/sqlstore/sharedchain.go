@@ -46,7 +46,7 @@ const maxLiveChains = 1024
 // else has moved the head of the chain is what lets a row be written.
 func (p shared) claimChain(ctx context.Context) (audit.Chain, error) {
 	for chain := int64(1); chain <= maxLiveChains; chain++ {
-		held, err := p.d.claim(ctx, p.db.pools.write, chain, false)
+		held, err := p.d.claim(ctx, p.db.Pools().write, chain, false)
 		if err != nil {
 			return nil, translate(p.d, err)
 		}
@@ -55,7 +55,7 @@ func (p shared) claimChain(ctx context.Context) (audit.Chain, error) {
 		}
 		c := &sharedChain{chain: chain, trail: p.Trail, dialect: p.d, claim: held, session: held.session, uses: map[keyserver.ID]int64{}}
 		if p.d.pooled {
-			if c.session, err = openSession(ctx, p.d, p.db.pools.write); err != nil {
+			if c.session, err = openSession(ctx, p.d, p.db.Pools().write); err != nil {
 				held.release()
 				return nil, err
 			}

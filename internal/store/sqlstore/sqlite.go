@@ -253,7 +253,7 @@ func (d *sqlite) writable(ctx context.Context, db *DB) error {
 	if err := db.writeAlone(ctx, func(statements) error { return nil }); err != nil {
 		return err
 	}
-	if err := db.backlog.Trouble(); err != nil {
+	if err := db.Backlog().Trouble(); err != nil {
 		return fault.Temporary(fault.StoreUnavailable, fault.ScopeProcess, retryUnavailable,
 			"the database cannot be written; audit rows stay in their journal, until it is full: look for room on the volume, and whether it is read-only").Because(err)
 	}
@@ -328,10 +328,10 @@ const vacuumedSize = 64 << 20
 // by secure_delete, but a row that was moved may have left a copy where its page has
 // no row now, and the log has the pages as they were.
 func (d *sqlite) erase(ctx context.Context, on *DB) (done bool, err error) {
-	if err := on.writer.lock(ctx); err != nil {
+	if err := on.Lock(ctx); err != nil {
 		return false, err
 	}
-	defer on.writer.unlock()
+	defer on.Unlock()
 	if err := d.inPlace(); err != nil {
 		return false, err
 	}

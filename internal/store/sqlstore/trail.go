@@ -42,7 +42,7 @@ func (t *Trail) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver
 // AuditSnapshot implements audit.Trail. Beside a process that writes, and after one
 // that was not stopped, it also has the rows that are only in the journal.
 func (t *Trail) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
-	if t.db.writer != nil {
+	if !t.db.ReadOnly() {
 		if err := t.settled(ctx); err != nil {
 			return audit.Snapshot{}, err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -77,44 +76,4 @@ func (tx *Tx) PutWitnessedLog(ctx context.Context, l keyserver.WitnessedLog) err
 func (tx *Tx) forgetWitnessedLogs(ctx context.Context, system keyserver.SystemID) error {
 	_, err := tx.sql.exec(ctx, `DELETE FROM witnessed_logs WHERE system_id = $1`, int64(system))
 	return err
-}
-
-// cosignedTree is the name of the newest head that has a quorum of cosignatures.
-const cosignedTree = "cosigned"
-
-// CosignedAuditTree answers the newest head of the tree that a quorum has cosigned, a
-// zero head before there is one.
-func (r reads) CosignedAuditTree(ctx context.Context) (audit.TreeHead, error) {
-	return r.treeHead(ctx, cosignedTree)
-}
-
-// CosignAuditTree adds cosignatures to a head. add answers a checkpoint with those of
-// another one of the same head, too, and whether they are a quorum.
-func (s *Store) CosignAuditTree(ctx context.Context, head audit.TreeHead, add func(stored []byte) (checkpoint []byte, quorum bool, err error)) error {
-	return s.Update(ctx, func(tx *Tx) error {
-		var quorum bool
-		for _, name := range []string{newestTree, cosignedTree} {
-			stored, err := tx.treeHead(ctx, name)
-			if err != nil {
-				return err
-			}
-			if stored.Size != head.Size || stored.Root != head.Root {
-				stored = audit.TreeHead{Size: stored.Size}
-			}
-			known := stored.Checkpoint
-			if known == nil {
-				known = head.Checkpoint
-			}
-			if head.Checkpoint, quorum, err = add(known); err != nil {
-				return err
-			}
-			if stored.Checkpoint == nil && (name == newestTree || !quorum || stored.Size > head.Size) {
-				continue
-			}
-			if err := tx.putTreeHead(ctx, name, head); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
