@@ -12,6 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -37,7 +38,7 @@ func (o *databaseOptions) config() (sqlstore.Config, error) {
 	case o.databaseURL == "":
 		return sqlstore.Config{Dir: o.dataDir}, nil
 	}
-	if err := sqlstore.CheckURL(o.databaseURL); err != nil {
+	if err := postgres.CheckURL(o.databaseURL); err != nil {
 		return sqlstore.Config{}, program.Usage(err)
 	}
 	return sqlstore.Config{URL: o.databaseURL}, nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -23,7 +24,7 @@ func TestCheckBlocks(t *testing.T) {
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}
-		db, err := sql.Open("sqlite", filepath.Join(cfg.Dir, sqlstore.DatabaseFile))
+		db, err := sql.Open("sqlite", filepath.Join(cfg.Dir, sqlite.DatabaseFile))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -143,7 +144,7 @@ func (o *restoreOptions) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer identity.Close() //nolint:errcheck // only read
 	if o.databaseURL == "" {
-		if _, err := os.Stat(filepath.Join(o.dataDir, sqlstore.DatabaseFile)); err != nil {
+		if _, err := os.Stat(filepath.Join(o.dataDir, sqlite.DatabaseFile)); err != nil {
 			return fmt.Errorf("--data-dir: %w", err) // none is made
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/migrate"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -134,7 +135,7 @@ func (o *migrateOptions) report(out io.Writer, from, to sqlstore.Config, done mi
 	fmt.Fprintf(&b, "audit trail intact up to row %d, of which the tree has %d; the next row says that it was moved\n", done.Last, done.Tree)
 	fmt.Fprintf(&b, "It opens with the key-encryption key of scheme %s, fingerprint %s: name it by --kek of every replica.\n", done.KEK.Scheme, done.KEK.Fingerprint)
 	fmt.Fprintf(&b, "No server starts on %s any more; the file %s says why. Keep both until there is a backup of the new database.\n",
-		filepath.Join(from.Dir, sqlstore.DatabaseFile), sqlstore.MovedFile)
+		filepath.Join(from.Dir, sqlite.DatabaseFile), sqlite.MovedFile)
 	_, err := io.WriteString(out, b.String())
 	return err
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -94,7 +94,7 @@ func useServer(t *testing.T, root *cobra.Command, dir string) {
 
 func hashesIn(t *testing.T, dir string) (hashes []string) {
 	t.Helper()
-	db, err := sql.Open("sqlite", filepath.Join(dir, sqlstore.DatabaseFile))
+	db, err := sql.Open("sqlite", filepath.Join(dir, sqlite.DatabaseFile))
 	rig.Must(t, err)
 	defer func() { rig.Must(t, db.Close()) }()
 	rows, err := db.QueryContext(t.Context(), `SELECT password_hash FROM principals WHERE password_hash IS NOT NULL`)

@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 )
 
 // restoreBackupOptions are the flags of restore.
@@ -279,7 +279,7 @@ func (k *beside) write() error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	whole := filepath.Join(filepath.Dir(k.path), sqlstore.RestoringFile+"-"+keyring.KeyFile)
+	whole := filepath.Join(filepath.Dir(k.path), sqlite.RestoringFile+"-"+keyring.KeyFile)
 	if err := os.Remove(whole); err != nil && !errors.Is(err, fs.ErrNotExist) { // of one that was killed
 		return fmt.Errorf("--data-dir: %w", err)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/monotonic"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 )
 
 // Config is what the flags of serve say (ADR 24). Errors name the
@@ -229,7 +229,7 @@ func (c *Config) validateURLs() error {
 		}
 	}
 	if c.DatabaseURL != "" {
-		if err := sqlstore.CheckURL(c.DatabaseURL); err != nil {
+		if err := postgres.CheckURL(c.DatabaseURL); err != nil {
 			return err
 		}
 	}

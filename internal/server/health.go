@@ -12,6 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
@@ -45,7 +46,7 @@ type health struct {
 	replica func() string
 
 	compared time.Time // when the schema was compared last
-	differs  atomic.Pointer[[]sqlstore.SchemaFinding]
+	differs  atomic.Pointer[[]sqldb.SchemaFinding]
 
 	seen    atomic.Pointer[[]keyserver.Readiness]
 	failing map[string]bool // by part
@@ -144,7 +145,7 @@ func (h *health) schema(ctx context.Context) error {
 		}
 	}
 	if findings := h.differs.Load(); findings != nil {
-		if text := sqlstore.Severe(*findings); text != "" {
+		if text := sqldb.Severe(*findings); text != "" {
 			return fault.New(fault.NotReady, "%s", text)
 		}
 	}
@@ -161,7 +162,7 @@ func (h *health) warnings() []string {
 	if w := h.store.Ahead(); w != "" {
 		all = append(all, w)
 	}
-	if findings := h.differs.Load(); findings != nil && sqlstore.Severe(*findings) == "" {
+	if findings := h.differs.Load(); findings != nil && sqldb.Severe(*findings) == "" {
 		for _, f := range *findings {
 			all = append(all, f.Text)
 		}

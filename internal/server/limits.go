@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 )
 
 // Limits are the ceilings of one process. Whoever meets one is answered 503
@@ -74,7 +74,7 @@ func DefaultLimits() Limits {
 		},
 		MaxRequests: httpapi.DefaultMaxInFlight, MaxWaiting: httpapi.DefaultMaxWaiting, MaxStreams: httpapi.DefaultMaxStreams,
 		MaxConnections: httpapi.DefaultMaxConnections, MaxConnectionsPerAddress: DefaultMaxConnectionsPerAddress,
-		DatabaseMaxConnections: sqlstore.DefaultConnections,
+		DatabaseMaxConnections: postgres.DefaultConnections,
 		MaxStrangers:           httpapi.DefaultMaxStrangers, MaxStrangersPerAddress: httpapi.DefaultMaxStrangersPerAddress,
 		MaxSpoolBytes: httpapi.DefaultMaxSpoolBytes, MaxSpoolBytesPerSession: httpapi.DefaultMaxSpoolBytesPerSession,
 	}
@@ -86,8 +86,8 @@ func (l Limits) validateLimits() error {
 			return fmt.Errorf("%s is %d; it must be at least %d, which is one message", flag, value, keyserver.MaxMessage)
 		}
 	}
-	if n := l.DatabaseMaxConnections; n < sqlstore.MinConnections {
-		return fmt.Errorf("--database-max-connections is %d; it must be at least %d: for writing, for the audit trail, for one migration or rotation, two for the changes of other replicas, and two to read", n, sqlstore.MinConnections)
+	if n := l.DatabaseMaxConnections; n < postgres.MinConnections {
+		return fmt.Errorf("--database-max-connections is %d; it must be at least %d: for writing, for the audit trail, for one migration or rotation, two for the changes of other replicas, and two to read", n, postgres.MinConnections)
 	}
 	bounds := l.flags()
 	for _, flag := range slices.Sorted(maps.Keys(bounds)) {

@@ -29,6 +29,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/tlscert"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -146,7 +147,7 @@ func (s *Server) givenFiles() (*tlscert.Files, error) {
 		if first.given == "" || s.cfg.DatabaseURL != "" {
 			continue
 		}
-		if _, err := os.Lstat(filepath.Join(s.cfg.DataDir, sqlstore.DatabaseFile)); errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Lstat(filepath.Join(s.cfg.DataDir, sqlite.DatabaseFile)); errors.Is(err, os.ErrNotExist) {
 			if _, err := first.read(); err != nil {
 				return nil, err
 			}

@@ -1,6 +1,8 @@
 // Package store has no code. Its directories keep the state of a key server:
 //
-//   - sqlstore: the only package outside tests with SQL: queries, migrations, SQLite and PostgreSQL, snapshots
+//   - sqlstore: the queries by noun
+//   - auditrows: the audit log in tables; snapshot: copies of a database, and databases made from them
+//   - sqlite, postgres: the two kinds of database; sqldb: statements, transactions and migrations of both
 //   - backup: encrypted backups, restore, and copies of the SQLite log
 //   - pgtest: the PostgreSQL of tests
 //

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -37,7 +38,7 @@ func halfway(t *testing.T, dir string, end syscall.Signal) (url, said string) {
 		if ended {
 			return url, said
 		}
-		rig.Must(t, os.Remove(filepath.Join(dir, sqlstore.MovedFile))) // it went all the way
+		rig.Must(t, os.Remove(filepath.Join(dir, sqlite.MovedFile))) // it went all the way
 	}
 	t.Fatal("it is always faster")
 	return "", ""

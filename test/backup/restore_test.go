@@ -15,7 +15,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -127,7 +127,7 @@ func TestARestoreThatWasKilledWithItsKEK(t *testing.T) {
 	}{"Its": {k.kek, ""}, "Another": {[]byte("another key\n"), "is another key"}} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			for file, content := range map[string][]byte{sqlstore.RestoringFile: []byte("half"), sqlstore.RestoringFile + "-wal": nil, "kek": tc.kek} {
+			for file, content := range map[string][]byte{sqlite.RestoringFile: []byte("half"), sqlite.RestoringFile + "-wal": nil, "kek": tc.kek} {
 				rig.Must(t, os.WriteFile(filepath.Join(dir, file), content, 0o600))
 			}
 			out, err := run(t, k.args(k.place, dir, "--include-kek")...)
@@ -192,8 +192,8 @@ func TestARestoreThatWasKilledWithItsCopy(t *testing.T) {
 	k := newKept(t)
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
-	dir, _ := k.until(t, k.replica, syscall.SIGKILL, sqlstore.RestoringFile+"-scratch-*/copy/"+sqlstore.DatabaseFile)
-	left, err := filepath.Glob(filepath.Join(dir, sqlstore.RestoringFile+"-scratch-*"))
+	dir, _ := k.until(t, k.replica, syscall.SIGKILL, sqlite.RestoringFile+"-scratch-*/copy/"+sqlite.DatabaseFile)
+	left, err := filepath.Glob(filepath.Join(dir, sqlite.RestoringFile+"-scratch-*"))
 	rig.Must(t, err)
 	if len(left) != 1 {
 		t.Fatalf("left: %v", left)
@@ -213,7 +213,7 @@ func TestARestoreThatWasKilledWithItsCopy(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	rig.Must(t, err)
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), sqlstore.RestoringFile) {
+		if strings.HasPrefix(e.Name(), sqlite.RestoringFile) {
 			t.Errorf("%s is still there", e.Name())
 		}
 	}
@@ -223,7 +223,7 @@ func TestARestoreThatWasKilledWithItsCopy(t *testing.T) {
 func TestSentencesOfARestore(t *testing.T) {
 	k := newKept(t)
 	t.Run("a signal", func(t *testing.T) {
-		dir, out := k.until(t, k.place, syscall.SIGTERM, sqlstore.RestoringFile)
+		dir, out := k.until(t, k.place, syscall.SIGTERM, sqlite.RestoringFile)
 		if !strings.Contains(out, "was interrupted") || !strings.Contains(out, "run it again") || strings.Contains(out, "context") || strings.Count(out, "\n") != 1 {
 			t.Error(out)
 		}

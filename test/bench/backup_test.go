@@ -22,6 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
@@ -55,7 +56,7 @@ func newFilled(b *testing.B) *filled {
 		b.Fatal(err)
 	}
 	fillTrail(b, f.server.DataDir, backupRows(b))
-	info, err := os.Stat(filepath.Join(f.server.DataDir, sqlstore.DatabaseFile))
+	info, err := os.Stat(filepath.Join(f.server.DataDir, sqlite.DatabaseFile))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -92,7 +93,7 @@ func (f *filled) request() schema.BackupRequest {
 // and encrypt those of the file; decrypt, decompress and write durably.
 func BenchmarkBackup(b *testing.B) {
 	f := newFilled(b)
-	path := filepath.Join(f.server.DataDir, sqlstore.DatabaseFile)
+	path := filepath.Join(f.server.DataDir, sqlite.DatabaseFile)
 	// rate is by the clock, and by the CPU time of this process.
 	rate := func(b *testing.B, work func()) (perSecond, perCPU float64) {
 		b.Helper()

@@ -62,7 +62,7 @@ const sometimes = `rand.IntN(12) == 0`
 var mutants = []mutant{
 	{
 		"now and then a change of a role is acknowledged and not committed", oneServer,
-		"internal/store/sqlstore/db.go", []string{"math/rand/v2"}, [][2]string{
+		"internal/store/sqldb/db.go", []string{"math/rand/v2"}, [][2]string{
 			{`		committed, err = db.storeChanges(ctx, in, changes)
 		return err
 	})`, `		committed, err = db.storeChanges(ctx, in, changes)
@@ -98,9 +98,9 @@ var mutants = []mutant{
 	},
 	{
 		"a start leaves out the last group of the journal", killed,
-		"internal/store/sqlstore/fill.go", nil, [][2]string{
-			{`	f := newFiller(e.Trail, e.d.dir, id)
-	all := 0`, `	f := newFiller(e.Trail, e.d.dir, id)
+		"internal/store/auditrows/fill.go", nil, [][2]string{
+			{`	f := newFiller(e.Trail, e.d.Dir, id)
+	all := 0`, `	f := newFiller(e.Trail, e.d.Dir, id)
 	all := 0
 	if mistaken && len(groups) > 0 {
 		groups = groups[:len(groups)-1]
@@ -326,16 +326,16 @@ var mutants = []mutant{
 	},
 	{
 		"replicas write at the same time", replicas,
-		"internal/store/sqlstore/postgres.go", nil, [][2]string{
+		"internal/store/postgres/postgres.go", nil, [][2]string{
 			{`pg_advisory_xact_lock($2, $3)::text ||`, "` + alone() + `::text ||"},
-			{`// serialise waits for a bounded time`, `func alone() string {
+			{`// Serialise waits for a bounded time`, `func alone() string {
 	if mistaken {
 		return "($2::int + $3::int)"
 	}
 	return "pg_advisory_xact_lock($2, $3)"
 }
 
-// serialise waits for a bounded time`},
+// Serialise waits for a bounded time`},
 		}, "no order explains|is \"|at replicated|audit verify|TAMPERED",
 	},
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/archive"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -157,7 +158,7 @@ func grownTo(t *testing.T, admin *client.Client, size int64) (checkpoint []byte)
 
 func (s site) open(t *testing.T) *sql.DB {
 	t.Helper()
-	driver, source := "sqlite", "file:"+filepath.Join(s.dir, sqlstore.DatabaseFile)+"?_busy_timeout=5000"
+	driver, source := "sqlite", "file:"+filepath.Join(s.dir, sqlite.DatabaseFile)+"?_busy_timeout=5000"
 	if s.state != nil {
 		driver, source = "pgx", s.state[1]
 	}

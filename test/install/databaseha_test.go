@@ -9,7 +9,7 @@ import (
 
 	cnpgv1 "github.com/cloudnative-pg/api/pkg/api/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	postgresdb "github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 )
 
 // What the key server is told of its database is what CloudNativePG makes for the Cluster
@@ -26,7 +26,7 @@ func TestTheDatabaseThatFailsOver(t *testing.T) {
 		t.Errorf("%d instances, synchronous: %+v", c.Spec.Instances, s)
 	}
 	most, err := strconv.Atoi(c.Spec.PostgresConfiguration.Parameters["max_connections"])
-	if least := 11 * sqlstore.DefaultConnections; err != nil || most < least {
+	if least := 11 * postgresdb.DefaultConnections; err != nil || most < least {
 		t.Errorf("max_connections is %d, %v; the replicas of an update take %d", most, err, least)
 	}
 	if c.Namespace != "keyserver-system" {

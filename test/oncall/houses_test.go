@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -85,7 +85,7 @@ func wentBack(t *testing.T) construction {
 // connectionsShort: more ask at a time than there are connections for.
 func connectionsShort(t *testing.T) construction {
 	database := pgtest.Database(t)
-	k := serve(t, built, "--database-url", database, "--database-max-connections", fmt.Sprint(sqlstore.MinConnections))
+	k := serve(t, built, "--database-url", database, "--database-max-connections", fmt.Sprint(postgres.MinConnections))
 	admin := k.admin(t)
 	return construction{
 		scraped: []*keyServer{k},

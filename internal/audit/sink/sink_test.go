@@ -15,6 +15,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/inbox"
@@ -35,7 +36,7 @@ func TestRowsThatDoNotAgreeStay(t *testing.T) {
 			dir := t.TempDir()
 			w := newTrail(t, sqlstore.Config{Dir: dir}, newSigner(t))
 			w.write(t, 20)
-			db, err := sql.Open("sqlite", filepath.Join(dir, sqlstore.DatabaseFile))
+			db, err := sql.Open("sqlite", filepath.Join(dir, sqlite.DatabaseFile))
 			rig.Must(t, err)
 			defer db.Close()
 			_, err = db.Exec(c.statement)
@@ -65,7 +66,7 @@ func TestRowsThatAreNoLongerKept(t *testing.T) {
 	dir := t.TempDir()
 	w := newTrail(t, sqlstore.Config{Dir: dir}, newSigner(t))
 	w.write(t, 20)
-	db, err := sql.Open("sqlite", filepath.Join(dir, sqlstore.DatabaseFile))
+	db, err := sql.Open("sqlite", filepath.Join(dir, sqlite.DatabaseFile))
 	rig.Must(t, err)
 	defer db.Close()
 	r := New(w.config(t), Target{Name: "old", scheme: "stdout"})
@@ -195,7 +196,7 @@ func TestACursorThatNobodyCanHave(t *testing.T) {
 		w.write(t, 20)
 		r := New(w.config(t), Target{Name: "sink", scheme: "stdout"})
 		rig.Must(t, r.claim(t.Context(), time.Now()))
-		db, err := sql.Open("sqlite", filepath.Join(dir, sqlstore.DatabaseFile))
+		db, err := sql.Open("sqlite", filepath.Join(dir, sqlite.DatabaseFile))
 		rig.Must(t, err)
 		_, err = db.Exec(`UPDATE audit_sinks SET sent = ?`, sent)
 		rig.Must(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -147,7 +148,7 @@ func TestALoginOutlivesAFailedRenewal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			database := enginetest.Databases["SQLite"](t)
 			f := enginetest.New(t, database)
-			db, err := sql.Open("sqlite", filepath.Join(database.Dir, sqlstore.DatabaseFile))
+			db, err := sql.Open("sqlite", filepath.Join(database.Dir, sqlite.DatabaseFile))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,13 +8,14 @@ import (
 	"io"
 	"strings"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
 )
 
 // same compares each row of each table with what was read of it: both databases answer them
 // in one order.
-func same(ctx context.Context, from *sqlstore.Snapshot, store *sqlstore.Store) (err error) {
+func same(ctx context.Context, from *snapshot.Snapshot, store *sqlstore.Store) (err error) {
 	to, err := store.Snapshot(ctx)
 	if err != nil {
 		return err
@@ -28,12 +29,12 @@ func same(ctx context.Context, from *sqlstore.Snapshot, store *sqlstore.Store) (
 	return nil
 }
 
-func sameTable(ctx context.Context, from, to *sqlstore.Snapshot, t sqlstore.Table) error {
+func sameTable(ctx context.Context, from, to *snapshot.Snapshot, t snapshot.Table) error {
 	types := make([]pgcopy.Type, len(t.Columns))
 	for i, c := range t.Columns {
 		types[i] = c.Type
 	}
-	sorted := func(s *sqlstore.Snapshot) *streamed {
+	sorted := func(s *snapshot.Snapshot) *streamed {
 		return stream(func(w io.Writer) error {
 			_, err := s.Sorted(ctx, t, w)
 			return err
@@ -73,7 +74,7 @@ func next(rows *pgcopy.Reader) ([]any, error) {
 }
 
 // differ names the columns, and nothing of what is in them.
-func differ(t sqlstore.Table, one, other []any) (columns []string) {
+func differ(t snapshot.Table, one, other []any) (columns []string) {
 	for i := range one {
 		a, bytesA := one[i].([]byte)
 		b, bytesB := other[i].([]byte)

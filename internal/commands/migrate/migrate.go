@@ -17,6 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -50,7 +52,7 @@ func Run(ctx context.Context, o Options) (done Moved, err error) {
 		return done, err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	was, err := sqlstore.Moved(o.From.Dir)
+	was, err := sqlite.Moved(o.From.Dir)
 	if err != nil {
 		return done, err
 	}
@@ -102,7 +104,7 @@ func (e UnsureError) Unwrap() error { return e.cause }
 
 // finish gives the target its name. Before that nobody may serve from the source any more,
 // or both could go on.
-func (o Options) finish(ctx context.Context, s *sqlstore.Snapshot, to *sqlstore.Restore) error {
+func (o Options) finish(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Restore) error {
 	system, err := bootstrap.SystemOf(ctx, to.Store())
 	if err != nil {
 		return err
@@ -113,7 +115,7 @@ func (o Options) finish(ctx context.Context, s *sqlstore.Snapshot, to *sqlstore.
 		Principal: keyserver.PrincipalRef{System: system}, Object: fmt.Sprintf("rows up to %d, from sqlite to postgres", s.Last),
 	}, func() error {
 		marked = true
-		return sqlstore.MarkMoved(o.From.Dir, fmt.Sprintf("%s at %s", sqlstore.PlaceOf(o.To), o.Clock().UTC().Format(time.RFC3339)))
+		return sqlite.MarkMoved(o.From.Dir, fmt.Sprintf("%s at %s", sqlstore.PlaceOf(o.To), o.Clock().UTC().Format(time.RFC3339)))
 	})
 	if err != nil && marked {
 		return UnsureError{err}
@@ -159,7 +161,7 @@ func agrees(ctx context.Context, store *sqlstore.Store) error {
 }
 
 // load copies every table.
-func load(ctx context.Context, s *sqlstore.Snapshot, to *sqlstore.Restore) (rows int64, err error) {
+func load(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Restore) (rows int64, err error) {
 	for _, t := range s.Tables {
 		from := stream(func(w io.Writer) error {
 			_, err := s.Copy(ctx, t, w)
@@ -177,7 +179,7 @@ func load(ctx context.Context, s *sqlstore.Snapshot, to *sqlstore.Restore) (rows
 
 // intact holds the trail as it is in the target against its chains, its tree, and the tree of
 // the source.
-func intact(ctx context.Context, s *sqlstore.Snapshot, to *sqlstore.Store) error {
+func intact(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Store) error {
 	head, err := to.AuditTree(ctx)
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -84,7 +85,7 @@ func macOf(t *testing.T, c *client.Client, link schema.HiddenLink) []byte {
 // alter changes the source as nobody should.
 func (h *house) alter(t *testing.T, text string) {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(h.dir, sqlstore.DatabaseFile))
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(h.dir, sqlite.DatabaseFile))
 	rig.Must(t, err)
 	_, err = db.ExecContext(t.Context(), text)
 	rig.Must(t, errors.Join(err, db.Close()))
@@ -231,7 +232,7 @@ func TestADifferenceIsFound(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("want one sentence with %q, got: %v", tc.says, err)
 			}
-			if where, err := sqlstore.Moved(h.dir); where != "" || err != nil {
+			if where, err := sqlite.Moved(h.dir); where != "" || err != nil {
 				t.Errorf("the source says that it was moved to %s, %v", where, err)
 			}
 			if n := relations(t, url); n > 0 {
@@ -258,7 +259,7 @@ func TestWhatIsMovedServes(t *testing.T) {
 	target := sqlstore.Config{URL: url}
 	rig.Must(t, looks(t, target, func() (string, error) { return keyring.FileKey(h.dir) }))
 	for name, content := range h.files(t) {
-		if name != sqlstore.MovedFile && before[name] != content {
+		if name != sqlite.MovedFile && before[name] != content {
 			t.Errorf("%s is another one", name)
 		}
 	}
@@ -306,7 +307,7 @@ func TestWhatIsMovedServes(t *testing.T) {
 
 	// The way back, where nothing of what was written since is needed.
 	h.Stop(t)
-	rig.Must(t, os.Remove(filepath.Join(h.dir, sqlstore.MovedFile)))
+	rig.Must(t, os.Remove(filepath.Join(h.dir, sqlite.MovedFile)))
 	h.Restart(t, func(c *server.Config) { c.DatabaseURL = "" })
 	if mac := macOf(t, h.Client(t, testserver.AdminName, testserver.AdminPassword), h.link); !bytes.Equal(mac, h.mac) {
 		t.Errorf("the source computes another MAC: %x, want %x", mac, h.mac)

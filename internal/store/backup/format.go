@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
 )
 
 // format is the version of the form of a backup.
@@ -64,7 +64,7 @@ type Head struct {
 	First  int64            `json:"firstRow"`
 	Last   int64            `json:"lastRow"`
 	Tree   Tree             `json:"tree"`
-	Tables []sqlstore.Table `json:"tables"`
+	Tables []snapshot.Table `json:"tables"`
 }
 
 // KEK is what may be known of a key-encryption key.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
 )
 
 // windowSize bounds what the compression holds, at either end.
@@ -25,7 +25,7 @@ const windowSize = 1 << 20
 
 // Store is what a Maker needs of a database.
 type Store interface {
-	Snapshot(ctx context.Context) (*sqlstore.Snapshot, error)
+	Snapshot(ctx context.Context) (*snapshot.Snapshot, error)
 }
 
 // Maker makes backups. Every field is needed.
@@ -105,7 +105,7 @@ func resting(ctx context.Context, clock func() time.Time, times int) func() erro
 	}
 }
 
-func (m *Maker) copy(ctx context.Context, s *sqlstore.Snapshot, w *writer) error {
+func (m *Maker) copy(ctx context.Context, s *snapshot.Snapshot, w *writer) error {
 	kek := m.KEK(ctx)
 	if err := w.describe(headMember, Head{
 		Format: format, MadeAt: w.at.UTC().Truncate(time.Second), MadeBy: m.Version, Schema: s.Schema, System: m.System, ServerName: m.ServerName,

@@ -15,6 +15,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/wal"
 )
@@ -184,7 +185,7 @@ func (m *Moment) Restore(ctx context.Context, identity string, o Options) (done 
 		return done, err
 	}
 	defer func() { err = errors.Join(err, scratch.Close()) }()
-	head, rows, err := m.rebuild(ctx, identities, filepath.Join(scratch.Dir, sqlstore.DatabaseFile))
+	head, rows, err := m.rebuild(ctx, identities, filepath.Join(scratch.Dir, sqlite.DatabaseFile))
 	if err != nil {
 		return done, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/wal"
 )
@@ -28,7 +29,7 @@ const (
 	shipTime     = 5 * time.Minute
 	lastShipTime = 5 * time.Second
 	// foldBytes is about what FoldAt pages are.
-	foldBytes = sqlstore.FoldAt * 4120
+	foldBytes = sqlite.FoldAt * 4120
 	// maxLogBytes bounds the log. When it is larger than that, nothing waits for the
 	// place any more: the log is folded, and a new base is needed.
 	maxLogBytes = 512 << 20
@@ -61,14 +62,14 @@ type Replicator struct {
 	// MaxLogBytes differs from the default only in tests.
 	MaxLogBytes int64
 
-	log     *sqlstore.Log
+	log     *sqlite.Log
 	place   Place // without a Store until it could be opened
 	current *generation
 	making  *making
-	pending *sqlstore.Committed // of current, which could not be written yet
-	tried   time.Time           // when a base was begun last
-	discard int64               // the log is discarded when it is larger
-	foldAt  int64               // pages
+	pending *sqlite.Committed // of current, which could not be written yet
+	tried   time.Time         // when a base was begun last
+	discard int64             // the log is discarded when it is larger
+	foldAt  int64             // pages
 	folds   int64
 	ended   sync.WaitGroup
 	waits   time.Duration // after a failure
@@ -124,7 +125,7 @@ func (r *Replicator) start() {
 	if r.MaxLogBytes == 0 {
 		r.MaxLogBytes = maxLogBytes
 	}
-	r.begun, r.discard, r.foldAt = r.Maker.Clock(), foldBytes, sqlstore.FoldAt
+	r.begun, r.discard, r.foldAt = r.Maker.Clock(), foldBytes, sqlite.FoldAt
 }
 
 // end ships the last of it, where that goes at once.
@@ -249,7 +250,7 @@ func (r *Replicator) follow(ctx context.Context) error {
 	if err == nil && r.making == nil && r.current.at.Frames >= r.foldAt {
 		err = r.fold(ctx)
 	}
-	if errors.Is(err, sqlstore.ErrLogMoved) {
+	if errors.Is(err, sqlite.ErrLogMoved) {
 		// Keys were erased from it, for instance.
 		r.Logger.Info("the log of the database was folded before it was shipped: a new base is needed", "generation", r.current.name)
 		r.forget()

@@ -21,6 +21,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/bucket"
@@ -111,7 +113,7 @@ func (r *replica) restored(t *testing.T, name string, at time.Time) (int64, erro
 	dir := filepath.Join(t.TempDir(), "new")
 	done, err := m.Restore(t.Context(), r.identity.String(), backup.Options{Target: sqlstore.Config{Dir: dir}, Clock: time.Now})
 	if err := errors.Join(err, m.Close()); err != nil {
-		if _, err := os.Stat(filepath.Join(dir, sqlstore.DatabaseFile)); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(dir, sqlite.DatabaseFile)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("something was made of what was refused: %v", err)
 		}
 		return 0, err
@@ -154,7 +156,7 @@ func (r *replica) objects(t *testing.T) []string {
 
 func (r *replica) walSize(t *testing.T) int64 {
 	t.Helper()
-	info, err := os.Stat(filepath.Join(r.dir, sqlstore.DatabaseFile+"-wal"))
+	info, err := os.Stat(filepath.Join(r.dir, sqlite.DatabaseFile+"-wal"))
 	rig.Must(t, err)
 	return info.Size()
 }
@@ -165,7 +167,7 @@ func TestEachMomentOfAReplica(t *testing.T) {
 	r := newReplica(t, 7, t.TempDir())
 	r.FoldAt(300)
 	r.passes(t)
-	var reader *sqlstore.Snapshot
+	var reader *snapshot.Snapshot
 	for i := range 9 {
 		r.write(t, 400)
 		if i%2 == 0 { // a row that is in the journal only

@@ -15,6 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
 )
@@ -173,7 +174,7 @@ func load(ctx context.Context, from *Reader, r *sqlstore.Restore) (rows int64, e
 
 // known refuses tables and columns that the schema of the backup's version does not have:
 // nothing that a file says becomes a name in a statement.
-func known(said []sqlstore.Table, tables map[string]sqlstore.Table) error {
+func known(said []snapshot.Table, tables map[string]snapshot.Table) error {
 	if len(said) != len(tables) {
 		return damaged("it has %d tables, and its version has %d", len(said), len(tables))
 	}

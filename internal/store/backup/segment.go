@@ -11,7 +11,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/wal"
 )
 
@@ -128,7 +128,7 @@ func (w *writer) base(head segment, file io.Reader) error {
 	return w.describe(manifestMember, w.manifest)
 }
 
-func (w *writer) segment(head segment, c sqlstore.Committed) error {
+func (w *writer) segment(head segment, c sqlite.Committed) error {
 	if err := w.describe(segmentMember, head); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (w *writer) segment(head segment, c sqlstore.Committed) error {
 		}
 		copied, err := io.Copy(to, c.Frames)
 		if err == nil && copied != n*c.Header.FrameSize() {
-			err = sqlstore.ErrLogMoved
+			err = sqlite.ErrLogMoved
 		}
 		return n, err
 	}); err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -34,7 +36,7 @@ func (tx *Tx) PutACLEntry(ctx context.Context, e keyserver.ACLEntry) error {
 }
 
 func (tx *Tx) putACLEntry(ctx context.Context, e keyserver.ACLEntry) error {
-	_, err := tx.sql.exec(ctx, `INSERT INTO acl_entries
+	_, err := tx.sql.Exec(ctx, `INSERT INTO acl_entries
 			(id, acl_id, system_id, principal_id, rights, max_usage, used, user_right, start_stamp, end_stamp)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 		ON CONFLICT (acl_id, system_id, principal_id) DO UPDATE SET rights = excluded.rights, max_usage = excluded.max_usage,
@@ -55,7 +57,7 @@ func (tx *Tx) DeleteACLEntry(ctx context.Context, acl keyserver.ID, p keyserver.
 	if err != nil {
 		return err
 	}
-	err = tx.sql.execOne(ctx, `DELETE FROM acl_entries WHERE acl_id = $1 AND system_id = $2 AND principal_id = $3`,
+	err = tx.sql.ExecOne(ctx, `DELETE FROM acl_entries WHERE acl_id = $1 AND system_id = $2 AND principal_id = $3`,
 		acl[:], int64(p.System), p.ID[:])
 	if err != nil {
 		return err
@@ -119,12 +121,12 @@ func usesOf(shared []sharedEntry) (used int64) {
 // a list of the line that begins with a key.
 func (r reads) UsesOfLine(ctx context.Context, first keyserver.ID) (map[keyserver.PrincipalRef]int64, error) {
 	spent := map[keyserver.PrincipalRef]int64{}
-	err := r.sql.each(ctx, `SELECT e.system_id, e.principal_id, MAX(e.used) FROM stored_keys k CROSS JOIN acl_entries e
+	err := r.sql.Each(ctx, `SELECT e.system_id, e.principal_id, MAX(e.used) FROM stored_keys k CROSS JOIN acl_entries e
 		WHERE (k.id = $1 OR k.lineage = $1) AND e.acl_id = k.acl_id AND e.max_usage >= 0 GROUP BY e.system_id, e.principal_id`,
-		[]any{first[:]}, func(row scanner) error {
+		[]any{first[:]}, func(row sqldb.Scanner) error {
 			var system, used int64
 			var p keyserver.PrincipalRef
-			err := row.Scan(&system, intoID(&p.ID), &used)
+			err := row.Scan(&system, sqldb.IntoID(&p.ID), &used)
 			p.System = keyserver.SystemID(system) //nolint:gosec // as it was stored
 			spent[p] = used
 			return err
@@ -144,14 +146,14 @@ func (tx *Tx) RestartUses(ctx context.Context, entry keyserver.ID) error {
 // sharedEntries reads the entry and those that share its uses. ErrNotFound if there is no
 // such entry.
 func (tx *Tx) sharedEntries(ctx context.Context, entry keyserver.ID) (shared []sharedEntry, err error) {
-	err = tx.sql.each(ctx, sharedEntries, []any{entry[:]}, func(row scanner) error {
+	err = tx.sql.Each(ctx, sharedEntries, []any{entry[:]}, func(row sqldb.Scanner) error {
 		var e sharedEntry
-		err := row.Scan(intoID(&e.id), intoID(&e.key), &e.used, &e.maxUsage)
+		err := row.Scan(sqldb.IntoID(&e.id), sqldb.IntoID(&e.key), &e.used, &e.maxUsage)
 		shared = append(shared, e)
 		return err
 	})
 	if err == nil && len(shared) == 0 {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	return shared, err
 }
@@ -165,12 +167,12 @@ func (tx *Tx) setUses(ctx context.Context, entry keyserver.ID, shared []sharedEn
 			tx.record(keyserver.ChangeKey, e.key, keyserver.Updated)
 		}
 	}
-	_, err := tx.sql.exec(ctx, `UPDATE acl_entries SET used = $2 WHERE max_usage >= 0 AND id IN (SELECT id FROM (`+sharedEntries+`) AS shared)`, entry[:], used)
+	_, err := tx.sql.Exec(ctx, `UPDATE acl_entries SET used = $2 WHERE max_usage >= 0 AND id IN (SELECT id FROM (`+sharedEntries+`) AS shared)`, entry[:], used)
 	return err
 }
 
 func (tx *Tx) keyOfACL(ctx context.Context, acl keyserver.ID) (keyserver.ID, error) {
 	var key keyserver.ID
-	err := tx.sql.row(ctx, `SELECT id FROM stored_keys WHERE acl_id = $1`, []any{acl[:]}, intoID(&key))
+	err := tx.sql.Row(ctx, `SELECT id FROM stored_keys WHERE acl_id = $1`, []any{acl[:]}, sqldb.IntoID(&key))
 	return key, err
 }

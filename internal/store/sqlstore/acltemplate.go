@@ -3,6 +3,8 @@ package sqlstore
 import (
 	"context"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -13,14 +15,14 @@ const aclTemplateQuery = `SELECT t.id, t.name, (SELECT count(*) FROM acl_templat
 // is bounded by keyserver.MaxACLTemplates.
 func (r reads) ACLTemplates(ctx context.Context, q keyserver.ACLTemplateQuery) ([]keyserver.ACLTemplate, error) {
 	list := []keyserver.ACLTemplate{}
-	err := r.sql.each(ctx, aclTemplateQuery+` ORDER BY t.id`, nil, func(row scanner) error {
+	err := r.sql.Each(ctx, aclTemplateQuery+` ORDER BY t.id`, nil, func(row sqldb.Scanner) error {
 		var t keyserver.ACLTemplate
 		var mac []byte
-		if err := row.Scan(intoID(&t.ID), &t.Name, &t.MemberCount, &mac); err != nil {
+		if err := row.Scan(sqldb.IntoID(&t.ID), &t.Name, &t.MemberCount, &mac); err != nil {
 			return err
 		}
 		list = append(list, t)
-		return r.sql.agrees(rowmac.ACLTemplate(t), mac)
+		return r.sql.Agrees(rowmac.ACLTemplate(t), mac)
 	})
 	if err != nil || !q.Digests {
 		return list, err
@@ -35,18 +37,18 @@ func (r reads) ACLTemplates(ctx context.Context, q keyserver.ACLTemplateQuery) (
 // templateMembers reads the rows of every membership, by template.
 func (r reads) templateMembers(ctx context.Context) (map[keyserver.ID][]*rowmac.Row, error) {
 	members := map[keyserver.ID][]*rowmac.Row{}
-	err := r.sql.each(ctx, `SELECT template_id, system_id, principal_id, rights, max_usage, start_stamp, end_stamp, mac
-		FROM acl_template_members`, nil, func(row scanner) error {
+	err := r.sql.Each(ctx, `SELECT template_id, system_id, principal_id, rights, max_usage, start_stamp, end_stamp, mac
+		FROM acl_template_members`, nil, func(row sqldb.Scanner) error {
 		var id keyserver.ID
 		var m keyserver.TemplateMember
 		var mac []byte
-		if err := row.Scan(intoID(&id), &m.Principal.System, intoID(&m.Principal.ID), &m.Rights, &m.MaxUsage,
-			intoStamp(&m.Start), intoStamp(&m.End), &mac); err != nil {
+		if err := row.Scan(sqldb.IntoID(&id), &m.Principal.System, sqldb.IntoID(&m.Principal.ID), &m.Rights, &m.MaxUsage,
+			sqldb.IntoStamp(&m.Start), sqldb.IntoStamp(&m.End), &mac); err != nil {
 			return err
 		}
 		covered := rowmac.TemplateMember(id, m)
 		members[id] = append(members[id], covered)
-		return r.sql.agrees(covered, mac)
+		return r.sql.Agrees(covered, mac)
 	})
 	return members, err
 }
@@ -65,7 +67,7 @@ func (r reads) membersDigest(template keyserver.ID, members []*rowmac.Row) []byt
 // ACLTemplateCount counts the templates.
 func (r reads) ACLTemplateCount(ctx context.Context) (int, error) {
 	var n int
-	err := r.sql.row(ctx, `SELECT count(*) FROM acl_templates`, nil, &n)
+	err := r.sql.Row(ctx, `SELECT count(*) FROM acl_templates`, nil, &n)
 	return n, err
 }
 
@@ -74,29 +76,29 @@ func (r reads) ACLTemplate(ctx context.Context, id keyserver.ID) (keyserver.ACLT
 	t := keyserver.ACLTemplate{Members: []keyserver.TemplateMember{}}
 	var members []*rowmac.Row
 	// The template's own row comes first, so that all of it is of one moment.
-	err := r.sql.each(ctx, `SELECT 0 AS part, t.name AS name, 0 AS system_id, t.id AS principal_id, 0 AS rights, 0 AS max_usage,
+	err := r.sql.Each(ctx, `SELECT 0 AS part, t.name AS name, 0 AS system_id, t.id AS principal_id, 0 AS rights, 0 AS max_usage,
 			t.id AS start_stamp, t.id AS end_stamp, t.mac AS mac FROM acl_templates t WHERE t.id = $1
 		UNION ALL SELECT 1, '', m.system_id, m.principal_id, m.rights, m.max_usage, m.start_stamp, m.end_stamp, m.mac
 			FROM acl_template_members m WHERE m.template_id = $1
-		ORDER BY part, system_id, principal_id`, []any{id[:]}, func(row scanner) error {
+		ORDER BY part, system_id, principal_id`, []any{id[:]}, func(row sqldb.Scanner) error {
 		var part int
 		var name string
 		var m keyserver.TemplateMember
 		var mac []byte
-		if err := row.Scan(&part, &name, &m.Principal.System, intoID(&m.Principal.ID), &m.Rights, &m.MaxUsage,
-			intoStamp(&m.Start), intoStamp(&m.End), &mac); err != nil {
+		if err := row.Scan(&part, &name, &m.Principal.System, sqldb.IntoID(&m.Principal.ID), &m.Rights, &m.MaxUsage,
+			sqldb.IntoStamp(&m.Start), sqldb.IntoStamp(&m.End), &mac); err != nil {
 			return err
 		}
 		if part == 0 {
 			t.ID, t.Name = id, name
-			return r.sql.agrees(rowmac.ACLTemplate(t), mac)
+			return r.sql.Agrees(rowmac.ACLTemplate(t), mac)
 		}
 		covered := rowmac.TemplateMember(id, m)
 		t.Members, members = append(t.Members, m), append(members, covered)
-		return r.sql.agrees(covered, mac)
+		return r.sql.Agrees(covered, mac)
 	})
 	if err == nil && t.ID.IsZero() {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	if err != nil {
 		return keyserver.ACLTemplate{}, err
@@ -109,16 +111,16 @@ func (r reads) ACLTemplate(ctx context.Context, id keyserver.ID) (keyserver.ACLT
 // a member of.
 func (r reads) ACLTemplateMemberships(ctx context.Context, p keyserver.PrincipalRef) (map[keyserver.ID]keyserver.TemplateMember, error) {
 	list := map[keyserver.ID]keyserver.TemplateMember{}
-	err := r.sql.each(ctx, `SELECT template_id, rights, max_usage, start_stamp, end_stamp, mac FROM acl_template_members
-		WHERE system_id = $1 AND principal_id = $2`, []any{int64(p.System), p.ID[:]}, func(row scanner) error {
+	err := r.sql.Each(ctx, `SELECT template_id, rights, max_usage, start_stamp, end_stamp, mac FROM acl_template_members
+		WHERE system_id = $1 AND principal_id = $2`, []any{int64(p.System), p.ID[:]}, func(row sqldb.Scanner) error {
 		var id keyserver.ID
 		var mac []byte
 		m := keyserver.TemplateMember{Principal: p}
-		if err := row.Scan(intoID(&id), &m.Rights, &m.MaxUsage, intoStamp(&m.Start), intoStamp(&m.End), &mac); err != nil {
+		if err := row.Scan(sqldb.IntoID(&id), &m.Rights, &m.MaxUsage, sqldb.IntoStamp(&m.Start), sqldb.IntoStamp(&m.End), &mac); err != nil {
 			return err
 		}
 		list[id] = m
-		return r.sql.agrees(rowmac.TemplateMember(id, m), mac)
+		return r.sql.Agrees(rowmac.TemplateMember(id, m), mac)
 	})
 	return list, err
 }
@@ -126,7 +128,7 @@ func (r reads) ACLTemplateMemberships(ctx context.Context, p keyserver.Principal
 // InsertACLTemplate stores a template with its members: ErrDuplicate where the
 // id or the name is taken.
 func (tx *Tx) InsertACLTemplate(ctx context.Context, t keyserver.ACLTemplate) error {
-	if _, err := tx.sql.exec(ctx, `INSERT INTO acl_templates (id, name, mac) VALUES ($1, $2, $3)`, t.ID[:], t.Name, tx.sql.mac(rowmac.ACLTemplate(t))); err != nil {
+	if _, err := tx.sql.Exec(ctx, `INSERT INTO acl_templates (id, name, mac) VALUES ($1, $2, $3)`, t.ID[:], t.Name, tx.sql.MAC(rowmac.ACLTemplate(t))); err != nil {
 		return err
 	}
 	for _, m := range t.Members {
@@ -141,8 +143,8 @@ func (tx *Tx) InsertACLTemplate(ctx context.Context, t keyserver.ACLTemplate) er
 // RenameACLTemplate answers ErrNotFound where there is no such template,
 // ErrDuplicate where the name is taken.
 func (tx *Tx) RenameACLTemplate(ctx context.Context, change keyserver.ACLTemplateChange) error {
-	if err := tx.sql.execOne(ctx, `UPDATE acl_templates SET name = $1, mac = $2 WHERE id = $3`, change.Name,
-		tx.sql.mac(rowmac.ACLTemplate(keyserver.ACLTemplate{ID: change.ID, Name: change.Name})), change.ID[:]); err != nil {
+	if err := tx.sql.ExecOne(ctx, `UPDATE acl_templates SET name = $1, mac = $2 WHERE id = $3`, change.Name,
+		tx.sql.MAC(rowmac.ACLTemplate(keyserver.ACLTemplate{ID: change.ID, Name: change.Name})), change.ID[:]); err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangeACLTemplate, change.ID, keyserver.Updated)
@@ -152,7 +154,7 @@ func (tx *Tx) RenameACLTemplate(ctx context.Context, change keyserver.ACLTemplat
 // DeleteACLTemplate removes a template with its members. A directory that uses
 // it has to be looked for first; with one, the removal fails.
 func (tx *Tx) DeleteACLTemplate(ctx context.Context, id keyserver.ID) error {
-	if err := tx.sql.execOne(ctx, `DELETE FROM acl_templates WHERE id = $1`, id[:]); err != nil {
+	if err := tx.sql.ExecOne(ctx, `DELETE FROM acl_templates WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangeACLTemplate, id, keyserver.Deleted)
@@ -170,19 +172,19 @@ func (tx *Tx) PutACLTemplateMember(ctx context.Context, m keyserver.TemplateMemb
 }
 
 func (tx *Tx) putTemplateMember(ctx context.Context, id keyserver.ID, m keyserver.TemplateMember) error {
-	_, err := tx.sql.exec(ctx, `INSERT INTO acl_template_members
+	_, err := tx.sql.Exec(ctx, `INSERT INTO acl_template_members
 			(template_id, system_id, principal_id, rights, max_usage, start_stamp, end_stamp, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 		ON CONFLICT (template_id, system_id, principal_id) DO UPDATE SET rights = excluded.rights, max_usage = excluded.max_usage,
 			start_stamp = excluded.start_stamp, end_stamp = excluded.end_stamp, mac = excluded.mac`,
 		id[:], int64(m.Principal.System), m.Principal.ID[:], int64(m.Rights), m.MaxUsage, m.Start[:], m.End[:],
-		tx.sql.mac(rowmac.TemplateMember(id, m)))
+		tx.sql.MAC(rowmac.TemplateMember(id, m)))
 	return err
 }
 
 // DeleteACLTemplateMember ends a membership.
 func (tx *Tx) DeleteACLTemplateMember(ctx context.Context, m keyserver.TemplateMemberRef) error {
-	err := tx.sql.execOne(ctx, `DELETE FROM acl_template_members WHERE template_id = $1 AND system_id = $2 AND principal_id = $3`,
+	err := tx.sql.ExecOne(ctx, `DELETE FROM acl_template_members WHERE template_id = $1 AND system_id = $2 AND principal_id = $3`,
 		m.Template[:], int64(m.Principal.System), m.Principal.ID[:])
 	if err != nil {
 		return err

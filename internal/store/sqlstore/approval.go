@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -38,14 +40,14 @@ type ApprovalFilter struct {
 // Approvals reads approvals by id.
 func (r reads) Approvals(ctx context.Context, f ApprovalFilter) ([]keyserver.Approval, error) {
 	return r.approvals(ctx, `WHERE a.id > $1 AND ($2 = 0 OR a.asker_id = $3) AND ($4 = 0 OR a.decision = '' AND a.expires_at > $5) ORDER BY a.id LIMIT $6`,
-		f.After[:], flag(!f.Asker.IsZero()), f.Asker[:], flag(f.Open), f.Now.UnixMicro(), f.Limit)
+		f.After[:], sqldb.Flag(!f.Asker.IsZero()), f.Asker[:], sqldb.Flag(f.Open), f.Now.UnixMicro(), f.Limit)
 }
 
 // Approval reads one.
 func (r reads) Approval(ctx context.Context, id keyserver.ID) (keyserver.Approval, error) {
 	list, err := r.approvals(ctx, `WHERE a.id = $1`, id[:])
 	if err == nil && len(list) == 0 {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	if err != nil {
 		return keyserver.Approval{}, err
@@ -58,19 +60,19 @@ func (r reads) Approval(ctx context.Context, id keyserver.ID) (keyserver.Approva
 func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keyserver.Approval, error) {
 	var list []keyserver.Approval
 	var macs [][]byte
-	err := r.sql.each(ctx, `WITH picked(id) AS (SELECT a.id FROM approvals a `+where+`)
+	err := r.sql.Each(ctx, `WITH picked(id) AS (SELECT a.id FROM approvals a `+where+`)
 		SELECT p.id, p.asker_system, p.asker_id, p.asker_name, p.method, p.path, p.body, p.reason, p.digest, p.operations,
 			p.created_at, p.expires_at, p.decision, p.decided_at, p.decider_system, p.decider_id,
 			COALESCE(v.system_id, 0), v.principal_id, COALESCE(v.name, ''), COALESCE(v.at, 0), p.subjects, p.mac
 		FROM approvals p LEFT JOIN approval_votes v ON v.approval_id = p.id
-		WHERE p.id IN (SELECT id FROM picked) ORDER BY p.id, v.at, v.principal_id`, args, func(row scanner) error {
+		WHERE p.id IN (SELECT id FROM picked) ORDER BY p.id, v.at, v.principal_id`, args, func(row sqldb.Scanner) error {
 		var a keyserver.Approval
 		var v keyserver.ApprovalVote
 		var operations, subjects string
 		var mac []byte
-		if err := row.Scan(intoID(&a.ID), &a.Asker.System, intoID(&a.Asker.ID), &a.AskerName, &a.Method, &a.Path, &a.Body, &a.Reason, intoHash(&a.Digest), &operations,
-			intoTime{&a.CreatedAt}, intoTime{&a.ExpiresAt}, &a.Decision, intoTime{&a.DecidedAt}, &a.DecidedBy.System, optionalID{&a.DecidedBy.ID},
-			&v.Principal.System, optionalID{&v.Principal.ID}, &v.Name, intoTime{&v.At}, &subjects, &mac); err != nil {
+		if err := row.Scan(sqldb.IntoID(&a.ID), &a.Asker.System, sqldb.IntoID(&a.Asker.ID), &a.AskerName, &a.Method, &a.Path, &a.Body, &a.Reason, sqldb.IntoHash(&a.Digest), &operations,
+			sqldb.IntoTime(&a.CreatedAt), sqldb.IntoTime(&a.ExpiresAt), &a.Decision, sqldb.IntoTime(&a.DecidedAt), &a.DecidedBy.System, sqldb.OptionalID(&a.DecidedBy.ID),
+			&v.Principal.System, sqldb.OptionalID(&v.Principal.ID), &v.Name, sqldb.IntoTime(&v.At), &subjects, &mac); err != nil {
 			return err
 		}
 		if n := len(list); n == 0 || list[n-1].ID != a.ID {
@@ -87,7 +89,7 @@ func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keys
 		return nil
 	})
 	for i := 0; i < len(list) && err == nil; i++ {
-		err = r.sql.agrees(rowmac.Approval(list[i]), macs[i])
+		err = r.sql.Agrees(rowmac.Approval(list[i]), macs[i])
 	}
 	if err != nil {
 		return nil, err
@@ -99,7 +101,7 @@ func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keys
 // those of an asker. One whose asker is gone or disabled nobody can execute, and it does
 // not count.
 func (r reads) PendingApprovals(ctx context.Context, asker keyserver.ID, now time.Time) (all, of int, err error) {
-	err = r.sql.row(ctx, `SELECT count(*), COALESCE(sum(CASE WHEN a.asker_id = $1 THEN 1 ELSE 0 END), 0) FROM approvals a
+	err = r.sql.Row(ctx, `SELECT count(*), COALESCE(sum(CASE WHEN a.asker_id = $1 THEN 1 ELSE 0 END), 0) FROM approvals a
 		WHERE a.decision = '' AND a.expires_at > $2 AND EXISTS (SELECT 1 FROM principals p WHERE p.id = a.asker_id AND p.flags & 1 = 1)`,
 		[]any{asker[:], now.UnixMicro()}, &all, &of)
 	return all, of, err
@@ -108,10 +110,10 @@ func (r reads) PendingApprovals(ctx context.Context, asker keyserver.ID, now tim
 // InsertApproval stores a new one, without votes.
 func (tx *Tx) InsertApproval(ctx context.Context, a keyserver.Approval) error {
 	a.Decision, a.Votes = "", nil
-	_, err := tx.sql.exec(ctx, `INSERT INTO approvals (id, asker_system, asker_id, asker_name, method, path, body, reason, digest, operations,
+	_, err := tx.sql.Exec(ctx, `INSERT INTO approvals (id, asker_system, asker_id, asker_name, method, path, body, reason, digest, operations,
 			created_at, expires_at, decision, decided_at, decider_system, subjects, mac) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, '', 0, 0, $13, $14)`,
 		a.ID[:], int64(a.Asker.System), a.Asker.ID[:], a.AskerName, a.Method, a.Path, a.Body, a.Reason, a.Digest[:], strings.Join(a.Operations, " "),
-		a.CreatedAt.UnixMicro(), a.ExpiresAt.UnixMicro(), subjectsText(a.Subjects), tx.sql.mac(rowmac.Approval(a)))
+		a.CreatedAt.UnixMicro(), a.ExpiresAt.UnixMicro(), subjectsText(a.Subjects), tx.sql.MAC(rowmac.Approval(a)))
 	return err
 }
 
@@ -158,13 +160,13 @@ func (tx *Tx) InsertApprovalVote(ctx context.Context, id keyserver.ID, v keyserv
 	if err != nil {
 		return err
 	}
-	_, err = tx.sql.exec(ctx, `INSERT INTO approval_votes (approval_id, system_id, principal_id, name, at) VALUES ($1, $2, $3, $4, $5)`,
+	_, err = tx.sql.Exec(ctx, `INSERT INTO approval_votes (approval_id, system_id, principal_id, name, at) VALUES ($1, $2, $3, $4, $5)`,
 		id[:], int64(v.Principal.System), v.Principal.ID[:], v.Name, v.At.UnixMicro())
 	if err != nil {
 		return err
 	}
 	a.Votes = append(a.Votes, v)
-	return tx.sql.execOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.sql.mac(rowmac.Approval(a)), id[:])
+	return tx.sql.ExecOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.sql.MAC(rowmac.Approval(a)), id[:])
 }
 
 // DeleteApprovalVote removes the approval of a principal: ErrNotFound if there is none.
@@ -173,12 +175,12 @@ func (tx *Tx) DeleteApprovalVote(ctx context.Context, id keyserver.ID, of keyser
 	if err != nil {
 		return err
 	}
-	err = tx.sql.execOne(ctx, `DELETE FROM approval_votes WHERE approval_id = $1 AND system_id = $2 AND principal_id = $3`, id[:], int64(of.System), of.ID[:])
+	err = tx.sql.ExecOne(ctx, `DELETE FROM approval_votes WHERE approval_id = $1 AND system_id = $2 AND principal_id = $3`, id[:], int64(of.System), of.ID[:])
 	if err != nil {
 		return err
 	}
 	a.Votes = slices.DeleteFunc(a.Votes, func(v keyserver.ApprovalVote) bool { return v.Principal == of })
-	return tx.sql.execOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.sql.mac(rowmac.Approval(a)), id[:])
+	return tx.sql.ExecOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.sql.MAC(rowmac.Approval(a)), id[:])
 }
 
 // DecideApproval stores what became of one: ErrNotFound where that is decided.
@@ -188,20 +190,20 @@ func (tx *Tx) DecideApproval(ctx context.Context, a keyserver.Approval) error {
 		return err
 	}
 	stored.Decision, stored.DecidedAt, stored.DecidedBy = a.Decision, a.DecidedAt, a.DecidedBy
-	return tx.sql.execOne(ctx, `UPDATE approvals SET decision = $2, decided_at = $3, decider_system = $4, decider_id = $5, mac = $6 WHERE id = $1 AND decision = ''`,
-		a.ID[:], string(a.Decision), a.DecidedAt.UnixMicro(), int64(a.DecidedBy.System), orNull(a.DecidedBy.ID), tx.sql.mac(rowmac.Approval(stored)))
+	return tx.sql.ExecOne(ctx, `UPDATE approvals SET decision = $2, decided_at = $3, decider_system = $4, decider_id = $5, mac = $6 WHERE id = $1 AND decision = ''`,
+		a.ID[:], string(a.Decision), a.DecidedAt.UnixMicro(), int64(a.DecidedBy.System), sqldb.OrNull(a.DecidedBy.ID), tx.sql.MAC(rowmac.Approval(stored)))
 }
 
 // DeleteApprovals removes up to limit that were decided or expired before a time.
 func (tx *Tx) DeleteApprovals(ctx context.Context, before time.Time, limit int) error {
-	gone, err := tx.sql.ids(ctx, `SELECT id FROM approvals WHERE CASE WHEN decision = '' THEN expires_at ELSE decided_at END < $1 LIMIT $2`,
+	gone, err := tx.sql.IDs(ctx, `SELECT id FROM approvals WHERE CASE WHEN decision = '' THEN expires_at ELSE decided_at END < $1 LIMIT $2`,
 		before.UnixMicro(), limit)
 	return tx.deleteApprovals(ctx, gone, err)
 }
 
 // DeleteWithdrawnApprovals removes those that an asker withdrew, but for the newest.
 func (tx *Tx) DeleteWithdrawnApprovals(ctx context.Context, asker keyserver.ID, newest int) error {
-	gone, err := tx.sql.ids(ctx, `SELECT id FROM approvals WHERE asker_id = $1 AND decision = $2 ORDER BY decided_at DESC, id LIMIT 1000 OFFSET $3`,
+	gone, err := tx.sql.IDs(ctx, `SELECT id FROM approvals WHERE asker_id = $1 AND decision = $2 ORDER BY decided_at DESC, id LIMIT 1000 OFFSET $3`,
 		asker[:], string(keyserver.ApprovalWithdrawn), newest)
 	return tx.deleteApprovals(ctx, gone, err)
 }
@@ -209,10 +211,10 @@ func (tx *Tx) DeleteWithdrawnApprovals(ctx context.Context, asker keyserver.ID, 
 func (tx *Tx) deleteApprovals(ctx context.Context, gone []keyserver.ID, err error) error {
 	for _, id := range gone {
 		if err == nil {
-			_, err = tx.sql.exec(ctx, `DELETE FROM approval_votes WHERE approval_id = $1`, id[:])
+			_, err = tx.sql.Exec(ctx, `DELETE FROM approval_votes WHERE approval_id = $1`, id[:])
 		}
 		if err == nil {
-			_, err = tx.sql.exec(ctx, `DELETE FROM approvals WHERE id = $1`, id[:])
+			_, err = tx.sql.Exec(ctx, `DELETE FROM approvals WHERE id = $1`, id[:])
 		}
 	}
 	return err

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -27,7 +29,7 @@ func (r reads) Authorities(ctx context.Context) ([]Authority, error) {
 func (r reads) Authority(ctx context.Context, id keyserver.ID) (Authority, error) {
 	list, err := r.authorities(ctx, authorityQuery+` WHERE id = $1`, id[:])
 	if err == nil && len(list) == 0 {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	if err != nil {
 		return Authority{}, err
@@ -37,18 +39,18 @@ func (r reads) Authority(ctx context.Context, id keyserver.ID) (Authority, error
 
 func (r reads) authorities(ctx context.Context, query string, args ...any) ([]Authority, error) {
 	var list []Authority
-	err := r.sql.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		var a Authority
 		var links, mac []byte
 		var prepared, activated, retiring int64
-		if err := row.Scan(intoID(&a.ID), &a.Generation, &a.State, &a.Certificate, &links, &a.WrappedKey,
+		if err := row.Scan(sqldb.IntoID(&a.ID), &a.Generation, &a.State, &a.Certificate, &links, &a.WrappedKey,
 			&prepared, &activated, &retiring, &mac); err != nil {
 			return err
 		}
 		a.PreparedAt, a.ActivatedAt, a.RetiringAt = keyserver.Moment(prepared), keyserver.Moment(activated), keyserver.Moment(retiring)
 		a.Links = split(links)
 		list = append(list, a)
-		return r.sql.agrees(rowmac.Authority(a.Authority, links), mac)
+		return r.sql.Agrees(rowmac.Authority(a.Authority, links), mac)
 	})
 	return list, err
 }
@@ -56,9 +58,9 @@ func (r reads) authorities(ctx context.Context, query string, args ...any) ([]Au
 // InsertAuthority stores an authority: ErrDuplicate where its generation is taken.
 func (tx *Tx) InsertAuthority(ctx context.Context, a Authority) error {
 	links := slices.Concat(a.Links...)
-	_, err := tx.sql.exec(ctx, `INSERT INTO authorities (id, generation, state, certificate, links, wrapped_key, prepared_at, activated_at, retiring_at, mac)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, a.ID[:], int64(a.Generation), string(a.State), orEmpty(a.Certificate), orEmpty(links), orEmpty(a.WrappedKey),
-		keyserver.Micros(a.PreparedAt), keyserver.Micros(a.ActivatedAt), keyserver.Micros(a.RetiringAt), tx.sql.mac(rowmac.Authority(a.Authority, links)))
+	_, err := tx.sql.Exec(ctx, `INSERT INTO authorities (id, generation, state, certificate, links, wrapped_key, prepared_at, activated_at, retiring_at, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, a.ID[:], int64(a.Generation), string(a.State), sqldb.OrEmpty(a.Certificate), sqldb.OrEmpty(links), sqldb.OrEmpty(a.WrappedKey),
+		keyserver.Micros(a.PreparedAt), keyserver.Micros(a.ActivatedAt), keyserver.Micros(a.RetiringAt), tx.sql.MAC(rowmac.Authority(a.Authority, links)))
 	if err != nil {
 		return err
 	}
@@ -69,8 +71,8 @@ func (tx *Tx) InsertAuthority(ctx context.Context, a Authority) error {
 // ChangeAuthority stores another state and its times: ErrNotFound where there is
 // no such authority.
 func (tx *Tx) ChangeAuthority(ctx context.Context, a keyserver.Authority) error {
-	err := tx.sql.execOne(ctx, `UPDATE authorities SET state = $1, activated_at = $2, retiring_at = $3, mac = $4 WHERE id = $5`,
-		string(a.State), keyserver.Micros(a.ActivatedAt), keyserver.Micros(a.RetiringAt), tx.sql.mac(rowmac.Authority(a, slices.Concat(a.Links...))), a.ID[:])
+	err := tx.sql.ExecOne(ctx, `UPDATE authorities SET state = $1, activated_at = $2, retiring_at = $3, mac = $4 WHERE id = $5`,
+		string(a.State), keyserver.Micros(a.ActivatedAt), keyserver.Micros(a.RetiringAt), tx.sql.MAC(rowmac.Authority(a, slices.Concat(a.Links...))), a.ID[:])
 	if err != nil {
 		return err
 	}
@@ -80,12 +82,12 @@ func (tx *Tx) ChangeAuthority(ctx context.Context, a keyserver.Authority) error 
 
 // SetAuthorityKey stores the key of an authority as it is wrapped anew.
 func (tx *Tx) SetAuthorityKey(ctx context.Context, id keyserver.ID, wrapped []byte) error {
-	return tx.sql.execOne(ctx, `UPDATE authorities SET wrapped_key = $1 WHERE id = $2`, wrapped, id[:])
+	return tx.sql.ExecOne(ctx, `UPDATE authorities SET wrapped_key = $1 WHERE id = $2`, wrapped, id[:])
 }
 
 // DeleteAuthority removes an authority with its key.
 func (tx *Tx) DeleteAuthority(ctx context.Context, id keyserver.ID) error {
-	if err := tx.sql.execOne(ctx, `DELETE FROM authorities WHERE id = $1`, id[:]); err != nil {
+	if err := tx.sql.ExecOne(ctx, `DELETE FROM authorities WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangeAuthority, id, keyserver.Deleted)
@@ -96,14 +98,14 @@ func (tx *Tx) DeleteAuthority(ctx context.Context, id keyserver.ID) error {
 // and have not ended at a time.
 func (r reads) CertificatesInForce(ctx context.Context, issuerDigest string, at time.Time) (int, error) {
 	var n int
-	err := r.sql.row(ctx, `SELECT count(*) FROM certificates WHERE issuer_digest = $1 AND not_after > $2 AND status <> $3`,
+	err := r.sql.Row(ctx, `SELECT count(*) FROM certificates WHERE issuer_digest = $1 AND not_after > $2 AND status <> $3`,
 		[]any{issuerDigest, at.UnixMicro(), int64(keyserver.StatusExpired)}, &n)
 	return n, err
 }
 
 // RemoveSetting takes a setting away, if it is there.
 func (tx *Tx) RemoveSetting(ctx context.Context, name string) error {
-	_, err := tx.sql.exec(ctx, `DELETE FROM settings WHERE name = $1`, name)
+	_, err := tx.sql.Exec(ctx, `DELETE FROM settings WHERE name = $1`, name)
 	return err
 }
 
@@ -122,15 +124,15 @@ func (r reads) PeerAuthoritiesOf(ctx context.Context, system keyserver.SystemID)
 
 func (r reads) peerAuthorities(ctx context.Context, query string, args ...any) ([]keyserver.PeerAuthority, error) {
 	var list []keyserver.PeerAuthority
-	err := r.sql.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		var a keyserver.PeerAuthority
 		var links, fingerprint, mac []byte
-		if err := row.Scan(&a.System, &a.Certificate, &links, intoHash((*[32]byte)(&a.Anchor)), intoTime{&a.LearnedAt}, &fingerprint, &mac); err != nil {
+		if err := row.Scan(&a.System, &a.Certificate, &links, sqldb.IntoHash((*[32]byte)(&a.Anchor)), sqldb.IntoTime(&a.LearnedAt), &fingerprint, &mac); err != nil {
 			return err
 		}
 		a.Links = split(links)
 		list = append(list, a)
-		return r.sql.agrees(rowmac.PeerAuthority(a, fingerprint, links), mac)
+		return r.sql.Agrees(rowmac.PeerAuthority(a, fingerprint, links), mac)
 	})
 	return list, err
 }
@@ -138,9 +140,9 @@ func (r reads) peerAuthorities(ctx context.Context, query string, args ...any) (
 // InsertPeerAuthority stores an authority of a peer: ErrDuplicate where it is known.
 func (tx *Tx) InsertPeerAuthority(ctx context.Context, a keyserver.PeerAuthority) error {
 	fingerprint, links := keyserver.DigestOf(a.Certificate), slices.Concat(a.Links...)
-	_, err := tx.sql.exec(ctx, `INSERT INTO peer_authorities (system_id, fingerprint, certificate, links, anchor, learned_at, mac)
-		VALUES ($1, $2, $3, $4, $5, $6, $7)`, int64(a.System), fingerprint[:], orEmpty(a.Certificate), orEmpty(links), a.Anchor[:], a.LearnedAt.UnixMicro(),
-		tx.sql.mac(rowmac.PeerAuthority(a, fingerprint[:], links)))
+	_, err := tx.sql.Exec(ctx, `INSERT INTO peer_authorities (system_id, fingerprint, certificate, links, anchor, learned_at, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)`, int64(a.System), fingerprint[:], sqldb.OrEmpty(a.Certificate), sqldb.OrEmpty(links), a.Anchor[:], a.LearnedAt.UnixMicro(),
+		tx.sql.MAC(rowmac.PeerAuthority(a, fingerprint[:], links)))
 	if err != nil {
 		return err
 	}
@@ -151,7 +153,7 @@ func (tx *Tx) InsertPeerAuthority(ctx context.Context, a keyserver.PeerAuthority
 // DeletePeerAuthority forgets an authority of a peer.
 func (tx *Tx) DeletePeerAuthority(ctx context.Context, a keyserver.PeerAuthority) error {
 	fingerprint := keyserver.DigestOf(a.Certificate)
-	if err := tx.sql.execOne(ctx, `DELETE FROM peer_authorities WHERE system_id = $1 AND fingerprint = $2`, int64(a.System), fingerprint[:]); err != nil {
+	if err := tx.sql.ExecOne(ctx, `DELETE FROM peer_authorities WHERE system_id = $1 AND fingerprint = $2`, int64(a.System), fingerprint[:]); err != nil {
 		return err
 	}
 	tx.recordTrustedServer(a.System, keyserver.Updated)
@@ -160,7 +162,7 @@ func (tx *Tx) DeletePeerAuthority(ctx context.Context, a keyserver.PeerAuthority
 
 // DeletePeerAuthorities forgets all of a peer.
 func (tx *Tx) DeletePeerAuthorities(ctx context.Context, system keyserver.SystemID) error {
-	_, err := tx.sql.exec(ctx, `DELETE FROM peer_authorities WHERE system_id = $1`, int64(system))
+	_, err := tx.sql.Exec(ctx, `DELETE FROM peer_authorities WHERE system_id = $1`, int64(system))
 	return err
 }
 

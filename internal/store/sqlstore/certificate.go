@@ -3,6 +3,8 @@ package sqlstore
 import (
 	"context"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -69,7 +71,7 @@ func (r reads) CertificatesBySubject(ctx context.Context, pattern string, limit 
 func (r reads) oneCertificate(ctx context.Context, query string, args ...any) (keyserver.Certificate, error) {
 	list, err := r.certificates(ctx, query, args...)
 	if err == nil && len(list) == 0 {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	if err != nil {
 		return keyserver.Certificate{}, err
@@ -79,15 +81,15 @@ func (r reads) oneCertificate(ctx context.Context, query string, args ...any) (k
 
 func (r reads) certificates(ctx context.Context, query string, args ...any) ([]keyserver.Certificate, error) {
 	list := []keyserver.Certificate{}
-	err := r.sql.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		var c keyserver.Certificate
 		var fingerprint, subjectKey, mac []byte
-		if err := row.Scan(intoID(&c.ID), optionalID{&c.Principal}, &c.Status, &c.Subject, &c.Issuer, &c.IssuerDigest, &c.KeyType,
-			&c.Serial, intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER, &c.Request, &fingerprint, &subjectKey, &mac); err != nil {
+		if err := row.Scan(sqldb.IntoID(&c.ID), sqldb.OptionalID(&c.Principal), &c.Status, &c.Subject, &c.Issuer, &c.IssuerDigest, &c.KeyType,
+			&c.Serial, sqldb.IntoTime(&c.NotBefore), sqldb.IntoTime(&c.NotAfter), &c.DER, &c.Request, &fingerprint, &subjectKey, &mac); err != nil {
 			return err
 		}
 		list = append(list, c)
-		return r.sql.agrees(rowmac.Certificate(c, fingerprint, subjectKey), mac)
+		return r.sql.Agrees(rowmac.Certificate(c, fingerprint, subjectKey), mac)
 	})
 	return list, err
 }
@@ -96,11 +98,11 @@ func (r reads) certificates(ctx context.Context, query string, args ...any) ([]k
 // ErrDuplicate where it is stored already, ErrNotFound where the principal is not.
 func (tx *Tx) InsertCertificate(ctx context.Context, c keyserver.Certificate) error {
 	digest := keyserver.DigestOf(c.DER)
-	_, err := tx.sql.exec(ctx, `INSERT INTO certificates (id, fingerprint, principal_id, status, subject, subject_key, issuer, issuer_digest,
+	_, err := tx.sql.Exec(ctx, `INSERT INTO certificates (id, fingerprint, principal_id, status, subject, subject_key, issuer, issuer_digest,
 			key_type, serial, not_before, not_after, der, request, mac)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`, c.ID[:], digest[:], orNull(c.Principal), int64(c.Status),
-		c.Subject, []byte(c.Subject), c.Issuer, c.IssuerDigest, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(),
-		orEmpty(c.DER), c.Request, tx.sql.mac(certificateRow(c)))
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`, c.ID[:], digest[:], sqldb.OrNull(c.Principal), int64(c.Status),
+		c.Subject, []byte(c.Subject), c.Issuer, c.IssuerDigest, c.KeyType, sqldb.OrEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(),
+		sqldb.OrEmpty(c.DER), c.Request, tx.sql.MAC(certificateRow(c)))
 	if err != nil {
 		return err
 	}
@@ -130,8 +132,8 @@ func (tx *Tx) changeCertificate(ctx context.Context, id keyserver.ID, change fun
 		return err
 	}
 	change(&c)
-	err = tx.sql.execOne(ctx, `UPDATE certificates SET principal_id = $1, status = $2, mac = $3 WHERE id = $4`,
-		orNull(c.Principal), int64(c.Status), tx.sql.mac(certificateRow(c)), id[:])
+	err = tx.sql.ExecOne(ctx, `UPDATE certificates SET principal_id = $1, status = $2, mac = $3 WHERE id = $4`,
+		sqldb.OrNull(c.Principal), int64(c.Status), tx.sql.MAC(certificateRow(c)), id[:])
 	if err != nil {
 		return err
 	}
@@ -142,7 +144,7 @@ func (tx *Tx) changeCertificate(ctx context.Context, id keyserver.ID, change fun
 // DeleteCertificatesOf drops every certificate of a transport principal and
 // answers how many there were.
 func (tx *Tx) DeleteCertificatesOf(ctx context.Context, principal keyserver.ID) (int, error) {
-	gone, err := tx.sql.ids(ctx, `DELETE FROM certificates WHERE principal_id = $1 RETURNING id`, principal[:])
+	gone, err := tx.sql.IDs(ctx, `DELETE FROM certificates WHERE principal_id = $1 RETURNING id`, principal[:])
 	for _, id := range gone {
 		tx.record(keyserver.ChangeCertificate, id, keyserver.Deleted)
 	}

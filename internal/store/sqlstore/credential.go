@@ -3,26 +3,28 @@ package sqlstore
 import (
 	"context"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-var certificatesOfThese = certificateQuery + ` WHERE principal_id IN (` + numbered() + `) ORDER BY id LIMIT 1025`
+var certificatesOfThese = certificateQuery + ` WHERE principal_id IN (` + sqldb.Numbered() + `) ORDER BY id LIMIT 1025`
 
 // CredentialsOf reads by what those of some principals that exist are recognised:
 // of each what says who it is, and its certificates, 1025 of 64 principals at most.
 func (r reads) CredentialsOf(ctx context.Context, ids []keyserver.ID) ([]*rowmac.Row, error) {
 	var rows []*rowmac.Row
 	certificates := r.Seeing()
-	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(lookupSize, len(ids)):] {
-		found, err := r.storedPrincipals(ctx, principalsByID, lookup(ids))
+	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(sqldb.LookupSize, len(ids)):] {
+		found, err := r.storedPrincipals(ctx, principalsByID, sqldb.Lookup(ids))
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range found {
 			rows = append(rows, rowmac.Credentials(p.Principal, p.hash))
 		}
-		if _, err := certificates.certificates(ctx, certificatesOfThese, lookup(ids)...); err != nil {
+		if _, err := certificates.certificates(ctx, certificatesOfThese, sqldb.Lookup(ids)...); err != nil {
 			return nil, err
 		}
 	}
@@ -32,8 +34,8 @@ func (r reads) CredentialsOf(ctx context.Context, ids []keyserver.ID) ([]*rowmac
 // CertificatesOfThese reads the certificates of some principals. Of 64 principals that
 // have more than 1024 it is none.
 func (r reads) CertificatesOfThese(ctx context.Context, ids []keyserver.ID) (list []keyserver.Certificate, err error) {
-	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(lookupSize, len(ids)):] {
-		found, err := r.certificates(ctx, certificatesOfThese, lookup(ids)...)
+	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(sqldb.LookupSize, len(ids)):] {
+		found, err := r.certificates(ctx, certificatesOfThese, sqldb.Lookup(ids)...)
 		if err != nil {
 			return nil, err
 		}
@@ -46,12 +48,12 @@ func (r reads) CertificatesOfThese(ctx context.Context, ids []keyserver.ID) (lis
 
 // MembersOf are the ids of up to limit members of a group.
 func (r reads) MembersOf(ctx context.Context, group keyserver.ID, limit int) ([]keyserver.ID, error) {
-	return r.sql.ids(ctx, `SELECT member_id FROM group_members WHERE group_id = $1 LIMIT $2`, group[:], limit)
+	return r.sql.IDs(ctx, `SELECT member_id FROM group_members WHERE group_id = $1 LIMIT $2`, group[:], limit)
 }
 
 // HoldersOf are the ids of up to limit principals that hold a role, directly or by
 // a group.
 func (r reads) HoldersOf(ctx context.Context, role keyserver.ID, limit int) ([]keyserver.ID, error) {
-	return r.sql.ids(ctx, `SELECT principal_id FROM principal_roles WHERE role_id = $1
+	return r.sql.IDs(ctx, `SELECT principal_id FROM principal_roles WHERE role_id = $1
 		UNION SELECT g.member_id FROM principal_roles r JOIN group_members g ON g.group_id = r.principal_id WHERE r.role_id = $1 LIMIT $2`, role[:], limit)
 }

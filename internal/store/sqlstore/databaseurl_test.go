@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -20,7 +21,7 @@ func TestDatabaseURLs(t *testing.T) {
 		"postgres://user@[::1]:5432/db",
 		"postgres:///db?user=me%40example&password=a%26b&options=-c%20search_path%3Dx",
 	} {
-		if err := sqlstore.CheckURL(url); err != nil {
+		if err := postgres.CheckURL(url); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
@@ -58,7 +59,7 @@ func TestDatabaseURLWithRawPassword(t *testing.T) {
 		if !errors.Is(opened, sqlstore.ErrUnusable) {
 			t.Errorf("%s: Open returned %v, want ErrUnusable", url, opened)
 		}
-		for _, err := range []error{sqlstore.CheckURL(url), opened} {
+		for _, err := range []error{postgres.CheckURL(url), opened} {
 			switch {
 			case err == nil:
 				t.Errorf("%s: accepted", url)

@@ -13,7 +13,7 @@ func (tx *Tx) AddDelegate(ctx context.Context, principal, delegate keyserver.ID)
 	if err != nil {
 		return err
 	}
-	_, err = tx.sql.exec(ctx, `INSERT INTO delegates (principal_id, delegate_id) VALUES ($1, $2)`, principal[:], delegate[:])
+	_, err = tx.sql.Exec(ctx, `INSERT INTO delegates (principal_id, delegate_id) VALUES ($1, $2)`, principal[:], delegate[:])
 	return err
 }
 
@@ -23,5 +23,5 @@ func (tx *Tx) RemoveDelegate(ctx context.Context, principal, delegate keyserver.
 	if err != nil {
 		return err
 	}
-	return tx.sql.execOne(ctx, `DELETE FROM delegates WHERE principal_id = $1 AND delegate_id = $2`, principal[:], delegate[:])
+	return tx.sql.ExecOne(ctx, `DELETE FROM delegates WHERE principal_id = $1 AND delegate_id = $2`, principal[:], delegate[:])
 }

@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // KeysOwnedAlone reads up to limit keys of which a principal is an owner at a
 // time, and nobody else is one without an end.
 func (r reads) KeysOwnedAlone(ctx context.Context, p keyserver.PrincipalRef, at keyserver.Stamp, limit int) ([]keyserver.ID, error) {
-	return r.sql.ids(ctx, `SELECT k.id FROM stored_keys k WHERE k.acl_id IN (SELECT e.acl_id`+openEntries+` AND (e.rights & $5) <> 0)
+	return r.sql.IDs(ctx, `SELECT k.id FROM stored_keys k WHERE k.acl_id IN (SELECT e.acl_id`+openEntries+` AND (e.rights & $5) <> 0)
 			AND NOT EXISTS (SELECT 1 FROM acl_entries o WHERE o.acl_id = k.acl_id AND (o.rights & $5) <> 0 AND o.end_stamp = $4
 				AND NOT (o.system_id = $1 AND o.principal_id = $2))
 		ORDER BY k.id LIMIT $6`, int64(p.System), p.ID[:], at[:], make([]byte, len(at)), int64(keyserver.Owner), limit)
@@ -20,8 +22,8 @@ func (r reads) KeysOwnedAlone(ctx context.Context, p keyserver.PrincipalRef, at 
 // is; nil where it is no peer's.
 func (r reads) PeerOfTransport(ctx context.Context, id keyserver.ID) (*keyserver.SystemID, error) {
 	var system keyserver.SystemID
-	err := r.sql.row(ctx, `SELECT system_id FROM trusted_servers WHERE transport_id = $1`, []any{id[:]}, &system)
-	if errors.Is(err, ErrNotFound) {
+	err := r.sql.Row(ctx, `SELECT system_id FROM trusted_servers WHERE transport_id = $1`, []any{id[:]}, &system)
+	if errors.Is(err, sqldb.ErrNotFound) {
 		return nil, nil
 	}
 	return &system, err
@@ -30,7 +32,7 @@ func (r reads) PeerOfTransport(ctx context.Context, id keyserver.ID) (*keyserver
 // DeletePrincipal removes a principal with its roles, memberships and identity.
 // What else names it has to be looked after first.
 func (tx *Tx) DeletePrincipal(ctx context.Context, id keyserver.ID) error {
-	members, err := tx.sql.ids(ctx, `SELECT member_id FROM group_members WHERE group_id = $1`, id[:])
+	members, err := tx.sql.IDs(ctx, `SELECT member_id FROM group_members WHERE group_id = $1`, id[:])
 	if err != nil {
 		return err
 	}
@@ -39,7 +41,7 @@ func (tx *Tx) DeletePrincipal(ctx context.Context, id keyserver.ID) error {
 			return err
 		}
 	}
-	if err := tx.sql.execOne(ctx, `DELETE FROM principals WHERE id = $1`, id[:]); err != nil {
+	if err := tx.sql.ExecOne(ctx, `DELETE FROM principals WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangePrincipal, id, keyserver.Deleted)

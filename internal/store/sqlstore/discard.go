@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -16,7 +18,7 @@ import (
 // and that nothing was given up where the journal can be used: then its rows are
 // in the tables.
 func DiscardJournal(ctx context.Context, cfg Config) (last int64, discarded bool, err error) {
-	if _, err := os.Stat(filepath.Join(cfg.Dir, DatabaseFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(cfg.Dir, sqlite.DatabaseFile)); err != nil {
 		return 0, false, fmt.Errorf("--data-dir: %w", err) // none is made
 	}
 	cfg.discard = func() { discarded = true }
@@ -29,7 +31,7 @@ func DiscardJournal(ctx context.Context, cfg Config) (last int64, discarded bool
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	var system int64
-	if err := s.db.row(ctx, `SELECT value, coalesce((SELECT system_id FROM audit WHERE operation = $1 ORDER BY seq DESC LIMIT 1), 0)
+	if err := s.db.Row(ctx, `SELECT value, coalesce((SELECT system_id FROM audit WHERE operation = $1 ORDER BY seq DESC LIMIT 1), 0)
 		FROM sequences WHERE name = 'audit'`, []any{keyserver.AuditStart}, &last, &system); err != nil || !discarded {
 		return last, discarded, err
 	}

@@ -9,7 +9,7 @@ import (
 // EncryptionsLeft answers how many encryptions a key has left of limit.
 func (r reads) EncryptionsLeft(ctx context.Context, key keyserver.ID, limit int64) (int64, error) {
 	var reserved int64
-	err := r.sql.row(ctx, `SELECT coalesce(max(reserved), 0) FROM key_encryptions WHERE key_id = $1`, []any{key[:]}, &reserved)
+	err := r.sql.Row(ctx, `SELECT coalesce(max(reserved), 0) FROM key_encryptions WHERE key_id = $1`, []any{key[:]}, &reserved)
 	return max(limit-reserved, 0), err
 }
 
@@ -17,18 +17,18 @@ func (r reads) EncryptionsLeft(ctx context.Context, key keyserver.ID, limit int6
 // limit. It answers how many it took, and how many are left after that. What any
 // replica took is nobody else's, used or not.
 func (tx *Tx) ReserveEncryptions(ctx context.Context, key keyserver.ID, n, limit int64) (got, left int64, err error) {
-	_, err = tx.sql.exec(ctx, `INSERT INTO key_encryptions (key_id, reserved) VALUES ($1, 0) ON CONFLICT (key_id) DO NOTHING`, key[:])
+	_, err = tx.sql.Exec(ctx, `INSERT INTO key_encryptions (key_id, reserved) VALUES ($1, 0) ON CONFLICT (key_id) DO NOTHING`, key[:])
 	if err != nil {
 		return 0, 0, err
 	}
 	var reserved int64
-	if err := tx.sql.row(ctx, `SELECT reserved FROM key_encryptions WHERE key_id = $1`, []any{key[:]}, &reserved); err != nil {
+	if err := tx.sql.Row(ctx, `SELECT reserved FROM key_encryptions WHERE key_id = $1`, []any{key[:]}, &reserved); err != nil {
 		return 0, 0, err
 	}
 	got = max(min(n, limit-reserved), 0)
 	if got == 0 {
 		return 0, 0, nil
 	}
-	err = tx.sql.execOne(ctx, `UPDATE key_encryptions SET reserved = $1 WHERE key_id = $2`, reserved+got, key[:])
+	err = tx.sql.ExecOne(ctx, `UPDATE key_encryptions SET reserved = $1 WHERE key_id = $2`, reserved+got, key[:])
 	return got, limit - reserved - got, err
 }

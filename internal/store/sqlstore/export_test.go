@@ -11,6 +11,10 @@ import (
 	"syscall"
 	"testing/fstest"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
+
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pressly/goose/v3"
 	driver "modernc.org/sqlite"
@@ -27,7 +31,7 @@ func (c Config) WithJournal(o journal.Options) Config {
 
 // Versions are those that the schema has had, in order.
 func Versions() (all []int64) {
-	names, err := fs.Glob(migrationDir("sqlite"), "*.sql")
+	names, err := fs.Glob(sqldb.MigrationDir("sqlite"), "*.sql")
 	if err != nil {
 		panic(err)
 	}
@@ -118,16 +122,16 @@ func migrateAlone(ctx context.Context, cfg Config, version int64, change func(fs
 	if err := dieNow(); err != nil {
 		return err
 	}
-	var db pool
+	var db sqldb.Pool
 	d := dialectOf(cfg)
 	switch d := d.(type) {
-	case *sqlite:
-		if err := datadir.CreatePrivate(d.path()); err != nil && !errors.Is(err, fs.ErrExist) {
+	case *sqlite.Database:
+		if err := datadir.CreatePrivate(d.Path()); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		db = d.pool("rw", 1)
-	case *postgres:
-		of, err := d.config()
+		db = d.Pool("rw", 1)
+	case *postgres.Database:
+		of, err := d.Config()
 		if err != nil {
 			return err
 		}
@@ -136,15 +140,15 @@ func migrateAlone(ctx context.Context, cfg Config, version int64, change func(fs
 				die()
 			}
 		}
-		db = d.pool(of, 1, "")
+		db = d.Pool(of, 1, "")
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	dialect, files := d.migrations()
+	dialect, files := d.Migrations()
 	if files, err = change(files); err != nil {
 		return err
 	}
 	p, err := goose.NewProvider(dialect, db, files,
-		goose.WithTableName(versionTable), goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
+		goose.WithTableName(sqldb.VersionTable), goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
 	if err == nil {
 		_, err = p.UpTo(ctx, version)
 	}
@@ -153,7 +157,7 @@ func migrateAlone(ctx context.Context, cfg Config, version int64, change func(fs
 
 // MigrationText is what a migration consists of, by the directory of its dialect.
 func MigrationText(dialect string, version int64) (string, error) {
-	files := migrationDir(dialect)
+	files := sqldb.MigrationDir(dialect)
 	names, err := fs.Glob(files, "*.sql")
 	for _, name := range names {
 		if number, numberErr := goose.NumericComponent(name); numberErr == nil && number == version {
@@ -172,8 +176,8 @@ type Release struct {
 
 // Releases are those that were published, in order.
 func Releases() (all []Release) {
-	for _, r := range releases {
-		all = append(all, Release{r.name, r.schema})
+	for _, r := range sqldb.Releases {
+		all = append(all, Release{r.Name, r.Schema})
 	}
 	return all
 }
@@ -186,23 +190,23 @@ func SchemaList(ctx context.Context, cfg Config) (name, list string, err error) 
 	if err := MigrateTo(ctx, cfg, Versions()[len(Versions())-1]); err != nil {
 		return "", "", err
 	}
-	var db pool
+	var db sqldb.Pool
 	d := dialectOf(cfg)
 	switch d := d.(type) {
-	case *sqlite:
-		db = d.pool("rw", 1)
-	case *postgres:
-		of, err := d.config()
+	case *sqlite.Database:
+		db = d.Pool("rw", 1)
+	case *postgres.Database:
+		of, err := d.Config()
 		if err != nil {
 			return "", "", err
 		}
-		db = d.pool(of, 1, "")
+		db = d.Pool(of, 1, "")
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	objects, err := d.schemaOf(ctx, statements{run: db, dialect: d}, nil)
+	objects, err := d.SchemaOf(ctx, sqldb.Statements{Run: db, Dialect: d}, nil)
 	var b strings.Builder
 	for _, o := range objects {
-		b.WriteString(o.line() + "\n")
+		b.WriteString(o.Line() + "\n")
 	}
-	return d.name(), b.String(), err
+	return d.Name(), b.String(), err
 }

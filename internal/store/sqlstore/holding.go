@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -36,7 +38,7 @@ func (r reads) AllHoldings(ctx context.Context) (Holdings, error) {
 // holdings reads whom the query picks as everybody reads them, so that nobody
 // holds what was put into the database beside the service.
 func (r reads) holdings(ctx context.Context, query string, args ...any) (Holdings, error) {
-	picked, err := r.sql.ids(ctx, query, args...)
+	picked, err := r.sql.IDs(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +91,7 @@ func (r reads) Granted(ctx context.Context, roles []keyserver.ID) ([]keyserver.I
 	var operations []keyserver.ID
 	for _, id := range keyserver.NormalizeIDs(roles) {
 		role, err := r.Role(ctx, id)
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, sqldb.ErrNotFound) {
 			continue
 		}
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -21,7 +23,7 @@ type Inventory struct {
 // before now less idle has ended.
 func (r reads) Inventory(ctx context.Context, now time.Time, idle time.Duration, ends []time.Time) (Inventory, error) {
 	i := Inventory{Keys: map[keyserver.KeyState]int64{}, Sessions: map[keyserver.SessionKind]int64{}}
-	err := r.sql.each(ctx, `SELECT state, count(*) FROM stored_keys GROUP BY state`, nil, func(row scanner) error {
+	err := r.sql.Each(ctx, `SELECT state, count(*) FROM stored_keys GROUP BY state`, nil, func(row sqldb.Scanner) error {
 		var state keyserver.KeyState
 		var n int64
 		err := row.Scan(&state, &n)
@@ -31,8 +33,8 @@ func (r reads) Inventory(ctx context.Context, now time.Time, idle time.Duration,
 	if err != nil {
 		return i, err
 	}
-	err = r.sql.each(ctx, `SELECT kind, count(*) FROM sessions WHERE `+alive+` GROUP BY kind`,
-		[]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, func(row scanner) error {
+	err = r.sql.Each(ctx, `SELECT kind, count(*) FROM sessions WHERE `+alive+` GROUP BY kind`,
+		[]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, func(row sqldb.Scanner) error {
 			var kind keyserver.SessionKind
 			var n int64
 			err := row.Scan(&kind, &n)
@@ -44,17 +46,17 @@ func (r reads) Inventory(ctx context.Context, now time.Time, idle time.Duration,
 	}
 	for _, end := range ends {
 		var n int64
-		if err := r.sql.row(ctx, `SELECT count(*) FROM certificates WHERE status IN ($1, $2) AND not_after < $3`,
+		if err := r.sql.Row(ctx, `SELECT count(*) FROM certificates WHERE status IN ($1, $2) AND not_after < $3`,
 			[]any{int64(keyserver.StatusRegular), int64(keyserver.StatusTrustedServer), end.UnixMicro()}, &n); err != nil {
 			return i, err
 		}
 		i.Certificates = append(i.Certificates, n)
 	}
 	var all int64
-	if err := r.sql.row(ctx, `SELECT count(*) FROM certificates WHERE status IN ($1, $2)`,
+	if err := r.sql.Row(ctx, `SELECT count(*) FROM certificates WHERE status IN ($1, $2)`,
 		[]any{int64(keyserver.StatusRegular), int64(keyserver.StatusTrustedServer)}, &all); err != nil {
 		return i, err
 	}
 	i.Certificates = append(i.Certificates, all)
-	return i, r.sql.row(ctx, `SELECT count(*) FROM trusted_servers`, nil, &i.Peers)
+	return i, r.sql.Row(ctx, `SELECT count(*) FROM trusted_servers`, nil, &i.Peers)
 }

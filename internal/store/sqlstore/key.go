@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -52,7 +54,7 @@ type storedKey struct {
 
 func (k *storedKey) row() *rowmac.Row {
 	return rowmac.StoredKey(rowmac.KeyRow{
-		ID: k.ID, Algorithm: k.Algorithm, KeyBytes: k.KeyBytes, Wrapped: orEmpty(k.Wrapped), ACL: k.ACL, CreatedAt: k.CreatedAt, Life: k.Life,
+		ID: k.ID, Algorithm: k.Algorithm, KeyBytes: k.KeyBytes, Wrapped: sqldb.OrEmpty(k.Wrapped), ACL: k.ACL, CreatedAt: k.CreatedAt, Life: k.Life,
 		Entries: k.entries, Purged: k.purged,
 	})
 }
@@ -87,13 +89,13 @@ func storedKeyQuery(where string) string {
 
 var (
 	storedKeyByID  = storedKeyQuery(`k.id = $1`)
-	storedKeysByID = storedKeyQuery(`k.id IN (` + numbered() + `)`)
+	storedKeysByID = storedKeyQuery(`k.id IN (` + sqldb.Numbered() + `)`)
 )
 
 func (r reads) storedKey(ctx context.Context, id keyserver.ID) (storedKey, error) {
 	list, err := r.storedKeys(ctx, storedKeyByID, id[:])
 	if err == nil && len(list) == 0 {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	if err != nil {
 		return storedKey{}, err
@@ -105,7 +107,7 @@ func (r reads) storedKey(ctx context.Context, id keyserver.ID) (storedKey, error
 func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]storedKey, error) {
 	list := []storedKey{}
 	at := map[keyserver.ID]int{}
-	err := r.sql.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		var part int
 		var owner keyserver.ID
 		var system, rights int64
@@ -113,9 +115,9 @@ func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]sto
 		var algorithm string
 		var e keyserver.ACLEntry
 		var life storedLife
-		if err := row.Scan(&part, intoID(&owner), intoID(&e.ID), &system, intoID(&e.Principal.ID), &rights, &e.MaxUsage, &e.Used, &e.UserRight,
+		if err := row.Scan(&part, sqldb.IntoID(&owner), sqldb.IntoID(&e.ID), &system, sqldb.IntoID(&e.Principal.ID), &rights, &e.MaxUsage, &e.Used, &e.UserRight,
 			&start, &end, &algorithm, &wrapped, &mac,
-			&life.state, optionalID{&life.lineage}, &life.generation, &life.exportable, &life.stateAt, &life.destroyAt); err != nil {
+			&life.state, sqldb.OptionalID(&life.lineage), &life.generation, &life.exportable, &life.stateAt, &life.destroyAt); err != nil {
 			return err
 		}
 		if part == 0 {
@@ -131,7 +133,7 @@ func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]sto
 		}
 		k := &list[at[owner]]
 		e.ACL, e.Principal.System, e.Rights = k.ACL, keyserver.SystemID(system), keyserver.Rights(rights) //nolint:gosec // as they were stored
-		if err := errors.Join(intoStamp(&e.Start).Scan(start), intoStamp(&e.End).Scan(end)); err != nil {
+		if err := errors.Join(sqldb.IntoStamp(&e.Start).Scan(start), sqldb.IntoStamp(&e.End).Scan(end)); err != nil {
 			return err
 		}
 		if part == 1 {
@@ -142,7 +144,7 @@ func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]sto
 		return nil
 	})
 	for i := 0; i < len(list) && err == nil; i++ {
-		err = r.sql.agrees(list[i].row(), list[i].mac)
+		err = r.sql.Agrees(list[i].row(), list[i].mac)
 	}
 	if err != nil {
 		return nil, err
@@ -162,10 +164,10 @@ func (tx *Tx) InsertKey(ctx context.Context, key KeyRecord, entries ...keyserver
 		k.put(e)
 	}
 	life := columnsOf(key.ID, key.Life)
-	_, err := tx.sql.exec(ctx, `INSERT INTO stored_keys (id, algorithm, key_bytes, wrapped, acl_id, created_at, mac,
+	_, err := tx.sql.Exec(ctx, `INSERT INTO stored_keys (id, algorithm, key_bytes, wrapped, acl_id, created_at, mac,
 			state, lineage, generation, exportable, state_at, destroy_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`, key.ID[:], string(key.Algorithm), key.KeyBytes, orEmpty(key.Wrapped), key.ACL[:],
-		key.CreatedAt.UnixMicro(), tx.sql.mac(k.row()), life.state, orNull(life.lineage), life.generation, life.exportable, life.stateAt, life.destroyAt)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`, key.ID[:], string(key.Algorithm), key.KeyBytes, sqldb.OrEmpty(key.Wrapped), key.ACL[:],
+		key.CreatedAt.UnixMicro(), tx.sql.MAC(k.row()), life.state, sqldb.OrNull(life.lineage), life.generation, life.exportable, life.stateAt, life.destroyAt)
 	if err != nil {
 		return err
 	}
@@ -189,7 +191,7 @@ func (tx *Tx) changeKey(ctx context.Context, id keyserver.ID, change func(k *sto
 		return err
 	}
 	change(&k)
-	return tx.sql.execOne(ctx, `UPDATE stored_keys SET mac = $1 WHERE id = $2`, tx.sql.mac(k.row()), id[:])
+	return tx.sql.ExecOne(ctx, `UPDATE stored_keys SET mac = $1 WHERE id = $2`, tx.sql.MAC(k.row()), id[:])
 }
 
 // changeKeys is changeKey for the keys that a query selects, many at a time, and
@@ -197,14 +199,14 @@ func (tx *Tx) changeKey(ctx context.Context, id keyserver.ID, change func(k *sto
 func (tx *Tx) changeKeys(ctx context.Context, change func(k *storedKey), query string, args ...any) error {
 	key := tx.sql.Key()
 	if key == nil {
-		return errNoRowKey
+		return sqldb.ErrNoRowKey
 	}
-	keys, err := tx.sql.ids(ctx, query, args...)
+	keys, err := tx.sql.IDs(ctx, query, args...)
 	if err != nil {
 		return err
 	}
-	for part := range slices.Chunk(keys, lookupSize) {
-		list, err := tx.storedKeys(ctx, storedKeysByID, lookup(part)...)
+	for part := range slices.Chunk(keys, sqldb.LookupSize) {
+		list, err := tx.storedKeys(ctx, storedKeysByID, sqldb.Lookup(part)...)
 		if err != nil {
 			return err
 		}
@@ -213,7 +215,7 @@ func (tx *Tx) changeKeys(ctx context.Context, change func(k *storedKey), query s
 			change(&list[i])
 			ids[i], macs[i] = list[i].ID[:], key.Sum(list[i].row())
 		}
-		if err := tx.sql.dialect.setKeyMACs(ctx, tx.sql, ids, macs); err != nil {
+		if err := tx.sql.Dialect.SetKeyMACs(ctx, tx.sql, ids, macs); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -33,7 +35,7 @@ func (l storedLife) of(key keyserver.ID) keyserver.KeyLife {
 
 func columnsOf(key keyserver.ID, life keyserver.KeyLife) storedLife {
 	columns := storedLife{
-		state: string(life.State), lineage: life.Lineage, generation: life.Generation, exportable: flag(life.Exportable),
+		state: string(life.State), lineage: life.Lineage, generation: life.Generation, exportable: sqldb.Flag(life.Exportable),
 		stateAt: keyserver.Micros(life.StateAt), destroyAt: keyserver.Micros(life.DestroyAt),
 	}
 	if life.Lineage == key {
@@ -68,8 +70,8 @@ const newestOfLine = `SELECT id FROM stored_keys WHERE lineage = $1 ORDER BY gen
 // NewestOfLine answers the newest key of the line that begins with a key.
 func (r reads) NewestOfLine(ctx context.Context, first keyserver.ID) (keyserver.ID, error) {
 	newest := first
-	err := r.sql.row(ctx, newestOfLine, []any{first[:]}, intoID(&newest))
-	if errors.Is(err, ErrNotFound) {
+	err := r.sql.Row(ctx, newestOfLine, []any{first[:]}, sqldb.IntoID(&newest))
+	if errors.Is(err, sqldb.ErrNotFound) {
 		err = nil
 	}
 	return newest, err
@@ -85,20 +87,20 @@ func (tx *Tx) SetKeyLife(ctx context.Context, id keyserver.ID, life keyserver.Ke
 	k.Life.State, k.Life.StateAt, k.Life.DestroyAt = life.State, life.StateAt, life.DestroyAt
 	if life.State == keyserver.KeyDestroyed {
 		k.Wrapped = nil
-		if err := tx.sql.execOne(ctx, `UPDATE leases SET until = 1 WHERE name = 'keyErase'`); err != nil {
+		if err := tx.sql.ExecOne(ctx, `UPDATE leases SET until = 1 WHERE name = 'keyErase'`); err != nil {
 			return err
 		}
 	}
 	columns := columnsOf(id, k.Life)
 	tx.record(keyserver.ChangeKey, id, keyserver.Updated)
-	return tx.sql.execOne(ctx, `UPDATE stored_keys SET state = $1, state_at = $2, destroy_at = $3, wrapped = $4, mac = $5 WHERE id = $6`,
-		columns.state, columns.stateAt, columns.destroyAt, orEmpty(k.Wrapped), tx.sql.mac(k.row()), id[:])
+	return tx.sql.ExecOne(ctx, `UPDATE stored_keys SET state = $1, state_at = $2, destroy_at = $3, wrapped = $4, mac = $5 WHERE id = $6`,
+		columns.state, columns.stateAt, columns.destroyAt, sqldb.OrEmpty(k.Wrapped), tx.sql.MAC(k.row()), id[:])
 }
 
 // KeysEnding answers keys whose bytes go by a time, those first whose time came
 // first.
 func (r reads) KeysEnding(ctx context.Context, by time.Time, limit int) ([]keyserver.ID, error) {
-	return r.sql.ids(ctx, `SELECT id FROM stored_keys WHERE destroy_at > 0 AND destroy_at <= $1 ORDER BY destroy_at LIMIT $2`, by.UnixMicro(), limit)
+	return r.sql.IDs(ctx, `SELECT id FROM stored_keys WHERE destroy_at > 0 AND destroy_at <= $1 ORDER BY destroy_at LIMIT $2`, by.UnixMicro(), limit)
 }
 
 // Erase makes what a committed transaction overwrote vanish from the files, as far
@@ -106,10 +108,10 @@ func (r reads) KeysEnding(ctx context.Context, by time.Time, limit int) ([]keyse
 // has to be tried again.
 func (s *Store) Erase(ctx context.Context) (done bool, err error) {
 	var owed int64
-	if err := s.db.row(ctx, `SELECT until FROM leases WHERE name = 'keyErase'`, nil, &owed); err != nil || owed == 0 {
+	if err := s.db.Row(ctx, `SELECT until FROM leases WHERE name = 'keyErase'`, nil, &owed); err != nil || owed == 0 {
 		return err == nil, err
 	}
-	if done, err = s.db.Dialect().erase(ctx, s.db); err != nil || !done {
+	if done, err = s.db.Dialect().Erase(ctx, s.db); err != nil || !done {
 		return false, err
 	}
 	_, err = s.db.Alone(ctx, `UPDATE leases SET until = 0 WHERE name = 'keyErase'`)
@@ -122,14 +124,14 @@ type ListedKey struct {
 	List keyserver.ACL
 }
 
-var storedKeysByACL = storedKeyQuery(`k.acl_id IN (` + numbered() + `)`)
+var storedKeysByACL = storedKeyQuery(`k.acl_id IN (` + sqldb.Numbered() + `)`)
 
 // KeysWithEntries reads keys on whose lists one of some principals has an entry, in
 // the order of the lists' ids, behind the one of the given id.
 func (r reads) KeysWithEntries(ctx context.Context, who []keyserver.PrincipalRef, after keyserver.ID, limit int) ([]ListedKey, error) {
 	var lists []keyserver.ID
 	for _, p := range who {
-		ids, err := r.sql.ids(ctx, `SELECT acl_id FROM acl_entries WHERE system_id = $1 AND principal_id = $2 AND acl_id > $3 ORDER BY acl_id LIMIT $4`,
+		ids, err := r.sql.IDs(ctx, `SELECT acl_id FROM acl_entries WHERE system_id = $1 AND principal_id = $2 AND acl_id > $3 ORDER BY acl_id LIMIT $4`,
 			int64(p.System), p.ID[:], after[:], limit)
 		if err != nil {
 			return nil, err
@@ -144,7 +146,7 @@ func (r reads) KeysWithEntries(ctx context.Context, who []keyserver.PrincipalRef
 
 // KeysOfLine reads keys of a line behind a generation, oldest first.
 func (r reads) KeysOfLine(ctx context.Context, first keyserver.ID, after, limit int) ([]ListedKey, error) {
-	ids, err := r.sql.ids(ctx, `SELECT id FROM stored_keys WHERE lineage = $1 AND generation > $2 ORDER BY generation LIMIT $3`, first[:], after, limit)
+	ids, err := r.sql.IDs(ctx, `SELECT id FROM stored_keys WHERE lineage = $1 AND generation > $2 ORDER BY generation LIMIT $3`, first[:], after, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -159,8 +161,8 @@ func (r reads) KeysOfLine(ctx context.Context, first keyserver.ID, after, limit 
 
 func (r reads) listedKeys(ctx context.Context, query string, ids []keyserver.ID) ([]ListedKey, error) {
 	var all []ListedKey
-	for part := range slices.Chunk(ids, lookupSize) {
-		list, err := r.storedKeys(ctx, query, lookup(part)...)
+	for part := range slices.Chunk(ids, sqldb.LookupSize) {
+		list, err := r.storedKeys(ctx, query, sqldb.Lookup(part)...)
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -20,20 +22,20 @@ func (k KeyRotation) row() *rowmac.Row { return rowmac.KeyRotation(k.Lineage, k.
 
 const selectKeyRotation = `SELECT lineage, every_days, verify_days, destroy_days, due_at, mac FROM key_rotations `
 
-var keyRotationsOf = selectKeyRotation + `WHERE lineage IN (` + numbered() + `)`
+var keyRotationsOf = selectKeyRotation + `WHERE lineage IN (` + sqldb.Numbered() + `)`
 
 func (r reads) keyRotations(ctx context.Context, query string, args ...any) ([]KeyRotation, error) {
 	var list []KeyRotation
-	err := r.sql.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		var k KeyRotation
 		var due int64
 		var mac []byte
-		if err := row.Scan(intoID(&k.Lineage), &k.Every, &k.VerifyOnly, &k.DestroyAfter, &due, &mac); err != nil {
+		if err := row.Scan(sqldb.IntoID(&k.Lineage), &k.Every, &k.VerifyOnly, &k.DestroyAfter, &due, &mac); err != nil {
 			return err
 		}
 		k.DueAt = keyserver.Moment(due)
 		list = append(list, k)
-		return r.sql.agrees(k.row(), mac)
+		return r.sql.Agrees(k.row(), mac)
 	})
 	return list, err
 }
@@ -42,7 +44,7 @@ func (r reads) keyRotations(ctx context.Context, query string, args ...any) ([]K
 func (r reads) KeyRotation(ctx context.Context, lineage keyserver.ID) (KeyRotation, error) {
 	list, err := r.keyRotations(ctx, selectKeyRotation+`WHERE lineage = $1`, lineage[:])
 	if err == nil && len(list) == 0 {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	if err != nil {
 		return KeyRotation{}, err
@@ -53,8 +55,8 @@ func (r reads) KeyRotation(ctx context.Context, lineage keyserver.ID) (KeyRotati
 // KeyRotations reads those of lines that have one.
 func (r reads) KeyRotations(ctx context.Context, lineages []keyserver.ID) (map[keyserver.ID]keyserver.KeyRotation, error) {
 	found := map[keyserver.ID]keyserver.KeyRotation{}
-	for part := range slices.Chunk(keyserver.NormalizeIDs(lineages), lookupSize) {
-		list, err := r.keyRotations(ctx, keyRotationsOf, lookup(part)...)
+	for part := range slices.Chunk(keyserver.NormalizeIDs(lineages), sqldb.LookupSize) {
+		list, err := r.keyRotations(ctx, keyRotationsOf, sqldb.Lookup(part)...)
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +69,7 @@ func (r reads) KeyRotations(ctx context.Context, lineages []keyserver.ID) (map[k
 
 // LinesDue answers lines that want something done by a time.
 func (r reads) LinesDue(ctx context.Context, by time.Time, limit int) ([]keyserver.ID, error) {
-	return r.sql.ids(ctx, `SELECT lineage FROM key_rotations WHERE due_at > 0 AND due_at <= $1 ORDER BY due_at LIMIT $2`, by.UnixMicro(), limit)
+	return r.sql.IDs(ctx, `SELECT lineage FROM key_rotations WHERE due_at > 0 AND due_at <= $1 ORDER BY due_at LIMIT $2`, by.UnixMicro(), limit)
 }
 
 // PutKeyRotation stores the rotation of a line, and DeleteKeyRotation takes it
@@ -79,17 +81,17 @@ func (tx *Tx) PutKeyRotation(ctx context.Context, k KeyRotation) error {
 
 // PlanKeyRotation stores when a line wants something done, which nobody is told.
 func (tx *Tx) PlanKeyRotation(ctx context.Context, k KeyRotation) error {
-	_, err := tx.sql.exec(ctx, `INSERT INTO key_rotations (lineage, every_days, verify_days, destroy_days, due_at, mac) VALUES ($1, $2, $3, $4, $5, $6)
+	_, err := tx.sql.Exec(ctx, `INSERT INTO key_rotations (lineage, every_days, verify_days, destroy_days, due_at, mac) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (lineage) DO UPDATE SET every_days = excluded.every_days, verify_days = excluded.verify_days, destroy_days = excluded.destroy_days,
 			due_at = excluded.due_at, mac = excluded.mac`,
-		k.Lineage[:], k.Every, k.VerifyOnly, k.DestroyAfter, keyserver.Micros(k.DueAt), tx.sql.mac(k.row()))
+		k.Lineage[:], k.Every, k.VerifyOnly, k.DestroyAfter, keyserver.Micros(k.DueAt), tx.sql.MAC(k.row()))
 	return err
 }
 
 // DeleteKeyRotation takes the rotation of a line away, if it has one.
 func (tx *Tx) DeleteKeyRotation(ctx context.Context, lineage keyserver.ID) error {
 	tx.record(keyserver.ChangeKey, lineage, keyserver.Updated)
-	_, err := tx.sql.exec(ctx, `DELETE FROM key_rotations WHERE lineage = $1`, lineage[:])
+	_, err := tx.sql.Exec(ctx, `DELETE FROM key_rotations WHERE lineage = $1`, lineage[:])
 	return err
 }
 

@@ -6,11 +6,16 @@ import (
 	"net"
 	"strconv"
 	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 )
 
 // Restore is a database that is made from a Snapshot, and the Store of it.
 type Restore struct {
-	*Restoring
+	*snapshot.Restoring
 	store *Store
 }
 
@@ -23,12 +28,12 @@ func NewRestore(ctx context.Context, cfg Config, schema int64) (*Restore, error)
 	if err != nil {
 		return nil, err
 	}
-	db, err := Raise(ctx, dialectOf(cfg), cfg.options(), schema)
+	db, err := snapshot.Raise(ctx, dialectOf(cfg), cfg.options(), schema)
 	if err != nil {
 		return nil, err
 	}
 	s := newStore(db, cfg)
-	r, err := BeginRestore(ctx, db, s.Trail, schema)
+	r, err := snapshot.BeginRestore(ctx, db, s.Trail, schema)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +56,7 @@ func OpenToMove(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	if newer != "" {
-		return nil, refuse(ErrNewerVersion, "%s; move it with the program of the release that it is of", newer)
+		return nil, sqldb.Refuse(sqldb.ErrNewerVersion, "%s; move it with the program of the release that it is of", newer)
 	}
 	cfg.moving = true
 	return Open(ctx, cfg)
@@ -59,19 +64,19 @@ func OpenToMove(ctx context.Context, cfg Config) (*Store, error) {
 
 // WriteAheadLog returns the log of a database that was opened to be shipped. It has to be
 // closed before the Store is.
-func (s *Store) Log() (*Log, error) { return NewLog(s.db, s.durable) }
+func (s *Store) Log() (*sqlite.Log, error) { return sqlite.NewLog(s.db, s.Durable) }
 
 // PlaceOf names a database for people, without what opens it.
 func PlaceOf(cfg Config) string {
 	if cfg.Dir != "" {
 		return "the embedded database in " + cfg.Dir
 	}
-	c, err := (&postgres{url: cfg.URL}).config()
+	c, err := (&postgres.Database{URL: cfg.URL}).Config()
 	if err != nil {
 		return "a PostgreSQL database"
 	}
 	var hosts []string
-	for _, one := range eachHost(c) {
+	for _, one := range postgres.EachHost(c) {
 		hosts = append(hosts, net.JoinHostPort(one.Host, strconv.Itoa(int(one.Port))))
 	}
 	return fmt.Sprintf("the PostgreSQL database %s on %s", c.Database, strings.Join(hosts, ", "))
@@ -80,11 +85,11 @@ func PlaceOf(cfg Config) string {
 // NewScratch makes one where there is room for the database: in its directory, or in that of
 // temporary files for PostgreSQL. It refuses a directory that is not empty (ErrUnusable,
 // ErrInUse), and removes what a process that was killed has left. It has to be closed.
-func NewScratch(cfg Config) (*Scratch, error) {
+func NewScratch(cfg Config) (*sqlite.Scratch, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
 	}
-	d, _ := dialectOf(cfg).(*sqlite)
-	return newScratch(d)
+	d, _ := dialectOf(cfg).(*sqlite.Database)
+	return sqlite.NewScratch(d)
 }

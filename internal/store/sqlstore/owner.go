@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -26,7 +28,7 @@ func (r reads) Owners(ctx context.Context, f keyserver.OwnerFilter) ([]keyserver
 func (r reads) Owner(ctx context.Context, o keyserver.Object) (keyserver.OwnerMark, error) {
 	list, err := r.Owners(ctx, keyserver.OwnerFilter{Kind: o.Kind, ID: &o.ID})
 	if err == nil && len(list) == 0 {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	if err != nil {
 		return keyserver.OwnerMark{}, err
@@ -36,14 +38,14 @@ func (r reads) Owner(ctx context.Context, o keyserver.Object) (keyserver.OwnerMa
 
 func (r reads) owners(ctx context.Context, query string, args ...any) ([]keyserver.OwnerMark, error) {
 	list := []keyserver.OwnerMark{}
-	err := r.sql.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		var m keyserver.OwnerMark
 		var mac []byte
-		if err := row.Scan(&m.Object.Kind, intoID(&m.Object.ID), &m.Owner, intoTime{&m.Since}, &mac); err != nil {
+		if err := row.Scan(&m.Object.Kind, sqldb.IntoID(&m.Object.ID), &m.Owner, sqldb.IntoTime(&m.Since), &mac); err != nil {
 			return err
 		}
 		list = append(list, m)
-		return r.sql.agrees(rowmac.Owner(m), mac)
+		return r.sql.Agrees(rowmac.Owner(m), mac)
 	})
 	return list, err
 }
@@ -82,27 +84,27 @@ func (r reads) OwnedObject(ctx context.Context, o keyserver.Object) error {
 	if o.Kind == keyserver.ChangeTrustedServer {
 		n := o.ID.Uint64()
 		if n > math.MaxUint32 {
-			return ErrNotFound
+			return sqldb.ErrNotFound
 		}
 		key = int64(n)
 	}
 	var one int
-	return r.sql.row(ctx, query, []any{key}, &one)
+	return r.sql.Row(ctx, query, []any{key}, &one)
 }
 
 // PutOwner stores the mark of an object in place of an earlier one.
 func (tx *Tx) PutOwner(ctx context.Context, m keyserver.OwnerMark) error {
 	_, err := tx.Owner(ctx, m.Object)
 	action := keyserver.Updated
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, sqldb.ErrNotFound) {
 		action, err = keyserver.Created, nil
 	}
 	if err != nil {
 		return err
 	}
-	_, err = tx.sql.exec(ctx, `INSERT INTO owners (kind, id, owner, since, mac) VALUES ($1, $2, $3, $4, $5)
+	_, err = tx.sql.Exec(ctx, `INSERT INTO owners (kind, id, owner, since, mac) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (kind, id) DO UPDATE SET owner = excluded.owner, since = excluded.since, mac = excluded.mac`,
-		string(m.Object.Kind), m.Object.ID[:], m.Owner, m.Since.UnixMicro(), tx.sql.mac(rowmac.Owner(m)))
+		string(m.Object.Kind), m.Object.ID[:], m.Owner, m.Since.UnixMicro(), tx.sql.MAC(rowmac.Owner(m)))
 	if err != nil {
 		return err
 	}
@@ -112,7 +114,7 @@ func (tx *Tx) PutOwner(ctx context.Context, m keyserver.OwnerMark) error {
 
 // DeleteOwner removes the mark of an object: ErrNotFound where it has none.
 func (tx *Tx) DeleteOwner(ctx context.Context, o keyserver.Object) error {
-	if err := tx.sql.execOne(ctx, `DELETE FROM owners WHERE kind = $1 AND id = $2`, string(o.Kind), o.ID[:]); err != nil {
+	if err := tx.sql.ExecOne(ctx, `DELETE FROM owners WHERE kind = $1 AND id = $2`, string(o.Kind), o.ID[:]); err != nil {
 		return err
 	}
 	tx.record(o.Kind.Owner(), o.ID, keyserver.Deleted)
@@ -128,7 +130,7 @@ func (tx *Tx) settleOwners(ctx context.Context) error {
 		o := keyserver.Object{Kind: c.Kind, ID: c.ID}
 		switch {
 		case c.Action == keyserver.Deleted && o.Owned():
-			if err := tx.DeleteOwner(ctx, o); err != nil && !errors.Is(err, ErrNotFound) {
+			if err := tx.DeleteOwner(ctx, o); err != nil && !errors.Is(err, sqldb.ErrNotFound) {
 				return err
 			}
 		case c.Action == keyserver.Created && marks && c.Kind == mark.Object.Kind:

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -34,10 +36,10 @@ func (r reads) PeerCallKnown(ctx context.Context, key keyserver.CallKey, now tim
 func (tx *Tx) RememberPeerCall(ctx context.Context, from keyserver.SystemID, key keyserver.CallKey, now, until time.Time) error {
 	var seq int64
 	known := true
-	err := tx.sql.each(ctx, `INSERT INTO peer_calls (call_key, system_id, seq, expires)
+	err := tx.sql.Each(ctx, `INSERT INTO peer_calls (call_key, system_id, seq, expires)
 		SELECT $1, $2, coalesce(max(seq), 0) + 1, $3 FROM peer_calls WHERE system_id = $2
 		ON CONFLICT (call_key) DO UPDATE SET seq = excluded.seq, expires = excluded.expires WHERE peer_calls.expires <= $4
-		RETURNING seq`, []any{key[:], int64(from), until.UnixMicro(), now.UnixMicro()}, func(row scanner) error {
+		RETURNING seq`, []any{key[:], int64(from), until.UnixMicro(), now.UnixMicro()}, func(row sqldb.Scanner) error {
 		known = false
 		return row.Scan(&seq)
 	})
@@ -45,9 +47,9 @@ func (tx *Tx) RememberPeerCall(ctx context.Context, from keyserver.SystemID, key
 	case err != nil:
 		return err
 	case known:
-		return ErrDuplicate
+		return sqldb.ErrDuplicate
 	}
-	_, err = tx.sql.exec(ctx, `DELETE FROM peer_calls WHERE system_id = $1
+	_, err = tx.sql.Exec(ctx, `DELETE FROM peer_calls WHERE system_id = $1
 		AND seq < (SELECT min(seq) FROM peer_calls WHERE system_id = $1) + $2 AND (seq <= $3 OR expires <= $4)`,
 		int64(from), forgottenPerCall, seq-MaxPeerCalls, now.UnixMicro())
 	return err
@@ -70,8 +72,8 @@ func (r reads) HasACLEntries(ctx context.Context, p keyserver.PrincipalRef) (boo
 
 func (r reads) found(ctx context.Context, query string, args ...any) (bool, error) {
 	var one int
-	err := r.sql.row(ctx, query, args, &one)
-	if errors.Is(err, ErrNotFound) {
+	err := r.sql.Row(ctx, query, args, &one)
+	if errors.Is(err, sqldb.ErrNotFound) {
 		return false, nil
 	}
 	return err == nil, err
@@ -91,6 +93,6 @@ func (tx *Tx) CloseACLEntries(ctx context.Context, p keyserver.PrincipalRef, at 
 	if err != nil {
 		return 0, err
 	}
-	n, err := tx.sql.exec(ctx, `UPDATE acl_entries SET end_stamp = $3 WHERE id IN (SELECT e.id`+openEntries+`)`, args...)
+	n, err := tx.sql.Exec(ctx, `UPDATE acl_entries SET end_stamp = $3 WHERE id IN (SELECT e.id`+openEntries+`)`, args...)
 	return int(n), err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -186,7 +187,7 @@ func TestAStandbyByMistake(t *testing.T) {
 // fewer than it needs.
 func TestConnectionsAreBounded(t *testing.T) {
 	d := onServer(t)
-	d.config.MaxConnections = sqlstore.MinConnections - 1
+	d.config.MaxConnections = postgres.MinConnections - 1
 	if _, err := sqlstore.Open(t.Context(), d.config); err == nil {
 		t.Fatal("too few are taken")
 	}
@@ -209,8 +210,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	wg.Wait()
 	n := d.query(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
-	if len(n) != 1 || n[0] == "0" || len(n[0]) > 1 || n[0] > fmt.Sprint(sqlstore.MinConnections) {
-		t.Errorf("%v connections, and %d are allowed", n, sqlstore.MinConnections)
+	if len(n) != 1 || n[0] == "0" || len(n[0]) > 1 || n[0] > fmt.Sprint(postgres.MinConnections) {
+		t.Errorf("%v connections, and %d are allowed", n, postgres.MinConnections)
 	}
 	waits := int64(0)
 	for _, c := range s.Connections() {

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"slices"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -48,7 +50,7 @@ func (r reads) PrincipalByIdentity(ctx context.Context, issuer, subject string) 
 func (r reads) principal(ctx context.Context, query string, args ...any) (keyserver.Principal, error) {
 	list, err := r.principals(ctx, query, args)
 	if err == nil && len(list) == 0 {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	if err != nil {
 		return keyserver.Principal{}, err
@@ -78,7 +80,7 @@ func (r reads) principals(ctx context.Context, query string, args []any) ([]keys
 func (r reads) storedPrincipals(ctx context.Context, query string, args []any) ([]storedPrincipal, error) {
 	list := []storedPrincipal{}
 	at := map[keyserver.ID]int{}
-	err := r.sql.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		var part int
 		var owner, id keyserver.ID
 		var system keyserver.SystemID
@@ -86,7 +88,7 @@ func (r reads) storedPrincipals(ctx context.Context, query string, args []any) (
 		var first, second string
 		var hash sql.NullString
 		var mac []byte
-		if err := row.Scan(&part, intoID(&owner), intoID(&id), &system, &first, &second, &flags, &hash, &mac); err != nil {
+		if err := row.Scan(&part, sqldb.IntoID(&owner), sqldb.IntoID(&id), &system, &first, &second, &flags, &hash, &mac); err != nil {
 			return err
 		}
 		if part == 0 {
@@ -115,7 +117,7 @@ func (r reads) storedPrincipals(ctx context.Context, query string, args []any) (
 		return nil
 	})
 	for i := 0; i < len(list) && err == nil; i++ {
-		err = r.sql.agrees(list[i].row(), list[i].mac)
+		err = r.sql.Agrees(list[i].row(), list[i].mac)
 	}
 	if err != nil {
 		return nil, err
@@ -128,7 +130,7 @@ func (r reads) storedPrincipals(ctx context.Context, query string, args []any) (
 func (r reads) PasswordHash(ctx context.Context, id keyserver.ID) (string, error) {
 	p, err := r.storedPrincipal(ctx, id)
 	if err == nil && p.hash == "" {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	return p.hash, err
 }
@@ -136,7 +138,7 @@ func (r reads) PasswordHash(ctx context.Context, id keyserver.ID) (string, error
 func (r reads) storedPrincipal(ctx context.Context, id keyserver.ID) (storedPrincipal, error) {
 	list, err := r.storedPrincipals(ctx, principalByID, []any{id[:]})
 	if err == nil && len(list) == 0 {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	if err != nil {
 		return storedPrincipal{}, err
@@ -158,8 +160,8 @@ func (tx *Tx) RenewPasswordHash(ctx context.Context, id keyserver.ID, old, renew
 		return err
 	}
 	p.hash = renewed
-	return tx.sql.execOne(ctx, `UPDATE principals SET password_hash = $1, mac = $2 WHERE id = $3 AND password_hash = $4`,
-		renewed, tx.sql.mac(p.row()), id[:], old)
+	return tx.sql.ExecOne(ctx, `UPDATE principals SET password_hash = $1, mac = $2 WHERE id = $3 AND password_hash = $4`,
+		renewed, tx.sql.MAC(p.row()), id[:], old)
 }
 
 // InsertPrincipal stores a principal with its roles, groups and identity. An
@@ -167,9 +169,9 @@ func (tx *Tx) RenewPasswordHash(ctx context.Context, id keyserver.ID, old, renew
 // name among principals of the type, is taken; ErrNotFound where a role or
 // group is missing.
 func (tx *Tx) InsertPrincipal(ctx context.Context, p keyserver.Principal, passwordHash string) error {
-	_, err := tx.sql.exec(ctx, `INSERT INTO principals (id, system_id, type, name, flags, password_hash, mac)
+	_, err := tx.sql.Exec(ctx, `INSERT INTO principals (id, system_id, type, name, flags, password_hash, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`, p.ID[:], int64(p.System), string(p.Type), p.Name, int64(p.Flags),
-		orNoText(passwordHash), tx.sql.mac(rowmac.Principal(p, passwordHash)))
+		orNoText(passwordHash), tx.sql.MAC(rowmac.Principal(p, passwordHash)))
 	if err != nil {
 		return err
 	}
@@ -199,8 +201,8 @@ func (tx *Tx) changePrincipal(ctx context.Context, id keyserver.ID, change func(
 		return err
 	}
 	change(&p)
-	err = tx.sql.execOne(ctx, `UPDATE principals SET name = $1, flags = $2, password_hash = $3, mac = $4 WHERE id = $5`,
-		p.Name, int64(p.Flags), orNoText(p.hash), tx.sql.mac(p.row()), id[:])
+	err = tx.sql.ExecOne(ctx, `UPDATE principals SET name = $1, flags = $2, password_hash = $3, mac = $4 WHERE id = $5`,
+		p.Name, int64(p.Flags), orNoText(p.hash), tx.sql.MAC(p.row()), id[:])
 	if err != nil {
 		return err
 	}
@@ -212,13 +214,13 @@ func (tx *Tx) insertIdentity(ctx context.Context, p keyserver.Principal) error {
 	if p.Identity == nil {
 		return nil
 	}
-	_, err := tx.sql.exec(ctx, `INSERT INTO xauth_identities (principal_id, issuer, subject) VALUES ($1, $2, $3)`,
+	_, err := tx.sql.Exec(ctx, `INSERT INTO xauth_identities (principal_id, issuer, subject) VALUES ($1, $2, $3)`,
 		p.ID[:], p.Identity.Issuer, p.Identity.Subject)
 	for _, audience := range p.Identity.Audiences {
 		if err != nil {
 			return err
 		}
-		_, err = tx.sql.exec(ctx, `INSERT INTO xauth_audiences (principal_id, audience) VALUES ($1, $2)`, p.ID[:], audience)
+		_, err = tx.sql.Exec(ctx, `INSERT INTO xauth_audiences (principal_id, audience) VALUES ($1, $2)`, p.ID[:], audience)
 	}
 	return err
 }
@@ -228,7 +230,7 @@ func (tx *Tx) SetPrincipalRoles(ctx context.Context, id keyserver.ID, roles []ke
 	if err := tx.changePrincipal(ctx, id, func(p *storedPrincipal) { p.Roles = roles }); err != nil {
 		return err
 	}
-	if _, err := tx.sql.exec(ctx, `DELETE FROM principal_roles WHERE principal_id = $1`, id[:]); err != nil {
+	if _, err := tx.sql.Exec(ctx, `DELETE FROM principal_roles WHERE principal_id = $1`, id[:]); err != nil {
 		return err
 	}
 	return tx.insertPrincipalRoles(ctx, id, roles)
@@ -236,7 +238,7 @@ func (tx *Tx) SetPrincipalRoles(ctx context.Context, id keyserver.ID, roles []ke
 
 func (tx *Tx) insertPrincipalRoles(ctx context.Context, id keyserver.ID, roles []keyserver.ID) error {
 	for _, role := range keyserver.NormalizeIDs(roles) {
-		if _, err := tx.sql.exec(ctx, `INSERT INTO principal_roles (principal_id, role_id) VALUES ($1, $2)`, id[:], role[:]); err != nil {
+		if _, err := tx.sql.Exec(ctx, `INSERT INTO principal_roles (principal_id, role_id) VALUES ($1, $2)`, id[:], role[:]); err != nil {
 			return err
 		}
 	}
@@ -271,7 +273,7 @@ func (tx *Tx) AddGroupMember(ctx context.Context, group, member keyserver.ID) er
 }
 
 func (tx *Tx) insertMember(ctx context.Context, group, member keyserver.ID) error {
-	_, err := tx.sql.exec(ctx, `INSERT INTO group_members (group_id, member_id) VALUES ($1, $2)`, group[:], member[:])
+	_, err := tx.sql.Exec(ctx, `INSERT INTO group_members (group_id, member_id) VALUES ($1, $2)`, group[:], member[:])
 	return err
 }
 
@@ -281,7 +283,7 @@ func (tx *Tx) RemoveGroupMember(ctx context.Context, group, member keyserver.ID)
 	if err != nil {
 		return err
 	}
-	return tx.sql.execOne(ctx, `DELETE FROM group_members WHERE group_id = $1 AND member_id = $2`, group[:], member[:])
+	return tx.sql.ExecOne(ctx, `DELETE FROM group_members WHERE group_id = $1 AND member_id = $2`, group[:], member[:])
 }
 
 // without returns ids but for one.
@@ -290,7 +292,7 @@ func without(ids []keyserver.ID, id keyserver.ID) []keyserver.ID {
 }
 
 // exists answers ErrNotFound where the query for an id finds nothing.
-func (s statements) exists(ctx context.Context, query string, id keyserver.ID) error {
+func (r reads) exists(ctx context.Context, query string, id keyserver.ID) error {
 	var one int
-	return s.row(ctx, query, []any{id[:]}, &one)
+	return r.sql.Row(ctx, query, []any{id[:]}, &one)
 }

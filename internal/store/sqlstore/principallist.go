@@ -4,6 +4,8 @@ import (
 	"context"
 	"unicode/utf8"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -14,7 +16,7 @@ var (
 		ORDER BY p.name LIMIT $3 OFFSET $4`, `name, id`)
 	principalsBetween = principalsQuery(`principals p WHERE p.type = $1 AND p.name >= $2 AND p.name < $5
 		ORDER BY p.name LIMIT $3 OFFSET $4`, `name, id`)
-	principalsByID = principalsQuery(`principals p WHERE p.id IN (`+numbered()+`)`, `id, name`)
+	principalsByID = principalsQuery(`principals p WHERE p.id IN (`+sqldb.Numbered()+`)`, `id, name`)
 	groupMembers   = principalsQuery(`group_members m JOIN principals p ON p.id = m.member_id WHERE m.group_id = $1
 		ORDER BY m.member_id LIMIT $2 OFFSET $3`, `id, name`)
 )
@@ -50,8 +52,8 @@ func prefixEnd(prefix string) (string, bool) {
 // the caller gave.
 func (r reads) PrincipalsByID(ctx context.Context, ids []keyserver.ID) ([]keyserver.Principal, error) {
 	list := []keyserver.Principal{}
-	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(lookupSize, len(ids)):] {
-		found, err := r.principals(ctx, principalsByID, lookup(ids))
+	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(sqldb.LookupSize, len(ids)):] {
+		found, err := r.principals(ctx, principalsByID, sqldb.Lookup(ids))
 		if err != nil {
 			return nil, err
 		}

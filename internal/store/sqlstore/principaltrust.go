@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -21,14 +23,14 @@ func (r reads) PrincipalTrusts(ctx context.Context, f keyserver.PrincipalTrustFi
 	query := `SELECT id, principal_id, system_id, flag, mac FROM principal_trusts` + where +
 		` ORDER BY id LIMIT $` + strconv.Itoa(n+1) + ` OFFSET $` + strconv.Itoa(n+2)
 	list := []keyserver.PrincipalTrust{}
-	err := r.sql.each(ctx, query, append(args, limit, f.Offset), func(row scanner) error {
+	err := r.sql.Each(ctx, query, append(args, limit, f.Offset), func(row sqldb.Scanner) error {
 		var t keyserver.PrincipalTrust
 		var mac []byte
-		if err := row.Scan(intoID(&t.ID), intoID(&t.Principal), &t.Server, &t.Flag, &mac); err != nil {
+		if err := row.Scan(sqldb.IntoID(&t.ID), sqldb.IntoID(&t.Principal), &t.Server, &t.Flag, &mac); err != nil {
 			return err
 		}
 		list = append(list, t)
-		return r.sql.agrees(rowmac.PrincipalTrust(t), mac)
+		return r.sql.Agrees(rowmac.PrincipalTrust(t), mac)
 	})
 	return list, err
 }
@@ -38,7 +40,7 @@ func (r reads) PrincipalTrusts(ctx context.Context, f keyserver.PrincipalTrustFi
 func (r reads) PrincipalTrustCount(ctx context.Context, f keyserver.PrincipalTrustFilter) (int, error) {
 	where, args := principalTrustWhere(f)
 	var n int
-	err := r.sql.row(ctx, `SELECT count(*) FROM principal_trusts`+where, args, &n)
+	err := r.sql.Row(ctx, `SELECT count(*) FROM principal_trusts`+where, args, &n)
 	return n, err
 }
 
@@ -69,8 +71,8 @@ func principalTrustWhere(f keyserver.PrincipalTrustFilter) (string, []any) {
 // InsertPrincipalTrust stores a row: ErrDuplicate where the id is taken or the
 // principal has a row for that peer.
 func (tx *Tx) InsertPrincipalTrust(ctx context.Context, t keyserver.PrincipalTrust) error {
-	_, err := tx.sql.exec(ctx, `INSERT INTO principal_trusts (id, principal_id, system_id, flag, mac) VALUES ($1, $2, $3, $4, $5)`,
-		t.ID[:], t.Principal[:], int64(t.Server), int64(t.Flag), tx.sql.mac(rowmac.PrincipalTrust(t)))
+	_, err := tx.sql.Exec(ctx, `INSERT INTO principal_trusts (id, principal_id, system_id, flag, mac) VALUES ($1, $2, $3, $4, $5)`,
+		t.ID[:], t.Principal[:], int64(t.Server), int64(t.Flag), tx.sql.MAC(rowmac.PrincipalTrust(t)))
 	if err != nil {
 		return err
 	}
@@ -85,11 +87,11 @@ func (tx *Tx) SetPrincipalTrustFlag(ctx context.Context, change keyserver.Princi
 		return err
 	}
 	if len(rows) == 0 {
-		return ErrNotFound
+		return sqldb.ErrNotFound
 	}
 	t := rows[0]
 	t.Flag = change.Flag
-	err = tx.sql.execOne(ctx, `UPDATE principal_trusts SET flag = $1, mac = $2 WHERE id = $3`, int64(t.Flag), tx.sql.mac(rowmac.PrincipalTrust(t)), t.ID[:])
+	err = tx.sql.ExecOne(ctx, `UPDATE principal_trusts SET flag = $1, mac = $2 WHERE id = $3`, int64(t.Flag), tx.sql.MAC(rowmac.PrincipalTrust(t)), t.ID[:])
 	if err != nil {
 		return err
 	}
@@ -99,7 +101,7 @@ func (tx *Tx) SetPrincipalTrustFlag(ctx context.Context, change keyserver.Princi
 
 // DeletePrincipalTrust removes a row.
 func (tx *Tx) DeletePrincipalTrust(ctx context.Context, id keyserver.ID) error {
-	if err := tx.sql.execOne(ctx, `DELETE FROM principal_trusts WHERE id = $1`, id[:]); err != nil {
+	if err := tx.sql.ExecOne(ctx, `DELETE FROM principal_trusts WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangePrincipalTrust, id, keyserver.Deleted)

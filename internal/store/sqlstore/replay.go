@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strconv"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 )
 
 // UsedProof is the use of a DPoP proof.
@@ -32,7 +34,7 @@ func (s *Store) UseProof(ctx context.Context, p UsedProof) (bool, error) {
 func (s *Store) ResumeProofs(ctx context.Context, now time.Time) (used []UsedProof, since time.Time, all bool, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		left, err := tx.Setting(ctx, proofsOpen)
-		if all = errors.Is(err, ErrNotFound); err != nil && !all {
+		if all = errors.Is(err, sqldb.ErrNotFound); err != nil && !all {
 			return err
 		}
 		if micros, err := strconv.ParseInt(string(left), 10, 64); err == nil {
@@ -48,9 +50,9 @@ func (s *Store) ResumeProofs(ctx context.Context, now time.Time) (used []UsedPro
 
 func (r reads) usedProofs(ctx context.Context, now time.Time) ([]UsedProof, error) {
 	var used []UsedProof
-	err := r.sql.each(ctx, `SELECT digest, expires FROM used_proofs WHERE expires > $1`, []any{now.UnixMicro()}, func(row scanner) error {
+	err := r.sql.Each(ctx, `SELECT digest, expires FROM used_proofs WHERE expires > $1`, []any{now.UnixMicro()}, func(row sqldb.Scanner) error {
 		var p UsedProof
-		if err := row.Scan(intoHash(&p.Digest), intoTime{&p.Until}); err != nil {
+		if err := row.Scan(sqldb.IntoHash(&p.Digest), sqldb.IntoTime(&p.Until)); err != nil {
 			return err
 		}
 		used = append(used, p)
@@ -67,16 +69,16 @@ func (s *Store) ConcludeProofs(ctx context.Context, used []UsedProof, since time
 		args = append(args, p.Digest[:], p.Until.UnixMicro())
 	}
 	return s.Update(ctx, func(tx *Tx) error {
-		if _, err := tx.sql.exec(ctx, `DELETE FROM used_proofs`); err != nil {
+		if _, err := tx.sql.Exec(ctx, `DELETE FROM used_proofs`); err != nil {
 			return err
 		}
-		if err := s.insertProofs.run(ctx, tx.sql, args); err != nil {
+		if err := s.insertProofs.Run(ctx, tx.sql, args); err != nil {
 			return err
 		}
 		if !since.IsZero() {
 			return tx.PutSetting(ctx, proofsOpen, strconv.AppendInt(nil, since.UnixMicro(), 10))
 		}
-		_, err := tx.sql.exec(ctx, `DELETE FROM settings WHERE name = $1`, proofsOpen)
+		_, err := tx.sql.Exec(ctx, `DELETE FROM settings WHERE name = $1`, proofsOpen)
 		return err
 	})
 }
@@ -84,7 +86,7 @@ func (s *Store) ConcludeProofs(ctx context.Context, used []UsedProof, since time
 // DeleteExpiredProofs removes up to limit uses that do not matter at now, and
 // answers how many.
 func (tx *Tx) DeleteExpiredProofs(ctx context.Context, now time.Time, limit int) (int, error) {
-	n, err := tx.sql.exec(ctx, `DELETE FROM used_proofs WHERE digest IN (
+	n, err := tx.sql.Exec(ctx, `DELETE FROM used_proofs WHERE digest IN (
 		SELECT digest FROM used_proofs WHERE expires <= $1 LIMIT $2)`, now.UnixMicro(), limit)
 	return int(n), err
 }

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -19,7 +21,7 @@ type RevocationState struct {
 // There are about as many as there are trusted CAs.
 func (r reads) RevocationStates(ctx context.Context) (map[string]RevocationState, error) {
 	states := map[string]RevocationState{}
-	err := r.sql.each(ctx, revocationQuery(`NULL`, ``), nil, func(row scanner) error {
+	err := r.sql.Each(ctx, revocationQuery(`NULL`, ``), nil, func(row sqldb.Scanner) error {
 		digest, state, _, err := r.scanRevocation(row, false)
 		if err == nil {
 			states[digest] = state
@@ -34,7 +36,7 @@ func (r reads) RevocationStates(ctx context.Context) (map[string]RevocationState
 func (r reads) Revocation(ctx context.Context, digest string) (RevocationState, keyserver.SerialSet, error) {
 	state := RevocationState{Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationOff}}
 	var serials keyserver.SerialSet
-	err := r.sql.each(ctx, revocationQuery(`l.serials`, `WHERE d.issuer_digest = $1`), []any{digest}, func(row scanner) (err error) {
+	err := r.sql.Each(ctx, revocationQuery(`l.serials`, `WHERE d.issuer_digest = $1`), []any{digest}, func(row sqldb.Scanner) (err error) {
 		_, state, serials, err = r.scanRevocation(row, true)
 		return err
 	})
@@ -54,7 +56,7 @@ func revocationQuery(serials, where string) string {
 
 // scanRevocation checks the list only where all of it was read, which is what
 // decides; without its serial numbers it is only shown.
-func (r reads) scanRevocation(row scanner, whole bool) (digest string, state RevocationState, serials keyserver.SerialSet, err error) {
+func (r reads) scanRevocation(row sqldb.Scanner, whole bool) (digest string, state RevocationState, serials keyserver.SerialSet, err error) {
 	var mode sql.NullString
 	var age, this, next, imported, revoked sql.NullInt64
 	var fingerprint, number, set, policyMAC, listMAC []byte
@@ -66,7 +68,7 @@ func (r reads) scanRevocation(row scanner, whole bool) (digest string, state Rev
 		state.Policy = keyserver.RevocationPolicy{
 			Mode: keyserver.RevocationMode(mode.String), MaxAge: time.Duration(age.Int64) * time.Second,
 		}
-		if err := r.sql.agrees(rowmac.RevocationPolicy(digest, state.Policy), policyMAC); err != nil {
+		if err := r.sql.Agrees(rowmac.RevocationPolicy(digest, state.Policy), policyMAC); err != nil {
 			return "", RevocationState{}, nil, err
 		}
 	}
@@ -77,18 +79,18 @@ func (r reads) scanRevocation(row scanner, whole bool) (digest string, state Rev
 		Number: number, ThisUpdate: time.UnixMicro(this.Int64).UTC(), NextUpdate: time.UnixMicro(next.Int64).UTC(),
 		ImportedAt: time.UnixMicro(imported.Int64).UTC(), Revoked: int(revoked.Int64),
 	}
-	err = fixed{state.CRL.Digest[:]}.Scan(fingerprint)
+	err = sqldb.Fixed(state.CRL.Digest[:]).Scan(fingerprint)
 	if err == nil && whole {
-		err = r.sql.agrees(rowmac.RevocationList(digest, *state.CRL, set), listMAC)
+		err = r.sql.Agrees(rowmac.RevocationList(digest, *state.CRL, set), listMAC)
 	}
 	return digest, state, set, err
 }
 
 // PutRevocationPolicy stores the policy of an issuer.
 func (tx *Tx) PutRevocationPolicy(ctx context.Context, digest string, p keyserver.RevocationPolicy) error {
-	_, err := tx.sql.exec(ctx, `INSERT INTO revocation_policies (issuer_digest, mode, max_age, mac) VALUES ($1, $2, $3, $4)
+	_, err := tx.sql.Exec(ctx, `INSERT INTO revocation_policies (issuer_digest, mode, max_age, mac) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (issuer_digest) DO UPDATE SET mode = excluded.mode, max_age = excluded.max_age, mac = excluded.mac`,
-		digest, string(p.Mode), int64(p.MaxAge/time.Second), tx.sql.mac(rowmac.RevocationPolicy(digest, p)))
+		digest, string(p.Mode), int64(p.MaxAge/time.Second), tx.sql.MAC(rowmac.RevocationPolicy(digest, p)))
 	if err != nil {
 		return err
 	}
@@ -98,14 +100,14 @@ func (tx *Tx) PutRevocationPolicy(ctx context.Context, digest string, p keyserve
 
 // PutRevocationList stores the CRL of an issuer in place of an earlier one.
 func (tx *Tx) PutRevocationList(ctx context.Context, digest string, crl keyserver.CRLFacts, serials keyserver.SerialSet) error {
-	_, err := tx.sql.exec(ctx, `INSERT INTO revocation_lists
+	_, err := tx.sql.Exec(ctx, `INSERT INTO revocation_lists
 			(issuer_digest, fingerprint, number, this_update, next_update, imported_at, revoked, serials, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 		ON CONFLICT (issuer_digest) DO UPDATE SET fingerprint = excluded.fingerprint, number = excluded.number,
 			this_update = excluded.this_update, next_update = excluded.next_update, imported_at = excluded.imported_at,
 			revoked = excluded.revoked, serials = excluded.serials, mac = excluded.mac`,
-		digest, crl.Digest[:], orEmpty(crl.Number), crl.ThisUpdate.UnixMicro(), crl.NextUpdate.UnixMicro(), crl.ImportedAt.UnixMicro(),
-		crl.Revoked, orEmpty(serials), tx.sql.mac(rowmac.RevocationList(digest, crl, serials)))
+		digest, crl.Digest[:], sqldb.OrEmpty(crl.Number), crl.ThisUpdate.UnixMicro(), crl.NextUpdate.UnixMicro(), crl.ImportedAt.UnixMicro(),
+		crl.Revoked, sqldb.OrEmpty(serials), tx.sql.MAC(rowmac.RevocationList(digest, crl, serials)))
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
@@ -13,7 +15,7 @@ import (
 // ClaimRewrap claims that this process alone wraps keys anew, until release is called.
 // It answers nil where another one does.
 func (s *Store) ClaimRewrap(ctx context.Context) (release func(), err error) {
-	return s.db.Dialect().claimRewrap(ctx, s.db)
+	return s.db.Dialect().ClaimRewrap(ctx, s.db)
 }
 
 // underDataKey selects what is wrapped under a data key, in the terms of its index.
@@ -22,7 +24,7 @@ const underDataKey = `FROM stored_keys WHERE substr(wrapped, 1, 9) >= $1 AND sub
 // CountWrapped counts the keys whose wrapped bytes begin with a prefix, of at most 9
 // bytes.
 func (r reads) CountWrapped(ctx context.Context, prefix []byte) (n int64, err error) {
-	err = r.sql.row(ctx, `SELECT count(*) `+underDataKey, []any{prefix, after(prefix)}, &n)
+	err = r.sql.Row(ctx, `SELECT count(*) `+underDataKey, []any{prefix, after(prefix)}, &n)
 	return n, err
 }
 
@@ -46,12 +48,12 @@ type Refused map[string]bool
 func (s *Store) RewrapKeys(ctx context.Context, prefix []byte, limit int, refused Refused, wrap func(id keyserver.ID, wrapped []byte) ([]byte, error)) (done int, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		done = 0
-		keys, err := tx.sql.ids(ctx, `SELECT id `+underDataKey+` LIMIT $3`, prefix, after(prefix), limit+len(refused))
+		keys, err := tx.sql.IDs(ctx, `SELECT id `+underDataKey+` LIMIT $3`, prefix, after(prefix), limit+len(refused))
 		if err != nil {
 			return err
 		}
 		keys = slices.DeleteFunc(keys, func(id keyserver.ID) bool { return refused["stored_keys "+id.Hex()] })
-		for part := range slices.Chunk(keys, lookupSize) {
+		for part := range slices.Chunk(keys, sqldb.LookupSize) {
 			n, err := tx.rewrapKeys(ctx, part, refused, wrap)
 			if err != nil {
 				return err
@@ -66,10 +68,10 @@ func (s *Store) RewrapKeys(ctx context.Context, prefix []byte, limit int, refuse
 func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refused, wrap func(id keyserver.ID, wrapped []byte) ([]byte, error)) (int, error) {
 	key := tx.sql.Key()
 	if key == nil {
-		return 0, errNoRowKey
+		return 0, sqldb.ErrNoRowKey
 	}
 	r := tx.reads
-	r.sql.visit = func(row *rowmac.Row, mac []byte) error {
+	r.sql.Visit = func(row *rowmac.Row, mac []byte) error {
 		err := key.Check(row, mac)
 		if errors.Is(err, rowmac.ErrDisagrees) {
 			refused.add(tx.sql, row, mac)
@@ -77,7 +79,7 @@ func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refus
 		}
 		return err
 	}
-	list, err := r.storedKeys(ctx, storedKeysByID, lookup(keys)...)
+	list, err := r.storedKeys(ctx, storedKeysByID, sqldb.Lookup(keys)...)
 	if err != nil {
 		return 0, err
 	}
@@ -93,13 +95,13 @@ func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refus
 		}
 		ids, wraps, macs = append(ids, k.ID[:]), append(wraps, k.Wrapped), append(macs, key.Sum(k.row()))
 	}
-	return len(ids), tx.sql.dialect.setKeyWraps(ctx, tx.sql, ids, wraps, macs)
+	return len(ids), tx.sql.Dialect.SetKeyWraps(ctx, tx.sql, ids, wraps, macs)
 }
 
 // add notes a row that does not agree, and raises the alarm.
-func (r Refused) add(in statements, row *rowmac.Row, mac []byte) {
+func (r Refused) add(in sqldb.Statements, row *rowmac.Row, mac []byte) {
 	r[row.Table+" "+row.ID] = true
-	in.Alarm(findingOf(row, mac))
+	in.Alarm(sqldb.FindingOf(row, mac))
 }
 
 // RowCursor is how far RemakeMACs has come. The zero cursor is before all rows.
@@ -118,13 +120,13 @@ func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) 
 	}
 	key := s.sql.Key()
 	if key == nil {
-		return false, errNoRowKey
+		return false, sqldb.ErrNoRowKey
 	}
 	t := coveredTables[at.table]
 	if at.after == nil {
 		at.after = t.first
 	}
-	keys, err := s.keysAfter(ctx, t, at.after, lookupSize)
+	keys, err := s.keysAfter(ctx, t, at.after, sqldb.LookupSize)
 	if err != nil {
 		return false, err
 	}
@@ -134,7 +136,7 @@ func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) 
 	}
 	stale := false
 	look := s.reads
-	look.sql.visit = func(row *rowmac.Row, mac []byte) error {
+	look.sql.Visit = func(row *rowmac.Row, mac []byte) error {
 		stale = stale || !key.Newest(row, mac)
 		return nil
 	}
@@ -154,7 +156,7 @@ func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) 
 func (tx *Tx) remakeMACs(ctx context.Context, t coveredTable, keys []any, key *rowmac.Key, refused Refused) error {
 	var read []*rowmac.Row
 	r := tx.reads
-	r.sql.visit = func(row *rowmac.Row, mac []byte) error {
+	r.sql.Visit = func(row *rowmac.Row, mac []byte) error {
 		if key.Newest(row, mac) {
 			return nil
 		}
@@ -192,8 +194,8 @@ func (t coveredTable) readPage(ctx context.Context, r reads, keys []any, refused
 	for _, key := range keys {
 		err := t.read(ctx, r, key)
 		switch {
-		case err == nil, errors.Is(err, ErrNotFound): // it may have been removed just now
-		case ctx.Err() != nil, fault.CodeOf(err) == fault.StoreUnavailable, r.sql.failed != nil:
+		case err == nil, errors.Is(err, sqldb.ErrNotFound): // it may have been removed just now
+		case ctx.Err() != nil, fault.CodeOf(err) == fault.StoreUnavailable, r.sql.Failed != nil:
 			return err
 		default:
 			refused[t.name+" "+nameOf(key)] = true

@@ -3,6 +3,8 @@ package sqlstore
 import (
 	"context"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -27,7 +29,7 @@ func (r reads) FindRoles(ctx context.Context, f keyserver.RoleFilter) ([]keyserv
 func (r reads) Role(ctx context.Context, id keyserver.ID) (keyserver.Role, error) {
 	roles, err := r.roles(ctx, rolesQuery+` WHERE r.id = $1 ORDER BY o.operation_id`, id[:])
 	if err == nil && len(roles) == 0 {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	if err != nil {
 		return keyserver.Role{}, err
@@ -38,11 +40,11 @@ func (r reads) Role(ctx context.Context, id keyserver.ID) (keyserver.Role, error
 func (r reads) roles(ctx context.Context, query string, args ...any) ([]keyserver.Role, error) {
 	roles := []keyserver.Role{}
 	var macs [][]byte
-	err := r.sql.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		role := keyserver.Role{Operations: []keyserver.ID{}}
 		var builtIn int
 		var mac, operation []byte // NULL for a role without operations
-		if err := row.Scan(intoID(&role.ID), &role.Name, &builtIn, &mac, &operation); err != nil {
+		if err := row.Scan(sqldb.IntoID(&role.ID), &role.Name, &builtIn, &mac, &operation); err != nil {
 			return err
 		}
 		if n := len(roles); n == 0 || roles[n-1].ID != role.ID {
@@ -53,7 +55,7 @@ func (r reads) roles(ctx context.Context, query string, args ...any) ([]keyserve
 			return nil
 		}
 		var id keyserver.ID
-		if err := intoID(&id).Scan(operation); err != nil {
+		if err := sqldb.IntoID(&id).Scan(operation); err != nil {
 			return err
 		}
 		last := &roles[len(roles)-1]
@@ -61,7 +63,7 @@ func (r reads) roles(ctx context.Context, query string, args ...any) ([]keyserve
 		return nil
 	})
 	for i := 0; i < len(roles) && err == nil; i++ {
-		err = r.sql.agrees(rowmac.Role(roles[i]), macs[i])
+		err = r.sql.Agrees(rowmac.Role(roles[i]), macs[i])
 	}
 	if err != nil {
 		return nil, err
@@ -71,8 +73,8 @@ func (r reads) roles(ctx context.Context, query string, args ...any) ([]keyserve
 
 // InsertRole stores a role: ErrDuplicate where the id or the name is taken.
 func (tx *Tx) InsertRole(ctx context.Context, role keyserver.Role) error {
-	_, err := tx.sql.exec(ctx, `INSERT INTO roles (id, name, built_in, mac) VALUES ($1, $2, $3, $4)`, role.ID[:], role.Name, toInt(role.BuiltIn),
-		tx.sql.mac(rowmac.Role(role)))
+	_, err := tx.sql.Exec(ctx, `INSERT INTO roles (id, name, built_in, mac) VALUES ($1, $2, $3, $4)`, role.ID[:], role.Name, toInt(role.BuiltIn),
+		tx.sql.MAC(rowmac.Role(role)))
 	if err != nil {
 		return err
 	}
@@ -96,11 +98,11 @@ func (tx *Tx) UpdateRole(ctx context.Context, change keyserver.RoleChange) error
 	if change.Operations != nil {
 		role.Operations = change.Operations
 	}
-	if err := tx.sql.execOne(ctx, `UPDATE roles SET name = $1, mac = $2 WHERE id = $3`, role.Name, tx.sql.mac(rowmac.Role(role)), role.ID[:]); err != nil {
+	if err := tx.sql.ExecOne(ctx, `UPDATE roles SET name = $1, mac = $2 WHERE id = $3`, role.Name, tx.sql.MAC(rowmac.Role(role)), role.ID[:]); err != nil {
 		return err
 	}
 	if change.Operations != nil {
-		if _, err := tx.sql.exec(ctx, `DELETE FROM role_operations WHERE role_id = $1`, change.ID[:]); err != nil {
+		if _, err := tx.sql.Exec(ctx, `DELETE FROM role_operations WHERE role_id = $1`, change.ID[:]); err != nil {
 			return err
 		}
 		if err := tx.insertOperations(ctx, change.ID, change.Operations); err != nil {
@@ -114,11 +116,11 @@ func (tx *Tx) UpdateRole(ctx context.Context, change keyserver.RoleChange) error
 // DeleteRole removes a role, also from every principal that holds it; each of
 // them gets a change of its own.
 func (tx *Tx) DeleteRole(ctx context.Context, id keyserver.ID) error {
-	holders, err := tx.sql.ids(ctx, `SELECT principal_id FROM principal_roles WHERE role_id = $1 ORDER BY principal_id`, id[:])
+	holders, err := tx.sql.IDs(ctx, `SELECT principal_id FROM principal_roles WHERE role_id = $1 ORDER BY principal_id`, id[:])
 	if err != nil {
 		return err
 	}
-	if err := tx.sql.exists(ctx, `SELECT 1 FROM roles WHERE id = $1`, id); err != nil {
+	if err := tx.exists(ctx, `SELECT 1 FROM roles WHERE id = $1`, id); err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangeRole, id, keyserver.Deleted)
@@ -127,12 +129,12 @@ func (tx *Tx) DeleteRole(ctx context.Context, id keyserver.ID) error {
 			return err
 		}
 	}
-	return tx.sql.execOne(ctx, `DELETE FROM roles WHERE id = $1`, id[:])
+	return tx.sql.ExecOne(ctx, `DELETE FROM roles WHERE id = $1`, id[:])
 }
 
 func (tx *Tx) insertOperations(ctx context.Context, role keyserver.ID, operations []keyserver.ID) error {
 	for _, op := range keyserver.NormalizeIDs(operations) {
-		if _, err := tx.sql.exec(ctx, `INSERT INTO role_operations (role_id, operation_id) VALUES ($1, $2)`, role[:], op[:]); err != nil {
+		if _, err := tx.sql.Exec(ctx, `INSERT INTO role_operations (role_id, operation_id) VALUES ($1, $2)`, role[:], op[:]); err != nil {
 			return err
 		}
 	}

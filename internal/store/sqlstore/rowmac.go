@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
@@ -22,8 +24,8 @@ type Seen struct {
 // Seeing are the same reads, and keep what they see.
 func (r reads) Seeing() *Seen {
 	seen := &Seen{reads: r}
-	seen.sql.visit = func(row *rowmac.Row, mac []byte) error {
-		if err := r.sql.agrees(row, mac); err != nil {
+	seen.sql.Visit = func(row *rowmac.Row, mac []byte) error {
+		if err := r.sql.Agrees(row, mac); err != nil {
 			return err
 		}
 		seen.Rows = append(seen.Rows, row)
@@ -92,7 +94,7 @@ func drop[T any](_ T, err error) error { return err }
 
 // idOf is zero for what is no id, under which nothing lies.
 func idOf(key any) (id keyserver.ID) {
-	_ = intoID(&id).Scan(key)
+	_ = sqldb.IntoID(&id).Scan(key)
 	return id
 }
 
@@ -106,7 +108,7 @@ func readKeys(ctx context.Context, r reads, keys []any) error {
 	for i, key := range keys {
 		ids[i] = idOf(key)
 	}
-	return drop(r.storedKeys(ctx, storedKeysByID, lookup(ids)...))
+	return drop(r.storedKeys(ctx, storedKeysByID, sqldb.Lookup(ids)...))
 }
 
 // rowPage is how many keys are read at a time.
@@ -115,7 +117,7 @@ const rowPage = 512
 // visitRows leads visit through every row that has a MAC, and done after each of
 // what was read together. unread is told of what cannot be read.
 func (r reads) visitRows(ctx context.Context, visit func(*rowmac.Row, []byte) error, done func() error, unread func(rowmac.Finding, error) error) error {
-	r.sql.visit = visit
+	r.sql.Visit = visit
 	for _, t := range coveredTables {
 		for after := t.first; ; {
 			keys, err := r.keysAfter(ctx, t, after, rowPage)
@@ -125,7 +127,7 @@ func (r reads) visitRows(ctx context.Context, visit func(*rowmac.Row, []byte) er
 			for _, key := range keys {
 				after = key
 				err := t.read(ctx, r, key)
-				if err != nil && !errors.Is(err, ErrNotFound) { // it may have been removed just now
+				if err != nil && !errors.Is(err, sqldb.ErrNotFound) { // it may have been removed just now
 					err = unread(rowmac.Finding{Table: t.name, ID: nameOf(key), Problem: "it cannot be read"}, err)
 				} else {
 					err = done()
@@ -144,8 +146,8 @@ func (r reads) visitRows(ctx context.Context, visit func(*rowmac.Row, []byte) er
 
 func (r reads) keysAfter(ctx context.Context, t coveredTable, after any, limit int) ([]any, error) {
 	var keys []any
-	err := r.sql.each(ctx, `SELECT `+t.key+` FROM `+cmp.Or(t.from, t.name)+` WHERE `+t.key+` > $1 ORDER BY `+t.key+` LIMIT `+strconv.Itoa(limit), []any{after},
-		func(row scanner) error {
+	err := r.sql.Each(ctx, `SELECT `+t.key+` FROM `+cmp.Or(t.from, t.name)+` WHERE `+t.key+` > $1 ORDER BY `+t.key+` LIMIT `+strconv.Itoa(limit), []any{after},
+		func(row sqldb.Scanner) error {
 			var key any
 			if err := row.Scan(&key); err != nil {
 				return err
@@ -168,14 +170,14 @@ func nameOf(key any) string {
 func (s *Store) CheckRows(ctx context.Context, found func(rowmac.Finding) error) (rows int, err error) {
 	key := s.sql.Key()
 	if key == nil {
-		return 0, errNoRowKey
+		return 0, sqldb.ErrNoRowKey
 	}
 	visit := func(row *rowmac.Row, mac []byte) error {
 		rows++
 		if key.Agrees(row, mac) {
 			return nil
 		}
-		return found(findingOf(row, mac))
+		return found(sqldb.FindingOf(row, mac))
 	}
 	err = s.visitRows(ctx, visit, func() error { return nil }, func(f rowmac.Finding, err error) error {
 		if ctx.Err() != nil || fault.CodeOf(err) == fault.StoreUnavailable {
@@ -222,5 +224,5 @@ func (tx *Tx) setMAC(ctx context.Context, row *rowmac.Row, mac []byte) error {
 	for i, column := range columns {
 		conditions[i] = column + " = $" + strconv.Itoa(i+2)
 	}
-	return tx.sql.execOne(ctx, `UPDATE `+row.Table+` SET mac = $1 WHERE `+strings.Join(conditions, " AND "), append([]any{mac}, values...)...)
+	return tx.sql.ExecOne(ctx, `UPDATE `+row.Table+` SET mac = $1 WHERE `+strings.Join(conditions, " AND "), append([]any{mac}, values...)...)
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
@@ -108,12 +110,12 @@ var onPostgres = map[string]schemaChange{
 }
 
 // judge is what a running server, start and doctor make of the findings.
-func judge(t *testing.T, s *sqlstore.Store) (verdict string, findings []sqlstore.SchemaFinding) {
+func judge(t *testing.T, s *sqlstore.Store) (verdict string, findings []sqldb.SchemaFinding) {
 	t.Helper()
 	findings, err := s.CheckSchema(t.Context())
 	rig.Must(t, err)
 	switch {
-	case sqlstore.Severe(findings) != "":
+	case sqldb.Severe(findings) != "":
 		return refused, findings
 	case len(findings) > 0:
 		return reported, findings

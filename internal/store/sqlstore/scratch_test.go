@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -16,7 +17,7 @@ func TestScratch(t *testing.T) {
 	for kind, make := range map[string]func(t *testing.T) (sqlstore.Config, string, string){
 		"SQLite": func(t *testing.T) (sqlstore.Config, string, string) {
 			dir := filepath.Join(t.TempDir(), "new")
-			return sqlstore.Config{Dir: dir}, dir, sqlstore.RestoringFile + "-scratch-"
+			return sqlstore.Config{Dir: dir}, dir, sqlite.RestoringFile + "-scratch-"
 		},
 		"PostgreSQL": func(t *testing.T) (sqlstore.Config, string, string) {
 			dir := t.TempDir()
@@ -29,7 +30,7 @@ func TestScratch(t *testing.T) {
 			rig.Must(t, os.MkdirAll(parent, 0o700))
 			left := filepath.Join(parent, name+"1234")
 			rig.Must(t, os.MkdirAll(filepath.Join(left, "copy"), 0o700))
-			rig.Must(t, os.WriteFile(filepath.Join(left, "copy", sqlstore.DatabaseFile), []byte("plain"), 0o600))
+			rig.Must(t, os.WriteFile(filepath.Join(left, "copy", sqlite.DatabaseFile), []byte("plain"), 0o600))
 			s, err := sqlstore.NewScratch(cfg)
 			rig.Must(t, err)
 			if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -65,7 +67,7 @@ func (r reads) SessionByID(ctx context.Context, id keyserver.ID) (SessionRecord,
 
 func (r reads) session(ctx context.Context, where string, key []byte) (s SessionRecord, err error) {
 	var mac []byte
-	err = r.sql.row(ctx, selectSession+`WHERE `+where, []any{key}, s.columns(&mac)...)
+	err = r.sql.Row(ctx, selectSession+`WHERE `+where, []any{key}, s.columns(&mac)...)
 	if err == nil {
 		err = r.sessionAgrees(s, mac)
 	}
@@ -82,10 +84,10 @@ const selectSession = `SELECT id, system_id, principal_id, kind, created_at, exp
 // columns are where the columns of selectSession go.
 func (s *SessionRecord) columns(mac *[]byte) []any {
 	return []any{
-		intoID(&s.ID), &s.Principal.System, intoID(&s.Principal.ID), &s.Kind,
-		intoTime{&s.CreatedAt}, intoTime{&s.ExpiresAt}, intoTime{&s.LastUsedAt}, &s.BoundKey, optionalID{&s.Certificate},
-		&s.Actor.System, optionalID{&s.Actor.ID}, intoScope{&s.Scope}, optionalID{&s.Parent},
-		intoIDs{&s.ScopeOperations}, &s.MayGrant, &s.Address, &s.Ended, intoSome{&s.BoundCertificate}, intoHash(&s.Hash), mac,
+		sqldb.IntoID(&s.ID), &s.Principal.System, sqldb.IntoID(&s.Principal.ID), &s.Kind,
+		sqldb.IntoTime(&s.CreatedAt), sqldb.IntoTime(&s.ExpiresAt), sqldb.IntoTime(&s.LastUsedAt), &s.BoundKey, sqldb.OptionalID(&s.Certificate),
+		&s.Actor.System, sqldb.OptionalID(&s.Actor.ID), intoScope{&s.Scope}, sqldb.OptionalID(&s.Parent),
+		intoIDs{&s.ScopeOperations}, &s.MayGrant, &s.Address, &s.Ended, intoSome{&s.BoundCertificate}, sqldb.IntoHash(&s.Hash), mac,
 	}
 }
 
@@ -95,7 +97,7 @@ func (r reads) sessionAgrees(s SessionRecord, mac []byte) error {
 	if s.Ended {
 		return nil
 	}
-	return r.sql.agrees(s.row(), mac)
+	return r.sql.Agrees(s.row(), mac)
 }
 
 func (s *SessionRecord) row() *rowmac.Row {
@@ -196,7 +198,7 @@ func (r reads) SessionCountFrom(ctx context.Context, parent keyserver.ID, now ti
 
 func (r reads) liveSessions(ctx context.Context, now time.Time, idle time.Duration, which string, args ...any) (int, error) {
 	var n int
-	err := r.sql.row(ctx, `SELECT count(*) FROM sessions WHERE `+which+` AND `+alive,
+	err := r.sql.Row(ctx, `SELECT count(*) FROM sessions WHERE `+which+` AND `+alive,
 		append([]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, args...), &n)
 	return n, err
 }
@@ -214,12 +216,12 @@ const (
 // InsertSession stores a new session. No change is recorded: nobody can know
 // anything of it yet.
 func (tx *Tx) InsertSession(ctx context.Context, s SessionRecord) error {
-	_, err := tx.sql.exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
+	_, err := tx.sql.Exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
 			actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, bound_certificate, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
-		s.CreatedAt.UnixMicro(), s.ExpiresAt.UnixMicro(), s.LastUsedAt.UnixMicro(), s.BoundKey, orNull(s.Certificate),
-		int64(s.Actor.System), orNull(s.Actor.ID), scopeColumn(s.Scope), orNull(s.Parent), idsColumn(s.ScopeOperations), int64(s.MayGrant), s.Address,
-		orEmpty(s.BoundCertificate), tx.sql.mac(s.row()))
+		s.CreatedAt.UnixMicro(), s.ExpiresAt.UnixMicro(), s.LastUsedAt.UnixMicro(), s.BoundKey, sqldb.OrNull(s.Certificate),
+		int64(s.Actor.System), sqldb.OrNull(s.Actor.ID), scopeColumn(s.Scope), sqldb.OrNull(s.Parent), idsColumn(s.ScopeOperations), int64(s.MayGrant), s.Address,
+		sqldb.OrEmpty(s.BoundCertificate), tx.sql.MAC(s.row()))
 	return err
 }
 
@@ -228,7 +230,7 @@ func (tx *Tx) InsertSession(ctx context.Context, s SessionRecord) error {
 // over.
 func (tx *Tx) TouchSessions(ctx context.Context, used map[keyserver.ID]time.Time) error {
 	for id, at := range used {
-		if _, err := tx.sql.exec(ctx, `UPDATE sessions SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1`, at.UnixMicro(), id[:]); err != nil {
+		if _, err := tx.sql.Exec(ctx, `UPDATE sessions SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1`, at.UnixMicro(), id[:]); err != nil {
 			return err
 		}
 	}
@@ -240,7 +242,7 @@ func (tx *Tx) TouchSessions(ctx context.Context, used map[keyserver.ID]time.Time
 // everybody from the start. One that others were made from stays until they
 // have ended, too, so that ending what it came from still finds them.
 func (tx *Tx) DeleteExpiredSessions(ctx context.Context, now time.Time, idle time.Duration, limit int) (int, error) {
-	n, err := tx.sql.exec(ctx, `DELETE FROM sessions WHERE id IN (
+	n, err := tx.sql.Exec(ctx, `DELETE FROM sessions WHERE id IN (
 		SELECT id FROM sessions WHERE (expires_at <= $1 OR last_used_at <= $2 AND scope IS NULL OR `+idleAbove+`)
 			AND NOT EXISTS (SELECT 1 FROM sessions made WHERE made.parent_id = sessions.id) LIMIT $3)`,
 		now.UnixMicro(), now.Add(-idle).UnixMicro(), limit)

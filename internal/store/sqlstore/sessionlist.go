@@ -5,6 +5,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
@@ -29,7 +31,7 @@ func (r reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, 
 		args = append(args, f.Principal[:])
 	}
 	var list []SessionRecord
-	err := r.sql.each(ctx, selectSession+where+` ORDER BY id LIMIT $4`, args, func(row scanner) error {
+	err := r.sql.Each(ctx, selectSession+where+` ORDER BY id LIMIT $4`, args, func(row sqldb.Scanner) error {
 		var s SessionRecord
 		var mac []byte
 		if err := row.Scan(s.columns(&mac)...); err != nil {
@@ -73,7 +75,7 @@ const readBack = 64
 // end ends sessions, and reads back that none of them is left: a trigger, for instance, can
 // keep rows without an error.
 func (tx *Tx) end(ctx context.Context, how ending, args ...any) (int, error) {
-	gone, err := tx.sql.ids(ctx, how.statement, args...)
+	gone, err := tx.sql.IDs(ctx, how.statement, args...)
 	if err != nil {
 		return 0, err
 	}
@@ -81,7 +83,7 @@ func (tx *Tx) end(ctx context.Context, how ending, args ...any) (int, error) {
 		tx.record(keyserver.ChangeSession, id, keyserver.Deleted)
 	}
 	var left int
-	if err := tx.sql.row(ctx, how.left, args, &left); err != nil || left > 0 {
+	if err := tx.sql.Row(ctx, how.left, args, &left); err != nil || left > 0 {
 		return 0, cmp.Or(err, errSessionsLeft)
 	}
 	for rest := gone; len(rest) > 0; {
@@ -94,7 +96,7 @@ func (tx *Tx) end(ctx context.Context, how ending, args ...any) (int, error) {
 			ids[i] = rest[i][:]
 		}
 		for _, column := range []string{"id", "parent_id"} {
-			err := tx.sql.row(ctx, `SELECT count(*) FROM sessions WHERE ended = 0 AND `+column+` IN `+tx.sql.dialect.placeholders(1, n), ids, &left)
+			err := tx.sql.Row(ctx, `SELECT count(*) FROM sessions WHERE ended = 0 AND `+column+` IN `+tx.sql.Dialect.Placeholders(1, n), ids, &left)
 			if err != nil || left > 0 {
 				return 0, cmp.Or(err, errSessionsLeft)
 			}
@@ -113,7 +115,7 @@ var errSessionsLeft error = fault.New(fault.StoreTampered, "the database keeps s
 func (tx *Tx) DeleteSession(ctx context.Context, id keyserver.ID) (int, error) {
 	gone, err := tx.end(ctx, deleteSession, id[:])
 	if err == nil && gone == 0 {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	return gone, err
 }

@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -13,14 +15,14 @@ import (
 // Setting reads a setting.
 func (r reads) Setting(ctx context.Context, name string) ([]byte, error) {
 	var value, mac []byte
-	err := r.sql.row(ctx, `SELECT value, mac FROM settings WHERE name = $1`, []any{name}, &value, &mac)
+	err := r.sql.Row(ctx, `SELECT value, mac FROM settings WHERE name = $1`, []any{name}, &value, &mac)
 	if err == nil && name != rowmac.DataKeySetting {
-		err = r.sql.agrees(rowmac.Setting(name, value), mac)
+		err = r.sql.Agrees(rowmac.Setting(name, value), mac)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return orEmpty(value), nil // the drivers differ
+	return sqldb.OrEmpty(value), nil // the drivers differ
 }
 
 // PutSetting stores a setting. No change is recorded but of the data keys: the
@@ -30,10 +32,10 @@ func (tx *Tx) PutSetting(ctx context.Context, name string, value []byte) error {
 	if name == rowmac.DataKeySetting {
 		tx.record(keyserver.ChangeDataKey, keyserver.ID{}, keyserver.Updated)
 	} else {
-		mac = tx.sql.mac(rowmac.Setting(name, value))
+		mac = tx.sql.MAC(rowmac.Setting(name, value))
 	}
-	_, err := tx.sql.exec(ctx, `INSERT INTO settings (name, value, mac) VALUES ($1, $2, $3)
-		ON CONFLICT (name) DO UPDATE SET value = excluded.value, mac = excluded.mac`, name, orEmpty(value), mac)
+	_, err := tx.sql.Exec(ctx, `INSERT INTO settings (name, value, mac) VALUES ($1, $2, $3)
+		ON CONFLICT (name) DO UPDATE SET value = excluded.value, mac = excluded.mac`, name, sqldb.OrEmpty(value), mac)
 	return err
 }
 
@@ -41,7 +43,7 @@ func (tx *Tx) PutSetting(ctx context.Context, name string, value []byte) error {
 // answers. Replicas that come at the same time all get the one that was stored.
 func (s *Store) EnsureSetting(ctx context.Context, name string, make func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	value, err := s.Setting(ctx, name)
-	if !errors.Is(err, ErrNotFound) {
+	if !errors.Is(err, sqldb.ErrNotFound) {
 		return value, err
 	}
 	// Outside of the transaction, because it may ask a service far away.
@@ -51,7 +53,7 @@ func (s *Store) EnsureSetting(ctx context.Context, name string, make func(ctx co
 	}
 	err = s.Update(ctx, func(tx *Tx) error {
 		value, err = tx.Setting(ctx, name)
-		if !errors.Is(err, ErrNotFound) {
+		if !errors.Is(err, sqldb.ErrNotFound) {
 			return err
 		}
 		if err := tx.refuseNewKey(ctx, name); err != nil {
@@ -85,9 +87,9 @@ func (tx *Tx) refuseNewKey(ctx context.Context, name string) error {
 	if name != rowmac.DataKeySetting {
 		return nil
 	}
-	err := tx.sql.row(ctx, `SELECT 1 FROM principals LIMIT 1`, nil, new(int))
+	err := tx.sql.Row(ctx, `SELECT 1 FROM principals LIMIT 1`, nil, new(int))
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, sqldb.ErrNotFound):
 		return nil
 	case err != nil:
 		return err

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
@@ -23,7 +25,7 @@ import (
 
 // copied is a snapshot in memory.
 type copied struct {
-	*sqlstore.Snapshot
+	*snapshot.Snapshot
 	rows map[string][]byte
 }
 

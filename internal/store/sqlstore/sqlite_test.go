@@ -91,7 +91,7 @@ func TestDirectoryRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			tc.prepare(t, dir)
-			before := snapshot(t, dir)
+			before := filesOf(t, dir)
 			_, err := sqlstore.Open(t.Context(), sqlstore.Config{Dir: dir})
 			if !errors.Is(err, tc.want) {
 				t.Fatalf("%s: got %v, want %v", tc.reason, err, tc.want)
@@ -99,7 +99,7 @@ func TestDirectoryRefused(t *testing.T) {
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("not one sentence: %s", err)
 			}
-			if diff := cmp.Diff(before, snapshot(t, dir)); diff != "" {
+			if diff := cmp.Diff(before, filesOf(t, dir)); diff != "" {
 				t.Errorf("%s: the directory changed: %s", tc.reason, diff)
 			}
 		})
@@ -135,8 +135,8 @@ func TestDirectoryRefused(t *testing.T) {
 	})
 }
 
-// snapshot is every file of a directory: mode, size, time and content.
-func snapshot(t *testing.T, dir string) map[string]string {
+// filesOf returns every file of a directory: mode, size, time and content.
+func filesOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

@@ -15,6 +15,12 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/auditrows"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -46,8 +52,8 @@ type Config struct {
 	copied  *[]keyserver.AuditEntry // SQLite: the database is a copy, whose journal had these rows
 }
 
-func (c Config) options() Options {
-	return Options{Clock: c.Clock, Logger: c.Logger, KeptChanges: c.KeptChanges}
+func (c Config) options() sqldb.Options {
+	return sqldb.Options{Clock: c.Clock, Logger: c.Logger, KeptChanges: c.KeptChanges}
 }
 
 func (c Config) complete() (Config, error) {
@@ -61,10 +67,10 @@ func (c Config) complete() (Config, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.MaxConnections == 0 {
-		c.MaxConnections = DefaultConnections
+		c.MaxConnections = postgres.DefaultConnections
 	}
-	if c.MaxConnections < MinConnections {
-		return c, fmt.Errorf("%d connections to the database are too few; it takes %d", c.MaxConnections, MinConnections)
+	if c.MaxConnections < postgres.MinConnections {
+		return c, fmt.Errorf("%d connections to the database are too few; it takes %d", c.MaxConnections, postgres.MinConnections)
 	}
 	return c, nil
 }
@@ -72,11 +78,11 @@ func (c Config) complete() (Config, error) {
 // Store is an open database. It is safe for concurrent use.
 type Store struct {
 	reads
-	*Handle
-	*Trail
-	*Source
-	db           *DB
-	insertProofs insert
+	*sqldb.Handle
+	*auditrows.Trail
+	*snapshot.Source
+	db           *sqldb.DB
+	insertProofs sqldb.Insert
 }
 
 // Open opens the database for this process, makes it where there is none and
@@ -90,7 +96,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := OpenDB(ctx, dialectOf(cfg), cfg.options())
+	db, err := sqldb.Open(ctx, dialectOf(cfg), cfg.options())
 	if err != nil {
 		return nil, err
 	}
@@ -118,35 +124,35 @@ func OpenReadOnly(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := OpenDBReadOnly(ctx, dialectOf(cfg), cfg.options())
+	db, err := sqldb.OpenReadOnly(ctx, dialectOf(cfg), cfg.options())
 	if err != nil {
 		return nil, err
 	}
 	return newStore(db, cfg), nil
 }
 
-func newStore(db *DB, cfg Config) *Store {
-	trail := NewTrail(db, TrailOptions{Journal: cfg.journal, Discard: cfg.discard, Copied: cfg.copied})
+func newStore(db *sqldb.DB, cfg Config) *Store {
+	trail := auditrows.New(db, auditrows.Options{Journal: cfg.journal, Discard: cfg.discard, Copied: cfg.copied})
 	return &Store{
-		reads: newReads(db.statements), Handle: db.Handle, Trail: trail, Source: NewSource(db, trail), db: db,
-		insertProofs: newInsert(db.Dialect(), `INSERT INTO used_proofs (digest, expires)`, 2),
+		reads: newReads(db.Statements), Handle: db.Handle, Trail: trail, Source: snapshot.NewSource(db, trail), db: db,
+		insertProofs: sqldb.NewInsert(db.Dialect(), `INSERT INTO used_proofs (digest, expires)`, 2),
 	}
 }
 
 // reads are the queries that a Store and a Tx have in common.
 type reads struct {
-	sql statements
-	Reads
-	Feed
+	sql sqldb.Statements
+	auditrows.Reads
+	sqldb.Feed
 }
 
-func newReads(in statements) reads {
-	return reads{in, NewReads(in), NewFeed(in)}
+func newReads(in sqldb.Statements) reads {
+	return reads{in, auditrows.NewReads(in), sqldb.NewFeed(in)}
 }
 
-func dialectOf(cfg Config) dialect {
+func dialectOf(cfg Config) sqldb.Dialect {
 	if cfg.Dir != "" {
-		return &sqlite{dir: cfg.Dir, log: cfg.Logger, restore: cfg.restore, moving: cfg.moving, shipped: cfg.Shipped, beside: cfg.Beside}
+		return &sqlite.Database{Dir: cfg.Dir, Log: cfg.Logger, Restoring: cfg.restore, Moving: cfg.moving, Shipped: cfg.Shipped, Beside: cfg.Beside}
 	}
-	return &postgres{url: cfg.URL, connections: cfg.MaxConnections, log: cfg.Logger, restore: cfg.restore}
+	return &postgres.Database{URL: cfg.URL, Connections: cfg.MaxConnections, Log: cfg.Logger, Restoring: cfg.restore}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -35,11 +37,11 @@ func (r reads) TemplatedDirectoriesAt(ctx context.Context, paths []string) ([]ke
 func (r reads) FirstTemplatedDirectory(ctx context.Context, paths []string) (keyserver.TemplatedDirectory, error) {
 	for _, path := range paths {
 		d, err := r.directory(ctx, directoryQuery+` WHERE path = $1`, []byte(path))
-		if !errors.Is(err, ErrNotFound) {
+		if !errors.Is(err, sqldb.ErrNotFound) {
 			return d, err
 		}
 	}
-	return keyserver.TemplatedDirectory{}, ErrNotFound
+	return keyserver.TemplatedDirectory{}, sqldb.ErrNotFound
 }
 
 // TemplatedDirectory reads one templated directory.
@@ -50,21 +52,21 @@ func (r reads) TemplatedDirectory(ctx context.Context, id keyserver.ID) (keyserv
 // TemplatedDirectoryCount counts the templated directories.
 func (r reads) TemplatedDirectoryCount(ctx context.Context) (int, error) {
 	var n int
-	err := r.sql.row(ctx, `SELECT count(*) FROM templated_directories`, nil, &n)
+	err := r.sql.Row(ctx, `SELECT count(*) FROM templated_directories`, nil, &n)
 	return n, err
 }
 
 // ACLTemplateUses counts the directories that use a template.
 func (r reads) ACLTemplateUses(ctx context.Context, template keyserver.ID) (int, error) {
 	var n int
-	err := r.sql.row(ctx, `SELECT count(*) FROM templated_directories WHERE template_id = $1`, []any{template[:]}, &n)
+	err := r.sql.Row(ctx, `SELECT count(*) FROM templated_directories WHERE template_id = $1`, []any{template[:]}, &n)
 	return n, err
 }
 
 func (r reads) directory(ctx context.Context, query string, args ...any) (keyserver.TemplatedDirectory, error) {
 	list, err := r.directories(ctx, query, args...)
 	if err == nil && len(list) == 0 {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	if err != nil {
 		return keyserver.TemplatedDirectory{}, err
@@ -74,15 +76,15 @@ func (r reads) directory(ctx context.Context, query string, args ...any) (keyser
 
 func (r reads) directories(ctx context.Context, query string, args ...any) ([]keyserver.TemplatedDirectory, error) {
 	list := []keyserver.TemplatedDirectory{}
-	err := r.sql.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		var d keyserver.TemplatedDirectory
 		var path, mac []byte
-		if err := row.Scan(intoID(&d.ID), &path, &d.Alias, &d.HostID, intoID(&d.Template), &d.Flag, &mac); err != nil {
+		if err := row.Scan(sqldb.IntoID(&d.ID), &path, &d.Alias, &d.HostID, sqldb.IntoID(&d.Template), &d.Flag, &mac); err != nil {
 			return err
 		}
 		d.Path = string(path)
 		list = append(list, d)
-		return r.sql.agrees(rowmac.TemplatedDirectory(d), mac)
+		return r.sql.Agrees(rowmac.TemplatedDirectory(d), mac)
 	})
 	return list, err
 }
@@ -90,8 +92,8 @@ func (r reads) directories(ctx context.Context, query string, args ...any) ([]ke
 // InsertTemplatedDirectory stores a directory: ErrDuplicate where the id or
 // the path is taken, ErrNotFound where there is no such template.
 func (tx *Tx) InsertTemplatedDirectory(ctx context.Context, d keyserver.TemplatedDirectory) error {
-	_, err := tx.sql.exec(ctx, `INSERT INTO templated_directories (id, path, alias, host_id, template_id, flag, mac)
-		VALUES ($1, $2, $3, $4, $5, $6, $7)`, d.ID[:], []byte(d.Path), d.Alias, d.HostID, d.Template[:], d.Flag, tx.sql.mac(rowmac.TemplatedDirectory(d)))
+	_, err := tx.sql.Exec(ctx, `INSERT INTO templated_directories (id, path, alias, host_id, template_id, flag, mac)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)`, d.ID[:], []byte(d.Path), d.Alias, d.HostID, d.Template[:], d.Flag, tx.sql.MAC(rowmac.TemplatedDirectory(d)))
 	if err != nil {
 		return err
 	}
@@ -102,7 +104,7 @@ func (tx *Tx) InsertTemplatedDirectory(ctx context.Context, d keyserver.Template
 // DeleteTemplatedDirectory removes a directory. Keys that were minted under it
 // keep their access control lists.
 func (tx *Tx) DeleteTemplatedDirectory(ctx context.Context, id keyserver.ID) error {
-	if err := tx.sql.execOne(ctx, `DELETE FROM templated_directories WHERE id = $1`, id[:]); err != nil {
+	if err := tx.sql.ExecOne(ctx, `DELETE FROM templated_directories WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangeTemplatedDirectory, id, keyserver.Deleted)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 )
 
 // A bucket holds tokens of which one more comes each interval, up to a burst of
@@ -25,8 +27,8 @@ func (s *Store) TakeToken(ctx context.Context, bucket [32]byte, now time.Time, i
 		return 0, err
 	}
 	var full time.Time
-	err = s.sql.row(ctx, `SELECT full_at FROM login_buckets WHERE key = $1`, []any{bucket[:]}, intoTime{&full})
-	if errors.Is(err, ErrNotFound) { // swept meanwhile
+	err = s.sql.Row(ctx, `SELECT full_at FROM login_buckets WHERE key = $1`, []any{bucket[:]}, sqldb.IntoTime(&full))
+	if errors.Is(err, sqldb.ErrNotFound) { // swept meanwhile
 		return interval, nil
 	}
 	return max(full.Add(interval).Sub(now)-time.Duration(burst)*interval, time.Millisecond), err
@@ -41,8 +43,8 @@ func (s *Store) ReturnToken(ctx context.Context, bucket [32]byte, interval time.
 // KnownOrigin says until when an origin counts as known; the zero time where it
 // does not.
 func (r reads) KnownOrigin(ctx context.Context, origin [32]byte) (until time.Time, err error) {
-	err = r.sql.row(ctx, `SELECT until FROM known_origins WHERE key = $1`, []any{origin[:]}, intoTime{&until})
-	if errors.Is(err, ErrNotFound) {
+	err = r.sql.Row(ctx, `SELECT until FROM known_origins WHERE key = $1`, []any{origin[:]}, sqldb.IntoTime(&until))
+	if errors.Is(err, sqldb.ErrNotFound) {
 		return time.Time{}, nil
 	}
 	return until, err
@@ -50,7 +52,7 @@ func (r reads) KnownOrigin(ctx context.Context, origin [32]byte) (until time.Tim
 
 // PutKnownOrigin makes an origin known until some time.
 func (tx *Tx) PutKnownOrigin(ctx context.Context, origin [32]byte, until time.Time) error {
-	_, err := tx.sql.exec(ctx, `INSERT INTO known_origins (key, until) VALUES ($1, $2)
+	_, err := tx.sql.Exec(ctx, `INSERT INTO known_origins (key, until) VALUES ($1, $2)
 		ON CONFLICT (key) DO UPDATE SET until = excluded.until`, origin[:], until.UnixMicro())
 	return err
 }
@@ -62,7 +64,7 @@ func (tx *Tx) DeleteStaleLogins(ctx context.Context, now time.Time, limit int) e
 		`DELETE FROM login_buckets WHERE key IN (SELECT key FROM login_buckets WHERE full_at <= $1 LIMIT $2)`,
 		`DELETE FROM known_origins WHERE key IN (SELECT key FROM known_origins WHERE until <= $1 LIMIT $2)`,
 	} {
-		if _, err := tx.sql.exec(ctx, text, now.UnixMicro(), limit); err != nil {
+		if _, err := tx.sql.Exec(ctx, text, now.UnixMicro(), limit); err != nil {
 			return err
 		}
 	}

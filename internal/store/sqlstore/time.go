@@ -10,7 +10,7 @@ import (
 func (s *Store) Time(ctx context.Context) (time.Time, error) {
 	if s.Shared() {
 		var micros int64
-		err := s.db.row(ctx, `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`, nil, &micros)
+		err := s.db.Row(ctx, `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`, nil, &micros)
 		return time.UnixMicro(micros).UTC(), err
 	}
 	end, err := s.AuditEnd(ctx)

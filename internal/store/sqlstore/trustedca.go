@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -19,7 +21,7 @@ func (r reads) TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error) 
 func (r reads) TrustedCA(ctx context.Context, id keyserver.ID) (keyserver.Certificate, error) {
 	cas, err := r.trustedCAs(ctx, trustedCAQuery+` WHERE id = $1`, id[:])
 	if err == nil && len(cas) == 0 {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	if err != nil {
 		return keyserver.Certificate{}, err
@@ -29,15 +31,15 @@ func (r reads) TrustedCA(ctx context.Context, id keyserver.ID) (keyserver.Certif
 
 func (r reads) trustedCAs(ctx context.Context, query string, args ...any) ([]keyserver.Certificate, error) {
 	cas := []keyserver.Certificate{}
-	err := r.sql.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		var c keyserver.Certificate
 		var mac []byte
-		if err := row.Scan(intoID(&c.ID), &c.Status, &c.Subject, &c.Issuer, &c.KeyType, &c.Serial,
-			intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER, &mac); err != nil {
+		if err := row.Scan(sqldb.IntoID(&c.ID), &c.Status, &c.Subject, &c.Issuer, &c.KeyType, &c.Serial,
+			sqldb.IntoTime(&c.NotBefore), sqldb.IntoTime(&c.NotAfter), &c.DER, &mac); err != nil {
 			return err
 		}
 		cas = append(cas, c)
-		return r.sql.agrees(rowmac.TrustedCA(c), mac)
+		return r.sql.Agrees(rowmac.TrustedCA(c), mac)
 	})
 	return cas, err
 }
@@ -46,9 +48,9 @@ func (r reads) trustedCAs(ctx context.Context, query string, args ...any) ([]key
 // same certificate is trusted already.
 func (tx *Tx) InsertTrustedCA(ctx context.Context, c keyserver.Certificate) error {
 	fingerprint := sha256.Sum256(c.DER)
-	_, err := tx.sql.exec(ctx, `INSERT INTO trusted_cas (id, fingerprint, status, subject, issuer, key_type, serial, not_before, not_after, der, mac)
+	_, err := tx.sql.Exec(ctx, `INSERT INTO trusted_cas (id, fingerprint, status, subject, issuer, key_type, serial, not_before, not_after, der, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, c.ID[:], fingerprint[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType,
-		orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER), tx.sql.mac(rowmac.TrustedCA(c)))
+		sqldb.OrEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), sqldb.OrEmpty(c.DER), tx.sql.MAC(rowmac.TrustedCA(c)))
 	if err != nil {
 		return err
 	}
@@ -58,7 +60,7 @@ func (tx *Tx) InsertTrustedCA(ctx context.Context, c keyserver.Certificate) erro
 
 // DeleteTrustedCA removes a CA.
 func (tx *Tx) DeleteTrustedCA(ctx context.Context, id keyserver.ID) error {
-	if err := tx.sql.execOne(ctx, `DELETE FROM trusted_cas WHERE id = $1`, id[:]); err != nil {
+	if err := tx.sql.ExecOne(ctx, `DELETE FROM trusted_cas WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
 	tx.record(keyserver.ChangeTrustedCA, id, keyserver.Deleted)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -29,7 +31,7 @@ func (r reads) TrustedServers(ctx context.Context) ([]keyserver.TrustedServer, e
 func (r reads) TrustedServer(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
 	list, err := r.trustedServers(ctx, trustedServerQuery+` WHERE s.system_id = $1 ORDER BY r.role_id`, int64(system))
 	if err == nil && len(list) == 0 {
-		err = ErrNotFound
+		err = sqldb.ErrNotFound
 	}
 	if err != nil {
 		return keyserver.TrustedServer{}, err
@@ -39,20 +41,20 @@ func (r reads) TrustedServer(ctx context.Context, system keyserver.SystemID) (ke
 
 func (r reads) trustedServers(ctx context.Context, query string, args ...any) ([]keyserver.TrustedServer, error) {
 	list := []keyserver.TrustedServer{}
-	err := r.sql.each(ctx, query, args, func(row scanner) error {
+	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		s := keyserver.TrustedServer{Roles: []keyserver.ID{}}
 		c := &s.Certificate
 		var witness int64
 		var mac, role []byte // NULL for a transport principal without roles
-		if err := row.Scan(&s.System, &s.Name, &s.Port, &s.FriendlyName, &s.Description, intoID(&s.Transport), &s.Chain,
-			intoID(&c.ID), &c.Status, &c.Subject, &c.Issuer, &c.KeyType, &c.Serial,
-			intoTime{&c.NotBefore}, intoTime{&c.NotAfter}, &c.DER, &witness, &mac, &role); err != nil {
+		if err := row.Scan(&s.System, &s.Name, &s.Port, &s.FriendlyName, &s.Description, sqldb.IntoID(&s.Transport), &s.Chain,
+			sqldb.IntoID(&c.ID), &c.Status, &c.Subject, &c.Issuer, &c.KeyType, &c.Serial,
+			sqldb.IntoTime(&c.NotBefore), sqldb.IntoTime(&c.NotAfter), &c.DER, &witness, &mac, &role); err != nil {
 			return err
 		}
 		s.Witness = witness != 0
 		if n := len(list); n == 0 || list[n-1].System != s.System {
 			list = append(list, s)
-			if err := r.sql.agrees(rowmac.TrustedServer(s), mac); err != nil {
+			if err := r.sql.Agrees(rowmac.TrustedServer(s), mac); err != nil {
 				return err
 			}
 		}
@@ -60,7 +62,7 @@ func (r reads) trustedServers(ctx context.Context, query string, args ...any) ([
 			return nil
 		}
 		var id keyserver.ID
-		if err := intoID(&id).Scan(role); err != nil {
+		if err := sqldb.IntoID(&id).Scan(role); err != nil {
 			return err
 		}
 		last := &list[len(list)-1]
@@ -73,7 +75,7 @@ func (r reads) trustedServers(ctx context.Context, query string, args ...any) ([
 // IsTrustedServer reports whether a peer is registered.
 func (r reads) IsTrustedServer(ctx context.Context, system keyserver.SystemID) (bool, error) {
 	var n int
-	err := r.sql.row(ctx, `SELECT count(*) FROM trusted_servers WHERE system_id = $1`, []any{int64(system)}, &n)
+	err := r.sql.Row(ctx, `SELECT count(*) FROM trusted_servers WHERE system_id = $1`, []any{int64(system)}, &n)
 	return n > 0, err
 }
 
@@ -82,12 +84,12 @@ func (r reads) IsTrustedServer(ctx context.Context, system keyserver.SystemID) (
 // principal is missing. Roles are those of the principal, and not stored.
 func (tx *Tx) InsertTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
 	c := s.Certificate
-	_, err := tx.sql.exec(ctx, `INSERT INTO trusted_servers (system_id, name, port, friendly_name, description, transport_id, chain,
+	_, err := tx.sql.Exec(ctx, `INSERT INTO trusted_servers (system_id, name, port, friendly_name, description, transport_id, chain,
 			cert_id, cert_status, subject, issuer, key_type, serial, not_before, not_after, der, witness, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`,
-		int64(s.System), s.Name, int64(s.Port), s.FriendlyName, s.Description, s.Transport[:], orEmpty(s.Chain),
-		c.ID[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER),
-		flag(s.Witness), tx.sql.mac(rowmac.TrustedServer(s)))
+		int64(s.System), s.Name, int64(s.Port), s.FriendlyName, s.Description, s.Transport[:], sqldb.OrEmpty(s.Chain),
+		c.ID[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType, sqldb.OrEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), sqldb.OrEmpty(c.DER),
+		sqldb.Flag(s.Witness), tx.sql.MAC(rowmac.TrustedServer(s)))
 	if err != nil {
 		return err
 	}
@@ -111,8 +113,8 @@ func (tx *Tx) UpdateTrustedServer(ctx context.Context, change keyserver.TrustedS
 	if change.Witness != nil {
 		s.Witness = *change.Witness
 	}
-	err = tx.sql.execOne(ctx, `UPDATE trusted_servers SET friendly_name = $1, description = $2, witness = $3, mac = $4 WHERE system_id = $5`,
-		s.FriendlyName, s.Description, flag(s.Witness), tx.sql.mac(rowmac.TrustedServer(s)), int64(s.System))
+	err = tx.sql.ExecOne(ctx, `UPDATE trusted_servers SET friendly_name = $1, description = $2, witness = $3, mac = $4 WHERE system_id = $5`,
+		s.FriendlyName, s.Description, sqldb.Flag(s.Witness), tx.sql.MAC(rowmac.TrustedServer(s)), int64(s.System))
 	if err != nil {
 		return err
 	}
@@ -130,12 +132,12 @@ func (tx *Tx) ReplaceTrustedServer(ctx context.Context, s keyserver.TrustedServe
 	}
 	s.Transport = before.Transport
 	c := s.Certificate
-	err = tx.sql.execOne(ctx, `UPDATE trusted_servers SET name = $2, port = $3, friendly_name = $4, description = $5, chain = $6,
+	err = tx.sql.ExecOne(ctx, `UPDATE trusted_servers SET name = $2, port = $3, friendly_name = $4, description = $5, chain = $6,
 			cert_id = $7, cert_status = $8, subject = $9, issuer = $10, key_type = $11, serial = $12, not_before = $13, not_after = $14, der = $15, witness = $16, mac = $17
 		WHERE system_id = $1`,
-		int64(s.System), s.Name, int64(s.Port), s.FriendlyName, s.Description, orEmpty(s.Chain),
-		c.ID[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType, orEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), orEmpty(c.DER),
-		flag(s.Witness), tx.sql.mac(rowmac.TrustedServer(s)))
+		int64(s.System), s.Name, int64(s.Port), s.FriendlyName, s.Description, sqldb.OrEmpty(s.Chain),
+		c.ID[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType, sqldb.OrEmpty(c.Serial), c.NotBefore.UnixMicro(), c.NotAfter.UnixMicro(), sqldb.OrEmpty(c.DER),
+		sqldb.Flag(s.Witness), tx.sql.MAC(rowmac.TrustedServer(s)))
 	if err != nil {
 		return err
 	}
@@ -147,20 +149,20 @@ func (tx *Tx) ReplaceTrustedServer(ctx context.Context, s keyserver.TrustedServe
 // what is remembered of its calls. Principal trusts that name it stay.
 func (tx *Tx) DeleteTrustedServer(ctx context.Context, system keyserver.SystemID) error {
 	var transport keyserver.ID
-	err := tx.sql.row(ctx, `SELECT transport_id FROM trusted_servers WHERE system_id = $1`, []any{int64(system)}, intoID(&transport))
+	err := tx.sql.Row(ctx, `SELECT transport_id FROM trusted_servers WHERE system_id = $1`, []any{int64(system)}, sqldb.IntoID(&transport))
 	if err != nil {
 		return err
 	}
-	if err := tx.sql.execOne(ctx, `DELETE FROM trusted_servers WHERE system_id = $1`, int64(system)); err != nil {
+	if err := tx.sql.ExecOne(ctx, `DELETE FROM trusted_servers WHERE system_id = $1`, int64(system)); err != nil {
 		return err
 	}
-	if err := tx.sql.execOne(ctx, `DELETE FROM principals WHERE id = $1`, transport[:]); err != nil {
+	if err := tx.sql.ExecOne(ctx, `DELETE FROM principals WHERE id = $1`, transport[:]); err != nil {
 		return err
 	}
 	if err := errors.Join(tx.DeletePeerAuthorities(ctx, system), tx.forgetWitnessedLogs(ctx, system)); err != nil {
 		return err
 	}
-	if _, err := tx.sql.exec(ctx, `DELETE FROM peer_calls WHERE system_id = $1`, int64(system)); err != nil {
+	if _, err := tx.sql.Exec(ctx, `DELETE FROM peer_calls WHERE system_id = $1`, int64(system)); err != nil {
 		return err
 	}
 	tx.recordTrustedServer(system, keyserver.Deleted)
@@ -208,12 +210,12 @@ func (tx *Tx) moveACLEntries(ctx context.Context, from, into string, system keys
 	if err != nil {
 		return 0, err
 	}
-	moved, err := tx.sql.exec(ctx, `INSERT INTO `+into+` (`+aclEntryColumns+`) SELECT `+aclEntryColumns+` FROM `+from+`
+	moved, err := tx.sql.Exec(ctx, `INSERT INTO `+into+` (`+aclEntryColumns+`) SELECT `+aclEntryColumns+` FROM `+from+`
 		WHERE system_id = $1 ON CONFLICT (acl_id, system_id, principal_id) DO NOTHING`, int64(system))
 	if err != nil {
 		return 0, err
 	}
-	if _, err := tx.sql.exec(ctx, `DELETE FROM `+from+` WHERE system_id = $1`, int64(system)); err != nil {
+	if _, err := tx.sql.Exec(ctx, `DELETE FROM `+from+` WHERE system_id = $1`, int64(system)); err != nil {
 		return 0, err
 	}
 	return int(moved), nil

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/auditrows"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // Tx is a write transaction. It sees its own writes.
 type Tx struct {
 	reads
-	Writes
+	auditrows.Writes
 
 	changes  []keyserver.Change // without Seq until the commit
 	recorded map[keyserver.Change]bool
@@ -26,8 +29,8 @@ type Tx struct {
 //
 // After STORE_UNAVAILABLE from the commit itself the effect is unknown.
 func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
-	return s.db.Transact(ctx, func(in statements) ([]keyserver.Change, error) {
-		tx := &Tx{reads: newReads(in), Writes: NewWrites(in), recorded: make(map[keyserver.Change]bool)}
+	return s.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
+		tx := &Tx{reads: newReads(in), Writes: auditrows.NewWrites(in), recorded: make(map[keyserver.Change]bool)}
 		if err := fn(tx); err != nil {
 			return nil, err
 		}

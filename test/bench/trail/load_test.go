@@ -21,6 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -276,7 +277,7 @@ var (
 )
 
 func (l *loader) sqlite(dir string) {
-	file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(dir, sqlstore.DatabaseFile), RawQuery: "_synchronous=OFF&_busy_timeout=60000"}
+	file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(dir, sqlite.DatabaseFile), RawQuery: "_synchronous=OFF&_busy_timeout=60000"}
 	db, err := sql.Open("sqlite", file.String())
 	if err != nil {
 		l.Fatal(err)

@@ -26,6 +26,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
@@ -194,7 +195,7 @@ func (b *bench) open() *sql.DB {
 	b.Helper()
 	driver, source := "pgx", b.cfg.URL
 	if source == "" {
-		driver, source = "sqlite", "file:"+filepath.Join(b.dir, sqlstore.DatabaseFile)+"?_busy_timeout=60000"
+		driver, source = "sqlite", "file:"+filepath.Join(b.dir, sqlite.DatabaseFile)+"?_busy_timeout=60000"
 	}
 	db, err := sql.Open(driver, source)
 	if err != nil {

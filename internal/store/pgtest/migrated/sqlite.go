@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -19,7 +20,7 @@ func Dir(t testing.TB) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, sqlstore.DatabaseFile), content, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, sqlite.DatabaseFile), content, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -40,5 +41,5 @@ var file = sync.OnceValues(func() (content []byte, err error) {
 	if err := s.Close(); err != nil {
 		return nil, err
 	}
-	return os.ReadFile(filepath.Join(dir, sqlstore.DatabaseFile))
+	return os.ReadFile(filepath.Join(dir, sqlite.DatabaseFile))
 })

@@ -1,0 +1,241 @@
+package auditrows
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
+)
+
+// fillVictim has the process that is killed while it notes blocks.
+const fillVictim = "SQLSTORE_FILL_VICTIM"
+
+// TestFillVictim is run by TestFillKilled in a process of its own.
+func TestFillVictim(t *testing.T) {
+	dir := os.Getenv(fillVictim)
+	if dir == "" {
+		t.Skip("runs only as the process that TestFillKilled kills")
+	}
+	s, err := Open(t.Context(), Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		emptyBlocks(t, s)
+		for more := true; more; {
+			fmt.Println("next")
+			if more, err = s.FillAuditBlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// manyObjects gives each row an object of its own, so that to note a block takes long.
+func manyObjects(t *testing.T, s *Store) {
+	t.Helper()
+	if _, err := s.db.Alone(t.Context(), `UPDATE audit SET object = 'object ' || seq`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func blocksOf(t *testing.T, s *Store) (blocks, keyless int) {
+	t.Helper()
+	err := s.db.Row(t.Context(), `SELECT count(*), (SELECT count(*) FROM (SELECT DISTINCT block FROM audit_block_keys) k WHERE NOT EXISTS (SELECT 1 FROM audit_blocks b WHERE b.block = k.block)) FROM audit_blocks`,
+		nil, &blocks, &keyless)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return blocks, keyless
+}
+
+// agree fails where a block that is noted says anything but what is in its rows.
+func agree(t *testing.T, s *Store) {
+	t.Helper()
+	wrong, err := s.reads.DisagreeingAuditBlocks(t.Context(), 10)
+	if err != nil || len(wrong) > 0 {
+		t.Errorf("blocks %v do not say what is in their rows, %v", wrong, err)
+	}
+}
+
+// TestFillKilled: whenever a process dies, a block is noted as a whole or not at all,
+// and the next process goes on.
+func TestFillKilled(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Dir: t.TempDir()}
+	s, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fillTrail(t, s)
+	manyObjects(t, s)
+	for round := range 6 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFillVictim$", "-test.v")
+		cmd.Env = append(os.Environ(), fillVictim+"="+cfg.Dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for range 1 + round%3 {
+			for lines.Scan() && lines.Text() != "next" {
+			}
+		}
+		time.Sleep(time.Duration(round*40) * time.Millisecond)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if s, err = Open(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		blocks, without := blocksOf(t, s)
+		t.Logf("round %d: %d blocks", round, blocks)
+		if without > 1 { // keys are first, and nobody looks for those of a block that is not there
+			t.Errorf("round %d: there are keys of %d blocks that are not noted", round, without)
+		}
+		agree(t, s)
+		fillBlocks(t, s, trailRows/auditBlock-blocks)
+		agree(t, s)
+		if _, without := blocksOf(t, s); without != 0 {
+			t.Errorf("round %d: there are keys of %d blocks that were noted never", round, without)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFillTogether: replicas that note the same blocks at the same time do so once.
+func TestFillTogether(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	var replicas []*Store
+	for range 2 {
+		s, err := Open(t.Context(), Config{URL: url})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		replicas = append(replicas, s)
+	}
+	fillTrail(t, replicas[0])
+	manyObjects(t, replicas[0])
+	var all sync.WaitGroup
+	for _, s := range replicas {
+		all.Go(func() {
+			for range 2 * trailRows / auditBlock { // with some to spare
+				if _, err := s.FillAuditBlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if blocks, without := blocksOf(t, replicas[0]); blocks != trailRows/auditBlock || without != 0 {
+		t.Errorf("%d blocks were noted, and keys of %d others", blocks, without)
+	}
+	agree(t, replicas[1])
+}
+
+// TestBlocksTampered: what is taken away, changed or added in the blocks is found.
+func TestBlocksTampered(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	fillTrail(t, s)
+	for text, want := range map[string][]int64{
+		`DELETE FROM audit_block_keys WHERE block = 1 AND kind = 7 AND key = x'0000000000000013'`:         {1},
+		`UPDATE audit_block_keys SET last_row = last_row - 1 WHERE block = 2 AND kind = 4`:                {2},
+		`INSERT INTO audit_block_keys (block, kind, key, first_row, last_row) VALUES (0, 2, x'61', 1, 1)`: {0},
+		`UPDATE audit_blocks SET latest = earliest WHERE block = 0`:                                       {0},
+		`DELETE FROM audit_blocks WHERE block = 1`:                                                        {1},
+		`INSERT INTO audit_blocks (block, earliest, latest) VALUES (-5, 1, 2)`:                            {-5},
+		`UPDATE audit SET address = '192.0.2.77' WHERE seq = 20000`:                                       {1},
+	} {
+		emptyBlocks(t, s)
+		fillBlocks(t, s, trailRows/auditBlock)
+		agree(t, s)
+		if _, err := s.db.Alone(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.reads.DisagreeingAuditBlocks(t.Context(), 10); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: blocks %v disagree, want %v, %v", text, got, want, err)
+		}
+	}
+	emptyBlocks(t, s)
+	if _, err := s.db.Alone(t.Context(), `INSERT INTO audit_blocks (block, earliest, latest) VALUES (-5, 1, 2)`); err != nil {
+		t.Fatal(err)
+	}
+	fillBlocks(t, s, trailRows/auditBlock)
+	if got, err := s.reads.DisagreeingAuditBlocks(t.Context(), 10); err != nil || !slices.Equal(got, []int64{-5}) {
+		t.Errorf("behind a block before the first one: blocks %v disagree, %v", got, err)
+	}
+}
+
+// TestBlocksPruned: blocks go with their rows, and filters and what is noted later are
+// none the worse.
+func TestBlocksPruned(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]func() Config{
+		"SQLite":     func() Config { return Config{Dir: t.TempDir()} },
+		"PostgreSQL": func() Config { return Config{URL: pgtest.Database(t)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Open(t.Context(), config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			fillTrail(t, s)
+			fillBlocks(t, s, trailRows/auditBlock)
+			const first = 2*auditBlock + 1
+			for _, text := range []string{`DELETE FROM audit WHERE seq < $1`, `UPDATE audit_extent SET first = $1`} {
+				if _, err := s.db.Alone(t.Context(), text, first); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, before := range []int64{1, auditBlock, first, first} { // the first two remove nothing
+				for {
+					more, err := s.PruneAuditBlocks(t.Context(), before)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !more {
+						break
+					}
+				}
+				want := 3
+				if before == first {
+					want = 1
+				}
+				if blocks, without := blocksOf(t, s); blocks != want || without != 0 {
+					t.Errorf("pruned before %d: there are %d blocks, and keys of %d others", before, blocks, without)
+				}
+			}
+			late := keyserver.IDFromUint64(2)
+			filter := keyserver.AuditFilter{Principal: &late, Limit: 1000}
+			want := plainly(t, s, `principal_id = $1`, filter)
+			if got := seqsOf(t, s.reads, filter, auditBudget); !slices.Equal(want, got) {
+				t.Errorf("%d rows, want %d", len(got), len(want))
+			}
+			emptyBlocks(t, s)
+			fillBlocks(t, s, 1) // from the first row there is
+			agree(t, s)
+		})
+	}
+}

@@ -1,0 +1,87 @@
+package auditrows
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+const (
+	// PartitionRows is how many audit rows a partition has, but the first one of a
+	// database from before there were any. Migration 30 has the number, too.
+	PartitionRows = 1 << 20
+	// partitionsAhead are there before they are needed. Rows beyond them go to the
+	// default partition.
+	partitionsAhead = 4
+	PartitionPrefix = "audit_until_"
+	defaultPage     = 1000 // rows of the default partition that one statement removes
+)
+
+// sweep drops partitions whose last row is before the first row, and makes those
+// that are to come. Either takes a lock for which all who use the table wait, so that it
+// is given up after a moment, and tried again at the next call.
+func (p shared) sweep(ctx context.Context, first int64) (more bool, err error) {
+	var last, end, stray int64
+	err = p.db.Each(ctx, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent = 'audit'::regclass ORDER BY c.relname`, nil, func(row sqldb.Scanner) error {
+		var name string
+		if err := row.Scan(&name); err != nil {
+			return err
+		}
+		n, err := strconv.ParseInt(strings.TrimPrefix(name, PartitionPrefix), 10, 64)
+		if err != nil {
+			return nil //nolint:nilerr // the default one
+		}
+		if n < first && end == 0 {
+			end = n
+		}
+		last = max(last, n)
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	if end > 0 {
+		return p.alter(ctx, `DROP TABLE `+Partition(end))
+	}
+	var given int64
+	err = p.db.Row(ctx, `SELECT value, (SELECT coalesce(max(seq), 0) FROM audit_default) FROM sequences WHERE name = 'audit'`, nil, &given, &stray)
+	if err != nil {
+		return false, err
+	}
+	if last = max(last, (stray+PartitionRows-1)/PartitionRows*PartitionRows); last < given+partitionsAhead*PartitionRows {
+		name := Partition(last + PartitionRows)
+		return p.alter(ctx,
+			`CREATE TABLE `+name+` (LIKE audit INCLUDING DEFAULTS INCLUDING INDEXES)`,
+			fmt.Sprintf(`ALTER TABLE audit ATTACH PARTITION %s FOR VALUES FROM (%d) TO (%d)`, name, last+1, last+PartitionRows+1))
+	}
+	if stray == 0 {
+		return false, nil
+	}
+	n, err := p.db.Alone(ctx, `DELETE FROM audit_default WHERE seq IN (SELECT seq FROM audit_default WHERE seq < $1 ORDER BY seq LIMIT $2)`, first, defaultPage)
+	return n > 0, err
+}
+
+// Partition names the partition that ends with a row.
+func Partition(last int64) string { return fmt.Sprintf("%s%020d", PartitionPrefix, last) }
+
+// alter changes the partitions, and answers whether it could.
+func (p shared) alter(ctx context.Context, texts ...string) (bool, error) {
+	err := p.db.WriteAlone(ctx, func(in sqldb.Statements) error {
+		for _, text := range append([]string{`SET LOCAL lock_timeout = '100ms'`}, texts...) {
+			if _, err := in.Exec(ctx, text); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if fault.CodeOf(err) == fault.StoreUnavailable { // the lock, as a rule
+		return false, nil
+	}
+	return err == nil, err
+}

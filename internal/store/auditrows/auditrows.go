@@ -1,0 +1,121 @@
+package auditrows
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Reads are the queries of the audit log.
+type Reads struct{ sql sqldb.Statements }
+
+// NewReads returns the queries, which run on in.
+func NewReads(in sqldb.Statements) Reads { return Reads{in} }
+
+// Writes are the statements of a transaction that write what belongs to the audit log.
+type Writes struct{ in sqldb.Statements }
+
+// NewWrites returns the statements, which run on in.
+func NewWrites(in sqldb.Statements) Writes { return Writes{in} }
+
+// Trail is the audit log of an open database. It implements audit.Store and audit.Trail.
+type Trail struct {
+	db    *sqldb.DB
+	reads Reads
+	kind  kind
+	opts  Options
+
+	insertRows, insertBlockKeys, insertUses sqldb.Insert
+
+	claimed atomic.Bool                            // SQLite: the one chain is taken
+	journal atomic.Pointer[journaled]              // SQLite: the file of the rows of that chain
+	tail    atomic.Pointer[[]keyserver.AuditEntry] // read-only: rows that were only in a journal
+}
+
+// TrailOptions are the settings of the audit log of an embedded database.
+type Options struct {
+	Journal journal.Options // not the defaults only in tests
+	// Discard is called when a rejected journal is set aside. If it is nil, a rejected
+	// journal keeps the database from being opened.
+	Discard func()
+	// Copied are the rows in the journal of the database that this one is a copy of, nil
+	// if it is no copy.
+	Copied *[]keyserver.AuditEntry
+}
+
+// kind has the differences between the databases.
+type kind interface {
+	// claimChain claims the lowest free audit chain.
+	claimChain(ctx context.Context) (audit.Chain, error)
+	// recoverRows writes rows that a process left in its journal to their tables.
+	recoverRows(ctx context.Context) error
+	// unfilled reads rows that are in no table yet, for a process that does not write them,
+	// and the end of the tables.
+	unfilled(ctx context.Context) (audit.Snapshot, []keyserver.AuditEntry, error)
+	// sweep removes some of the rows before the first, and reports whether there are more.
+	// It makes room ahead for rows that need it.
+	sweep(ctx context.Context, first int64) (more bool, err error)
+	// noteBlock stores the keys of a block of rows, all or none of them.
+	noteBlock(ctx context.Context, block int64, keys []keyInBlock, content blockContent) error
+}
+
+// embedded is the audit log of an SQLite database.
+type embedded struct {
+	*Trail
+	d *sqlite.Database
+}
+
+// shared is the audit log of a PostgreSQL database.
+type shared struct {
+	*Trail
+	d *postgres.Database
+}
+
+// NewTrail returns the audit log of a database.
+func New(db *sqldb.DB, o Options) *Trail {
+	d := db.Dialect()
+	t := &Trail{
+		db: db, reads: NewReads(db.Statements), opts: o,
+		insertRows:      sqldb.NewInsert(d, `INSERT INTO audit (`+auditColumns+`)`, 22),
+		insertBlockKeys: sqldb.NewInsert(d, `INSERT INTO audit_block_keys (block, kind, key, first_row, last_row)`, 5),
+		insertUses: sqldb.NewInsert(d, `INSERT INTO key_uses (key_id, uses, last_used_at)`, 3,
+			`ON CONFLICT (key_id) DO UPDATE SET uses = key_uses.uses + excluded.uses, last_used_at = excluded.last_used_at`),
+	}
+	switch d := d.(type) {
+	case *sqlite.Database:
+		t.kind = embedded{t, d}
+	case *postgres.Database:
+		t.kind = shared{t, d}
+	default:
+		panic(fmt.Sprintf("no audit log is kept in %T", d))
+	}
+	db.Attach(sqldb.Backlog{Trouble: t.trouble, Release: t.release})
+	return t
+}
+
+// Recover writes rows to their tables that a process which ended without a word has left in
+// its journal.
+func (t *Trail) Recover(ctx context.Context) error { return t.kind.recoverRows(ctx) }
+
+// trouble returns why the tables could not be filled at the last attempt.
+func (t *Trail) trouble() error {
+	if j := t.journal.Load(); j != nil {
+		return j.trouble()
+	}
+	return nil
+}
+
+func (t *Trail) release() error {
+	if j := t.journal.Load(); j != nil {
+		return j.Release()
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package auditrows
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+)
+
+// AuditSinkSent answers up to which row a sink has them, 0 for one that has none.
+func (r Reads) AuditSinkSent(ctx context.Context, name string) (int64, error) {
+	var sent int64
+	err := r.sql.Row(ctx, `SELECT coalesce(max(sent), 0) FROM audit_sinks WHERE name = $1`, []any{name}, &sent)
+	return sent, err
+}
+
+// ClaimAuditSink lets a holder deliver to a sink for as long as given, and answers up to
+// which row that is done. It answers false where another holder has it. A sink that is
+// new begins before a row. A claim that would last longer than given is nobody's.
+func (t *Trail) ClaimAuditSink(ctx context.Context, name string, holder []byte, first int64, now time.Time, lasts time.Duration) (sent int64, held bool, err error) {
+	until := now.Add(lasts).UnixMicro()
+	n, err := t.db.Alone(ctx, `INSERT INTO audit_sinks (name, sent, holder, until) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+			WHERE audit_sinks.holder = excluded.holder OR audit_sinks.until <= $5 OR audit_sinks.until > excluded.until`,
+		name, first-1, holder, until, now.UnixMicro())
+	if err != nil || n != 1 {
+		return 0, false, err
+	}
+	err = t.db.Row(ctx, `SELECT sent FROM audit_sinks WHERE name = $1 AND holder = $2`, []any{name, holder}, &sent)
+	if errors.Is(err, sqldb.ErrNotFound) {
+		return 0, false, nil // another one was first
+	}
+	return sent, err == nil, err
+}
+
+// MoveAuditSink says that rows of a sink are delivered up to one, and answers false
+// where the holder has it no more or it is elsewhere by now.
+func (t *Trail) MoveAuditSink(ctx context.Context, name string, holder []byte, from, to int64) (bool, error) {
+	n, err := t.db.Alone(ctx, `UPDATE audit_sinks SET sent = $1 WHERE name = $2 AND holder = $3 AND sent = $4`, to, name, holder, from)
+	return n == 1, err
+}
+
+// ReleaseAuditSink gives a sink back.
+func (t *Trail) ReleaseAuditSink(ctx context.Context, name string, holder []byte) error {
+	_, err := t.db.Alone(ctx, `UPDATE audit_sinks SET until = 0 WHERE name = $1 AND holder = $2`, name, holder)
+	return err
+}

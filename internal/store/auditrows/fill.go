@@ -1,0 +1,267 @@
+package auditrows
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// onlyChain is the chain of an embedded database.
+const onlyChain = 1
+
+// filler fills the tables of the trail from one journal. Rows, sequence, head, uses
+// and the position in the journal move together.
+type filler struct {
+	trail *Trail
+	dir   string
+	id    journal.ID
+	args  []any                  // reused
+	uses  map[keyserver.ID]int64 // reused, too
+}
+
+func newFiller(t *Trail, dir string, id journal.ID) filler {
+	return filler{trail: t, dir: dir, id: id, uses: map[keyserver.ID]int64{}}
+}
+
+// begin notes a new journal, and answers where the trail ends.
+func (f *filler) begin(ctx context.Context) (reached, error) {
+	var end reached
+	err := f.trail.db.WriteAlone(ctx, func(in sqldb.Statements) error {
+		if _, err := in.Exec(ctx, `INSERT INTO audit_chains (chain, position, head) VALUES ($1, 0, $2) ON CONFLICT (chain) DO NOTHING`,
+			onlyChain, make([]byte, 32)); err != nil {
+			return err
+		}
+		hit, err := in.Exec(ctx, `UPDATE audit_journal SET id = $1, life = $2, block = $3, open = 1 WHERE open = 0`,
+			f.id[:], journal.Start.Life, journal.Start.Block)
+		if err == nil && hit != 1 {
+			err = errors.New("the database has its journal already")
+		}
+		if err != nil {
+			return err
+		}
+		_, _, end, err = journalOf(ctx, in)
+		return err
+	})
+	return end, err
+}
+
+// commit fills the tables with rows that follow from and end at to. Where it is not
+// known whether an earlier commit came through, this one finds out.
+func (f *filler) commit(ctx context.Context, from, to reached, rows []keyserver.AuditEntry) error {
+	ctx = f.trail.db.Dialect().StatementContext(ctx)
+	return f.trail.db.WriteAlone(ctx, func(in sqldb.Statements) error {
+		_, id, now, err := journalOf(ctx, in)
+		if err != nil || now == to && id == f.id && from.at != to.at {
+			return err
+		}
+		if now != from || id != f.id {
+			return fmt.Errorf("the trail in the database ends at row %d, and in the memory of this process at %d: somebody else wrote to it", now.seq, from.seq)
+		}
+		for part := range slices.Chunk(rows, f.trail.insertRows.Sizes[0].Rows) {
+			f.args = f.args[:0]
+			for i := range part {
+				f.args = appendAuditRow(f.args, &part[i])
+			}
+			if err := f.trail.insertRows.Run(ctx, in, f.args); err != nil {
+				return err
+			}
+		}
+		if f.args, err = f.trail.countUses(ctx, in, rows, f.args[:0], f.uses); err != nil {
+			return err
+		}
+		return errors.Join(
+			in.ExecOne(ctx, `UPDATE sequences SET value = $1 WHERE name = 'audit'`, to.seq),
+			in.ExecOne(ctx, `UPDATE audit_chains SET position = $1, head = $2 WHERE chain = $3`, to.head.Position, to.head.Hash[:], onlyChain),
+			in.ExecOne(ctx, `UPDATE audit_journal SET life = $1, block = $2`, to.at.Life, to.at.Block),
+		)
+	})
+}
+
+// end notes that the journal is not needed any more, and removes it.
+func (f *filler) end(ctx context.Context, at reached) error {
+	if err := f.trail.db.WriteAlone(ctx, func(in sqldb.Statements) error {
+		return in.ExecOne(ctx, `UPDATE audit_journal SET open = 0 WHERE id = $1 AND life = $2 AND block = $3`, f.id[:], at.at.Life, at.at.Block)
+	}); err != nil {
+		return err
+	}
+	return journal.Remove(f.dir)
+}
+
+// journal reads where the tables of the trail end, and in which journal.
+func journalOf(ctx context.Context, in sqldb.Statements) (open bool, id journal.ID, end reached, err error) {
+	var head []byte
+	var opened int64
+	err = in.Row(ctx, `SELECT j.open, j.id, j.life, j.block, s.value, coalesce(c.position, 0), c.head
+		FROM audit_journal j JOIN sequences s ON s.name = 'audit' LEFT JOIN audit_chains c ON c.chain = $1`, []any{onlyChain},
+		&opened, sqldb.Fixed(id[:]), &end.at.Life, &end.at.Block, &end.seq, &end.head.Position, &head)
+	end.head.Chain = onlyChain
+	copy(end.head.Hash[:], head)
+	return opened != 0, id, end, err
+}
+
+// follows reads groups of a journal, makes sure that each row follows the one
+// before it, and appends them to rows.
+func follows(rows []keyserver.AuditEntry, end reached, groups []journal.Group) ([]keyserver.AuditEntry, reached, error) {
+	var err error
+	for _, g := range groups {
+		n := len(rows)
+		if rows, err = audit.ReadRecords(rows, g.Bytes); err != nil {
+			return nil, end, err
+		}
+		for i := n; i < len(rows); i++ {
+			row := &rows[i]
+			if row.Chain != end.head.Chain || row.Position != end.head.Position+1 || row.Seq != end.seq+1 || !bytes.Equal(row.Previous[:], end.head.Hash[:]) {
+				return nil, end, fmt.Errorf("row %d does not follow row %d", row.Seq, end.seq)
+			}
+			end.seq, end.head.Position, end.head.Hash = row.Seq, row.Position, row.Hash
+		}
+		end.at = g.End
+	}
+	return rows, end, nil
+}
+
+// wayOut is what to do about a journal that cannot be used.
+const wayOut = "; put both back as they were beside each other, or give up the rows that only the journal had: keyserver-operator audit discard-journal"
+
+var errNoJournal = sqldb.Refuse(sqldb.ErrUnusable,
+	"the database does not say which audit journal is its own: somebody took that out of the table audit_journal; put the database back from a backup")
+
+// recoverRows fills the tables from the journal of a process that ended without a
+// word.
+func (e embedded) recoverRows(ctx context.Context) error {
+	if e.opts.Copied != nil {
+		_, err := e.db.Alone(ctx, `UPDATE audit_journal SET open = 0`)
+		return err
+	}
+	err := e.replay(ctx)
+	if errors.Is(err, sqldb.ErrUnusable) && e.opts.Discard != nil {
+		return e.discard(ctx)
+	}
+	return err
+}
+
+func (e embedded) replay(ctx context.Context) error {
+	open, id, end, err := journalOf(ctx, e.db.Statements)
+	if errors.Is(err, sqldb.ErrNotFound) {
+		return errNoJournal
+	}
+	if err != nil {
+		return err
+	}
+	there, err := journal.Load(e.d.Dir)
+	missing := errors.Is(err, journal.ErrMissing)
+	switch {
+	case missing && !open:
+		return nil
+	case err != nil:
+		return sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, wayOut)
+	case !open:
+		return e.unneeded(id, there, end)
+	}
+	groups, err := there.Groups(id, end.at)
+	if err != nil {
+		return sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, wayOut)
+	}
+	f := newFiller(e.Trail, e.d.Dir, id)
+	all := 0
+	var rows []keyserver.AuditEntry // reused
+	for len(groups) > 0 {
+		n := min(len(groups), fillRows)
+		var to reached
+		rows, to, err = follows(rows[:0], end, groups[:n])
+		if err != nil {
+			return sqldb.Refuse(sqldb.ErrUnusable, "the audit journal beside the database is not of it: %s%s", err, wayOut)
+		}
+		if err := f.commit(ctx, end, to, rows); err != nil {
+			return err
+		}
+		end, groups, all = to, groups[n:], all+len(rows)
+	}
+	if all > 0 {
+		e.db.Options().Logger.Info("audit rows were taken from the journal of a process that was not stopped", "rows", all)
+	}
+	return f.end(ctx, end)
+}
+
+// unneeded removes a journal that a process left between its last rows and its end,
+// or its beginning and its first row. Rows that are in no table are not removed.
+func (e embedded) unneeded(id journal.ID, there *journal.Content, end reached) error {
+	if err := e.needsNone(id, there, end); err != nil {
+		return sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, wayOut)
+	}
+	return journal.Remove(e.d.Dir)
+}
+
+// needsNone refuses a journal that has rows, where the database needs none.
+func (e embedded) needsNone(id journal.ID, there *journal.Content, end reached) error {
+	from := journal.Start
+	if id == there.ID {
+		from = end.at
+	}
+	groups, err := there.Groups(there.ID, from)
+	if err == nil && len(groups) > 0 {
+		err = fmt.Errorf("the audit journal in %s has rows that are not of the database beside it", e.d.Dir)
+	}
+	return err
+}
+
+// discardedSuffix is behind the name of a journal that was given up.
+const discardedSuffix = ".discarded"
+
+// discard sets the journal aside.
+func (e embedded) discard(ctx context.Context) error {
+	name := filepath.Join(e.d.Dir, journal.File)
+	if err := os.Rename(name, name+discardedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("put the audit journal aside: %w", err)
+	}
+	e.opts.Discard()
+	return e.db.WriteAlone(ctx, func(in sqldb.Statements) error {
+		return in.ExecOne(ctx, `UPDATE audit_journal SET open = 0`)
+	})
+}
+
+// AppendTail adds rows as the filling of the tables from a journal does.
+func (t *Trail) AppendTail(ctx context.Context, in sqldb.Statements, tail []keyserver.AuditEntry) error {
+	head := audit.Head{Chain: onlyChain}
+	var seq int64
+	err := in.Row(ctx, `SELECT s.value, c.position, c.head FROM sequences s JOIN audit_chains c ON c.chain = $1 WHERE s.name = 'audit'`, []any{onlyChain},
+		&seq, &head.Position, sqldb.IntoHash(&head.Hash))
+	if err != nil {
+		return err
+	}
+	for i := range tail {
+		row := &tail[i]
+		if row.Chain != head.Chain || row.Position != head.Position+1 || row.Seq != seq+1 || !bytes.Equal(row.Previous[:], head.Hash[:]) {
+			return sqldb.Refuse(sqldb.ErrUnusable, "row %d of the audit trail in the backup does not follow row %d", row.Seq, seq)
+		}
+		seq, head.Position, head.Hash = row.Seq, row.Position, row.Hash
+	}
+	uses := map[keyserver.ID]int64{}
+	for part := range slices.Chunk(tail, t.insertRows.Sizes[0].Rows) {
+		var args []any
+		for i := range part {
+			args = appendAuditRow(args, &part[i])
+		}
+		if err := t.insertRows.Run(ctx, in, args); err != nil {
+			return err
+		}
+		if _, err := t.countUses(ctx, in, part, nil, uses); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		in.ExecOne(ctx, `UPDATE sequences SET value = $1 WHERE name = 'audit'`, seq),
+		in.ExecOne(ctx, `UPDATE audit_chains SET position = $1, head = $2 WHERE chain = $3`, head.Position, head.Hash[:], onlyChain),
+	)
+}

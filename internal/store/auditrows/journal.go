@@ -1,0 +1,334 @@
+package auditrows
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
+)
+
+// How far the tables of the trail are behind the journal.
+const (
+	fillRows  = 1024 // rows of one transaction, and how many do not wait for fillEvery
+	fillEvery = time.Second
+)
+
+// journaled is the one chain of an embedded database. A row is durable in the
+// journal; a goroutine fills the tables from there, and who reads them waits for it.
+type journaled struct {
+	trail  *Trail
+	log    *journal.Journal
+	closed func() // that its file is not to be looked for any more
+	fill   filler // belongs to the goroutine
+
+	mu      sync.Mutex
+	end     reached // of what was appended
+	filled  reached // of what is in the tables
+	pending []keyserver.AuditEntry
+	groups  []group       // of pending
+	wanted  int64         // the goroutine fills at least up to this row
+	moved   chan struct{} // closed after each try to fill
+	failing error         // of the last try
+	unsure  error         // whether rows that went to the tables at once are there
+
+	wake    chan struct{}
+	stop    chan struct{}
+	stopped chan struct{}
+	record  []byte // reused by Append
+
+	releasing sync.Once
+	released  error
+}
+
+// reached is a place in the trail, and where the journal has it.
+type reached struct {
+	head audit.Head
+	seq  int64
+	at   journal.Position
+}
+
+// group is how many rows were appended together, and where they end.
+type group struct {
+	rows int
+	end  journal.Position
+}
+
+// openJournal claims the chain. What an earlier journal held is in the tables.
+func openJournal(ctx context.Context, t *Trail, dir string, place *datadir.Place) (*journaled, error) {
+	var id journal.ID
+	_, _ = rand.Read(id[:]) // never fails
+	log, err := journal.Create(dir, id, t.opts.Journal)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, journal.File)
+	if err := place.Opened(path); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	j := &journaled{
+		trail: t, log: log, closed: func() { place.Closed(path) }, fill: newFiller(t, dir, id),
+		moved: make(chan struct{}), wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
+	}
+	if j.filled, err = j.fill.begin(ctx); err != nil {
+		j.closed()
+		return nil, errors.Join(err, log.Close())
+	}
+	j.end = j.filled
+	go j.run()
+	return j, nil
+}
+
+// Head implements audit.Chain. Where it fails, the next claim asks the tables.
+func (j *journaled) Head(context.Context) (audit.Head, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.end.head, j.unsure
+}
+
+// Append implements audit.Chain.
+func (j *journaled) Append(ctx context.Context, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
+	j.mu.Lock()
+	end, err := j.end, j.unsure
+	j.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if after != end.head {
+		return fmt.Errorf("audit chain %d does not end at position %d any more", end.head.Chain, after.Position)
+	}
+	if err := j.trail.db.Dialect().InPlace(); err != nil {
+		return err
+	}
+	end.head = seal(end.seq + 1)
+	end.seq += int64(len(rows))
+	j.record = j.record[:0]
+	for i := range rows {
+		j.record = audit.AppendRecord(j.record, &rows[i])
+	}
+	end.at, err = j.append(ctx)
+	if errors.Is(err, journal.ErrTooLarge) {
+		return j.appendAtOnce(ctx, end, rows)
+	}
+	if err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.end = end
+	j.pending = append(j.pending, rows...)
+	j.groups = append(j.groups, group{len(rows), end.at})
+	if len(j.pending) >= fillRows && j.wanted <= j.filled.seq {
+		j.want(end.seq)
+	}
+	return nil
+}
+
+// append waits for room, as long as there is some to be hoped for.
+func (j *journaled) append(ctx context.Context) (journal.Position, error) {
+	for {
+		j.mu.Lock()
+		moved := j.moved
+		j.log.Filled(j.filled.at)
+		j.mu.Unlock()
+		at, err := j.log.Append(j.record)
+		if !errors.Is(err, journal.ErrFull) {
+			return at, err
+		}
+		if err := j.await(ctx, moved, j.end.seq); err != nil {
+			return at, fmt.Errorf("%w, because the database could not be written: %w", journal.ErrFull, err)
+		}
+	}
+}
+
+// appendAtOnce commits rows that are too many for the journal to the tables.
+func (j *journaled) appendAtOnce(ctx context.Context, end reached, rows []keyserver.AuditEntry) error {
+	if err := j.flush(ctx); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	end.at = j.filled.at
+	if j.unsure = j.fill.commit(ctx, j.filled, end, rows); j.unsure != nil {
+		return j.unsure
+	}
+	j.filled, j.end = end, end
+	return nil
+}
+
+// flush returns when every row that was appended before is in the tables.
+func (j *journaled) flush(ctx context.Context) error {
+	j.mu.Lock()
+	end := j.end.seq
+	j.mu.Unlock()
+	for {
+		j.mu.Lock()
+		filled, moved := j.filled.seq, j.moved
+		j.mu.Unlock()
+		if filled >= end {
+			return nil
+		}
+		if err := j.await(ctx, moved, end); err != nil {
+			return err
+		}
+	}
+}
+
+// await asks for rows to be filled, and returns after the next try.
+func (j *journaled) await(ctx context.Context, moved chan struct{}, seq int64) error {
+	j.mu.Lock()
+	j.want(seq)
+	j.mu.Unlock()
+	select {
+	case <-moved:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.failing
+}
+
+// want needs the lock.
+func (j *journaled) want(seq int64) {
+	j.wanted = max(j.wanted, seq)
+	select {
+	case j.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (j *journaled) run() {
+	defer close(j.stopped)
+	late := time.NewTicker(fillEvery)
+	defer late.Stop()
+	for {
+		select {
+		case <-j.wake:
+		case <-late.C:
+			j.mu.Lock()
+			j.wanted = j.end.seq
+			j.mu.Unlock()
+		case <-j.stop:
+			return
+		}
+		for j.fillSome() {
+		}
+	}
+}
+
+// fillSome fills some rows and answers whether more are wanted.
+func (j *journaled) fillSome() (more bool) {
+	j.mu.Lock()
+	from, to, rows := j.filled, j.filled, 0
+	groups := 0
+	for groups < len(j.groups) && (rows == 0 || rows+j.groups[groups].rows <= fillRows) {
+		rows += j.groups[groups].rows
+		to.at = j.groups[groups].end
+		groups++
+	}
+	batch := j.pending[:rows]
+	j.mu.Unlock()
+	var err error
+	if rows > 0 {
+		last := &batch[rows-1]
+		to.seq, to.head.Position, to.head.Hash = last.Seq, last.Position, last.Hash
+		err = j.fill.commit(context.Background(), from, to, batch)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if (err == nil) != (j.failing == nil) {
+		j.report(err)
+	}
+	if j.failing = err; err == nil {
+		j.filled = to
+		left := copy(j.pending, j.pending[rows:])
+		clear(j.pending[left:])
+		j.pending = j.pending[:left]
+		j.groups = j.groups[:copy(j.groups, j.groups[groups:])]
+	}
+	close(j.moved)
+	j.moved = make(chan struct{})
+	return err == nil && j.filled.seq < min(j.wanted, j.end.seq)
+}
+
+// trouble is why the tables could not be filled at the last try.
+func (j *journaled) trouble() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.failing
+}
+
+func (j *journaled) report(err error) {
+	if err != nil {
+		j.trail.db.Options().Logger.Error("the database cannot be written; audit rows stay in their journal, until it is full", "error", err, "cause", errors.Unwrap(err))
+		return
+	}
+	j.trail.db.Options().Logger.Info("the database is filled from the audit journal again")
+}
+
+// Release implements audit.Chain. It leaves no journal, unless the tables could not
+// be filled from it: then the next start does. Whoever closes the store before its
+// writer has released it, too.
+func (j *journaled) Release() error {
+	j.releasing.Do(func() { j.released = j.release() })
+	return j.released
+}
+
+func (j *journaled) release() error {
+	ctx, cancel := context.WithTimeout(context.Background(), sqldb.EndTimeout)
+	defer cancel()
+	err := j.flush(ctx)
+	close(j.stop)
+	<-j.stopped
+	j.closed()
+	err = errors.Join(err, j.log.Close())
+	if err == nil {
+		err = j.fill.end(ctx, j.filled)
+	}
+	j.trail.journal.Store(nil)
+	j.trail.claimed.Store(false)
+	return err
+}
+
+// claimChain always claims chain 1: the directory is held, so that its only
+// rival is a second claim on the same store.
+func (e embedded) claimChain(ctx context.Context) (audit.Chain, error) {
+	if !e.claimed.CompareAndSwap(false, true) {
+		return nil, errors.New("the audit chain has its writer already")
+	}
+	// A claim that could not be given up in order has left its journal.
+	err := e.replay(ctx)
+	if err != nil {
+		e.claimed.Store(false)
+		return nil, err
+	}
+	j, err := openJournal(ctx, e.Trail, e.d.Dir, &e.d.Place)
+	if err != nil {
+		e.claimed.Store(false)
+		return nil, err
+	}
+	e.journal.Store(j)
+	return j, nil
+}
+
+// behind answers the rows that are durable and behind one, in their order, and false
+// where some of them are not in memory any more.
+func (j *journaled) behind(seq int64) ([]keyserver.AuditEntry, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.filled.seq > seq {
+		return nil, false
+	}
+	return slices.Clone(rowsBehind(j.pending, seq)), true
+}

@@ -1,0 +1,58 @@
+package auditrows
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// KeyUse is how often a key was used, and when last.
+type KeyUse struct {
+	Uses   int64
+	LastAt time.Time
+}
+
+var keyUses = `SELECT key_id, uses, last_used_at FROM key_uses WHERE key_id IN (` + sqldb.Numbered() + `)`
+
+// KeyUses reads those of keys; one that was never used is not among them.
+func (r Reads) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.ID]KeyUse, error) {
+	uses := map[keyserver.ID]KeyUse{}
+	for part := range slices.Chunk(keys, sqldb.LookupSize) {
+		err := r.sql.Each(ctx, keyUses, sqldb.Lookup(part), func(row sqldb.Scanner) error {
+			var id keyserver.ID
+			var use KeyUse
+			err := row.Scan(sqldb.IntoID(&id), &use.Uses, sqldb.IntoTime(&use.LastAt))
+			uses[id] = use
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return uses, nil
+}
+
+// countUses adds the uses that rows of the trail record, those of one key at once.
+// Whoever else appends does so before or after. It works in args and uses, and
+// answers args.
+func (t *Trail) countUses(ctx context.Context, in sqldb.Statements, rows []keyserver.AuditEntry, args []any, uses map[keyserver.ID]int64) ([]any, error) {
+	tally(uses, rows)
+	for key, n := range uses {
+		args = append(args, key[:], n, rows[len(rows)-1].Time.UnixMicro())
+	}
+	return args, t.insertUses.Run(ctx, in, args)
+}
+
+// tally counts the uses of each key that rows record.
+func tally(uses map[keyserver.ID]int64, rows []keyserver.AuditEntry) {
+	clear(uses)
+	for i := range rows {
+		if key := rows[i].UsedKey; !key.IsZero() {
+			uses[key]++
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package auditrows
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
+)
+
+// Config names the database of a test.
+type Config struct{ Dir, URL string }
+
+// Store is an open database with its audit log.
+type Store struct {
+	*sqldb.Handle
+	*Trail
+	db    *sqldb.DB
+	reads Reads
+}
+
+// Open opens a database as a server does.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	log := slog.New(slog.DiscardHandler)
+	var d sqldb.Dialect = &sqlite.Database{Dir: cfg.Dir, Log: log}
+	if cfg.URL != "" {
+		d = &postgres.Database{URL: cfg.URL, Connections: postgres.DefaultConnections, Log: log}
+	}
+	db, err := sqldb.Open(ctx, d, sqldb.Options{Clock: time.Now, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{Handle: db.Handle, Trail: New(db, Options{}), db: db, reads: NewReads(db.Statements)}
+	if err := s.Recover(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}

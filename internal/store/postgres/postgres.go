@@ -1,0 +1,271 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"strconv"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/pressly/goose/v3"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/stmtcache"
+)
+
+// Connections of one process. Those that do not read are one each for Update, the
+// audit chain and a migration or the wrapping of keys, one that looks whether this
+// process is current, and one that listens or, behind a pooler, holds the claim of the
+// chain.
+const (
+	postgresWriters = 3
+	postgresWaiters = 1
+	postgresLookers = 1
+	// MinConnections are as few as a process can work with.
+	MinConnections = postgresWriters + postgresWaiters + postgresLookers + 2
+	// DefaultConnections are those of a process that nobody asked for others.
+	DefaultConnections = 20
+)
+
+// Keys of the advisory locks. All are of the two-number form, whose first
+// number keeps them apart from another program's in the same database.
+const (
+	LockClass     = 1263751760 // "KSOP"
+	lockMigration = -1
+	lockUpdate    = -2 // numbers from 1 are audit chains
+	lockRewrap    = -3
+	LockCopy      = -4
+)
+
+// changeChannel is where a commit announces its changes.
+const changeChannel = "keyserver_changes"
+
+// postgres keeps the state in a PostgreSQL database that replicas may share.
+type Database struct {
+	URL         string
+	Connections int // that one process may have
+	Log         *slog.Logger
+
+	// What reach finds out.
+	Pooled      bool   // a pooler stands between: no session outlives a transaction
+	incarnation string // the expression that names what runs there (incarnations)
+
+	hosts    hosts
+	lines    lines
+	sessions sessions
+
+	// restore says that what is made has not got the name of a whole database yet.
+	Restoring bool
+}
+
+// VersionTable implements sqldb.Dialect.
+func (d *Database) VersionTable() string {
+	if d.Restoring {
+		return sqldb.RestoringTable
+	}
+	return sqldb.VersionTable
+}
+
+// Migrations implements sqldb.Dialect.
+func (d *Database) Migrations() (goose.Dialect, fs.FS) {
+	return goose.DialectPostgres, sqldb.MigrationDir("postgres")
+}
+
+// LockMigrations lets replicas start at the same time: all but one wait here
+// and then find nothing to do.
+func (d *Database) LockMigrations(ctx context.Context, db sqldb.Pool) (func() error, error) {
+	c, err := d.Claim(ctx, db, lockMigration, true)
+	if err != nil {
+		return nil, err
+	}
+	return func() error { c.Release(); return nil }, nil
+}
+
+// Tables implements sqldb.Dialect.
+func (d *Database) Tables(ctx context.Context, db sqldb.Pool, name string) (all, named int, err error) {
+	err = db.QueryRowContext(ctx, `SELECT count(*), count(*) FILTER (WHERE tablename = $1)
+		FROM pg_catalog.pg_tables WHERE schemaname = current_schema()`, name).Scan(&all, &named)
+	return all, named, err
+}
+
+// RunnerOn adds nothing: the driver keeps statements prepared, and prepares
+// them anew when a migration changed a table under them.
+func (d *Database) RunnerOn(on stmtcache.Place) sqldb.Runner { return on }
+
+// Shared implements sqldb.Dialect.
+func (d *Database) Shared() bool { return true }
+
+// Writable: a standby, and a server that was set so, refuse writes.
+func (d *Database) Writable(ctx context.Context, db *sqldb.DB) error {
+	var refuses bool
+	err := db.Looking().Row(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean`, nil, &refuses)
+	if err == nil && refuses {
+		return errors.New("the database is read-only")
+	}
+	return err
+}
+
+// Placeholders implements sqldb.Dialect.
+func (d *Database) Placeholders(rows, columns int) string {
+	var b strings.Builder
+	for n := range rows * columns {
+		switch {
+		case n == 0:
+			b.WriteString("(")
+		case n%columns == 0:
+			b.WriteString("),(")
+		default:
+			b.WriteString(",")
+		}
+		b.WriteString("$" + strconv.Itoa(n+1))
+	}
+	return b.String() + ")"
+}
+
+// InPlace implements sqldb.Dialect.
+func (d *Database) InPlace() error { return nil }
+
+// Begin implements sqldb.Dialect.
+func (d *Database) Begin() string { return strings.Join(d.Beginning(), "; ") }
+
+// Beginning is what begins a transaction. A pooler may give each another session,
+// whose settings are not ours.
+func (d *Database) Beginning() []string {
+	if d.Pooled {
+		return []string{"BEGIN", "SET LOCAL " + idleSetting + " = " + idleBound}
+	}
+	return []string{"BEGIN"}
+}
+
+// Serialise waits for a bounded time, so that who sleeps with the lock can be found.
+// The columns are evaluated in their order.
+func (d *Database) Serialise(ctx context.Context, in sqldb.Statements) (incarnation string, err error) {
+	var set string
+	rows, err := in.Run.QueryContext(ctx, `SELECT set_config('lock_timeout', $1, true) || pg_advisory_xact_lock($2, $3)::text || set_config('lock_timeout', '0', true), `+d.incarnation,
+		LockPatience, LockClass, lockUpdate)
+	if err != nil {
+		return "", d.waited(ctx, in, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(&set, &incarnation); err != nil {
+			return "", in.Fail(ctx, err)
+		}
+	}
+	return incarnation, d.waited(ctx, in, rows.Err())
+}
+
+// waited translates the error of a statement that may have waited in vain.
+func (d *Database) waited(ctx context.Context, in sqldb.Statements, err error) error {
+	if LockTimedOut(err) {
+		return sqldb.ErrLockHeld
+	}
+	return in.Fail(ctx, err)
+}
+
+// Announce implements sqldb.Dialect.
+func (d *Database) Announce(ctx context.Context, in sqldb.Statements) error {
+	_, err := in.Exec(ctx, `SELECT pg_notify($1, '')`, changeChannel)
+	return err
+}
+
+// StatementContext is the caller's: a server may not answer.
+func (d *Database) StatementContext(ctx context.Context) context.Context { return ctx }
+
+// SetKeyMACs takes one way to the server and back for all of them.
+func (d *Database) SetKeyMACs(ctx context.Context, in sqldb.Statements, ids, macs [][]byte) error {
+	_, err := in.Exec(ctx, `UPDATE stored_keys k SET mac = v.mac FROM unnest($1::bytea[], $2::bytea[]) AS v(id, mac) WHERE k.id = v.id`, ids, macs)
+	return err
+}
+
+// SetKeyWraps takes one way to the server and back for all of them.
+func (d *Database) SetKeyWraps(ctx context.Context, in sqldb.Statements, ids, wrapped, macs [][]byte) error {
+	_, err := in.Exec(ctx, `UPDATE stored_keys k SET wrapped = v.wrapped, mac = v.mac
+		FROM unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS v(id, wrapped, mac) WHERE k.id = v.id`, ids, wrapped, macs)
+	return err
+}
+
+// ClaimRewrap claims by a lock that lives as long as its connection. Two that work at
+// the same time, after one was lost, do no harm: each batch is serialised.
+func (d *Database) ClaimRewrap(ctx context.Context, db *sqldb.DB) (func(), error) {
+	c, err := d.Claim(ctx, db.Pools().Write, lockRewrap, false)
+	if err != nil || c == nil {
+		return nil, sqldb.Translate(d, err)
+	}
+	return c.Release, nil
+}
+
+// Erase has nothing to do: the versions of rows go with VACUUM, which the server
+// runs by itself, and its log and its backups are not ours (docs/operations.md).
+func (d *Database) Erase(context.Context, *sqldb.DB) (bool, error) { return true, nil }
+
+// Classes and codes of PostgreSQL's errors
+// (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+const (
+	pgUniqueViolation     = "23505"
+	pgForeignKeyViolation = "23503"
+	pgUndefinedObject     = "42704"
+	pgUndefinedTable      = "42P01"
+	pgCanceled            = "57014"
+	DivisionByZero        = "22012"
+	pgReadOnly            = "25006"
+	pgIdleInTransaction   = "25P03"
+	pgLockNotAvailable    = "55P03"
+	pgSerialization       = "40001"
+	pgDeadlock            = "40P01"
+	pgDiskFull            = "53100"
+)
+
+// pgUnavailable are the classes after which the same statement may succeed:
+// connection, transaction rollback, resources, and an operator's intervention.
+var pgUnavailable = map[string]bool{"08": true, "40": true, "53": true, "57": true, "58": true}
+
+// Full implements sqldb.Dialect.
+func (d *Database) Full(err error) bool { return CodeOf(err) == pgDiskFull }
+
+// codeOfServer returns the code of an error that PostgreSQL reported, or "" for any other error.
+func CodeOf(err error) string {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// LostToAnother reports whether PostgreSQL aborted a transaction in favor of another one. The
+// same transaction may succeed if it runs again.
+func (d *Database) LostToAnother(err error) bool {
+	switch CodeOf(err) {
+	case pgDeadlock, pgSerialization, pgLockNotAvailable:
+		return true
+	}
+	return false
+}
+
+// Classify implements sqldb.Dialect.
+func (d *Database) Classify(err error) sqldb.ErrorClass {
+	var e *pgconn.PgError
+	if !errors.As(err, &e) {
+		if errors.Is(err, sql.ErrNoRows) {
+			return sqldb.ClassOther
+		}
+		return sqldb.ClassUnavailable // not from the server, so it did not get there or back
+	}
+	if refusals[e.Code] {
+		d.sessions.refused.Store(true)
+	}
+	switch {
+	case e.Code == pgUniqueViolation:
+		return sqldb.ClassDuplicate
+	case e.Code == pgForeignKeyViolation:
+		return sqldb.ClassReference
+	case len(e.Code) == 5 && pgUnavailable[e.Code[:2]], e.Code == pgReadOnly, e.Code == pgIdleInTransaction, e.Code == pgLockNotAvailable:
+		return sqldb.ClassUnavailable
+	default:
+		return sqldb.ClassOther
+	}
+}

@@ -1,0 +1,212 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// connectTimeout bounds a connection attempt to one host where the URL does not.
+const connectTimeout = 5 * time.Second
+
+// How long a process that sleeps may hold what others wait for. One that was stopped
+// in the middle of a transaction, or is cut off from the database, loses it then.
+const (
+	idleSetting = "idle_in_transaction_session_timeout"
+	idleBound   = "1500" // milliseconds
+	// LockPatience is how long a lock of all replicas is waited for before somebody
+	// looks who has it.
+	LockPatience = "1000" // milliseconds
+)
+
+// postgresSettings are those of each session. They are set after connecting, because
+// poolers refuse most of them when a connection is opened.
+var postgresSettings = []struct{ name, value string }{
+	{"default_transaction_isolation", "read committed"}, // Update serialises by a lock
+	// Every statement here reads a bounded number of rows by an index. For
+	// a window of some hundred principals the planner would rather read
+	// the whole of their roles and groups, which costs more the more
+	// principals there are (test/bench/scale).
+	{"enable_hashjoin", "off"},
+	{"enable_mergejoin", "off"},
+	// A replica that is gone or stopped must not keep its locks for long.
+	{"tcp_keepalives_idle", "10"},
+	{"tcp_keepalives_interval", "5"},
+	{"tcp_keepalives_count", "3"},
+	{"tcp_user_timeout", "10000"},
+	{idleSetting, idleBound},
+}
+
+// Config reads the URL. The parser's own error may repeat the URL, and with it
+// a password.
+func (d *Database) Config() (*pgx.ConnConfig, error) {
+	if err := CheckURL(d.URL); err != nil {
+		return nil, sqldb.Refuse(sqldb.ErrUnusable, "%s", err)
+	}
+	cfg, err := pgx.ParseConfig(d.URL)
+	if err != nil {
+		return nil, sqldb.Refuse(sqldb.ErrUnusable, "--database-url: cannot be read; %s", wantURL)
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = connectTimeout
+	}
+	if cfg.RuntimeParams["application_name"] == "" {
+		cfg.RuntimeParams["application_name"] = "keyserver-operator"
+	}
+	cfg.DialFunc = d.lines.through(cfg.DialFunc)
+	return cfg, nil
+}
+
+// Open implements sqldb.Dialect.
+func (d *Database) Open(ctx context.Context) (sqldb.Pools, error) {
+	cfg, err := d.Config()
+	if err != nil {
+		return sqldb.Pools{}, err
+	}
+	if cfg.ValidateConnect == nil {
+		// Also with one host: after a failover it may be a standby.
+		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
+	}
+	if err := d.reach(ctx, cfg); err != nil {
+		return sqldb.Pools{}, err
+	}
+	writers := postgresWriters
+	if d.Pooled {
+		writers += postgresWaiters
+	}
+	return sqldb.Pools{
+		Write: d.Pool(cfg, writers, ""),
+		Read:  d.Pool(cfg, d.readers(), ""),
+		Look:  d.Pool(cfg, postgresLookers, ""),
+	}, nil
+}
+
+// OpenReadOnly implements sqldb.Dialect.
+func (d *Database) OpenReadOnly(ctx context.Context) (sqldb.Pools, error) {
+	cfg, err := d.Config()
+	if err != nil {
+		return sqldb.Pools{}, err
+	}
+	if err := d.reach(ctx, cfg); err != nil {
+		return sqldb.Pools{}, err
+	}
+	setting := "SET default_transaction_read_only = on"
+	if d.Pooled {
+		setting = "" // it would stay with the connection, for somebody else
+	}
+	return sqldb.Pools{Read: d.Pool(cfg, 2, setting)}, nil // one more, for the data keys while rows are read
+}
+
+func (d *Database) readers() int {
+	return d.Connections - postgresWriters - postgresWaiters - postgresLookers
+}
+
+// Pool has so many connections. Behind a pooler statements are described and not
+// prepared, and nothing is set: the next transaction may be in another session.
+func (d *Database) Pool(cfg *pgx.ConnConfig, size int, setting string) sqldb.Pool {
+	cfg = cfg.Copy()
+	if d.Pooled && cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		cfg.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	settings := d.settings(cfg, setting)
+	db := sql.OpenDB(d.hosts.connector(cfg, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, settings)
+		return err
+	}), stdlib.OptionResetSession(func(_ context.Context, conn *pgx.Conn) error {
+		if d.lines.outdated(conn.PgConn().Conn()) {
+			return driver.ErrBadConn // the pool opens another one
+		}
+		return nil
+	})))
+	db.SetMaxOpenConns(size)
+	db.SetMaxIdleConns(size)
+	return db
+}
+
+// settings are the statements that begin a session. What the URL sets stays.
+func (d *Database) settings(cfg *pgx.ConnConfig, more string) string {
+	if d.Pooled {
+		return more
+	}
+	// A commit has to be on disk before it is acknowledged. Stricter
+	// settings, which wait for standbys too, stay.
+	all := []string{`SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'`}
+	for _, s := range postgresSettings {
+		if cfg.RuntimeParams[s.name] == "" {
+			all = append(all, "SET "+s.name+" = '"+s.value+"'")
+		}
+	}
+	if d.Restoring { // the rows come from elsewhere, at the pace of that
+		all = append(all, "SET "+idleSetting+" = 0", "SET statement_timeout = 0")
+	}
+	return strings.Join(append(all, more), "; ")
+}
+
+// reach connects once, so that a wrong URL is one sentence at start. The
+// driver's errors name host, user and database, never the password.
+func (d *Database) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
+	conn, err := d.hosts.connect(ctx, cfg)
+	switch {
+	case errors.Is(err, pgconn.ErrStandbyConnection), errors.Is(err, pgconn.ErrReadOnlyConnection):
+		return sqldb.Refuse(sqldb.ErrUnusable, "the database is a standby, or read-only, and takes no writes: name the primary, or all hosts: postgres://USER:PASSWORD@HOST1,HOST2/DATABASE?target_session_attrs=read-write")
+	case CodeOf(err) == pgUndefinedObject:
+		// Its name is not repeated: it may be what follows a & in a password.
+		return sqldb.Refuse(sqldb.ErrUnusable, "--database-url: the database does not know one of the parameters; %s", wantURL)
+	case err != nil:
+		return sqldb.Refuse(sqldb.ErrUnusable, "the database cannot be reached: %s", sqldb.DriverText(err))
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it has answered
+	var syncs, commits string
+	var backend uint32
+	err = conn.QueryRow(ctx, `SELECT current_setting('fsync'), current_setting('synchronous_commit'), pg_backend_pid()`, pgx.QueryExecModeExec).
+		Scan(&syncs, &commits, &backend)
+	if err != nil {
+		return sqldb.Refuse(sqldb.ErrUnusable, "the database cannot be reached: %s", sqldb.DriverText(err))
+	}
+	if syncs != "on" {
+		d.Log.Warn("PostgreSQL runs with fsync off: acknowledged writes and audit rows may be lost when its machine stops")
+	}
+	// A pooler tells clients numbers of its own.
+	if d.Pooled = conn.PgConn().PID() != backend; d.Pooled && commits == "off" {
+		return sqldb.Refuse(sqldb.ErrUnusable, "a pooler stands before the database, and synchronous_commit is off, so that acknowledged writes could be lost: ALTER ROLE ... SET synchronous_commit = on")
+	}
+	if d.Pooled {
+		for _, text := range []string{"BEGIN", "ROLLBACK"} {
+			if _, err := conn.Exec(ctx, text); err != nil {
+				return sqldb.Refuse(sqldb.ErrUnusable, "the pooler before the database lets no transaction through: set its pool mode to transaction or session: %s", sqldb.DriverText(err))
+			}
+		}
+	}
+	d.incarnation = incarnationOf(ctx, conn)
+	return nil
+}
+
+// incarnations are expressions for what runs there: the number of the cluster, the
+// timeline, which is new after each promotion, and when it was started. Where the
+// first of them is not allowed, the second serves: no two were started in the same
+// microsecond.
+var incarnations = []string{
+	`(SELECT system_identifier::text FROM pg_control_system()) || ' ' || ` + startedOn,
+	startedOn,
+}
+
+const startedOn = `CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END
+	|| ' ' || (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text`
+
+func incarnationOf(ctx context.Context, conn *pgx.Conn) string {
+	for _, expression := range incarnations {
+		if _, err := conn.Exec(ctx, "SELECT "+expression); err == nil {
+			return expression
+		}
+	}
+	return "''"
+}

@@ -1,0 +1,192 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/replication"
+)
+
+// Follow implements sqldb.Dialect.
+func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follower, error) {
+	cfg, err := d.Config()
+	if err != nil {
+		return nil, err
+	}
+	var quiet silence
+	source := replication.Source{
+		State: func(ctx context.Context) (state replication.State, err error) {
+			moment := d.lines.next()
+			var settings string
+			var refuses bool
+			err = db.Looking().Row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+
+				d.incarnation+`, `+sessionSettings+`, `+refusesWrites,
+				nil, &state.Changes, &state.Audit, &state.Incarnation, &settings, &refuses)
+			if err == nil {
+				d.answered(db, &quiet)
+			}
+			if refuses {
+				d.sessions.refused.Store(true)
+			}
+			d.renew(settings, err, db.Options().Clock())
+			d.asked(ctx, err, moment, &quiet)
+			return state, err
+		},
+		Reset: func(was, now replication.State) {
+			// Another host may have taken over between two looks, with none that was not
+			// answered: of what was there before nobody needs to hear a last word.
+			quiet.goesOn(0, d.lines.next())
+			d.moved(db, was, now)
+		},
+		Page: func(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error) {
+			moment := d.lines.next()
+			page, err := sqldb.NewFeed(db.Looking()).Changes(ctx, after, limit)
+			d.asked(ctx, err, moment, &quiet)
+			return page, err
+		},
+		PageLimit: sqldb.MaxChangePage,
+		Notify:    db.Notify, Clock: db.Options().Clock, Logger: db.Options().Logger,
+	}
+	source.Listen = func(ctx context.Context) (replication.Listener, error) {
+		if d.Pooled { // a transaction cannot listen
+			return poller{}, nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, cfg.ConnectTimeout)
+		defer cancel()
+		moment := d.lines.next()
+		conn, err := d.hosts.connect(ctx, cfg)
+		if err == nil {
+			if _, err = conn.Exec(ctx, "LISTEN "+changeChannel); err != nil {
+				err = errors.Join(err, conn.Close(ctx))
+			}
+		}
+		d.asked(ctx, err, moment, &quiet)
+		if err != nil {
+			return nil, err
+		}
+		return postgresListener{conn}, nil
+	}
+	return replication.Start(ctx, source)
+}
+
+// asked is told how a question of the follower ended that was asked at a moment. One to
+// which nothing came has its connection closed, so that the next has another one.
+func (d *Database) asked(ctx context.Context, err error, moment int64, quiet *silence) {
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		quiet.goesOn(moment, d.lines.next())
+	}
+}
+
+// answered is told that the database has answered. Whoever still waits on a connection from
+// before a silence waits in vain: the host is gone without a word, or what lies between has
+// forgotten its connections.
+func (d *Database) answered(db *sqldb.DB, quiet *silence) {
+	if n := d.lines.cut(quiet.over(db.Options().Clock())); n > 0 {
+		d.dropIdle(db)
+		d.Log.Warn("the database answers again, and nothing comes on connections from before; they are cut", "connections", n)
+	}
+}
+
+// silence is a time in which the follower's questions to the database were not answered, by
+// the moments of the connections.
+type silence struct {
+	mu           sync.Mutex
+	since, until int64     // when the first of them was asked, and the last had ended; 0 for none
+	answered     time.Time // when one was answered since
+}
+
+// goesOn is told that nothing was answered from one moment to the other; from 0 where only
+// the end is known.
+func (q *silence) goesOn(since, until int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.since == 0 {
+		q.since = since
+	}
+	q.until, q.answered = until, time.Time{}
+}
+
+// over is told that a question was answered, and answers the moment since when a connection
+// has to have been heard; 0 says nothing of any. What was heard while the silence began
+// may have fallen silent a moment later. Such a connection has as long to be heard again
+// as a look has: a statement of one that works may take a while.
+func (q *silence) over(now time.Time) (since int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.until == 0:
+		return 0
+	case q.answered.IsZero():
+		since, q.answered = q.since, now
+		return since
+	case now.Sub(q.answered) < replication.MaxStaleness:
+		return 0
+	default:
+		since, q.since, q.until, q.answered = q.until, 0, 0, time.Time{}
+		return since
+	}
+}
+
+// moved is told that the database is another one, or has gone back. Connections to what
+// was there before are not to be used again, if that still answers.
+func (d *Database) moved(db *sqldb.DB, was, now replication.State) {
+	gone := was.Changes > now.Changes || was.Audit > now.Audit
+	db.FoundAnother(gone)
+	d.dropIdle(db)
+	if !gone {
+		d.Log.Info("the database was started anew, or another one has taken over; everything is read anew", "was", was.Incarnation, "now", now.Incarnation)
+		return
+	}
+	d.Log.Error("the database has gone back: changes or audit rows that this process had seen are gone, acknowledged ones among them; see docs/operations.md",
+		"changes", now.Changes, "changesSeen", was.Changes, "auditRows", now.Audit, "auditRowsSeen", was.Audit, "was", was.Incarnation, "now", now.Incarnation)
+}
+
+// dropIdle closes the connections that nobody uses.
+func (d *Database) dropIdle(db *sqldb.DB) {
+	db.Pools().Read.SetMaxIdleConns(-1)
+	db.Pools().Read.SetMaxIdleConns(d.readers())
+}
+
+// postgresListener waits on a connection of its own.
+type postgresListener struct{ conn *pgx.Conn }
+
+// Wait returns at a notification, and also when nothing comes for the given time.
+func (l postgresListener) Wait(ctx context.Context, atMost time.Duration) error {
+	waiting, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	_, err := l.conn.WaitForNotification(waiting)
+	if err != nil && waiting.Err() != nil && ctx.Err() == nil && !l.conn.IsClosed() {
+		return nil // only the time is over
+	}
+	return err
+}
+
+// Close hangs up.
+func (l postgresListener) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = l.conn.Close(ctx)
+}
+
+// poller is told nothing, and looks each time.
+type poller struct{}
+
+// Wait returns when the time is over.
+func (poller) Wait(ctx context.Context, atMost time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(atMost):
+		return nil
+	}
+}
+
+// Close has nothing to do.
+func (poller) Close() {}

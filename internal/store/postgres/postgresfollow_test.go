@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/replication"
+)
+
+// Which connections are cut after looks that were not answered, and when.
+func TestSilence(t *testing.T) {
+	var all lines
+	open := func() *line {
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { _ = ours.Close(); _ = theirs.Close() })
+		c := &line{Conn: ours, of: &all}
+		if all.open == nil {
+			all.open = map[*line]struct{}{}
+		}
+		all.open[c] = struct{}{}
+		c.heard.Store(all.moment.Load())
+		return c
+	}
+	hear := func(c *line) { c.heard.Store(all.moment.Load()) }
+	isOpen := func(c *line) bool { _, open := all.open[c]; return open }
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var quiet silence
+
+	all.next()
+	before, meanwhile, slow := open(), open(), open()
+	look := all.next()
+	hear(meanwhile) // and then no more: the host falls silent while the look is on its way
+	hear(slow)
+	quiet.goesOn(look, all.next())
+	look = all.next() // a second one, that is not answered either
+	quiet.goesOn(look, all.next())
+
+	all.next() // another host answers
+	fresh := open()
+	if n := all.cut(quiet.over(now)); n != 1 || isOpen(before) || !isOpen(meanwhile) {
+		t.Errorf("cut %d at once, want the one that was silent from the beginning", n)
+	}
+	if n := all.cut(quiet.over(now.Add(replication.MaxStaleness / 2))); n != 0 {
+		t.Errorf("cut %d before they had time to be heard", n)
+	}
+	hear(slow) // a statement that took a while
+	if n := all.cut(quiet.over(now.Add(replication.MaxStaleness))); n != 1 || isOpen(meanwhile) || !isOpen(slow) || !isOpen(fresh) {
+		t.Errorf("cut %d then, want the one that fell silent meanwhile", n)
+	}
+	all.next()
+	all.next()
+	if n := all.cut(quiet.over(now.Add(time.Hour))); n != 0 {
+		t.Errorf("cut %d long after the silence", n)
+	}
+
+	// A silence that is interrupted for a moment is one.
+	look = all.next()
+	quiet.goesOn(look, all.next())
+	all.cut(quiet.over(now))
+	again := open()
+	look = all.next()
+	hear(again)
+	quiet.goesOn(look, all.next())
+	if n := all.cut(quiet.over(now.Add(2 * replication.MaxStaleness))); isOpen(slow) {
+		t.Errorf("cut %d, and not what was silent from the beginning", n)
+	}
+	all.cut(quiet.over(now.Add(4 * replication.MaxStaleness)))
+	if isOpen(again) {
+		t.Error("what fell silent in the second part is open")
+	}
+
+	// Another host has taken over, and no question went without an answer.
+	all.next()
+	old, busy := open(), open()
+	quiet.goesOn(0, all.next())
+	if n := all.cut(quiet.over(now)); n != 0 {
+		t.Errorf("cut %d as soon as the other host was there, where a statement may be on its way", n)
+	}
+	hear(busy)
+	if n := all.cut(quiet.over(now.Add(replication.MaxStaleness))); n == 0 || isOpen(old) || !isOpen(busy) {
+		t.Errorf("cut %d, want what was there before the other host", n)
+	}
+}

@@ -1,0 +1,243 @@
+package postgres
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// hosts connects to the one of several hosts that takes writes. The driver would ask one
+// after the other, so that a host that is gone without a word costs its time for each
+// connection, and a standby is not noticed to be promoted meanwhile.
+type hosts struct {
+	favourite atomic.Int32 // number, from 1 on, of the host that took a connection last, 0 if it may be gone
+}
+
+const (
+	// headStart is what the host has that took a connection last, before others are asked.
+	headStart = 250 * time.Millisecond
+	// askAgain is when a host that refused is asked again, while another has not answered.
+	askAgain = 100 * time.Millisecond
+)
+
+// EachHost takes a configuration apart. What the driver has to try with one host, with TLS
+// and without, stays together.
+func EachHost(cfg *pgx.ConnConfig) []*pgx.ConnConfig {
+	var all []*pgx.ConnConfig
+	for _, f := range append([]*pgconn.FallbackConfig{{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig}}, cfg.Fallbacks...) {
+		if n := len(all); n > 0 && all[n-1].Host == f.Host && all[n-1].Port == f.Port {
+			all[n-1].Fallbacks = append(all[n-1].Fallbacks, f)
+			continue
+		}
+		one := cfg.Copy()
+		one.Host, one.Port, one.TLSConfig, one.Fallbacks = f.Host, f.Port, f.TLSConfig, nil
+		all = append(all, one)
+	}
+	return all
+}
+
+// connect opens a connection of its own.
+func (h *hosts) connect(ctx context.Context, cfg *pgx.ConnConfig) (*pgx.Conn, error) {
+	var each []func(context.Context) (*pgx.Conn, error)
+	for _, one := range EachHost(cfg) {
+		each = append(each, func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, one.Copy()) })
+	}
+	return first(ctx, &h.favourite, each, func(c *pgx.Conn) { _ = c.Close(ctx) })
+}
+
+// hostsConnector opens the connections of a pool.
+type hostsConnector struct {
+	hosts *hosts
+	each  []driver.Connector
+}
+
+func (h *hosts) connector(cfg *pgx.ConnConfig, options ...stdlib.OptionOpenDB) driver.Connector {
+	c := hostsConnector{hosts: h}
+	for _, one := range EachHost(cfg) {
+		c.each = append(c.each, stdlib.GetConnector(*one, options...))
+	}
+	return c
+}
+
+// Connect implements driver.Connector.
+func (c hostsConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	each := make([]func(context.Context) (driver.Conn, error), len(c.each))
+	for i, one := range c.each {
+		each[i] = one.Connect
+	}
+	return first(ctx, &c.hosts.favourite, each, func(c driver.Conn) { _ = c.Close() })
+}
+
+// Driver implements driver.Connector.
+func (c hostsConnector) Driver() driver.Driver { return c.each[0].Driver() }
+
+// first answers the first connection that comes about, and fails when each host has. The
+// favourite is asked before the others. What comes too late is discarded.
+func first[T any](ctx context.Context, favourite *atomic.Int32, each []func(context.Context) (T, error), discard func(T)) (T, error) {
+	if len(each) == 1 {
+		return each[0](ctx)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	outcomes := make(chan hostOutcome[T])
+	ask := func(host int) { retryHost(ctx, host, each[host], outcomes, discard) }
+	liked := int(favourite.Load()) - 1
+	others := sync.OnceFunc(func() {
+		for host := range each {
+			if host != liked {
+				go ask(host)
+			}
+		}
+	})
+	if liked < 0 {
+		others()
+	} else {
+		go ask(liked)
+	}
+	head := time.NewTimer(headStart)
+	defer head.Stop()
+	failed := make([]error, len(each))
+	missing := len(each)
+	for {
+		select {
+		case <-ctx.Done():
+			var none T
+			return none, ctx.Err()
+		case <-head.C:
+			favourite.CompareAndSwap(int32(liked+1), 0) //nolint:gosec // a handful
+			others()
+		case o := <-outcomes:
+			if o.err == nil {
+				favourite.Store(int32(o.host + 1)) //nolint:gosec // a handful
+				return o.conn, nil
+			}
+			others()
+			if failed[o.host] == nil {
+				missing--
+			}
+			if failed[o.host] = o.err; missing == 0 {
+				return o.conn, fmt.Errorf("no host takes the connection: %w", errors.Join(failed...))
+			}
+		}
+	}
+}
+
+// hostOutcome is the result of one attempt to connect to a host.
+type hostOutcome[T any] struct {
+	host int
+	conn T
+	err  error
+}
+
+// retryHost connects to a host until that succeeds or ctx ends, and reports each outcome. A
+// connection that comes after the end of ctx is discarded.
+func retryHost[T any](ctx context.Context, host int, connect func(context.Context) (T, error), outcomes chan<- hostOutcome[T], discard func(T)) {
+	for ctx.Err() == nil {
+		conn, err := connect(ctx)
+		select {
+		case outcomes <- hostOutcome[T]{host, conn, err}:
+		case <-ctx.Done():
+			if err == nil {
+				discard(conn)
+			}
+		}
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+// lines are the connections to the database, down to what they are made of: so one of
+// which nothing will come any more can be cut, whoever waits for it.
+type lines struct {
+	moment atomic.Int64 // counts the looks at the database
+	era    atomic.Int64 // counts how often all connections became outdated (sessionSettings)
+	mu     sync.Mutex
+	open   map[*line]struct{}
+}
+
+// line is one connection.
+type line struct {
+	net.Conn
+	of    *lines
+	era   int64        // when it was opened
+	heard atomic.Int64 // the moment when something last came
+}
+
+// through has what dials be kept.
+func (l *lines) through(dial pgconn.DialFunc) pgconn.DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		era := l.era.Load() // before the session begins, and with it its settings
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		c := &line{Conn: conn, of: l, era: era}
+		c.heard.Store(l.moment.Load())
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.open == nil {
+			l.open = map[*line]struct{}{}
+		}
+		l.open[c] = struct{}{}
+		return c, nil
+	}
+}
+
+// Read notes that there was something.
+func (c *line) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.heard.Store(c.of.moment.Load())
+	}
+	return n, err
+}
+
+// Close forgets it.
+func (c *line) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// outdated reports whether a connection was opened in an earlier era.
+func (l *lines) outdated(conn net.Conn) bool {
+	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
+		conn = secured.NetConn()
+	}
+	c, ok := conn.(*line)
+	return ok && c.era < l.era.Load()
+}
+
+// next begins a moment.
+func (l *lines) next() int64 { return l.moment.Add(1) }
+
+// cut closes what nothing has come from since a moment, and answers how many that were.
+func (l *lines) cut(moment int64) int {
+	var silent []*line
+	l.mu.Lock()
+	for c := range l.open {
+		if c.heard.Load() < moment {
+			silent = append(silent, c)
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range silent {
+		_ = c.Close() // whoever waits for it gets an error
+	}
+	return len(silent)
+}

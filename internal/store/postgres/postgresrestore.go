@@ -1,0 +1,92 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+)
+
+// Raise takes an empty database. Whoever starts to serve from it meanwhile waits.
+func (d *Database) Raise(ctx context.Context) (sqldb.Pools, error) {
+	p, err := d.Open(ctx)
+	if err != nil {
+		return sqldb.Pools{}, err
+	}
+	unlock, err := d.LockMigrations(ctx, p.Read)
+	if err != nil {
+		return sqldb.Pools{}, errors.Join(sqldb.Translate(d, err), p.Close())
+	}
+	p.Held = append(p.Held, closer(unlock))
+	if err := d.clear(ctx, p.Write); err != nil {
+		return sqldb.Pools{}, errors.Join(err, unlock(), sqldb.Pools{Look: p.Look, Read: p.Read, Write: p.Write}.Close())
+	}
+	return p, nil
+}
+
+type closer func() error
+
+// Close implements io.Closer.
+func (c closer) Close() error { return c() }
+
+// clear refuses a database that has tables, but those that an interrupted restore left,
+// which it removes.
+func (d *Database) clear(ctx context.Context, db sqldb.Pool) error {
+	all, left, err := d.Tables(ctx, db, d.VersionTable())
+	switch {
+	case err != nil:
+		return sqldb.Translate(d, err)
+	case all > 0 && left == 0:
+		return sqldb.Refuse(sqldb.ErrUnusable, "the database has tables: it takes an empty database or schema, and nothing is replaced")
+	}
+	if err := d.takesWrites(ctx, db); err != nil || left == 0 {
+		return err
+	}
+	return d.sweep(ctx, db)
+}
+
+// takesWrites refuses a database in which every transaction is read-only.
+func (d *Database) takesWrites(ctx context.Context, db sqldb.Pool) error {
+	var reads string
+	if err := db.QueryRowContext(ctx, `SHOW transaction_read_only`).Scan(&reads); err != nil {
+		return sqldb.Translate(d, err)
+	}
+	if reads == "on" {
+		return sqldb.Refuse(sqldb.ErrUnusable, "the database is read-only for this user (default_transaction_read_only), and nothing can be written to it: name another one, or have it take writes")
+	}
+	return nil
+}
+
+// sweep removes what is not whole.
+func (d *Database) sweep(ctx context.Context, db sqldb.Pool) error {
+	names := []string{}
+	for name := range rowmac.Tables {
+		names = append(names, name)
+	}
+	for name := range rowmac.Without {
+		if name != sqldb.VersionTable {
+			names = append(names, name)
+		}
+	}
+	// The last one is what says that the others are not whole.
+	for _, text := range []string{strings.Join(names, ", "), d.VersionTable()} {
+		if _, err := db.ExecContext(ctx, `DROP TABLE IF EXISTS `+text+` CASCADE`); err != nil {
+			return sqldb.Translate(d, err)
+		}
+	}
+	return nil
+}
+
+// Finish gives the table of the version its name, by which everybody knows the database.
+func (d *Database) Finish(ctx context.Context, db *sqldb.DB) error {
+	_, err := db.Pools().Write.ExecContext(ctx, `ALTER TABLE `+d.VersionTable()+` RENAME TO `+sqldb.VersionTable)
+	return errors.Join(sqldb.Translate(d, err), db.Close())
+}
+
+// Raze implements sqldb.Dialect.
+func (d *Database) Raze(ctx context.Context, db *sqldb.DB) error {
+	return errors.Join(d.sweep(ctx, db.Pools().Read), db.Close())
+}

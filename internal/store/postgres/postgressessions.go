@@ -1,0 +1,71 @@
+package postgres
+
+import (
+	"database/sql"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// sessionSettings is an expression for the settings with which a new session of this role in
+// this database begins (ALTER ROLE, ALTER DATABASE). A session that began before they were
+// changed keeps the old ones until it ends.
+const sessionSettings = `(SELECT coalesce(string_agg(concat_ws(' ', setdatabase, setrole, setconfig), ' ' ORDER BY setdatabase, setrole), '')
+	FROM pg_db_role_setting WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+	AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = session_user)))`
+
+// refusesWrites is an expression that is true in a session that refuses writes although the
+// server is no standby.
+const refusesWrites = `NOT pg_is_in_recovery() AND current_setting('transaction_read_only')::boolean`
+
+// refusals are the errors of PostgreSQL that may come from the settings of a session: it is
+// read-only, its statements have little time, or its search path leads elsewhere.
+var refusals = map[string]bool{pgReadOnly: true, pgCanceled: true, pgUndefinedTable: true}
+
+// renewAgain is the least time between two replacements of all sessions because one of them
+// refused a statement. A database that is read-only on purpose refuses writes in every session.
+const renewAgain = time.Second
+
+// sessions decides when the sessions of the pools are outdated. Each session is replaced
+// before its next use, so that none is interrupted.
+type sessions struct {
+	refused atomic.Bool // a session refused a statement (refusals) since the last renewal
+
+	mu       sync.Mutex
+	known    bool // whether settings is
+	settings string
+	renewed  time.Time
+}
+
+// renew starts a new era of connections if the settings of new sessions changed, or if a
+// session refused a statement. The settings count only if err is nil.
+func (d *Database) renew(settings string, err error, now time.Time) {
+	d.sessions.mu.Lock()
+	defer d.sessions.mu.Unlock()
+	changed := false
+	if err == nil {
+		changed = d.sessions.known && d.sessions.settings != settings
+		d.sessions.known, d.sessions.settings = true, settings
+	}
+	switch {
+	case changed:
+		d.Log.Info("the settings of the database's sessions were changed; connections from before are replaced")
+	case d.sessions.refused.Load() && now.Sub(d.sessions.renewed).Abs() >= renewAgain:
+	default:
+		return
+	}
+	d.sessions.refused.Store(false)
+	d.sessions.renewed = now
+	d.lines.era.Add(1)
+}
+
+// Outdated implements dialect.
+func (d *Database) Outdated(conn *sql.Conn) (is bool) {
+	err := conn.Raw(func(driver any) error {
+		is = d.lines.outdated(driver.(*stdlib.Conn).Conn().PgConn().Conn()) //nolint:errcheck,forcetypeassert // no other driver is behind this dialect
+		return nil
+	})
+	return is && err == nil
+}

@@ -1,0 +1,236 @@
+package snapshot
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/auditrows"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
+)
+
+// changesApart is how far the change feed goes on behind where it was. Whoever has read
+// more of it than there is now is behind it all the same, and reads everything anew.
+const changesApart = 1 << 32
+
+// Restoring is a database that is made from a Snapshot. It has no name until Finish.
+type Restoring struct {
+	db     *sqldb.DB
+	trail  *auditrows.Trail
+	target target
+	tables tables
+	conn   *sql.Conn // loads, within one transaction
+	ended  bool
+}
+
+// target is a kind of database that can be made from a Snapshot.
+type target interface {
+	sqldb.Dialect
+	// Raise makes the empty database and takes it for this process.
+	Raise(ctx context.Context) (sqldb.Pools, error)
+	// Finish closes the database and gives it the name of a whole one.
+	Finish(ctx context.Context, db *sqldb.DB) error
+	// Raze closes the database and removes it.
+	Raze(ctx context.Context, db *sqldb.DB) error
+}
+
+// Raise takes a directory or a PostgreSQL database, which is empty. It refuses any other
+// (ErrUnusable, ErrInUse), and a version that this program does not know (ErrNewerVersion).
+func Raise(ctx context.Context, d sqldb.Dialect, o sqldb.Options, schema int64) (*sqldb.DB, error) {
+	newest, err := sqldb.LatestSchema(d)
+	if err != nil {
+		return nil, err
+	}
+	if schema > newest {
+		return nil, sqldb.Refuse(sqldb.ErrNewerVersion, "the backup has version %d, and this program knows versions up to %d: restore it with the program that made it, or a later one", schema, newest)
+	}
+	to, ok := d.(target)
+	if !ok {
+		return nil, fmt.Errorf("nothing is restored into %T", d)
+	}
+	p, err := to.Raise(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sqldb.NewRestored(d, o, p), nil
+}
+
+// BeginRestore makes the tables of a version in a database from Raise. It has to be finished
+// or abandoned. If it fails it has removed the database.
+func BeginRestore(ctx context.Context, db *sqldb.DB, trail *auditrows.Trail, schema int64) (_ *Restoring, err error) {
+	d := db.Dialect()
+	r := &Restoring{db: db, trail: trail, target: d.(target), tables: tablesOf(d)} //nolint:errcheck,forcetypeassert // Raise has looked
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Abandon())
+		}
+	}()
+	if err := sqldb.MigrateUpTo(ctx, d, db.Pools().Write, schema); err != nil {
+		return nil, err
+	}
+	if r.conn, err = db.Pools().Write.Conn(ctx); err != nil {
+		return nil, sqldb.Translate(d, err)
+	}
+	if _, err := r.conn.ExecContext(ctx, `BEGIN`); err != nil {
+		return nil, sqldb.Translate(d, err)
+	}
+	return r, nil
+}
+
+// Tables answers the tables that there are to load, by name.
+func (r *Restoring) Tables(ctx context.Context) (map[string]Table, error) {
+	all, err := r.tables.columns(ctx, r.loading())
+	tables := map[string]Table{}
+	for _, t := range all {
+		if t.Name != journalTable && t.Name != r.target.VersionTable() {
+			tables[t.Name] = t
+		}
+	}
+	return tables, err
+}
+
+func (r *Restoring) loading() sqldb.Statements {
+	return sqldb.Statements{Run: r.conn, Dialect: r.target}
+}
+
+// Load reads the rows of a table, in place of those that migrations made, and answers how
+// many there are. last is the last row of the audit trail.
+func (r *Restoring) Load(ctx context.Context, t Table, from io.Reader, last int64) (int64, error) {
+	in := r.loading()
+	if _, err := in.Exec(ctx, `DELETE FROM `+t.Name); err != nil {
+		return 0, err
+	}
+	if t.Name == "audit" {
+		if err := r.tables.ready(ctx, in, last); err != nil {
+			return 0, err
+		}
+	}
+	rows := pgcopy.NewReader(from, t.types())
+	err := r.tables.load(ctx, r.conn, t, rows)
+	switch {
+	case errors.Is(err, pgcopy.ErrDamaged), ctx.Err() != nil:
+		return rows.Rows(), err
+	case err != nil:
+		return rows.Rows(), fmt.Errorf("load %s: %w", t.Name, sqldb.Translate(r.target, err))
+	}
+	return rows.Rows(), nil
+}
+
+// Loaded brings what was loaded to the version of this program, and adds the rows of the
+// audit trail that are behind it.
+func (r *Restoring) Loaded(ctx context.Context, tail []keyserver.AuditEntry) error {
+	if _, err := r.conn.ExecContext(ctx, `COMMIT`); err != nil {
+		return sqldb.Translate(r.target, err)
+	}
+	if err := r.conn.Close(); err != nil {
+		return sqldb.Translate(r.target, err)
+	}
+	r.conn = nil
+	if err := sqldb.MigrateUp(ctx, r.target, r.db.Pools().Write); err != nil {
+		return err
+	}
+	if len(tail) == 0 {
+		return nil
+	}
+	return r.db.WriteAlone(ctx, func(in sqldb.Statements) error { return r.trail.AppendTail(ctx, in, tail) })
+}
+
+// Finish ends what belonged to who served from the database, writes a last row to the
+// trail, and gives the database its name. Used proofs stay used.
+func (r *Restoring) Finish(ctx context.Context, row keyserver.AuditEntry) error {
+	if err := r.db.WriteAlone(ctx, func(in sqldb.Statements) error {
+		for _, text := range []string{`DELETE FROM sessions`, `DELETE FROM changes`} {
+			if _, err := in.Exec(ctx, text); err != nil {
+				return err
+			}
+		}
+		if err := in.ExecOne(ctx, `UPDATE sequences SET value = value + $1 WHERE name = 'changes'`, int64(changesApart)); err != nil {
+			return err
+		}
+		return freeDuties(ctx, in)
+	}); err != nil {
+		return err
+	}
+	return r.end(ctx, row, func() error { return nil })
+}
+
+// FinishMove is Finish for a database that goes on elsewhere as it was: sessions stay open,
+// and the change feed goes on from where it is. moved is called when all is done but for the
+// name: from then on nobody may change what it was copied from.
+func (r *Restoring) FinishMove(ctx context.Context, row keyserver.AuditEntry, moved func() error) error {
+	if err := r.db.WriteAlone(ctx, func(in sqldb.Statements) error { return freeDuties(ctx, in) }); err != nil {
+		return err
+	}
+	return r.end(ctx, row, moved)
+}
+
+// freeDuties ends what processes had taken upon them that do not run any more.
+func freeDuties(ctx context.Context, in sqldb.Statements) error {
+	for _, text := range []string{`UPDATE leases SET until = 0`, `UPDATE audit_sinks SET until = 0`} {
+		if _, err := in.Exec(ctx, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end writes a last row to the trail, and gives the database its name once complete is told.
+func (r *Restoring) end(ctx context.Context, row keyserver.AuditEntry, complete func() error) error {
+	w, err := audit.NewWriter(ctx, r.trail, audit.Options{Clock: r.db.Options().Clock, Logger: r.db.Options().Logger})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(w.Write(ctx, row), w.Close()); err != nil {
+		return err
+	}
+	if err := complete(); err != nil {
+		return err
+	}
+	if err := r.target.Finish(context.WithoutCancel(ctx), r.db); err != nil {
+		return err
+	}
+	r.ended = true
+	return nil
+}
+
+// Abandon removes what there is, unless it was finished.
+func (r *Restoring) Abandon() error {
+	if r.ended {
+		return nil
+	}
+	r.ended = true
+	ctx, cancel := context.WithTimeout(context.Background(), sqldb.EndTimeout)
+	defer cancel()
+	if r.conn != nil {
+		_, _ = r.conn.ExecContext(ctx, `ROLLBACK`) // it may never have begun
+		_ = r.conn.Close()
+	}
+	return r.target.Raze(ctx, r.db)
+}
+
+// loadRows inserts rows by statements.
+func loadRows(ctx context.Context, d sqldb.Dialect, in sqldb.Statements, t Table, rows *pgcopy.Reader) error {
+	ins := sqldb.NewInsert(d, `INSERT INTO `+t.Name+` (`+t.columns()+`)`, len(t.Columns))
+	most := ins.Sizes[0].Rows * ins.Columns
+	args := make([]any, 0, most)
+	for {
+		row, err := rows.Next()
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		args = append(args, row...)
+		if err == nil && len(args) < most {
+			continue
+		}
+		if failed := ins.Run(ctx, in, args); failed != nil || err != nil {
+			return failed
+		}
+		args = args[:0]
+	}
+}

@@ -1,0 +1,98 @@
+package sqldb
+
+import (
+	"context"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// MaxChangePage bounds a page of changes.
+const MaxChangePage = 1000
+
+// pruneSteps divides what is kept: changes are pruned in that many steps while
+// as many new ones arrive, so that no commit pays for more than one step.
+const pruneSteps = 64
+
+// storeChanges gives the changes of a transaction their numbers and stores
+// them. The row of the sequence stays locked until the commit, which makes the
+// order of the numbers that of the commits and leaves no gap.
+func (db *DB) storeChanges(ctx context.Context, in Statements, changes []keyserver.Change) ([]keyserver.Change, error) {
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	n := int64(len(changes))
+	last, err := nextInSequence(ctx, in, "changes", n)
+	if err != nil {
+		return nil, err
+	}
+	args := make([]any, 0, len(changes)*db.inserts.Columns)
+	for i := range changes {
+		c := &changes[i]
+		c.Seq = last - n + 1 + int64(i)
+		args = append(args, c.Seq, string(c.Kind), c.ID[:], string(c.Action))
+	}
+	if err := db.inserts.Run(ctx, in, args); err != nil {
+		return nil, err
+	}
+	if step := max(1, db.opts.KeptChanges/pruneSteps); last/step != (last-n)/step {
+		if _, err := in.Exec(ctx, `DELETE FROM changes WHERE seq <= $1`, last-db.opts.KeptChanges); err != nil {
+			return nil, err
+		}
+	}
+	return changes, db.Dialect().Announce(ctx, in)
+}
+
+// nextInSequence takes n numbers and answers the last of them.
+func nextInSequence(ctx context.Context, in Statements, name string, n int64) (int64, error) {
+	var last int64
+	err := in.Row(ctx, `UPDATE sequences SET value = value + $1 WHERE name = $2 RETURNING value`, []any{n, name}, &last)
+	return last, err
+}
+
+// Feed are the queries of the changes.
+type Feed struct{ sql Statements }
+
+// NewFeed returns the queries, which run on in.
+func NewFeed(in Statements) Feed { return Feed{in} }
+
+// ChangeHead answers the number of the last committed change, 0 before the first.
+func (f Feed) ChangeHead(ctx context.Context) (int64, error) {
+	var head int64
+	err := f.sql.Row(ctx, `SELECT value FROM sequences WHERE name = 'changes'`, nil, &head)
+	return head, err
+}
+
+// Changes reads up to limit (at most 1000) changes after the cursor. The page
+// says Reset, and its Cursor is the head, where the cursor is older than what
+// is kept or newer than the head.
+func (f Feed) Changes(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error) {
+	limit = min(max(limit, 1), MaxChangePage)
+	// The head comes first: all changes up to it can then be read, unless they
+	// were pruned.
+	head, err := f.ChangeHead(ctx)
+	if err != nil {
+		return keyserver.ChangePage{}, err
+	}
+	if after == head {
+		return keyserver.ChangePage{Cursor: after}, nil
+	}
+	page := keyserver.ChangePage{}
+	err = f.sql.Each(ctx, `SELECT seq, kind, id, action FROM changes WHERE seq > $1 ORDER BY seq LIMIT $2`,
+		[]any{after, limit}, func(row Scanner) error {
+			var c keyserver.Change
+			if err := row.Scan(&c.Seq, &c.Kind, IntoID(&c.ID), &c.Action); err != nil {
+				return err
+			}
+			page.Changes = append(page.Changes, c)
+			return nil
+		})
+	if err != nil {
+		return keyserver.ChangePage{}, err
+	}
+	// Numbers have no gaps, so the first row alone tells whether any is missing.
+	if n := len(page.Changes); n > 0 && page.Changes[0].Seq == after+1 {
+		page.Cursor = page.Changes[n-1].Seq
+		return page, nil
+	}
+	return keyserver.ChangePage{Cursor: head, Reset: true}, nil
+}

@@ -1,0 +1,93 @@
+package sqldb
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
+)
+
+// What reads and writes answer.
+var (
+	// ErrNotFound says that no such object exists, or that one which a write
+	// refers to does not.
+	ErrNotFound = errors.New("not found")
+	// ErrDuplicate says that an object with that identity exists.
+	ErrDuplicate = errors.New("already exists")
+)
+
+// Why a database is not opened. Each is wrapped in one sentence for people.
+var (
+	ErrForeign      = datadir.ErrForeign
+	ErrNewerVersion = errors.New("database of a newer version")
+	ErrOlderVersion = errors.New("database of an older version")
+	ErrInUse        = datadir.ErrInUse
+	ErrUnusable     = datadir.ErrUnusable
+)
+
+// Refuse wraps the reason for which a database is not opened in one sentence for people.
+func Refuse(kind error, format string, args ...any) error {
+	return datadir.Refuse(kind, format, args...)
+}
+
+// ErrorClass is what a driver's error means to callers.
+type ErrorClass int
+
+const (
+	ClassOther ErrorClass = iota
+	ClassDuplicate
+	ClassReference // a foreign key names nothing
+	ClassUnavailable
+)
+
+// RetryUnavailable is when a caller may try a database again that did not answer.
+const RetryUnavailable = time.Second
+
+// Translate turns an error of database/sql or a driver into one of this
+// package. Only the text of a driver's error survives: its type stays here.
+func Translate(d Dialect, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		return context.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return context.DeadlineExceeded
+	case errors.Is(err, ErrNotFound), errors.Is(err, ErrDuplicate), fault.As(err) != nil:
+		return err
+	}
+	switch d.Classify(err) {
+	case ClassDuplicate:
+		return ErrDuplicate
+	case ClassReference:
+		return ErrNotFound
+	case ClassUnavailable:
+		if d.Full(err) {
+			return fault.Temporary(fault.StoreUnavailable, fault.ScopeProcess, RetryUnavailable,
+				"the database has no room: its volume is full; make room on it, and try again").Because(opaque(err))
+		}
+		return Unavailable(err)
+	default:
+		return opaque(err)
+	}
+}
+
+// Unavailable says that the database does not answer, and keeps the text of err.
+func Unavailable(err error) error {
+	return fault.Temporary(fault.StoreUnavailable, fault.ScopeProcess, RetryUnavailable,
+		"the database does not answer; try again").Because(opaque(err))
+}
+
+func opaque(err error) error { return errors.New("database: " + DriverText(err)) }
+
+// DriverText returns the text of a driver's error as one line of valid UTF-8. The drivers indent
+// by tabs, and a server may report in an encoding of its own.
+func DriverText(err error) string {
+	return strings.Join(strings.Fields(strings.ToValidUTF8(err.Error(), "?")), " ")
+}
+
+// ErrLockHeld says that the lock that orders what replicas do was not to be had for a while.
+var ErrLockHeld = errors.New("another process holds the lock of the database")

@@ -1,0 +1,123 @@
+package sqldb
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
+)
+
+// Release is one of this program, and the version of the schema that it ended with.
+type Release struct {
+	Name   string
+	Schema int64
+}
+
+// Releases are those that were published, in order. RELEASE.md says when one is added.
+// What a migration behind the last of them may take away follows from it (ADR 56).
+var Releases = []Release{{"0.1.0", 11}}
+
+// floorSince is the first version of the schema that says which programs can work with
+// it. Of an older one no newer program was there.
+const floorSince = 34
+
+// Standing is what a database says of itself.
+type Standing struct {
+	Version int64  // of its schema; 0 where there is none yet
+	newest  string // the newest release that was here; empty where it does not say
+	// floor is the version of the schema that a program has to know to work with the
+	// database, 0 where it does not say; oldest is the first release that knows it.
+	floor  int64
+	oldest string
+}
+
+// ReadStanding refuses a database that holds tables but not ours.
+func ReadStanding(ctx context.Context, d Dialect, db Pool) (Standing, error) {
+	version, err := schemaVersion(ctx, d, db)
+	is := Standing{Version: version}
+	if err != nil || version < floorSince {
+		return is, err
+	}
+	var signed int64
+	err = Statements{Run: db, Dialect: d}.Row(ctx, `SELECT version, release, floor, floor_release FROM schema_floor`, nil, &signed, &is.newest, &is.floor, &is.oldest)
+	if err != nil {
+		return is, fmt.Errorf("read which programs can work with the database: %w", Translate(d, err))
+	}
+	if signed < is.Version { // who migrated died before it said who it is
+		is.newest, is.oldest = "", ""
+	}
+	return is, nil
+}
+
+// Refusal is why a program that knows schemas up to target cannot work with the
+// database; nil where it can, be it by migrating it.
+func (s Standing) Refusal(target int64) error {
+	switch {
+	case s.floor <= target && (s.Version <= target || s.floor > 0):
+		return nil
+	case s.newest == "" || s.oldest == "":
+		return Refuse(ErrNewerVersion, "the database has schema %d and this program, release %s, knows schemas up to %d: "+
+			"use the program that wrote it, or a later one, or restore the backup from before the upgrade", s.Version, version.String(), target)
+	default:
+		return Refuse(ErrNewerVersion, "the database has schema %d, of release %s, and this program, release %s, knows schemas up to %d, which is too old for it: "+
+			"use release %s or later, or restore the backup from before the upgrade", s.Version, s.newest, version.String(), target, s.oldest)
+	}
+}
+
+// ahead says that the database is newer than a program that can work with it; empty
+// where it is not.
+func (s Standing) ahead(target int64) string {
+	if s.Version <= target {
+		return ""
+	}
+	return fmt.Sprintf("the database has schema %d, of release %s, and this program, release %s, is of schema %d: it works, without what is new; "+
+		"bring all replicas to one release (docs/upgrade.md)", s.Version, s.newest, version.String(), target)
+}
+
+// sign notes that a program of this release was here, unless a newer one was.
+func (s Standing) sign(ctx context.Context, d Dialect, db Pool, target int64) error {
+	if target < floorSince {
+		return nil
+	}
+	_, err := Statements{Run: db, Dialect: d}.Exec(ctx, `UPDATE schema_floor SET version = $1, release = $2, floor_release = $3 WHERE version < $1`,
+		target, version.String(), firstWith(s.floor))
+	return Translate(d, err)
+}
+
+// firstWith is the first release that knows a version of the schema: this one where none
+// that was published does.
+func firstWith(schema int64) string {
+	for _, r := range Releases {
+		if r.Schema >= schema {
+			return r.Name
+		}
+	}
+	return version.String()
+}
+
+// Ahead says that the database is of a newer release than this program, in a sentence
+// for people; empty where it is not.
+func (h *Handle) Ahead() string {
+	if text := h.ahead.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// stands remembers how the database stands.
+func (h *Handle) stands(is Standing) {
+	text := is.ahead(h.target)
+	h.ahead.Store(&text)
+}
+
+// look answers why this program has to stop: a newer one came and took away what it
+// needs.
+func (h *Handle) look(ctx context.Context) error {
+	var is Standing
+	err := h.looking.Row(ctx, `SELECT version, release, floor, floor_release FROM schema_floor`, nil, &is.Version, &is.newest, &is.floor, &is.oldest)
+	if err != nil {
+		return err
+	}
+	h.stands(is)
+	return is.Refusal(h.target)
+}

@@ -1,0 +1,105 @@
+package sqldb
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"sync/atomic"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
+
+// ErrNoRowKey is answered by what reads or writes a covered row before the data
+// key is open.
+var ErrNoRowKey = errors.New("the rows cannot be checked yet: their key comes with the data key")
+
+// macs are what the rows of a store are checked by.
+type macs struct {
+	key   atomic.Pointer[rowmac.Key]
+	alarm atomic.Pointer[func(rowmac.Finding)]
+}
+
+// UseRowKey gives the store the key of its rows. Until then it neither reads nor
+// writes what is covered.
+func (h *Handle) UseRowKey(key *rowmac.Key) { h.macs.key.Store(key) }
+
+// OnTampered registers who is told of each row that is refused. It must neither
+// block nor use the store.
+func (h *Handle) OnTampered(alarm func(rowmac.Finding)) { h.macs.alarm.Store(&alarm) }
+
+// Key returns the key of the rows, nil until UseRowKey has set it.
+func (s Statements) Key() *rowmac.Key { return s.macs.key.Load() }
+
+// Alarm reports a row that does not agree with its MAC (OnTampered).
+func (s Statements) Alarm(finding rowmac.Finding) {
+	if alarm := s.macs.alarm.Load(); alarm != nil {
+		(*alarm)(finding)
+	}
+}
+
+// errRingMoved ends a transaction that began under data keys which are not those of
+// the database any more.
+var errRingMoved = errors.New("the data keys have changed")
+
+// followRing refuses to write while the data keys of this process are not those of
+// the database: what it wrapped, or gave a MAC, could be under one that is gone.
+func (db *DB) followRing(ctx context.Context, in Statements) error {
+	key := db.Handle.macs.key.Load()
+	if key == nil {
+		return nil
+	}
+	var stored []byte
+	err := in.Row(ctx, `SELECT value FROM settings WHERE name = $1`, []any{rowmac.DataKeySetting}, &stored)
+	switch {
+	case errors.Is(err, ErrNotFound): // somebody took it away, which the next start and doctor say
+		return nil
+	case err == nil && !key.Follows(stored):
+		return errRingMoved
+	}
+	return err
+}
+
+// Agrees refuses a row that does not agree with its MAC.
+func (s Statements) Agrees(row *rowmac.Row, mac []byte) error {
+	if s.Visit != nil {
+		return s.Visit(row, mac)
+	}
+	key := s.macs.key.Load()
+	if key == nil {
+		return ErrNoRowKey
+	}
+	if err := key.Check(row, mac); !errors.Is(err, rowmac.ErrDisagrees) {
+		return err
+	}
+	finding := FindingOf(row, mac)
+	s.Alarm(finding)
+	return fault.New(fault.StoreTampered, "a row of the database was not written by this key server: %s; an operator has to look at it (doctor)", finding).
+		Audited(fault.ReasonStoreTampered)
+}
+
+// FindingOf describes a row that does not agree with its MAC.
+func FindingOf(row *rowmac.Row, mac []byte) rowmac.Finding {
+	problem := "it does not agree with its MAC"
+	if len(mac) == 0 {
+		problem = "it has no MAC"
+	}
+	return rowmac.Finding{Table: row.Table, ID: row.ID, Problem: problem}
+}
+
+// MAC is the column of a row that is about to be written.
+func (s Statements) MAC(row *rowmac.Row) driver.Valuer { return macColumn{s.macs, row} }
+
+type macColumn struct {
+	macs *macs
+	row  *rowmac.Row
+}
+
+// Value implements driver.Valuer.
+func (c macColumn) Value() (driver.Value, error) {
+	key := c.macs.key.Load()
+	if key == nil {
+		return nil, ErrNoRowKey
+	}
+	return key.Sum(c.row), nil
+}

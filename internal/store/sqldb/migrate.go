@@ -1,0 +1,204 @@
+package sqldb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/pressly/goose/v3"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/migrations"
+)
+
+// VersionTable is where goose notes what it applied. The name is our own, so
+// that another program's goose in the same database is not taken for ours.
+const VersionTable = "keyserver_schema"
+
+// RestoringSuffix is behind the name of what is not whole yet: the file of an embedded
+// database, and the table of PostgreSQL that says which version there is. Without that
+// name no program takes it for a database of a key server.
+const RestoringSuffix = "restoring"
+
+// RestoringTable is the name of versionTable in a database that is not whole yet.
+const RestoringTable = VersionTable + "_" + RestoringSuffix
+
+// MigrationDir returns the migrations of a kind of database.
+func MigrationDir(name string) fs.FS {
+	dir, err := fs.Sub(migrations.Files, name)
+	if err != nil {
+		panic(err) // only for an invalid path
+	}
+	return dir
+}
+
+// Migrate brings the database to the version of this program, or leaves a newer one
+// that this program can work with as it is. Having looked at it under the lock, it
+// refuses what it does not know before it changes anything. It answers how the database
+// stands then, and the version of this program.
+func Migrate(ctx context.Context, d Dialect, db Pool, log *slog.Logger) (is Standing, target int64, err error) {
+	unlock, err := d.LockMigrations(ctx, db)
+	if err != nil {
+		return is, 0, fmt.Errorf("lock the database for its migration: %w", Translate(d, err))
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+
+	provider, err := newProvider(d, db)
+	if err != nil {
+		return is, 0, err
+	}
+	target = latest(provider)
+	if is, err = ReadStanding(ctx, d, db); err != nil {
+		return is, target, err
+	}
+	if err := is.Refusal(target); err != nil {
+		return is, target, err
+	}
+	if text := is.ahead(target); text != "" {
+		log.Warn(text)
+		return is, target, nil
+	}
+	if from := is.Version; from < target {
+		if err := up(ctx, d, provider, log); err != nil {
+			return is, target, fmt.Errorf("migrate the database from version %d to %d: %w", from, target, Translate(d, err))
+		}
+		log.Info("database migrated", "from", from, "to", target)
+		if is, err = ReadStanding(ctx, d, db); err != nil {
+			return is, target, err
+		}
+	}
+	return is, target, is.sign(ctx, d, db, target)
+}
+
+// Bounds of the attempts to migrate while working servers use the database. The pause
+// doubles after each attempt.
+const (
+	migrationAttempts = 6
+	migrationPause    = 100 * time.Millisecond
+)
+
+// up applies the pending migrations. If PostgreSQL aborts one in favor of the transaction of a
+// working server, up tries again. Each migration is one transaction, so the next attempt
+// begins with the aborted one. After the last attempt, or if ctx ends in a pause, up returns
+// the error of the database.
+func up(ctx context.Context, d Dialect, provider *goose.Provider, log *slog.Logger) error {
+	pause := migrationPause
+	for attempt := 1; ; attempt++ {
+		_, err := provider.Up(ctx)
+		if err == nil || !d.LostToAnother(err) || attempt == migrationAttempts {
+			return err
+		}
+		log.Warn("a migration was aborted in favor of another transaction and is tried again", "attempt", attempt, "error", DriverText(err))
+		select {
+		case <-time.After(pause):
+			pause *= 2
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// checkVersion accepts the version of this program, and a newer one that it can work
+// with.
+func checkVersion(ctx context.Context, d Dialect, db Pool) (is Standing, target int64, err error) {
+	provider, err := newProvider(d, db)
+	if err != nil {
+		return is, 0, err
+	}
+	target = latest(provider)
+	if is, err = ReadStanding(ctx, d, db); err != nil {
+		return is, target, err
+	}
+	if is.Version < target {
+		return is, target, Refuse(ErrOlderVersion,
+			"the database has version %d and this program works on %d: start the server once to bring it up to date", is.Version, target)
+	}
+	return is, target, is.Refusal(target)
+}
+
+func newProvider(d Dialect, db Pool) (*goose.Provider, error) {
+	kind, files := d.Migrations()
+	p, err := goose.NewProvider(kind, db, files,
+		goose.WithTableName(d.VersionTable()), goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded migrations: %w", err)
+	}
+	return p, nil
+}
+
+func latest(p *goose.Provider) int64 {
+	sources := p.ListSources()
+	return sources[len(sources)-1].Version
+}
+
+// LatestFile is the highest number among the files; they may leave some out.
+func LatestFile(migrations fs.FS) (int64, error) {
+	names, err := fs.Glob(migrations, "*.sql")
+	if err != nil {
+		return 0, err
+	}
+	var latest int64
+	for _, name := range names {
+		number, err := goose.NumericComponent(name)
+		if err != nil {
+			return 0, fmt.Errorf("read the embedded migrations: %w", err)
+		}
+		latest = max(latest, number)
+	}
+	return latest, nil
+}
+
+// schemaVersion answers 0 for an empty database and refuses one that holds
+// tables but not ours.
+func schemaVersion(ctx context.Context, d Dialect, db Pool) (int64, error) {
+	all, named, err := d.Tables(ctx, db, VersionTable)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("look at the database: %w", Translate(d, err))
+	case all == 0:
+		return 0, nil
+	case named == 0:
+		if _, half, err := d.Tables(ctx, db, RestoringTable); err == nil && half > 0 {
+			return 0, Refuse(ErrUnusable, "what was restored or moved into the database is not whole: it was interrupted, or is under way; run it again, or name another database")
+		}
+		return 0, Refuse(ErrForeign, "the database holds tables of something else: give the key server a database or schema of its own")
+	}
+	var version int64
+	err = Statements{Run: db, Dialect: d}.Row(ctx, `SELECT max(version_id) FROM `+VersionTable, nil, &version)
+	if err != nil {
+		return 0, fmt.Errorf("read the database's version: %w", err)
+	}
+	return version, nil
+}
+
+// LatestSchema returns the version of the schema that this program works on.
+func LatestSchema(d Dialect) (int64, error) {
+	_, files := d.Migrations()
+	return LatestFile(files)
+}
+
+// MigrateUpTo applies the migrations up to a version.
+func MigrateUpTo(ctx context.Context, d Dialect, db Pool, version int64) error {
+	provider, err := newProvider(d, db)
+	if err != nil {
+		return err
+	}
+	if _, err := provider.UpTo(ctx, version); err != nil {
+		return fmt.Errorf("make the tables of version %d: %w", version, Translate(d, err))
+	}
+	return nil
+}
+
+// MigrateUp applies the remaining migrations.
+func MigrateUp(ctx context.Context, d Dialect, db Pool) error {
+	provider, err := newProvider(d, db)
+	if err != nil {
+		return err
+	}
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("bring the database to the version of this program: %w", Translate(d, err))
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+)
+
+// Runner runs one statement: a pool, a connection, or one of them with its
+// statements kept prepared.
+type Runner interface {
+	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
+	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
+}
+
+// Statements runs the queries of this package and translates their errors.
+type Statements struct {
+	Run     Runner
+	Dialect Dialect
+	// Failed keeps the first error of a transaction's statements, nil outside
+	// of one. PostgreSQL gives a transaction up at its first error; so that
+	// both databases behave alike, Update never commits after one.
+	Failed *error
+	// macs check the rows that are read; visit is shown them instead, where all
+	// rows are gone through.
+	macs  *macs
+	Visit func(row *rowmac.Row, mac []byte) error
+}
+
+// Fail translates an error of a statement, and keeps the first one of a transaction.
+func (s Statements) Fail(ctx context.Context, err error) error {
+	err = Translate(s.Dialect, err)
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err() // however the driver put it
+	}
+	if err != nil && s.Failed != nil && *s.Failed == nil {
+		*s.Failed = err
+	}
+	return err
+}
+
+// failure is the first error of the transaction, also one that was passed over.
+func (s Statements) failure() error {
+	if s.Failed == nil {
+		return nil
+	}
+	return *s.Failed
+}
+
+// Exec runs a statement and answers how many rows it hit.
+func (s Statements) Exec(ctx context.Context, text string, args ...any) (int64, error) {
+	result, err := s.Run.ExecContext(ctx, text, args...)
+	if err != nil {
+		return 0, s.Fail(ctx, err)
+	}
+	n, err := result.RowsAffected()
+	return n, s.Fail(ctx, err)
+}
+
+// ExecOne is exec for a statement that names one row: ErrNotFound where it
+// hits none.
+func (s Statements) ExecOne(ctx context.Context, text string, args ...any) error {
+	n, err := s.Exec(ctx, text, args...)
+	if err == nil && n == 0 {
+		return ErrNotFound
+	}
+	return err
+}
+
+// Each runs a query and calls scan for every row.
+func (s Statements) Each(ctx context.Context, text string, args []any, scan func(Scanner) error) error {
+	rows, err := s.Run.QueryContext(ctx, text, args...)
+	if err != nil {
+		return s.Fail(ctx, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return s.Fail(ctx, err)
+		}
+	}
+	return s.Fail(ctx, rows.Err())
+}
+
+// Row runs a query and scans its first row, or answers ErrNotFound.
+func (s Statements) Row(ctx context.Context, text string, args []any, dest ...any) error {
+	found := false
+	err := s.Each(ctx, text, args, func(row Scanner) error {
+		if found {
+			return nil
+		}
+		found = true
+		return row.Scan(dest...)
+	})
+	if err == nil && !found {
+		return ErrNotFound
+	}
+	return err
+}
+
+type Scanner interface{ Scan(dest ...any) error }
+
+// Insert is a statement that inserts rows, in the sizes in which it is used.
+type Insert struct {
+	Columns int
+	Sizes   []sizedInsert // falling, the last inserts one row
+}
+
+type sizedInsert struct {
+	Rows int
+	Text string
+}
+
+// NewInsert makes an insert; after says what becomes of a row that is there already.
+func NewInsert(d Dialect, into string, columns int, after ...string) Insert {
+	ins := Insert{Columns: columns}
+	for _, rows := range []int{32, 16, 8, 4, 2, 1} {
+		ins.Sizes = append(ins.Sizes, sizedInsert{rows, strings.Join(append([]string{into, "VALUES", d.Placeholders(rows, columns)}, after...), " ")})
+	}
+	return ins
+}
+
+// Run inserts the rows whose columns stand in args one after the other.
+func (ins Insert) Run(ctx context.Context, in Statements, args []any) error {
+	for _, size := range ins.Sizes {
+		for n := size.Rows * ins.Columns; len(args) >= n; args = args[n:] {
+			if _, err := in.Exec(ctx, size.Text, args[:n]...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// IDs scans the only column of every row.
+func (s Statements) IDs(ctx context.Context, text string, args ...any) ([]keyserver.ID, error) {
+	var ids []keyserver.ID
+	err := s.Each(ctx, text, args, func(row Scanner) error {
+		var id keyserver.ID
+		if err := row.Scan(IntoID(&id)); err != nil {
+			return err
+		}
+		ids = append(ids, id)
+		return nil
+	})
+	return ids, err
+}

@@ -1,0 +1,171 @@
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/stmtcache"
+)
+
+// EndTimeout bounds a commit or rollback, which the caller's context must not
+// interrupt halfway.
+const EndTimeout = 10 * time.Second
+
+// writer hands out the one connection on which this process writes.
+type writer struct {
+	db      Pool
+	dialect Dialect
+	turn    chan struct{} // holds a token while the writer is taken
+
+	session *Session // nil until used, and after its connection was lost
+}
+
+func newWriter(d Dialect, db Pool) *writer {
+	return &writer{db: db, dialect: d, turn: make(chan struct{}, 1)}
+}
+
+func (w *writer) lock(ctx context.Context) error {
+	select {
+	case w.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w *writer) unlock() { <-w.turn }
+
+// transact needs the lock. A connection that was kept may be dead by now: what it did not
+// even begin is done on a new one.
+func (w *writer) transact(ctx context.Context, fn func(in Statements) error) error {
+	kept := w.session != nil
+	err := w.attempt(ctx, fn)
+	var begin notBegunError
+	if kept && w.session == nil && errors.As(err, &begin) && ctx.Err() == nil {
+		return w.attempt(ctx, fn)
+	}
+	return err
+}
+
+func (w *writer) attempt(ctx context.Context, fn func(in Statements) error) error {
+	if w.session != nil && w.dialect.Outdated(w.session.Conn) {
+		w.session.Drop()
+		w.session = nil
+	}
+	if w.session == nil {
+		var err error
+		if w.session, err = OpenSession(ctx, w.dialect, w.db); err != nil {
+			return err
+		}
+	}
+	err := w.session.Transact(ctx, fn)
+	if w.session.Lost {
+		w.session = nil
+	}
+	return err
+}
+
+// close waits for the transaction in flight.
+func (w *writer) close() error {
+	w.turn <- struct{}{}
+	defer w.unlock()
+	if w.session == nil {
+		return nil
+	}
+	err := w.session.Close()
+	w.session = nil
+	return err
+}
+
+// Session is one connection that is kept for transactions.
+type Session struct {
+	Conn    *sql.Conn
+	dialect Dialect
+	Run     Runner
+	Lost    bool // the connection is of no more use and was dropped
+}
+
+// OpenSession takes a connection from a pool, until Close or Drop.
+func OpenSession(ctx context.Context, d Dialect, db Pool) (*Session, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, Translate(d, err)
+	}
+	return &Session{Conn: conn, dialect: d, Run: d.RunnerOn(conn)}, nil
+}
+
+// notBegunError says that nothing of a transaction was done.
+type notBegunError struct{ cause error }
+
+// Error implements error.
+func (e notBegunError) Error() string { return e.cause.Error() }
+func (e notBegunError) Unwrap() error { return e.cause }
+
+// Transact commits what fn does, or undoes it where fn, or any statement of
+// it, fails or panics.
+func (s *Session) Transact(ctx context.Context, fn func(in Statements) error) error {
+	in := Statements{Run: s.Run, Dialect: s.dialect, Failed: new(error)}
+	if _, err := in.Exec(s.dialect.StatementContext(ctx), s.dialect.Begin()); err != nil {
+		s.Rollback(ctx) // a cancelled BEGIN may have begun
+		return notBegunError{err}
+	}
+	done := false
+	defer func() {
+		if !done {
+			s.Rollback(ctx)
+		}
+	}()
+	if err := fn(in); err != nil {
+		return err
+	}
+	if err := in.failure(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.dialect.InPlace(); err != nil {
+		return err
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), EndTimeout)
+	defer cancel()
+	if _, err := s.Run.ExecContext(s.dialect.StatementContext(end), "COMMIT"); err != nil {
+		return Unavailable(fmt.Errorf("commit: %w", err))
+	}
+	done = true
+	return nil
+}
+
+// Rollback drops the connection unless it is certain to be clean.
+func (s *Session) Rollback(ctx context.Context) {
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), EndTimeout)
+	defer cancel()
+	if _, err := s.Run.ExecContext(end, "ROLLBACK"); err != nil {
+		s.Drop()
+	}
+}
+
+// Close gives the connection back to its pool. Statements that stay open on it
+// would keep it alive when the pool closes, and SQLite would not fold its log.
+func (s *Session) Close() error {
+	return errors.Join(s.closeStatements(), s.Conn.Close())
+}
+
+func (s *Session) closeStatements() error {
+	if p, ok := s.Run.(*stmtcache.Statements); ok {
+		return p.Close()
+	}
+	return nil
+}
+
+// Drop closes the connection, which is of no more use.
+func (s *Session) Drop() {
+	s.Lost = true
+	_ = s.closeStatements()                                      // the connection is given up anyway
+	_ = s.Conn.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool close it
+	_ = s.Conn.Close()
+}

@@ -1,0 +1,328 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/wal"
+)
+
+// FoldAt is how many pages the log has when it is folded into the database.
+const FoldAt = 4096
+
+// maxRest bounds what a fold reads while nobody can write.
+const maxRest = 4 << 20
+
+// ErrLogMoved says that something in the log may be gone before it was read.
+var ErrLogMoved = errors.New("the log of the database was folded before it was read")
+
+// errBusy says that a try has to be made again.
+var errBusy = errors.New("the trail is being written")
+
+// Log is the write-ahead log of an embedded database, which is shipped elsewhere: it is
+// read while others write, and folded into the database by nobody else (Config.Shipped).
+// Its methods are called by one goroutine.
+type Log struct {
+	on      *sqldb.DB
+	dialect *Database
+	db      sqldb.Pool // folds
+	durable func() ([]keyserver.AuditEntry, bool)
+	// folded is up to where everything is in the file of the database, so that the log
+	// goes on behind it, or begins anew. nil: it does not begin anew.
+	folded    *wal.Position
+	unshipped int64 // when the base was begun
+}
+
+// Base is the file of the database, which does not change before the log is folded, and
+// the place in the log behind which everything makes it the database.
+type Base struct {
+	File io.Reader
+	Size int64
+	At   wal.Position
+}
+
+// Committed is what was committed behind a place in the log.
+type Committed struct {
+	Header   wal.Header
+	From, To wal.Position // of Header, both zero where there is no log yet
+	Frames   io.ReadSeeker
+	// Rows are those of the audit trail that are durable and may be in no table yet.
+	Rows []keyserver.AuditEntry
+	// Until is when this was: everything that was acknowledged before is there.
+	Until time.Time
+
+	file *os.File
+}
+
+// Close gives up what Frames is read from.
+func (c Committed) Close() error {
+	if c.file == nil {
+		return nil
+	}
+	return c.file.Close()
+}
+
+// NewLog returns the log of a database that was opened to be shipped. It has to be closed
+// before the database is. durable returns the rows of the audit log that are durable and may
+// be in no table yet, or false while they are being written.
+func NewLog(db *sqldb.DB, durable func() ([]keyserver.AuditEntry, bool)) (*Log, error) {
+	d, ok := db.Dialect().(*Database)
+	if !ok || !d.Shipped {
+		return nil, errors.New("the database was not opened to be shipped")
+	}
+	return &Log{on: db, dialect: d, db: d.Pool("rw", 1), durable: durable}, nil
+}
+
+// Close gives up what the Log took.
+func (l *Log) Close() error { return l.db.Close() }
+
+// open opens the log, nil where there is none that is whole.
+func (l *Log) open() (*os.File, wal.Header, error) {
+	f, err := os.Open(l.dialect.Path() + "-wal")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, wal.Header{}, nil
+	}
+	if err != nil {
+		return nil, wal.Header{}, err
+	}
+	h, found, err := wal.ReadHeader(f)
+	if err != nil || !found {
+		return nil, wal.Header{}, errors.Join(err, f.Close())
+	}
+	return f, h, nil
+}
+
+// Base begins a base. Until it was read, neither Fold nor Discard may be called, and
+// Intact has to be asked at the end.
+func (l *Log) Base(ctx context.Context) (b Base, err error) {
+	if err := l.on.Lock(ctx); err != nil {
+		return b, err
+	}
+	defer l.on.Unlock()
+	if err := l.dialect.InPlace(); err != nil {
+		return b, err
+	}
+	if !l.Intact() {
+		l.folded = nil
+	}
+	l.unshipped = l.dialect.unshipped.Load()
+	info, err := l.dialect.file.Stat()
+	if err != nil {
+		return b, err
+	}
+	b.Size = info.Size()
+	b.File = io.NewSectionReader(l.dialect.file, 0, b.Size)
+	f, h, err := l.open()
+	if err != nil {
+		return b, err
+	}
+	if f == nil {
+		if l.folded == nil {
+			l.folded = &wal.Position{}
+		}
+		b.At = *l.folded
+		return b, nil
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	// Either the log goes on behind what is in the file, or all of it is read. What of it
+	// is in the file already is written there again.
+	b.At = h.Start
+	if l.folded != nil {
+		_, there, err := h.Scan(f, *l.folded)
+		if err != nil {
+			return b, err
+		}
+		if there {
+			b.At = *l.folded
+		}
+	}
+	return b, nil
+}
+
+// Intact reports whether nothing but Fold has folded the log since the base was begun.
+func (l *Log) Intact() bool { return l.dialect.unshipped.Load() == l.unshipped }
+
+// tries bounds how often it is looked when the trail is not just being written.
+const tries = 100
+
+// Read answers what was committed behind a place. It has to be closed.
+func (l *Log) Read(ctx context.Context, after wal.Position) (Committed, error) {
+	from := after
+	for range tries {
+		// Most of it while others write.
+		c, err := l.scan(from)
+		if err != nil {
+			return Committed{}, err
+		}
+		near := c.To
+		if err := c.Close(); err != nil {
+			return Committed{}, err
+		}
+		c, err = l.settled(ctx, near)
+		if errors.Is(err, errBusy) {
+			if err := pause(ctx); err != nil {
+				return Committed{}, err
+			}
+			continue
+		}
+		if err != nil {
+			return Committed{}, err
+		}
+		if c.Header.Start.Salts == after.Salts {
+			c.From = after
+		} else if c.Header.Raw != nil {
+			c.From = c.Header.Start
+		}
+		if c.file != nil {
+			c.Frames = c.Header.Frames(c.file, c.From, c.To)
+		}
+		return c, nil
+	}
+	return Committed{}, sqldb.Unavailable(errBusy)
+}
+
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(10 * time.Millisecond):
+		return nil
+	}
+}
+
+// settled is a scan while nobody writes, with the rows of the trail of that moment.
+func (l *Log) settled(ctx context.Context, after wal.Position) (c Committed, err error) {
+	if err := l.on.Lock(ctx); err != nil {
+		return c, err
+	}
+	defer l.on.Unlock()
+	return l.moment(after)
+}
+
+// moment needs the lock of the writer, without which no row goes to the tables.
+func (l *Log) moment(after wal.Position) (c Committed, err error) {
+	if !l.Intact() {
+		return c, ErrLogMoved
+	}
+	until := l.on.Options().Clock()
+	rows, known := l.durable()
+	if !known {
+		return c, errBusy
+	}
+	if c, err = l.scan(after); err != nil {
+		return c, err
+	}
+	c.Until, c.Rows = until, rows
+	return c, nil
+}
+
+// scan finds the end of the last transaction behind a place.
+func (l *Log) scan(after wal.Position) (c Committed, err error) {
+	f, h, err := l.open()
+	if err != nil {
+		return c, err
+	}
+	continues := l.folded != nil && *l.folded == after
+	if f == nil {
+		if !continues {
+			return c, ErrLogMoved
+		}
+		return Committed{From: after, To: after}, nil
+	}
+	if continues && h.Start.Salts != after.Salts {
+		after = h.Start
+	}
+	end, there, err := h.Scan(f, after)
+	if err == nil && !there {
+		err = ErrLogMoved
+	}
+	if err != nil {
+		return c, errors.Join(err, f.Close())
+	}
+	return Committed{Header: h, From: after, To: end, file: f}, nil
+}
+
+// Fold folds the log into the database, and answers what was committed behind a place,
+// which is not to be read any more. It answers false, having done nothing, where that is
+// much. As long as somebody reads what was, not all of the log can be folded.
+func (l *Log) Fold(ctx context.Context, after wal.Position) (c Committed, done bool, err error) {
+	if err := l.on.Lock(ctx); err != nil {
+		return c, false, err
+	}
+	defer l.on.Unlock()
+	c, err = l.moment(after)
+	if errors.Is(err, errBusy) {
+		return c, false, nil
+	}
+	if err != nil {
+		return c, false, err
+	}
+	size := (c.To.Frames - c.From.Frames) * c.Header.FrameSize()
+	if c.file == nil || size > maxRest {
+		return Committed{}, false, c.Close()
+	}
+	rest, err := io.ReadAll(c.Header.Frames(c.file, c.From, c.To))
+	if err := errors.Join(err, c.Close()); err != nil {
+		return c, false, err
+	}
+	if int64(len(rest)) != size {
+		return c, false, ErrLogMoved
+	}
+	c.Frames, c.file = bytes.NewReader(rest), nil
+	all, err := l.fold(ctx, "RESTART")
+	if l.folded = nil; all {
+		l.folded = &c.To
+	}
+	return c, true, err
+}
+
+// Discard folds the log into the database, whatever becomes of who reads it: a new base
+// is needed.
+func (l *Log) Discard(ctx context.Context) error {
+	if err := l.on.Lock(ctx); err != nil {
+		return err
+	}
+	defer l.on.Unlock()
+	l.dialect.unshipped.Add(1)
+	l.folded = nil
+	_, err := l.fold(ctx, "TRUNCATE")
+	return err
+}
+
+// fold needs the lock of the writer. It answers whether all of the log is in the database.
+func (l *Log) fold(ctx context.Context, how string) (bool, error) {
+	if err := l.dialect.InPlace(); err != nil {
+		return false, err
+	}
+	// A reader of long is not waited for: then the log begins anew when it has ended.
+	if _, err := l.db.ExecContext(ctx, `PRAGMA busy_timeout = 100`); err != nil {
+		return false, sqldb.Translate(l.dialect, err)
+	}
+	var busy, logged, folded int
+	if err := l.db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(`+how+`)`).Scan(&busy, &logged, &folded); err != nil {
+		return false, fmt.Errorf("fold the log into the database: %w", sqldb.Translate(l.dialect, err))
+	}
+	return logged == folded, nil
+}
+
+// Size answers how many bytes the log has. It begins anew without becoming smaller, but
+// where it was discarded.
+func (l *Log) Size() (int64, error) {
+	info, err := os.Stat(l.dialect.Path() + "-wal")
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}

@@ -1,0 +1,79 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
+)
+
+// MovedFile is beside an embedded database that was moved elsewhere, and says where to. As
+// long as it is there no process changes the database: two that have gone on from one state
+// are no key server any more.
+const MovedFile = DatabaseFile + ".moved"
+
+// maxMoved bounds what is read of it.
+const maxMoved = 4096
+
+// Moved answers where an embedded database was moved to, empty where it was not.
+func Moved(dir string) (where string, err error) {
+	f, err := os.Open(filepath.Join(dir, MovedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be read: %s", filepath.Join(dir, MovedFile), datadir.ReasonOf(err))
+	}
+	defer f.Close() //nolint:errcheck // only read
+	text, err := io.ReadAll(io.LimitReader(f, maxMoved))
+	if err != nil {
+		return "", sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be read: %s", f.Name(), datadir.ReasonOf(err))
+	}
+	if where = strings.TrimSpace(string(text)); where == "" {
+		where = "another place, of which the file says nothing"
+	}
+	return where, nil
+}
+
+// MarkMoved has nobody work on the embedded database of a directory any more. The caller
+// holds that (OpenToMove).
+func MarkMoved(dir, where string) error {
+	path := filepath.Join(dir, MovedFile)
+	whole := path + ".new"
+	if err := remove(whole); err != nil { // of one that was killed
+		return sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be written: %s", dir, datadir.ReasonOf(err))
+	}
+	f, err := os.OpenFile(whole, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be written: %s", dir, datadir.ReasonOf(err))
+	}
+	_, err = fmt.Fprintln(f, where)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), remove(whole))
+	}
+	if err := os.Rename(whole, path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return datadir.Sync(dir)
+}
+
+// stays refuses a directory whose database was moved elsewhere.
+func (d *Database) stays() error {
+	if d.Moving {
+		return nil
+	}
+	where, err := Moved(d.Dir)
+	if err != nil || where == "" {
+		return err
+	}
+	return sqldb.Refuse(sqldb.ErrUnusable, "the database in %s was moved to %s: serve from there, by --database-url; "+
+		"to go on here all the same, without what was written there since, stop every server there for good, and remove %s",
+		d.Dir, where, filepath.Join(d.Dir, MovedFile))
+}
