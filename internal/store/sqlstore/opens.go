@@ -62,7 +62,7 @@ func OpenToMove(ctx context.Context, cfg Config) (*Store, error) {
 	return Open(ctx, cfg)
 }
 
-// WriteAheadLog returns the log of a database that was opened to be shipped. It has to be
+// Log returns the log of a database that was opened to be shipped. It has to be
 // closed before the Store is.
 func (s *Store) Log() (*sqlite.Log, error) { return sqlite.NewLog(s.db, s.Durable) }
 
