@@ -160,7 +160,10 @@ func New(c Config) (*API, error) {
 // Drain ends all waiting: long polls answer at once, and readiness fails so
 // that no new work is sent here. It does not wait for requests under way;
 // http.Server.Shutdown does.
-func (a *API) Drain() { a.drain() }
+func (a *API) Drain() {
+	a.drain()
+	a.places.pace.Lift()
+}
 
 // bind returns the handler of a route of the mux.
 func (a *API) bind(r routes.Route, allow string) http.Handler {

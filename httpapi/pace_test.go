@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
 	"testing/synctest"
@@ -14,19 +15,33 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// busy has the cores busy, and two other principals at work until ctx ends, so that there is a lowest limit.
+// busy has the cores busy, and one principal with many and one with few requests at work until ctx ends, so that
+// there is a limit.
 func (f *fixture) busy(ctx context.Context) {
-	p := quota.NewPace[client](f.api.Clock, func() time.Duration { return time.Second })
-	f.api.places.pace = p
-	for _, by := range []keyserver.PrincipalRef{principal(1), principal(2)} {
-		go func() {
-			for ctx.Err() == nil {
-				_, _ = p.Wait(ctx, client{principal: by})
-				time.Sleep(20 * time.Millisecond)
-			}
-		}()
+	busy := func() time.Duration { return time.Second }
+	f.api.places.pace = quota.NewPace[keyserver.PrincipalRef](f.api.Clock, busy, 600)
+	f.api.places.floods = quota.NewPace[netip.Prefix](f.api.Clock, busy, 75)
+	work := func(by keyserver.PrincipalRef, each time.Duration) {
+		for ctx.Err() == nil {
+			_, _ = f.api.places.pace.Wait(ctx, by)
+			f.api.places.floods.Crowd()
+			time.Sleep(each)
+		}
 	}
+	go work(principal(1), time.Millisecond)
+	go work(principal(2), 20*time.Millisecond)
 	time.Sleep(time.Second)
+}
+
+// deadlined records the deadlines of reading.
+type deadlined struct {
+	*httptest.ResponseRecorder
+	deadlines []time.Time
+}
+
+func (d *deadlined) SetReadDeadline(t time.Time) error {
+	d.deadlines = append(d.deadlines, t)
+	return nil
 }
 
 // TestShortRequestsWait checks that requests of a principal with many of them wait while the cores are busy, and
@@ -37,26 +52,33 @@ func TestShortRequestsWait(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		f.busy(ctx)
 		for range 10_000 {
-			go func() { _, _ = f.api.places.pace.Wait(ctx, client{principal: principal(3)}) }()
+			go func() { _, _ = f.api.places.pace.Wait(ctx, principal(3)) }()
 		}
+		var w *deadlined
 		took := func() time.Duration {
 			begun := time.Now()
-			if w := f.do(http.MethodGet, "/api/sessions/current", ""); w.Code != http.StatusOK {
+			w = &deadlined{ResponseRecorder: httptest.NewRecorder()}
+			f.api.ServeHTTP(w, request(http.MethodPost, "/api/crypto/hmac", "{}"))
+			if w.Code != http.StatusBadRequest {
 				t.Errorf("answered %d %s", w.Code, w.Body)
 			}
 			return time.Since(begun)
 		}
-		if wait := took(); wait > 0 {
-			t.Errorf("a request waits for %s because of those of another principal", wait)
+		if wait := took(); wait > 0 || len(w.deadlines) == 0 {
+			t.Errorf("a request waits for %s because of those of another principal, with deadlines %v", wait, w.deadlines)
 		}
+		deadlines := len(w.deadlines)
 		for range 10_000 {
-			go func() { _, _ = f.api.places.pace.Wait(ctx, client{principal: ann}) }()
+			go func() { _, _ = f.api.places.pace.Wait(ctx, ann) }()
 		}
 		synctest.Wait()
 		held := f.api.places.inFlight.Held()
 		time.AfterFunc(100*time.Millisecond, stop)
 		if wait := took(); wait < 100*time.Millisecond || held != 0 {
 			t.Errorf("a request waits for %s, with %d places of work", wait, held)
+		}
+		if len(w.deadlines) <= deadlines {
+			t.Error("the time of the body has begun before the wait")
 		}
 		time.Sleep(time.Second) // the other principals end
 	})
@@ -87,10 +109,12 @@ func TestConnectionsOfStrangersAreDelayed(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				f.busy(ctx)
 				if c.flood {
-					for _, network := range []string{"192.0.2.1/32", "192.0.2.9/32"} {
+					for range 40 {
 						for range 1000 {
-							f.api.places.pace.Delay(client{network: netip.MustParsePrefix(network)}, strangerWeight)
+							f.api.places.floods.Delay(netip.MustParsePrefix("192.0.2.1/32"))
+							f.api.places.floods.Delay(netip.MustParsePrefix("192.0.2.9/32"))
 						}
+						time.Sleep(50 * time.Millisecond)
 					}
 				}
 				r := request(http.MethodGet, "/api/health", "")

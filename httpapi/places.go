@@ -42,7 +42,9 @@ const (
 	// that wait continue at the same time, and all of them together may read a quarter of a second's bytes then.
 	readAtATime = 16 << 10
 
-	// strangerWeight is how many requests in sessions the pace counts for one without a session.
+	// leastPerCore is the lowest number of requests of a principal per second and core, if the cores are busy.
+	leastPerCore = 600
+	// strangerWeight divides this number for networks without a session.
 	strangerWeight = 8
 
 	// reserveShares is the number of principals that together fill the administrators' reserve.
@@ -86,16 +88,11 @@ type places struct {
 	// turns are of requests that take a core for long, and await is the queue for them.
 	turns *quota.Turns[keyserver.PrincipalRef]
 	await *quota.Crowd[keyserver.PrincipalRef]
-	// pace is how fast requests begin while the cores are busy.
-	pace *quota.Pace[client]
+	// pace is how fast requests in sessions begin while the cores are busy, and floods how fast others do.
+	pace   *quota.Pace[keyserver.PrincipalRef]
+	floods *quota.Pace[netip.Prefix]
 	// read are the bytes of long bodies that were read while several principals were at work.
 	read *quota.Meter[keyserver.PrincipalRef]
-}
-
-// client is the principal of a request in a session, or the network of another request.
-type client struct {
-	principal keyserver.PrincipalRef
-	network   netip.Prefix
 }
 
 func newPlaces(c Config) *places {
@@ -109,7 +106,8 @@ func newPlaces(c Config) *places {
 		bodies:         shared(maxBodyBytes), unread: shared(maxUnreadBytes),
 		turns:      quota.NewTurns[keyserver.PrincipalRef](runtime.GOMAXPROCS(0), c.Clock),
 		await:      quota.NewCrowd[keyserver.PrincipalRef](c.MaxInFlight, quota.Share(c.MaxInFlight), nil),
-		pace:       quota.NewPace[client](c.Clock, quota.Lag()),
+		pace:       quota.NewPace[keyserver.PrincipalRef](c.Clock, quota.Lag(), leastPerCore),
+		floods:     quota.NewPace[netip.Prefix](c.Clock, quota.Lag(), leastPerCore/strangerWeight),
 		read:       quota.NewMeter[keyserver.PrincipalRef](float64(runtime.GOMAXPROCS(0)*readPerCore), runtime.GOMAXPROCS(0)*readPerCore/4, c.Clock),
 		underWay:   quota.New[keyserver.PrincipalRef](int64(mostUnderWay(c)), int64(quota.Share(c.MaxConnections))),
 		strangers:  quota.NewCrowd(c.MaxStrangers, c.MaxStrangersPerAddress, clientaddr.Site),
@@ -140,7 +138,7 @@ func (p *places) gauges() []prometheus.Collector {
 		gauge("keyserver_http_requests_at_work", "Requests at work, without long polls and streamed messages (--max-requests).", func() int64 {
 			return p.inFlight.Held() + p.administration.Held()
 		}),
-		gauge("keyserver_http_paced", "Requests that wait because the cores are busy and their principal has more of them than others.", p.pace.Waiting),
+		gauge("keyserver_http_paced", "Requests that wait because the cores are busy and their principal has reached the limit of requests per second.", p.pace.Waiting),
 		gauge("keyserver_http_waiting", "Long polls that are held open (--max-waiting).", p.waiting.Held),
 		gauge("keyserver_http_streams", "Messages that are read while they are worked on.", p.streams.Held),
 		gauge("keyserver_http_strangers", "Requests under way for which no session was shown, or none yet.", func() int64 {
@@ -199,10 +197,11 @@ func (x *exchange) restrain() error {
 	return err
 }
 
-// yield delays a request in a session while the cores are busy, if its principal begins more requests than others.
-// A request that waits holds no place of work, and none of its body is read.
+// yield delays a request in a session if its principal has reached the limit of requests per second, which there is
+// while the cores are busy. A request that waits holds no place of work, and none of its body is read.
 func (x *exchange) yield() error {
-	waited, err := x.api.places.pace.Wait(x.ctx, client{principal: x.payer()})
+	x.api.places.floods.Crowd()
+	waited, err := x.api.places.pace.Wait(x.ctx, x.payer())
 	if waited {
 		x.setDeadlines()
 	}
@@ -317,7 +316,6 @@ func (x *exchange) TakePlace() error {
 		return nil
 	}
 	from := clientaddr.Network(x.from)
-	x.delayNext(from)
 	crowd := x.api.places.strangers
 	if x.route.Uncounted {
 		crowd = x.api.places.uncounted
@@ -337,13 +335,13 @@ func (x *exchange) TakePlace() error {
 		"too many requests without a session are under way from this address; try again")
 }
 
-// delayNext delays what the client sends after a request without a session, if its network begins more of them
-// than others while the cores are busy. The request itself does not wait, because it would hold a place.
-func (x *exchange) delayNext(from netip.Prefix) {
+// delayNext delays what the client sends after a request without a session, if its network has reached the limit of
+// requests per second. The request itself does not wait, because it would hold a place.
+func (x *exchange) delayNext() {
 	if x.api.Delay == nil || x.overProxy() {
 		return
 	}
-	if d := x.api.places.pace.Delay(client{network: from}, strangerWeight); d > 0 {
+	if d := x.api.places.floods.Delay(clientaddr.Site(clientaddr.Network(x.from))); d > 0 {
 		x.api.Delay(x.r.Context(), d)
 	}
 }
@@ -406,6 +404,7 @@ func (x *exchange) leave() {
 	x.leavePlace()
 	if x.member != nil {
 		x.member.Leave()
+		x.delayNext()
 	}
 	if x.refused {
 		x.api.places.refused.Return(clientaddr.Network(x.from), 1)

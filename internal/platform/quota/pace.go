@@ -8,32 +8,35 @@ import (
 	"time"
 )
 
-// Pace limits how many requests of one holder begin per second while the cores are busy and other holders are
-// at work. The Go scheduler gives all connections the same part of the cores, so without a limit a holder with
-// many connections leaves little to the others. All holders have the same limit. It falls while goroutines wait
+// Pace limits how many requests of one holder begin per second while the cores are busy and a holder with few
+// requests is at work. The Go scheduler gives all connections the same part of the cores, so without a limit a holder
+// with many connections leaves little to one with few. All holders have the same limit. It falls while goroutines wait
 // too long for a core, and rises again afterwards. Pace is safe for concurrent use.
 type Pace[K comparable] struct {
 	clock func() time.Time
 	lag   func() time.Duration
-	least float64 // the lowest limit, which holders that reach it share
+	least float64 // the lowest limit, which holders with requests that wait share
 
 	mu      sync.Mutex
 	holders map[K]*paced
-	limit   float64 // requests per second of one holder; 0 if there is no limit
+	waiting map[*paced]bool // holders with requests that wait
+	fastest int             // of the last numbers of holders
+	limit   float64         // requests per second of one holder; 0 if there is no limit
+	lifted  bool            // there will not be a limit again
 
-	last    K             // the holder that came last
-	mixed   time.Time     // when it was another one than before
-	crowded time.Duration // the time after mixed for which the limit holds
+	crowd   time.Time     // when a holder with few requests came
+	crowded time.Duration // the time after crowd for which the limit holds
 
 	adjusted time.Time
-	watched  bool // serve will be called
+	served   time.Time // the last call of serve, if watched
+	watched  bool      // serve will be called
 }
 
-// paced is a holder that has requests that wait, or some that began lately.
+// paced is a holder with requests that wait, or with requests in the last second.
 type paced struct {
-	begun   int       // requests since the last adjustment
-	next    time.Time // when the next one may begin
-	waiting list.List // of chan struct{}, closed when they may begin
+	begun, last int       // requests since the last adjustment, and in the time before
+	next        time.Time // when the next one may begin
+	line        list.List // of chan struct{}, closed when a request may begin
 }
 
 const (
@@ -44,24 +47,28 @@ const (
 	mostLag = 100 * time.Microsecond
 	// An adjustment multiplies the limit by slower or faster.
 	slower, faster = 0.8, 1.25
-	// leastPerCore is the lowest limit in requests per second for each core.
-	leastPerCore = 600
-	// turn is the time after which requests that wait are looked at again. A holder may begin the requests of two turns
-	// at once.
+	// few divides the number of requests of the fastest holder. A holder with fewer requests has few.
+	few = 2
+	// leastEach is the lowest limit in requests per second, if many holders share the lowest limit.
+	leastEach = 50
+	// turn is the time after which serve is called again. A holder may begin the requests of two turns at once.
 	turn = 2 * time.Millisecond
 	// longestDelay is the longest time that Delay returns.
 	longestDelay = time.Second
 
-	// The limit holds for briefly and crowdedLags times the lag after another holder has come. A client that
-	// asks now and then therefore costs the others little. The next request of a client that asks again
-	// at once waits for a core before the pace knows of it, and must find the limit still in force.
+	// The limit holds for briefly and crowdedLags times the lag after a holder with few requests came. A client
+	// with two requests a second therefore costs the others little. The next request of a client that
+	// sends it after each answer waits for a core before the pace knows of it, and must find the limit in force.
 	briefly, crowdedLags, longestCrowded = 10 * time.Millisecond, 20, 500 * time.Millisecond
 )
 
 // NewPace returns a pace without a limit. lag returns how long goroutines waited for a core, on average since its
-// last call (see Lag).
-func NewPace[K comparable](clock func() time.Time, lag func() time.Duration) *Pace[K] {
-	return &Pace[K]{clock: clock, lag: lag, least: leastPerCore * float64(runtime.GOMAXPROCS(0)), holders: map[K]*paced{}}
+// last call (see Lag). leastPerCore is the lowest limit in requests per second and core.
+func NewPace[K comparable](clock func() time.Time, lag func() time.Duration, leastPerCore float64) *Pace[K] {
+	return &Pace[K]{
+		clock: clock, lag: lag, least: leastPerCore * float64(runtime.GOMAXPROCS(0)),
+		holders: map[K]*paced{}, waiting: map[*paced]bool{},
+	}
 }
 
 // Wait waits until a request of the holder may begin, and reports whether it had to wait. It fails only if ctx
@@ -69,21 +76,22 @@ func NewPace[K comparable](clock func() time.Time, lag func() time.Duration) *Pa
 func (p *Pace[K]) Wait(ctx context.Context, holder K) (waited bool, err error) {
 	p.mu.Lock()
 	h, now := p.arrived(holder)
-	if h.waiting.Len() == 0 && p.begins(h, now) {
+	if h.line.Len() == 0 && p.begins(h, now) {
 		p.mu.Unlock()
 		return false, nil
 	}
 	begin := make(chan struct{})
-	waiting := h.waiting.PushBack(begin)
-	p.watch()
+	at := h.line.PushBack(begin)
+	p.waiting[h] = true
+	p.watch(now)
 	p.mu.Unlock()
 	// A request that may begin and whose ctx ends at the same time has used its part of the limit.
-	return true, await(ctx, begin, &p.mu, func() {}, func() { h.waiting.Remove(waiting) })
+	return true, await(ctx, begin, &p.mu, func() {}, func() { p.left(h, at) })
 }
 
-// Delay counts a request of a holder that begins in any case, and uses as much of the limit as weight others. It
-// returns how much later the client may send its next request.
-func (p *Pace[K]) Delay(holder K, weight int) time.Duration {
+// Delay counts a request of a holder that begins in any case. It returns how much later the client may send its
+// next request.
+func (p *Pace[K]) Delay(holder K) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h, now := p.arrived(holder)
@@ -91,65 +99,90 @@ func (p *Pace[K]) Delay(holder K, weight int) time.Duration {
 	if !p.limited(now) {
 		return 0
 	}
-	p.book(h, now, weight)
-	return min(max(0, h.next.Sub(now)), longestDelay)
+	p.book(h, now)
+	if latest := now.Add(longestDelay); h.next.After(latest) {
+		h.next = latest
+	}
+	return max(0, h.next.Sub(now))
+}
+
+// Crowd has the limit hold for a short time, as if a holder with few requests had come.
+func (p *Pace[K]) Crowd() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.crowd = p.clock()
+}
+
+// Lift ends the limit for good. Requests that wait begin.
+func (p *Pace[K]) Lift() {
+	p.mu.Lock()
+	p.lifted = true
+	p.mu.Unlock()
+	p.serve()
 }
 
 // arrived notes a request of a holder. The caller holds mu.
 func (p *Pace[K]) arrived(holder K) (*paced, time.Time) {
 	now := p.clock()
+	p.measure(now)
 	h := p.holders[holder]
 	if h == nil {
 		h = &paced{}
 		p.holders[holder] = h
 	}
-	if holder != p.last {
-		p.last, p.mixed = holder, now
+	if few*h.last < p.fastest {
+		p.crowd = now
 	}
-	p.measure(now)
 	return h, now
 }
 
 // begins reports whether the next request of a holder may begin, and counts it. The caller holds mu.
 func (p *Pace[K]) begins(h *paced, now time.Time) bool {
 	if p.limited(now) {
-		if wait := h.next.Sub(now); 0 < wait && wait <= p.each() {
+		if each := p.each(); h.next.After(now) {
+			if h.next.Sub(now) > each { // the limit has risen, or the clock was set back
+				h.next = now.Add(each)
+			}
 			return false
 		}
-		p.book(h, now, 1)
+		p.book(h, now)
 	}
 	h.begun++
 	return true
 }
 
-// book moves the time of the next request. The caller holds mu.
-func (p *Pace[K]) book(h *paced, now time.Time, weight int) {
+// book moves the time of the next request of a holder. The caller holds mu.
+func (p *Pace[K]) book(h *paced, now time.Time) {
 	each := p.each()
-	earliest, latest := now.Add(-2*turn-each), now.Add(longestDelay)
-	if h.next.Before(earliest) || h.next.After(latest) { // a clock may be set back
+	if h.next.Sub(now) > longestDelay { // the clock was set back
+		h.next = now
+	}
+	credit := 2 * turn
+	if p.watched { // serve is late if the cores are busy
+		credit = max(credit, min(now.Sub(p.served), adjustment))
+	}
+	if earliest := now.Add(-credit - each); h.next.Before(earliest) {
 		h.next = earliest
 	}
-	if h.next = h.next.Add(time.Duration(weight) * each); h.next.After(latest) {
-		h.next = latest
-	}
+	h.next = h.next.Add(each)
 }
 
 // each is the time from one request of a holder to its next one. The caller holds mu, and there is a limit.
 func (p *Pace[K]) each() time.Duration { return time.Duration(float64(time.Second) / p.limit) }
 
 // limited reports whether there is a limit that holds. The caller holds mu.
-func (p *Pace[K]) limited(now time.Time) bool { return p.limit > 0 && p.isCrowded(now) }
+func (p *Pace[K]) limited(now time.Time) bool { return p.limit > 0 && !p.lifted && p.isCrowded(now) }
 
-// isCrowded reports whether several holders are at work. The caller holds mu.
+// isCrowded reports whether a holder with few requests is at work. The caller holds mu.
 func (p *Pace[K]) isCrowded(now time.Time) bool {
-	since := now.Sub(p.mixed)
+	since := now.Sub(p.crowd)
 	return since >= 0 && since <= p.crowded
 }
 
-// watch has serve called while requests wait. The caller holds mu.
-func (p *Pace[K]) watch() {
+// watch has serve called. The caller holds mu.
+func (p *Pace[K]) watch(now time.Time) {
 	if !p.watched {
-		p.watched = true
+		p.watched, p.served = true, now
 		time.AfterFunc(turn, p.serve)
 	}
 }
@@ -160,21 +193,21 @@ func (p *Pace[K]) serve() {
 	defer p.mu.Unlock()
 	now := p.clock()
 	p.measure(now)
-	p.watched = false
-	wait := 0 // holders
-	for _, h := range p.holders {
-		for h.waiting.Len() > 0 && p.begins(h, now) {
-			close(h.waiting.Remove(h.waiting.Front()).(chan struct{})) //nolint:errcheck // the list holds nothing else
-		}
-		if h.waiting.Len() > 0 {
-			wait++
+	for h := range p.waiting {
+		for first := h.line.Front(); first != nil && p.begins(h, now); first = h.line.Front() {
+			close(first.Value.(chan struct{})) //nolint:errcheck // the list holds nothing else
+			p.left(h, first)
 		}
 	}
-	if wait > 0 {
-		p.watch()
+	if p.watched = false; len(p.waiting) > 0 {
+		p.watch(now)
 	}
-	if wait > 1 {
-		p.mixed = now
+}
+
+// left removes a request that does not wait any more. The caller holds mu.
+func (p *Pace[K]) left(h *paced, at *list.Element) {
+	if h.line.Remove(at); h.line.Len() == 0 {
+		delete(p.waiting, h)
 	}
 }
 
@@ -184,35 +217,25 @@ func (p *Pace[K]) measure(now time.Time) {
 	if 0 <= took && took < adjustment {
 		return
 	}
-	p.adjusted = now
+	p.adjusted, p.fastest = now, 0
 	lag := p.lag()
 	p.crowded = min(briefly+crowdedLags*lag, longestCrowded)
-	fastest, limited := p.forget(now)
-	if took < 0 || took > 4*adjustment || !p.isCrowded(now) { // the lag is not one of several holders
-		return
-	}
-	p.adjust(lag, float64(fastest)/took.Seconds(), limited)
-}
-
-// forget forgets holders without requests. It returns how many requests of the fastest one began since the last
-// call, and how many holders have reached the limit. The caller holds mu.
-func (p *Pace[K]) forget(now time.Time) (fastest, limited int) {
 	for key, h := range p.holders {
-		switch ahead := h.next.Sub(now); {
-		case h.waiting.Len() > 0 || ahead > adjustment && ahead <= longestDelay:
-			limited++
-		case h.begun == 0 && key != p.last:
+		if h.begun == 0 && h.line.Len() == 0 && !h.next.After(now) {
 			delete(p.holders, key)
+			continue
 		}
-		fastest = max(fastest, h.begun)
-		h.begun = 0
+		p.fastest = max(p.fastest, h.begun)
+		h.last, h.begun = h.begun, 0
 	}
-	return fastest, limited
+	if 0 <= took && took <= 4*adjustment && p.isCrowded(now) { // otherwise the lag is of another time
+		p.adjust(lag, float64(p.fastest)/took.Seconds())
+	}
 }
 
 // adjust sets the limit after such a lag. fastest is the rate of the fastest holder. The caller holds mu.
-func (p *Pace[K]) adjust(lag time.Duration, fastest float64, limited int) {
-	least := p.least / float64(max(1, limited))
+func (p *Pace[K]) adjust(lag time.Duration, fastest float64) {
+	least := max(leastEach, p.least/float64(max(1, len(p.waiting))))
 	switch {
 	case lag > mostLag && p.limit == 0:
 		p.limit = max(least, fastest)
@@ -229,8 +252,8 @@ func (p *Pace[K]) adjust(lag time.Duration, fastest float64, limited int) {
 func (p *Pace[K]) Waiting() (n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, h := range p.holders {
-		n += int64(h.waiting.Len())
+	for h := range p.waiting {
+		n += int64(h.line.Len())
 	}
 	return n
 }

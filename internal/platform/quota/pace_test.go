@@ -2,6 +2,7 @@ package quota
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,7 +29,7 @@ func newCores(most float64, lag time.Duration) *cores {
 			return c.lag
 		}
 		return 0
-	})
+	}, 1)
 	c.least = 100
 	return c
 }
@@ -75,14 +76,15 @@ func TestPace(t *testing.T) {
 		lag            time.Duration
 		atLeast, under float64 // requests per second of a greedy holder
 	}{
-		"alone":                               {clients{"a": 10 * ms}, nil, 0, time.Second, 6300, 6410},
-		"cores that are not busy":             {clients{"a": 10 * ms}, clients{"o": 5 * ms}, 1e6, time.Second, 6300, 6410},
-		"goroutines that wait little":         {clients{"a": 10 * ms}, clients{"o": 5 * ms}, 0, mostLag, 6300, 6410},
+		"alone":                               {clients{"a": 10 * ms}, nil, 0, time.Second, 6300, 6500},
+		"cores that are not busy":             {clients{"a": 10 * ms}, clients{"o": 5 * ms}, 1e6, time.Second, 6300, 6500},
+		"goroutines that wait little":         {clients{"a": 10 * ms}, clients{"o": 5 * ms}, 0, mostLag, 6300, 6500},
 		"cores that are busy above a rate":    {clients{"a": 10 * ms}, clients{"o": 5 * ms}, 3000, 2 * mostLag, 2000, 3500},
-		"cores that other programs keep busy": {clients{"a": 10 * ms}, clients{"o": 11 * ms}, 0, 2 * mostLag, 95, 115},
-		"two holders on busy cores":           {clients{"a": 10 * ms, "b": 10 * ms}, nil, 3000, 2 * mostLag, 1000, 1800},
-		"four holders at the lowest limit":    {clients{"a": 10 * ms, "b": 10 * ms, "c": 10 * ms, "d": 10 * ms}, nil, 0, 2 * mostLag, 24, 28},
-		"beside two requests a second":        {clients{"a": 10 * ms}, clients{"o": 500 * ms}, 0, 2 * mostLag, 5500, 6410},
+		"cores that other programs keep busy": {clients{"a": 10 * ms}, clients{"o": 30 * ms}, 0, 10 * ms, 95, 115},
+		"two holders with as many requests":   {clients{"a": 10 * ms, "b": 10 * ms}, nil, 0, 2 * mostLag, 6300, 6500},
+		"two holders beside one with few":     {clients{"a": 10 * ms, "b": 10 * ms}, clients{"o": 5 * ms}, 3000, 2 * mostLag, 1000, 1800},
+		"four holders at the lowest limit":    {clients{"a": 10 * ms, "b": 10 * ms, "c": 10 * ms, "d": 10 * ms}, clients{"o": 100 * ms}, 0, 10 * ms, 48, 60},
+		"beside two requests a second":        {clients{"a": 10 * ms}, clients{"o": 500 * ms}, 0, 2 * mostLag, 5500, 6500},
 		"beside one whose requests are slow":  {clients{"a": 10 * ms}, clients{"o": 300 * ms}, 0, 20 * ms, 95, 400},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,68 +121,189 @@ func TestPace(t *testing.T) {
 
 // limited returns a pace with a limit of 1,000 requests per second, which holds for half a second.
 func limited(now func() time.Time) *Pace[string] {
-	p := NewPace[string](now, func() time.Duration { return time.Second })
+	p := NewPace[string](now, func() time.Duration { return time.Second }, 1)
 	p.limit, p.crowded = 1000, longestCrowded
-	p.last, p.mixed, p.adjusted = "other", now(), now()
+	p.crowd, p.adjusted = now(), now()
 	p.least = p.limit
 	return p
 }
 
-// TestPaceLetsGo checks that requests that wait begin once their holder is alone.
-func TestPaceLetsGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := limited(time.Now)
-		for range 5000 {
-			go func() { _, _ = p.Wait(t.Context(), "a") }()
-		}
-		synctest.Wait()
-		if n := p.Waiting(); n < 4900 {
-			t.Fatalf("%d of 5000 requests wait", n)
-		}
-		time.Sleep(longestCrowded + 2*turn)
-		if n := p.Waiting(); n != 0 {
-			t.Errorf("%d requests wait although their holder is alone", n)
-		}
-	})
+// begin has so many requests of a holder begin, or wait until ctx ends. It returns how many have begun.
+func begin(ctx context.Context, p *Pace[string], holder string, n int) *atomic.Int64 {
+	begun := &atomic.Int64{}
+	for range n {
+		go func() {
+			if _, err := p.Wait(ctx, holder); err == nil {
+				begun.Add(1)
+			}
+		}()
+	}
+	synctest.Wait()
+	return begun
 }
 
-// TestPaceWithASetClock checks that requests do not wait for a clock that was set back.
+// TestPaceLetsGo checks that requests that wait begin if there is no reason for the limit any more.
+func TestPaceLetsGo(t *testing.T) {
+	for name, c := range map[string]struct {
+		cause func(p *Pace[string])
+		after time.Duration
+	}{
+		"the holder is alone":   {func(*Pace[string]) {}, longestCrowded + 2*turn},
+		"the limit is lifted":   {func(p *Pace[string]) { p.Lift() }, 0},
+		"the cores are free":    {func(p *Pace[string]) { p.lag = func() time.Duration { return 0 }; p.least = 1e6 }, 400 * time.Millisecond},
+		"the clock is set back": {func(p *Pace[string]) { p.clock = func() time.Time { return time.Now().Add(-time.Hour) } }, 2 * turn},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := limited(time.Now)
+				begin(t.Context(), p, "a", 5000)
+				if n := p.Waiting(); n < 4900 {
+					t.Fatalf("%d of 5000 requests wait", n)
+				}
+				c.cause(p)
+				time.Sleep(c.after)
+				synctest.Wait()
+				if n := p.Waiting(); n != 0 {
+					t.Errorf("%d requests wait", n)
+				}
+			})
+		})
+	}
+}
+
+// TestPaceWithASetClock checks that requests neither begin at once nor wait for the clock if it was set back while the
+// limit holds.
 func TestPaceWithASetClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		behind := time.Duration(0)
 		p := limited(func() time.Time { return time.Now().Add(-behind) })
-		for range 2 {
-			for range 20 {
-				go func() { _, _ = p.Wait(t.Context(), "a") }()
-			}
-			time.Sleep(100 * time.Millisecond)
-			if n := p.Waiting(); n != 0 {
-				t.Errorf("with a clock that was set back by %s, %d requests wait", behind, n)
-			}
-			behind = time.Hour
+		ctx, stop := context.WithCancel(t.Context())
+		begun := begin(ctx, p, "a", 1000)
+		behind = time.Hour
+		for range 100 {
+			p.Crowd()
+			time.Sleep(time.Millisecond)
 		}
-		p.Delay("stranger", 1)
+		if n := begun.Load(); n < 90 || n > 120 {
+			t.Errorf("%d requests began in 100 ms", n)
+		}
+		stop()
+		p.Delay("stranger")
 		behind = 2 * time.Hour
-		p.Delay("other", 1)
-		if d := p.Delay("stranger", 1); d > 10*time.Millisecond {
+		p.Crowd()
+		if d := p.Delay("stranger"); d > 10*time.Millisecond {
 			t.Errorf("a request after the clock was set back is delayed by %s", d)
 		}
 	})
 }
 
-// TestPaceForgets checks that holders without requests take no memory.
-func TestPaceForgets(t *testing.T) {
+// TestPaceAsTheLimitRises checks that a higher limit does not let all requests begin that wait.
+func TestPaceAsTheLimitRises(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := limited(time.Now)
-		for i := range 1000 {
-			p.Delay(string(rune('a'+i)), 8)
+		p.limit = 20
+		ctx, stop := context.WithCancel(t.Context())
+		begun := begin(ctx, p, "a", 1000)
+		for range 10 {
+			p.Crowd()
+			p.limit *= 1.25
+			time.Sleep(40 * time.Millisecond)
+			p.adjusted = time.Now()
+		}
+		if n := begun.Load(); n > 60 {
+			t.Errorf("%d requests began in 400 ms", n)
+		}
+		stop()
+		synctest.Wait()
+	})
+}
+
+// TestPaceIfServeIsLate checks that the limit is the same if the timer is late because the cores are busy.
+func TestPaceIfServeIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := limited(time.Now)
+		p.watched, p.served = true, time.Now() // no timer
+		ctx, stop := context.WithCancel(t.Context())
+		begun := begin(ctx, p, "a", 1000)
+		for range 10 {
+			time.Sleep(40 * time.Millisecond)
+			p.Crowd()
+			p.serve()
+			p.watched, p.served = true, time.Now()
+		}
+		synctest.Wait()
+		if n := begun.Load(); n < 380 || n > 420 {
+			t.Errorf("%d requests began in 400 ms, want 400", n)
+		}
+		stop()
+		synctest.Wait()
+	})
+}
+
+// TestPaceOfOnesThatEnded checks that requests that ended while they waited use nothing of the limit.
+func TestPaceOfOnesThatEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := limited(time.Now)
+		begin(t.Context(), p, "a", 10)
+		ctx, stop := context.WithCancel(t.Context())
+		begin(ctx, p, "a", 1000)
+		stop()
+		synctest.Wait()
+		if n := p.Waiting(); n > 10 || len(p.waiting) > 1 {
+			t.Errorf("%d requests of %d holders wait", n, len(p.waiting))
+		}
+		begun := begin(t.Context(), p, "a", 10)
+		time.Sleep(30 * time.Millisecond)
+		if n := begun.Load(); n != 10 {
+			t.Errorf("%d of 10 requests began", n)
+		}
+	})
+}
+
+func TestPaceDelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := limited(time.Now)
+		for range 100 {
+			p.Delay("a")
+		}
+		if d := p.Delay("a"); d < 90*time.Millisecond || d > 101*time.Millisecond {
+			t.Errorf("after 100 requests, the next one is delayed by %s", d)
+		}
+		for range 5000 {
+			p.Delay("a")
+		}
+		if d := p.Delay("a"); d != longestDelay {
+			t.Errorf("after 5000 requests, the next one is delayed by %s", d)
+		}
+		if d := p.Delay("b"); d != 0 {
+			t.Errorf("a request of another holder is delayed by %s", d)
+		}
+		time.Sleep(longestCrowded + 1)
+		if d := p.Delay("a"); d != 0 {
+			t.Errorf("without others, a request is delayed by %s", d)
 		}
 		for range 40 {
 			time.Sleep(adjustment)
-			_, _ = p.Wait(t.Context(), "one")
+			p.Delay("one")
 		}
 		if n := len(p.holders); n > 1 {
 			t.Errorf("%d holders are remembered", n)
+		}
+	})
+}
+
+// TestPaceBesideManyHolders checks that the lowest limit of a holder does not depend on how many others are delayed.
+func TestPaceBesideManyHolders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := limited(time.Now)
+		for range 100 {
+			for i := range 1000 {
+				p.Delay(string(rune('a' + i)))
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if p.limit < p.least {
+			t.Errorf("the limit is %.0f, want %.0f", p.limit, p.least)
 		}
 	})
 }
