@@ -13,6 +13,27 @@ const MaxChangePage = 1000
 // as many new ones arrive, so that no commit pays for more than one step.
 const pruneSteps = 64
 
+// Recorder collects the changes of a write transaction, each once.
+type Recorder struct {
+	changes  []keyserver.Change // without Seq until the commit
+	recorded map[keyserver.Change]bool
+}
+
+// NewRecorder returns a Recorder without changes.
+func NewRecorder() *Recorder { return &Recorder{recorded: make(map[keyserver.Change]bool)} }
+
+// Record notes a change, once per transaction.
+func (r *Recorder) Record(kind keyserver.ChangeKind, id keyserver.ID, action keyserver.ChangeAction) {
+	c := keyserver.Change{Kind: kind, ID: id, Action: action}
+	if !r.recorded[c] {
+		r.recorded[c] = true
+		r.changes = append(r.changes, c)
+	}
+}
+
+// Changes returns the recorded changes in order.
+func (r *Recorder) Changes() []keyserver.Change { return r.changes }
+
 // storeChanges gives the changes of a transaction their numbers and stores
 // them. The row of the sequence stays locked until the commit, which makes the
 // order of the numbers that of the commits and leaves no gap.

@@ -62,8 +62,8 @@ func (db *DB) followRing(ctx context.Context, in Statements) error {
 
 // Agrees refuses a row that does not agree with its MAC.
 func (s Statements) Agrees(row *rowmac.Row, mac []byte) error {
-	if s.Visit != nil {
-		return s.Visit(row, mac)
+	if s.visit != nil {
+		return s.visit(row, mac)
 	}
 	key := s.macs.key.Load()
 	if key == nil {

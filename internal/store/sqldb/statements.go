@@ -3,6 +3,7 @@ package sqldb
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
@@ -27,7 +28,14 @@ type Statements struct {
 	// macs check the rows that are read; visit is shown them instead, where all
 	// rows are gone through.
 	macs  *macs
-	Visit func(row *rowmac.Row, mac []byte) error
+	visit func(row *rowmac.Row, mac []byte) error
+}
+
+// Visiting returns the same statements, which show the rows that are read to visit instead of
+// checking them.
+func (s Statements) Visiting(visit func(row *rowmac.Row, mac []byte) error) Statements {
+	s.visit = visit
+	return s
 }
 
 // Fail translates an error of a statement, and keeps the first one of a transaction.
@@ -99,6 +107,16 @@ func (s Statements) Row(ctx context.Context, text string, args []any, dest ...an
 		return ErrNotFound
 	}
 	return err
+}
+
+// Found reports whether a query has a row. The row has one number.
+func (s Statements) Found(ctx context.Context, text string, args ...any) (bool, error) {
+	var one int
+	err := s.Row(ctx, text, args, &one)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 type Scanner interface{ Scan(dest ...any) error }

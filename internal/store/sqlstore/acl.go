@@ -31,7 +31,7 @@ func (tx *Tx) PutACLEntry(ctx context.Context, e keyserver.ACLEntry) error {
 	if err := tx.putACLEntry(ctx, e); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeKey, key, keyserver.Updated)
+	tx.changes.Record(keyserver.ChangeKey, key, keyserver.Updated)
 	return nil
 }
 
@@ -62,7 +62,7 @@ func (tx *Tx) DeleteACLEntry(ctx context.Context, acl keyserver.ID, p keyserver.
 	if err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeKey, key, keyserver.Updated)
+	tx.changes.Record(keyserver.ChangeKey, key, keyserver.Updated)
 	return nil
 }
 
@@ -164,7 +164,7 @@ func (tx *Tx) setUses(ctx context.Context, entry keyserver.ID, shared []sharedEn
 	was := usesOf(shared)
 	for _, e := range shared {
 		if e.spent(was) != e.spent(used) {
-			tx.record(keyserver.ChangeKey, e.key, keyserver.Updated)
+			tx.changes.Record(keyserver.ChangeKey, e.key, keyserver.Updated)
 		}
 	}
 	_, err := tx.sql.Exec(ctx, `UPDATE acl_entries SET used = $2 WHERE max_usage >= 0 AND id IN (SELECT id FROM (`+sharedEntries+`) AS shared)`, entry[:], used)

@@ -136,7 +136,7 @@ func (tx *Tx) InsertACLTemplate(ctx context.Context, t keyserver.ACLTemplate) er
 			return err
 		}
 	}
-	tx.record(keyserver.ChangeACLTemplate, t.ID, keyserver.Created)
+	tx.changes.Record(keyserver.ChangeACLTemplate, t.ID, keyserver.Created)
 	return nil
 }
 
@@ -147,7 +147,7 @@ func (tx *Tx) RenameACLTemplate(ctx context.Context, change keyserver.ACLTemplat
 		tx.sql.MAC(rowmac.ACLTemplate(keyserver.ACLTemplate{ID: change.ID, Name: change.Name})), change.ID[:]); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeACLTemplate, change.ID, keyserver.Updated)
+	tx.changes.Record(keyserver.ChangeACLTemplate, change.ID, keyserver.Updated)
 	return nil
 }
 
@@ -157,7 +157,7 @@ func (tx *Tx) DeleteACLTemplate(ctx context.Context, id keyserver.ID) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM acl_templates WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeACLTemplate, id, keyserver.Deleted)
+	tx.changes.Record(keyserver.ChangeACLTemplate, id, keyserver.Deleted)
 	return nil
 }
 
@@ -167,7 +167,7 @@ func (tx *Tx) PutACLTemplateMember(ctx context.Context, m keyserver.TemplateMemb
 	if err := tx.putTemplateMember(ctx, m.Template, m.Member); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeACLTemplate, m.Template, keyserver.Updated)
+	tx.changes.Record(keyserver.ChangeACLTemplate, m.Template, keyserver.Updated)
 	return nil
 }
 
@@ -189,6 +189,6 @@ func (tx *Tx) DeleteACLTemplateMember(ctx context.Context, m keyserver.TemplateM
 	if err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeACLTemplate, m.Template, keyserver.Updated)
+	tx.changes.Record(keyserver.ChangeACLTemplate, m.Template, keyserver.Updated)
 	return nil
 }

@@ -24,7 +24,7 @@ func (r reads) ApprovalPolicy(ctx context.Context) ([]byte, error) {
 // SetApprovalPolicy stores the policy. Unlike other settings it is read while a
 // process runs, so that the change is recorded.
 func (tx *Tx) SetApprovalPolicy(ctx context.Context, policy []byte) error {
-	tx.record(keyserver.ChangeApprovalPolicy, keyserver.ID{}, keyserver.Updated)
+	tx.changes.Record(keyserver.ChangeApprovalPolicy, keyserver.ID{}, keyserver.Updated)
 	return tx.PutSetting(ctx, settingApprovalPolicy, policy)
 }
 

@@ -64,7 +64,7 @@ func (tx *Tx) InsertAuthority(ctx context.Context, a Authority) error {
 	if err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeAuthority, a.ID, keyserver.Created)
+	tx.changes.Record(keyserver.ChangeAuthority, a.ID, keyserver.Created)
 	return nil
 }
 
@@ -76,7 +76,7 @@ func (tx *Tx) ChangeAuthority(ctx context.Context, a keyserver.Authority) error 
 	if err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeAuthority, a.ID, keyserver.Updated)
+	tx.changes.Record(keyserver.ChangeAuthority, a.ID, keyserver.Updated)
 	return nil
 }
 
@@ -90,7 +90,7 @@ func (tx *Tx) DeleteAuthority(ctx context.Context, id keyserver.ID) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM authorities WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeAuthority, id, keyserver.Deleted)
+	tx.changes.Record(keyserver.ChangeAuthority, id, keyserver.Deleted)
 	return nil
 }
 

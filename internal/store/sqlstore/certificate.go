@@ -106,7 +106,7 @@ func (tx *Tx) InsertCertificate(ctx context.Context, c keyserver.Certificate) er
 	if err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeCertificate, c.ID, keyserver.Created)
+	tx.changes.Record(keyserver.ChangeCertificate, c.ID, keyserver.Created)
 	return nil
 }
 
@@ -137,7 +137,7 @@ func (tx *Tx) changeCertificate(ctx context.Context, id keyserver.ID, change fun
 	if err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeCertificate, id, keyserver.Updated)
+	tx.changes.Record(keyserver.ChangeCertificate, id, keyserver.Updated)
 	return nil
 }
 
@@ -146,7 +146,7 @@ func (tx *Tx) changeCertificate(ctx context.Context, id keyserver.ID, change fun
 func (tx *Tx) DeleteCertificatesOf(ctx context.Context, principal keyserver.ID) (int, error) {
 	gone, err := tx.sql.IDs(ctx, `DELETE FROM certificates WHERE principal_id = $1 RETURNING id`, principal[:])
 	for _, id := range gone {
-		tx.record(keyserver.ChangeCertificate, id, keyserver.Deleted)
+		tx.changes.Record(keyserver.ChangeCertificate, id, keyserver.Deleted)
 	}
 	return len(gone), err
 }

@@ -44,6 +44,6 @@ func (tx *Tx) DeletePrincipal(ctx context.Context, id keyserver.ID) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM principals WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangePrincipal, id, keyserver.Deleted)
+	tx.changes.Record(keyserver.ChangePrincipal, id, keyserver.Deleted)
 	return nil
 }

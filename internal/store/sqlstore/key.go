@@ -176,9 +176,9 @@ func (tx *Tx) InsertKey(ctx context.Context, key KeyRecord, entries ...keyserver
 			return err
 		}
 	}
-	tx.record(keyserver.ChangeKey, key.ID, keyserver.Created)
+	tx.changes.Record(keyserver.ChangeKey, key.ID, keyserver.Created)
 	if key.Life.Lineage != key.ID { // the first key is what a line is known by
-		tx.record(keyserver.ChangeKey, key.Life.Lineage, keyserver.Updated)
+		tx.changes.Record(keyserver.ChangeKey, key.Life.Lineage, keyserver.Updated)
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func (tx *Tx) SetKeyLife(ctx context.Context, id keyserver.ID, life keyserver.Ke
 		}
 	}
 	columns := columnsOf(id, k.Life)
-	tx.record(keyserver.ChangeKey, id, keyserver.Updated)
+	tx.changes.Record(keyserver.ChangeKey, id, keyserver.Updated)
 	return tx.sql.ExecOne(ctx, `UPDATE stored_keys SET state = $1, state_at = $2, destroy_at = $3, wrapped = $4, mac = $5 WHERE id = $6`,
 		columns.state, columns.stateAt, columns.destroyAt, sqldb.OrEmpty(k.Wrapped), tx.sql.MAC(k.row()), id[:])
 }

@@ -75,7 +75,7 @@ func (r reads) LinesDue(ctx context.Context, by time.Time, limit int) ([]keyserv
 // PutKeyRotation stores the rotation of a line, and DeleteKeyRotation takes it
 // away. Each is a change of the line's first key: its metadata tell it.
 func (tx *Tx) PutKeyRotation(ctx context.Context, k KeyRotation) error {
-	tx.record(keyserver.ChangeKey, k.Lineage, keyserver.Updated)
+	tx.changes.Record(keyserver.ChangeKey, k.Lineage, keyserver.Updated)
 	return tx.PlanKeyRotation(ctx, k)
 }
 
@@ -90,7 +90,7 @@ func (tx *Tx) PlanKeyRotation(ctx context.Context, k KeyRotation) error {
 
 // DeleteKeyRotation takes the rotation of a line away, if it has one.
 func (tx *Tx) DeleteKeyRotation(ctx context.Context, lineage keyserver.ID) error {
-	tx.record(keyserver.ChangeKey, lineage, keyserver.Updated)
+	tx.changes.Record(keyserver.ChangeKey, lineage, keyserver.Updated)
 	_, err := tx.sql.Exec(ctx, `DELETE FROM key_rotations WHERE lineage = $1`, lineage[:])
 	return err
 }

@@ -108,7 +108,7 @@ func (tx *Tx) PutOwner(ctx context.Context, m keyserver.OwnerMark) error {
 	if err != nil {
 		return err
 	}
-	tx.record(m.Object.Kind.Owner(), m.Object.ID, action)
+	tx.changes.Record(m.Object.Kind.Owner(), m.Object.ID, action)
 	return nil
 }
 
@@ -117,7 +117,7 @@ func (tx *Tx) DeleteOwner(ctx context.Context, o keyserver.Object) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM owners WHERE kind = $1 AND id = $2`, string(o.Kind), o.ID[:]); err != nil {
 		return err
 	}
-	tx.record(o.Kind.Owner(), o.ID, keyserver.Deleted)
+	tx.changes.Record(o.Kind.Owner(), o.ID, keyserver.Deleted)
 	return nil
 }
 
@@ -126,7 +126,7 @@ func (tx *Tx) DeleteOwner(ctx context.Context, o keyserver.Object) error {
 // object of every kind comes by.
 func (tx *Tx) settleOwners(ctx context.Context) error {
 	mark, marks := keyserver.MarkOf(ctx)
-	for _, c := range slices.Clone(tx.changes) {
+	for _, c := range slices.Clone(tx.changes.Changes()) {
 		o := keyserver.Object{Kind: c.Kind, ID: c.ID}
 		switch {
 		case c.Action == keyserver.Deleted && o.Owned():

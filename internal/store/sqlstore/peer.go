@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"bytes"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
@@ -26,7 +25,7 @@ const (
 // PeerCallKnown reports whether a call of a peer took effect before, as far as
 // that matters at now.
 func (r reads) PeerCallKnown(ctx context.Context, key keyserver.CallKey, now time.Time) (bool, error) {
-	return r.found(ctx, `SELECT 1 FROM peer_calls WHERE call_key = $1 AND expires > $2`, key[:], now.UnixMicro())
+	return r.sql.Found(ctx, `SELECT 1 FROM peer_calls WHERE call_key = $1 AND expires > $2`, key[:], now.UnixMicro())
 }
 
 // RememberPeerCall notes, in the transaction of its effect, that a call took
@@ -62,21 +61,12 @@ const openEntries = ` FROM acl_entries e WHERE e.system_id = $1 AND e.principal_
 // HasOpenACLEntries reports whether a principal has entries that have not
 // ended at a time.
 func (r reads) HasOpenACLEntries(ctx context.Context, p keyserver.PrincipalRef, at keyserver.Stamp) (bool, error) {
-	return r.found(ctx, `SELECT 1`+openEntries+` LIMIT 1`, int64(p.System), p.ID[:], at[:], make([]byte, len(at)))
+	return r.sql.Found(ctx, `SELECT 1`+openEntries+` LIMIT 1`, int64(p.System), p.ID[:], at[:], make([]byte, len(at)))
 }
 
 // HasACLEntries reports whether a principal has entries at all.
 func (r reads) HasACLEntries(ctx context.Context, p keyserver.PrincipalRef) (bool, error) {
-	return r.found(ctx, `SELECT 1 FROM acl_entries WHERE system_id = $1 AND principal_id = $2 LIMIT 1`, int64(p.System), p.ID[:])
-}
-
-func (r reads) found(ctx context.Context, query string, args ...any) (bool, error) {
-	var one int
-	err := r.sql.Row(ctx, query, args, &one)
-	if errors.Is(err, sqldb.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
+	return r.sql.Found(ctx, `SELECT 1 FROM acl_entries WHERE system_id = $1 AND principal_id = $2 LIMIT 1`, int64(p.System), p.ID[:])
 }
 
 // CloseACLEntries ends the entries of a principal at a time, unless they have

@@ -186,7 +186,7 @@ func (tx *Tx) InsertPrincipal(ctx context.Context, p keyserver.Principal, passwo
 	if err := tx.insertIdentity(ctx, p); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangePrincipal, p.ID, keyserver.Created)
+	tx.changes.Record(keyserver.ChangePrincipal, p.ID, keyserver.Created)
 	return nil
 }
 
@@ -206,7 +206,7 @@ func (tx *Tx) changePrincipal(ctx context.Context, id keyserver.ID, change func(
 	if err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangePrincipal, id, keyserver.Updated)
+	tx.changes.Record(keyserver.ChangePrincipal, id, keyserver.Updated)
 	return nil
 }
 

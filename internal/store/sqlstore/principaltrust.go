@@ -76,7 +76,7 @@ func (tx *Tx) InsertPrincipalTrust(ctx context.Context, t keyserver.PrincipalTru
 	if err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangePrincipalTrust, t.ID, keyserver.Created)
+	tx.changes.Record(keyserver.ChangePrincipalTrust, t.ID, keyserver.Created)
 	return nil
 }
 
@@ -95,7 +95,7 @@ func (tx *Tx) SetPrincipalTrustFlag(ctx context.Context, change keyserver.Princi
 	if err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangePrincipalTrust, change.ID, keyserver.Updated)
+	tx.changes.Record(keyserver.ChangePrincipalTrust, change.ID, keyserver.Updated)
 	return nil
 }
 
@@ -104,6 +104,6 @@ func (tx *Tx) DeletePrincipalTrust(ctx context.Context, id keyserver.ID) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM principal_trusts WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangePrincipalTrust, id, keyserver.Deleted)
+	tx.changes.Record(keyserver.ChangePrincipalTrust, id, keyserver.Deleted)
 	return nil
 }

@@ -94,7 +94,7 @@ func (tx *Tx) PutRevocationPolicy(ctx context.Context, digest string, p keyserve
 	if err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeRevocation, keyserver.IssuerID(digest), keyserver.Updated)
+	tx.changes.Record(keyserver.ChangeRevocation, keyserver.IssuerID(digest), keyserver.Updated)
 	return nil
 }
 
@@ -111,6 +111,6 @@ func (tx *Tx) PutRevocationList(ctx context.Context, digest string, crl keyserve
 	if err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeRevocation, keyserver.IssuerID(digest), keyserver.Updated)
+	tx.changes.Record(keyserver.ChangeRevocation, keyserver.IssuerID(digest), keyserver.Updated)
 	return nil
 }

@@ -70,15 +70,14 @@ func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refus
 	if key == nil {
 		return 0, sqldb.ErrNoRowKey
 	}
-	r := tx.reads
-	r.sql.Visit = func(row *rowmac.Row, mac []byte) error {
+	r := tx.visiting(func(row *rowmac.Row, mac []byte) error {
 		err := key.Check(row, mac)
 		if errors.Is(err, rowmac.ErrDisagrees) {
 			refused.add(tx.sql, row, mac)
 			return nil
 		}
 		return err
-	}
+	})
 	list, err := r.storedKeys(ctx, storedKeysByID, sqldb.Lookup(keys)...)
 	if err != nil {
 		return 0, err
@@ -135,11 +134,10 @@ func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) 
 		return at.table < len(coveredTables), nil
 	}
 	stale := false
-	look := s.reads
-	look.sql.Visit = func(row *rowmac.Row, mac []byte) error {
+	look := s.visiting(func(row *rowmac.Row, mac []byte) error {
 		stale = stale || !key.Newest(row, mac)
 		return nil
-	}
+	})
 	if err := t.readPage(ctx, look, keys, refused); err != nil {
 		return false, err
 	}
@@ -155,8 +153,7 @@ func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) 
 // remakeMACs makes those MACs anew that agree, but not with the active data key.
 func (tx *Tx) remakeMACs(ctx context.Context, t coveredTable, keys []any, key *rowmac.Key, refused Refused) error {
 	var read []*rowmac.Row
-	r := tx.reads
-	r.sql.Visit = func(row *rowmac.Row, mac []byte) error {
+	r := tx.visiting(func(row *rowmac.Row, mac []byte) error {
 		if key.Newest(row, mac) {
 			return nil
 		}
@@ -170,7 +167,7 @@ func (tx *Tx) remakeMACs(ctx context.Context, t coveredTable, keys []any, key *r
 			return err
 		}
 		return nil
-	}
+	})
 	if err := t.readPage(ctx, r, keys, refused); err != nil {
 		return err
 	}

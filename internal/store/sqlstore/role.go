@@ -81,7 +81,7 @@ func (tx *Tx) InsertRole(ctx context.Context, role keyserver.Role) error {
 	if err := tx.insertOperations(ctx, role.ID, role.Operations); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeRole, role.ID, keyserver.Created)
+	tx.changes.Record(keyserver.ChangeRole, role.ID, keyserver.Created)
 	return nil
 }
 
@@ -109,7 +109,7 @@ func (tx *Tx) UpdateRole(ctx context.Context, change keyserver.RoleChange) error
 			return err
 		}
 	}
-	tx.record(keyserver.ChangeRole, change.ID, keyserver.Updated)
+	tx.changes.Record(keyserver.ChangeRole, change.ID, keyserver.Updated)
 	return nil
 }
 
@@ -123,7 +123,7 @@ func (tx *Tx) DeleteRole(ctx context.Context, id keyserver.ID) error {
 	if err := tx.exists(ctx, `SELECT 1 FROM roles WHERE id = $1`, id); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeRole, id, keyserver.Deleted)
+	tx.changes.Record(keyserver.ChangeRole, id, keyserver.Deleted)
 	for _, holder := range holders {
 		if err := tx.changePrincipal(ctx, holder, func(p *storedPrincipal) { p.Roles = without(p.Roles, id) }); err != nil {
 			return err

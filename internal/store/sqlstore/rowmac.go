@@ -23,14 +23,14 @@ type Seen struct {
 
 // Seeing are the same reads, and keep what they see.
 func (r reads) Seeing() *Seen {
-	seen := &Seen{reads: r}
-	seen.sql.Visit = func(row *rowmac.Row, mac []byte) error {
+	seen := &Seen{}
+	seen.reads = r.visiting(func(row *rowmac.Row, mac []byte) error {
 		if err := r.sql.Agrees(row, mac); err != nil {
 			return err
 		}
 		seen.Rows = append(seen.Rows, row)
 		return nil
-	}
+	})
 	return seen
 }
 
@@ -117,7 +117,7 @@ const rowPage = 512
 // visitRows leads visit through every row that has a MAC, and done after each of
 // what was read together. unread is told of what cannot be read.
 func (r reads) visitRows(ctx context.Context, visit func(*rowmac.Row, []byte) error, done func() error, unread func(rowmac.Finding, error) error) error {
-	r.sql.Visit = visit
+	r = r.visiting(visit)
 	for _, t := range coveredTables {
 		for after := t.first; ; {
 			keys, err := r.keysAfter(ctx, t, after, rowPage)

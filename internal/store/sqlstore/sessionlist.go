@@ -80,7 +80,7 @@ func (tx *Tx) end(ctx context.Context, how ending, args ...any) (int, error) {
 		return 0, err
 	}
 	for _, id := range gone {
-		tx.record(keyserver.ChangeSession, id, keyserver.Deleted)
+		tx.changes.Record(keyserver.ChangeSession, id, keyserver.Deleted)
 	}
 	var left int
 	if err := tx.sql.Row(ctx, how.left, args, &left); err != nil || left > 0 {

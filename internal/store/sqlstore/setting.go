@@ -30,7 +30,7 @@ func (r reads) Setting(ctx context.Context, name string) ([]byte, error) {
 func (tx *Tx) PutSetting(ctx context.Context, name string, value []byte) error {
 	var mac driver.Valuer
 	if name == rowmac.DataKeySetting {
-		tx.record(keyserver.ChangeDataKey, keyserver.ID{}, keyserver.Updated)
+		tx.changes.Record(keyserver.ChangeDataKey, keyserver.ID{}, keyserver.Updated)
 	} else {
 		mac = tx.sql.MAC(rowmac.Setting(name, value))
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -148,6 +149,11 @@ type reads struct {
 
 func newReads(in sqldb.Statements) reads {
 	return reads{in, auditrows.NewReads(in), sqldb.NewFeed(in)}
+}
+
+// visiting are the same reads, which show each covered row to visit instead of checking it.
+func (r reads) visiting(visit func(row *rowmac.Row, mac []byte) error) reads {
+	return newReads(r.sql.Visiting(visit))
 }
 
 func dialectOf(cfg Config) sqldb.Dialect {

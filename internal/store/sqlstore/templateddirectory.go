@@ -97,7 +97,7 @@ func (tx *Tx) InsertTemplatedDirectory(ctx context.Context, d keyserver.Template
 	if err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeTemplatedDirectory, d.ID, keyserver.Created)
+	tx.changes.Record(keyserver.ChangeTemplatedDirectory, d.ID, keyserver.Created)
 	return nil
 }
 
@@ -107,6 +107,6 @@ func (tx *Tx) DeleteTemplatedDirectory(ctx context.Context, id keyserver.ID) err
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM templated_directories WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeTemplatedDirectory, id, keyserver.Deleted)
+	tx.changes.Record(keyserver.ChangeTemplatedDirectory, id, keyserver.Deleted)
 	return nil
 }

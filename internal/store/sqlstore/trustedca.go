@@ -54,7 +54,7 @@ func (tx *Tx) InsertTrustedCA(ctx context.Context, c keyserver.Certificate) erro
 	if err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeTrustedCA, c.ID, keyserver.Created)
+	tx.changes.Record(keyserver.ChangeTrustedCA, c.ID, keyserver.Created)
 	return nil
 }
 
@@ -63,6 +63,6 @@ func (tx *Tx) DeleteTrustedCA(ctx context.Context, id keyserver.ID) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM trusted_cas WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
-	tx.record(keyserver.ChangeTrustedCA, id, keyserver.Deleted)
+	tx.changes.Record(keyserver.ChangeTrustedCA, id, keyserver.Deleted)
 	return nil
 }

@@ -166,12 +166,12 @@ func (tx *Tx) DeleteTrustedServer(ctx context.Context, system keyserver.SystemID
 		return err
 	}
 	tx.recordTrustedServer(system, keyserver.Deleted)
-	tx.record(keyserver.ChangePrincipal, transport, keyserver.Deleted)
+	tx.changes.Record(keyserver.ChangePrincipal, transport, keyserver.Deleted)
 	return nil
 }
 
 func (tx *Tx) recordTrustedServer(system keyserver.SystemID, action keyserver.ChangeAction) {
-	tx.record(keyserver.ChangeTrustedServer, keyserver.IDFromUint64(uint64(system)), action)
+	tx.changes.Record(keyserver.ChangeTrustedServer, keyserver.IDFromUint64(uint64(system)), action)
 }
 
 const aclEntryColumns = `id, acl_id, system_id, principal_id, rights, max_usage, used, user_right, start_stamp, end_stamp`
@@ -227,6 +227,6 @@ func (tx *Tx) recordKeys(keys []keyserver.ID) {
 		keys = []keyserver.ID{{}}
 	}
 	for _, key := range keys {
-		tx.record(keyserver.ChangeKey, key, keyserver.Updated)
+		tx.changes.Record(keyserver.ChangeKey, key, keyserver.Updated)
 	}
 }

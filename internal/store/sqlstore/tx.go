@@ -15,8 +15,7 @@ type Tx struct {
 	reads
 	auditrows.Writes
 
-	changes  []keyserver.Change // without Seq until the commit
-	recorded map[keyserver.Change]bool
+	changes *sqldb.Recorder
 }
 
 // Update runs fn in a write transaction and commits it if fn answers nil. No
@@ -30,12 +29,12 @@ type Tx struct {
 // After STORE_UNAVAILABLE from the commit itself the effect is unknown.
 func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	return s.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
-		tx := &Tx{reads: newReads(in), Writes: auditrows.NewWrites(in), recorded: make(map[keyserver.Change]bool)}
+		tx := &Tx{reads: newReads(in), Writes: auditrows.NewWrites(in), changes: sqldb.NewRecorder()}
 		if err := fn(tx); err != nil {
 			return nil, err
 		}
 		err := tx.settleOwners(ctx)
-		return tx.changes, err
+		return tx.changes.Changes(), err
 	})
 }
 
@@ -56,14 +55,5 @@ func (s *Store) Try(ctx context.Context, fn func(tx *Tx) error) error {
 	return err
 }
 
-// record notes a change, once per transaction.
-func (tx *Tx) record(kind keyserver.ChangeKind, id keyserver.ID, action keyserver.ChangeAction) {
-	c := keyserver.Change{Kind: kind, ID: id, Action: action}
-	if !tx.recorded[c] {
-		tx.recorded[c] = true
-		tx.changes = append(tx.changes, c)
-	}
-}
-
 // Untouched reports whether the transaction has changed nothing yet.
-func (tx *Tx) Untouched() bool { return len(tx.changes) == 0 }
+func (tx *Tx) Untouched() bool { return len(tx.changes.Changes()) == 0 }
