@@ -1,7 +1,7 @@
 // Package store has no code. Its directories keep the state of a key server:
 //
 //   - sqlstore: the queries by noun
-//   - auditrows: the audit log in tables; snapshot: copies of a database, and databases made from them
+//   - trustrows: CAs, certificates and peers; auditrows: the audit log; snapshot: copies of a database
 //   - sqlite, postgres: the two kinds of database; sqldb: statements, transactions and migrations of both
 //   - backup: encrypted backups, restore, and copies of the SQLite log
 //   - pgtest: the PostgreSQL of tests

@@ -12,6 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
 // The only CA was among the settings once, its key wrapped under an id of its own.
@@ -121,7 +122,7 @@ func KeepServer(ctx context.Context, c Config) (pki.Identity, error) {
 // reader is a store, or a transaction on it.
 type reader interface {
 	Setting(ctx context.Context, name string) ([]byte, error)
-	Authorities(ctx context.Context) ([]sqlstore.Authority, error)
+	Authorities(ctx context.Context) ([]trustrows.Authority, error)
 }
 
 // server reads the server's certificate, and who is to issue it anew; nil for nobody.

@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
 // Config is what a Manager needs. Every field is required.
@@ -43,7 +44,7 @@ func New(c Config) *Manager {
 
 // reader is a store, or a transaction on it.
 type reader interface {
-	Authorities(ctx context.Context) ([]sqlstore.Authority, error)
+	Authorities(ctx context.Context) ([]trustrows.Authority, error)
 }
 
 // Line is the authorities as the last committed change left them.
@@ -82,7 +83,7 @@ var errNone = errors.New("the database has no active authority, as every key ser
 // Trusted reads the certificates of all authorities, and none of their keys.
 func Trusted(ctx context.Context, in reader) ([]*x509.Certificate, error) {
 	list, err := in.Authorities(ctx)
-	return parsed(list, func(a sqlstore.Authority) []byte { return a.Certificate }), err
+	return parsed(list, func(a trustrows.Authority) []byte { return a.Certificate }), err
 }
 
 // trustReader is a store, or a transaction on it.
@@ -139,7 +140,7 @@ func read(a keyserver.Authority) (Member, error) {
 }
 
 // open unwraps the key, which has to be that of the certificate.
-func (c Config) open(a sqlstore.Authority) (pki.Identity, error) {
+func (c Config) open(a trustrows.Authority) (pki.Identity, error) {
 	plain, err := c.Keyring.Unwrap(a.ID, c.System, a.WrappedKey)
 	if err != nil {
 		return pki.Identity{}, err
@@ -168,7 +169,7 @@ func (c Config) Add(ctx context.Context, tx *sqlstore.Tx, id pki.Identity, a key
 		return a.ID, err
 	}
 	a.Certificate = id.Certificate.Raw
-	return a.ID, tx.InsertAuthority(ctx, sqlstore.Authority{Authority: a, WrappedKey: wrapped})
+	return a.ID, tx.InsertAuthority(ctx, trustrows.Authority{Authority: a, WrappedKey: wrapped})
 }
 
 // First makes the first authority, which issues at once.

@@ -13,6 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
 func line(t *testing.T, f *enginetest.Fixture) ca.Line {
@@ -178,6 +179,6 @@ func TestAnotherKey(t *testing.T) {
 	}
 }
 
-type fixed []sqlstore.Authority
+type fixed []trustrows.Authority
 
-func (f fixed) Authorities(context.Context) ([]sqlstore.Authority, error) { return f, nil }
+func (f fixed) Authorities(context.Context) ([]trustrows.Authority, error) { return f, nil }

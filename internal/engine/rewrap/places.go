@@ -7,12 +7,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
 // reader is what a Store and a transaction have in common.
 type reader interface {
 	Setting(ctx context.Context, name string) ([]byte, error)
-	Authorities(ctx context.Context) ([]sqlstore.Authority, error)
+	Authorities(ctx context.Context) ([]trustrows.Authority, error)
 }
 
 // wrapped is something that the data key wraps, and the id that it is bound to.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
 // TestCertificateConformance holds both databases to one behaviour.
@@ -179,7 +180,7 @@ func testRevocation(t *testing.T, s *sqlstore.Store) {
 	ctx := t.Context()
 	off := keyserver.RevocationPolicy{Mode: keyserver.RevocationOff}
 	state, serials, err := s.Revocation(ctx, "AB")
-	if diff := cmp.Diff(sqlstore.RevocationState{Policy: off}, state); err != nil || diff != "" || serials.Len() != 0 {
+	if diff := cmp.Diff(trustrows.RevocationState{Policy: off}, state); err != nil || diff != "" || serials.Len() != 0 {
 		t.Errorf("nothing stored: %v\n%s", err, diff)
 	}
 	policy := keyserver.RevocationPolicy{Mode: keyserver.RevocationRequired, MaxAge: 90e9}
@@ -204,7 +205,7 @@ func testRevocation(t *testing.T, s *sqlstore.Store) {
 	put("CD", nil, &keyserver.CRLFacts{Digest: crl.Digest, Number: []byte{}, ThisUpdate: at(1), NextUpdate: at(2), ImportedAt: at(3)}, []byte{7})
 	put("CD", nil, &crl, []byte{1}, []byte{2})
 	put("EF", &policy, &crl)
-	want := map[string]sqlstore.RevocationState{"AB": {Policy: policy}, "CD": {Policy: off, CRL: &crl}, "EF": {Policy: policy, CRL: &crl}}
+	want := map[string]trustrows.RevocationState{"AB": {Policy: policy}, "CD": {Policy: off, CRL: &crl}, "EF": {Policy: policy, CRL: &crl}}
 	got, err := s.RevocationStates(ctx)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)

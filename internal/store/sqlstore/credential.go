@@ -9,8 +9,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-var certificatesOfThese = certificateQuery + ` WHERE principal_id IN (` + sqldb.Numbered() + `) ORDER BY id LIMIT 1025`
-
 // CredentialsOf reads by what those of some principals that exist are recognised:
 // of each what says who it is, and its certificates, 1025 of 64 principals at most.
 func (r reads) CredentialsOf(ctx context.Context, ids []keyserver.ID) ([]*rowmac.Row, error) {
@@ -24,26 +22,11 @@ func (r reads) CredentialsOf(ctx context.Context, ids []keyserver.ID) ([]*rowmac
 		for _, p := range found {
 			rows = append(rows, rowmac.Credentials(p.Principal, p.hash))
 		}
-		if _, err := certificates.certificates(ctx, certificatesOfThese, sqldb.Lookup(ids)...); err != nil {
-			return nil, err
-		}
+	}
+	if _, err := certificates.CertificatesOfThese(ctx, ids); err != nil {
+		return nil, err
 	}
 	return append(rows, certificates.Rows...), nil
-}
-
-// CertificatesOfThese reads the certificates of some principals. Of 64 principals that
-// have more than 1024 it is none.
-func (r reads) CertificatesOfThese(ctx context.Context, ids []keyserver.ID) (list []keyserver.Certificate, err error) {
-	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(sqldb.LookupSize, len(ids)):] {
-		found, err := r.certificates(ctx, certificatesOfThese, sqldb.Lookup(ids)...)
-		if err != nil {
-			return nil, err
-		}
-		if len(found) <= keyserver.MaxCertificates {
-			list = append(list, found...)
-		}
-	}
-	return list, nil
 }
 
 // MembersOf are the ids of up to limit members of a group.

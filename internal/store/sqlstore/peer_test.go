@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
 // TestPeerConformance holds both databases to one behaviour with the calls of
@@ -88,7 +89,7 @@ func testManyPeerCalls(t *testing.T, make newDatabase) {
 	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
 		return tx.RememberPeerCall(ctx, 8, other, now, now.Add(time.Minute))
 	})
-	for batch := range slices.Chunk(upTo(sqlstore.MaxPeerCalls+more), batchLen) {
+	for batch := range slices.Chunk(upTo(trustrows.MaxPeerCalls+more), batchLen) {
 		update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
 			for _, n := range batch {
 				if err := tx.RememberPeerCall(ctx, 7, call(n), now, now.Add(time.Minute)); err != nil {
@@ -99,7 +100,7 @@ func testManyPeerCalls(t *testing.T, make newDatabase) {
 		})
 	}
 	for key, want := range map[keyserver.CallKey]bool{
-		other: true, call(0): false, call(more - 1): false, call(more): true, call(sqlstore.MaxPeerCalls + more - 1): true,
+		other: true, call(0): false, call(more - 1): false, call(more): true, call(trustrows.MaxPeerCalls + more - 1): true,
 	} {
 		if known, err := s.PeerCallKnown(t.Context(), key, now); err != nil || known != want {
 			t.Errorf("%x is known: %v, want %v, %v", key[:4], known, want, err)

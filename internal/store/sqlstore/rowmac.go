@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -68,7 +69,7 @@ var coveredTables = []coveredTable{
 		id := idOf(key)
 		return drop(r.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{ID: &id}))
 	}},
-	{"revocation_policies", issuersWithRevocation, "issuer_digest", "", func(ctx context.Context, r reads, key any) error {
+	{"revocation_policies", trustrows.IssuersWithRevocation, "issuer_digest", "", func(ctx context.Context, r reads, key any) error {
 		_, _, err := r.Revocation(ctx, textOf(key))
 		return err
 	}},

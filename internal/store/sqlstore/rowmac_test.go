@@ -17,6 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
 // TestRowMACs: what is put into the database beside the store is found, whatever
@@ -87,7 +88,7 @@ func populate(t *testing.T, s *sqlstore.Store) {
 		func(ctx context.Context, tx *sqlstore.Tx) error { _, err := tx.PurgeACLEntries(ctx, 9); return err },
 		func(ctx context.Context, tx *sqlstore.Tx) error { return tx.PutSetting(ctx, "name", []byte("value")) },
 		func(ctx context.Context, tx *sqlstore.Tx) error {
-			return tx.InsertAuthority(ctx, sqlstore.Authority{Authority: keyserver.Authority{
+			return tx.InsertAuthority(ctx, trustrows.Authority{Authority: keyserver.Authority{
 				ID: id(110), Generation: 1, State: keyserver.AuthorityActive, Certificate: []byte{4, 0}, Links: [][]byte{{4, 0}, {4, 1, 7}}, PreparedAt: at(0), ActivatedAt: at(1),
 			}, WrappedKey: []byte("wrapped")})
 		},

@@ -39,6 +39,12 @@ func (tx *Tx) PutSetting(ctx context.Context, name string, value []byte) error {
 	return err
 }
 
+// RemoveSetting takes a setting away, if it is there.
+func (tx *Tx) RemoveSetting(ctx context.Context, name string) error {
+	_, err := tx.sql.Exec(ctx, `DELETE FROM settings WHERE name = $1`, name)
+	return err
+}
+
 // EnsureSetting reads a setting and, where there is none, stores what make
 // answers. Replicas that come at the same time all get the one that was stored.
 func (s *Store) EnsureSetting(ctx context.Context, name string, make func(ctx context.Context) ([]byte, error)) ([]byte, error) {

@@ -20,6 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/journal"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
@@ -143,12 +144,21 @@ func newStore(db *sqldb.DB, cfg Config) *Store {
 // reads are the queries that a Store and a Tx have in common.
 type reads struct {
 	sql sqldb.Statements
-	auditrows.Reads
+	auditReads
+	trustReads
 	sqldb.Feed
 }
 
+// Each package of rows names its queries Reads and Writes.
+type (
+	auditReads  = auditrows.Reads
+	auditWrites = auditrows.Writes
+	trustReads  = trustrows.Reads
+	trustWrites = trustrows.Writes
+)
+
 func newReads(in sqldb.Statements) reads {
-	return reads{in, auditrows.NewReads(in), sqldb.NewFeed(in)}
+	return reads{in, auditrows.NewReads(in), trustrows.NewReads(in), sqldb.NewFeed(in)}
 }
 
 // visiting are the same reads, which show each covered row to visit instead of checking it.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/auditrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
@@ -13,7 +14,8 @@ import (
 // Tx is a write transaction. It sees its own writes.
 type Tx struct {
 	reads
-	auditrows.Writes
+	auditWrites
+	trustWrites
 
 	changes *sqldb.Recorder
 }
@@ -29,12 +31,13 @@ type Tx struct {
 // After STORE_UNAVAILABLE from the commit itself the effect is unknown.
 func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	return s.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
-		tx := &Tx{reads: newReads(in), Writes: auditrows.NewWrites(in), changes: sqldb.NewRecorder()}
+		changes := sqldb.NewRecorder()
+		tx := &Tx{reads: newReads(in), auditWrites: auditrows.NewWrites(in), trustWrites: trustrows.NewWrites(in, changes), changes: changes}
 		if err := fn(tx); err != nil {
 			return nil, err
 		}
 		err := tx.settleOwners(ctx)
-		return tx.changes.Changes(), err
+		return changes.Changes(), err
 	})
 }
 

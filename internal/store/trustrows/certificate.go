@@ -1,7 +1,8 @@
-package sqlstore
+package trustrows
 
 import (
 	"context"
+	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 
@@ -16,23 +17,23 @@ const certificateQuery = `SELECT id, principal_id, status, subject, issuer, issu
 const subjectPage = 256
 
 // Certificate reads the certificate with that body.
-func (r reads) Certificate(ctx context.Context, digest keyserver.Digest) (keyserver.Certificate, error) {
+func (r Reads) Certificate(ctx context.Context, digest keyserver.Digest) (keyserver.Certificate, error) {
 	return r.oneCertificate(ctx, certificateQuery+` WHERE fingerprint = $1`, digest[:])
 }
 
 // CertificateByID reads one certificate.
-func (r reads) CertificateByID(ctx context.Context, id keyserver.ID) (keyserver.Certificate, error) {
+func (r Reads) CertificateByID(ctx context.Context, id keyserver.ID) (keyserver.Certificate, error) {
 	return r.oneCertificate(ctx, certificateQuery+` WHERE id = $1`, id[:])
 }
 
 // CertificatesOf reads up to limit certificates of a transport principal, by id.
-func (r reads) CertificatesOf(ctx context.Context, principal keyserver.ID, limit int) ([]keyserver.Certificate, error) {
+func (r Reads) CertificatesOf(ctx context.Context, principal keyserver.ID, limit int) ([]keyserver.Certificate, error) {
 	return r.certificates(ctx, certificateQuery+` WHERE principal_id = $1 ORDER BY id LIMIT $2`, principal[:], limit)
 }
 
 // EnrolledCertificates reads up to limit certificates that are enrolled and
 // have exactly that subject, by id.
-func (r reads) EnrolledCertificates(ctx context.Context, subject string, limit int) ([]keyserver.Certificate, error) {
+func (r Reads) EnrolledCertificates(ctx context.Context, subject string, limit int) ([]keyserver.Certificate, error) {
 	return r.certificates(ctx, certificateQuery+` WHERE subject_key = $1 AND principal_id IS NOT NULL ORDER BY id LIMIT $2`,
 		[]byte(subject), limit)
 }
@@ -40,7 +41,7 @@ func (r reads) EnrolledCertificates(ctx context.Context, subject string, limit i
 // CertificatesBySubject reads up to limit certificates whose subject the
 // pattern describes: % stands for any text, every other character for itself.
 // They come in the order of their subjects.
-func (r reads) CertificatesBySubject(ctx context.Context, pattern string, limit int) ([]keyserver.Certificate, error) {
+func (r Reads) CertificatesBySubject(ctx context.Context, pattern string, limit int) ([]keyserver.Certificate, error) {
 	p := newSubjectPattern(pattern)
 	found := []keyserver.Certificate{}
 	after, id := []byte(p.prefix()), keyserver.ID{}
@@ -68,7 +69,7 @@ func (r reads) CertificatesBySubject(ctx context.Context, pattern string, limit 
 	}
 }
 
-func (r reads) oneCertificate(ctx context.Context, query string, args ...any) (keyserver.Certificate, error) {
+func (r Reads) oneCertificate(ctx context.Context, query string, args ...any) (keyserver.Certificate, error) {
 	list, err := r.certificates(ctx, query, args...)
 	if err == nil && len(list) == 0 {
 		err = sqldb.ErrNotFound
@@ -79,7 +80,7 @@ func (r reads) oneCertificate(ctx context.Context, query string, args ...any) (k
 	return list[0], nil
 }
 
-func (r reads) certificates(ctx context.Context, query string, args ...any) ([]keyserver.Certificate, error) {
+func (r Reads) certificates(ctx context.Context, query string, args ...any) ([]keyserver.Certificate, error) {
 	list := []keyserver.Certificate{}
 	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		var c keyserver.Certificate
@@ -94,9 +95,35 @@ func (r reads) certificates(ctx context.Context, query string, args ...any) ([]k
 	return list, err
 }
 
+// CertificatesInForce counts the certificates of an issuer that stand for somebody
+// and have not ended at a time.
+func (r Reads) CertificatesInForce(ctx context.Context, issuerDigest string, at time.Time) (int, error) {
+	var n int
+	err := r.sql.Row(ctx, `SELECT count(*) FROM certificates WHERE issuer_digest = $1 AND not_after > $2 AND status <> $3`,
+		[]any{issuerDigest, at.UnixMicro(), int64(keyserver.StatusExpired)}, &n)
+	return n, err
+}
+
+var certificatesOfThese = certificateQuery + ` WHERE principal_id IN (` + sqldb.Numbered() + `) ORDER BY id LIMIT 1025`
+
+// CertificatesOfThese reads the certificates of some principals. Of 64 principals that
+// have more than 1024 it is none.
+func (r Reads) CertificatesOfThese(ctx context.Context, ids []keyserver.ID) (list []keyserver.Certificate, err error) {
+	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(sqldb.LookupSize, len(ids)):] {
+		found, err := r.certificates(ctx, certificatesOfThese, sqldb.Lookup(ids)...)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) <= keyserver.MaxCertificates {
+			list = append(list, found...)
+		}
+	}
+	return list, nil
+}
+
 // InsertCertificate stores a certificate, enrolled where it names a principal:
 // ErrDuplicate where it is stored already, ErrNotFound where the principal is not.
-func (tx *Tx) InsertCertificate(ctx context.Context, c keyserver.Certificate) error {
+func (tx Writes) InsertCertificate(ctx context.Context, c keyserver.Certificate) error {
 	digest := keyserver.DigestOf(c.DER)
 	_, err := tx.sql.Exec(ctx, `INSERT INTO certificates (id, fingerprint, principal_id, status, subject, subject_key, issuer, issuer_digest,
 			key_type, serial, not_before, not_after, der, request, mac)
@@ -117,17 +144,17 @@ func certificateRow(c keyserver.Certificate) *rowmac.Row {
 
 // EnrolCertificate gives a stored certificate to a transport principal:
 // ErrNotFound where either does not exist.
-func (tx *Tx) EnrolCertificate(ctx context.Context, id, principal keyserver.ID) error {
+func (tx Writes) EnrolCertificate(ctx context.Context, id, principal keyserver.ID) error {
 	return tx.changeCertificate(ctx, id, func(c *keyserver.Certificate) { c.Principal, c.Status = principal, keyserver.StatusRegular })
 }
 
 // ExpireCertificate marks a certificate as replaced.
-func (tx *Tx) ExpireCertificate(ctx context.Context, id keyserver.ID) error {
+func (tx Writes) ExpireCertificate(ctx context.Context, id keyserver.ID) error {
 	return tx.changeCertificate(ctx, id, func(c *keyserver.Certificate) { c.Status = keyserver.StatusExpired })
 }
 
-func (tx *Tx) changeCertificate(ctx context.Context, id keyserver.ID, change func(c *keyserver.Certificate)) error {
-	c, err := tx.CertificateByID(ctx, id)
+func (tx Writes) changeCertificate(ctx context.Context, id keyserver.ID, change func(c *keyserver.Certificate)) error {
+	c, err := tx.reads.CertificateByID(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -143,7 +170,7 @@ func (tx *Tx) changeCertificate(ctx context.Context, id keyserver.ID, change fun
 
 // DeleteCertificatesOf drops every certificate of a transport principal and
 // answers how many there were.
-func (tx *Tx) DeleteCertificatesOf(ctx context.Context, principal keyserver.ID) (int, error) {
+func (tx Writes) DeleteCertificatesOf(ctx context.Context, principal keyserver.ID) (int, error) {
 	gone, err := tx.sql.IDs(ctx, `DELETE FROM certificates WHERE principal_id = $1 RETURNING id`, principal[:])
 	for _, id := range gone {
 		tx.changes.Record(keyserver.ChangeCertificate, id, keyserver.Deleted)

@@ -1,10 +1,9 @@
-package sqlstore
+package trustrows
 
 import (
 	"context"
 	"encoding/asn1"
 	"slices"
-	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 
@@ -21,12 +20,12 @@ type Authority struct {
 const authorityQuery = `SELECT id, generation, state, certificate, links, wrapped_key, prepared_at, activated_at, retiring_at, mac FROM authorities`
 
 // Authorities reads every authority, by generation.
-func (r reads) Authorities(ctx context.Context) ([]Authority, error) {
+func (r Reads) Authorities(ctx context.Context) ([]Authority, error) {
 	return r.authorities(ctx, authorityQuery+` ORDER BY generation`)
 }
 
 // Authority reads one.
-func (r reads) Authority(ctx context.Context, id keyserver.ID) (Authority, error) {
+func (r Reads) Authority(ctx context.Context, id keyserver.ID) (Authority, error) {
 	list, err := r.authorities(ctx, authorityQuery+` WHERE id = $1`, id[:])
 	if err == nil && len(list) == 0 {
 		err = sqldb.ErrNotFound
@@ -37,7 +36,7 @@ func (r reads) Authority(ctx context.Context, id keyserver.ID) (Authority, error
 	return list[0], nil
 }
 
-func (r reads) authorities(ctx context.Context, query string, args ...any) ([]Authority, error) {
+func (r Reads) authorities(ctx context.Context, query string, args ...any) ([]Authority, error) {
 	var list []Authority
 	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		var a Authority
@@ -56,7 +55,7 @@ func (r reads) authorities(ctx context.Context, query string, args ...any) ([]Au
 }
 
 // InsertAuthority stores an authority: ErrDuplicate where its generation is taken.
-func (tx *Tx) InsertAuthority(ctx context.Context, a Authority) error {
+func (tx Writes) InsertAuthority(ctx context.Context, a Authority) error {
 	links := slices.Concat(a.Links...)
 	_, err := tx.sql.Exec(ctx, `INSERT INTO authorities (id, generation, state, certificate, links, wrapped_key, prepared_at, activated_at, retiring_at, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, a.ID[:], int64(a.Generation), string(a.State), sqldb.OrEmpty(a.Certificate), sqldb.OrEmpty(links), sqldb.OrEmpty(a.WrappedKey),
@@ -70,7 +69,7 @@ func (tx *Tx) InsertAuthority(ctx context.Context, a Authority) error {
 
 // ChangeAuthority stores another state and its times: ErrNotFound where there is
 // no such authority.
-func (tx *Tx) ChangeAuthority(ctx context.Context, a keyserver.Authority) error {
+func (tx Writes) ChangeAuthority(ctx context.Context, a keyserver.Authority) error {
 	err := tx.sql.ExecOne(ctx, `UPDATE authorities SET state = $1, activated_at = $2, retiring_at = $3, mac = $4 WHERE id = $5`,
 		string(a.State), keyserver.Micros(a.ActivatedAt), keyserver.Micros(a.RetiringAt), tx.sql.MAC(rowmac.Authority(a, slices.Concat(a.Links...))), a.ID[:])
 	if err != nil {
@@ -81,12 +80,12 @@ func (tx *Tx) ChangeAuthority(ctx context.Context, a keyserver.Authority) error 
 }
 
 // SetAuthorityKey stores the key of an authority as it is wrapped anew.
-func (tx *Tx) SetAuthorityKey(ctx context.Context, id keyserver.ID, wrapped []byte) error {
+func (tx Writes) SetAuthorityKey(ctx context.Context, id keyserver.ID, wrapped []byte) error {
 	return tx.sql.ExecOne(ctx, `UPDATE authorities SET wrapped_key = $1 WHERE id = $2`, wrapped, id[:])
 }
 
 // DeleteAuthority removes an authority with its key.
-func (tx *Tx) DeleteAuthority(ctx context.Context, id keyserver.ID) error {
+func (tx Writes) DeleteAuthority(ctx context.Context, id keyserver.ID) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM authorities WHERE id = $1`, id[:]); err != nil {
 		return err
 	}
@@ -94,35 +93,20 @@ func (tx *Tx) DeleteAuthority(ctx context.Context, id keyserver.ID) error {
 	return nil
 }
 
-// CertificatesInForce counts the certificates of an issuer that stand for somebody
-// and have not ended at a time.
-func (r reads) CertificatesInForce(ctx context.Context, issuerDigest string, at time.Time) (int, error) {
-	var n int
-	err := r.sql.Row(ctx, `SELECT count(*) FROM certificates WHERE issuer_digest = $1 AND not_after > $2 AND status <> $3`,
-		[]any{issuerDigest, at.UnixMicro(), int64(keyserver.StatusExpired)}, &n)
-	return n, err
-}
-
-// RemoveSetting takes a setting away, if it is there.
-func (tx *Tx) RemoveSetting(ctx context.Context, name string) error {
-	_, err := tx.sql.Exec(ctx, `DELETE FROM settings WHERE name = $1`, name)
-	return err
-}
-
 const peerAuthorityQuery = `SELECT system_id, certificate, links, anchor, learned_at, fingerprint, mac FROM peer_authorities`
 
 // PeerAuthorities reads what was learned of the authorities of peers, the earliest
 // first.
-func (r reads) PeerAuthorities(ctx context.Context) ([]keyserver.PeerAuthority, error) {
+func (r Reads) PeerAuthorities(ctx context.Context) ([]keyserver.PeerAuthority, error) {
 	return r.peerAuthorities(ctx, peerAuthorityQuery+` ORDER BY system_id, learned_at, fingerprint`)
 }
 
 // PeerAuthoritiesOf reads those of one peer, the earliest first.
-func (r reads) PeerAuthoritiesOf(ctx context.Context, system keyserver.SystemID) ([]keyserver.PeerAuthority, error) {
+func (r Reads) PeerAuthoritiesOf(ctx context.Context, system keyserver.SystemID) ([]keyserver.PeerAuthority, error) {
 	return r.peerAuthorities(ctx, peerAuthorityQuery+` WHERE system_id = $1 ORDER BY learned_at, fingerprint`, int64(system))
 }
 
-func (r reads) peerAuthorities(ctx context.Context, query string, args ...any) ([]keyserver.PeerAuthority, error) {
+func (r Reads) peerAuthorities(ctx context.Context, query string, args ...any) ([]keyserver.PeerAuthority, error) {
 	var list []keyserver.PeerAuthority
 	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		var a keyserver.PeerAuthority
@@ -138,7 +122,7 @@ func (r reads) peerAuthorities(ctx context.Context, query string, args ...any) (
 }
 
 // InsertPeerAuthority stores an authority of a peer: ErrDuplicate where it is known.
-func (tx *Tx) InsertPeerAuthority(ctx context.Context, a keyserver.PeerAuthority) error {
+func (tx Writes) InsertPeerAuthority(ctx context.Context, a keyserver.PeerAuthority) error {
 	fingerprint, links := keyserver.DigestOf(a.Certificate), slices.Concat(a.Links...)
 	_, err := tx.sql.Exec(ctx, `INSERT INTO peer_authorities (system_id, fingerprint, certificate, links, anchor, learned_at, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`, int64(a.System), fingerprint[:], sqldb.OrEmpty(a.Certificate), sqldb.OrEmpty(links), a.Anchor[:], a.LearnedAt.UnixMicro(),
@@ -151,7 +135,7 @@ func (tx *Tx) InsertPeerAuthority(ctx context.Context, a keyserver.PeerAuthority
 }
 
 // DeletePeerAuthority forgets an authority of a peer.
-func (tx *Tx) DeletePeerAuthority(ctx context.Context, a keyserver.PeerAuthority) error {
+func (tx Writes) DeletePeerAuthority(ctx context.Context, a keyserver.PeerAuthority) error {
 	fingerprint := keyserver.DigestOf(a.Certificate)
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM peer_authorities WHERE system_id = $1 AND fingerprint = $2`, int64(a.System), fingerprint[:]); err != nil {
 		return err
@@ -161,7 +145,7 @@ func (tx *Tx) DeletePeerAuthority(ctx context.Context, a keyserver.PeerAuthority
 }
 
 // DeletePeerAuthorities forgets all of a peer.
-func (tx *Tx) DeletePeerAuthorities(ctx context.Context, system keyserver.SystemID) error {
+func (tx Writes) DeletePeerAuthorities(ctx context.Context, system keyserver.SystemID) error {
 	_, err := tx.sql.Exec(ctx, `DELETE FROM peer_authorities WHERE system_id = $1`, int64(system))
 	return err
 }

@@ -1,7 +1,6 @@
-package sqlstore
+package trustrows
 
 import (
-	"bytes"
 	"context"
 	"time"
 
@@ -24,7 +23,7 @@ const (
 
 // PeerCallKnown reports whether a call of a peer took effect before, as far as
 // that matters at now.
-func (r reads) PeerCallKnown(ctx context.Context, key keyserver.CallKey, now time.Time) (bool, error) {
+func (r Reads) PeerCallKnown(ctx context.Context, key keyserver.CallKey, now time.Time) (bool, error) {
 	return r.sql.Found(ctx, `SELECT 1 FROM peer_calls WHERE call_key = $1 AND expires > $2`, key[:], now.UnixMicro())
 }
 
@@ -32,7 +31,7 @@ func (r reads) PeerCallKnown(ctx context.Context, key keyserver.CallKey, now tim
 // effect: ErrDuplicate where it is known at now. It forgets the oldest of the
 // peer that have expired, or are more than MaxPeerCalls. A call that is forgotten too early takes effect again if it is repeated, and
 // is counted again: no limit is passed by that.
-func (tx *Tx) RememberPeerCall(ctx context.Context, from keyserver.SystemID, key keyserver.CallKey, now, until time.Time) error {
+func (tx Writes) RememberPeerCall(ctx context.Context, from keyserver.SystemID, key keyserver.CallKey, now, until time.Time) error {
 	var seq int64
 	known := true
 	err := tx.sql.Each(ctx, `INSERT INTO peer_calls (call_key, system_id, seq, expires)
@@ -52,37 +51,4 @@ func (tx *Tx) RememberPeerCall(ctx context.Context, from keyserver.SystemID, key
 		AND seq < (SELECT min(seq) FROM peer_calls WHERE system_id = $1) + $2 AND (seq <= $3 OR expires <= $4)`,
 		int64(from), forgottenPerCall, seq-MaxPeerCalls, now.UnixMicro())
 	return err
-}
-
-// openEntries are the entries of a principal whose time has not ended at $3.
-// Stamps are big-endian, so their bytes are in the order of the times.
-const openEntries = ` FROM acl_entries e WHERE e.system_id = $1 AND e.principal_id = $2 AND (e.end_stamp = $4 OR e.end_stamp > $3)`
-
-// HasOpenACLEntries reports whether a principal has entries that have not
-// ended at a time.
-func (r reads) HasOpenACLEntries(ctx context.Context, p keyserver.PrincipalRef, at keyserver.Stamp) (bool, error) {
-	return r.sql.Found(ctx, `SELECT 1`+openEntries+` LIMIT 1`, int64(p.System), p.ID[:], at[:], make([]byte, len(at)))
-}
-
-// HasACLEntries reports whether a principal has entries at all.
-func (r reads) HasACLEntries(ctx context.Context, p keyserver.PrincipalRef) (bool, error) {
-	return r.sql.Found(ctx, `SELECT 1 FROM acl_entries WHERE system_id = $1 AND principal_id = $2 LIMIT 1`, int64(p.System), p.ID[:])
-}
-
-// CloseACLEntries ends the entries of a principal at a time, unless they have
-// ended before, and answers how many it ended.
-func (tx *Tx) CloseACLEntries(ctx context.Context, p keyserver.PrincipalRef, at keyserver.Stamp) (int, error) {
-	args := []any{int64(p.System), p.ID[:], at[:], make([]byte, len(at))}
-	err := tx.changeKeys(ctx, func(k *storedKey) {
-		for i, e := range k.entries {
-			if e.Principal == p && (e.End.IsUnset() || bytes.Compare(e.End[:], at[:]) > 0) {
-				k.entries[i].End = at
-			}
-		}
-	}, `SELECT k.id FROM stored_keys k WHERE k.acl_id IN (SELECT e.acl_id`+openEntries+`)`, args...)
-	if err != nil {
-		return 0, err
-	}
-	n, err := tx.sql.Exec(ctx, `UPDATE acl_entries SET end_stamp = $3 WHERE id IN (SELECT e.id`+openEntries+`)`, args...)
-	return int(n), err
 }

@@ -1,4 +1,4 @@
-package sqlstore
+package trustrows
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 const trustedCAQuery = `SELECT id, status, subject, issuer, key_type, serial, not_before, not_after, der, mac FROM trusted_cas`
 
 // TrustedCAs reads every trusted CA, by id.
-func (r reads) TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error) {
+func (r Reads) TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error) {
 	return r.trustedCAs(ctx, trustedCAQuery+` ORDER BY id`)
 }
 
 // TrustedCA reads one trusted CA.
-func (r reads) TrustedCA(ctx context.Context, id keyserver.ID) (keyserver.Certificate, error) {
+func (r Reads) TrustedCA(ctx context.Context, id keyserver.ID) (keyserver.Certificate, error) {
 	cas, err := r.trustedCAs(ctx, trustedCAQuery+` WHERE id = $1`, id[:])
 	if err == nil && len(cas) == 0 {
 		err = sqldb.ErrNotFound
@@ -29,7 +29,7 @@ func (r reads) TrustedCA(ctx context.Context, id keyserver.ID) (keyserver.Certif
 	return cas[0], nil
 }
 
-func (r reads) trustedCAs(ctx context.Context, query string, args ...any) ([]keyserver.Certificate, error) {
+func (r Reads) trustedCAs(ctx context.Context, query string, args ...any) ([]keyserver.Certificate, error) {
 	cas := []keyserver.Certificate{}
 	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		var c keyserver.Certificate
@@ -46,7 +46,7 @@ func (r reads) trustedCAs(ctx context.Context, query string, args ...any) ([]key
 
 // InsertTrustedCA stores a CA: ErrDuplicate where the id is taken or the very
 // same certificate is trusted already.
-func (tx *Tx) InsertTrustedCA(ctx context.Context, c keyserver.Certificate) error {
+func (tx Writes) InsertTrustedCA(ctx context.Context, c keyserver.Certificate) error {
 	fingerprint := sha256.Sum256(c.DER)
 	_, err := tx.sql.Exec(ctx, `INSERT INTO trusted_cas (id, fingerprint, status, subject, issuer, key_type, serial, not_before, not_after, der, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, c.ID[:], fingerprint[:], int64(c.Status), c.Subject, c.Issuer, c.KeyType,
@@ -59,7 +59,7 @@ func (tx *Tx) InsertTrustedCA(ctx context.Context, c keyserver.Certificate) erro
 }
 
 // DeleteTrustedCA removes a CA.
-func (tx *Tx) DeleteTrustedCA(ctx context.Context, id keyserver.ID) error {
+func (tx Writes) DeleteTrustedCA(ctx context.Context, id keyserver.ID) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM trusted_cas WHERE id = $1`, id[:]); err != nil {
 		return err
 	}

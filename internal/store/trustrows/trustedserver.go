@@ -1,9 +1,8 @@
-package sqlstore
+package trustrows
 
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 
@@ -11,24 +10,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// maxKeyChanges is how many keys the purge or the resurrection of a peer's ACL
-// entries names in the change feed. Where there are more, one change with the
-// zero id stands for them all: a reader that far behind reads anew anyway, and
-// naming a million keys would push everything else out of the feed.
-const maxKeyChanges = 1000
-
 const trustedServerQuery = `SELECT s.system_id, s.name, s.port, s.friendly_name, s.description, s.transport_id, s.chain,
 		s.cert_id, s.cert_status, s.subject, s.issuer, s.key_type, s.serial, s.not_before, s.not_after, s.der, s.witness, s.mac, r.role_id
 	FROM trusted_servers s LEFT JOIN principal_roles r ON r.principal_id = s.transport_id`
 
 // TrustedServers reads every registered peer, by system id. Their number is
 // bounded by keyserver.MaxTrustedServers.
-func (r reads) TrustedServers(ctx context.Context) ([]keyserver.TrustedServer, error) {
+func (r Reads) TrustedServers(ctx context.Context) ([]keyserver.TrustedServer, error) {
 	return r.trustedServers(ctx, trustedServerQuery+` ORDER BY s.system_id, r.role_id`)
 }
 
 // TrustedServer reads one registered peer.
-func (r reads) TrustedServer(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
+func (r Reads) TrustedServer(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
 	list, err := r.trustedServers(ctx, trustedServerQuery+` WHERE s.system_id = $1 ORDER BY r.role_id`, int64(system))
 	if err == nil && len(list) == 0 {
 		err = sqldb.ErrNotFound
@@ -39,7 +32,7 @@ func (r reads) TrustedServer(ctx context.Context, system keyserver.SystemID) (ke
 	return list[0], nil
 }
 
-func (r reads) trustedServers(ctx context.Context, query string, args ...any) ([]keyserver.TrustedServer, error) {
+func (r Reads) trustedServers(ctx context.Context, query string, args ...any) ([]keyserver.TrustedServer, error) {
 	list := []keyserver.TrustedServer{}
 	err := r.sql.Each(ctx, query, args, func(row sqldb.Scanner) error {
 		s := keyserver.TrustedServer{Roles: []keyserver.ID{}}
@@ -73,7 +66,7 @@ func (r reads) trustedServers(ctx context.Context, query string, args ...any) ([
 }
 
 // IsTrustedServer reports whether a peer is registered.
-func (r reads) IsTrustedServer(ctx context.Context, system keyserver.SystemID) (bool, error) {
+func (r Reads) IsTrustedServer(ctx context.Context, system keyserver.SystemID) (bool, error) {
 	var n int
 	err := r.sql.Row(ctx, `SELECT count(*) FROM trusted_servers WHERE system_id = $1`, []any{int64(system)}, &n)
 	return n > 0, err
@@ -82,7 +75,7 @@ func (r reads) IsTrustedServer(ctx context.Context, system keyserver.SystemID) (
 // InsertTrustedServer stores a peer whose transport principal exists:
 // ErrDuplicate where the system id is registered, ErrNotFound where the
 // principal is missing. Roles are those of the principal, and not stored.
-func (tx *Tx) InsertTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
+func (tx Writes) InsertTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
 	c := s.Certificate
 	_, err := tx.sql.Exec(ctx, `INSERT INTO trusted_servers (system_id, name, port, friendly_name, description, transport_id, chain,
 			cert_id, cert_status, subject, issuer, key_type, serial, not_before, not_after, der, witness, mac)
@@ -99,8 +92,8 @@ func (tx *Tx) InsertTrustedServer(ctx context.Context, s keyserver.TrustedServer
 
 // UpdateTrustedServer changes what is not nil: ErrNotFound where no peer has
 // the system id.
-func (tx *Tx) UpdateTrustedServer(ctx context.Context, change keyserver.TrustedServerChange) error {
-	s, err := tx.TrustedServer(ctx, change.System)
+func (tx Writes) UpdateTrustedServer(ctx context.Context, change keyserver.TrustedServerChange) error {
+	s, err := tx.reads.TrustedServer(ctx, change.System)
 	if err != nil {
 		return err
 	}
@@ -125,8 +118,8 @@ func (tx *Tx) UpdateTrustedServer(ctx context.Context, change keyserver.TrustedS
 // ReplaceTrustedServer puts another record in the place of a peer's, which
 // goes on with its transport principal: ErrNotFound where no peer has the
 // system id.
-func (tx *Tx) ReplaceTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
-	before, err := tx.TrustedServer(ctx, s.System)
+func (tx Writes) ReplaceTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
+	before, err := tx.reads.TrustedServer(ctx, s.System)
 	if err != nil {
 		return err
 	}
@@ -147,7 +140,7 @@ func (tx *Tx) ReplaceTrustedServer(ctx context.Context, s keyserver.TrustedServe
 
 // DeleteTrustedServer removes a peer together with its transport principal and
 // what is remembered of its calls. Principal trusts that name it stay.
-func (tx *Tx) DeleteTrustedServer(ctx context.Context, system keyserver.SystemID) error {
+func (tx Writes) DeleteTrustedServer(ctx context.Context, system keyserver.SystemID) error {
 	var transport keyserver.ID
 	err := tx.sql.Row(ctx, `SELECT transport_id FROM trusted_servers WHERE system_id = $1`, []any{int64(system)}, sqldb.IntoID(&transport))
 	if err != nil {
@@ -170,63 +163,6 @@ func (tx *Tx) DeleteTrustedServer(ctx context.Context, system keyserver.SystemID
 	return nil
 }
 
-func (tx *Tx) recordTrustedServer(system keyserver.SystemID, action keyserver.ChangeAction) {
+func (tx Writes) recordTrustedServer(system keyserver.SystemID, action keyserver.ChangeAction) {
 	tx.changes.Record(keyserver.ChangeTrustedServer, keyserver.IDFromUint64(uint64(system)), action)
-}
-
-const aclEntryColumns = `id, acl_id, system_id, principal_id, rights, max_usage, used, user_right, start_stamp, end_stamp`
-
-// PurgeACLEntries puts aside all entries for principals of a system and
-// answers how many there were.
-func (tx *Tx) PurgeACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
-	return tx.moveACLEntries(ctx, "acl_entries", "purged_acl_entries", system, func(k *storedKey) { k.purged, k.entries = moved(k.purged, k.entries, system) })
-}
-
-// ResurrectACLEntries puts purged entries back and answers how many there
-// were. Where the principal was given an entry meanwhile, that one stays.
-func (tx *Tx) ResurrectACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
-	return tx.moveACLEntries(ctx, "purged_acl_entries", "acl_entries", system, func(k *storedKey) { k.entries, k.purged = moved(k.entries, k.purged, system) })
-}
-
-// moved moves the entries of a system between two lists, to where the principal
-// has none.
-func moved(into, from []keyserver.ACLEntry, system keyserver.SystemID) (added, left []keyserver.ACLEntry) {
-	for _, e := range from {
-		switch {
-		case e.Principal.System != system:
-			left = append(left, e)
-		case !slices.ContainsFunc(into, func(other keyserver.ACLEntry) bool { return other.Principal == e.Principal }):
-			into = append(into, e)
-		}
-	}
-	return into, left
-}
-
-// moveACLEntries moves the entries of a system between two tables, whose names
-// are constants of this file.
-func (tx *Tx) moveACLEntries(ctx context.Context, from, into string, system keyserver.SystemID, move func(k *storedKey)) (int, error) {
-	err := tx.changeKeys(ctx, move, `SELECT k.id FROM stored_keys k
-		WHERE k.acl_id IN (SELECT DISTINCT acl_id FROM `+from+` WHERE system_id = $1)`, int64(system))
-	if err != nil {
-		return 0, err
-	}
-	moved, err := tx.sql.Exec(ctx, `INSERT INTO `+into+` (`+aclEntryColumns+`) SELECT `+aclEntryColumns+` FROM `+from+`
-		WHERE system_id = $1 ON CONFLICT (acl_id, system_id, principal_id) DO NOTHING`, int64(system))
-	if err != nil {
-		return 0, err
-	}
-	if _, err := tx.sql.Exec(ctx, `DELETE FROM `+from+` WHERE system_id = $1`, int64(system)); err != nil {
-		return 0, err
-	}
-	return int(moved), nil
-}
-
-// recordKeys notes that the lists of keys changed.
-func (tx *Tx) recordKeys(keys []keyserver.ID) {
-	if len(keys) > maxKeyChanges {
-		keys = []keyserver.ID{{}}
-	}
-	for _, key := range keys {
-		tx.changes.Record(keyserver.ChangeKey, key, keyserver.Updated)
-	}
 }

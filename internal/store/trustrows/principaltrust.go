@@ -1,4 +1,4 @@
-package sqlstore
+package trustrows
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // PrincipalTrusts reads the rows that a filter selects, by id.
-func (r reads) PrincipalTrusts(ctx context.Context, f keyserver.PrincipalTrustFilter) ([]keyserver.PrincipalTrust, error) {
+func (r Reads) PrincipalTrusts(ctx context.Context, f keyserver.PrincipalTrustFilter) ([]keyserver.PrincipalTrust, error) {
 	where, args := principalTrustWhere(f)
 	limit := int64(math.MaxInt64)
 	if f.Limit > 0 {
@@ -37,7 +37,7 @@ func (r reads) PrincipalTrusts(ctx context.Context, f keyserver.PrincipalTrustFi
 
 // PrincipalTrustCount counts the rows that a filter selects; its window does
 // not matter.
-func (r reads) PrincipalTrustCount(ctx context.Context, f keyserver.PrincipalTrustFilter) (int, error) {
+func (r Reads) PrincipalTrustCount(ctx context.Context, f keyserver.PrincipalTrustFilter) (int, error) {
 	where, args := principalTrustWhere(f)
 	var n int
 	err := r.sql.Row(ctx, `SELECT count(*) FROM principal_trusts`+where, args, &n)
@@ -70,7 +70,7 @@ func principalTrustWhere(f keyserver.PrincipalTrustFilter) (string, []any) {
 
 // InsertPrincipalTrust stores a row: ErrDuplicate where the id is taken or the
 // principal has a row for that peer.
-func (tx *Tx) InsertPrincipalTrust(ctx context.Context, t keyserver.PrincipalTrust) error {
+func (tx Writes) InsertPrincipalTrust(ctx context.Context, t keyserver.PrincipalTrust) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO principal_trusts (id, principal_id, system_id, flag, mac) VALUES ($1, $2, $3, $4, $5)`,
 		t.ID[:], t.Principal[:], int64(t.Server), int64(t.Flag), tx.sql.MAC(rowmac.PrincipalTrust(t)))
 	if err != nil {
@@ -81,8 +81,8 @@ func (tx *Tx) InsertPrincipalTrust(ctx context.Context, t keyserver.PrincipalTru
 }
 
 // SetPrincipalTrustFlag changes the flag of a row.
-func (tx *Tx) SetPrincipalTrustFlag(ctx context.Context, change keyserver.PrincipalTrustChange) error {
-	rows, err := tx.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{ID: &change.ID})
+func (tx Writes) SetPrincipalTrustFlag(ctx context.Context, change keyserver.PrincipalTrustChange) error {
+	rows, err := tx.reads.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{ID: &change.ID})
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (tx *Tx) SetPrincipalTrustFlag(ctx context.Context, change keyserver.Princi
 }
 
 // DeletePrincipalTrust removes a row.
-func (tx *Tx) DeletePrincipalTrust(ctx context.Context, id keyserver.ID) error {
+func (tx Writes) DeletePrincipalTrust(ctx context.Context, id keyserver.ID) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM principal_trusts WHERE id = $1`, id[:]); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package sqlstore
+package trustrows
 
 import (
 	"context"
@@ -19,7 +19,7 @@ type RevocationState struct {
 
 // RevocationStates reads the state of every issuer that has one, by digest.
 // There are about as many as there are trusted CAs.
-func (r reads) RevocationStates(ctx context.Context) (map[string]RevocationState, error) {
+func (r Reads) RevocationStates(ctx context.Context) (map[string]RevocationState, error) {
 	states := map[string]RevocationState{}
 	err := r.sql.Each(ctx, revocationQuery(`NULL`, ``), nil, func(row sqldb.Scanner) error {
 		digest, state, _, err := r.scanRevocation(row, false)
@@ -33,7 +33,7 @@ func (r reads) RevocationStates(ctx context.Context) (map[string]RevocationState
 
 // Revocation reads the state of one issuer, with the serial numbers that its
 // CRL names. An issuer without policy and CRL is off.
-func (r reads) Revocation(ctx context.Context, digest string) (RevocationState, keyserver.SerialSet, error) {
+func (r Reads) Revocation(ctx context.Context, digest string) (RevocationState, keyserver.SerialSet, error) {
 	state := RevocationState{Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationOff}}
 	var serials keyserver.SerialSet
 	err := r.sql.Each(ctx, revocationQuery(`l.serials`, `WHERE d.issuer_digest = $1`), []any{digest}, func(row sqldb.Scanner) (err error) {
@@ -43,20 +43,21 @@ func (r reads) Revocation(ctx context.Context, digest string) (RevocationState, 
 	return state, serials, err
 }
 
-const issuersWithRevocation = `(SELECT issuer_digest FROM revocation_policies UNION SELECT issuer_digest FROM revocation_lists) d`
+// IssuersWithRevocation selects the digests of the issuers that have a policy or a CRL.
+const IssuersWithRevocation = `(SELECT issuer_digest FROM revocation_policies UNION SELECT issuer_digest FROM revocation_lists) d`
 
 // revocationQuery reads policy and CRL in one statement, so that both are of
 // one moment; either may be missing.
 func revocationQuery(serials, where string) string {
 	return `SELECT d.issuer_digest, p.mode, p.max_age, l.fingerprint, l.number, l.this_update, l.next_update, l.imported_at, l.revoked, ` + serials + `, p.mac, l.mac
-		FROM ` + issuersWithRevocation + `
+		FROM ` + IssuersWithRevocation + `
 		LEFT JOIN revocation_policies p ON p.issuer_digest = d.issuer_digest
 		LEFT JOIN revocation_lists l ON l.issuer_digest = d.issuer_digest ` + where
 }
 
 // scanRevocation checks the list only where all of it was read, which is what
 // decides; without its serial numbers it is only shown.
-func (r reads) scanRevocation(row sqldb.Scanner, whole bool) (digest string, state RevocationState, serials keyserver.SerialSet, err error) {
+func (r Reads) scanRevocation(row sqldb.Scanner, whole bool) (digest string, state RevocationState, serials keyserver.SerialSet, err error) {
 	var mode sql.NullString
 	var age, this, next, imported, revoked sql.NullInt64
 	var fingerprint, number, set, policyMAC, listMAC []byte
@@ -87,7 +88,7 @@ func (r reads) scanRevocation(row sqldb.Scanner, whole bool) (digest string, sta
 }
 
 // PutRevocationPolicy stores the policy of an issuer.
-func (tx *Tx) PutRevocationPolicy(ctx context.Context, digest string, p keyserver.RevocationPolicy) error {
+func (tx Writes) PutRevocationPolicy(ctx context.Context, digest string, p keyserver.RevocationPolicy) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO revocation_policies (issuer_digest, mode, max_age, mac) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (issuer_digest) DO UPDATE SET mode = excluded.mode, max_age = excluded.max_age, mac = excluded.mac`,
 		digest, string(p.Mode), int64(p.MaxAge/time.Second), tx.sql.MAC(rowmac.RevocationPolicy(digest, p)))
@@ -99,7 +100,7 @@ func (tx *Tx) PutRevocationPolicy(ctx context.Context, digest string, p keyserve
 }
 
 // PutRevocationList stores the CRL of an issuer in place of an earlier one.
-func (tx *Tx) PutRevocationList(ctx context.Context, digest string, crl keyserver.CRLFacts, serials keyserver.SerialSet) error {
+func (tx Writes) PutRevocationList(ctx context.Context, digest string, crl keyserver.CRLFacts, serials keyserver.SerialSet) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO revocation_lists
 			(issuer_digest, fingerprint, number, this_update, next_update, imported_at, revoked, serials, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
