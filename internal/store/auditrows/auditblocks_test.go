@@ -191,12 +191,12 @@ func TestBlocksTampered(t *testing.T) {
 // none the worse.
 func TestBlocksPruned(t *testing.T) {
 	t.Parallel()
-	for name, config := range map[string]func() Config{
-		"SQLite":     func() Config { return Config{Dir: t.TempDir()} },
-		"PostgreSQL": func() Config { return Config{URL: pgtest.Database(t)} },
+	for name, config := range map[string]func(t *testing.T) Config{
+		"SQLite":     func(t *testing.T) Config { return Config{Dir: t.TempDir()} },
+		"PostgreSQL": func(t *testing.T) Config { return Config{URL: pgtest.Database(t)} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := Open(t.Context(), config())
+			s, err := Open(t.Context(), config(t))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -189,12 +189,12 @@ const maxCalls = 2
 // rows that are in none of them.
 func TestAuditBlocks(t *testing.T) {
 	t.Parallel()
-	for name, config := range map[string]func() Config{
-		"SQLite":     func() Config { return Config{Dir: t.TempDir()} },
-		"PostgreSQL": func() Config { return Config{URL: pgtest.Database(t)} },
+	for name, config := range map[string]func(t *testing.T) Config{
+		"SQLite":     func(t *testing.T) Config { return Config{Dir: t.TempDir()} },
+		"PostgreSQL": func(t *testing.T) Config { return Config{URL: pgtest.Database(t)} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := Open(t.Context(), config())
+			s, err := Open(t.Context(), config(t))
 			if err != nil {
 				t.Fatal(err)
 			}
