@@ -8,6 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -155,7 +156,7 @@ func TestAnEstate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-			return tx.InsertSession(ctx, sqlstore.SessionRecord{
+			return tx.InsertSession(ctx, sessionrows.SessionRecord{
 				ID: must(keyserver.NewID(rand.Reader))(t), Principal: agent.Principal, Kind: keyserver.CertificateSession,
 				CreatedAt: f.Clock.Now(), ExpiresAt: f.Clock.Now().AddDate(0, 0, 1), LastUsedAt: f.Clock.Now(),
 			})

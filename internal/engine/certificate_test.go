@@ -19,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -266,7 +267,7 @@ func TestReset(t *testing.T) {
 		p, untouched := enrol(t, f, []keyserver.ID{keyserver.RoleAuditor}, agent), enrol(t, f, []keyserver.ID{keyserver.RoleAuditor}, other)
 		caller := session(p, agent)
 		must(f.Roles(ctx, caller))(t)
-		record := sqlstore.SessionRecord{ID: keyserver.IDFromUint64(9), Hash: [32]byte{9}, Principal: p.Ref(), Kind: keyserver.CertificateSession, ExpiresAt: f.Clock.Now().Add(time.Hour)}
+		record := sessionrows.SessionRecord{ID: keyserver.IDFromUint64(9), Hash: [32]byte{9}, Principal: p.Ref(), Kind: keyserver.CertificateSession, ExpiresAt: f.Clock.Now().Add(time.Hour)}
 		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertSession(ctx, record) }); err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -61,7 +62,7 @@ func (m *Manager) inherit(l Login, lifetime time.Duration) identity {
 
 // insert stores a session, unless the one that it is made from has ended
 // meanwhile: nothing made from it may be left.
-func insert(ctx context.Context, tx *sqlstore.Tx, record sqlstore.SessionRecord) error {
+func insert(ctx context.Context, tx *sqlstore.Tx, record sessionrows.SessionRecord) error {
 	if !record.Parent.IsZero() {
 		parent, err := tx.SessionByID(ctx, record.Parent)
 		if errors.Is(err, sqlstore.ErrNotFound) || err == nil && parent.Ended {

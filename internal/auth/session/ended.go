@@ -6,6 +6,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -15,7 +16,7 @@ type endedError struct{ caller keyserver.Caller }
 // Error implements error.
 func (endedError) Error() string { return "the session has ended with its principal" }
 
-func callerOf(record sqlstore.SessionRecord, p keyserver.Principal) keyserver.Caller {
+func callerOf(record sessionrows.SessionRecord, p keyserver.Principal) keyserver.Caller {
 	return keyserver.Caller{
 		Principal: record.Principal, Name: p.Name, Type: p.Type, Session: record.ID, Kind: record.Kind,
 		Certificate: record.Certificate, Actor: record.Actor, Scope: record.Scope,
@@ -55,7 +56,7 @@ func (m *Manager) whyEnded(ctx context.Context, err error, from From) error {
 
 // mayOpen refuses a session of a principal that was disabled after it was
 // recognised: the disabling has ended all that it had.
-func mayOpen(ctx context.Context, tx *sqlstore.Tx, record sqlstore.SessionRecord) error {
+func mayOpen(ctx context.Context, tx *sqlstore.Tx, record sessionrows.SessionRecord) error {
 	for _, id := range []keyserver.ID{record.Principal.ID, record.Actor.ID} {
 		if id.IsZero() {
 			continue

@@ -8,6 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -56,7 +57,7 @@ type sessionCounts interface {
 
 // room refuses a session that would be one too many, of all or of its principal. It
 // returns how many places are left.
-func (m *Manager) room(ctx context.Context, in sessionCounts, record sqlstore.SessionRecord) (left int, err error) {
+func (m *Manager) room(ctx context.Context, in sessionCounts, record sessionrows.SessionRecord) (left int, err error) {
 	live, err := in.SessionCount(ctx, record.CreatedAt, m.Idle)
 	if err != nil {
 		return 0, err
@@ -70,7 +71,7 @@ func (m *Manager) room(ctx context.Context, in sessionCounts, record sqlstore.Se
 // ownRoom refuses a session that would be one too many of its principal. What is made
 // from a session counts for the principal that logged in to that one, up to its share,
 // but not as a login: whoever holds one session cannot keep its principal from logging in.
-func (m *Manager) ownRoom(ctx context.Context, in sessionCounts, record sqlstore.SessionRecord) error {
+func (m *Manager) ownRoom(ctx context.Context, in sessionCounts, record sessionrows.SessionRecord) error {
 	now, acts, share := record.CreatedAt, record.Principal, quota.Share(m.MaxSessions)
 	if !record.Actor.ID.IsZero() {
 		acts = record.Actor
@@ -101,7 +102,7 @@ func (m *Manager) ownRoom(ctx context.Context, in sessionCounts, record sqlstore
 
 // takeRoom is room in the transaction that stores the session, after left places were
 // left: no two of those overlap, so that nothing is counted past a limit.
-func (m *Manager) takeRoom(ctx context.Context, tx *sqlstore.Tx, record sqlstore.SessionRecord, left int) error {
+func (m *Manager) takeRoom(ctx context.Context, tx *sqlstore.Tx, record sessionrows.SessionRecord, left int) error {
 	if left > fewPlaces {
 		return m.ownRoom(ctx, tx, record)
 	}

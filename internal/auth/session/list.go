@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -50,7 +51,7 @@ type Expiry struct {
 	IdleExpiresAt time.Time // if nothing more is asked
 }
 
-func (m *Manager) expiry(record sqlstore.SessionRecord, lastUsed time.Time) Expiry {
+func (m *Manager) expiry(record sessionrows.SessionRecord, lastUsed time.Time) Expiry {
 	e := Expiry{record.ExpiresAt, lastUsed.Add(m.Idle).UTC()}
 	if record.Kind == keyserver.ScopedSession || e.IdleExpiresAt.After(e.ExpiresAt) {
 		e.IdleExpiresAt = e.ExpiresAt
@@ -70,7 +71,7 @@ func (m *Manager) List(ctx context.Context, by keyserver.Caller, f Filter) (page
 		if limit == 0 {
 			limit = defaultPage
 		}
-		records, err := m.Store.Sessions(ctx, sqlstore.SessionFilter{
+		records, err := m.Store.Sessions(ctx, sessionrows.SessionFilter{
 			Principal: f.Principal, After: f.After, Limit: limit + 1, Now: m.Clock(), Idle: m.Idle + m.Idle/touchPeriods,
 		})
 		if err != nil {
@@ -86,7 +87,7 @@ func (m *Manager) List(ctx context.Context, by keyserver.Caller, f Filter) (page
 	return page, err
 }
 
-func (m *Manager) listed(ctx context.Context, records []sqlstore.SessionRecord) ([]Listed, error) {
+func (m *Manager) listed(ctx context.Context, records []sessionrows.SessionRecord) ([]Listed, error) {
 	ids := make([]keyserver.ID, len(records))
 	for i, r := range records {
 		ids[i] = r.Principal.ID
@@ -115,7 +116,7 @@ func (m *Manager) listed(ctx context.Context, records []sqlstore.SessionRecord) 
 }
 
 // lastUse is the later of what the store and this process know.
-func (m *Manager) lastUse(r sqlstore.SessionRecord) time.Time {
+func (m *Manager) lastUse(r sessionrows.SessionRecord) time.Time {
 	m.mu.RLock()
 	h, ok := m.byID[r.ID]
 	m.mu.RUnlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -131,7 +132,7 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 	if err != nil {
 		return Opened{}, err
 	}
-	record := sqlstore.SessionRecord{
+	record := sessionrows.SessionRecord{
 		ID: id, Hash: hash, Principal: who.principal.Ref(), Kind: l.Method,
 		CreatedAt: now, ExpiresAt: now.Add(m.Lifetime), LastUsedAt: now,
 		Certificate: who.certificate, Actor: who.actor, Scope: who.scope, BoundKey: who.boundKey,

@@ -17,6 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -94,7 +95,7 @@ type Manager struct {
 // held is a session in memory.
 type held struct {
 	hash     [32]byte
-	record   sqlstore.SessionRecord
+	record   sessionrows.SessionRecord
 	caller   keyserver.Caller
 	lastUsed atomic.Int64 // Unix nanoseconds
 	written  atomic.Int64 // last use as the store has it
@@ -341,7 +342,7 @@ func (m *Manager) loadOnce(ctx context.Context, hash [32]byte) (*held, bool, err
 
 // usedAbove returns the earliest last use of the sessions that one was made from, the
 // zero time if there are none.
-func (m *Manager) usedAbove(ctx context.Context, record sqlstore.SessionRecord) (earliest time.Time, err error) {
+func (m *Manager) usedAbove(ctx context.Context, record sessionrows.SessionRecord) (earliest time.Time, err error) {
 	for id := record.Parent; !id.IsZero(); {
 		parent, err := m.Store.SessionByID(ctx, id)
 		if errors.Is(err, sqlstore.ErrNotFound) {
@@ -361,7 +362,7 @@ func (m *Manager) usedAbove(ctx context.Context, record sqlstore.SessionRecord) 
 // keep holds a session in memory, unless an announcement overtook the read of
 // it. A session that is held already stays, so that its count of requests in
 // flight is one count; only the last uses move.
-func (m *Manager) keep(record sqlstore.SessionRecord, p keyserver.Principal, above time.Time, before uint64) (*held, bool) {
+func (m *Manager) keep(record sessionrows.SessionRecord, p keyserver.Principal, above time.Time, before uint64) (*held, bool) {
 	used := record.LastUsedAt.UnixNano()
 	if record.Kind == keyserver.ScopedSession && record.Scope == nil {
 		record.Scope = []keyserver.HiddenLink{} // nil would mean any

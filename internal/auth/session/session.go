@@ -11,7 +11,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/dpop"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 )
 
 // Login is a request to open a session. A method reads the fields that are its
@@ -39,7 +39,7 @@ type Login struct {
 
 	proof   *dpop.Proof // verified
 	attempt *attempt
-	parent  *sqlstore.SessionRecord // of By, nil where the login is not made from a session
+	parent  *sessionrows.SessionRecord // of By, nil where the login is not made from a session
 }
 
 // From is where a request comes from.

@@ -16,6 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -292,7 +293,7 @@ func TestCeilings(t *testing.T) {
 		for i := range 6 { // others have the other places
 			update := func(tx *sqlstore.Tx) error {
 				now := f.Clock.Now()
-				return tx.InsertSession(ctx, sqlstore.SessionRecord{
+				return tx.InsertSession(ctx, sessionrows.SessionRecord{
 					ID: keyserver.ID{byte(i + 1)}, Hash: [32]byte{byte(i + 1)}, Principal: keyserver.PrincipalRef{System: f.Prepared.System, ID: keyserver.ID{9}},
 					Kind: keyserver.PasswordSession, CreatedAt: now, ExpiresAt: now.Add(lifetime), LastUsedAt: now,
 				})

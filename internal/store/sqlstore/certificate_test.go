@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
@@ -226,7 +227,7 @@ func testSessionsOfOne(t *testing.T, s *sqlstore.Store) {
 		return errors.Join(tx.InsertSession(ctx, mine), tx.InsertSession(ctx, other))
 	}
 	update(t, s, insert)
-	for _, want := range []sqlstore.SessionRecord{mine, other} {
+	for _, want := range []sessionrows.SessionRecord{mine, other} {
 		if got, err := s.Session(t.Context(), want.Hash); err != nil || got.Certificate != want.Certificate {
 			t.Errorf("got the certificate %s, %v", got.Certificate, err)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -235,8 +236,8 @@ func ca(n uint64, der string) keyserver.Certificate {
 	}
 }
 
-func session(n uint64) sqlstore.SessionRecord {
-	return sqlstore.SessionRecord{
+func session(n uint64) sessionrows.SessionRecord {
+	return sessionrows.SessionRecord{
 		ID: id(n), Hash: [32]byte{byte(n), 31: 1}, Principal: ref(9), Kind: keyserver.PasswordSession,
 		CreatedAt: at(0), LastUsedAt: at(0), ExpiresAt: at(1000), BoundKey: "thumbprint", BoundCertificate: []byte("of the certificate"),
 	}
@@ -289,7 +290,7 @@ func endSession(id keyserver.ID) write {
 	}
 }
 
-func insertSession(s sqlstore.SessionRecord) write {
+func insertSession(s sessionrows.SessionRecord) write {
 	return func(ctx context.Context, tx *sqlstore.Tx) error { return tx.InsertSession(ctx, s) }
 }
 
@@ -361,8 +362,8 @@ func testRefusals(t *testing.T, make newDatabase) {
 		"CAID":      {"an id names one CA", insertCA(ca(50, "other")), sqlstore.ErrDuplicate},
 		"CATwice":   {"a certificate is trusted once", insertCA(ca(51, "der")), sqlstore.ErrDuplicate},
 		"CAMissing": {"only a CA can go", func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteTrustedCA(ctx, id(99)) }, sqlstore.ErrNotFound},
-		"SessionID": {"an id names one session", insertSession(sqlstore.SessionRecord{ID: id(60), Hash: [32]byte{9}}), sqlstore.ErrDuplicate},
-		"SessionHash": {"so does a hash", insertSession(sqlstore.SessionRecord{ID: id(61), Hash: session(60).Hash}),
+		"SessionID": {"an id names one session", insertSession(sessionrows.SessionRecord{ID: id(60), Hash: [32]byte{9}}), sqlstore.ErrDuplicate},
+		"SessionHash": {"so does a hash", insertSession(sessionrows.SessionRecord{ID: id(61), Hash: session(60).Hash}),
 			sqlstore.ErrDuplicate},
 		"SessionMissing": {"only a session can end", endSession(id(99)), sqlstore.ErrNotFound},
 	}
@@ -1001,7 +1002,7 @@ func testSessions(t *testing.T, make newDatabase) {
 func testDerivedSessions(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	now, window := at(500), 600*time.Microsecond
-	derive := func(n, from uint64, kind keyserver.SessionKind) sqlstore.SessionRecord {
+	derive := func(n, from uint64, kind keyserver.SessionKind) sessionrows.SessionRecord {
 		r := session(n)
 		r.Kind, r.Parent = kind, id(from)
 		return r
@@ -1059,7 +1060,7 @@ func testDerivedSessions(t *testing.T, make newDatabase) {
 			}
 			alive, err := tx.SessionCount(t.Context(), at(999), window)
 			made, err2 := tx.SessionCountFrom(t.Context(), root.ID, at(999), window)
-			listed, err3 := tx.Sessions(t.Context(), sqlstore.SessionFilter{Limit: 10, Now: at(999), Idle: window})
+			listed, err3 := tx.Sessions(t.Context(), sessionrows.SessionFilter{Limit: 10, Now: at(999), Idle: window})
 			removed, err4 := tx.DeleteExpiredSessions(t.Context(), at(999), window, 10)
 			if alive != want.alive || len(listed) != alive || made != want.byParent || removed != want.removed {
 				t.Errorf("%s idle: %d alive, %d listed, %d of the first session, %d removed, want %+v", idle, alive, len(listed), made, removed, want)

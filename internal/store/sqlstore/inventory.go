@@ -22,7 +22,7 @@ type Inventory struct {
 // Inventory counts as of now. It goes through whole tables. A session that was last used
 // before now less idle has ended.
 func (r reads) Inventory(ctx context.Context, now time.Time, idle time.Duration, ends []time.Time) (Inventory, error) {
-	i := Inventory{Keys: map[keyserver.KeyState]int64{}, Sessions: map[keyserver.SessionKind]int64{}}
+	i := Inventory{Keys: map[keyserver.KeyState]int64{}}
 	err := r.sql.Each(ctx, `SELECT state, count(*) FROM stored_keys GROUP BY state`, nil, func(row sqldb.Scanner) error {
 		var state keyserver.KeyState
 		var n int64
@@ -33,14 +33,7 @@ func (r reads) Inventory(ctx context.Context, now time.Time, idle time.Duration,
 	if err != nil {
 		return i, err
 	}
-	err = r.sql.Each(ctx, `SELECT kind, count(*) FROM sessions WHERE `+alive+` GROUP BY kind`,
-		[]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, func(row sqldb.Scanner) error {
-			var kind keyserver.SessionKind
-			var n int64
-			err := row.Scan(&kind, &n)
-			i.Sessions[kind] = n
-			return err
-		})
+	i.Sessions, err = r.SessionCountByKind(ctx, now, idle)
 	if err != nil {
 		return i, err
 	}

@@ -258,7 +258,7 @@ func (tx *Tx) SetPrincipalFlags(ctx context.Context, id keyserver.ID, flags keys
 		return err
 	}
 	if flags.Disabled() {
-		return tx.closeSessionsOf(ctx, id)
+		return tx.CloseSessionsOf(ctx, id)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
@@ -71,7 +72,7 @@ func populate(t *testing.T, s *sqlstore.Store) {
 		},
 		insertCA(ca(50, "der")),
 		insertCertificate(certificate("leaf", "/CN=leaf")),
-		insertSession(sqlstore.SessionRecord{
+		insertSession(sessionrows.SessionRecord{
 			ID: id(60), Hash: [32]byte{1}, Principal: ref(20), Kind: keyserver.ScopedSession, CreatedAt: at(0), ExpiresAt: at(9), LastUsedAt: at(1),
 			Certificate: id(61), Actor: ref(62), Scope: []keyserver.HiddenLink{"ab"}, Parent: id(63), ScopeOperations: ids(1), Address: "192.0.2.1", BoundCertificate: []byte{1},
 		}),
@@ -336,7 +337,7 @@ func testTamperedRowsRefused(t *testing.T, _ database, s *sqlstore.Store, o outs
 		"Owners":            failure(s.Owners(ctx, keyserver.OwnerFilter{Kind: keyserver.ChangeRole, Limit: 9})),
 		"Setting":           failure(s.Setting(ctx, "name")),
 		"Session":           failure(s.Session(ctx, [32]byte{1})),
-		"Sessions":          failure(s.Sessions(ctx, sqlstore.SessionFilter{Limit: 9})),
+		"Sessions":          failure(s.Sessions(ctx, sessionrows.SessionFilter{Limit: 9})),
 		"PrincipalsByID":    failure(s.PrincipalsByID(ctx, ids(20))),
 		"CertificatesOf":    failure(s.CertificatesOf(ctx, id(22), 9)),
 		"TemplatedAt":       failure(s.TemplatedDirectoriesAt(ctx, []string{"/a"})),

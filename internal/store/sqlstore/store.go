@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/auditrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
@@ -83,6 +84,7 @@ type Store struct {
 	*sqldb.Handle
 	*auditrows.Trail
 	*snapshot.Source
+	sessionrows.Throttle
 	db           *sqldb.DB
 	insertProofs sqldb.Insert
 }
@@ -136,7 +138,7 @@ func OpenReadOnly(ctx context.Context, cfg Config) (*Store, error) {
 func newStore(db *sqldb.DB, cfg Config) *Store {
 	trail := auditrows.New(db, auditrows.Options{Journal: cfg.journal, Discard: cfg.discard, Copied: cfg.copied})
 	return &Store{
-		reads: newReads(db.Statements), Handle: db.Handle, Trail: trail, Source: snapshot.NewSource(db, trail), db: db,
+		reads: newReads(db.Statements), Handle: db.Handle, Trail: trail, Source: snapshot.NewSource(db, trail), Throttle: sessionrows.NewThrottle(db), db: db,
 		insertProofs: sqldb.NewInsert(db.Dialect(), `INSERT INTO used_proofs (digest, expires)`, 2),
 	}
 }
@@ -145,20 +147,23 @@ func newStore(db *sqldb.DB, cfg Config) *Store {
 type reads struct {
 	sql sqldb.Statements
 	auditReads
+	sessionReads
 	trustReads
 	sqldb.Feed
 }
 
 // Each package of rows names its queries Reads and Writes.
 type (
-	auditReads  = auditrows.Reads
-	auditWrites = auditrows.Writes
-	trustReads  = trustrows.Reads
-	trustWrites = trustrows.Writes
+	auditReads    = auditrows.Reads
+	auditWrites   = auditrows.Writes
+	sessionReads  = sessionrows.Reads
+	sessionWrites = sessionrows.Writes
+	trustReads    = trustrows.Reads
+	trustWrites   = trustrows.Writes
 )
 
 func newReads(in sqldb.Statements) reads {
-	return reads{in, auditrows.NewReads(in), trustrows.NewReads(in), sqldb.NewFeed(in)}
+	return reads{in, auditrows.NewReads(in), sessionrows.NewReads(in), trustrows.NewReads(in), sqldb.NewFeed(in)}
 }
 
 // visiting are the same reads, which show each covered row to visit instead of checking it.

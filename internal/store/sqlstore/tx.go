@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/auditrows"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 
@@ -15,6 +16,7 @@ import (
 type Tx struct {
 	reads
 	auditWrites
+	sessionWrites
 	trustWrites
 
 	changes *sqldb.Recorder
@@ -32,7 +34,10 @@ type Tx struct {
 func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	return s.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
 		changes := sqldb.NewRecorder()
-		tx := &Tx{reads: newReads(in), auditWrites: auditrows.NewWrites(in), trustWrites: trustrows.NewWrites(in, changes), changes: changes}
+		tx := &Tx{
+			reads: newReads(in), changes: changes,
+			auditWrites: auditrows.NewWrites(in), sessionWrites: sessionrows.NewWrites(in, changes), trustWrites: trustrows.NewWrites(in, changes),
+		}
 		if err := fn(tx); err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package sqlstore
+package sessionrows
 
 import (
 	"cmp"
@@ -23,7 +23,7 @@ type SessionFilter struct {
 }
 
 // Sessions reads sessions by id, without their hashes.
-func (r reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, error) {
+func (r Reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, error) {
 	where := `WHERE id > $3 AND ` + alive
 	args := []any{f.Now.UnixMicro(), f.Now.Add(-f.Idle).UnixMicro(), f.After[:], f.Limit}
 	if !f.Principal.IsZero() {
@@ -74,7 +74,7 @@ const readBack = 64
 
 // end ends sessions, and reads back that none of them is left: a trigger, for instance, can
 // keep rows without an error.
-func (tx *Tx) end(ctx context.Context, how ending, args ...any) (int, error) {
+func (tx Writes) end(ctx context.Context, how ending, args ...any) (int, error) {
 	gone, err := tx.sql.IDs(ctx, how.statement, args...)
 	if err != nil {
 		return 0, err
@@ -112,7 +112,7 @@ var errSessionsLeft error = fault.New(fault.StoreTampered, "the database keeps s
 
 // DeleteSession ends a session with all that were made from it, and answers how
 // many there were: ErrNotFound where there is none.
-func (tx *Tx) DeleteSession(ctx context.Context, id keyserver.ID) (int, error) {
+func (tx Writes) DeleteSession(ctx context.Context, id keyserver.ID) (int, error) {
 	gone, err := tx.end(ctx, deleteSession, id[:])
 	if err == nil && gone == 0 {
 		err = sqldb.ErrNotFound
@@ -123,13 +123,13 @@ func (tx *Tx) DeleteSession(ctx context.Context, id keyserver.ID) (int, error) {
 // DeleteSessionsOf ends every session of a principal, also those in which it
 // acts with another's rights and those that were made from them, and answers
 // how many there were.
-func (tx *Tx) DeleteSessionsOf(ctx context.Context, principal keyserver.PrincipalRef) (int, error) {
+func (tx Writes) DeleteSessionsOf(ctx context.Context, principal keyserver.PrincipalRef) (int, error) {
 	return tx.end(ctx, deleteSessionsOf, principal.ID[:], int64(principal.System))
 }
 
-// closeSessionsOf ends every session of a principal as DeleteSessionsOf does, but
+// CloseSessionsOf ends every session of a principal as DeleteSessionsOf does, but
 // keeps what they were.
-func (tx *Tx) closeSessionsOf(ctx context.Context, principal keyserver.ID) error {
+func (tx Writes) CloseSessionsOf(ctx context.Context, principal keyserver.ID) error {
 	_, err := tx.end(ctx, closeSessionsOf, principal[:])
 	return err
 }

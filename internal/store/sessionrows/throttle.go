@@ -1,4 +1,4 @@
-package sqlstore
+package sessionrows
 
 import (
 	"context"
@@ -13,12 +13,18 @@ import (
 // rate algorithm of ITU-T I.371), so that taking a token is one statement, and a
 // bucket that is full is none.
 
+// Throttle keeps the buckets of a database.
+type Throttle struct{ db *sqldb.DB }
+
+// NewThrottle returns the Throttle of a database.
+func NewThrottle(db *sqldb.DB) Throttle { return Throttle{db} }
+
 // TakeToken takes one from a bucket. It answers how long to wait where there is
 // none, and 0 where it took one. Of attempts at the same time on any replica, no
 // more succeed than there are tokens.
-func (s *Store) TakeToken(ctx context.Context, bucket [32]byte, now time.Time, interval time.Duration, burst int) (time.Duration, error) {
+func (t Throttle) TakeToken(ctx context.Context, bucket [32]byte, now time.Time, interval time.Duration, burst int) (time.Duration, error) {
 	each, capacity := interval.Microseconds(), interval.Microseconds()*int64(burst)
-	taken, err := s.db.Alone(ctx, `INSERT INTO login_buckets (key, full_at) VALUES ($1, CAST($2 AS BIGINT) + CAST($3 AS BIGINT))
+	taken, err := t.db.Alone(ctx, `INSERT INTO login_buckets (key, full_at) VALUES ($1, CAST($2 AS BIGINT) + CAST($3 AS BIGINT))
 		ON CONFLICT (key) DO UPDATE
 			SET full_at = CASE WHEN login_buckets.full_at > CAST($2 AS BIGINT) THEN login_buckets.full_at ELSE CAST($2 AS BIGINT) END + CAST($3 AS BIGINT)
 			WHERE login_buckets.full_at + CAST($3 AS BIGINT) <= CAST($2 AS BIGINT) + CAST($4 AS BIGINT)`,
@@ -27,7 +33,7 @@ func (s *Store) TakeToken(ctx context.Context, bucket [32]byte, now time.Time, i
 		return 0, err
 	}
 	var full time.Time
-	err = s.sql.Row(ctx, `SELECT full_at FROM login_buckets WHERE key = $1`, []any{bucket[:]}, sqldb.IntoTime(&full))
+	err = t.db.Row(ctx, `SELECT full_at FROM login_buckets WHERE key = $1`, []any{bucket[:]}, sqldb.IntoTime(&full))
 	if errors.Is(err, sqldb.ErrNotFound) { // swept meanwhile
 		return interval, nil
 	}
@@ -35,14 +41,14 @@ func (s *Store) TakeToken(ctx context.Context, bucket [32]byte, now time.Time, i
 }
 
 // ReturnToken gives back one that was taken.
-func (s *Store) ReturnToken(ctx context.Context, bucket [32]byte, interval time.Duration) error {
-	_, err := s.db.Alone(ctx, `UPDATE login_buckets SET full_at = full_at - CAST($1 AS BIGINT) WHERE key = $2`, interval.Microseconds(), bucket[:])
+func (t Throttle) ReturnToken(ctx context.Context, bucket [32]byte, interval time.Duration) error {
+	_, err := t.db.Alone(ctx, `UPDATE login_buckets SET full_at = full_at - CAST($1 AS BIGINT) WHERE key = $2`, interval.Microseconds(), bucket[:])
 	return err
 }
 
 // KnownOrigin says until when an origin counts as known; the zero time where it
 // does not.
-func (r reads) KnownOrigin(ctx context.Context, origin [32]byte) (until time.Time, err error) {
+func (r Reads) KnownOrigin(ctx context.Context, origin [32]byte) (until time.Time, err error) {
 	err = r.sql.Row(ctx, `SELECT until FROM known_origins WHERE key = $1`, []any{origin[:]}, sqldb.IntoTime(&until))
 	if errors.Is(err, sqldb.ErrNotFound) {
 		return time.Time{}, nil
@@ -51,7 +57,7 @@ func (r reads) KnownOrigin(ctx context.Context, origin [32]byte) (until time.Tim
 }
 
 // PutKnownOrigin makes an origin known until some time.
-func (tx *Tx) PutKnownOrigin(ctx context.Context, origin [32]byte, until time.Time) error {
+func (tx Writes) PutKnownOrigin(ctx context.Context, origin [32]byte, until time.Time) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO known_origins (key, until) VALUES ($1, $2)
 		ON CONFLICT (key) DO UPDATE SET until = excluded.until`, origin[:], until.UnixMicro())
 	return err
@@ -59,7 +65,7 @@ func (tx *Tx) PutKnownOrigin(ctx context.Context, origin [32]byte, until time.Ti
 
 // DeleteStaleLogins removes up to limit buckets that are full, and as many
 // origins that are known no longer.
-func (tx *Tx) DeleteStaleLogins(ctx context.Context, now time.Time, limit int) error {
+func (tx Writes) DeleteStaleLogins(ctx context.Context, now time.Time, limit int) error {
 	for _, text := range []string{
 		`DELETE FROM login_buckets WHERE key IN (SELECT key FROM login_buckets WHERE full_at <= $1 LIMIT $2)`,
 		`DELETE FROM known_origins WHERE key IN (SELECT key FROM known_origins WHERE until <= $1 LIMIT $2)`,

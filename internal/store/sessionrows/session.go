@@ -1,4 +1,4 @@
-package sqlstore
+package sessionrows
 
 import (
 	"context"
@@ -53,19 +53,19 @@ func (s SessionRecord) GoString() string { return s.String() }
 func (s SessionRecord) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // Session reads the session with that hash, whether or not it is still alive.
-func (r reads) Session(ctx context.Context, hash [32]byte) (SessionRecord, error) {
+func (r Reads) Session(ctx context.Context, hash [32]byte) (SessionRecord, error) {
 	return r.session(ctx, `hash = $1`, hash[:])
 }
 
 // SessionByID reads a session by its record's id, whether or not it is still
 // alive. The answer lacks the hash.
-func (r reads) SessionByID(ctx context.Context, id keyserver.ID) (SessionRecord, error) {
+func (r Reads) SessionByID(ctx context.Context, id keyserver.ID) (SessionRecord, error) {
 	s, err := r.session(ctx, `id = $1`, id[:])
 	s.Hash = [32]byte{}
 	return s, err
 }
 
-func (r reads) session(ctx context.Context, where string, key []byte) (s SessionRecord, err error) {
+func (r Reads) session(ctx context.Context, where string, key []byte) (s SessionRecord, err error) {
 	var mac []byte
 	err = r.sql.Row(ctx, selectSession+`WHERE `+where, []any{key}, s.columns(&mac)...)
 	if err == nil {
@@ -93,7 +93,7 @@ func (s *SessionRecord) columns(mac *[]byte) []any {
 
 // sessionAgrees passes one that ended: it opens nothing, and has no MAC, so that
 // nobody can open it again.
-func (r reads) sessionAgrees(s SessionRecord, mac []byte) error {
+func (r Reads) sessionAgrees(s SessionRecord, mac []byte) error {
 	if s.Ended {
 		return nil
 	}
@@ -174,29 +174,43 @@ func scopeColumn(scope []keyserver.HiddenLink) []byte {
 // SessionCount counts the sessions that are alive at now: not expired, and
 // last used within idle. The idle time does not count for a scoped one, but that of
 // the sessions that it was made from does.
-func (r reads) SessionCount(ctx context.Context, now time.Time, idle time.Duration) (int, error) {
+func (r Reads) SessionCount(ctx context.Context, now time.Time, idle time.Duration) (int, error) {
 	return r.liveSessions(ctx, now, idle, `1 = 1`)
 }
 
 // SessionCountOf counts the live sessions that a principal has logged in to by
 // itself, not those that were made from others.
-func (r reads) SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
+func (r Reads) SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
 	return r.liveSessions(ctx, now, idle, `principal_id = $3 AND system_id = $4 AND parent_id IS NULL`, p.ID[:], int64(p.System))
 }
 
 // SessionCountBy counts the live sessions in which a principal acts: those that it has
 // logged in to, and those that were made from them.
-func (r reads) SessionCountBy(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
+func (r Reads) SessionCountBy(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
 	return r.liveSessions(ctx, now, idle, `(principal_id = $3 AND system_id = $4 AND actor_id IS NULL OR actor_id = $3 AND actor_system = $4)`,
 		p.ID[:], int64(p.System))
 }
 
 // SessionCountFrom counts the live sessions that were made from one.
-func (r reads) SessionCountFrom(ctx context.Context, parent keyserver.ID, now time.Time, idle time.Duration) (int, error) {
+func (r Reads) SessionCountFrom(ctx context.Context, parent keyserver.ID, now time.Time, idle time.Duration) (int, error) {
 	return r.liveSessions(ctx, now, idle, `parent_id = $3`, parent[:])
 }
 
-func (r reads) liveSessions(ctx context.Context, now time.Time, idle time.Duration, which string, args ...any) (int, error) {
+// SessionCountByKind counts the live sessions of each kind.
+func (r Reads) SessionCountByKind(ctx context.Context, now time.Time, idle time.Duration) (map[keyserver.SessionKind]int64, error) {
+	counts := map[keyserver.SessionKind]int64{}
+	err := r.sql.Each(ctx, `SELECT kind, count(*) FROM sessions WHERE `+alive+` GROUP BY kind`,
+		[]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, func(row sqldb.Scanner) error {
+			var kind keyserver.SessionKind
+			var n int64
+			err := row.Scan(&kind, &n)
+			counts[kind] = n
+			return err
+		})
+	return counts, err
+}
+
+func (r Reads) liveSessions(ctx context.Context, now time.Time, idle time.Duration, which string, args ...any) (int, error) {
 	var n int
 	err := r.sql.Row(ctx, `SELECT count(*) FROM sessions WHERE `+which+` AND `+alive,
 		append([]any{now.UnixMicro(), now.Add(-idle).UnixMicro()}, args...), &n)
@@ -215,7 +229,7 @@ const (
 
 // InsertSession stores a new session. No change is recorded: nobody can know
 // anything of it yet.
-func (tx *Tx) InsertSession(ctx context.Context, s SessionRecord) error {
+func (tx Writes) InsertSession(ctx context.Context, s SessionRecord) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
 			actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, bound_certificate, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`, s.ID[:], s.Hash[:], int64(s.Principal.System), s.Principal.ID[:], string(s.Kind),
@@ -228,7 +242,7 @@ func (tx *Tx) InsertSession(ctx context.Context, s SessionRecord) error {
 // TouchSessions moves the times of last use forward, never back, because
 // another replica may have seen a later one. Sessions that are gone are passed
 // over.
-func (tx *Tx) TouchSessions(ctx context.Context, used map[keyserver.ID]time.Time) error {
+func (tx Writes) TouchSessions(ctx context.Context, used map[keyserver.ID]time.Time) error {
 	for id, at := range used {
 		if _, err := tx.sql.Exec(ctx, `UPDATE sessions SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1`, at.UnixMicro(), id[:]); err != nil {
 			return err
@@ -241,7 +255,7 @@ func (tx *Tx) TouchSessions(ctx context.Context, used map[keyserver.ID]time.Time
 // at now, and answers how many. No change is recorded: their end was known to
 // everybody from the start. One that others were made from stays until they
 // have ended, too, so that ending what it came from still finds them.
-func (tx *Tx) DeleteExpiredSessions(ctx context.Context, now time.Time, idle time.Duration, limit int) (int, error) {
+func (tx Writes) DeleteExpiredSessions(ctx context.Context, now time.Time, idle time.Duration, limit int) (int, error) {
 	n, err := tx.sql.Exec(ctx, `DELETE FROM sessions WHERE id IN (
 		SELECT id FROM sessions WHERE (expires_at <= $1 OR last_used_at <= $2 AND scope IS NULL OR `+idleAbove+`)
 			AND NOT EXISTS (SELECT 1 FROM sessions made WHERE made.parent_id = sessions.id) LIMIT $3)`,
