@@ -1,6 +1,6 @@
-// Package trustrows keeps in a database whom a key server trusts: CAs, certificates, revocation,
-// its own authorities, peers with their authorities and calls, principals of peers, and the logs
-// that it witnesses.
+// Package trustrows keeps the trust of a key server in a database: CAs, certificates, revocation,
+// its own authorities, peers with their authorities and calls, trust in principals, and witnessed
+// logs.
 //
 // Every row has a MAC, which a query checks. A write gives its changes to the Recorder of the
 // transaction.
