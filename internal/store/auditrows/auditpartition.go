@@ -18,6 +18,7 @@ const (
 	// partitionsAhead are there before they are needed. Rows beyond them go to the
 	// default partition.
 	partitionsAhead = 4
+	// PartitionPrefix begins the names of partitions.
 	PartitionPrefix = "audit_until_"
 	defaultPage     = 1000 // rows of the default partition that one statement removes
 )

@@ -40,7 +40,7 @@ type Trail struct {
 	tail    atomic.Pointer[[]keyserver.AuditEntry] // read-only: rows that were only in a journal
 }
 
-// TrailOptions are the settings of the audit log of an embedded database.
+// Options are the settings of the audit log of an embedded database.
 type Options struct {
 	Journal journal.Options // not the defaults only in tests
 	// Discard is called when a rejected journal is set aside. If it is nil, a rejected
@@ -79,7 +79,7 @@ type shared struct {
 	d *postgres.Database
 }
 
-// NewTrail returns the audit log of a database.
+// New returns the audit log of a database.
 func New(db *sqldb.DB, o Options) *Trail {
 	d := db.Dialect()
 	t := &Trail{

@@ -44,7 +44,7 @@ const (
 // changeChannel is where a commit announces its changes.
 const changeChannel = "keyserver_changes"
 
-// postgres keeps the state in a PostgreSQL database that replicas may share.
+// Database keeps the state in a PostgreSQL database that replicas may share.
 type Database struct {
 	URL         string
 	Connections int // that one process may have
@@ -99,7 +99,7 @@ func (d *Database) RunnerOn(on stmtcache.Place) sqldb.Runner { return on }
 // Shared implements sqldb.Dialect.
 func (d *Database) Shared() bool { return true }
 
-// Writable: a standby, and a server that was set so, refuse writes.
+// Writable implements sqldb.Dialect. A standby refuses writes, and so does a server that is set to.
 func (d *Database) Writable(ctx context.Context, db *sqldb.DB) error {
 	var refuses bool
 	err := db.Looking().Row(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean`, nil, &refuses)
@@ -227,7 +227,7 @@ var pgUnavailable = map[string]bool{"08": true, "40": true, "53": true, "57": tr
 // Full implements sqldb.Dialect.
 func (d *Database) Full(err error) bool { return CodeOf(err) == pgDiskFull }
 
-// codeOfServer returns the code of an error that PostgreSQL reported, or "" for any other error.
+// CodeOf returns the code of an error that PostgreSQL reported, or "" for any other error.
 func CodeOf(err error) string {
 	var e *pgconn.PgError
 	if errors.As(err, &e) {

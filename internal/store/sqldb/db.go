@@ -22,7 +22,7 @@ type Backlog struct {
 	Release func() error
 }
 
-// OpenDB opens a database, creates it if there is none, migrates an older one and rejects a
+// Open opens a database, creates it if there is none, migrates an older one and rejects a
 // changed schema. It leaves a database that it rejects as it was.
 func Open(ctx context.Context, d Dialect, o Options) (*DB, error) {
 	p, err := d.Open(ctx)
@@ -43,7 +43,7 @@ func Open(ctx context.Context, d Dialect, o Options) (*DB, error) {
 	return db, nil
 }
 
-// OpenDBReadOnly opens a database that another process may be serving from. It migrates
+// OpenReadOnly opens a database that another process may be serving from. It migrates
 // nothing. It rejects an older version, and a newer one that this program cannot work with.
 func OpenReadOnly(ctx context.Context, d Dialect, o Options) (*DB, error) {
 	p, err := d.OpenReadOnly(ctx)
@@ -60,7 +60,7 @@ func OpenReadOnly(ctx context.Context, d Dialect, o Options) (*DB, error) {
 	return db, nil
 }
 
-// NewRestoredDB returns a database that is being restored. It is not checked, and nothing
+// NewRestored returns a database that is being restored. It is not checked, and nothing
 // follows it.
 func NewRestored(d Dialect, o Options, p Pools) *DB {
 	db := newDB(d, o, p)
@@ -91,12 +91,12 @@ func (db *DB) Attach(b Backlog) { db.backlog = b }
 
 // Follow starts to follow the changes of other processes, if there can be any.
 func (db *DB) Follow(ctx context.Context) (err error) {
-	db.follower, err = db.Handle.dialect.Follow(ctx, db)
+	db.follower, err = db.dialect.Follow(ctx, db)
 	return err
 }
 
 // Dialect returns the kind of the database.
-func (db *DB) Dialect() Dialect { return db.Handle.dialect }
+func (db *DB) Dialect() Dialect { return db.dialect }
 
 // Pools returns the connections of the database.
 func (db *DB) Pools() Pools { return db.pools }
@@ -170,7 +170,7 @@ func (db *DB) Transact(ctx context.Context, fn func(in Statements) ([]keyserver.
 			// Outside of the transaction, because it may ask a service far away.
 			err = db.Handle.macs.key.Load().Again(ctx)
 		case errors.Is(err, ErrLockHeld):
-			db.Handle.dialect.Evict(ctx, db)
+			db.dialect.Evict(ctx, db)
 			err = ctx.Err()
 		default:
 			return err
@@ -193,7 +193,7 @@ func (db *DB) transact(ctx context.Context, fn func(in Statements) ([]keyserver.
 	var committed []keyserver.Change
 	began := db.opts.Clock()
 	err := db.writer.transact(ctx, func(in Statements) error {
-		incarnation, err := db.Handle.dialect.Serialise(ctx, in)
+		incarnation, err := db.dialect.Serialise(ctx, in)
 		if err == nil && db.follower != nil && !db.follower.Knows(incarnation) {
 			// What led here may have been read from another database.
 			err = db.follower.Moved()

@@ -36,6 +36,7 @@ func Refuse(kind error, format string, args ...any) error {
 // ErrorClass is what a driver's error means to callers.
 type ErrorClass int
 
+// Classes of errors of a database.
 const (
 	ClassOther ErrorClass = iota
 	ClassDuplicate

@@ -119,6 +119,7 @@ func (s Statements) Found(ctx context.Context, text string, args ...any) (bool, 
 	return err == nil, err
 }
 
+// Scanner is a row whose columns can be read.
 type Scanner interface{ Scan(dest ...any) error }
 
 // Insert is a statement that inserts rows, in the sizes in which it is used.

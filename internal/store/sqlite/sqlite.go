@@ -34,7 +34,7 @@ const DatabaseFile = "keyserver.db"
 // writer nor each other.
 const sqliteReaders = 8
 
-// sqlite keeps the state in a directory that one process holds at a time. That
+// Database keeps the state in a directory that one process holds at a time. That
 // makes one connection the only writer there is, so that no write ever waits
 // for a lock of the database.
 type Database struct {
@@ -279,7 +279,7 @@ func (d *Database) Placeholders(rows, columns int) string {
 // Begin implements sqldb.Dialect.
 func (d *Database) Begin() string { return "BEGIN IMMEDIATE" }
 
-// No other process can write, so there is nobody to wait for, to tell, or to follow.
+// Serialise implements sqldb.Dialect. No other process can write, so there is no wait.
 func (d *Database) Serialise(context.Context, sqldb.Statements) (string, error) { return "", nil }
 
 // Evict implements sqldb.Dialect.
@@ -315,7 +315,7 @@ func (d *Database) InPlace() error {
 		"the data directory was removed or replaced under the running service, so that nothing is written; the service has to be stopped and the directory put back").Because(err)
 }
 
-// SetKeyMACs: a statement costs microseconds, and nothing is to be won.
+// SetKeyMACs implements sqldb.Dialect. A statement takes microseconds, so one for all would not be faster.
 func (d *Database) SetKeyMACs(ctx context.Context, in sqldb.Statements, ids, macs [][]byte) error {
 	for i, id := range ids {
 		if err := in.ExecOne(ctx, `UPDATE stored_keys SET mac = $1 WHERE id = $2`, macs[i], id); err != nil {
@@ -335,7 +335,7 @@ func (d *Database) SetKeyWraps(ctx context.Context, in sqldb.Statements, ids, wr
 	return nil
 }
 
-// ClaimRewrap: no other process has the database.
+// ClaimRewrap implements sqldb.Dialect. No other process has the database.
 func (d *Database) ClaimRewrap(context.Context, *sqldb.DB) (func(), error) { return func() {}, nil }
 
 // vacuumedSize is up to how many bytes of database are written anew to erase. It
@@ -374,7 +374,7 @@ func (d *Database) Erase(ctx context.Context, on *sqldb.DB) (done bool, err erro
 	return err == nil && busy == 0, sqldb.Translate(d, err)
 }
 
-// Outdated: each connection is set up by this program alone.
+// Outdated implements sqldb.Dialect. Only this program sets up the connections.
 func (d *Database) Outdated(*sql.Conn) bool { return false }
 
 // Classify implements sqldb.Dialect.
@@ -396,7 +396,7 @@ func (d *Database) Classify(err error) sqldb.ErrorClass {
 	return sqldb.ClassOther
 }
 
-// LostToAnother: no other process has the database.
+// LostToAnother implements sqldb.Dialect. No other process has the database.
 func (d *Database) LostToAnother(error) bool { return false }
 
 // Full implements sqldb.Dialect.
