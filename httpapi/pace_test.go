@@ -24,7 +24,6 @@ func (f *fixture) busy(ctx context.Context) {
 	work := func(by keyserver.PrincipalRef, each time.Duration) {
 		for ctx.Err() == nil {
 			_, _ = f.api.places.pace.Wait(ctx, by)
-			f.api.places.floods.Crowd()
 			time.Sleep(each)
 		}
 	}
@@ -108,6 +107,12 @@ func TestConnectionsOfStrangersAreDelayed(t *testing.T) {
 				})
 				ctx, stop := context.WithCancel(t.Context())
 				f.busy(ctx)
+				go func() {
+					for ctx.Err() == nil {
+						f.do(http.MethodGet, "/api/sessions/current", "")
+						time.Sleep(20 * time.Millisecond)
+					}
+				}()
 				if c.flood {
 					for range 40 {
 						for range 1000 {

@@ -408,6 +408,7 @@ func (x *exchange) leave() {
 	}
 	if x.refused {
 		x.api.places.refused.Return(clientaddr.Network(x.from), 1)
+		x.delayNext()
 	}
 	if x.uncount != nil {
 		x.uncount()

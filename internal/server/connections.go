@@ -169,6 +169,6 @@ func protect(ctx context.Context) (release func()) {
 // delay implements httpapi.Config.Delay.
 func delay(ctx context.Context, d time.Duration) {
 	if c, ok := ctx.Value(heldKey{}).(*heldConn); ok {
-		c.delay.Store(int64(d))
+		c.delay.Store(max(int64(d), c.delay.Load()))
 	}
 }

@@ -15,12 +15,12 @@ import (
 type Pace[K comparable] struct {
 	clock func() time.Time
 	lag   func() time.Duration
-	least float64 // the lowest limit, which holders with requests that wait share
+	least float64 // the lowest limit, which holders without few requests share
 
 	mu      sync.Mutex
 	holders map[K]*paced
 	waiting map[*paced]bool // holders with requests that wait
-	fastest int             // of the last numbers of holders
+	fastest int             // the largest last of a holder
 	limit   float64         // requests per second of one holder; 0 if there is no limit
 	lifted  bool            // there will not be a limit again
 
@@ -34,9 +34,10 @@ type Pace[K comparable] struct {
 
 // paced is a holder with requests that wait, or with requests in the last second.
 type paced struct {
-	begun, last int       // requests since the last adjustment, and in the time before
-	next        time.Time // when the next one may begin
-	line        list.List // of chan struct{}, closed when a request may begin
+	begun int       // requests since the last adjustment
+	last  int       // requests in the time before, and those that waited at its end
+	next  time.Time // when the next one may begin
+	line  list.List // of chan struct{}, closed when a request may begin
 }
 
 const (
@@ -76,6 +77,9 @@ func NewPace[K comparable](clock func() time.Time, lag func() time.Duration, lea
 func (p *Pace[K]) Wait(ctx context.Context, holder K) (waited bool, err error) {
 	p.mu.Lock()
 	h, now := p.arrived(holder)
+	if p.hasFew(h) {
+		p.crowd = now
+	}
 	if h.line.Len() == 0 && p.begins(h, now) {
 		p.mu.Unlock()
 		return false, nil
@@ -130,11 +134,11 @@ func (p *Pace[K]) arrived(holder K) (*paced, time.Time) {
 		h = &paced{}
 		p.holders[holder] = h
 	}
-	if few*h.last < p.fastest {
-		p.crowd = now
-	}
 	return h, now
 }
+
+// hasFew reports whether a holder has few requests. The caller holds mu.
+func (p *Pace[K]) hasFew(h *paced) bool { return few*h.last < p.fastest }
 
 // begins reports whether the next request of a holder may begin, and counts it. The caller holds mu.
 func (p *Pace[K]) begins(h *paced, now time.Time) bool {
@@ -194,6 +198,9 @@ func (p *Pace[K]) serve() {
 	now := p.clock()
 	p.measure(now)
 	for h := range p.waiting {
+		if p.hasFew(h) {
+			p.crowd = now
+		}
 		for first := h.line.Front(); first != nil && p.begins(h, now); first = h.line.Front() {
 			close(first.Value.(chan struct{})) //nolint:errcheck // the list holds nothing else
 			p.left(h, first)
@@ -218,24 +225,31 @@ func (p *Pace[K]) measure(now time.Time) {
 		return
 	}
 	p.adjusted, p.fastest = now, 0
-	lag := p.lag()
+	lag, most, busy := p.lag(), 0, 0
 	p.crowded = min(briefly+crowdedLags*lag, longestCrowded)
 	for key, h := range p.holders {
 		if h.begun == 0 && h.line.Len() == 0 && !h.next.After(now) {
 			delete(p.holders, key)
 			continue
 		}
-		p.fastest = max(p.fastest, h.begun)
-		h.last, h.begun = h.begun, 0
+		most = max(most, h.begun)
+		h.last, h.begun = h.begun+h.line.Len(), 0
+		p.fastest = max(p.fastest, h.last)
+	}
+	for _, h := range p.holders {
+		if !p.hasFew(h) {
+			busy++
+		}
 	}
 	if 0 <= took && took <= 4*adjustment && p.isCrowded(now) { // otherwise the lag is of another time
-		p.adjust(lag, float64(p.fastest)/took.Seconds())
+		p.adjust(lag, float64(most)/took.Seconds(), busy)
 	}
 }
 
-// adjust sets the limit after such a lag. fastest is the rate of the fastest holder. The caller holds mu.
-func (p *Pace[K]) adjust(lag time.Duration, fastest float64) {
-	least := max(leastEach, p.least/float64(max(1, len(p.waiting))))
+// adjust sets the limit after such a lag. fastest is the rate of the fastest holder, and busy how many have not few
+// requests. The caller holds mu.
+func (p *Pace[K]) adjust(lag time.Duration, fastest float64, busy int) {
+	least := max(leastEach, p.least/float64(max(1, busy)))
 	switch {
 	case lag > mostLag && p.limit == 0:
 		p.limit = max(least, fastest)

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"context"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -70,6 +71,10 @@ func (c *cores) during(d time.Duration) map[string]float64 {
 func TestPace(t *testing.T) {
 	const ms = time.Millisecond
 	type clients map[string]time.Duration // time between two requests on a connection
+	twelve := clients{}
+	for i := range 12 {
+		twelve[strconv.Itoa(i)] = 10 * ms
+	}
 	for name, c := range map[string]struct {
 		greedy, others clients // with 64 and with one connection
 		most           float64
@@ -82,6 +87,9 @@ func TestPace(t *testing.T) {
 		"cores that are busy above a rate":    {clients{"a": 10 * ms}, clients{"o": 5 * ms}, 3000, 2 * mostLag, 2000, 3500},
 		"cores that other programs keep busy": {clients{"a": 10 * ms}, clients{"o": 30 * ms}, 0, 10 * ms, 95, 115},
 		"two holders with as many requests":   {clients{"a": 10 * ms, "b": 10 * ms}, nil, 0, 2 * mostLag, 6300, 6500},
+		"two holders with nearly as many":     {clients{"a": 10 * ms, "b": 16 * ms}, nil, 0, 2 * mostLag, 3900, 6500},
+		"twelve holders beside one with few":  {twelve, clients{"o": 100 * ms}, 0, 10 * ms, 48, 60},
+		"beside one with half of the limit":   {clients{"a": 10 * ms}, clients{"o": 15 * ms}, 0, 10 * ms, 95, 115},
 		"two holders beside one with few":     {clients{"a": 10 * ms, "b": 10 * ms}, clients{"o": 5 * ms}, 3000, 2 * mostLag, 1000, 1800},
 		"four holders at the lowest limit":    {clients{"a": 10 * ms, "b": 10 * ms, "c": 10 * ms, "d": 10 * ms}, clients{"o": 100 * ms}, 0, 10 * ms, 48, 60},
 		"beside two requests a second":        {clients{"a": 10 * ms}, clients{"o": 500 * ms}, 0, 2 * mostLag, 5500, 6500},
@@ -240,6 +248,41 @@ func TestPaceIfServeIsLate(t *testing.T) {
 	})
 }
 
+// TestPaceForgetsABurst checks that a holder that had many requests once does not have the others count as ones with
+// few.
+func TestPaceForgetsABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := limited(time.Now)
+		p.limit = 0
+		begin(t.Context(), p, "burst", 10_000)
+		time.Sleep(2 * adjustment)
+		for range 10 {
+			time.Sleep(adjustment)
+			begin(t.Context(), p, "a", 100)
+		}
+		if p.hasFew(p.holders["a"]) || p.holders["burst"] != nil {
+			t.Error("the burst is remembered")
+		}
+	})
+}
+
+// TestPaceOfOnesThatWait checks that the limit holds while the requests of a holder with few of them wait.
+func TestPaceOfOnesThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := limited(time.Now)
+		p.limit, p.least = 100, 100
+		ctx, stop := context.WithCancel(t.Context())
+		begun := begin(ctx, p, "many", 1000)
+		begin(ctx, p, "few", 90)
+		time.Sleep(800 * time.Millisecond)
+		if n := begun.Load(); n < 75 || n > 90 {
+			t.Errorf("%d requests began in 800 ms, want 80", n)
+		}
+		stop()
+		synctest.Wait()
+	})
+}
+
 // TestPaceOfOnesThatEnded checks that requests that ended while they waited use nothing of the limit.
 func TestPaceOfOnesThatEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -254,8 +297,8 @@ func TestPaceOfOnesThatEnded(t *testing.T) {
 		}
 		begun := begin(t.Context(), p, "a", 10)
 		time.Sleep(30 * time.Millisecond)
-		if n := begun.Load(); n != 10 {
-			t.Errorf("%d of 10 requests began", n)
+		if n := begun.Load(); n != 10 || len(p.waiting) != 0 {
+			t.Errorf("%d of 10 requests began, and %d holders wait", n, len(p.waiting))
 		}
 	})
 }
@@ -288,22 +331,6 @@ func TestPaceDelays(t *testing.T) {
 		}
 		if n := len(p.holders); n > 1 {
 			t.Errorf("%d holders are remembered", n)
-		}
-	})
-}
-
-// TestPaceBesideManyHolders checks that the lowest limit of a holder does not depend on how many others are delayed.
-func TestPaceBesideManyHolders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := limited(time.Now)
-		for range 100 {
-			for i := range 1000 {
-				p.Delay(string(rune('a' + i)))
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		if p.limit < p.least {
-			t.Errorf("the limit is %.0f, want %.0f", p.limit, p.least)
 		}
 	})
 }
