@@ -5,5 +5,5 @@
 // sinks, and the uses of keys, which are counted with their rows.
 //
 // May import: internal/store/sqldb, internal/store/sqlite, internal/store/postgres,
-// internal/audit, internal/keyserver, internal/platform
+// internal/audit, internal/keyserver, internal/platform, and the leaves below internal/store/sqlstore
 package auditrows

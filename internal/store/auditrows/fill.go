@@ -98,7 +98,7 @@ func (f *filler) end(ctx context.Context, at reached) error {
 	return journal.Remove(f.dir)
 }
 
-// journal reads where the tables of the trail end, and in which journal.
+// journalOf reads where the tables of the trail end, and in which journal.
 func journalOf(ctx context.Context, in sqldb.Statements) (open bool, id journal.ID, end reached, err error) {
 	var head []byte
 	var opened int64

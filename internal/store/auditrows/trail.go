@@ -15,7 +15,7 @@ import (
 )
 
 // Settled waits until every row that this process was told is durable is in the
-// tables. A Tx does not: it holds the connection that fills them.
+// tables. Reads do not: their transaction holds the connection that fills them.
 func (t *Trail) Settled(ctx context.Context) error {
 	if j := t.journal.Load(); j != nil {
 		return j.flush(ctx)
@@ -182,7 +182,7 @@ func rowsBehind(rows []keyserver.AuditEntry, seq int64) []keyserver.AuditEntry {
 	return nil
 }
 
-// durableTries bounds how often durable looks whether the rows are being written.
+// durableTries bounds how often Durable looks whether the rows are being written.
 const durableTries = 100
 
 // Durable answers the rows of the trail that are durable and may be in no table, false

@@ -58,7 +58,7 @@ type Database struct {
 	lines    lines
 	sessions sessions
 
-	// restore says that what is made has not got the name of a whole database yet.
+	// Restoring means that the database does not have the name of a complete one yet.
 	Restoring bool
 }
 

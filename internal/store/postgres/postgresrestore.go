@@ -86,7 +86,7 @@ func (d *Database) Finish(ctx context.Context, db *sqldb.DB) error {
 	return errors.Join(sqldb.Translate(d, err), db.Close())
 }
 
-// Raze implements sqldb.Dialect.
+// Raze removes a database that was not restored to its end.
 func (d *Database) Raze(ctx context.Context, db *sqldb.DB) error {
 	return errors.Join(d.sweep(ctx, db.Pools().Read), db.Close())
 }

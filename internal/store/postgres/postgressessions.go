@@ -61,7 +61,7 @@ func (d *Database) renew(settings string, err error, now time.Time) {
 	d.lines.era.Add(1)
 }
 
-// Outdated implements dialect.
+// Outdated implements sqldb.Dialect.
 func (d *Database) Outdated(conn *sql.Conn) (is bool) {
 	err := conn.Raw(func(driver any) error {
 		is = d.lines.outdated(driver.(*stdlib.Conn).Conn().PgConn().Conn()) //nolint:errcheck,forcetypeassert // no other driver is behind this dialect

@@ -4,5 +4,6 @@
 // Package backup has the format of backups, and encrypts them.
 //
 // May import: internal/store/sqldb, internal/store/sqlite, internal/store/postgres,
-// internal/store/auditrows, internal/audit, internal/keyserver, internal/platform
+// internal/store/auditrows, internal/audit, internal/keyserver, internal/platform,
+// and the leaves below internal/store/sqlstore
 package snapshot

@@ -55,7 +55,7 @@ type Dialect interface {
 	InPlace() error
 	// Serialise makes the transaction wait until no other process has one, and names
 	// what the database is now, where that can become another one. It answers
-	// errLockHeld where it has waited long enough to look who has the lock (evict).
+	// ErrLockHeld where it has waited long enough to look who has the lock (Evict).
 	Serialise(ctx context.Context, in Statements) (incarnation string, err error)
 	// Evict ends transactions of processes that sleep in them while others wait.
 	Evict(ctx context.Context, db *DB)

@@ -165,10 +165,10 @@ func (h *Handle) Lost() int64 { return h.lost.Load() }
 func (h *Handle) Anew() time.Time { return time.Unix(0, h.anew.Load()) }
 
 // OnChange registers a hook that gets the changes of each commit, of this
-// process before Update returns, and of others as soon as they are seen. A nil
+// process before Transact returns, and of others as soon as they are seen. A nil
 // slice says that changes were missed and anything may be different. A change
 // may be delivered twice. Hooks run one at a time and must neither block nor
-// call Update or Current.
+// call Transact or Current.
 func (h *Handle) OnChange(hook func([]keyserver.Change)) {
 	h.hookMu.Lock()
 	defer h.hookMu.Unlock()

@@ -22,7 +22,7 @@ const VersionTable = "keyserver_schema"
 // name no program takes it for a database of a key server.
 const RestoringSuffix = "restoring"
 
-// RestoringTable is the name of versionTable in a database that is not whole yet.
+// RestoringTable is the name of VersionTable in a database that is not whole yet.
 const RestoringTable = VersionTable + "_" + RestoringSuffix
 
 // MigrationDir returns the migrations of a kind of database.

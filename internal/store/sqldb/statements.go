@@ -17,13 +17,13 @@ type Runner interface {
 	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
 }
 
-// Statements runs the queries of this package and translates their errors.
+// Statements runs queries and translates their errors.
 type Statements struct {
 	Run     Runner
 	Dialect Dialect
 	// Failed keeps the first error of a transaction's statements, nil outside
 	// of one. PostgreSQL gives a transaction up at its first error; so that
-	// both databases behave alike, Update never commits after one.
+	// both databases behave alike, Transact never commits after one.
 	Failed *error
 	// macs check the rows that are read; visit is shown them instead, where all
 	// rows are gone through.
@@ -68,7 +68,7 @@ func (s Statements) Exec(ctx context.Context, text string, args ...any) (int64, 
 	return n, s.Fail(ctx, err)
 }
 
-// ExecOne is exec for a statement that names one row: ErrNotFound where it
+// ExecOne is Exec for a statement that names one row: ErrNotFound where it
 // hits none.
 func (s Statements) ExecOne(ctx context.Context, text string, args ...any) error {
 	n, err := s.Exec(ctx, text, args...)

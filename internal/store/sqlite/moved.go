@@ -43,7 +43,7 @@ func Moved(dir string) (where string, err error) {
 }
 
 // MarkMoved has nobody work on the embedded database of a directory any more. The caller
-// holds that (OpenToMove).
+// holds that (sqlstore.OpenToMove).
 func MarkMoved(dir, where string) error {
 	path := filepath.Join(dir, MovedFile)
 	whole := path + ".new"

@@ -43,10 +43,10 @@ type Database struct {
 
 	Place datadir.Place // of what is open
 	away  atomic.Bool   // it was told that it is not in its place
-	// restore says that what is made has not got the name of a whole database yet.
+	// Restoring means that the database does not have the name of a complete one yet.
 	Restoring bool
-	Moving    bool   // Config.moving
-	Beside    string // Config.Beside
+	Moving    bool   // a database that was moved elsewhere is opened, too
+	Beside    string // the name of a file of the caller in the directory of a restore
 
 	// Shipped says that the log is read before it is folded into the database (Log).
 	Shipped   bool
@@ -54,7 +54,7 @@ type Database struct {
 	unshipped atomic.Int64 // how often it was folded without being read
 }
 
-// Path implements sqldb.Dialect.
+// Path returns the file of the database.
 func (d *Database) Path() string {
 	if d.Restoring {
 		return filepath.Join(d.Dir, RestoringFile)
@@ -179,7 +179,7 @@ func (d *Database) create(ctx context.Context) error {
 	return datadir.Sync(d.Dir)
 }
 
-// Pool implements sqldb.Dialect.
+// Pool returns a pool of connections to the database.
 func (d *Database) Pool(mode string, size int) sqldb.Pool {
 	if d.Shipped {
 		return openSQLite(d.Path(), mode, size, 0)

@@ -119,7 +119,7 @@ func (d *Database) Finish(_ context.Context, db *sqldb.DB) error {
 	return datadir.Sync(d.Dir)
 }
 
-// Raze implements sqldb.Dialect.
+// Raze removes a database that was not restored to its end.
 func (d *Database) Raze(_ context.Context, db *sqldb.DB) error {
 	return errors.Join(db.Close(), d.sweep())
 }

@@ -45,7 +45,7 @@ type coveredTable struct {
 	read  func(ctx context.Context, r reads, key any) error
 }
 
-// readTogether reads up to lookupSize of a covered table's keys in one statement, where
+// readTogether reads up to sqldb.LookupSize of a covered table's keys in one statement, where
 // there may be so many that it matters.
 var readTogether = map[string]func(ctx context.Context, r reads, keys []any) error{"stored_keys": readKeys}
 

@@ -1,5 +1,5 @@
 // Package gate authorizes and audits the operations of the key server. No operation has an effect before its gate has
-// decided and the audit row of the decision is durable. Only this package writes audit rows of operations.
+// decided and the audit row of the decision is durable. Only this package writes audit rows of callers.
 //
 //   - gate.go: the decision and its row; batch.go: many decisions with one commit; guard.go: effects of other packages
 //   - delegation.go, evidence.go, issuer.go: may the principal of the caller act; approval.go: is an approval needed
