@@ -26,13 +26,12 @@ type sender struct {
 	Status                      int
 }
 
-// senderVariable holds a sender as JSON, for the process that runs it.
+// senderVariable is set in a process that runs the sender that it reads from standard input.
 const senderVariable = "STRANGERS_SENDER"
 
-// runSender runs the sender of senderVariable.
-func runSender(spec string) error {
+func runSender() error {
 	var s sender
-	if err := json.Unmarshal([]byte(spec), &s); err != nil {
+	if err := json.NewDecoder(os.Stdin).Decode(&s); err != nil {
 		return err
 	}
 	return s.run()
@@ -105,16 +104,15 @@ func (s sender) send(over http.RoundTripper) int {
 // answered per second since.
 func (s sender) begin(t testing.TB) (stop func() (perSecond float64)) {
 	t.Helper()
-	spec, err := json.Marshal(s)
-	rig.Must(t, err)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(program.Environment(), senderVariable+"="+string(spec))
+	cmd.Env = append(program.Environment(), senderVariable+"=yes")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	rig.Must(t, err)
 	in, err := cmd.StdinPipe()
 	rig.Must(t, err)
 	rig.Must(t, cmd.Start())
+	rig.Must(t, json.NewEncoder(in).Encode(s))
 	var before, after float64
 	_, err = fmt.Fscan(out, &before)
 	rig.Must(t, err)

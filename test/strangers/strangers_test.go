@@ -24,8 +24,8 @@ import (
 var built program.Program
 
 func TestMain(m *testing.M) {
-	if spec := os.Getenv(senderVariable); spec != "" {
-		if err := runSender(spec); err != nil {
+	if os.Getenv(senderVariable) != "" {
+		if err := runSender(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
