@@ -42,13 +42,13 @@ var longRequests = []load{
 var shortRequests = []load{
 	{"HMACs", 256, keyserver.RoleEncryptor, "POST", "/api/crypto/hmac", func(t testing.TB, u rig.User) string {
 		return fmt.Sprintf(`{"hiddenLink":%q,"data":"AAAA"}`, u.Mint(t, nil))
-	}, http.StatusOK, 0.13},
+	}, http.StatusOK, 0.12},
 	{"polls of the change feed that do not wait", 64, keyserver.RoleAuditor, "GET", "/api/changes?after=0",
-		func(testing.TB, rig.User) string { return "" }, http.StatusOK, 0.15},
+		func(testing.TB, rig.User) string { return "" }, http.StatusOK, 0.12},
 	{"health without a session", 64, keyserver.ID{}, "GET", "/api/health",
-		func(testing.TB, rig.User) string { return "" }, http.StatusOK, 0.25},
+		func(testing.TB, rig.User) string { return "" }, http.StatusOK, 0.2},
 	{"the OpenAPI document without a session", 64, keyserver.ID{}, "GET", "/api/openapi.json",
-		func(testing.TB, rig.User) string { return "" }, http.StatusOK, 0.25},
+		func(testing.TB, rig.User) string { return "" }, http.StatusOK, 0.2},
 }
 
 func repeated(item string, times int) string {
