@@ -42,6 +42,8 @@ func KillAPIServer(t testing.TB, port string) (start func()) {
 	rig.Must(t, syscall.Kill(pid, syscall.SIGKILL))
 	return func() {
 		t.Helper()
+		// On a busy machine, a process can hold its port for a second after it was killed.
+		rig.Soon(t, "the port of the API server is free", func() bool { return isFree(net.JoinHostPort("127.0.0.1", port)) })
 		again := exec.Command(args[0], args[1:]...) // the command line that ran before
 		again.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
 		says := &rig.Output{}
@@ -62,8 +64,13 @@ func KillAPIServer(t testing.TB, port string) (start func()) {
 	}
 }
 
-// Port is that of an address.
-func Port(host string) string { return host[strings.LastIndex(host, ":")+1:] }
+func isFree(address string) bool {
+	l, err := net.Listen("tcp", address)
+	return err == nil && l.Close() == nil
+}
+
+// Port is that of an address or of a URL without a path.
+func Port(host string) string { return strings.TrimSuffix(host[strings.LastIndex(host, ":")+1:], "/") }
 
 // childNamed finds the process that this one has started, by the name of its
 // program and something that its command line holds.
