@@ -23,20 +23,15 @@ import (
 // postgresTables copies the tables of a PostgreSQL database.
 type postgresTables struct{ d *postgres.Database }
 
-// postgresView reads in one transaction, on a connection of its own.
-type postgresView struct {
-	dialect *postgres.Database
-	of      *Source
-	db      sqldb.Pool
-	conn    *sql.Conn
-}
+// postgresView is a view of a PostgreSQL database.
+type postgresView struct{ reading }
 
 func (t postgresTables) view(ctx context.Context, of *Source) (_ view, err error) {
 	cfg, err := t.d.Config()
 	if err != nil {
 		return nil, err
 	}
-	v := &postgresView{dialect: t.d, of: of, db: t.d.Pool(cfg, 1, "")}
+	v := &postgresView{reading{dialect: t.d, of: of, db: t.d.Pool(cfg, 1, "")}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(sqldb.Translate(t.d, err), v.close())
@@ -59,14 +54,6 @@ func (t postgresTables) view(ctx context.Context, of *Source) (_ view, err error
 		err = errCopying()
 	}
 	return v, err
-}
-
-func (v *postgresView) reader() sqldb.Statements {
-	return sqldb.Statements{Run: v.conn, Dialect: v.dialect}
-}
-
-func (v *postgresView) tables(ctx context.Context) ([]Table, error) {
-	return v.of.tables.columns(ctx, v.reader())
 }
 
 // columns lists the tables but those that are parts of another one.

@@ -79,6 +79,22 @@ type view interface {
 	close() error
 }
 
+// reading is the transaction of a view, on a connection that nothing else uses.
+type reading struct {
+	dialect sqldb.Dialect
+	of      *Source
+	db      sqldb.Pool
+	conn    *sql.Conn
+}
+
+func (r *reading) reader() sqldb.Statements {
+	return sqldb.Statements{Run: r.conn, Dialect: r.dialect}
+}
+
+func (r *reading) tables(ctx context.Context) ([]Table, error) {
+	return r.of.tables.columns(ctx, r.reader())
+}
+
 // copyPause is when to try again.
 const copyPause = 10 * time.Second
 

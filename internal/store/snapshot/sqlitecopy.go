@@ -18,20 +18,14 @@ import (
 // sqliteTables copies the tables of an SQLite database.
 type sqliteTables struct{ d *sqlite.Database }
 
-// sqliteView reads in one transaction. The writer goes on behind it; the log cannot be
-// used anew until it ends.
-type sqliteView struct {
-	dialect *sqlite.Database
-	of      *Source
-	db      sqldb.Pool
-	conn    *sql.Conn
-}
+// sqliteView is a view of an SQLite database. The writer continues, but cannot use the log anew until the view ends.
+type sqliteView struct{ reading }
 
 func (t sqliteTables) view(ctx context.Context, of *Source) (_ view, err error) {
 	if !of.copying.CompareAndSwap(false, true) {
 		return nil, errCopying()
 	}
-	v := &sqliteView{dialect: t.d, of: of, db: t.d.Pool("ro", 1)}
+	v := &sqliteView{reading{dialect: t.d, of: of, db: t.d.Pool("ro", 1)}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(sqldb.Translate(t.d, err), v.close())
@@ -46,14 +40,6 @@ func (t sqliteTables) view(ctx context.Context, of *Source) (_ view, err error) 
 	// The moment is that of the first read.
 	err = v.conn.QueryRowContext(ctx, `SELECT 1 FROM sqlite_schema LIMIT 1`).Scan(new(int))
 	return v, err
-}
-
-func (v *sqliteView) reader() sqldb.Statements {
-	return sqldb.Statements{Run: v.conn, Dialect: v.dialect}
-}
-
-func (v *sqliteView) tables(ctx context.Context) ([]Table, error) {
-	return v.of.tables.columns(ctx, v.reader())
 }
 
 // columns implements tables.
