@@ -191,51 +191,41 @@ func TestBlocksTampered(t *testing.T) {
 // none the worse.
 func TestBlocksPruned(t *testing.T) {
 	t.Parallel()
-	for name, config := range map[string]func(t *testing.T) Config{
-		"SQLite":     func(t *testing.T) Config { return Config{Dir: t.TempDir()} },
-		"PostgreSQL": func(t *testing.T) Config { return Config{URL: pgtest.Database(t)} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, err := Open(t.Context(), config(t))
-			if err != nil {
+	eachDatabase(t, func(t *testing.T, s *Store) {
+		fillTrail(t, s)
+		fillBlocks(t, s, trailRows/auditBlock)
+		const first = 2*auditBlock + 1
+		for _, text := range []string{`DELETE FROM audit WHERE seq < $1`, `UPDATE audit_extent SET first = $1`} {
+			if _, err := s.db.Alone(t.Context(), text, first); err != nil {
 				t.Fatal(err)
 			}
-			defer s.Close()
-			fillTrail(t, s)
-			fillBlocks(t, s, trailRows/auditBlock)
-			const first = 2*auditBlock + 1
-			for _, text := range []string{`DELETE FROM audit WHERE seq < $1`, `UPDATE audit_extent SET first = $1`} {
-				if _, err := s.db.Alone(t.Context(), text, first); err != nil {
+		}
+		for _, before := range []int64{1, auditBlock, first, first} { // the first two remove nothing
+			for {
+				more, err := s.PruneAuditBlocks(t.Context(), before)
+				if err != nil {
 					t.Fatal(err)
 				}
-			}
-			for _, before := range []int64{1, auditBlock, first, first} { // the first two remove nothing
-				for {
-					more, err := s.PruneAuditBlocks(t.Context(), before)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if !more {
-						break
-					}
-				}
-				want := 3
-				if before == first {
-					want = 1
-				}
-				if blocks, without := blocksOf(t, s); blocks != want || without != 0 {
-					t.Errorf("pruned before %d: there are %d blocks, and keys of %d others", before, blocks, without)
+				if !more {
+					break
 				}
 			}
-			late := keyserver.IDFromUint64(2)
-			filter := keyserver.AuditFilter{Principal: &late, Limit: 1000}
-			want := plainly(t, s, `principal_id = $1`, filter)
-			if got := seqsOf(t, s.reads, filter, auditBudget); !slices.Equal(want, got) {
-				t.Errorf("%d rows, want %d", len(got), len(want))
+			want := 3
+			if before == first {
+				want = 1
 			}
-			emptyBlocks(t, s)
-			fillBlocks(t, s, 1) // from the first row there is
-			agree(t, s)
-		})
-	}
+			if blocks, without := blocksOf(t, s); blocks != want || without != 0 {
+				t.Errorf("pruned before %d: there are %d blocks, and keys of %d others", before, blocks, without)
+			}
+		}
+		late := keyserver.IDFromUint64(2)
+		filter := keyserver.AuditFilter{Principal: &late, Limit: 1000}
+		want := plainly(t, s, `principal_id = $1`, filter)
+		if got := seqsOf(t, s.reads, filter, auditBudget); !slices.Equal(want, got) {
+			t.Errorf("%d rows, want %d", len(got), len(want))
+		}
+		emptyBlocks(t, s)
+		fillBlocks(t, s, 1) // from the first row there is
+		agree(t, s)
+	})
 }

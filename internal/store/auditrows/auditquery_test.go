@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
 )
 
 const (
@@ -189,67 +188,57 @@ const maxCalls = 2
 // rows that are in none of them.
 func TestAuditBlocks(t *testing.T) {
 	t.Parallel()
-	for name, config := range map[string]func(t *testing.T) Config{
-		"SQLite":     func(t *testing.T) Config { return Config{Dir: t.TempDir()} },
-		"PostgreSQL": func(t *testing.T) Config { return Config{URL: pgtest.Database(t)} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, err := Open(t.Context(), config(t))
-			if err != nil {
+	eachDatabase(t, func(t *testing.T, s *Store) {
+		fillTrail(t, s)
+		cases := trailCases()
+		want := map[string][]int64{}
+		for name, tc := range cases {
+			want[name] = plainly(t, s, tc.where, tc.filter)
+		}
+		run := map[string]bool{} // statements
+		look := func(state string, newest bool, budget int64) {
+			for name, tc := range cases {
+				want := slices.Clone(want[name])
+				if tc.filter.Newest = newest; newest {
+					slices.Reverse(want)
+				}
+				var texts []string
+				var rows int64
+				if got := seqsOf(t, recorded(s, &texts, &rows), tc.filter, budget); !cmp.Equal(want, got) {
+					t.Errorf("%s, %s: %s, newest first %v: %d rows, want %d", state, name, tc.reason, newest, len(got), len(want))
+				}
+				if tail := int64(trailRows % auditBlock); state == "blocks" && rows > tail+tc.looks {
+					t.Errorf("%s: %s, newest first %v: %d rows were looked at, where %d are in no block", name, tc.reason, newest, rows, tail)
+				}
+				for _, text := range texts {
+					run[text] = text != auditEnds && text != auditExtent
+				}
+			}
+		}
+		// Either order is looked at once with much and once with little a call.
+		look("no blocks, little by little", true, auditWindow)
+		fillBlocks(t, s, trailRows/auditBlock)
+		look("blocks", false, auditBudget)
+		look("blocks", true, auditBudget)
+		look("blocks, little by little", false, 10_000)
+		manyObjects(t, s) // of a few keys, PostgreSQL reads all
+		emptyBlocks(t, s)
+		fillBlocks(t, s, trailRows/auditBlock)
+		for _, statistics := range []string{"without statistics", "with statistics"} {
+			for text, looks := range run {
+				if !looks {
+					continue
+				}
+				if plan := plan(t, s, text); !bounded(plan) {
+					t.Errorf("%s: looks at too much:\n%s\n%s", statistics, text, plan)
+				}
+			}
+			if _, err := s.db.Alone(t.Context(), `ANALYZE`); err != nil {
 				t.Fatal(err)
 			}
-			defer s.Close()
-			fillTrail(t, s)
-			cases := trailCases()
-			want := map[string][]int64{}
-			for name, tc := range cases {
-				want[name] = plainly(t, s, tc.where, tc.filter)
-			}
-			run := map[string]bool{} // statements
-			look := func(state string, newest bool, budget int64) {
-				for name, tc := range cases {
-					want := slices.Clone(want[name])
-					if tc.filter.Newest = newest; newest {
-						slices.Reverse(want)
-					}
-					var texts []string
-					var rows int64
-					if got := seqsOf(t, recorded(s, &texts, &rows), tc.filter, budget); !cmp.Equal(want, got) {
-						t.Errorf("%s, %s: %s, newest first %v: %d rows, want %d", state, name, tc.reason, newest, len(got), len(want))
-					}
-					if tail := int64(trailRows % auditBlock); state == "blocks" && rows > tail+tc.looks {
-						t.Errorf("%s: %s, newest first %v: %d rows were looked at, where %d are in no block", name, tc.reason, newest, rows, tail)
-					}
-					for _, text := range texts {
-						run[text] = text != auditEnds && text != auditExtent
-					}
-				}
-			}
-			// Either order is looked at once with much and once with little a call.
-			look("no blocks, little by little", true, auditWindow)
-			fillBlocks(t, s, trailRows/auditBlock)
-			look("blocks", false, auditBudget)
-			look("blocks", true, auditBudget)
-			look("blocks, little by little", false, 10_000)
-			manyObjects(t, s) // of a few keys, PostgreSQL reads all
-			emptyBlocks(t, s)
-			fillBlocks(t, s, trailRows/auditBlock)
-			for _, statistics := range []string{"without statistics", "with statistics"} {
-				for text, looks := range run {
-					if !looks {
-						continue
-					}
-					if plan := plan(t, s, text); !bounded(plan) {
-						t.Errorf("%s: looks at too much:\n%s\n%s", statistics, text, plan)
-					}
-				}
-				if _, err := s.db.Alone(t.Context(), `ANALYZE`); err != nil {
-					t.Fatal(err)
-				}
-			}
-			checkClockPutBack(t, s)
-		})
-	}
+		}
+		checkClockPutBack(t, s)
+	})
 }
 
 // fillBlocks notes as many blocks as there should be.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"testing"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
@@ -38,4 +40,22 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// eachDatabase runs a test on both databases.
+func eachDatabase(t *testing.T, test func(t *testing.T, s *Store)) {
+	t.Helper()
+	for name, config := range map[string]func(t *testing.T) Config{
+		"SQLite":     func(t *testing.T) Config { return Config{Dir: t.TempDir()} },
+		"PostgreSQL": func(t *testing.T) Config { return Config{URL: pgtest.Database(t)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Open(t.Context(), config(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			test(t, s)
+		})
+	}
 }
