@@ -331,7 +331,7 @@ type bodyReader struct {
 
 func (b bodyReader) Read(p []byte) (int, error) {
 	x := b.x
-	if x.bodySeen > routes.SmallBody && x.pace() {
+	if x.bodySeen > routes.SmallBody && x.paceBody() {
 		p = p[:min(len(p), readAtATime)]
 	}
 	n, err := b.Reader.Read(p)

@@ -19,8 +19,8 @@ import (
 // there is a limit.
 func (f *fixture) busy(ctx context.Context) {
 	busy := func() time.Duration { return time.Second }
-	f.api.places.pace = quota.NewPace[keyserver.PrincipalRef](f.api.Clock, busy, 600)
-	f.api.places.floods = quota.NewPace[netip.Prefix](f.api.Clock, busy, 75)
+	f.api.places.pace = quota.NewPace[keyserver.PrincipalRef](f.api.Clock, busy, leastPerCore)
+	f.api.places.floods = quota.NewPace[netip.Prefix](f.api.Clock, busy, leastPerCore/strangerWeight)
 	work := func(by keyserver.PrincipalRef, each time.Duration) {
 		for ctx.Err() == nil {
 			_, _ = f.api.places.pace.Wait(ctx, by)

@@ -227,10 +227,10 @@ func (x *exchange) takeTurn() error {
 	})
 }
 
-// pace delays the reading of a long body if the principal has sent more of them than its share. It
+// paceBody delays the reading of a long body if the principal has sent more of them than its share. It
 // cannot hold a turn instead, because a slow client would keep that from others. It reports whether
 // others are at work.
-func (x *exchange) pace() bool {
+func (x *exchange) paceBody() bool {
 	p := x.api.places
 	if p.turns.Worked(x.payer()); !p.turns.Crowded() {
 		return false
