@@ -14,41 +14,39 @@ import (
 // load is a request that a greedy client sends on many connections. On each, it sends the next one after the
 // answer.
 type load struct {
-	name         string
-	connections  int
-	role         keyserver.ID // the zero id for requests without a session
-	method, path string
-	body         func(t testing.TB, u rig.User) string
-	status       int
-	least        float64 // of its rate an honest client keeps
+	name  string
+	from  sender
+	role  keyserver.ID // the zero id for requests without a session
+	body  func(t testing.TB, u rig.User) string
+	least float64 // of its rate an honest client keeps
 }
 
 // longRequests take a core for milliseconds.
 var longRequests = []load{
-	{"pages of the audit log", 16, keyserver.RoleAuditor, "GET", "/api/audit?limit=1000", func(testing.TB, rig.User) string { return "" }, http.StatusOK, 0.3},
-	{"decisions", 16, keyserver.RoleAuditor, "POST", "/access/v1/evaluations", func(_ testing.TB, u rig.User) string {
+	{"pages of the audit log", sender{Connections: 16, Method: "GET", Path: "/api/audit?limit=1000", Status: http.StatusOK}, keyserver.RoleAuditor, func(testing.TB, rig.User) string { return "" }, 0.3},
+	{"decisions", sender{Connections: 16, Method: "POST", Path: "/access/v1/evaluations", Status: http.StatusOK}, keyserver.RoleAuditor, func(_ testing.TB, u rig.User) string {
 		return fmt.Sprintf(`{"subject":{"type":"principal","id":%q},"resource":{"type":"keyserver","id":"self"},"evaluations":[%s]}`,
 			u.ID, repeated(`{"action":{"name":"hmacData"}}`, 64))
-	}, http.StatusOK, 0.3},
-	{"batches", 16, keyserver.RoleEncryptor, "POST", "/api/crypto/mac/batch", func(t testing.TB, u rig.User) string {
+	}, 0.3},
+	{"batches", sender{Connections: 16, Method: "POST", Path: "/api/crypto/mac/batch", Status: http.StatusOK}, keyserver.RoleEncryptor, func(t testing.TB, u rig.User) string {
 		return `{"items":[` + repeated(fmt.Sprintf(`{"lineage":%q,"data":"AAAA"}`, u.Mint(t, nil)), 1000) + `]}`
-	}, http.StatusOK, 0.3},
-	{"batches without an end", 16, keyserver.RoleEncryptor, "POST", "/api/crypto/mac/batch", func(testing.TB, rig.User) string {
+	}, 0.3},
+	{"batches without an end", sender{Connections: 16, Method: "POST", Path: "/api/crypto/mac/batch", Status: http.StatusBadRequest}, keyserver.RoleEncryptor, func(testing.TB, rig.User) string {
 		return `{"items":[` + repeated(`{"lineage":"AAAAAQECAwQFBgcI","data":"AAAA"}`, 20_000)
-	}, http.StatusBadRequest, 0.35},
+	}, 0.35},
 }
 
 // shortRequests take a core for a fraction of a millisecond.
 var shortRequests = []load{
-	{"HMACs", 256, keyserver.RoleEncryptor, "POST", "/api/crypto/hmac", func(t testing.TB, u rig.User) string {
+	{"HMACs", sender{Connections: 256, Method: "POST", Path: "/api/crypto/hmac", Status: http.StatusOK}, keyserver.RoleEncryptor, func(t testing.TB, u rig.User) string {
 		return fmt.Sprintf(`{"hiddenLink":%q,"data":"AAAA"}`, u.Mint(t, nil))
-	}, http.StatusOK, 0.12},
-	{"polls of the change feed that do not wait", 64, keyserver.RoleAuditor, "GET", "/api/changes?after=0",
-		func(testing.TB, rig.User) string { return "" }, http.StatusOK, 0.12},
-	{"health without a session", 64, keyserver.ID{}, "GET", "/api/health",
-		func(testing.TB, rig.User) string { return "" }, http.StatusOK, 0.2},
-	{"the OpenAPI document without a session", 64, keyserver.ID{}, "GET", "/api/openapi.json",
-		func(testing.TB, rig.User) string { return "" }, http.StatusOK, 0.2},
+	}, 0.12},
+	{"polls of the change feed that do not wait", sender{Connections: 64, Method: "GET", Path: "/api/changes?after=0", Status: http.StatusOK}, keyserver.RoleAuditor,
+		func(testing.TB, rig.User) string { return "" }, 0.12},
+	{"health without a session", sender{Connections: 64, Method: "GET", Path: "/api/health", Status: http.StatusOK}, keyserver.ID{},
+		func(testing.TB, rig.User) string { return "" }, 0.2},
+	{"the OpenAPI document without a session", sender{Connections: 64, Method: "GET", Path: "/api/openapi.json", Status: http.StatusOK}, keyserver.ID{},
+		func(testing.TB, rig.User) string { return "" }, 0.2},
 }
 
 func repeated(item string, times int) string {
@@ -58,10 +56,9 @@ func repeated(item string, times int) string {
 // begin sends the requests until the returned function is called, which returns how many were answered per second.
 func (l load) begin(t testing.TB, s *site, u rig.User) (stop func() (perSecond float64)) {
 	t.Helper()
-	return sender{
-		Connections: l.connections, DataDir: s.process.DataDir, Address: s.process.Address,
-		Method: l.method, Path: l.path, Session: u.Session, Body: l.body(t, u), Status: l.status,
-	}.begin(t)
+	from := l.from
+	from.DataDir, from.Address, from.Session, from.Body = s.process.DataDir, s.process.Address, u.Session, l.body(t, u)
+	return from.begin(t)
 }
 
 // TestLongRequests checks that an honest client keeps its rate next to a principal that has 16 long
