@@ -44,7 +44,7 @@ func identityDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Pri
 	return is, err
 }
 
-// differsAsWhole reports that the principal is somebody else than is declared, which
+// differsAsWhole reports that the principal is another one than is declared, which
 // cannot be corrected, nor what its tokens have to name.
 func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *reconcile.External) bool {
 	fixed := func(field, declared, observed, why string) {

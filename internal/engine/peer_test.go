@@ -316,7 +316,7 @@ func TestActorsAndPeers(t *testing.T) {
 		by := enginetest.CallOf("x", "a")
 		by.Actor = keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(72)}
 		f.Grant(t, link, by.Principal, keyserver.Read, keyserver.NoUsageLimit)
-		f.Grant(t, link, by.Actor, keyserver.Read, keyserver.NoUsageLimit) // so that he is known, and may be restricted
+		f.Grant(t, link, by.Actor, keyserver.Read, keyserver.NoUsageLimit) // so that it is known, and may be restricted
 		use := func(by keyserver.Caller) error {
 			_, err := f.AuthorizeKey(ctx, by, keyserver.Use{Link: link})
 			return err

@@ -255,7 +255,7 @@ func (p *Pace[K]) adjust(lag time.Duration, fastest float64, busy int) {
 		p.limit = max(least, fastest)
 	case lag > mostLag:
 		p.limit = max(least, p.limit*slower)
-	case p.limit*faster > 2*fastest: // it limits nobody
+	case p.limit*faster > 2*fastest: // it limits no holder
 		p.limit = 0
 	default:
 		p.limit *= faster

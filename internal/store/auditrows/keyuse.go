@@ -37,7 +37,7 @@ func (r Reads) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.
 }
 
 // countUses adds the uses that rows of the trail record, those of one key at once.
-// Whoever else appends does so before or after. It works in args and uses, and
+// Other appends come before or after. It works in args and uses, and
 // answers args.
 func (t *Trail) countUses(ctx context.Context, in sqldb.Statements, rows []keyserver.AuditEntry, args []any, uses map[keyserver.ID]int64) ([]any, error) {
 	tally(uses, rows)

@@ -43,10 +43,10 @@ const guessAgain = 64
 const maxLiveChains = 1024
 
 // claimChain claims by a lock that lives as long as its connection, and lets
-// the chain be written on that connection only: whoever lost the lock has also
-// lost the means to write. Behind a pooler nothing says who has a connection for how
-// long. There the lock keeps replicas apart as long as it is held, and that nobody
-// else has moved the head of the chain is what lets a row be written.
+// the chain be written on that connection only: a replica without the lock cannot
+// write. Behind a pooler, a connection can change its owner at any time. There the lock
+// keeps replicas apart as long as it is held, and a row is written only if the head of the
+// chain has not moved.
 func (p shared) claimChain(ctx context.Context) (audit.Chain, error) {
 	for chain := int64(1); chain <= maxLiveChains; chain++ {
 		held, err := p.d.Claim(ctx, p.db.Pools().Write, chain, false)

@@ -41,7 +41,7 @@ func (t *Trail) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver
 	return t.reads.KeyUses(ctx, keys)
 }
 
-// AuditSnapshot implements audit.Trail. Beside a process that writes, and after one
+// AuditSnapshot implements audit.Trail. While a process writes, and after one
 // that was not stopped, it also has the rows that are only in the journal.
 func (t *Trail) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
 	if !t.db.ReadOnly() {
@@ -86,7 +86,7 @@ func (t *Trail) AuditEnd(ctx context.Context) (int64, error) {
 	return end, err
 }
 
-// Somebody who writes may fill the tables, and use the journal again, while both are
+// Another process may fill the tables, and use the journal again, while both are
 // read.
 const (
 	unfilledTries = 50
@@ -187,7 +187,7 @@ const durableTries = 100
 
 // Durable answers the rows of the trail that are durable and may be in no table, false
 // where they are just being written. A group that is too large for the journal is written
-// with that lock held, and takes the one of the writer: so nobody waits here.
+// with that lock held, and takes the one of the writer, so there is no wait here.
 func (t *Trail) Durable() ([]keyserver.AuditEntry, bool) {
 	j := t.journal.Load()
 	if j == nil {

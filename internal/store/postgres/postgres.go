@@ -27,7 +27,7 @@ const (
 	postgresLookers = 1
 	// MinConnections are as few as a process can work with.
 	MinConnections = postgresWriters + postgresWaiters + postgresLookers + 2
-	// DefaultConnections are those of a process that nobody asked for others.
+	// DefaultConnections are those of a process without another setting.
 	DefaultConnections = 20
 )
 

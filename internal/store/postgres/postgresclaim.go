@@ -14,9 +14,8 @@ type Claim struct {
 	pooled  bool
 }
 
-// Claim takes a lock. Where it is not to be waited for it answers nil if somebody else
-// has it. Behind a pooler the lock is one of a transaction that stays open: only that
-// keeps a session.
+// Claim takes a lock. Without wait, it returns nil if another process has the lock. Behind a
+// pooler, the lock is one of a transaction that stays open: only that keeps a session.
 func (d *Database) Claim(ctx context.Context, db sqldb.Pool, key int64, wait bool) (*Claim, error) {
 	session, err := sqldb.OpenSession(ctx, d, db)
 	if err != nil {

@@ -23,8 +23,8 @@ const connectTimeout = 5 * time.Second
 const (
 	idleSetting = "idle_in_transaction_session_timeout"
 	idleBound   = "1500" // milliseconds
-	// LockPatience is how long a lock of all replicas is waited for before somebody
-	// looks who has it.
+	// LockPatience is the time after which a process that waits for a lock of all replicas
+	// looks which process has it.
 	LockPatience = "1000" // milliseconds
 )
 

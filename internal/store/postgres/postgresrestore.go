@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 )
 
-// Raise takes an empty database. Whoever starts to serve from it meanwhile waits.
+// Raise takes an empty database. A process that starts to serve from it waits until the end.
 func (d *Database) Raise(ctx context.Context) (sqldb.Pools, error) {
 	p, err := d.Open(ctx)
 	if err != nil {

@@ -34,7 +34,7 @@ func (t Throttle) TakeToken(ctx context.Context, bucket [32]byte, now time.Time,
 	}
 	var full time.Time
 	err = t.db.Row(ctx, `SELECT full_at FROM login_buckets WHERE key = $1`, []any{bucket[:]}, sqldb.IntoTime(&full))
-	if errors.Is(err, sqldb.ErrNotFound) { // swept meanwhile
+	if errors.Is(err, sqldb.ErrNotFound) { // swept since then
 		return interval, nil
 	}
 	return max(full.Add(interval).Sub(now)-time.Duration(burst)*interval, time.Millisecond), err

@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
 )
 
-// changesApart is how far the change feed goes on behind where it was. Whoever has read
-// more of it than there is now is behind it all the same, and reads everything anew.
+// changesApart is the gap in the change feed after a restore. A client that has read more of the feed than there is
+// now is still behind the gap, and reads everything anew.
 const changesApart = 1 << 32
 
 // Restoring is a database that is made from a Snapshot. It has no name until Finish.
@@ -162,7 +162,7 @@ func (r *Restoring) Finish(ctx context.Context, row keyserver.AuditEntry) error 
 
 // FinishMove is Finish for a database that goes on elsewhere as it was: sessions stay open,
 // and the change feed goes on from where it is. moved is called when all is done but for the
-// name: from then on nobody may change what it was copied from.
+// name. From then on its source must not change.
 func (r *Restoring) FinishMove(ctx context.Context, row keyserver.AuditEntry, moved func() error) error {
 	if err := r.db.WriteAlone(ctx, func(in sqldb.Statements) error { return freeDuties(ctx, in) }); err != nil {
 		return err

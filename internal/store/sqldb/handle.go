@@ -127,7 +127,7 @@ func (h *Handle) Confirmed() time.Time {
 func (h *Handle) Now() time.Time { return h.opts.Clock() }
 
 // Connections are those to the database for one use, and how often and for how long
-// somebody has waited for one.
+// a transaction has waited for one.
 type Connections struct {
 	Use         string // "read", "write", or "look"
 	Most, InUse int
@@ -179,7 +179,7 @@ func (h *Handle) OnChange(hook func([]keyserver.Change)) {
 // they are closed.
 type Pools struct {
 	Write, Read Pool
-	Look        Pool // to see whether this process is current; nil where nobody else writes
+	Look        Pool // to see whether this process is current; nil if no other process writes
 	Held        []io.Closer
 }
 

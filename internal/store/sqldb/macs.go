@@ -52,7 +52,7 @@ func (db *DB) followRing(ctx context.Context, in Statements) error {
 	var stored []byte
 	err := in.Row(ctx, `SELECT value FROM settings WHERE name = $1`, []any{rowmac.DataKeySetting}, &stored)
 	switch {
-	case errors.Is(err, ErrNotFound): // somebody took it away, which the next start and doctor say
+	case errors.Is(err, ErrNotFound): // it was removed, which the next start and doctor report
 		return nil
 	case err == nil && !key.Follows(stored):
 		return errRingMoved

@@ -161,7 +161,7 @@ func Severe(findings []SchemaFinding) string {
 	}
 }
 
-// refuseSchema refuses a database whose schema somebody else has changed, and logs the changes
+// refuseSchema refuses a database whose schema another program has changed, and logs the changes
 // that do no harm.
 func (h *Handle) refuseSchema(ctx context.Context) error {
 	findings, err := h.CheckSchema(ctx)

@@ -29,7 +29,7 @@ var ErrLogMoved = errors.New("the log of the database was folded before it was r
 var errBusy = errors.New("the trail is being written")
 
 // Log is the write-ahead log of an embedded database, which is shipped elsewhere: it is
-// read while others write, and folded into the database by nobody else (Database.Shipped).
+// read while others write, and only Log folds it into the database (Database.Shipped).
 // Its methods are called by one goroutine.
 type Log struct {
 	on      *sqldb.DB

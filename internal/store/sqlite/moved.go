@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// MovedFile is beside an embedded database that was moved elsewhere, and says where to. As
+// MovedFile is in the directory of an embedded database that was moved, and names its new place. As
 // long as it is there no process changes the database: two that have gone on from one state
 // are no key server any more.
 const MovedFile = DatabaseFile + ".moved"
@@ -42,7 +42,7 @@ func Moved(dir string) (where string, err error) {
 	return where, nil
 }
 
-// MarkMoved has nobody work on the embedded database of a directory any more. The caller
+// MarkMoved ends all work on the embedded database of a directory. The caller
 // holds that (sqlstore.OpenToMove).
 func MarkMoved(dir, where string) error {
 	path := filepath.Join(dir, MovedFile)

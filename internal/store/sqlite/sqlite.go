@@ -42,7 +42,7 @@ type Database struct {
 	Log *slog.Logger
 
 	Place datadir.Place // of what is open
-	away  atomic.Bool   // it was told that it is not in its place
+	away  atomic.Bool   // it is known not to be in its place
 	// Restoring means that the database does not have the name of a complete one yet.
 	Restoring bool
 	Moving    bool   // a database that was moved elsewhere is opened, too
@@ -94,7 +94,7 @@ func (d *Database) OpenReadOnly(context.Context) (sqldb.Pools, error) {
 		return sqldb.Pools{}, sqldb.Refuse(sqldb.ErrUnusable, "%s holds no database: %s", d.Dir, datadir.ReasonOf(err))
 	}
 	if _, err := os.Stat(d.Path() + "-wal"); errors.Is(err, fs.ErrNotExist) {
-		// Nobody has it open. SQLite would make the files of a log all the
+		// No process has it open. SQLite would make the files of a log all the
 		// same, and could not where this user may only read.
 		return sqldb.Pools{Read: d.Pool(immutable, 2)}, nil // one more, for the data keys while rows are read
 	}
@@ -164,7 +164,7 @@ func (d *Database) create(ctx context.Context) error {
 		}
 	}
 	// The file is made here, because SQLite would leave its mode to the umask;
-	// the files that SQLite puts beside it take over its mode.
+	// the other files that SQLite makes in the directory take over its mode.
 	if err := datadir.CreatePrivate(name); err != nil {
 		return sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be written: %s", d.Dir, datadir.ReasonOf(err))
 	}
@@ -195,7 +195,7 @@ func openSQLite(path, mode string, size, foldAt int) sqldb.Pool {
 		// a commit may be lost when the machine stops.
 		"_synchronous":  {"FULL"},
 		"_foreign_keys": {"1"},
-		// Only a checkpoint beside `audit verify` can ever make anybody wait.
+		// Only a checkpoint during `audit verify` can cause a wait.
 		"_busy_timeout": {"5000"},
 		"_defensive":    {"1"},
 		"_dqs":          {"0"},

@@ -56,7 +56,7 @@ func (tx *Tx) PurgeACLEntries(ctx context.Context, system keyserver.SystemID) (i
 }
 
 // ResurrectACLEntries puts purged entries back and answers how many there
-// were. Where the principal was given an entry meanwhile, that one stays.
+// were. If the principal got an entry since then, that one stays.
 func (tx *Tx) ResurrectACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
 	return tx.moveACLEntries(ctx, "purged_acl_entries", "acl_entries", system, func(k *storedKey) { k.entries, k.purged = moved(k.entries, k.purged, system) })
 }

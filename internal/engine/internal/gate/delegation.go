@@ -36,7 +36,7 @@ func (g *Gate) resolveSubject(ctx context.Context, by keyserver.Caller) (access.
 	return who, roles, g.Step(keyserver.StepCertificate, g.certificateInForce(ctx, by))
 }
 
-// delegationInForce is the gate's question to a delegated caller: may whoever
+// delegationInForce is the gate's question to a delegated caller: may the principal that
 // really acts still act, and may the delegator still be acted for. It is asked
 // anew for each operation.
 func (g *Gate) delegationInForce(ctx context.Context, by keyserver.Caller) error {
@@ -59,7 +59,7 @@ func (g *Gate) delegationInForce(ctx context.Context, by keyserver.Caller) error
 	return fault.New(fault.DelegatorRefused, "the delegator %s %s; an administrator has to restore it", by.Name, why).Audited(fault.ReasonDelegator)
 }
 
-// DelegatorUnfit says why somebody cannot act for a principal; empty: he can. The
+// DelegatorUnfit says why a delegate cannot act for a principal; empty: it can. The
 // error is of the store.
 func (g *Gate) DelegatorUnfit(ctx context.Context, id, actor keyserver.ID) (why string, err error) {
 	p, err := g.CachedPrincipal(ctx, id)

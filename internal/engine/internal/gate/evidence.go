@@ -88,7 +88,7 @@ func (g *Gate) certificateInForce(ctx context.Context, by keyserver.Caller) erro
 	}
 	verdict := g.notRevoked(ctx, c)
 	if fault.CodeOf(verdict) == fault.CertificateRevoked {
-		return verdict // final, whoever is trusted
+		return verdict // final, independent of the trusted CAs
 	}
 	if err := g.issuerTrusted(ctx, c); err != nil {
 		return err

@@ -70,9 +70,9 @@ func withheld(lost error) error {
 	return lost
 }
 
-// sends is the check that a peer may be told of the caller, and of whoever
-// really acts where that is somebody else. It answers the peer, and the caller as the peer is told of him. What a peer asks for goes
-// no further: whoever trusts this key server need not trust those it trusts.
+// sends is the check that a peer may know the caller, and the principal that acts for the caller, if there is one.
+// It returns the peer, and the caller as the peer knows it. A request of a peer goes no further: a key server that
+// trusts this one need not trust the peers of this one.
 func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Code, peer *keyserver.TrustedServer, as *keyserver.Caller) Check {
 	return func(ctx context.Context, who access.Subject) (err error) {
 		if by.Peer != nil {
@@ -122,7 +122,7 @@ func (g *Gate) mayTell(ctx context.Context, who access.Subject, peer keyserver.S
 	return nil
 }
 
-// introduce is a caller as a peer is told of him, with a key for this one call.
+// introduce returns the caller as a peer knows it, with a key for this one call.
 func (g *Gate) introduce(by keyserver.Caller, who access.Subject) (keyserver.Caller, error) {
 	as := keyserver.Caller{
 		Principal: who.Principal, Name: by.Name, Type: by.Type, Kind: keyserver.PeerSession, RequestID: by.RequestID, Actor: by.Actor,

@@ -53,7 +53,7 @@ type View struct {
 	detail   string           // of the step that is noted next, if it passes
 }
 
-// Step notes how a question of the gate came out, where somebody wants to know, and hands
+// Step notes how a question of the gate came out, if a view asks, and hands
 // the refusal on.
 func (g *Gate) Step(s keyserver.GateStep, refusal error) error {
 	if g.view != nil {
@@ -72,7 +72,7 @@ func (v *View) note(s keyserver.GateStep, refusal error) {
 		}
 	}
 	switch i := slices.IndexFunc(v.Steps, func(had keyserver.ExplainedStep) bool { return had.Step == s }); {
-	case i >= 0 && refusal != nil: // asked in two parts, and nothing that was asked meanwhile counts
+	case i >= 0 && refusal != nil: // asked in two parts, and no question between them counts
 		v.Steps = append(v.Steps[:i], step)
 	case i >= 0:
 		v.Steps[i] = step

@@ -187,7 +187,7 @@ func (ks *Keys) ownerOr(want keyserver.Rights, link keyserver.HiddenLink, key **
 	}
 }
 
-// PrincipalExists refuses a principal that nobody could be. Whether a peer has
+// PrincipalExists refuses a principal that cannot exist. Whether a peer has
 // the principal is for the peer to know: its system id being registered is
 // enough, as an entry for a principal that does not exist gives nothing.
 func (ks *Keys) PrincipalExists(ctx context.Context, tx *sqlstore.Tx, p keyserver.PrincipalRef) error {

@@ -93,7 +93,7 @@ func (ks *Keys) retire(ctx context.Context, former lifecycle.Generation) error {
 	})
 }
 
-// rotateBySelf succeeds the newest key of a line at nobody's word: because a rotation
+// rotateBySelf succeeds the newest key of a line without a request: because a rotation
 // wants it, or because the key may not be used more.
 func (ks *Keys) rotateBySelf(ctx context.Context, newest keyserver.ID) error {
 	successor, err := keyserver.NewID(ks.Random)
@@ -127,7 +127,7 @@ func (ks *Keys) erase(ctx context.Context) error {
 	return err
 }
 
-// bySelf does something at nobody's word, behind a row of its own.
+// bySelf does something without a request, after an audit row for it.
 func (ks *Keys) bySelf(ctx context.Context, op keyserver.Operation, object string, effect func() error) error {
 	r := gate.Request{By: keyserver.Caller{Kind: keyserver.InternalSession, Principal: keyserver.PrincipalRef{System: ks.System}}, Op: op, Object: object}
 	return ks.Unasked(ctx, r, effect)

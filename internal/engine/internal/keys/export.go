@@ -33,7 +33,7 @@ func (ks *Keys) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver.
 // principal of this key server, enabled, with a certificate in force.
 func (ks *Keys) receives(to keyserver.PrincipalRef, out *keyserver.ExportedKey) gate.Check {
 	return func(ctx context.Context, _ access.Subject) error {
-		if ks.Explains() { // a question names nobody
+		if ks.Explains() { // a question has no caller to name
 			return nil
 		}
 		p, err := ks.CachedPrincipal(ctx, to.ID)
