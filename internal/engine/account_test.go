@@ -24,7 +24,7 @@ func keyID(t *testing.T, link keyserver.HiddenLink) keyserver.ID {
 
 func entryOf(t *testing.T, f *enginetest.Fixture, link keyserver.HiddenLink, p keyserver.PrincipalRef) (keyserver.ACLEntry, bool) {
 	t.Helper()
-	return must(f.Store.ACL(context.Background(), keyID(t, link)))(t).Entry(p)
+	return enginetest.Must(f.Store.ACL(context.Background(), keyID(t, link)))(t).Entry(p)
 }
 
 func give(t *testing.T, f *enginetest.Fixture, by keyserver.Caller, link keyserver.HiddenLink, to keyserver.Caller, rights keyserver.Rights, change ...func(*keyserver.ACLChange)) {
@@ -52,7 +52,7 @@ func TestWhoDeletesAPrincipal(t *testing.T) {
 		plain, owner := add("plain", nil), add("owner", []keyserver.ID{keyserver.RoleEncryptor})
 		f.Mint(t, owner, nil)
 		writer := add("writer", []keyserver.ID{keyserver.RoleAdministrator})
-		template := must(f.CreateACLTemplate(ctx, writer, "writer's"))(t)
+		template := enginetest.Must(f.CreateACLTemplate(ctx, writer, "writer's"))(t)
 		demanded := f.Add(t, keyserver.GroupPrincipal, "demanded", nil, nil)
 		if err := f.PutACLTemplateMember(ctx, writer, keyserver.TemplateMembership{Template: template, Member: keyserver.TemplateMember{
 			Principal: demanded.Principal, Rights: keyserver.MandatoryGroup | keyserver.Read, MaxUsage: keyserver.NoUsageLimit,
@@ -149,7 +149,7 @@ func TestAnEstate(t *testing.T) {
 		give(t, f, agent, shared, other, keyserver.Owner)
 		give(t, f, other, lent, agent, keyserver.Read|keyserver.MandatoryGroup)
 		give(t, f, agent, ending, other, keyserver.Owner, func(c *keyserver.ACLChange) { c.End = keyserver.StampOf(f.Clock.Now().AddDate(1, 0, 0)) })
-		own, with := must(f.CreateACLTemplate(ctx, agent, "own"))(t), must(f.CreateACLTemplate(ctx, other, "with"))(t)
+		own, with := enginetest.Must(f.CreateACLTemplate(ctx, agent, "own"))(t), enginetest.Must(f.CreateACLTemplate(ctx, other, "with"))(t)
 		if err := f.PutACLTemplateMember(ctx, other, keyserver.TemplateMembership{Template: with, Member: keyserver.TemplateMember{
 			Principal: agent.Principal, Rights: keyserver.Owner, MaxUsage: keyserver.NoUsageLimit,
 		}}); err != nil {
@@ -157,7 +157,7 @@ func TestAnEstate(t *testing.T) {
 		}
 		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			return tx.InsertSession(ctx, sessionrows.SessionRecord{
-				ID: must(keyserver.NewID(rand.Reader))(t), Principal: agent.Principal, Kind: keyserver.CertificateSession,
+				ID: enginetest.Must(keyserver.NewID(rand.Reader))(t), Principal: agent.Principal, Kind: keyserver.CertificateSession,
 				CreatedAt: f.Clock.Now(), ExpiresAt: f.Clock.Now().AddDate(0, 0, 1), LastUsedAt: f.Clock.Now(),
 			})
 		}); err != nil {
@@ -195,17 +195,17 @@ func TestAnEstate(t *testing.T) {
 		if _, err := f.HMAC(ctx, other, keyserver.HMACRequest{Link: lent, Message: text("message")}); fault.CodeOf(err) != fault.ACLDenied {
 			t.Errorf("what the entry demanded has lapsed: %v", err)
 		}
-		members := must(f.Store.ACLTemplate(ctx, own))(t).Members
+		members := enginetest.Must(f.Store.ACLTemplate(ctx, own))(t).Members
 		if len(members) != 1 || members[0].Principal != heir.Principal || members[0].Rights != keyserver.Owner.Widen() {
 			t.Errorf("the template has %+v", members)
 		}
-		if members := must(f.Store.ACLTemplate(ctx, with))(t).Members; len(members) != 1 || members[0].Principal != other.Principal {
+		if members := enginetest.Must(f.Store.ACLTemplate(ctx, with))(t).Members; len(members) != 1 || members[0].Principal != other.Principal {
 			t.Errorf("the other template has %+v", members)
 		}
-		if list := must(f.Store.CertificatesOf(ctx, agent.Principal.ID, 9))(t); len(list) != 0 {
+		if list := enginetest.Must(f.Store.CertificatesOf(ctx, agent.Principal.ID, 9))(t); len(list) != 0 {
 			t.Errorf("certificates are left: %v", list)
 		}
-		if list := must(f.Store.GroupMembers(ctx, group.Principal.ID, 9, 0))(t); len(list) != 0 {
+		if list := enginetest.Must(f.Store.GroupMembers(ctx, group.Principal.ID, 9, 0))(t); len(list) != 0 {
 			t.Errorf("memberships are left: %v", list)
 		}
 		if _, err := f.DeletePrincipal(ctx, f.Admin, keyserver.Departure{ID: agent.Principal.ID}); fault.CodeOf(err) != fault.NotFound {
@@ -238,7 +238,7 @@ func TestALargeEstate(t *testing.T) {
 		if err != nil || done.Entries != keys {
 			t.Fatalf("got %+v, %v", done, err)
 		}
-		owned := must(f.Store.KeysOwnedAlone(ctx, heir.Principal, keyserver.StampOf(started), keys+1))(t)
+		owned := enginetest.Must(f.Store.KeysOwnedAlone(ctx, heir.Principal, keyserver.StampOf(started), keys+1))(t)
 		if len(owned) != keys {
 			t.Errorf("the heir owns %d keys", len(owned))
 		}

@@ -103,8 +103,8 @@ func TestDestroyingAKey(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		e, _, _, _ := apart(t, f)
 		owner := f.Add(t, keyserver.PasswordPrincipal, "owner", []keyserver.ID{keyserver.RoleEncryptor}, nil)
-		former := must(e.MintKey(ctx, owner, keyserver.NewKey{Algorithm: keyserver.HMACSHA384}))(t).Link
-		newest := must(e.RotateKey(ctx, owner, former))(t)
+		former := enginetest.Must(e.MintKey(ctx, owner, keyserver.NewKey{Algorithm: keyserver.HMACSHA384}))(t).Link
+		newest := enginetest.Must(e.RotateKey(ctx, owner, former))(t)
 		change := func(by keyserver.Caller, act keyserver.KeyAct) error {
 			return e.ChangeKeyState(ctx, by, keyserver.KeyStateChange{Link: newest, Act: act, Days: 7})
 		}
@@ -117,7 +117,7 @@ func TestDestroyingAKey(t *testing.T) {
 			}
 		}
 		state := func(link keyserver.HiddenLink) keyserver.KeyState {
-			return must(e.KeyState(ctx, owner, link))(t).Life.State
+			return enginetest.Must(e.KeyState(ctx, owner, link))(t).Life.State
 		}
 		f.Refused(t, change(owner, keyserver.DestroyKey), fault.ApprovalRequired, fault.ReasonApprovalRequired)
 		f.Refused(t, change(approved(owner), keyserver.DestroyKey), fault.ApprovalRequired, fault.ReasonApprovalRequired)
@@ -137,7 +137,7 @@ func TestDestroyingAKey(t *testing.T) {
 		if err := e.SetKeyRotation(ctx, owner, keyserver.KeyRotationChange{Link: newest, Rotation: rotation}); err != nil {
 			t.Fatal(err)
 		}
-		third := must(e.RotateKey(ctx, owner, newest))(t)
+		third := enginetest.Must(e.RotateKey(ctx, owner, newest))(t)
 		f.Clock.Advance(25 * time.Hour)
 		if err := e.Age(ctx); err != nil {
 			t.Fatal(err)
@@ -186,9 +186,9 @@ func TestWhatChangedSinceTheClaim(t *testing.T) {
 		service := approval.New(approval.Config{Store: f.Store, Gate: f.Engine, Deployment: keyserver.Unified, Clock: f.Clock.Now, Random: rand.Reader})
 		to := f.Add(t, keyserver.PasswordPrincipal, "to", nil, nil).Principal
 		agent := f.Add(t, keyserver.CertificatePrincipal, "/CN=agent", nil, nil).Principal
-		link := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		link := enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		under := func(rule string, name keyserver.PrincipalRef, op keyserver.Operation) keyserver.Caller {
-			v := must(service.Ask(ctx, f.Admin, approval.Request{
+			v := enginetest.Must(service.Ask(ctx, f.Admin, approval.Request{
 				Method: "PUT", Path: "/api/roles", Reason: "why", Operations: []keyserver.Operation{op}, Names: []keyserver.Subject{approval.ByID(keyserver.PrincipalSubject, name.ID)},
 			}))(t)
 			by := f.Admin
@@ -210,7 +210,7 @@ func TestWhatChangedSinceTheClaim(t *testing.T) {
 		}
 		f.Refused(t, give(giving), fault.ApprovalState, fault.ReasonNotApprovable)
 		f.Refused(t, export(exporting), fault.ApprovalState, fault.ReasonNotApprovable)
-		if p := must(f.Store.Principal(ctx, to.ID))(t); len(p.Roles) > 0 {
+		if p := enginetest.Must(f.Store.Principal(ctx, to.ID))(t); len(p.Roles) > 0 {
 			t.Errorf("it has the roles %v", p.Roles)
 		}
 		if err := give(under(approval.GiveDuties, to, keyserver.OpUpdatePrincipalRoles)); err != nil {

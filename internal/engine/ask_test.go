@@ -25,7 +25,7 @@ func withAllOperations(t *testing.T, f *enginetest.Fixture) keyserver.Caller {
 	for i, op := range keyserver.Operations {
 		all[i] = op.ID
 	}
-	role := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "everything", Operations: all}))(t)
+	role := enginetest.Must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "everything", Operations: all}))(t)
 	return f.Add(t, keyserver.CertificatePrincipal, "machine", []keyserver.ID{role}, nil)
 }
 
@@ -36,7 +36,7 @@ func TestEveryOperationIsAsked(t *testing.T) {
 		machine := withAllOperations(t, f)
 		rows := len(f.AllRows(t))
 		for _, op := range keyserver.Operations {
-			is := must(f.Explain(ctx, machine, keyserver.Question{Operation: op}))(t)
+			is := enginetest.Must(f.Explain(ctx, machine, keyserver.Question{Operation: op}))(t)
 			if !is.Allowed {
 				t.Errorf("%s: %v", op.Key, is.Refusal)
 			}
@@ -46,7 +46,7 @@ func TestEveryOperationIsAsked(t *testing.T) {
 			if !op.AboutKey() {
 				continue
 			}
-			is = must(f.Explain(ctx, machine, keyserver.Question{Operation: op, Link: keyserver.NewHiddenLink(f.Prepared.System, keyserver.IDFromUint64(5))}))(t)
+			is = enginetest.Must(f.Explain(ctx, machine, keyserver.Question{Operation: op, Link: keyserver.NewHiddenLink(f.Prepared.System, keyserver.IDFromUint64(5))}))(t)
 			if code := fault.CodeOf(is.Refusal); code != fault.KeyNotFound && code != fault.ACLNotFound {
 				t.Errorf("%s of a key that there is not: %v", op.Key, is.Refusal)
 			}
@@ -86,13 +86,13 @@ func asksOfItsOwn(t *testing.T) []string {
 	found := map[string]bool{}
 	var names []string
 	for _, pattern := range []string{"*.go", "trust/*.go", "internal/*/*.go"} { // what may import the gate
-		names = append(names, must(fs.Glob(os.DirFS("."), pattern))(t)...)
+		names = append(names, enginetest.Must(fs.Glob(os.DirFS("."), pattern))(t)...)
 	}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		file := must(parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution))(t)
+		file := enginetest.Must(parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution))(t)
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok {

@@ -25,18 +25,18 @@ import (
 
 func newKey(t *testing.T) crypto.Signer {
 	t.Helper()
-	return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	return enginetest.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 }
 
 // outside makes a CA of somebody else.
 func outside(t *testing.T, f *enginetest.Fixture, name string) pki.Identity {
 	t.Helper()
-	return must(pki.NewCA(name, f.Clock.Now().Add(-time.Hour), rand.Reader))(t)
+	return enginetest.Must(pki.NewCA(name, f.Clock.Now().Add(-time.Hour), rand.Reader))(t)
 }
 
 func trust(t *testing.T, f *enginetest.Fixture, ca pki.Identity) string {
 	t.Helper()
-	must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
+	enginetest.Must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
 	return pki.RevocationDigest(ca.Certificate.Raw)
 }
 
@@ -46,8 +46,8 @@ func enrol(t *testing.T, f *enginetest.Fixture, roles []keyserver.ID, certs ...*
 	for _, c := range certs {
 		n.Certificates = append(n.Certificates, c.Raw)
 	}
-	done := must(f.EnrollCertificates(ctx, f.Admin, n))(t)
-	return must(f.Store.Principal(ctx, done[0].Principal))(t)
+	done := enginetest.Must(f.EnrollCertificates(ctx, f.Admin, n))(t)
+	return enginetest.Must(f.Store.Principal(ctx, done[0].Principal))(t)
 }
 
 // session is a caller that logged in with a certificate.
@@ -64,7 +64,7 @@ func TestIssueRefusals(t *testing.T) {
 	good := enginetest.NewRequest(t, "agent", key)
 	broken := append([]byte(nil), good...)
 	broken[len(broken)-1] ^= 1
-	small := must(ecdsa.GenerateKey(elliptic.P224(), rand.Reader))(t)
+	small := enginetest.Must(ecdsa.GenerateKey(elliptic.P224(), rand.Reader))(t)
 	cases := map[string]struct {
 		request []byte
 		days    int
@@ -90,7 +90,7 @@ func TestIssueRefusals(t *testing.T) {
 			}
 		})
 	}
-	if list := must(f.FindCertificates(ctx, f.Admin, keyserver.CertificateLookup{Pattern: "%"}))(t); len(list) != 0 {
+	if list := enginetest.Must(f.FindCertificates(ctx, f.Admin, keyserver.CertificateLookup{Pattern: "%"}))(t); len(list) != 0 {
 		t.Errorf("refused requests left %d certificates", len(list))
 	}
 }
@@ -99,12 +99,12 @@ func TestIssueRefusals(t *testing.T) {
 func TestIssuedCertificate(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		key := newKey(t)
-		request := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		request := enginetest.Must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 			Subject: pkix.Name{Country: []string{"DE"}, CommonName: "agent"}, DNSNames: []string{"keys.example.com"},
 			ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 3, 1, 1, 0xff}}},
 		}, key))(t)
-		issued := must(f.IssueCertificate(ctx, f.Admin, keyserver.CertificateRequest{Request: request, ValidityDays: 2}))(t)
-		cert := must(x509.ParseCertificate(issued.Certificate.DER))(t)
+		issued := enginetest.Must(f.IssueCertificate(ctx, f.Admin, keyserver.CertificateRequest{Request: request, ValidityDays: 2}))(t)
+		cert := enginetest.Must(x509.ParseCertificate(issued.Certificate.DER))(t)
 		if cert.IsCA || len(cert.DNSNames) > 0 || cert.KeyUsage != x509.KeyUsageDigitalSignature ||
 			len(cert.ExtKeyUsage) != 1 || cert.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth {
 			t.Errorf("the certificate may do more than authenticate a client: %+v", cert)
@@ -115,7 +115,7 @@ func TestIssuedCertificate(t *testing.T) {
 		if !cert.NotAfter.Equal(f.Clock.Now().Add(48 * time.Hour)) {
 			t.Errorf("it ends %v", cert.NotAfter)
 		}
-		stored := must(f.FindCertificates(ctx, f.Admin, keyserver.CertificateLookup{Pattern: "/C=DE/CN=agent"}))(t)
+		stored := enginetest.Must(f.FindCertificates(ctx, f.Admin, keyserver.CertificateLookup{Pattern: "/C=DE/CN=agent"}))(t)
 		if len(stored) != 1 || stored[0].Status != keyserver.StatusSavedRequest || string(stored[0].Request) != string(request) ||
 			stored[0].ID != keyserver.DigestOf(cert.Raw).ID() || !stored[0].Principal.IsZero() {
 			t.Errorf("stored as %+v", stored)
@@ -163,7 +163,7 @@ func TestEnrolmentRefusals(t *testing.T) {
 		if fault.CodeOf(err) != fault.InvalidArgument {
 			t.Errorf("a role that does not exist: got %v", err)
 		}
-		if list := must(f.FindCertificates(ctx, f.Admin, keyserver.CertificateLookup{Pattern: "%"}))(t); len(list) != 0 {
+		if list := enginetest.Must(f.FindCertificates(ctx, f.Admin, keyserver.CertificateLookup{Pattern: "%"}))(t); len(list) != 0 {
 			t.Errorf("refused enrolments left %d certificates", len(list))
 		}
 		if _, err := f.Store.PrincipalByName(ctx, keyserver.CertificatePrincipal, "/CN=agent"); err == nil {
@@ -182,7 +182,7 @@ func TestEnrolment(t *testing.T) {
 		if p.Name != "/CN=agent" || p.Flags != keyserver.FlagEnable || len(p.Roles) != 1 || p.System != f.Prepared.System {
 			t.Errorf("enrolled as %+v", p)
 		}
-		list := must(f.FindCertificates(ctx, f.Admin, keyserver.CertificateLookup{TransportSubject: "/CN=agent"}))(t)
+		list := enginetest.Must(f.FindCertificates(ctx, f.Admin, keyserver.CertificateLookup{TransportSubject: "/CN=agent"}))(t)
 		if len(list) != 2 || list[0].Status != keyserver.StatusRegular || list[0].Principal != p.ID || list[1].Principal != p.ID {
 			t.Errorf("one principal per subject: got %+v", list)
 		}
@@ -195,9 +195,9 @@ func TestEnrolment(t *testing.T) {
 			t.Errorf("other roles: got %v", err)
 		}
 		// What the internal CA issued may be enrolled without being trusted.
-		issued := must(f.IssueCertificate(ctx, f.Admin, keyserver.CertificateRequest{Request: enginetest.NewRequest(t, "own", newKey(t))}))(t)
-		own := enrol(t, f, nil, must(x509.ParseCertificate(issued.Certificate.DER))(t))
-		stored := must(f.FindCertificates(ctx, f.Admin, keyserver.CertificateLookup{Principal: own.ID}))(t)
+		issued := enginetest.Must(f.IssueCertificate(ctx, f.Admin, keyserver.CertificateRequest{Request: enginetest.NewRequest(t, "own", newKey(t))}))(t)
+		own := enrol(t, f, nil, enginetest.Must(x509.ParseCertificate(issued.Certificate.DER))(t))
+		stored := enginetest.Must(f.FindCertificates(ctx, f.Admin, keyserver.CertificateLookup{Principal: own.ID}))(t)
 		if len(stored) != 1 || stored[0].Status != keyserver.StatusRegular || stored[0].Request == nil {
 			t.Errorf("issued, then enrolled: %+v", stored)
 		}
@@ -219,19 +219,19 @@ func TestRenewal(t *testing.T) {
 			t.Errorf("no such certificate: got %v", err)
 		}
 
-		issued := must(f.IssueCertificate(ctx, f.Admin, keyserver.CertificateRequest{Request: enginetest.NewRequest(t, "own", newKey(t)), ValidityDays: 3}))(t)
-		old := must(x509.ParseCertificate(issued.Certificate.DER))(t)
+		issued := enginetest.Must(f.IssueCertificate(ctx, f.Admin, keyserver.CertificateRequest{Request: enginetest.NewRequest(t, "own", newKey(t)), ValidityDays: 3}))(t)
+		old := enginetest.Must(x509.ParseCertificate(issued.Certificate.DER))(t)
 		p := enrol(t, f, []keyserver.ID{keyserver.RoleAuditor}, old)
 		caller := session(p, old)
-		must(f.Roles(ctx, caller))(t)
+		enginetest.Must(f.Roles(ctx, caller))(t)
 
 		f.Clock.Advance(time.Hour)
-		renewed := must(f.RenewCertificate(ctx, f.Admin, keyserver.DigestOf(old.Raw)))(t)
-		cert := must(x509.ParseCertificate(renewed.Certificate.DER))(t)
+		renewed := enginetest.Must(f.RenewCertificate(ctx, f.Admin, keyserver.DigestOf(old.Raw)))(t)
+		cert := enginetest.Must(x509.ParseCertificate(renewed.Certificate.DER))(t)
 		if !cert.PublicKey.(*ecdsa.PublicKey).Equal(old.PublicKey) || pki.SlashName(cert.Subject) != p.Name || !cert.NotAfter.Equal(f.Clock.Now().Add(72*time.Hour)) {
 			t.Errorf("renewed as %v until %v", cert.Subject, cert.NotAfter)
 		}
-		for _, c := range must(f.FindCertificates(ctx, f.Admin, keyserver.CertificateLookup{Principal: p.ID}))(t) {
+		for _, c := range enginetest.Must(f.FindCertificates(ctx, f.Admin, keyserver.CertificateLookup{Principal: p.ID}))(t) {
 			if want := map[bool]keyserver.CertificateStatus{true: keyserver.StatusExpired, false: keyserver.StatusRegular}[c.ID == issued.Certificate.ID]; c.Status != want {
 				t.Errorf("%s is %s", c.ID, c.Status.Label())
 			}
@@ -246,7 +246,7 @@ func TestRenewal(t *testing.T) {
 		}
 		_, err = f.Roles(ctx, caller)
 		f.Refused(t, err, fault.SessionExpired, fault.ReasonCertificateEnded)
-		must(f.Roles(ctx, session(p, cert)))(t)
+		enginetest.Must(f.Roles(ctx, session(p, cert)))(t)
 	})
 }
 
@@ -266,25 +266,25 @@ func TestReset(t *testing.T) {
 		agent, other := enginetest.NewAgent(t, ca, "agent", f.Clock.Now(), nil).Certificate, enginetest.NewAgent(t, ca, "other", f.Clock.Now(), nil).Certificate
 		p, untouched := enrol(t, f, []keyserver.ID{keyserver.RoleAuditor}, agent), enrol(t, f, []keyserver.ID{keyserver.RoleAuditor}, other)
 		caller := session(p, agent)
-		must(f.Roles(ctx, caller))(t)
+		enginetest.Must(f.Roles(ctx, caller))(t)
 		record := sessionrows.SessionRecord{ID: keyserver.IDFromUint64(9), Hash: [32]byte{9}, Principal: p.Ref(), Kind: keyserver.CertificateSession, ExpiresAt: f.Clock.Now().Add(time.Hour)}
 		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertSession(ctx, record) }); err != nil {
 			t.Fatal(err)
 		}
 
-		done := must(f.ResetTransportPrincipal(ctx, f.Admin, p.ID))(t)
+		done := enginetest.Must(f.ResetTransportPrincipal(ctx, f.Admin, p.ID))(t)
 		if done.Certificates != 1 || done.Sessions != 1 {
 			t.Errorf("took away %+v", done)
 		}
 		_, err := f.Roles(ctx, caller)
 		f.Refused(t, err, fault.SessionNotFound, fault.ReasonCertificateEnded)
-		must(f.Roles(ctx, session(untouched, other)))(t)
+		enginetest.Must(f.Roles(ctx, session(untouched, other)))(t)
 
 		again := enrol(t, f, nil, agent)
 		if again.ID != p.ID || len(again.Roles) != 1 {
 			t.Errorf("enrolled anew as %+v", again)
 		}
-		must(f.Roles(ctx, caller))(t)
+		enginetest.Must(f.Roles(ctx, caller))(t)
 	})
 }
 
@@ -317,12 +317,12 @@ func TestRSAAndEdwardsKeysMayEnrol(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	small := must(rsa.GenerateKey(rand.Reader, 1024))(t)
+	small := enginetest.Must(rsa.GenerateKey(rand.Reader, 1024))(t)
 	for name, tc := range map[string]struct {
 		key  crypto.Signer
 		code fault.Code
 	}{
-		"Ed25519": {ed, ""}, "RSA2048": {must(rsa.GenerateKey(rand.Reader, 2048))(t), ""}, "RSA1024": {small, fault.InvalidArgument},
+		"Ed25519": {ed, ""}, "RSA2048": {enginetest.Must(rsa.GenerateKey(rand.Reader, 2048))(t), ""}, "RSA1024": {small, fault.InvalidArgument},
 	} {
 		cert := enginetest.NewAgentFor(t, ca, name, f.Clock.Now(), tc.key, nil).Certificate
 		_, err := f.EnrollCertificates(ctx, f.Admin, keyserver.Enrolment{Certificates: [][]byte{cert.Raw}})
@@ -339,7 +339,7 @@ func TestImportCRL(t *testing.T) {
 		digest := trust(t, f, ca)
 		now := f.Clock.Now()
 		held := enginetest.NewCRL(t, ca, 5, now.Add(-time.Hour), nil)
-		if digests := must(f.ImportCRL(ctx, f.Admin, held))(t); len(digests) != 1 || digests[0] != digest {
+		if digests := enginetest.Must(f.ImportCRL(ctx, f.Admin, held))(t); len(digests) != 1 || digests[0] != digest {
 			t.Errorf("speaks for %v", digests)
 		}
 		broken := append([]byte(nil), held...)
@@ -363,15 +363,15 @@ func TestImportCRL(t *testing.T) {
 				t.Errorf("%s: got %v", name, err)
 			}
 		}
-		must(f.ImportCRL(ctx, f.Admin, held))(t) // the very same again
-		issuer := must(f.RevocationIssuer(ctx, f.Admin, digest))(t)
+		enginetest.Must(f.ImportCRL(ctx, f.Admin, held))(t) // the very same again
+		issuer := enginetest.Must(f.RevocationIssuer(ctx, f.Admin, digest))(t)
 		if issuer.CRL == nil || issuer.CRL.Digest != keyserver.DigestOf(held) || issuer.State != keyserver.CurrentEvidence {
 			t.Errorf("holds %+v", issuer)
 		}
 		next := enginetest.NewCRL(t, ca, 6, now, nil, enginetest.NewAgent(t, ca, "x", now, nil).Certificate)
-		must(f.ImportCRL(ctx, f.Admin, next))(t)
+		enginetest.Must(f.ImportCRL(ctx, f.Admin, next))(t)
 		f.Clock.Advance(8 * 24 * time.Hour)
-		if list := must(f.RevocationIssuers(ctx, f.Admin))(t); len(list) != 1 || list[0].CRL.Revoked != 1 || list[0].State != keyserver.StaleEvidence {
+		if list := enginetest.Must(f.RevocationIssuers(ctx, f.Admin))(t); len(list) != 1 || list[0].CRL.Revoked != 1 || list[0].State != keyserver.StaleEvidence {
 			t.Errorf("lists %+v", list)
 		}
 	})
@@ -388,7 +388,7 @@ func TestRevocationPolicyNeedsATrustedCA(t *testing.T) {
 		t.Errorf("read: got %v", err)
 	}
 	digest := trust(t, f, outside(t, f, "outside"))
-	if issuer := must(f.RevocationIssuer(ctx, f.Admin, digest))(t); issuer.Policy.Mode != keyserver.RevocationOff || issuer.State != keyserver.NoEvidence {
+	if issuer := enginetest.Must(f.RevocationIssuer(ctx, f.Admin, digest))(t); issuer.Policy.Mode != keyserver.RevocationOff || issuer.State != keyserver.NoEvidence {
 		t.Errorf("without a policy: %+v", issuer)
 	}
 	if err := f.SetRevocationPolicy(ctx, f.Admin, keyserver.RevocationPolicyChange{Digest: digest, Policy: keyserver.RevocationPolicy{Mode: "maybe"}}); fault.CodeOf(err) != fault.InvalidArgument {
@@ -432,10 +432,10 @@ func TestCertificateCallersAreJudgedEachTime(t *testing.T) {
 		asks(a, "", "")
 		policy(keyserver.RevocationRequired, 0)
 		asks(a, fault.RevocationUnavailable, fault.ReasonNoEvidence)
-		must(f.ImportCRL(ctx, f.Admin, enginetest.NewCRL(t, ca, 1, now, nil)))(t)
+		enginetest.Must(f.ImportCRL(ctx, f.Admin, enginetest.NewCRL(t, ca, 1, now, nil)))(t)
 		asks(a, "", "")
 		asks(b, "", "")
-		must(f.ImportCRL(ctx, f.Admin, enginetest.NewCRL(t, ca, 2, now, nil, bad)))(t)
+		enginetest.Must(f.ImportCRL(ctx, f.Admin, enginetest.NewCRL(t, ca, 2, now, nil, bad)))(t)
 		asks(a, "", "")
 		asks(b, fault.CertificateRevoked, fault.ReasonRevoked)
 		f.Clock.Advance(2 * time.Hour)
@@ -451,8 +451,8 @@ func TestCertificateCallersAreJudgedEachTime(t *testing.T) {
 		policy(keyserver.RevocationRequired, time.Second)
 		asks(f.Admin, "", "")
 		// Taking the CA off the list and back on does not forget.
-		ids := must(f.TrustedCAs(ctx, f.Admin))(t)
-		must(f.RemoveTrustedCA(ctx, f.Admin, ids[0].ID))(t)
+		ids := enginetest.Must(f.TrustedCAs(ctx, f.Admin))(t)
+		enginetest.Must(f.RemoveTrustedCA(ctx, f.Admin, ids[0].ID))(t)
 		asks(b, fault.CertificateRevoked, fault.ReasonRevoked)
 		asks(a, fault.SessionNotFound, fault.ReasonIssuerUntrusted)
 		trust(t, f, ca)

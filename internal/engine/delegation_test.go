@@ -41,7 +41,7 @@ func TestDelegatedLoginIsRefused(t *testing.T) {
 		chained := f.Add(t, keyserver.PasswordPrincipal, "chained", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		setFlags(t, f, chained.Principal, delegable)
 		setFlags(t, f, agent.Principal, delegable)
-		must(f.ResetTransportPrincipal(ctx, f.Admin, agent.Principal.ID))(t)
+		enginetest.Must(f.ResetTransportPrincipal(ctx, f.Admin, agent.Principal.ID))(t)
 
 		scoped := exchanger
 		scoped.Kind, scoped.Scope = keyserver.ScopedSession, []keyserver.HiddenLink{f.Mint(t, f.Admin, nil)}
@@ -76,7 +76,7 @@ func TestDelegatedLoginIsRefused(t *testing.T) {
 				t.Errorf("%s: %q tells it apart from %q", name, got, words)
 			}
 		}
-		got := must(f.DelegateLogin(ctx, exchanger, boss.Principal.ID))(t)
+		got := enginetest.Must(f.DelegateLogin(ctx, exchanger, boss.Principal.ID))(t)
 		if row := f.LastRow(t); got.Ref() != boss.Principal || row.Outcome != keyserver.Allowed {
 			t.Errorf("got %v, and the row %+v", got.Ref(), row)
 		}
@@ -125,7 +125,7 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 		}
 		revoke := func(number int64, revoked ...*x509.Certificate) {
 			t.Helper()
-			must(f.ImportCRL(ctx, f.Admin, enginetest.NewCRL(t, ca, number, f.Clock.Now(), nil, revoked...)))(t)
+			enginetest.Must(f.ImportCRL(ctx, f.Admin, enginetest.NewCRL(t, ca, number, f.Clock.Now(), nil, revoked...)))(t)
 		}
 		policy := func(mode keyserver.RevocationMode) {
 			t.Helper()
@@ -157,10 +157,10 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 		asks("", "") // one certificate in force is enough
 		policy(keyserver.RevocationOff)
 		asks("", "")
-		must(f.ResetTransportPrincipal(ctx, f.Admin, agent.Principal.ID))(t)
+		enginetest.Must(f.ResetTransportPrincipal(ctx, f.Admin, agent.Principal.ID))(t)
 		asks(fault.DelegatorRefused, fault.ReasonDelegator)
 		enrol(t, f, nil, enginetest.NewAgent(t, ca, "agent", now, nil).Certificate)
-		must(f.ResetTransportPrincipal(ctx, f.Admin, actor.Principal.ID))(t)
+		enginetest.Must(f.ResetTransportPrincipal(ctx, f.Admin, actor.Principal.ID))(t)
 		err := use(by)
 		f.Refused(t, err, fault.SessionNotFound, fault.ReasonCertificateEnded)
 		ghost := by
@@ -203,7 +203,7 @@ func TestDutiesAreNotLent(t *testing.T) {
 func TestBuiltInRolesAreBroughtUpToDate(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		exchanger := f.Add(t, keyserver.PasswordPrincipal, "exchanger", []keyserver.ID{keyserver.RoleExchanger}, nil)
-		role := must(f.Store.Role(ctx, keyserver.RoleExchanger))(t)
+		role := enginetest.Must(f.Store.Role(ctx, keyserver.RoleExchanger))(t)
 		older := slices.DeleteFunc(slices.Clone(role.Operations), func(id keyserver.ID) bool { return id == keyserver.OpDelegateLogin.ID })
 		if len(older) == len(role.Operations) {
 			t.Fatal("Exchanger lacks the operation from the start")
@@ -215,7 +215,7 @@ func TestBuiltInRolesAreBroughtUpToDate(t *testing.T) {
 		}
 		_, err := f.DelegateLogin(ctx, exchanger, f.Admin.Principal.ID)
 		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
-		must(bootstrap.Run(context.Background(), bootstrap.Config{
+		enginetest.Must(bootstrap.Run(context.Background(), bootstrap.Config{
 			Store: f.Store, Keyring: f.Keyring, Deployment: keyserver.Unified, ServerName: "test", Hosts: []string{"localhost"},
 			Clock: f.Clock.Now, Random: f.Random,
 		}))(t)

@@ -82,7 +82,7 @@ func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
 			err := e.SetPrincipalRoles(ctx, c.by, given)
 			if c.asks {
 				f.Refused(t, err, fault.ApprovalRequired, fault.ReasonApprovalRequired)
-				if got := must(f.Store.Principal(ctx, to))(t).Roles; len(got) > 0 {
+				if got := enginetest.Must(f.Store.Principal(ctx, to))(t).Roles; len(got) > 0 {
 					t.Errorf("%s: %v was given after all", name, got)
 				}
 				other := c.by
@@ -158,7 +158,7 @@ func TestDutiesStayApart(t *testing.T) {
 		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "name=all") {
 			t.Errorf("the start names %s", got)
 		}
-		before := must(f.Store.Principal(ctx, all.Principal.ID))(t).Roles
+		before := enginetest.Must(f.Store.Principal(ctx, all.Principal.ID))(t).Roles
 		if err := e.SetPrincipalRoles(ctx, f.Add(t, keyserver.PasswordPrincipal, "second", []keyserver.ID{keyserver.RoleAdministrator}, nil),
 			keyserver.PrincipalRoles{ID: all.Principal.ID, Roles: append(before, keyserver.RoleEncryptor)}); err != nil {
 			t.Errorf("what was together before is in the way of another change: %v", err)
@@ -191,7 +191,7 @@ func TestADutyIsNotLeftToNobody(t *testing.T) {
 		last(err)
 		last(e.SetPrincipalRoles(ctx, admin, keyserver.PrincipalRoles{ID: id}))
 		last(e.UpdatePrincipalFlags(ctx, admin, off(officer, true)))
-		if p := must(f.Store.Principal(ctx, id))(t); p.Flags.Disabled() || len(p.Roles) != 1 {
+		if p := enginetest.Must(f.Store.Principal(ctx, id))(t); p.Flags.Disabled() || len(p.Roles) != 1 {
 			t.Errorf("it was done after all: %+v", p)
 		}
 		f.Add(t, keyserver.PasswordPrincipal, "second", []keyserver.ID{keyserver.RoleSecurityOfficer}, nil)

@@ -24,16 +24,6 @@ var ctx = context.Background()
 
 func text(s string) keyserver.Message { return strings.NewReader(s) }
 
-func must[T any](v T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 // forKey is the change as one of a key's list.
 func forKey(link keyserver.HiddenLink, change keyserver.ACLChange) keyserver.ACLChange {
 	change.Link = link
@@ -112,7 +102,7 @@ func TestHMACVectors(t *testing.T) {
 			data, _ := hex.DecodeString(tc.data)
 			link := f.Mint(t, f.Admin, key)
 			for range 2 { // the second uses a pooled state
-				mac := must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: bytes.NewReader(data)}))(t)
+				mac := enginetest.Must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: bytes.NewReader(data)}))(t)
 				if got := hex.EncodeToString(mac[:]); got != tc.mac {
 					t.Fatalf("got %s, want %s", got, tc.mac)
 				}
@@ -125,7 +115,7 @@ func TestConcurrentHMACsDoNotMix(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	a, b := f.Mint(t, f.Admin, []byte("key a")), f.Mint(t, f.Admin, []byte("key b"))
 	want := map[keyserver.HiddenLink][keyserver.MACSize]byte{
-		a: must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: a, Message: text("m")}))(t), b: must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: b, Message: text("m")}))(t),
+		a: enginetest.Must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: a, Message: text("m")}))(t), b: enginetest.Must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: b, Message: text("m")}))(t),
 	}
 	if want[a] == want[b] {
 		t.Fatal("two keys give one MAC")
@@ -150,9 +140,9 @@ func TestBrokenMessageIsAudited(t *testing.T) {
 	link := f.Mint(t, f.Admin, nil)
 	_, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: brokenMessage{}})
 	f.Refused(t, err, fault.BadRequest, fault.ReasonBadMessage)
-	before := must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("")}))(t)
+	before := enginetest.Must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("")}))(t)
 	_, _ = f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: brokenMessage{}})
-	if after := must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("")}))(t); after != before {
+	if after := enginetest.Must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("")}))(t); after != before {
 		t.Error("a broken message left its beginning in a pooled state")
 	}
 }
@@ -175,7 +165,7 @@ func TestKeyMetadataNeedsATransportPrincipal(t *testing.T) {
 		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 
 		f.Grant(t, link, agent.Principal, keyserver.Read, keyserver.NoUsageLimit)
-		if got := must(f.Key(ctx, agent, link))(t); got.KeyBytes != 48 || got.Algorithm != keyserver.HMACSHA384 || got.Link != link {
+		if got := enginetest.Must(f.Key(ctx, agent, link))(t); got.KeyBytes != 48 || got.Algorithm != keyserver.HMACSHA384 || got.Link != link {
 			t.Errorf("got %+v", got)
 		}
 	})
@@ -210,7 +200,7 @@ func TestUsageLimit(t *testing.T) {
 		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 
 		f.Grant(t, link, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
-		must(f.AuthorizeKey(ctx, user, keyserver.Use{Link: link}))(t)
+		enginetest.Must(f.AuthorizeKey(ctx, user, keyserver.Use{Link: link}))(t)
 	})
 }
 
@@ -228,7 +218,7 @@ func TestTimeWindowFollowsTheClock(t *testing.T) {
 		_, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("early")})
 		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 		f.Clock.Advance(time.Hour)
-		must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("in time")}))(t)
+		enginetest.Must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("in time")}))(t)
 		f.Clock.Advance(time.Hour)
 		_, err = f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("late")})
 		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
@@ -244,7 +234,7 @@ func TestGroups(t *testing.T) {
 		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // the role came with the group
 
 		f.Grant(t, link, team.Principal, keyserver.Read, keyserver.NoUsageLimit)
-		must(f.HMAC(ctx, member, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
+		enginetest.Must(f.HMAC(ctx, member, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
 
 		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			return tx.SetPrincipalFlags(ctx, team.Principal.ID, 0)
@@ -286,21 +276,21 @@ func TestACLBelongsToItsOwner(t *testing.T) {
 		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 		_, err = f.OwnACL(ctx, other, "\x01", other.Principal)
 		f.Refused(t, err, fault.ACLNotFound, fault.ReasonObjectNotFound)
-		if own := must(f.OwnACL(ctx, other, link, other.Principal))(t); len(own.Entries) != 0 {
+		if own := enginetest.Must(f.OwnACL(ctx, other, link, other.Principal))(t); len(own.Entries) != 0 {
 			t.Errorf("who has no entry is shown %+v", own.Entries)
 		}
-		if own := must(f.OwnACL(ctx, reader, link, reader.Principal))(t); len(own.Entries) != 1 || own.Entries[0].Principal != reader.Principal {
+		if own := enginetest.Must(f.OwnACL(ctx, reader, link, reader.Principal))(t); len(own.Entries) != 1 || own.Entries[0].Principal != reader.Principal {
 			t.Errorf("the own entry is shown as %+v", own.Entries)
 		}
 
-		acl := must(f.ACL(ctx, reader, link))(t)
+		acl := enginetest.Must(f.ACL(ctx, reader, link))(t)
 		if e, _ := acl.Entry(reader.Principal); e.Rights != keyserver.Write|keyserver.Read {
 			t.Errorf("WRITE is held as %v, want it widened by READ", e.Rights.Names())
 		}
 		if err := f.AmendACL(ctx, f.Admin, forKey(link, change(reader.Principal, keyserver.Read))); err != nil {
 			t.Fatal(err)
 		}
-		acl = must(f.ACL(ctx, f.Admin, link))(t)
+		acl = enginetest.Must(f.ACL(ctx, f.Admin, link))(t)
 		if e, _ := acl.Entry(reader.Principal); e.Rights != keyserver.Read {
 			t.Errorf("after the amendment the rights are %v", e.Rights.Names())
 		}
@@ -315,10 +305,10 @@ func TestACLBelongsToItsOwner(t *testing.T) {
 func TestRoleChangesTakeEffectAtOnce(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := f.Mint(t, f.Admin, nil)
-		role := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "mac", Operations: []keyserver.ID{keyserver.OpHMAC.ID}}))(t)
+		role := enginetest.Must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "mac", Operations: []keyserver.ID{keyserver.OpHMAC.ID}}))(t)
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{role}, nil)
 		f.Grant(t, link, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
-		must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
+		enginetest.Must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
 
 		if err := f.UpdateRole(ctx, f.Admin, keyserver.RoleChange{ID: role, Operations: []keyserver.ID{}}); err != nil {
 			t.Fatal(err)
@@ -329,7 +319,7 @@ func TestRoleChangesTakeEffectAtOnce(t *testing.T) {
 		if err := f.UpdateRole(ctx, f.Admin, keyserver.RoleChange{ID: role, Operations: []keyserver.ID{keyserver.OpHMAC.ID}}); err != nil {
 			t.Fatal(err)
 		}
-		must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
+		enginetest.Must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
 		if err := f.DeleteRole(ctx, f.Admin, role); err != nil {
 			t.Fatal(err)
 		}
@@ -396,9 +386,9 @@ func (failingAuditor) Write(context.Context, keyserver.AuditEntry) error {
 func TestNothingHappensWithoutAnAuditRow(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := f.Mint(t, f.Admin, nil)
-		sealing := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
-		sealed := must(f.Encrypt(ctx, f.Admin, keyserver.Encryption{KeyChoice: keyserver.KeyChoice{Key: sealing}}))(t)
-		head := must(f.Store.ChangeHead(ctx))(t)
+		sealing := enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		sealed := enginetest.Must(f.Encrypt(ctx, f.Admin, keyserver.Encryption{KeyChoice: keyserver.KeyChoice{Key: sealing}}))(t)
+		head := enginetest.Must(f.Store.ChangeHead(ctx))(t)
 		cfg := f.Config
 		cfg.Auditor = failingAuditor{}
 		mute := engine.New(cfg)
@@ -442,7 +432,7 @@ func TestNothingHappensWithoutAnAuditRow(t *testing.T) {
 				t.Errorf("%s: got %v, want %s", name, err, fault.AuditUnavailable)
 			}
 		}
-		if after := must(f.Store.ChangeHead(ctx))(t); after != head {
+		if after := enginetest.Must(f.Store.ChangeHead(ctx))(t); after != head {
 			t.Errorf("state changed without an audit row: the change sequence went from %d to %d", head, after)
 		}
 	})
@@ -450,7 +440,7 @@ func TestNothingHappensWithoutAnAuditRow(t *testing.T) {
 
 func TestChangesWakeTheirReaders(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		head := must(f.Store.ChangeHead(ctx))(t)
+		head := enginetest.Must(f.Store.ChangeHead(ctx))(t)
 		type answer struct {
 			page keyserver.ChangePage
 			err  error
@@ -460,7 +450,7 @@ func TestChangesWakeTheirReaders(t *testing.T) {
 			page, err := f.Changes(ctx, f.Admin, keyserver.ChangeFilter{After: head, Wait: time.Minute})
 			got <- answer{page, err}
 		}()
-		role := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "watched"}))(t)
+		role := enginetest.Must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "watched"}))(t)
 		select {
 		case a := <-got:
 			if a.err != nil || len(a.page.Changes) != 1 || a.page.Changes[0].ID != role || a.page.Changes[0].Kind != keyserver.ChangeRole {
@@ -469,7 +459,7 @@ func TestChangesWakeTheirReaders(t *testing.T) {
 		case <-time.After(30 * time.Second):
 			t.Fatal("the reader was not woken")
 		}
-		if page := must(f.Changes(ctx, f.Admin, keyserver.ChangeFilter{After: head + 1}))(t); len(page.Changes) != 0 || page.Cursor != head+1 {
+		if page := enginetest.Must(f.Changes(ctx, f.Admin, keyserver.ChangeFilter{After: head + 1}))(t); len(page.Changes) != 0 || page.Cursor != head+1 {
 			t.Errorf("a read without waiting: got %+v", page)
 		}
 	})
@@ -487,12 +477,12 @@ func TestASecondStartFindsTheState(t *testing.T) {
 		if _, err := bootstrap.Run(ctx, other); err == nil || !strings.Contains(err.Error(), "--system-id") {
 			t.Errorf("another system id: got %v", err)
 		}
-		p := must(bootstrap.Run(ctx, again))(t)
+		p := enginetest.Must(bootstrap.Run(ctx, again))(t)
 		if p.First || !p.CA.Certificate.Equal(f.Prepared.CA.Certificate) || !p.Server.Certificate.Equal(f.Prepared.Server.Certificate) {
 			t.Error("the second start made something new")
 		}
 		again.Hosts = append(again.Hosts, "keys.example.com")
-		p = must(bootstrap.Run(ctx, again))(t)
+		p = enginetest.Must(bootstrap.Run(ctx, again))(t)
 		if err := p.Server.Certificate.VerifyHostname("keys.example.com"); err != nil {
 			t.Error(err)
 		}
@@ -500,7 +490,7 @@ func TestASecondStartFindsTheState(t *testing.T) {
 			t.Error("a renewed server certificate has a new key")
 		}
 		again.Deployment = keyserver.Split
-		must(bootstrap.Run(ctx, again))(t)
+		enginetest.Must(bootstrap.Run(ctx, again))(t)
 		_, err := f.AddTrustedCA(ctx, f.Admin, f.Prepared.CA.Certificate.Raw)
 		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
 		again.Deployment = keyserver.Unified
@@ -525,7 +515,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 		}
 		sealing := map[keyserver.HiddenLink]keyserver.HiddenLink{}
 		for _, link := range []keyserver.HiddenLink{named, other} {
-			sealing[link] = must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+			sealing[link] = enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		}
 		scoped, empty := f.Admin, f.Admin
 		scoped.ScopeOperations, scoped.MayGrant = idsOf(keyserver.OfferedOperations), keyserver.Read
@@ -567,7 +557,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 				return err
 			},
 			"Decrypt": func(by keyserver.Caller, l keyserver.HiddenLink) error {
-				sealed := must(f.Encrypt(ctx, f.Admin, keyserver.Encryption{KeyChoice: keyserver.KeyChoice{Key: sealing[l]}}))(t)
+				sealed := enginetest.Must(f.Encrypt(ctx, f.Admin, keyserver.Encryption{KeyChoice: keyserver.KeyChoice{Key: sealing[l]}}))(t)
 				_, err := f.Decrypt(ctx, by, keyserver.Decryption{KeyChoice: keyserver.KeyChoice{Key: sealing[l]}, Sealed: sealed.Sealed})
 				return err
 			},
@@ -623,9 +613,9 @@ func TestTheTrailOfARunIsIntact(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := f.Mint(t, f.Admin, nil)
 		for range 50 {
-			must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
+			enginetest.Must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
 		}
-		report := must(audit.Verify(ctx, f.Store))(t)
+		report := enginetest.Must(audit.Verify(ctx, f.Store))(t)
 		if !report.Intact() || report.Rows != 51 {
 			t.Errorf("got %+v", report)
 		}
@@ -636,7 +626,7 @@ func TestNoSecretIsPrinted(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	secret := []byte("planted-key-material-7261")
 	link := f.Mint(t, f.Admin, bytes.Clone(secret))
-	must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("planted-message-9912")}))(t)
+	enginetest.Must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: text("planted-message-9912")}))(t)
 	for _, row := range f.AllRows(t) {
 		for _, field := range []string{row.Object, row.Filename, row.Reason} {
 			if strings.Contains(field, "planted") {

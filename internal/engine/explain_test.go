@@ -30,10 +30,10 @@ const (
 func TestExplainIsTheGate(t *testing.T) {
 	states, first := 200, uint64(1)
 	if text := os.Getenv(statesVariable); text != "" {
-		states = must(strconv.Atoi(text))(t)
+		states = enginetest.Must(strconv.Atoi(text))(t)
 	}
 	if text := os.Getenv(seedVariable); text != "" {
-		first = must(strconv.ParseUint(text, 10, 64))(t)
+		first = enginetest.Must(strconv.ParseUint(text, 10, 64))(t)
 	}
 	for name, database := range enginetest.Databases {
 		t.Run(name, func(t *testing.T) {
@@ -428,10 +428,10 @@ func (w *maze) crowd() {
 func TestEveryRuleIsExplained(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		machine := withAllOperations(t, f)
-		link := must(f.MintKey(ctx, machine, keyserver.NewKey{Algorithm: keyserver.HMACSHA384}))(t).Link
+		link := enginetest.Must(f.MintKey(ctx, machine, keyserver.NewKey{Algorithm: keyserver.HMACSHA384}))(t).Link
 		explained := func(q keyserver.Question) (keyserver.Explanation, string) {
 			t.Helper()
-			is := must(f.Explain(ctx, machine, q))(t)
+			is := enginetest.Must(f.Explain(ctx, machine, q))(t)
 			i := slices.IndexFunc(is.Steps, func(s keyserver.ExplainedStep) bool { return s.Step == keyserver.StepApproval })
 			if i < 0 {
 				t.Fatalf("%s was not asked for an approval: %v", q.Operation.Key, is.Refusal)
@@ -482,7 +482,7 @@ func TestEveryRuleIsExplained(t *testing.T) {
 func TestDestroyKeyIsExplained(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		owner := f.Add(t, keyserver.CertificatePrincipal, "owner", []keyserver.ID{keyserver.RoleEncryptor}, nil)
-		link := must(f.MintKey(ctx, owner, keyserver.NewKey{Algorithm: keyserver.HMACSHA384}))(t).Link
+		link := enginetest.Must(f.MintKey(ctx, owner, keyserver.NewKey{Algorithm: keyserver.HMACSHA384}))(t).Link
 		auditor := f.Add(t, keyserver.PasswordPrincipal, "auditor", []keyserver.ID{keyserver.RoleAuditor}, nil)
 		op, _ := keyserver.OperationNamed(approval.DestroyKey)
 		for _, policy := range []string{
@@ -491,7 +491,7 @@ func TestDestroyKeyIsExplained(t *testing.T) {
 			`[{"operation":"exportKey","approvers":1,"duty":"any"}]`,
 		} {
 			setPolicy(t, f, policy)
-			is := must(f.Explain(ctx, auditor, keyserver.Question{Operation: op, Link: link, Principal: &owner.Principal.ID}))(t)
+			is := enginetest.Must(f.Explain(ctx, auditor, keyserver.Question{Operation: op, Link: link, Principal: &owner.Principal.ID}))(t)
 			err := f.ChangeKeyState(ctx, owner, keyserver.KeyStateChange{Link: link, Act: keyserver.DestroyKey, Days: 7})
 			if fmt.Sprint(is.Refusal) != fmt.Sprint(err) {
 				t.Errorf("under %s it is explained as %v, and the gate says %v", policy, is.Refusal, err)

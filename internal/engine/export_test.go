@@ -24,7 +24,7 @@ func TestExport(t *testing.T) {
 		ca := outside(t, f, "outside")
 		digest := trust(t, f, ca)
 		now := f.Clock.Now()
-		r := must(rsa.GenerateKey(rand.Reader, 2048))(t)
+		r := enginetest.Must(rsa.GenerateKey(rand.Reader, 2048))(t)
 		_, ed, err := ed25519.GenerateKey(rand.Reader)
 		if err != nil {
 			t.Fatal(err)
@@ -42,10 +42,10 @@ func TestExport(t *testing.T) {
 		if err := f.SetRevocationPolicy(ctx, f.Admin, keyserver.RevocationPolicyChange{Digest: digest, Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationWhenAvailable}}); err != nil {
 			t.Fatal(err)
 		}
-		must(f.ImportCRL(ctx, f.Admin, enginetest.NewCRL(t, ca, 1, now, nil, revoked)))(t)
+		enginetest.Must(f.ImportCRL(ctx, f.Admin, enginetest.NewCRL(t, ca, 1, now, nil, revoked)))(t)
 
 		material := []byte("0123456789abcdef0123456789abcdef")
-		link := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256, Material: bytes.Clone(material)}))(t).Link
+		link := enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256, Material: bytes.Clone(material)}))(t).Link
 		writer := f.Add(t, keyserver.PasswordPrincipal, "writer", []keyserver.ID{keyserver.RoleEncryptor}, nil)
 		f.Grant(t, link, writer.Principal, keyserver.Write, keyserver.NoUsageLimit)
 		exchanger := f.Add(t, keyserver.PasswordPrincipal, "exchanger", []keyserver.ID{keyserver.RoleExchanger}, nil)
@@ -80,7 +80,7 @@ func TestExport(t *testing.T) {
 			})
 		}
 
-		out := must(f.ExportKey(ctx, f.Admin, keyserver.KeyExport{Link: link, Recipient: to.Ref()}))(t)
+		out := enginetest.Must(f.ExportKey(ctx, f.Admin, keyserver.KeyExport{Link: link, Recipient: to.Ref()}))(t)
 		if row := f.LastRow(t); row.Operation != "exportKey" || row.Outcome != keyserver.Allowed || row.Object != link.Base64()+" for "+to.Ref().String() {
 			t.Errorf("audited as %+v", row)
 		}
@@ -89,19 +89,19 @@ func TestExport(t *testing.T) {
 		// The certificate made last is the one that counts.
 		later := enginetest.NewAgentFor(t, ca, "agent", now, r, func(c *x509.Certificate) { c.NotBefore = now })
 		enrol(t, f, nil, later.Certificate)
-		out = must(f.ExportKey(ctx, f.Admin, keyserver.KeyExport{Link: link, Recipient: to.Ref()}))(t)
+		out = enginetest.Must(f.ExportKey(ctx, f.Admin, keyserver.KeyExport{Link: link, Recipient: to.Ref()}))(t)
 		if out.Algorithm != "RSA-OAEP-256" || out.Certificate.ID != keyserver.DigestOf(later.Certificate.Raw).ID() {
 			t.Errorf("encrypted by %s for %s", out.Algorithm, out.Certificate.ID)
 		}
 		opens(t, out, r, material)
 		// The key is still in use.
-		must(f.AuthorizeKey(ctx, f.Admin, keyserver.Use{Link: link}))(t)
+		enginetest.Must(f.AuthorizeKey(ctx, f.Admin, keyserver.Use{Link: link}))(t)
 	})
 }
 
 func opens(t *testing.T, out keyserver.ExportedKey, key any, want []byte) {
 	t.Helper()
-	object := must(jose.ParseEncryptedCompact(out.JWE, []jose.KeyAlgorithm{jose.KeyAlgorithm(out.Algorithm)}, []jose.ContentEncryption{jose.A256GCM}))(t)
+	object := enginetest.Must(jose.ParseEncryptedCompact(out.JWE, []jose.KeyAlgorithm{jose.KeyAlgorithm(out.Algorithm)}, []jose.ContentEncryption{jose.A256GCM}))(t)
 	plain, err := object.Decrypt(key)
 	if err != nil || !bytes.Equal(plain, want) {
 		t.Errorf("opens as %d bytes, %v", len(plain), err)

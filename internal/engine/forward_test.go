@@ -79,8 +79,8 @@ func (h oddHome) LookupPrincipals(context.Context, keyserver.Caller, []keyserver
 // is said of the others holds.
 func TestPrincipalsThatCannotBeShown(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
-		must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: enginetest.PeerSystem, Flag: keyserver.Expose}))(t)
+		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		enginetest.Must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: enginetest.PeerSystem, Flag: keyserver.Expose}))(t)
 		ref := func(n uint64) keyserver.PrincipalRef {
 			return keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(n)}
 		}
@@ -91,11 +91,11 @@ func TestPrincipalsThatCannotBeShown(t *testing.T) {
 		}
 		cfg := f.Config
 		cfg.Peers = oddHome{has: off, odd: odd}
-		found := must(engine.New(cfg).LookupPrincipals(ctx, f.Admin, []keyserver.PrincipalRef{off, odd, gone}))(t)
+		found := enginetest.Must(engine.New(cfg).LookupPrincipals(ctx, f.Admin, []keyserver.PrincipalRef{off, odd, gone}))(t)
 		if len(found) != 1 || found[0].Ref() != off {
 			t.Errorf("found %+v", found)
 		}
-		acl := must(f.ACL(ctx, f.Admin, link))(t)
+		acl := enginetest.Must(f.ACL(ctx, f.Admin, link))(t)
 		for p, open := range map[keyserver.PrincipalRef]bool{off: false, odd: true, gone: false} {
 			if e, _ := acl.Entry(p); e.End.IsUnset() != open {
 				t.Errorf("the entry of %v is open: %v, want %v", p, e.End.IsUnset(), open)
@@ -136,8 +136,8 @@ func TestRowsOfForwardedCalls(t *testing.T) {
 		"Change": {"a change waits for its row", recorder{}, false, grant, "", []string{"allowed written", "asked"}},
 	}
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
-		must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: enginetest.PeerSystem, Flag: keyserver.Expose}))(t)
+		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		enginetest.Must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: enginetest.PeerSystem, Flag: keyserver.Expose}))(t)
 		link := keyserver.NewHiddenLink(enginetest.PeerSystem, keyserver.IDFromUint64(1))
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {

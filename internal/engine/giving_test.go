@@ -15,7 +15,7 @@ import (
 // role stores a role of some operations, past the gate.
 func role(t *testing.T, f *enginetest.Fixture, name string, operations ...keyserver.Operation) keyserver.ID {
 	t.Helper()
-	r := keyserver.Role{ID: must(keyserver.NewID(rand.Reader))(t), Name: name, Operations: keyserver.NormalizeIDs(idsOf(operations))}
+	r := keyserver.Role{ID: enginetest.Must(keyserver.NewID(rand.Reader))(t), Name: name, Operations: keyserver.NormalizeIDs(idsOf(operations))}
 	ctx := context.Background()
 	if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertRole(ctx, r) }); err != nil {
 		t.Fatal(err)
@@ -128,9 +128,9 @@ func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 				if c.given {
 					return
 				}
-				roles := must(f.Store.FindRoles(ctx, keyserver.RoleFilter{Name: "created"}))(t)
-				for holder, held := range must(f.Store.AllHoldings(ctx))(t) {
-					p := must(f.Store.Principal(ctx, holder))(t)
+				roles := enginetest.Must(f.Store.FindRoles(ctx, keyserver.RoleFilter{Name: "created"}))(t)
+				for holder, held := range enginetest.Must(f.Store.AllHoldings(ctx))(t) {
+					p := enginetest.Must(f.Store.Principal(ctx, holder))(t)
 					if slices.Contains(held, w.role) && p.Name != "members" && p.Name != "/CN=another" || len(roles) > 0 {
 						t.Errorf("%s was given something after all; roles made: %v", p.Name, roles)
 					}
@@ -183,7 +183,7 @@ func TestMembersGainKeys(t *testing.T) {
 		giver := f.Add(t, keyserver.PasswordPrincipal, "giver", []keyserver.ID{role(t, f, "any", keyserver.OpChangeGroupMembers, keyserver.OpGrantAny)}, nil)
 		approved, other := clerk, clerk
 		approved.Approved, other.Approved = []string{"changeGroupMembers"}, []string{"exportKey"}
-		template := must(f.CreateACLTemplate(ctx, f.Admin, "template"))(t)
+		template := enginetest.Must(f.CreateACLTemplate(ctx, f.Admin, "template"))(t)
 		for name, tc := range map[string]struct {
 			by    keyserver.Caller
 			given map[keyserver.PrincipalRef]keyserver.Rights // besides the group's
@@ -226,7 +226,7 @@ func TestMembersGainKeys(t *testing.T) {
 					}
 				}
 				err := f.AddGroupMember(ctx, tc.by, keyserver.Membership{Group: group.ID, Member: member.ID})
-				p := must(f.Store.Principal(ctx, member.ID))(t)
+				p := enginetest.Must(f.Store.Principal(ctx, member.ID))(t)
 				if tc.may && (err != nil || len(p.Groups) != 1) {
 					t.Errorf("in %d groups, %v", len(p.Groups), err)
 				}

@@ -111,23 +111,23 @@ func newMaze(t *testing.T, f *enginetest.Fixture, seed uint64) *maze {
 	setFlags(t, f, w.boss.Principal, delegable)
 	for n := range 3 {
 		w.groups = append(w.groups, add(keyserver.GroupPrincipal, fmt.Sprintf("group-%d", n)).Principal.ID)
-		id := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: fmt.Sprintf("role-%d", n), Operations: []keyserver.ID{keyserver.OpReadVersion.ID}}))(t)
+		id := enginetest.Must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: fmt.Sprintf("role-%d", n), Operations: []keyserver.ID{keyserver.OpReadVersion.ID}}))(t)
 		w.roles, w.called[id] = append(w.roles, id), fmt.Sprintf("role-%d", n)
 	}
 	for n := range 3 {
 		w.people = append(w.people, add(keyserver.PasswordPrincipal, fmt.Sprintf("person-%d", n)))
 	}
 	w.people = append(w.people, add(keyserver.CertificatePrincipal, "machine"), w.enrolled())
-	must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+	enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 	w.foreigner = keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(70)}
 	w.called[w.foreigner.ID] = "foreigner"
 	w.called[f.Admin.Principal.ID] = "admin"
 	for _, k := range []keyserver.NewKey{{Algorithm: keyserver.HMACSHA384}, {Algorithm: keyserver.HMACSHA384, Sealed: true}, {Algorithm: keyserver.AES256}} {
-		w.keys = append(w.keys, must(f.MintKey(ctx, f.Admin, k))(t).Link)
+		w.keys = append(w.keys, enginetest.Must(f.MintKey(ctx, f.Admin, k))(t).Link)
 	}
 	last := w.keys[len(w.keys)-1]
-	w.sealed[last] = must(f.Encrypt(ctx, f.Admin, keyserver.Encryption{KeyChoice: keyserver.KeyChoice{Key: last}, Plain: []byte("p")}))(t).Sealed
-	w.cas = must(f.Store.TrustedCAs(ctx))(t)
+	w.sealed[last] = enginetest.Must(f.Encrypt(ctx, f.Admin, keyserver.Encryption{KeyChoice: keyserver.KeyChoice{Key: last}, Plain: []byte("p")}))(t).Sealed
+	w.cas = enginetest.Must(f.Store.TrustedCAs(ctx))(t)
 	return w
 }
 
@@ -185,7 +185,7 @@ func (w *maze) everybody() (all []keyserver.PrincipalRef) {
 // stranger is a principal of a peer, for which that peer asks.
 func (w *maze) stranger() keyserver.Caller {
 	c := keyserver.Caller{Principal: w.foreigner, Name: "foreigner", Type: keyserver.PasswordPrincipal, Kind: keyserver.PeerSession, Peer: &keyserver.PeerCall{System: enginetest.PeerSystem}}
-	must(cryptorand.Read(c.Peer.Key[:]))(w.T)
+	enginetest.Must(cryptorand.Read(c.Peer.Key[:]))(w.T)
 	return c
 }
 
@@ -368,7 +368,7 @@ func (w *maze) trusts() {
 		crl := enginetest.NewCRL(w.T, w.ca, w.issued, w.f.Clock.Now(), nil, revoked...)
 		_, _ = w.f.ImportCRL(ctx, w.f.Admin, crl) // refused while the CA is not trusted
 	default:
-		now := must(w.f.Store.TrustedCAs(ctx))(w.T)
+		now := enginetest.Must(w.f.Store.TrustedCAs(ctx))(w.T)
 		w.update(func(tx *sqlstore.Tx) error {
 			for _, ca := range w.cas {
 				there := slices.ContainsFunc(now, func(c keyserver.Certificate) bool { return c.ID == ca.ID })

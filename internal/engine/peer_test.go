@@ -23,7 +23,7 @@ func TestPeersAreRefused(t *testing.T) {
 			return func() error { _, err := f.AuthorizeKey(ctx, by, keyserver.Use{Link: link}); return err }
 		}
 		f.Refused(t, ask(enginetest.CallOf("early", "0"), link)(), fault.AccessDenied, fault.ReasonNotForwarded) // not registered yet
-		added := must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		added := enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		transport := keyserver.PrincipalRef{System: f.Prepared.System, ID: added.Transport}
 
 		with := func(change func(*keyserver.Caller)) keyserver.Caller {
@@ -70,7 +70,7 @@ func TestPeersAreRefused(t *testing.T) {
 
 		// The peer itself may look principals up, and so may its principals.
 		for _, by := range []keyserver.Caller{with(func(c *keyserver.Caller) { c.Principal = transport }), enginetest.CallOf("x", "1")} {
-			if found := must(f.LookupPrincipals(ctx, by, []keyserver.PrincipalRef{f.Admin.Principal}))(t); len(found) != 1 {
+			if found := enginetest.Must(f.LookupPrincipals(ctx, by, []keyserver.PrincipalRef{f.Admin.Principal}))(t); len(found) != 1 {
 				t.Errorf("%v finds %v", by.Principal, found)
 			}
 		}
@@ -86,7 +86,7 @@ func TestPeersAreRefused(t *testing.T) {
 			t.Error(err)
 		}
 		// And nothing any more once the peer is removed.
-		must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
+		enginetest.Must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
 		f.Refused(t, ask(enginetest.CallOf("x", "1", 80), link)(), fault.AccessDenied, fault.ReasonNotForwarded)
 	})
 }
@@ -95,7 +95,7 @@ func TestPeersAreRefused(t *testing.T) {
 // repetition is answered as the call was.
 func TestRepeatedCalls(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		who := enginetest.CallOf("x", "").Principal
 		link := f.Mint(t, f.Admin, nil)
 		f.Grant(t, link, who, keyserver.Read, 2)
@@ -140,7 +140,7 @@ func TestRepeatedCalls(t *testing.T) {
 			}
 		}
 		f.Refused(t, f.RevokeACL(ctx, enginetest.CallOf("x", "again"), keyserver.ACLRevocation{Link: other, Principal: who}), fault.ACLDenied, fault.ReasonACLDenied)
-		acl := must(f.ACL(ctx, f.Admin, other))(t)
+		acl := enginetest.Must(f.ACL(ctx, f.Admin, other))(t)
 		if _, ok := acl.Entry(who); ok || len(acl.Entries) != 1 {
 			t.Errorf("the list is %+v", acl.Entries)
 		}
@@ -151,7 +151,7 @@ func TestRepeatedCalls(t *testing.T) {
 // itself stands in its way: whatever was decided since counts.
 func TestRepetitionsAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		added := must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		added := enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		who := enginetest.CallOf("x", "").Principal
 		group := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(80)}
 		amend := func(link keyserver.HiddenLink, change func(*keyserver.ACLChange)) error {
@@ -241,7 +241,7 @@ func TestRepetitionsAreRefused(t *testing.T) {
 // it: never what the principal may do.
 func TestPeersAreToldLess(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		team := f.Add(t, keyserver.GroupPrincipal, "team", []keyserver.ID{keyserver.RoleAuditor}, nil)
 		member := func(name string, flags keyserver.Flags) keyserver.PrincipalRef {
 			p := f.Add(t, keyserver.PasswordPrincipal, name, []keyserver.ID{keyserver.RoleEncryptor}, []keyserver.ID{team.Principal.ID}).Principal
@@ -251,7 +251,7 @@ func TestPeersAreToldLess(t *testing.T) {
 		plain, shown, off := member("plain", delegable), member("shown", keyserver.FlagEnable), member("off", keyserver.FlagDelegation)
 		hidden, hiddenOff := member("hidden", keyserver.FlagEnable), member("hidden and off", 0)
 		for p, flag := range map[keyserver.PrincipalRef]keyserver.TrustFlag{shown: keyserver.Expose, hidden: keyserver.Restrict, hiddenOff: keyserver.Restrict} {
-			must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: p.ID, Server: enginetest.PeerSystem, Flag: flag}))(t)
+			enginetest.Must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: p.ID, Server: enginetest.PeerSystem, Flag: flag}))(t)
 		}
 		gone := keyserver.PrincipalRef{System: f.Prepared.System, ID: keyserver.IDFromUint64(99)}
 		brief := func(p keyserver.PrincipalRef, name string, flags keyserver.Flags) keyserver.Principal {
@@ -259,7 +259,7 @@ func TestPeersAreToldLess(t *testing.T) {
 				ID: p.ID, System: p.System, Type: keyserver.PasswordPrincipal, Name: name, Flags: flags, Roles: []keyserver.ID{}, Groups: []keyserver.ID{},
 			}
 		}
-		got := must(f.LookupPrincipals(ctx, enginetest.CallOf("x", "1"), []keyserver.PrincipalRef{plain, shown, off, hidden, hiddenOff, gone}))(t)
+		got := enginetest.Must(f.LookupPrincipals(ctx, enginetest.CallOf("x", "1"), []keyserver.PrincipalRef{plain, shown, off, hidden, hiddenOff, gone}))(t)
 		want := []keyserver.Principal{
 			brief(plain, "plain", keyserver.FlagEnable), brief(shown, "shown", keyserver.FlagEnable), brief(off, "off", 0),
 			brief(hidden, hidden.ID.Hex(), keyserver.FlagEnable), brief(hiddenOff, hiddenOff.ID.Hex(), 0),
@@ -267,7 +267,7 @@ func TestPeersAreToldLess(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("a peer is told: %s", diff)
 		}
-		own := must(f.LookupPrincipals(ctx, f.Admin, []keyserver.PrincipalRef{hidden}))(t)
+		own := enginetest.Must(f.LookupPrincipals(ctx, f.Admin, []keyserver.PrincipalRef{hidden}))(t)
 		if len(own) != 1 || own[0].Name != "hidden" || len(own[0].Roles) != 1 || len(own[0].Groups) != 1 {
 			t.Errorf("whoever logs in here is told: %+v", own)
 		}
@@ -278,13 +278,13 @@ func TestPeersAreToldLess(t *testing.T) {
 // owner of a key may keep out, like the one that is acted for.
 func TestActorsAndPeers(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		boss := f.Add(t, keyserver.PasswordPrincipal, "boss", []keyserver.ID{keyserver.RoleEncryptor}, nil)
 		setFlags(t, f, boss.Principal, delegable)
 		team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil)
 		actor := f.Add(t, keyserver.PasswordPrincipal, "actor", nil, []keyserver.ID{team.Principal.ID})
 		expose := func(p keyserver.PrincipalRef, flag keyserver.TrustFlag) keyserver.ID {
-			return must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: p.ID, Server: enginetest.PeerSystem, Flag: flag}))(t)
+			return enginetest.Must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: p.ID, Server: enginetest.PeerSystem, Flag: flag}))(t)
 		}
 		expose(boss.Principal, keyserver.Expose)
 		at := recorder{Auditor: f.Rows}
@@ -336,7 +336,7 @@ func TestActorsAndPeers(t *testing.T) {
 // have taken away the right to make it is answered without that right.
 func TestRepeatedChangesAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		who := enginetest.CallOf("x", "").Principal
 		target := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(71)}
 		link := f.Mint(t, f.Admin, nil)
@@ -357,7 +357,7 @@ func TestRepeatedChangesAreRefused(t *testing.T) {
 		if err := f.GrantACL(ctx, by, forKey(link, change)); err != nil {
 			t.Errorf("repeated: %v", err)
 		}
-		if _, ok := must(f.ACL(ctx, f.Admin, link))(t).Entry(target); ok {
+		if _, ok := enginetest.Must(f.ACL(ctx, f.Admin, link))(t).Entry(target); ok {
 			t.Error("a repetition took effect")
 		}
 		if err := f.RevokeACL(ctx, f.Admin, keyserver.ACLRevocation{Link: link, Principal: who}); err != nil {
@@ -381,7 +381,7 @@ func TestRepeatedChangesAreRefused(t *testing.T) {
 // the other.
 func TestACallThatFailedIsNotRemembered(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		by := enginetest.CallOf("x", "a")
 		link := f.Mint(t, f.Admin, nil)
 		f.Grant(t, link, by.Principal, keyserver.Owner, keyserver.NoUsageLimit)

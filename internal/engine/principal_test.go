@@ -115,7 +115,7 @@ func TestPrincipalOperationsAreRefused(t *testing.T) {
 		} {
 			t.Run("Officer"+name, func(t *testing.T) { f.Refused(t, do(officer), fault.AccessDenied, fault.ReasonRoleDenied) })
 		}
-		if p := must(f.Principal(ctx, f.Admin, user))(t); p.Flags != keyserver.FlagEnable || len(p.Roles)+len(p.Groups) != 0 {
+		if p := enginetest.Must(f.Principal(ctx, f.Admin, user))(t); p.Flags != keyserver.FlagEnable || len(p.Roles)+len(p.Groups) != 0 {
 			t.Errorf("refused and changed all the same: %+v", p)
 		}
 	})
@@ -126,7 +126,7 @@ func TestSystemDefinedPrincipalsAreSkipped(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil).Principal.ID
 		id := f.Caller(t, keyserver.CertificatePrincipal, bootstrap.SystemName).Principal.ID
-		before := must(f.Principal(ctx, f.Admin, id))(t)
+		before := enginetest.Must(f.Principal(ctx, f.Admin, id))(t)
 		for name, err := range map[string]error{
 			"Flags":  f.UpdatePrincipalFlags(ctx, f.Admin, forPrincipal(id, disable)),
 			"Roles":  f.SetPrincipalRoles(ctx, f.Admin, keyserver.PrincipalRoles{ID: id}),
@@ -137,7 +137,7 @@ func TestSystemDefinedPrincipalsAreSkipped(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if diff := cmp.Diff(before, must(f.Principal(ctx, f.Admin, id))(t)); diff != "" {
+		if diff := cmp.Diff(before, enginetest.Must(f.Principal(ctx, f.Admin, id))(t)); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -156,7 +156,7 @@ func TestFlagsMoveBitByBit(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if p := must(f.Principal(ctx, f.Admin, user))(t); p.Flags != keyserver.FlagDelegation {
+		if p := enginetest.Must(f.Principal(ctx, f.Admin, user))(t); p.Flags != keyserver.FlagDelegation {
 			t.Errorf("got %#x", uint32(p.Flags))
 		}
 	})
@@ -177,14 +177,14 @@ func TestMembersComeAndGo(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
+			enginetest.Must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
 			if err := f.RemoveGroupMember(ctx, f.Admin, keyserver.Membership{Group: team.ID, Member: user.Principal.ID}); err != nil {
 				t.Fatal(err)
 			}
 		}
 
 		members := func(limit, offset int) int {
-			return len(must(f.GroupMembers(ctx, f.Admin, keyserver.GroupFilter{Group: team.ID, Limit: limit, Offset: offset}))(t))
+			return len(enginetest.Must(f.GroupMembers(ctx, f.Admin, keyserver.GroupFilter{Group: team.ID, Limit: limit, Offset: offset}))(t))
 		}
 		add := func(from, to int) {
 			if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
@@ -220,7 +220,7 @@ func TestLookupIsOfThisKeyServer(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		a, b := f.Add(t, keyserver.LDAPPrincipal, "a", nil, nil).Principal, f.Add(t, keyserver.XAuthPrincipal, "b", nil, nil).Principal
 		foreign := keyserver.PrincipalRef{System: a.System + 1, ID: a.ID}
-		found := must(f.LookupPrincipals(ctx, f.Admin, []keyserver.PrincipalRef{b, foreign, {System: a.System, ID: keyserver.IDFromUint64(404)}, a, b}))(t)
+		found := enginetest.Must(f.LookupPrincipals(ctx, f.Admin, []keyserver.PrincipalRef{b, foreign, {System: a.System, ID: keyserver.IDFromUint64(404)}, a, b}))(t)
 		var got []keyserver.PrincipalRef
 		for _, p := range found {
 			got = append(got, p.Ref())

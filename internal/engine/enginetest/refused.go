@@ -27,3 +27,14 @@ func (f *Fixture) Refused(t testing.TB, err error, code fault.Code, reason fault
 	default:
 	}
 }
+
+// Must returns a function that returns the value of a call that has to succeed.
+func Must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}

@@ -36,7 +36,7 @@ func TestPeerIsRefused(t *testing.T) {
 		f.Hosts["no-address"] = ""
 		own, broken := good, good
 		own.Blob.System, broken.Blob.Chain = f.Prepared.System, []byte{0x30, 0}
-		nameless := must(pki.NewCA("nameless", f.Clock.Now(), rand.Reader))(t)
+		nameless := enginetest.Must(pki.NewCA("nameless", f.Clock.Now(), rand.Reader))(t)
 		auditor := f.Add(t, keyserver.PasswordPrincipal, "auditor", []keyserver.ID{keyserver.RoleAuditor}, nil)
 		cases := map[string]struct {
 			by     keyserver.Caller
@@ -72,14 +72,14 @@ func TestPeerIsRefused(t *testing.T) {
 				}
 			})
 		}
-		if list := must(f.Store.TrustedServers(ctx))(t); len(list) != 0 {
+		if list := enginetest.Must(f.Store.TrustedServers(ctx))(t); len(list) != 0 {
 			t.Errorf("a refused peer is registered: %+v", list)
 		}
-		must(f.AddTrustedServer(ctx, f.Admin, good))(t)
+		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, good))(t)
 		_, err := f.AddTrustedServer(ctx, f.Admin, good)
 		f.Refused(t, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
 		f.Clock.Advance(398 * 24 * time.Hour)
-		must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
+		enginetest.Must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
 		_, err = f.AddTrustedServer(ctx, f.Admin, good)
 		f.Refused(t, err, fault.InvalidArgument, fault.ReasonInvalidArgument)
 	})
@@ -98,18 +98,18 @@ func replaced(t *testing.T, f *enginetest.Fixture, ca pki.Identity) keyserver.Ne
 // may do stays as it is: a peer that was shut out stays out.
 func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		ca := must(pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader))(t)
-		must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
+		ca := enginetest.Must(pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader))(t)
+		enginetest.Must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
 		first := f.PeerOf(t, ca, "peer")
 		first.Replace = true // nothing is there to replace
-		added := must(f.AddTrustedServer(ctx, f.Admin, first))(t)
+		added := enginetest.Must(f.AddTrustedServer(ctx, f.Admin, first))(t)
 		if added.Replaced {
 			t.Error("a peer that was not registered was replaced")
 		}
 		who := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(70)}
 		link := f.Mint(t, f.Admin, nil)
 		f.Grant(t, link, who, keyserver.Read, keyserver.NoUsageLimit)
-		before := must(f.ACL(ctx, f.Admin, link))(t)
+		before := enginetest.Must(f.ACL(ctx, f.Admin, link))(t)
 		roles := []keyserver.ID{keyserver.RoleAuditor}
 		if err := f.SetPrincipalRoles(ctx, f.Admin, keyserver.PrincipalRoles{ID: added.Transport, Roles: roles}); err != nil {
 			t.Fatal(err)
@@ -117,7 +117,7 @@ func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 		if err := f.UpdatePrincipalFlags(ctx, f.Admin, keyserver.FlagChange{ID: added.Transport, Mask: keyserver.FlagEnable}); err != nil {
 			t.Fatal(err)
 		}
-		trust := must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: enginetest.PeerSystem, Flag: keyserver.Expose}))(t)
+		trust := enginetest.Must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: enginetest.PeerSystem, Flag: keyserver.Expose}))(t)
 		use := func() error {
 			_, err := f.AuthorizeKey(ctx, enginetest.CallOf("x", "a"), keyserver.Use{Link: link})
 			return err
@@ -125,7 +125,7 @@ func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 		f.Refused(t, use(), fault.PrincipalOff, fault.ReasonPrincipalDisabled)
 
 		n := replaced(t, f, ca)
-		again := must(f.AddTrustedServer(ctx, f.Admin, n))(t)
+		again := enginetest.Must(f.AddTrustedServer(ctx, f.Admin, n))(t)
 		if row := f.LastRow(t); !strings.Contains(row.Object, "in place of") {
 			t.Errorf("the audit row does not tell it from a first registration: %+v", row)
 		}
@@ -133,19 +133,19 @@ func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 			t.Errorf("the first answer %+v, the second %+v", added, again)
 		}
 		f.Refused(t, use(), fault.PrincipalOff, fault.ReasonPrincipalDisabled)
-		transport := must(f.Store.Principal(ctx, added.Transport))(t)
+		transport := enginetest.Must(f.Store.Principal(ctx, added.Transport))(t)
 		if transport.Name != "/CN=peer renamed" || !transport.Flags.Disabled() || !slices.Equal(transport.Roles, roles) {
 			t.Errorf("the transport principal is %+v", transport)
 		}
-		peers := must(f.TrustedServers(ctx, f.Admin))(t)
+		peers := enginetest.Must(f.TrustedServers(ctx, f.Admin))(t)
 		if len(peers) != 1 || peers[0].Name != "moved.example" || peers[0].Port != 9555 || peers[0].FriendlyName != "moved" ||
 			peers[0].Description != "to the other room" || !slices.Equal(peers[0].Chain, n.Blob.Chain) || peers[0].Certificate.Subject != "/CN=peer renamed" {
 			t.Errorf("the record is %+v", peers)
 		}
-		if after := must(f.ACL(ctx, f.Admin, link))(t); !cmp.Equal(after, before) {
+		if after := enginetest.Must(f.ACL(ctx, f.Admin, link))(t); !cmp.Equal(after, before) {
 			t.Errorf("the list changed: %s", cmp.Diff(before, after))
 		}
-		if rows := must(f.PrincipalTrusts(ctx, f.Admin, keyserver.PrincipalTrustFilter{}))(t); len(rows) != 1 || rows[0].ID != trust {
+		if rows := enginetest.Must(f.PrincipalTrusts(ctx, f.Admin, keyserver.PrincipalTrustFilter{}))(t); len(rows) != 1 || rows[0].ID != trust {
 			t.Errorf("the principal trusts are %+v", rows)
 		}
 		if err := f.UpdatePrincipalFlags(ctx, f.Admin, keyserver.FlagChange{ID: added.Transport, Mask: keyserver.FlagEnable, Value: keyserver.FlagEnable}); err != nil {
@@ -161,12 +161,12 @@ func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 // leaves the record as it is.
 func TestReplacementIsRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		ca := must(pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader))(t)
-		must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
-		must(f.AddTrustedServer(ctx, f.Admin, f.PeerOf(t, ca, "peer")))(t)
-		before := must(f.Store.TrustedServers(ctx))(t)
-		stranger := must(pki.NewCA("nobody's CA", f.Clock.Now(), rand.Reader))(t)
-		adds := must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "adds", Operations: []keyserver.ID{keyserver.OpAddTrustedServer.ID}}))(t)
+		ca := enginetest.Must(pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader))(t)
+		enginetest.Must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
+		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.PeerOf(t, ca, "peer")))(t)
+		before := enginetest.Must(f.Store.TrustedServers(ctx))(t)
+		stranger := enginetest.Must(pki.NewCA("nobody's CA", f.Clock.Now(), rand.Reader))(t)
+		adds := enginetest.Must(f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "adds", Operations: []keyserver.ID{keyserver.OpAddTrustedServer.ID}}))(t)
 		half := f.Add(t, keyserver.PasswordPrincipal, "half", []keyserver.ID{adds}, nil)
 		good := replaced(t, f, ca)
 		with := func(change func(*keyserver.NewTrustedServer)) keyserver.NewTrustedServer {
@@ -191,7 +191,7 @@ func TestReplacementIsRefused(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				_, err := f.AddTrustedServer(ctx, tc.by, tc.peer)
 				f.Refused(t, err, tc.code, tc.reason)
-				if after := must(f.Store.TrustedServers(ctx))(t); !cmp.Equal(after, before) {
+				if after := enginetest.Must(f.Store.TrustedServers(ctx))(t); !cmp.Equal(after, before) {
 					t.Errorf("the record changed: %s", cmp.Diff(before, after))
 				}
 			})
@@ -203,11 +203,11 @@ func TestReplacementIsRefused(t *testing.T) {
 // with it, nor gets it later: neither would be let in any more.
 func TestAKeyIsOnePeers(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		ca := must(pki.NewCA("CA of peers", f.Clock.Now(), rand.Reader))(t)
-		must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
-		key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+		ca := enginetest.Must(pki.NewCA("CA of peers", f.Clock.Now(), rand.Reader))(t)
+		enginetest.Must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
+		key := enginetest.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 		first := f.PeerWithKey(t, ca, "first", key)
-		must(f.AddTrustedServer(ctx, f.Admin, first))(t)
+		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, first))(t)
 		second := f.PeerOf(t, ca, "second")
 		second.Blob.System = enginetest.PeerSystem + 1
 		twin := second
@@ -215,14 +215,14 @@ func TestAKeyIsOnePeers(t *testing.T) {
 
 		_, err := f.AddTrustedServer(ctx, f.Admin, twin)
 		f.Refused(t, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
-		must(f.AddTrustedServer(ctx, f.Admin, second))(t)
+		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, second))(t)
 		twin.Replace = true
 		_, err = f.AddTrustedServer(ctx, f.Admin, twin)
 		f.Refused(t, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
 
 		renewed := f.PeerWithKey(t, ca, "first renewed", key)
 		renewed.Replace = true
-		if added := must(f.AddTrustedServer(ctx, f.Admin, renewed))(t); !added.Replaced {
+		if added := enginetest.Must(f.AddTrustedServer(ctx, f.Admin, renewed))(t); !added.Replaced {
 			t.Error("a peer does not keep its own key")
 		}
 	})
@@ -232,8 +232,8 @@ func TestAKeyIsOnePeers(t *testing.T) {
 func taken(t *testing.T, f *enginetest.Fixture) keyserver.NewTrustedServer {
 	t.Helper()
 	f.Add(t, keyserver.CertificatePrincipal, "/CN=taken", nil, nil)
-	ca := must(pki.NewCA("another CA", f.Clock.Now(), rand.Reader))(t)
-	must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
+	ca := enginetest.Must(pki.NewCA("another CA", f.Clock.Now(), rand.Reader))(t)
+	enginetest.Must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
 	return f.PeerOf(t, ca, "taken")
 }
 
@@ -280,7 +280,7 @@ func TestPurgeReachesTheCache(t *testing.T) {
 		f.Refused(t, f.GrantACL(ctx, f.Admin, grant), fault.NotFound, fault.ReasonObjectNotFound)
 
 		peer := f.TrustedPeer(t)
-		must(f.AddTrustedServer(ctx, f.Admin, peer))(t)
+		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, peer))(t)
 		use := func() error {
 			_, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: strings.NewReader("m")})
 			return err
@@ -293,14 +293,14 @@ func TestPurgeReachesTheCache(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Refused(t, use(), fault.ACLDenied, fault.ReasonACLDenied)
-		removed := must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
+		removed := enginetest.Must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
 		if removed.Purged != 1 {
 			t.Errorf("purged %d", removed.Purged)
 		}
 		if err := use(); err != nil {
 			t.Errorf("the purge is not seen: %v", err)
 		}
-		if added := must(f.AddTrustedServer(ctx, f.Admin, peer))(t); added.Resurrected != 1 {
+		if added := enginetest.Must(f.AddTrustedServer(ctx, f.Admin, peer))(t); added.Resurrected != 1 {
 			t.Errorf("resurrected %d", added.Resurrected)
 		}
 		f.Refused(t, use(), fault.ACLDenied, fault.ReasonACLDenied)
@@ -311,7 +311,7 @@ func TestPurgeReachesTheCache(t *testing.T) {
 func TestPurgeOfManyKeysReachesTheCache(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	link := f.Mint(t, f.Admin, nil)
-	must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+	enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 	foreign := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(50)}
 	err := f.GrantACL(ctx, f.Admin, keyserver.ACLChange{Link: link, Principal: foreign, Rights: keyserver.HostMatrix, MaxUsage: keyserver.NoUsageLimit})
 	if err != nil {
@@ -332,7 +332,7 @@ func TestPurgeOfManyKeysReachesTheCache(t *testing.T) {
 	}
 	_, err = f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: strings.NewReader("m")})
 	f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
-	must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
+	enginetest.Must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
 	if _, err := f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: strings.NewReader("m")}); err != nil {
 		t.Errorf("the purge is not seen: %v", err)
 	}
@@ -340,7 +340,7 @@ func TestPurgeOfManyKeysReachesTheCache(t *testing.T) {
 
 func TestOrphansAreBounded(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
-	must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+	enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 	const rows = keyserver.MaxUnwindowed + 1
 	err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		for n := uint64(1); n <= rows; n++ {
@@ -356,11 +356,11 @@ func TestOrphansAreBounded(t *testing.T) {
 	}
 	_, err = f.PrincipalTrusts(ctx, f.Admin, keyserver.PrincipalTrustFilter{})
 	f.Refused(t, err, fault.InvalidArgument, fault.ReasonLimit)
-	last := must(f.PrincipalTrusts(ctx, f.Admin, keyserver.PrincipalTrustFilter{Limit: 500, Offset: 1000}))(t)
+	last := enginetest.Must(f.PrincipalTrusts(ctx, f.Admin, keyserver.PrincipalTrustFilter{Limit: 500, Offset: 1000}))(t)
 	if len(last) != rows-1000 {
 		t.Errorf("the last page has %d rows", len(last))
 	}
-	removed := must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
+	removed := enginetest.Must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
 	if len(removed.Orphans) != keyserver.MaxUnwindowed || removed.OrphanCount != rows {
 		t.Errorf("%d of %d orphans are told", len(removed.Orphans), removed.OrphanCount)
 	}
@@ -371,8 +371,8 @@ func TestTrustInfo(t *testing.T) {
 	auditor := f.Add(t, keyserver.PasswordPrincipal, "auditor", []keyserver.ID{keyserver.RoleAuditor}, nil)
 	_, err := f.TrustInfo(ctx, auditor)
 	f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
-	info := must(f.TrustInfo(ctx, f.Admin))(t)
-	chain := must(pki.ParseChain(info.Chain))(t)
+	info := enginetest.Must(f.TrustInfo(ctx, f.Admin))(t)
+	chain := enginetest.Must(pki.ParseChain(info.Chain))(t)
 	if !chain.Leaf.Equal(f.Prepared.Server.Certificate) || !slices.ContainsFunc(chain.Intermediates, f.Prepared.CA.Certificate.Equal) {
 		t.Error("the chain is not that of the server and the internal CA")
 	}
@@ -384,10 +384,10 @@ func TestTrustInfo(t *testing.T) {
 	if !ok || !cmp.Equal(b, want) {
 		t.Errorf("%v: %s", ok, cmp.Diff(want, b))
 	}
-	renewed := must(f.Prepared.CA.IssueServer("test", nil, f.Prepared.Server.Key, f.Clock.Now(), rand.Reader))(t)
+	renewed := enginetest.Must(f.Prepared.CA.IssueServer("test", nil, f.Prepared.Server.Key, f.Clock.Now(), rand.Reader))(t)
 	f.Self.Certificate = func(context.Context) *x509.Certificate { return renewed.Certificate }
-	later := must(f.TrustInfo(ctx, f.Admin))(t)
-	if !must(pki.ParseChain(later.Chain))(t).Leaf.Equal(renewed.Certificate) || !slices.Equal(later.Certificate.DER, renewed.Certificate.Raw) {
+	later := enginetest.Must(f.TrustInfo(ctx, f.Admin))(t)
+	if !enginetest.Must(pki.ParseChain(later.Chain))(t).Leaf.Equal(renewed.Certificate) || !slices.Equal(later.Certificate.DER, renewed.Certificate.Raw) {
 		t.Error("the chain is not of the certificate that is shown now")
 	}
 	for reason, change := range map[string]func(*keyserver.TrustInfo){

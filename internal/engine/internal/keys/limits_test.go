@@ -17,7 +17,7 @@ import (
 // state of the key and whatever else is wrong with the request.
 func TestSpentEntriesLearnNothing(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		spent := f.Add(t, keyserver.PasswordPrincipal, "spent", []keyserver.ID{keyserver.RoleEncryptor, keyserver.RoleExchanger}, nil)
 		empty := f.Add(t, keyserver.PasswordPrincipal, "empty", []keyserver.ID{keyserver.RoleEncryptor, keyserver.RoleExchanger}, nil)
 		foreign := enginetest.CallOf("foreign", "spent")
@@ -85,11 +85,11 @@ func TestSpentEntriesLearnNothing(t *testing.T) {
 						}
 					}
 				}
-				answers := must(f.MACBatch(ctx, spent, []keyserver.MACItem{{Line: hmac}}))(t)
+				answers := enginetest.Must(f.MACBatch(ctx, spent, []keyserver.MACItem{{Line: hmac}}))(t)
 				if got := fault.CodeOf(answers[0].Err); got != fault.ACLDenied {
 					t.Errorf("an item of a batch: %s", got)
 				}
-				explained := must(f.Explain(ctx, spent, keyserver.Question{Operation: keyserver.OpHMAC, Link: hmac}))(t)
+				explained := enginetest.Must(f.Explain(ctx, spent, keyserver.Question{Operation: keyserver.OpHMAC, Link: hmac}))(t)
 				if got := fault.CodeOf(explained.Refusal); got != fault.ACLDenied {
 					t.Errorf("the explanation says %s", got)
 				}
@@ -106,7 +106,7 @@ func TestSpentEntriesLearnNothing(t *testing.T) {
 // spend takes the only use of a principal's entry.
 func spend(t *testing.T, f *enginetest.Fixture, link keyserver.HiddenLink, p keyserver.PrincipalRef) {
 	t.Helper()
-	entry, _ := must(f.ACL(ctx, f.Admin, link))(t).Entry(p)
+	entry, _ := enginetest.Must(f.ACL(ctx, f.Admin, link))(t).Entry(p)
 	if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		taken, err := tx.UseACLEntry(ctx, entry.ID)
 		if err == nil && !taken {
@@ -130,13 +130,13 @@ func TestExplainedUsesAreExact(t *testing.T) {
 		other := engine.New(f.Config)
 		for left := int64(2 * uses); left >= 0; left-- {
 			for _, asked := range []*engine.Engine{f.Engine, other} {
-				is := must(asked.Explain(ctx, f.Admin, keyserver.Question{Operation: keyserver.OpHMAC, Link: link, Principal: &user.Principal.ID}))(t)
+				is := enginetest.Must(asked.Explain(ctx, f.Admin, keyserver.Question{Operation: keyserver.OpHMAC, Link: link, Principal: &user.Principal.ID}))(t)
 				if is.Uses == nil || *is.Uses != left || is.Allowed != (left > 0) || is.Staleness <= 0 {
 					t.Errorf("with %d uses left: %+v", left, is)
 				}
 			}
 			if left > 0 {
-				must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
+				enginetest.Must(f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
 			}
 		}
 	})
@@ -149,13 +149,13 @@ func TestALimitIsOfTheLine(t *testing.T) {
 	for name, database := range enginetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			config := database(t)
-			kek := must(keyring.EnsureFileKey(t.TempDir()))(t)
+			kek := enginetest.Must(keyring.EnsureFileKey(t.TempDir()))(t)
 			f := enginetest.NewUnder(t, config, kek)
 			engines := []*engine.Engine{f.Engine, engine.New(f.Config)}
 			if f.Store.Shared() {
 				engines[1] = enginetest.NewUnder(t, config, kek).Engine
 			}
-			must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
+			enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 			line := f.Mint(t, f.Admin, nil)
 			team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil)
 			user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, []keyserver.ID{team.Principal.ID})
@@ -220,7 +220,7 @@ func TestALimitIsOfTheLine(t *testing.T) {
 			}
 			for _, link := range links {
 				for _, p := range []keyserver.PrincipalRef{team.Principal, peer.Principal} {
-					if entry, _ := must(f.Store.ACL(ctx, idOf(link)))(t).Entry(p); entry.Used != limit {
+					if entry, _ := enginetest.Must(f.Store.ACL(ctx, idOf(link)))(t).Entry(p); entry.Used != limit {
 						t.Errorf("the list of %s says %d uses", link.Base64(), entry.Used)
 					}
 				}

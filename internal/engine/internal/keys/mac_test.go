@@ -36,7 +36,7 @@ func TestMACOfALine(t *testing.T) {
 		line := f.Mint(t, f.Admin, nil)
 		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		nobody := f.Add(t, keyserver.PasswordPrincipal, "nobody", nil, nil)
-		aes := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		aes := enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		mac := func(by keyserver.Caller, line keyserver.HiddenLink) error {
 			_, err := macOf(f, by, line, "m")
 			return err
@@ -50,11 +50,11 @@ func TestMACOfALine(t *testing.T) {
 		f.Refused(t, mac(stranger, aes), fault.ACLDenied, fault.ReasonACLDenied)
 		f.Grant(t, line, stranger.Principal, keyserver.Read, keyserver.NoUsageLimit)
 
-		first := must(macOf(f, f.Admin, line, "m"))(t)
+		first := enginetest.Must(macOf(f, f.Admin, line, "m"))(t)
 		if first.Link != line || first.Generation != 1 {
 			t.Errorf("the first generation: %+v", first)
 		}
-		if same := must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: line, Message: text("m")}))(t); same != first.Sum {
+		if same := enginetest.Must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: line, Message: text("m")}))(t); same != first.Sum {
 			t.Error("mac and hmac differ")
 		}
 		second := f.Succeed(t, line, keyserver.KeyEnabled)
@@ -63,7 +63,7 @@ func TestMACOfALine(t *testing.T) {
 			f.Succeed(t, line, state)
 		}
 		for _, by := range []keyserver.Caller{f.Admin, stranger} {
-			if got := must(macOf(f, by, line, "m"))(t); got.Link != second || got.Generation != 2 || got.Sum == first.Sum {
+			if got := enginetest.Must(macOf(f, by, line, "m"))(t); got.Link != second || got.Generation != 2 || got.Sum == first.Sum {
 				t.Errorf("the newest enabled: %+v", got)
 			}
 			if row := f.LastRow(t); row.Operation != "macData" || row.Object != second.Base64() {
@@ -88,7 +88,7 @@ func TestALineWithoutAnEnabledKey(t *testing.T) {
 			f.Grant(t, line, limited.Principal, keyserver.Read, 1)
 			_, err = macOf(f, limited, line, "m")
 			f.Refused(t, err, fault.KeyDisabled, fault.ReasonKeyDisabled)
-			if entry, _ := must(f.ACL(ctx, f.Admin, line))(t).Entry(limited.Principal); entry.Used != 0 {
+			if entry, _ := enginetest.Must(f.ACL(ctx, f.Admin, line))(t).Entry(limited.Principal); entry.Used != 0 {
 				t.Errorf("%s: a refused use was counted", state)
 			}
 			for _, choice := range []keyserver.KeyChoice{key, {Line: line}} {
@@ -108,20 +108,20 @@ func TestALineWithoutAnEnabledKey(t *testing.T) {
 // storeKey stores a key of admin's that has come into a state.
 func storeKey(t *testing.T, f *enginetest.Fixture, algorithm keyserver.Algorithm, state keyserver.KeyState) keyserver.HiddenLink {
 	t.Helper()
-	link := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: algorithm}))(t).Link
+	link := enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: algorithm}))(t).Link
 	_, id, _ := link.Split()
 	record, acl, err := f.Store.KeyWithACL(ctx, id)
-	must(acl, err)(t)
+	enginetest.Must(acl, err)(t)
 	if record.ID, err = keyserver.NewID(f.Random); err != nil {
 		t.Fatal(err)
 	}
-	record.ACL = must(keyserver.NewID(f.Random))(t)
+	record.ACL = enginetest.Must(keyserver.NewID(f.Random))(t)
 	for i := range acl.Entries {
-		acl.Entries[i].ID = must(keyserver.NewID(f.Random))(t)
+		acl.Entries[i].ID = enginetest.Must(keyserver.NewID(f.Random))(t)
 	}
 	record.Life = keyserver.FirstLife(record.ID)
 	record.Life.State = state
-	record.Wrapped = must(f.Config.Keyring.Wrap(record.ID, f.Prepared.System, make([]byte, record.KeyBytes)))(t)
+	record.Wrapped = enginetest.Must(f.Config.Keyring.Wrap(record.ID, f.Prepared.System, make([]byte, record.KeyBytes)))(t)
 	if state == keyserver.KeyDestroyed {
 		record.Wrapped = nil
 	}
@@ -135,16 +135,16 @@ func storeKey(t *testing.T, f *enginetest.Fixture, algorithm keyserver.Algorithm
 func TestVerifyMAC(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		line := f.Mint(t, f.Admin, nil)
-		made := []keyserver.MAC{must(macOf(f, f.Admin, line, "m"))(t)}
+		made := []keyserver.MAC{enginetest.Must(macOf(f, f.Admin, line, "m"))(t)}
 		for range 2 {
 			f.Succeed(t, line, keyserver.KeyEnabled)
-			made = append(made, must(macOf(f, f.Admin, line, "m"))(t))
+			made = append(made, enginetest.Must(macOf(f, f.Admin, line, "m"))(t))
 		}
 		newest := made[2].UsedKey
 		byLine := keyserver.KeyChoice{Line: line}
 		for _, mac := range made {
 			for _, choice := range []keyserver.KeyChoice{byLine, {Key: mac.Link}} {
-				got := must(verifyOf(f, f.Admin, choice, mac.Sum, "m"))(t)
+				got := enginetest.Must(verifyOf(f, f.Admin, choice, mac.Sum, "m"))(t)
 				if diff := cmp.Diff(keyserver.MACVerdict{UsedKey: mac.UsedKey, Valid: true}, got); diff != "" {
 					t.Errorf("generation %d (-want +got):\n%s", mac.Generation, diff)
 				}
@@ -163,7 +163,7 @@ func TestVerifyMAC(t *testing.T) {
 			"OtherMessage": {byLine, made[0].Sum, "n", newest},
 			"OtherKey":     {keyserver.KeyChoice{Key: made[1].Link}, made[0].Sum, "m", made[1].UsedKey},
 		} {
-			got := must(verifyOf(f, f.Admin, tc.choice, tc.mac, tc.message))(t)
+			got := enginetest.Must(verifyOf(f, f.Admin, tc.choice, tc.mac, tc.message))(t)
 			if got.Valid || got.UsedKey != tc.named {
 				t.Errorf("%s: got %+v", name, got)
 			}
@@ -174,11 +174,11 @@ func TestVerifyMAC(t *testing.T) {
 			f.Succeed(t, line, keyserver.KeyVerifyOnly)
 		}
 		f.Succeed(t, line, keyserver.KeyDisabled)
-		if !must(verifyOf(f, f.Admin, byLine, made[0].Sum, "m"))(t).Valid {
+		if !enginetest.Must(verifyOf(f, f.Admin, byLine, made[0].Sum, "m"))(t).Valid {
 			t.Errorf("the oldest of %d is not tried", keyserver.MaxTried)
 		}
 		f.Succeed(t, line, keyserver.KeyEnabled)
-		if must(verifyOf(f, f.Admin, byLine, made[0].Sum, "m"))(t).Valid || !must(verifyOf(f, f.Admin, byLine, made[1].Sum, "m"))(t).Valid {
+		if enginetest.Must(verifyOf(f, f.Admin, byLine, made[0].Sum, "m"))(t).Valid || !enginetest.Must(verifyOf(f, f.Admin, byLine, made[1].Sum, "m"))(t).Valid {
 			t.Errorf("more or less than %d are tried", keyserver.MaxTried)
 		}
 	})
@@ -189,7 +189,7 @@ func TestVerifyMAC(t *testing.T) {
 func TestVerifyMACMindsEachList(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		line := f.Mint(t, f.Admin, nil)
-		old := must(macOf(f, f.Admin, line, "m"))(t)
+		old := enginetest.Must(macOf(f, f.Admin, line, "m"))(t)
 		second := f.Succeed(t, line, keyserver.KeyEnabled)
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		verify := func() (keyserver.MACVerdict, error) {
@@ -199,13 +199,13 @@ func TestVerifyMACMindsEachList(t *testing.T) {
 		_, err := verify()
 		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // the newest decides
 		f.Grant(t, second, user.Principal, keyserver.Read, 2)
-		if !must(verify())(t).Valid {
+		if !enginetest.Must(verify())(t).Valid {
 			t.Error("the older key is not tried")
 		}
 		if err := f.RevokeACL(ctx, f.Admin, keyserver.ACLRevocation{Link: line, Principal: user.Principal}); err != nil {
 			t.Fatal(err)
 		}
-		if got := must(verify())(t); got.Valid || got.Link != second {
+		if got := enginetest.Must(verify())(t); got.Valid || got.Link != second {
 			t.Errorf("a key whose list shuts him out was tried: %+v", got)
 		}
 		_, err = verify()
@@ -233,7 +233,7 @@ func (c *commits) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) 
 // are one commit.
 func TestMACBatch(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		line, aes := f.Mint(t, f.Admin, nil), must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		line, aes := f.Mint(t, f.Admin, nil), enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		f.Succeed(t, line, keyserver.KeyEnabled)
 		disabled := storeKey(t, f, keyserver.HMACSHA384, keyserver.KeyDisabled)
 		limited := f.Add(t, keyserver.PasswordPrincipal, "limited", []keyserver.ID{keyserver.RoleExchanger}, nil)
@@ -242,7 +242,7 @@ func TestMACBatch(t *testing.T) {
 		f.Grant(t, few, limited.Principal, keyserver.Read, 2)
 		f.Grant(t, aes, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		f.Grant(t, disabled, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
-		second := must(macOf(f, f.Admin, line, "m"))(t).Link
+		second := enginetest.Must(macOf(f, f.Admin, line, "m"))(t).Link
 		f.Grant(t, second, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
 
 		nobody := f.Add(t, keyserver.PasswordPrincipal, "nobody", nil, nil)
@@ -266,7 +266,7 @@ func TestMACBatch(t *testing.T) {
 		cfg, count := f.Config, &commits{Auditor: f.Config.Auditor}
 		cfg.Auditor = count
 		before := len(f.AllRows(t))
-		answers := must(engine.New(cfg).MACBatch(ctx, limited, batch))(t)
+		answers := enginetest.Must(engine.New(cfg).MACBatch(ctx, limited, batch))(t)
 		rows := f.AllRows(t)[before:]
 		if count.together.Load() != 1 || count.alone.Load() != 0 || len(rows) != len(items) {
 			t.Fatalf("%d rows in %d commits and %d of one row each", len(rows), count.together.Load(), count.alone.Load())
@@ -278,7 +278,7 @@ func TestMACBatch(t *testing.T) {
 			if item.code != "" {
 				continue
 			}
-			check := must(verifyOf(f, f.Admin, keyserver.KeyChoice{Key: answers[i].Link}, answers[i].Sum, string(batch[i].Data)))(t)
+			check := enginetest.Must(verifyOf(f, f.Admin, keyserver.KeyChoice{Key: answers[i].Link}, answers[i].Sum, string(batch[i].Data)))(t)
 			if !check.Valid || check.Generation != answers[i].Generation {
 				t.Errorf("item %d: the MAC is not that of its message: %+v", i, answers[i].UsedKey)
 			}
@@ -331,7 +331,7 @@ func TestRotationUnderLoad(t *testing.T) {
 			_, err := f.TrySucceed(line, keyserver.KeyEnabled)
 			rotated = errors.Join(rotated, err)
 		}
-		newest := must(macOf(f, f.Admin, line, "m"))(t)
+		newest := enginetest.Must(macOf(f, f.Admin, line, "m"))(t)
 		close(done)
 		workers.Wait()
 		close(errs)
@@ -348,7 +348,7 @@ func TestRotationUnderLoad(t *testing.T) {
 func TestEncryptAndDecrypt(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		newKey := func() keyserver.HiddenLink {
-			return must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+			return enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		}
 		line, other, hmac := newKey(), newKey(), f.Mint(t, f.Admin, nil)
 		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", []keyserver.ID{keyserver.RoleExchanger}, nil)
@@ -363,10 +363,10 @@ func TestEncryptAndDecrypt(t *testing.T) {
 		}
 		_, err := encrypt(stranger, byLine)
 		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
-		sealed := []keyserver.Ciphertext{must(encrypt(f.Admin, byLine))(t)}
+		sealed := []keyserver.Ciphertext{enginetest.Must(encrypt(f.Admin, byLine))(t)}
 		for range 2 {
 			f.Succeed(t, line, keyserver.KeyEnabled)
-			sealed = append(sealed, must(encrypt(f.Admin, byLine))(t))
+			sealed = append(sealed, enginetest.Must(encrypt(f.Admin, byLine))(t))
 		}
 		f.Succeed(t, line, keyserver.KeyVerifyOnly)
 		decrypt := func(by keyserver.Caller, choice keyserver.KeyChoice, sealed, associated []byte) (keyserver.Plaintext, error) {
@@ -377,7 +377,7 @@ func TestEncryptAndDecrypt(t *testing.T) {
 				t.Errorf("generation %d sealed %+v", i+1, s)
 			}
 			for _, choice := range []keyserver.KeyChoice{byLine, {Key: s.Link}} {
-				if got := must(decrypt(f.Admin, choice, s.Sealed, associated))(t); !bytes.Equal(got.Plain, plain) || got.UsedKey != s.UsedKey {
+				if got := enginetest.Must(decrypt(f.Admin, choice, s.Sealed, associated))(t); !bytes.Equal(got.Plain, plain) || got.UsedKey != s.UsedKey {
 					t.Errorf("decrypted %q by %+v", got.Plain, got.UsedKey)
 				}
 			}
@@ -423,7 +423,7 @@ func TestEncryptAndDecrypt(t *testing.T) {
 // across their ends; a line is rotated before.
 func TestKeysAreExhausted(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		key := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		key := enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		_, id, _ := key.Split()
 		// All but so many are given out.
 		spend := func(left int64) {
@@ -462,12 +462,12 @@ func TestKeysAreExhausted(t *testing.T) {
 
 		successors := func(n int) {
 			t.Helper()
-			if line := must(f.Store.KeyLine(ctx, id))(t); len(line) != n+1 {
+			if line := enginetest.Must(f.Store.KeyLine(ctx, id))(t); len(line) != n+1 {
 				t.Errorf("the line has %d keys, want the first and %d successors", len(line), n)
 			}
 		}
 		successors(0)
-		if got := must(encrypt(one, byLine))(t); got.Generation != 2 {
+		if got := enginetest.Must(encrypt(one, byLine))(t); got.Generation != 2 {
 			t.Errorf("got generation %d of a line whose first key may encrypt no more", got.Generation)
 		}
 		successors(1)
@@ -475,12 +475,12 @@ func TestKeysAreExhausted(t *testing.T) {
 		f.Refused(t, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
 
 		// Before that, a line is rotated while there are still some left.
-		key = must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		key = enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		_, id, _ = key.Split()
 		spend(keyserver.MaxEncryptions / 32)
 		byLine = keyserver.KeyChoice{Line: key}
 		for generation := 1; generation <= 2; generation++ {
-			if got := must(encrypt(one, byLine))(t); got.Generation != generation {
+			if got := enginetest.Must(encrypt(one, byLine))(t); got.Generation != generation {
 				t.Errorf("got generation %d, want %d", got.Generation, generation)
 			}
 			successors(1)
@@ -494,7 +494,7 @@ func TestKeysAreExhausted(t *testing.T) {
 // told that alone, and costs the key no encryption.
 func TestExhaustionSpendsNoUse(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		key := must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
+		key := enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		_, id, _ := key.Split()
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		spent := f.Add(t, keyserver.PasswordPrincipal, "spent", []keyserver.ID{keyserver.RoleExchanger}, nil)
@@ -522,14 +522,14 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 		}
 		left := func(link keyserver.HiddenLink, want int64) {
 			t.Helper()
-			for _, entry := range must(f.ACL(ctx, f.Admin, link))(t).Entries {
+			for _, entry := range enginetest.Must(f.ACL(ctx, f.Admin, link))(t).Entries {
 				if entry.Principal == user.Principal && entry.MaxUsage-entry.Used != want {
 					t.Errorf("%d uses are left, want %d", entry.MaxUsage-entry.Used, want)
 				}
 			}
 		}
 		shutOut()
-		sealed := must(encrypt(f.Admin, byKey))(t).Sealed // the last
+		sealed := enginetest.Must(encrypt(f.Admin, byKey))(t).Sealed // the last
 		shutOut()
 		f.RotateBy(func(context.Context, keyserver.ID) error { return errors.New("no successor") })
 		for range 4 {
@@ -540,7 +540,7 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 		}
 		left(key, 4)
 
-		successor := must(engine.New(f.Config).Encrypt(ctx, user, keyserver.Encryption{KeyChoice: byLine, Plain: []byte("t")}))(t)
+		successor := enginetest.Must(engine.New(f.Config).Encrypt(ctx, user, keyserver.Encryption{KeyChoice: byLine, Plain: []byte("t")}))(t)
 		left(key, 3) // of the line
 		left(successor.Link, 3)
 		decrypt := func(sealed []byte) error {
@@ -566,10 +566,10 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 // that are imported.
 func TestMACVectors(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
-	file := must(os.ReadFile("testdata/wycheproof_hmac_sha384.txt"))(t)
+	file := enginetest.Must(os.ReadFile("testdata/wycheproof_hmac_sha384.txt"))(t)
 	vectors := append(strings.Split(strings.TrimSpace(string(file)), "\n"), rfc4231...)
 	links, tried := map[string]keyserver.HiddenLink{}, map[string]int{}
-	bin := func(text string) []byte { return must(hex.DecodeString(strings.TrimPrefix(text, "-")))(t) }
+	bin := func(text string) []byte { return enginetest.Must(hex.DecodeString(strings.TrimPrefix(text, "-")))(t) }
 	for _, vector := range vectors {
 		v := strings.Fields(vector)
 		if v[0] == "#" {
@@ -586,13 +586,13 @@ func TestMACVectors(t *testing.T) {
 		if copy(mac[:], tag) < len(mac) {
 			want = "invalid"
 		}
-		got := must(verifyOf(f, f.Admin, key, mac, string(message)))(t)
+		got := enginetest.Must(verifyOf(f, f.Admin, key, mac, string(message)))(t)
 		if got.Valid != (want == "valid") {
 			t.Errorf("%s: valid is %v, but it is %s", id, got.Valid, want)
 		}
 		tried[want]++
 		if want == "valid" {
-			if made := must(macOf(f, f.Admin, links[v[1]], string(message)))(t); made.Sum != mac {
+			if made := enginetest.Must(macOf(f, f.Admin, links[v[1]], string(message)))(t); made.Sum != mac {
 				t.Errorf("%s: the MAC is %x", id, made.Sum)
 			}
 		}
