@@ -53,7 +53,7 @@ func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *reconc
 	}
 	if held.Name != want.name {
 		fixed("certificate", want.name, held.Name, fmt.Sprintf(
-			"the certificate is of %q now, and this object stands for %s; a principal never becomes somebody else: declare another one for that", want.name, seen.What))
+			"the certificate is of %q now, and this object stands for %s; a principal never becomes another one: declare another one for that", want.name, seen.What))
 		return true
 	}
 	if want.identity == nil {
@@ -62,7 +62,7 @@ func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *reconc
 	is := tokenIdentity{held.Issuer, held.Subject, slices.Sorted(slices.Values(held.Audiences))}
 	if is.issuer != want.identity.issuer || is.subject != want.identity.subject {
 		fixed("serviceAccount", want.identity.String(), is.String(), fmt.Sprintf(
-			"%s is %s, and this object declares %s; a principal never becomes somebody else: give another spec.principalName, or delete that one on the key server",
+			"%s is %s, and this object declares %s; a principal never becomes another one: give another spec.principalName, or delete that one on the key server",
 			seen.What, is, want.identity))
 		return true
 	}

@@ -532,7 +532,7 @@ var _ = Describe("Principal", func() {
 
 			secret.Data["tls.crt"] = []byte(leaf(fresh("other"), ca, key))
 			Expect(kube.Update(ctx, secret)).To(Succeed())
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "a principal never becomes somebody else"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "a principal never becomes another one"))
 			Expect(shown.held(ctx, "certificate", "/CN="+name)).NotTo(BeNil())
 			remove(ctx, obj)
 			Expect(shown.held(ctx, "certificate", "/CN="+name)).To(BeNil())
