@@ -17,7 +17,7 @@ import (
 type commands struct{ page, heading, words, test string }
 
 var run = []commands{
-	{"README.md", "A workload, from Git alone", "", "test/e2e TestWorkload"},
+	{"docs/start/workload.md", "", "", "test/e2e TestWorkload"},
 	{"README.md", "Install", "", "test/e2e TestUninstall"},
 	{"README.md", "Use it", "", "test/e2e TestUninstall"},
 	{"docs/api.md", "", "", "test/contract TestLoginExample"},

@@ -31,8 +31,8 @@ func TestWorkload(t *testing.T) {
 	if out, err := w.mac(t, "before"); err == nil {
 		t.Errorf("there is no principal yet, and the script computes %s", out)
 	}
-	if said := w.readme(t); !strings.Contains(said, `"generation":1}`) || !strings.Contains(said, `"valid":true`) {
-		t.Errorf("the commands of the README answer\n%s", said)
+	if said := w.tutorial(t); !strings.Contains(said, `"generation":1}`) || !strings.Contains(said, `"valid":true`) {
+		t.Errorf("the commands of %s print\n%s", tutorial, said)
 	}
 	w.wait(t, "ksrole/message-authenticator", "Ready")
 	if keys := w.kubectl(t, "", "-n", "billing", "get", "configmap", "message-key", "-o", "jsonpath={.data.generation}"); keys != "1" {
@@ -76,10 +76,13 @@ func TestWorkload(t *testing.T) {
 	}
 }
 
-// readme types the commands of the README's section, where a reader would.
-func (w *local) readme(t *testing.T) string {
+// tutorial is the page whose commands the test runs.
+const tutorial = "docs/start/workload.md"
+
+// tutorial runs the commands of the page in a directory that looks like a checkout, and returns their output.
+func (w *local) tutorial(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(w.root, "README.md"))
+	text, err := os.ReadFile(filepath.Join(w.root, tutorial))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,9 +94,7 @@ func (w *local) readme(t *testing.T) string {
 	}
 	var commands strings.Builder
 	for _, b := range markdown.Blocks(string(text)) {
-		if b.Heading == "A workload, from Git alone" && b.NotRun == "" {
-			commands.WriteString(b.Text)
-		}
+		commands.WriteString(b.Text)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
