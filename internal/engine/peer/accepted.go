@@ -11,17 +11,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// Bounds of connections at the external listener. Anybody can make one and say
-// nothing; nobody has to prove who he is before he holds it.
+// Bounds of connections at the external listener. Any client can open a connection and
+// send nothing: it holds the connection before it proves its identity.
 const (
-	maxPending     = 128 // that have not shaken hands
-	maxPendingFrom = 16  // of them from one address
+	maxPending     = 128 // connections before the end of the handshake
+	maxPendingFrom = 16  // of these, from one address
 	maxAccepted    = 1024
 )
 
-// accepted counts the connections that were accepted.
+// accepted counts the accepted connections of a listener.
 type accepted struct {
-	pending *quota.Quota[netip.Prefix] // that have not shaken hands, by where they come from
+	pending *quota.Quota[netip.Prefix] // connections before the end of the handshake, by client network
 	all     *quota.Quota[struct{}]
 }
 
@@ -31,7 +31,7 @@ func newAccepted(pending, pendingFrom, all int64) *accepted {
 
 var errTooMany = errors.New("too many connections")
 
-// accept takes a place for a connection that was accepted.
+// accept reserves a place for an accepted connection. It fails if a bound is reached.
 func (v *accepted) accept(raw net.Conn) (*acceptedConn, error) {
 	if v.all.Take(struct{}{}, 1) != quota.Taken {
 		return nil, fmt.Errorf("%w: %d, as many as there may be", errTooMany, v.all.Held())
@@ -55,18 +55,18 @@ func (v *accepted) accept(raw net.Conn) (*acceptedConn, error) {
 // acceptedConn is a connection that was accepted.
 type acceptedConn struct {
 	net.Conn
-	established func() // it has shaken hands
+	established func() // releases the place among pending connections
 	gone        func()
 }
 
 // Close implements net.Conn.
 func (v *acceptedConn) Close() error {
-	v.established() // or never will
+	v.established() // in case the handshake never ended
 	v.gone()
 	return v.Conn.Close()
 }
 
-// boundedListener is a listener that lets nobody wait who is one too many.
+// boundedListener closes connections beyond the bounds instead of letting them wait.
 type boundedListener struct {
 	net.Listener
 	gate *Gate
@@ -84,6 +84,6 @@ func (p boundedListener) Accept() (net.Conn, error) {
 			return v, nil
 		}
 		p.gate.endpoint.complain(raw, err)
-		_ = raw.Close() // he learns that much
+		_ = raw.Close() // the closed connection is the only response
 	}
 }

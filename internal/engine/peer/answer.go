@@ -14,21 +14,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of what peers answer. Only lists are long: an access control list, and
-// the principals of a lookup. Some of them may be on their way at once.
+// Bounds of the responses of peers. Only ACLs and the principals of a lookup are long.
+// Several of these may arrive at once.
 const (
 	maxAnswer    = 16 << 10
 	maxList      = 8 << 20
-	maxEntries   = 65536 // of an access control list
+	maxEntries   = 65536 // of an ACL
 	maxRoles     = 1024  // of a principal
-	maxLists     = 8     // from all peers
-	maxPeerLists = 2     // from one
+	maxLists     = 8     // from all peers at once
+	maxPeerLists = 2     // from one peer at once
 )
 
-// lists are the places of long answers.
+// lists is the semaphore of long responses.
 type lists chan struct{}
 
-// enter waits for a place.
+// enter waits for a place, or returns the error of ctx.
 func (l lists) enter(ctx context.Context) error {
 	select {
 	case l <- struct{}{}:
@@ -40,7 +40,8 @@ func (l lists) enter(ctx context.Context) error {
 
 func (l lists) leave() { <-l }
 
-// askList is ask for a long answer, which is taken while its place is held.
+// askList is ask for a long response. It holds a place for long responses until take has
+// returned.
 func askList[In, Out any](ctx context.Context, r remote, in *In, call method[In, Out], take func(*Out) error) error {
 	p, err := r.client.enter(ctx, r.peer)
 	if err != nil {
@@ -65,19 +66,20 @@ func askList[In, Out any](ctx context.Context, r remote, in *In, call method[In,
 	return take(out)
 }
 
-// nonsense is for an answer that no key server of ours gives.
+// nonsense returns the error for a response that no key server of this project sends.
 func (r remote) nonsense(what string) error {
 	return fault.New(fault.OpFailed, "the peer %d answered something that is not %s", r.peer.System, what).Audited(fault.ReasonFailed)
 }
 
-// The fields that make an answer a list.
+// Numbers of the repeated fields in long responses.
 const (
 	aclEntries       protowire.Number = 3
 	lookupPrincipals protowire.Number = 1
 )
 
-// atMost refuses a list with more elements than may be before any of them is
-// made: two bytes are enough for one, and it takes a hundred times as much.
+// atMost returns an error if list has more than most elements. It counts them before any
+// is decoded: an element can be two bytes long, and takes a hundred times as much memory
+// when decoded.
 func atMost(list []byte, element protowire.Number, most int) error {
 	for n := 0; len(list) > 0; {
 		number, kind, tag := protowire.ConsumeTag(list)
@@ -98,15 +100,16 @@ func atMost(list []byte, element protowire.Number, most int) error {
 	return nil
 }
 
-// keyFrom reads the metadata of a key, which is of an algorithm that is known.
+// keyFrom converts the metadata of a key. It reports false if the algorithm is unknown or
+// a value is impossible.
 func keyFrom(in *peerpb.KeyResponse, link keyserver.HiddenLink) (keyserver.KeyMetadata, bool) {
 	meta := keyserver.KeyMetadata{Link: link, Algorithm: keyserver.Algorithm(in.GetAlgorithm()), KeyBytes: int(in.GetKeyBytes())}
 	info, ok := keyserver.Algorithms[meta.Algorithm]
 	return meta, ok && lifeFrom(in.GetLife(), &meta) && meta.KeyBytes >= info.MinLen && meta.KeyBytes <= info.MaxLen
 }
 
-// possible reports whether a list could be one: each entry is one that could
-// have been granted, and no principal has two.
+// possible reports whether grants can produce an ACL: each entry is valid, and no
+// principal has two.
 func possible(acl keyserver.ACL) bool {
 	seen := make(map[keyserver.PrincipalRef]bool, len(acl.Entries))
 	for _, e := range acl.Entries {
@@ -121,7 +124,7 @@ func possible(acl keyserver.ACL) bool {
 	return true
 }
 
-// presentable reports whether a principal can be shown as it is.
+// presentable reports whether a principal can be shown unchanged.
 func presentable(p keyserver.Principal) bool {
 	return p.Type.ClassName() != "" && p.Name != "" && len(p.Name) <= keyserver.MaxPrincipalName &&
 		!strings.ContainsFunc(p.Name, unicode.IsControl) &&

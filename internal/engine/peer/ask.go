@@ -13,24 +13,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of repetitions.
+// Bounds of retries.
 const (
 	maxAttempts = 3
 	firstPause  = 50 * time.Millisecond
 )
 
-// effect is what a call may have done where no answer came.
+// effect is the effect that a call may have had on the peer if no response came.
 type effect int
 
 const (
 	reads   effect = iota // nothing
 	uses                  // counted a use, which errs on the strict side (ADR 0004)
-	changes               // changed a list
+	changes               // changed an ACL
 )
 
-// ask makes a unary call. Where the connection breaks, the call is repeated
-// with the same key, so that the peer does it once; a peer that is slow is not
-// asked again.
+// ask makes a unary call. If the connection breaks, ask retries with the same call key,
+// so that the peer executes the call once. It does not retry if the peer is slow.
 func ask[In, Out any](ctx context.Context, r remote, kind effect, in *In, call method[In, Out]) (*Out, error) {
 	p, err := r.client.enter(ctx, r.peer)
 	if err != nil {
@@ -39,11 +38,11 @@ func ask[In, Out any](ctx context.Context, r remote, kind effect, in *In, call m
 	return attempt(ctx, r, p, kind, in, call)
 }
 
-// attempt makes the call of a place in the pool, and leaves the pool.
+// attempt makes a call that has a place in the pool p, and then releases the place.
 func attempt[In, Out any](ctx context.Context, r remote, p *pool, kind effect, in *In, call method[In, Out], options ...grpc.CallOption) (*Out, error) {
 	within, cancel := context.WithTimeout(ctx, r.client.Timeout)
 	defer cancel()
-	unanswered := false // an attempt got as far as a connection, and no further
+	unanswered := false // an attempt got a connection, but no response
 	for n := 1; ; n++ {
 		var at peer.Peer
 		out, err := call(p.stub(), within, in, append(options, grpc.Peer(&at))...)
@@ -63,10 +62,10 @@ func attempt[In, Out any](ctx context.Context, r remote, p *pool, kind effect, i
 	}
 }
 
-// mayHaveChanged reports whether a list may have changed although the only
-// attempt failed: where there is no answer, and where the peer itself may not
-// know, because its database failed it. A peer that has no place for a call, or
-// does not know whether it is up to date, does not begin with it.
+// mayHaveChanged reports whether an ACL may have changed although the only attempt
+// failed. This is so if no response came, or if the peer may not know because its
+// database failed. A peer that is overloaded, or does not know whether it is current,
+// does not begin a change.
 func mayHaveChanged(err error) bool {
 	r := refusalIn(err)
 	if r == nil {
@@ -76,18 +75,19 @@ func mayHaveChanged(err error) bool {
 	return r.GetRetryable() && code != fault.Overloaded && code != fault.NotCurrent
 }
 
-// unreached is for a call that was not even tried.
+// unreached returns the error for a call that was not tried.
 func (r remote) unreached(err error) error {
-	if fault.As(err) != nil { // this key server's own state, the database for one
+	if fault.As(err) != nil { // about the state of this key server, for example its database
 		return err
 	}
 	return unavailable(r.peer.System, 0, "cannot be reached from this key server").Because(err)
 }
 
-// pause waits before a repetition, and reports whether there is time for it.
+// pause waits before the retry after the given attempt. It reports false if ctx ends
+// first.
 func pause(ctx context.Context, attempt int) bool {
 	wait := firstPause << (attempt - 1)
-	wait += rand.N(wait) //nolint:gosec // so that many callers do not come back together
+	wait += rand.N(wait) //nolint:gosec // spreads the retries of many callers
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
@@ -98,8 +98,8 @@ func pause(ctx context.Context, attempt int) bool {
 	}
 }
 
-// judge says what the end of a call says about the peer. A caller that went
-// away, or ran out of its own time, says nothing.
+// judge returns the outcome of a call for the breaker. If the caller left or its own time
+// ran out, the outcome is unknown.
 func judge(ctx context.Context, err error) outcome {
 	switch {
 	case err == nil, refusalIn(err) != nil:
@@ -112,14 +112,14 @@ func judge(ctx context.Context, err error) outcome {
 		return failed
 	case codes.Canceled: // the connection was closed here
 		return unknown
-	default: // somebody who lives sent it
+	default: // a live process sent it
 		return answered
 	}
 }
 
 // explain turns the failure of a call into a fault.
 func (r remote) explain(ctx context.Context, err error) error {
-	if fault.As(err) != nil { // it was not made at all
+	if fault.As(err) != nil { // the call was never made
 		return err
 	}
 	if refusal := refusalIn(err); refusal != nil {
@@ -141,7 +141,8 @@ func (r remote) explain(ctx context.Context, err error) error {
 	}
 }
 
-// noAnswer is for a change that the peer was sent and may have made.
+// noAnswer returns the fault for a change that was sent to the peer and may have taken
+// effect.
 func (r remote) noAnswer(cause error) error {
 	return fault.New(fault.PeerNoAnswer, "the peer %d was sent the change and did not answer; read the list before trying again", r.peer.System).
 		Because(cause).Audited(fault.ReasonPeerUnavailable)

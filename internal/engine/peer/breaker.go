@@ -12,27 +12,27 @@ const (
 	maxOpen    = 8 * time.Second
 )
 
-// outcome is how a call ended, as far as the peer's health goes.
+// outcome is the end of a call, in terms of the peer's health.
 type outcome int
 
 const (
-	answered outcome = iota // even if it was a refusal
+	answered outcome = iota // including refusals
 	failed
-	unknown // the caller went away
+	unknown // the caller left
 )
 
-// breaker keeps calls from a peer that does not answer: after some failures in
-// a row it lets none through for a while, then one at a time to try.
+// breaker stops calls to a peer that does not respond. After breakAfter failures in a row
+// it permits no call for a while, then one at a time as a probe.
 type breaker struct {
 	mu     sync.Mutex
 	fails  int
-	until  time.Time // no call before
+	until  time.Time // no call before this time
 	pause  time.Duration
 	trying bool
 }
 
-// allow reports whether a call may be made at now, or how long to wait. Each
-// call that may be made must be reported.
+// allow reports whether a call may be made at now. If not, wait is the time to wait. The
+// caller must report the outcome of each permitted call.
 func (b *breaker) allow(now time.Time) (wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -48,7 +48,7 @@ func (b *breaker) allow(now time.Time) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// report says how a call ended.
+// report records the outcome of a call.
 func (b *breaker) report(now time.Time, o outcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,7 +57,7 @@ func (b *breaker) report(now time.Time, o outcome) {
 	case answered:
 		b.fails, b.pause = 0, 0
 	case failed:
-		// Of the calls that were under way together, one opens it.
+		// If concurrent calls fail, only the first one opens the breaker.
 		if b.fails++; b.fails >= breakAfter && !now.Before(b.until) {
 			b.pause = min(max(2*b.pause, minOpen), maxOpen)
 			b.until = now.Add(b.pause)

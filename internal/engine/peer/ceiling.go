@@ -9,19 +9,19 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of the calls that are under way. Each may hold a stream's window of
-// memory, even if its message never ends: so much may be sent before anybody
-// reads, and gRPC gives the connection's window back at once.
+// Bounds of calls in progress. Each call may hold one stream window of memory, even if
+// its message never ends: a peer may send that much before the server reads any of it,
+// and gRPC returns the window of the connection immediately.
 const (
-	maxPeerCalls = maxInFlight // of one peer: what one process of it makes
+	maxPeerCalls = maxInFlight // of one peer: as many as one process of it makes
 	maxAllCalls  = 512
-	// maxRefused is how many refused calls of one peer gRPC may remember: each
-	// takes a few hundred bytes until the deadline that came with it.
+	// maxRefused is the number of refused calls of one peer that gRPC may remember. Each
+	// takes a few hundred bytes until the deadline that the peer sent.
 	maxRefused = 32768
 )
 
-// ceiling counts the calls that peers have under way, from the moment that
-// their headers are there, and refuses those beyond the bounds.
+// ceiling counts the calls of peers in progress from the arrival of their headers, and
+// refuses calls beyond the bounds.
 type ceiling struct {
 	perPeer, inAll, refused int // the bounds
 
@@ -36,19 +36,19 @@ func newCeiling() *ceiling {
 	return &ceiling{perPeer: maxPeerCalls, inAll: maxAllCalls, refused: maxRefused, peers: map[keyserver.SystemID]*peerCalls{}}
 }
 
-// place is one call among those under way. It is given back once neither its
-// stream nor the work on it holds it: a peer that goes away does not end what
-// is done for it.
+// place is the slot of one call in progress. It is released when both the stream and the
+// work on the call have ended: the work continues when a peer disconnects.
 type place struct {
 	ceiling *ceiling
 	peer    keyserver.SystemID
 	holders int // guarded by ceiling.mu
-	// requestID is what the call says of itself, once it is read; it may be
-	// anything.
+	// requestID is the request id in the call, set once the call is read. It is not
+	// validated.
 	requestID string
 }
 
-// enter takes a place for a call. ctx is that of its stream.
+// enter takes a place for a call whose stream has the context ctx. It fails if a bound is
+// reached.
 func (c *ceiling) enter(ctx context.Context, peer keyserver.SystemID) (*place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,8 +79,8 @@ func (c *ceiling) of(peer keyserver.SystemID) *peerCalls {
 	return of
 }
 
-// refuse counts a refused call for as long as gRPC remembers it, which is not
-// at all where it has no deadline.
+// refuse counts a refused call for as long as gRPC remembers it: until its deadline. gRPC
+// does not remember a call without a deadline.
 func (c *ceiling) refuse(ctx context.Context, peer keyserver.SystemID, of *peerCalls) {
 	if _, ok := ctx.Deadline(); !ok {
 		c.forget(peer, of)
@@ -95,7 +95,7 @@ func (c *ceiling) refuse(ctx context.Context, peer keyserver.SystemID, of *peerC
 	})
 }
 
-// flooded reports whether a peer goes on although it was refused.
+// flooded reports whether a peer has sent more refused calls than gRPC may remember.
 func (c *ceiling) flooded(peer keyserver.SystemID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,15 +103,16 @@ func (c *ceiling) flooded(peer keyserver.SystemID) bool {
 	return ok && of.refused > c.refused
 }
 
-// forget drops the count of a peer that has nothing under way.
+// forget deletes the counters of a peer that has no calls in progress and no remembered
+// refusals.
 func (c *ceiling) forget(peer keyserver.SystemID, of *peerCalls) {
 	if of.calls == 0 && of.refused == 0 {
 		delete(c.peers, peer)
 	}
 }
 
-// hold keeps the place while somebody works on the call. It reports false where
-// the stream has ended before.
+// hold keeps the place during the work on the call. It reports false if the stream has
+// already ended.
 func (p *place) hold() bool {
 	p.ceiling.mu.Lock()
 	defer p.ceiling.mu.Unlock()
@@ -122,7 +123,8 @@ func (p *place) hold() bool {
 	return true
 }
 
-// leave is the end of the stream, or of the work on it.
+// leave is called at the end of the stream, and at the end of the work on it. The last
+// call releases the place.
 func (p *place) leave() {
 	c := p.ceiling
 	c.mu.Lock()
@@ -142,16 +144,17 @@ func withPlace(ctx context.Context, p *place) context.Context {
 	return context.WithValue(ctx, placeKey{}, p)
 }
 
-// placeOf is the place of a call, nil where its connection is not one of a peer.
+// placeOf returns the place of a call, or nil if the connection is not one of a peer.
 func placeOf(ctx context.Context) *place {
 	p, _ := ctx.Value(placeKey{}).(*place)
 	return p
 }
 
-// work holds the place of a call while it is worked on.
+// work holds the place of a call until done is called. It fails if the stream has already
+// ended.
 func work(ctx context.Context) (done func(), err error) {
 	switch p := placeOf(ctx); {
-	case p == nil: // refused where the caller is read
+	case p == nil: // the handler refuses the call when it reads the caller
 		return func() {}, nil
 	case !p.hold():
 		return nil, context.Canceled

@@ -18,51 +18,51 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Bounds of what a client holds for one peer.
+// Bounds of a client for one peer.
 const (
 	DefaultTimeout = 10 * time.Second
-	connections    = 2   // one for each of the cores that a small machine has
-	maxInFlight    = 128 // calls at once
+	connections    = 2   // one for each core of a small machine
+	maxInFlight    = 128 // concurrent calls
 	dialTimeout    = 5 * time.Second
 	retireWithin   = streamTimeout // for the calls over connections of an earlier record
 )
 
-// ClientConfig is what a client needs. Every field but Observer is required.
+// ClientConfig has the dependencies of a client. Every field except Observer is required.
 type ClientConfig struct {
 	Registry    Registry
-	Certificate func() *tls.Certificate // its own, at each handshake
+	Certificate func() *tls.Certificate // its own, read at each handshake
 	Timeout     time.Duration           // of one call
 	Clock       func() time.Time
 	Logger      *slog.Logger
 	Observer    Observer
 }
 
-// Client asks peers. It holds a bounded pool of connections to each, made at
-// the first call.
+// Client calls peers. It holds a bounded pool of connections to each peer, and creates it
+// at the first call.
 type Client struct {
 	ClientConfig
 	endpoint *endpoint
 
-	lists lists // from all peers
+	lists lists // long responses from all peers
 
 	mu     sync.Mutex
 	pools  map[keyserver.SystemID]*pool
 	closed bool
-	// making is held while a pool is made, so that records are read in the order
-	// in which pools are made for them.
+	// making is held while a pool is created, so that records are read in the order in
+	// which pools are created for them.
 	making   sync.Mutex
 	retiring sync.WaitGroup
 	stopping chan struct{}
 }
 
-// NewClient returns a client. Close it.
+// NewClient returns a client. The caller must close it.
 func NewClient(config ClientConfig) *Client {
 	c := &Client{ClientConfig: config, lists: make(lists, maxLists), pools: map[keyserver.SystemID]*pool{}, stopping: make(chan struct{})}
 	c.endpoint = newEndpoint(c.Registry, c.Certificate, x509.ExtKeyUsageServerAuth, c.Clock, c.Logger, c.prune)
 	return c
 }
 
-// Close ends every connection, and the calls that are under way.
+// Close closes every connection, which ends the calls in progress.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -78,11 +78,11 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// Changed has to be told of every change of the registry; it never blocks.
+// Changed must be called with every change of the registry. It never blocks.
 func (c *Client) Changed(changes []keyserver.Change) { c.endpoint.changed(changes) }
 
-// Renew has the next calls go by new connections, with the certificate that there
-// is then. Calls under way end on the connections that they began on.
+// Renew makes the next calls use new connections with the current certificate. Calls in
+// progress end on their old connections.
 func (c *Client) Renew() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,8 +99,8 @@ func (c *Client) At(peer keyserver.TrustedServer) keyserver.Federated { return r
 
 var errStopping = errors.New("this key server is stopping")
 
-// enter takes a place among the calls to the peer of a record. The pool has to
-// be left.
+// enter takes a place among the calls to the peer of a record. The caller must leave the
+// returned pool.
 func (c *Client) enter(ctx context.Context, peer keyserver.TrustedServer) (*pool, error) {
 	if err := c.endpoint.settle(ctx); err != nil {
 		return nil, err
@@ -116,9 +116,9 @@ func (c *Client) enter(ctx context.Context, peer keyserver.TrustedServer) (*pool
 	return p, nil
 }
 
-// pool answers the connections to the peer of a record, with one more user. A
-// record that says something else than the one that they were made for is an
-// older one or a newer one, so the present one is asked for.
+// pool returns the connections to the peer of a record, with one more user. If peer
+// differs from the record of the existing connections, either of the two may be the older
+// one, so pool reads the current record.
 func (c *Client) pool(ctx context.Context, peer keyserver.TrustedServer) (*pool, error) {
 	if p, err := c.held(peer); p != nil || err != nil {
 		return p, err
@@ -135,7 +135,8 @@ func (c *Client) pool(ctx context.Context, peer keyserver.TrustedServer) (*pool,
 	return c.replace(present)
 }
 
-// held answers the pool that was made for a record, nil where there is none.
+// held returns the pool that was created for a record, with one more user, or nil if
+// there is none.
 func (c *Client) held(record keyserver.TrustedServer) (*pool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +151,7 @@ func (c *Client) held(record keyserver.TrustedServer) (*pool, error) {
 	return p, nil
 }
 
-// record reads the record of a peer as it is now.
+// record reads the current record of a peer.
 func (c *Client) record(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
 	list, err := c.Registry.TrustedServers(ctx)
 	if err != nil {
@@ -163,7 +164,8 @@ func (c *Client) record(ctx context.Context, system keyserver.SystemID) (keyserv
 	return list[i], nil
 }
 
-// replace makes the pool of a record, with one user, in place of an earlier one.
+// replace creates the pool of a record, with one user, and retires an earlier pool of the
+// peer.
 func (c *Client) replace(record keyserver.TrustedServer) (*pool, error) {
 	p, err := c.connect(record)
 	if err != nil {
@@ -180,8 +182,8 @@ func (c *Client) replace(record keyserver.TrustedServer) (*pool, error) {
 	return p, nil
 }
 
-// prune retires the pools of peers that are gone or have other records. Their
-// connections have been looked at by themselves.
+// prune retires the pools of peers that were removed or whose records changed. The
+// endpoint has already checked their open connections.
 func (c *Client) prune(t trust) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,8 +197,8 @@ func (c *Client) prune(t trust) {
 	}
 }
 
-// retire takes a pool out of use and closes it once its calls are over, or have
-// had time enough to be. The caller holds mu.
+// retire removes a pool, and closes it when its calls have ended or retireWithin has
+// passed. The caller holds mu.
 func (c *Client) retire(system keyserver.SystemID) {
 	p, ok := c.pools[system]
 	if !ok {
@@ -213,18 +215,18 @@ func (c *Client) retire(system keyserver.SystemID) {
 		case <-late.C:
 		case <-c.stopping:
 		}
-		_ = p.close() // nobody is left to tell
+		_ = p.close() // no caller is left for the error
 		<-idle
 	})
 }
 
-// sameRecord reports whether two records lead to the same peer in the same
-// way. What a record says besides, people may change.
+// sameRecord reports whether two records lead to the same peer in the same way. The other
+// fields of a record may change.
 func sameRecord(a, b keyserver.TrustedServer) bool {
 	return a.Name == b.Name && a.Port == b.Port && bytes.Equal(a.Certificate.DER, b.Certificate.DER)
 }
 
-// key is the credentials with which a client connects to one peer.
+// key is the transport credentials of a client for one peer.
 type key struct {
 	endpoint *endpoint
 	system   keyserver.SystemID
@@ -232,8 +234,8 @@ type key struct {
 
 var _ credentials.TransportCredentials = key{}
 
-// ClientHandshake implements credentials.TransportCredentials. Whoever answers
-// must be the peer that was meant, not only some peer.
+// ClientHandshake implements credentials.TransportCredentials. The other side must be the
+// peer that was called, not just any registered peer.
 func (k key) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return k.endpoint.handshake(ctx, raw, tls.Client, func(who keyserver.TrustedServer) error {
 		if who.System != k.system {

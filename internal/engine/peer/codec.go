@@ -16,35 +16,35 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// codec is protobuf as gRPC speaks it, with a way of its own to the same bytes
-// for the pieces of a long message: the generated code copies each of them
-// twice and allocates it anew, on either side.
+// codec is the protobuf codec of gRPC, with its own implementation for the pieces of a
+// long message. The generated code copies each piece twice and allocates it again, on
+// both sides.
 type codec struct{ encoding.CodecV2 }
 
 var protobuf = codec{encoding.GetCodecV2(grpcproto.Name)}
 
-// The fields of HMACPiece that a piece of a message has.
+// Field numbers of HMACPiece in a piece of a message.
 const (
 	pieceData protowire.Number = 3
 	pieceLast protowire.Number = 4
 	pieceMAC  protowire.Number = 6
 )
 
-// outbound is an HMACPiece that is sent. gRPC frees its data.
+// outbound is an HMACPiece to send. gRPC frees its data.
 type outbound struct {
 	data mem.Buffer
 	last bool
-	mac  []byte // beside last, where one is to be verified
+	mac  []byte // sent with the last piece if a MAC is to be verified
 }
 
-// inbound is an HMACPiece that arrives. Its data is written to where it is
-// needed while gRPC still holds it.
+// inbound is an HMACPiece that is received. Its data is written to the destination while
+// gRPC still holds it.
 type inbound struct {
 	to   io.Writer
-	n    int64 // bytes so far, of all pieces that came by it
+	n    int64 // bytes so far, of all pieces that were read into it
 	last bool
-	had  bool   // the piece's data
-	mac  []byte // that came with a piece
+	had  bool   // the current piece has had its data
+	mac  []byte // received with a piece
 }
 
 // Marshal implements encoding.CodecV2.
@@ -81,7 +81,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 }
 
-// list reads a list that has not too many elements.
+// list decodes v if the repeated field element has at most most elements.
 func (c codec) list(data mem.BufferSlice, v proto.Message, element protowire.Number, most int) error {
 	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer whole.Free()
@@ -94,7 +94,7 @@ func (c codec) list(data mem.BufferSlice, v proto.Message, element protowire.Num
 func (p *inbound) unmarshal(data mem.BufferSlice) error {
 	p.had = false
 	r := data.Reader()
-	defer func() { _ = r.Close() }() // has nothing to say
+	defer func() { _ = r.Close() }() // the error has no meaning here
 	for r.Remaining() > 0 {
 		if err := p.field(r); err != nil {
 			return err
@@ -103,8 +103,7 @@ func (p *inbound) unmarshal(data mem.BufferSlice) error {
 	return nil
 }
 
-// field reads one field. As everywhere in protobuf, one that is not known is
-// skipped.
+// field reads one field. It skips unknown fields, as protobuf does everywhere.
 func (p *inbound) field(r *mem.Reader) error {
 	tag, err := binary.ReadUvarint(r)
 	if err != nil {
@@ -126,7 +125,7 @@ func (p *inbound) field(r *mem.Reader) error {
 		switch {
 		case err != nil:
 			return err
-		case n > uint64(r.Remaining()): //nolint:gosec // what remains is never negative
+		case n > uint64(r.Remaining()): //nolint:gosec // the remaining length is never negative
 			return io.ErrUnexpectedEOF
 		case number == pieceData:
 			return p.take(r, int(n)) //nolint:gosec // bounded above
@@ -145,8 +144,8 @@ func (p *inbound) field(r *mem.Reader) error {
 	}
 }
 
-// take writes the next n bytes on, where they lie. Of a field that is there
-// twice, protobuf takes the last one, for which it is too late.
+// take writes the next n bytes to p.to. If a field occurs twice, protobuf uses the last
+// value; here the first one is already written, so take rejects the second.
 func (p *inbound) take(r *mem.Reader, n int) error {
 	if p.had {
 		return errors.New("a piece with two messages")

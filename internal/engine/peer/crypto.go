@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// maxText bounds an answer that has a text, or the ciphertext of one.
+// maxText bounds a response that contains a text or its ciphertext.
 const maxText = maxPackage
 
 // MAC implements keyserver.Federated.
@@ -90,14 +90,14 @@ func (r remote) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.D
 	return keyserver.Plaintext{UsedKey: used, Plain: out.GetPlain()}, nil
 }
 
-// longer makes a call that takes the answer with a text.
+// longer returns a call that accepts a response with a text, up to maxText bytes.
 func longer[In, Out any](call method[In, Out]) method[In, Out] {
 	return func(to peerpb.KeyServerClient, ctx context.Context, in *In, options ...grpc.CallOption) (*Out, error) {
 		return call(to, ctx, in, append(options, grpc.MaxCallRecvMsgSize(maxText))...)
 	}
 }
 
-// used is the key that an answer names, which has to be one that was asked for.
+// used returns the key that a response names. It fails if that is not a requested key.
 func (r remote) used(out interface {
 	GetLink() []byte
 	GetGeneration() uint32
@@ -220,7 +220,7 @@ func textFits(text []byte, most int, associated []byte) error {
 	return nil
 }
 
-// choiceFrom is a link as that of a line or of a key.
+// choiceFrom returns a hidden link as the choice of a key lineage or of a key.
 func choiceFrom(link keyserver.HiddenLink, line bool) keyserver.KeyChoice {
 	if line {
 		return keyserver.KeyChoice{Line: link}
@@ -228,7 +228,7 @@ func choiceFrom(link keyserver.HiddenLink, line bool) keyserver.KeyChoice {
 	return keyserver.KeyChoice{Key: link}
 }
 
-// choiceTerm is what a choice adds to the key of a call.
+// choiceTerm returns the term that this choice adds to the call key.
 func choiceTerm(line bool) []byte {
 	if line {
 		return []byte("line")

@@ -20,46 +20,45 @@ import (
 
 // Bounds of connections.
 const (
-	handshakeTimeout = dialTimeout // nobody waits for it longer
-	// recheckEvery is how often open connections are looked at without a change
-	// of the registry: certificates expire by themselves.
+	handshakeTimeout = dialTimeout // no side waits longer
+	// recheckEvery is how often open connections are checked while the registry does not
+	// change: certificates expire.
 	recheckEvery = time.Minute
-	// recheckSoon is how soon they are looked at again where the registry could
-	// not be read.
+	// recheckSoon is the delay until the next check if the registry could not be read.
 	recheckSoon = time.Second
-	// maxConnections is how many connections one peer may have: a pool for each
-	// of its replicas, and another one while a record changes.
+	// maxConnections is the maximum number of connections of one peer: a pool for each of
+	// its replicas, and another pool while a record changes.
 	maxConnections = 32
 	// How often a refused connection is logged.
 	complainEvery    = 10 * time.Second
 	complaintsAtOnce = 10
 )
 
-// alpn is what gRPC speaks.
+// alpn is the protocol that gRPC negotiates.
 const alpn = "h2"
 
-// endpoint makes and watches the TLS connections of one side: it takes records and
-// trust list at each handshake, and closes the connections that they no longer
-// let in.
+// endpoint makes and watches the TLS connections of one side. It checks each handshake
+// against the records and the trust list, and closes the connections that they no longer
+// permit.
 type endpoint struct {
 	registry    Registry
 	certificate func() *tls.Certificate
-	usage       x509.ExtKeyUsage // that the other side's certificate must have
+	usage       x509.ExtKeyUsage // required in the certificate of the other side
 	clock       func() time.Time
 	logger      *slog.Logger
-	complaints  *rate.Limiter // anybody can connect
-	told        func(trust)   // each time that the open connections were looked at
+	complaints  *rate.Limiter // any client can connect
+	told        func(trust)   // called after each check of the open connections
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
-	// What the registry said when version had the value of known. Anybody can
-	// have it asked for, so it is read once for each change.
+	// said is the content of the registry when version had the value of known. Any client
+	// can cause a read, so the registry is read once for each change.
 	reading sync.Mutex
 	known   uint64
 	said    trust
-	version atomic.Uint64 // grows with each change of the registry, beginning at 1
-	// announced counts the changes of the registry that may shut somebody out,
-	// settled those after which the open connections were looked at.
+	version atomic.Uint64 // incremented with each change of the registry, from 1
+	// announced counts the changes of the registry that may exclude a peer. settled is
+	// its value at the last check of the open connections.
 	announced, settled atomic.Uint64
 	settling           sync.Mutex
 
@@ -81,14 +80,14 @@ func newEndpoint(r Registry, own func() *tls.Certificate, usage x509.ExtKeyUsage
 	return d
 }
 
-// close ends the watch. Connections are closed by whoever uses them.
+// close ends the watch. The users of connections close them.
 func (d *endpoint) close() {
 	d.stop()
 	<-d.done
 }
 
-// changed has the open connections looked at where a change may shut one out.
-// It never blocks.
+// changed starts a check of the open connections if a change may exclude one of them. It
+// never blocks.
 func (d *endpoint) changed(changes []keyserver.Change) {
 	if ofRegistry(changes) {
 		d.version.Add(1)
@@ -99,18 +98,18 @@ func (d *endpoint) changed(changes []keyserver.Change) {
 	d.announced.Add(1)
 	select {
 	case d.kick <- struct{}{}:
-	default: // it was asked already
+	default: // a check is already requested
 	}
 }
 
-// ofRegistry reports whether the registry may say something else.
+// ofRegistry reports whether a change may concern the registry.
 func ofRegistry(changes []keyserver.Change) bool {
 	return keyserver.Concerned(changes, func(c keyserver.Change) bool {
 		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeTrustedCA
 	})
 }
 
-// trust is what the registry says now.
+// trust returns the current content of the registry.
 func (d *endpoint) trust(ctx context.Context) (trust, error) {
 	d.reading.Lock()
 	defer d.reading.Unlock()
@@ -126,8 +125,8 @@ func (d *endpoint) trust(ctx context.Context) (trust, error) {
 	return t, nil
 }
 
-// mayShutOut reports whether a peer or a CA may be gone or revoked. A peer that
-// is new may have the key of another one, which then is nobody's.
+// mayShutOut reports whether a peer or a CA may have been removed or revoked. A new peer
+// counts too: it may have the key of another peer, and then that key identifies neither.
 func mayShutOut(changes []keyserver.Change) bool {
 	return keyserver.Concerned(changes, func(c keyserver.Change) bool {
 		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeRevocation ||
@@ -148,7 +147,7 @@ func (d *endpoint) watch(ctx context.Context) {
 			continue
 		case <-d.kick:
 		case <-again.C:
-			d.version.Add(1) // whatever was announced, it is read anew
+			d.version.Add(1) // read the registry again, whether or not a change was announced
 		}
 		again.Reset(recheckEvery)
 		if err := d.recheck(ctx); err != nil && ctx.Err() == nil {
@@ -158,9 +157,9 @@ func (d *endpoint) watch(ctx context.Context) {
 	}
 }
 
-// settle looks at the open connections if something was announced since they
-// were looked at. Each call asks for it, so that none is made over a connection
-// that a change, committed before the call, no longer lets in.
+// settle checks the open connections if a change was announced since the last check. Each
+// call does this first, so that no call uses a connection that is not permitted after a
+// change committed before the call.
 func (d *endpoint) settle(ctx context.Context) error {
 	if d.settled.Load() == d.announced.Load() {
 		return nil
@@ -178,7 +177,7 @@ func (d *endpoint) settle(ctx context.Context) error {
 	return nil
 }
 
-// recheck closes the connections that the registry no longer lets in.
+// recheck closes the connections that the registry no longer permits.
 func (d *endpoint) recheck(ctx context.Context) error {
 	t, err := d.trust(ctx)
 	if err != nil {
@@ -202,14 +201,14 @@ func (d *endpoint) recheck(ctx context.Context) error {
 			continue
 		}
 		d.logger.Info("closing the connection of a peer that is trusted no more", "peer", c.peer.System, "cause", err)
-		_ = c.Close() // the peer notices; there is nobody else to tell
+		_ = c.Close() // the peer notices; no other caller needs the error
 	}
 	d.told(t)
 	return nil
 }
 
-// handshake runs one side of TLS and remembers the connection. check may refuse
-// a peer that the registry knows.
+// handshake runs one side of TLS and registers the connection. check may reject a
+// registered peer.
 func (d *endpoint) handshake(ctx context.Context, raw net.Conn, side func(net.Conn, *tls.Config) *tls.Conn,
 	check func(keyserver.TrustedServer) error,
 ) (net.Conn, credentials.AuthInfo, error) {
@@ -220,7 +219,7 @@ func (d *endpoint) handshake(ctx context.Context, raw net.Conn, side func(net.Co
 	c.Conn = side(raw, &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{alpn},
 		Certificates: []tls.Certificate{*d.certificate()}, ClientAuth: tls.RequireAnyClientCert,
-		// A ticket would let a client in on an older list.
+		// A session ticket would accept a client by an older trust list.
 		SessionTicketsDisabled: true,
 		// Both sides are known by the keys of their certificates, not by names:
 		// VerifyConnection checks the key and the chain.
@@ -264,8 +263,8 @@ func (d *endpoint) identify(ctx context.Context, chain []*x509.Certificate) (key
 	return d.inForce(ctx, t, chain)
 }
 
-// inForce answers whose certificate the first of a chain is, unless it is
-// revoked.
+// inForce returns the peer whose certificate is the first of a chain. It fails if the
+// certificate is revoked.
 func (d *endpoint) inForce(ctx context.Context, t trust, chain []*x509.Certificate) (keyserver.TrustedServer, error) {
 	who, ways, err := t.identify(chain, d.usage, d.clock())
 	if err == nil {
@@ -274,8 +273,8 @@ func (d *endpoint) inForce(ctx context.Context, t trust, chain []*x509.Certifica
 	return who, err
 }
 
-// enter remembers a connection. Whatever changed since its handshake looked,
-// it looks again; whatever changes later, the watch finds the connection.
+// enter registers a connection. If a change was announced since the handshake read the
+// registry, enter checks the connection again. The watch finds it after later changes.
 func (d *endpoint) enter(ctx context.Context, c *conn, before uint64) error {
 	d.mu.Lock()
 	held := 0
@@ -304,7 +303,7 @@ func (d *endpoint) enter(ctx context.Context, c *conn, before uint64) error {
 	return err
 }
 
-// holds reports whether a connection is one of those that are let in.
+// holds reports whether a connection is registered, which means that it is permitted.
 func (d *endpoint) holds(c *conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -326,8 +325,8 @@ type conn struct {
 	chain    []*x509.Certificate
 }
 
-// is refuses whoever has the key of the connection now, if that is not whom it
-// was let in as: registered anew is another peer.
+// is returns an error unless who is the peer that the connection was accepted for. A peer
+// that was registered again counts as another peer.
 func (c *conn) is(who keyserver.TrustedServer) error {
 	if who.System != c.peer.System || who.Transport != c.peer.Transport {
 		return fmt.Errorf("the key of the peer %d was registered anew, as that of the peer %d", c.peer.System, who.System)
@@ -341,7 +340,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// authInfo tells the calls of a connection whose it is.
+// authInfo gives the calls of a connection access to the connection and its peer.
 type authInfo struct {
 	credentials.CommonAuthInfo
 	conn *conn

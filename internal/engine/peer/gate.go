@@ -14,8 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Gate is the mutual TLS of the external listener: registered peers are let in
-// and nobody else.
+// Gate is the mutual TLS of the external listener. It accepts only registered peers.
 type Gate struct {
 	endpoint *endpoint
 	accepted *accepted
@@ -23,18 +22,20 @@ type Gate struct {
 
 var _ credentials.TransportCredentials = (*Gate)(nil)
 
-// NewGate returns a gate that shows its own certificate, asked for at each handshake. Close it.
+// NewGate returns a gate. It reads its certificate from own at each handshake. The caller must
+// close it.
 func NewGate(r Registry, own func() *tls.Certificate, clock func() time.Time, logger *slog.Logger) *Gate {
 	return &Gate{newEndpoint(r, own, x509.ExtKeyUsageClientAuth, clock, logger, func(trust) {}), newAccepted(maxPending, maxPendingFrom, maxAccepted)}
 }
 
-// Close ends the watch over the connections that are open.
+// Close ends the watch over the open connections.
 func (g *Gate) Close() { g.endpoint.close() }
 
-// Changed has to be told of every change of the registry; it never blocks.
+// Changed must be called with every change of the registry. It never blocks.
 func (g *Gate) Changed(changes []keyserver.Change) { g.endpoint.changed(changes) }
 
-// Listen bounds the connections that strangers may hold at a listener.
+// Listen returns a listener that bounds the connections of clients, in particular before they
+// are authenticated.
 func (g *Gate) Listen(l net.Listener) net.Listener { return boundedListener{l, g} }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -56,7 +57,7 @@ func (g *Gate) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
-// Clone implements credentials.TransportCredentials. There is one gate.
+// Clone implements credentials.TransportCredentials. All users share the gate.
 func (g *Gate) Clone() credentials.TransportCredentials { return g }
 
 // OverrideServerName implements credentials.TransportCredentials.

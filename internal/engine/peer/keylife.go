@@ -7,11 +7,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// lastMicros is the last time that can be shown in RFC 3339, at the end of 9999.
+// lastMicros is the last time that RFC 3339 can express, the end of 9999, in
+// microseconds.
 const lastMicros = 253_402_300_799_999_999
 
-// lifeTo is where a key stands as a peer is told of it. How its line goes on is told
-// to nobody outside.
+// lifeTo converts the life cycle of a key for a peer. It omits the succession of the key
+// lineage, which no peer learns.
 func lifeTo(m keyserver.KeyMetadata) *peerpb.KeyLife {
 	return &peerpb.KeyLife{
 		State: string(m.Life.State), Lineage: m.Life.Lineage.Uint64(), Generation: bytesOf(m.Life.Generation), Exportable: m.Life.Exportable,
@@ -20,8 +21,8 @@ func lifeTo(m keyserver.KeyMetadata) *peerpb.KeyLife {
 	}
 }
 
-// lifeFrom reads it, and reports whether it could be one. Without any there is
-// nothing to read.
+// lifeFrom converts a life cycle from a peer into m, and reports whether it is valid. A
+// missing one is valid and changes nothing.
 func lifeFrom(in *peerpb.KeyLife, m *keyserver.KeyMetadata) bool {
 	if in == nil {
 		return true

@@ -20,29 +20,29 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of what peers may have this key server do and hold.
+// Bounds of the work and memory that peers may cause on this key server.
 const (
-	maxStreams = maxPeerCalls // on one connection, which may be the only one left
-	// maxPackage fits the largest request that is legal: a message that needs no
-	// stream, or a text with its associated data, with all that is said about its
-	// caller.
+	maxStreams = maxPeerCalls // on one connection, because the others may be broken
+	// maxPackage fits the largest legal request, including the description of its caller:
+	// a message that needs no stream, or a text with its associated data.
 	maxPackage     = pieceLen + 16<<10
 	maxHeaderBytes = 16 << 10
-	// A stream holds up to one window of a message that nobody has read yet. The
-	// window of a connection bounds nothing: gRPC gives it back when something
-	// arrives, not when it is read. What bounds memory is the number of calls.
+	// A stream holds up to one window of a message that the server has not read yet. The
+	// window of a connection bounds nothing: gRPC returns it when data arrives, not when
+	// data is read. The number of calls bounds memory.
 	streamWindow     = 512 << 10
 	connectionWindow = 2 << 20
-	// socketBuffer is what goes to the network, and comes from it, at once. With
+	// socketBuffer is the size of one write to the network and of one read from it. With
 	// gRPC's own 32 KiB and half the windows, a long message took a third longer.
 	socketBuffer = 128 << 10
-	// What the peer's own deadline does not end earlier, from its headers on. No
-	// peer waits longer for a call than --peer-timeout can say, which is 10 seconds.
+	// Time limits of a call from its headers on, unless the peer's own deadline is
+	// earlier. No peer waits longer for a call than --peer-timeout permits, which is 10
+	// seconds.
 	maxCall   = 15 * time.Second
 	maxStream = 2 * time.Minute
 )
 
-// GRPC returns what serves the peers that the gate lets in.
+// GRPC returns a gRPC server for the peers that the gate accepts.
 func (s *Server) GRPC(g *Gate) *grpc.Server {
 	srv := grpc.NewServer(
 		grpc.ForceServerCodecV2(protobuf), grpc.Creds(g), grpc.ConnectionTimeout(handshakeTimeout),
@@ -58,8 +58,8 @@ func (s *Server) GRPC(g *Gate) *grpc.Server {
 	return srv
 }
 
-// workers is how many goroutines serve streams again and again, which saves
-// growing a stack for each call (MEASURED).
+// workers returns the number of goroutines that serve one stream after another, which
+// saves growing a stack for each call (MEASURED).
 func workers() uint32 {
 	n := 4 * runtime.GOMAXPROCS(0)
 	if n > math.MaxUint16 {
@@ -68,11 +68,11 @@ func workers() uint32 {
 	return uint32(n) //nolint:gosec // bounded above
 }
 
-// tap takes a place for a call once its headers are there, and ends it in time:
-// gRPC reads the message before it asks anybody else. It must not block.
+// tap takes a place for a call when its headers have arrived, and sets its time limit.
+// gRPC reads the message before it calls any other hook. tap must not block.
 func (s *Server) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	conn := connOf(ctx)
-	if conn == nil { // refused where the caller is read
+	if conn == nil { // the handler refuses the call when it reads the caller
 		return ctx, nil
 	}
 	within := s.maxCall
@@ -90,14 +90,14 @@ func (s *Server) tap(ctx context.Context, info *tap.Info) (context.Context, erro
 	return withPlace(limited, p), nil
 }
 
-// overloaded says that a call found no place, and ends the connection of a peer
-// that does not stop.
+// overloaded logs that a call found no place, and closes the connection of a peer that
+// does not stop.
 func (s *Server) overloaded(conn *conn, method string, refusal error) {
 	if s.complaints.AllowN(s.clock(), 1) {
 		s.logger.Warn("a peer's call was refused", "peer", conn.peer.System, "method", method, "cause", refusal)
 	}
 	if s.ceiling.flooded(conn.peer.System) {
-		go func() { _ = conn.Close() }() // gRPC holds a lock here that it also takes to close; nobody else is to be told
+		go func() { _ = conn.Close() }() // gRPC holds a lock here that it also takes to close; no caller needs the error
 	}
 }
 
@@ -137,7 +137,7 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	return err
 }
 
-// answer turns a failure into a status and logs what no peer is told.
+// answer converts a failure into a status, and logs the details that no peer receives.
 func (s *Server) answer(ctx context.Context, method string, err error) error {
 	if err == nil {
 		return nil
@@ -149,7 +149,7 @@ func (s *Server) answer(ctx context.Context, method string, err error) error {
 	case errors.Is(err, errMalformed):
 		s.malformed(ctx, method, f)
 	case f == nil:
-		if st, ok := status.FromError(err); ok && (st.Code() == codes.Canceled || st.Code() == codes.Unavailable) { // the peer gave up, or is let in no more
+		if st, ok := status.FromError(err); ok && (st.Code() == codes.Canceled || st.Code() == codes.Unavailable) { // the peer gave up, or is no longer permitted
 			return err
 		}
 		s.logger.Error("a peer's call failed", "method", method, "cause", err)
@@ -159,8 +159,8 @@ func (s *Server) answer(ctx context.Context, method string, err error) error {
 	return statusOf(err)
 }
 
-// malformed logs a call that got no further than its shape, and so has no row
-// in the audit trail. It is rate-limited: a peer can send many.
+// malformed logs a call that was rejected for its shape and therefore has no row in the
+// audit log. It is rate-limited because a peer can send many.
 func (s *Server) malformed(ctx context.Context, method string, refusal *fault.Error) {
 	p := placeOf(ctx)
 	if p == nil || !s.complaints.AllowN(s.clock(), 1) {
@@ -173,7 +173,8 @@ func (s *Server) malformed(ctx context.Context, method string, refusal *fault.Er
 	s.logger.Warn("a peer's call was malformed", "peer", p.peer, "method", method, "requestId", id, "detail", refusal.Detail)
 }
 
-// panicked logs where a panic happened; its value may quote what was worked on.
+// panicked logs the type and the stack of a panic. It omits the value, which may quote
+// the data in progress.
 func (s *Server) panicked(method string, p any) error {
 	s.logger.LogAttrs(context.Background(), slog.LevelError, "panic",
 		slog.String("method", method), slog.String("panic", fmt.Sprintf("%T", p)), slog.String("stack", string(debug.Stack())))

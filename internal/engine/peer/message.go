@@ -14,16 +14,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Bounds of a message on its way.
+// Bounds of a message in transit.
 const (
-	// pieceLen is how much of a message travels together. A message that fits
-	// one piece needs no stream.
+	// pieceLen is the maximum length of one piece of a message. A message that fits one piece
+	// needs no stream.
 	pieceLen      = 64 << 10
 	streamTimeout = maxStream - 10*time.Second
 )
 
-// HMAC implements keyserver.Federated. A message that is malformed ends a
-// stream before its last piece, so that the peer never answers for it.
+// HMAC implements keyserver.Federated. A malformed message ends a stream before its last
+// piece, so that the peer never returns a result for it.
 func (r remote) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
 	call := callOf(by)
 	out, err := deliver(ctx, r, in.Message, delivery[peerpb.HMACResponse]{
@@ -39,7 +39,7 @@ func (r remote) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMAC
 	return macFrom(r, out.GetMac())
 }
 
-// macFrom is a MAC that a peer answered.
+// macFrom returns the MAC of a peer's response. It fails if the length is wrong.
 func macFrom(r remote, sum []byte) (mac [keyserver.MACSize]byte, err error) {
 	if len(sum) != len(mac) {
 		return mac, r.nonsense("an HMAC")
@@ -48,16 +48,17 @@ func macFrom(r remote, sum []byte) (mac [keyserver.MACSize]byte, err error) {
 	return mac, nil
 }
 
-// delivery is how a message gets to a peer, and what comes back.
+// delivery describes how a message is sent to a peer.
 type delivery[Out any] struct {
 	// whole is the call for a message that fits one piece.
 	whole func(ctx context.Context, text []byte) (*Out, error)
-	// stream is the call for a longer one, whose first package is first, and method its name.
+	// stream is the call for a longer message, first is its first package, and method is its
+	// name.
 	method string
 	stream func(peerpb.KeyServerClient, context.Context, ...grpc.CallOption) (grpc.ClientStreamingClient[peerpb.HMACPiece, Out], error)
 	first  *peerpb.HMACPiece
-	// mac answers what goes with the last piece, once the message is written; nil
-	// where nothing does.
+	// mac returns the MAC that goes with the last piece, after the message is written. It is
+	// nil if no MAC is sent.
 	mac func() []byte
 }
 
@@ -69,7 +70,7 @@ func deliver[Out any](ctx context.Context, r remote, text keyserver.Message, how
 	defer func() { pieces.Put(w.rest) }()
 	_, err := text.WriteTo(w)
 	if w.err != nil {
-		err = w.err // the message's own words for it would be about the message
+		err = w.err // the message's own error would be about the message
 	}
 	if err != nil {
 		w.abandon()
@@ -78,8 +79,8 @@ func deliver[Out any](ctx context.Context, r remote, text keyserver.Message, how
 	return w.conclude()
 }
 
-// pieces are the buffers of messages on their way. gRPC's own pools clear each
-// buffer that they hand out.
+// pieces are the buffers of messages in transit. gRPC's own pools clear each buffer that they
+// return.
 var pieces piecePool
 
 type piecePool struct{ free sync.Pool }
@@ -100,18 +101,18 @@ func (p *piecePool) Get(n int) *[]byte {
 // Put implements mem.BufferPool.
 func (p *piecePool) Put(b *[]byte) { p.free.Put(b) }
 
-// writer sends what is written to it: in one call where it is short, and in
-// pieces where it is not.
+// writer sends the bytes that are written to it: in one call if they fit one piece, and
+// otherwise in a stream.
 type writer[Out any] struct {
-	ctx    context.Context //nolint:containedctx // of the one message that it is for
+	ctx    context.Context //nolint:containedctx // of the one message that the writer sends
 	remote remote
 	how    delivery[Out]
 
-	rest   *[]byte // what was written and not sent, one of pieces
-	pool   *pool   // once there is a stream
+	rest   *[]byte // written but unsent bytes, in a buffer of pieces
+	pool   *pool   // nil until the stream is open
 	stream grpc.ClientStreamingClient[peerpb.HMACPiece, Out]
 	cancel context.CancelFunc
-	ended  func(error) // who observes the stream
+	ended  func(error) // reports the end of the stream to the observer
 	err    error
 }
 
@@ -129,7 +130,7 @@ func (w *writer[Out]) Write(b []byte) (int, error) {
 	return written, nil
 }
 
-// conclude sends what is left and waits for the answer.
+// conclude sends the rest and waits for the response.
 func (w *writer[Out]) conclude() (*Out, error) {
 	if w.stream == nil {
 		return w.how.whole(w.ctx, *w.rest)
@@ -147,7 +148,7 @@ func (w *writer[Out]) conclude() (*Out, error) {
 	return out, nil
 }
 
-// send sends a piece. gRPC gives it back to the others.
+// send sends a piece. gRPC returns its buffer to pieces.
 func (w *writer[Out]) send(last bool) error {
 	if w.stream == nil {
 		if err := w.open(); err != nil {
@@ -171,7 +172,7 @@ func (w *writer[Out]) open() (err error) {
 	if err != nil {
 		return r.unreached(err)
 	}
-	ctx, cancel := context.WithCancel(w.ctx) //nolint:gosec // whoever ends the stream calls it
+	ctx, cancel := context.WithCancel(w.ctx) //nolint:gosec // end calls it
 	w.pool, w.cancel = p, cancel
 	ctx, w.ended = r.client.begin(ctx, r.peer.System, w.how.method)
 	late := w.watchdog()
@@ -182,7 +183,7 @@ func (w *writer[Out]) open() (err error) {
 	return nil
 }
 
-// push sends one package. A stream that the peer has ended says why.
+// push sends one package. If the peer has ended the stream, push returns the peer's reason.
 func (w *writer[Out]) push(in any) error {
 	late := w.watchdog()
 	err := w.stream.SendMsg(in)
@@ -196,13 +197,13 @@ func (w *writer[Out]) push(in any) error {
 	return nil
 }
 
-// watchdog ends the stream where the peer takes longer than a call may. The
-// time in which the caller's own message arrives does not count.
+// watchdog cancels the stream if the peer takes longer than a call may take. The caller stops
+// it while its own message arrives.
 func (w *writer[Out]) watchdog() *time.Timer {
 	return time.AfterFunc(w.remote.client.Timeout, w.cancel)
 }
 
-// broken ends the stream with a fault.
+// broken ends the stream and returns a fault.
 func (w *writer[Out]) broken(err error, slow bool) error {
 	if slow && refusalIn(err) == nil && w.ctx.Err() == nil {
 		w.end(failed, context.DeadlineExceeded)
@@ -212,10 +213,10 @@ func (w *writer[Out]) broken(err error, slow bool) error {
 	return w.remote.explain(w.ctx, err)
 }
 
-// abandon ends a stream of which the message is of no use.
+// abandon ends a stream whose message cannot be completed.
 func (w *writer[Out]) abandon() { w.end(unknown, context.Canceled) }
 
-// end gives the place of the stream back, once.
+// end releases the place of the stream, once.
 func (w *writer[Out]) end(o outcome, err error) {
 	if w.pool == nil {
 		return

@@ -12,17 +12,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Metrics are of the calls to peers and of theirs. Their labels are the system ids of peers
-// that are registered, methods and codes.
+// Metrics measures calls to peers and calls from peers. Labels are the system ids of
+// registered peers, methods and codes.
 type Metrics struct {
 	asked, answered *prometheus.CounterVec
 	took            *prometheus.HistogramVec
 }
 
-// callBuckets are the times of calls to peers in seconds.
+// callBuckets are the histogram buckets for the duration of calls to peers, in seconds.
 var callBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60}
 
-// NewMetrics registers them.
+// NewMetrics returns metrics that are registered with r.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		asked: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -39,7 +39,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// call counts one attempt at a peer.
+// call records one attempt to call a peer.
 func (m *Metrics) call(to keyserver.SystemID, method string, err error, took time.Duration) {
 	if m == nil {
 		return
@@ -49,7 +49,7 @@ func (m *Metrics) call(to keyserver.SystemID, method string, err error, took tim
 	m.took.WithLabelValues(peer).Observe(took.Seconds())
 }
 
-// request counts a call of a peer.
+// request counts a call from a peer.
 func (m *Metrics) request(from keyserver.SystemID, method string, err error) {
 	if m == nil {
 		return
@@ -68,7 +68,7 @@ func codeOf(err error) string {
 			return r.GetCode()
 		case r.GetRetryable():
 			return string(fault.PeerUnavailable)
-		default: // the other side can name anything
+		default: // the other side can send any code
 			return string(fault.OpFailed)
 		}
 	}

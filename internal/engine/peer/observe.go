@@ -12,13 +12,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
-// Observer is told of calls. The zero Observer tells nobody.
+// Observer has the metrics and traces of calls. The zero Observer records nothing.
 type Observer struct {
 	Metrics *Metrics
 	Tracer  *tracing.Tracer
 }
 
-// begin observes one attempt at a peer. ended has to be called with how it ended.
+// begin observes one attempt to call a peer. The caller must call ended with its result.
 func (c *Client) begin(ctx context.Context, to keyserver.SystemID, method string) (_ context.Context, ended func(error)) {
 	began, span := c.Clock(), tracing.Span{}
 	if c.Observer.Tracer.Traced(ctx) {
@@ -37,7 +37,7 @@ func (c *Client) begin(ctx context.Context, to keyserver.SystemID, method string
 	}
 }
 
-// unary observes each attempt at a peer (grpc.UnaryClientInterceptor).
+// unary observes each attempt to call a peer (grpc.UnaryClientInterceptor).
 func (c *Client) unary(to keyserver.SystemID) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, in, out any, conn *grpc.ClientConn, call grpc.UnaryInvoker, options ...grpc.CallOption) error {
 		ctx, ended := c.begin(ctx, to, method)
@@ -47,7 +47,7 @@ func (c *Client) unary(to keyserver.SystemID) grpc.UnaryClientInterceptor {
 	}
 }
 
-// serving observes a call of a peer, whose place says which one it is.
+// serving observes a call from a peer. The place of the call names the peer.
 func (s *Server) serving(ctx context.Context, method string) (_ context.Context, ended func(error)) {
 	header, _ := metadata.FromIncomingContext(ctx)
 	ctx, span := s.observer.Tracer.Arrived(ctx, "peer "+path.Base(method), carrier(header))
@@ -78,7 +78,7 @@ func codeUnless(err error) string {
 	return codeOf(err)
 }
 
-// carrier is what goes with a call, as tracing reads and writes it.
+// carrier is the metadata of a call, in the form that tracing reads and writes.
 type carrier metadata.MD
 
 // Get implements tracing.Carrier.

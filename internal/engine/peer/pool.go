@@ -19,20 +19,20 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// How soon a connection that has gone silent is given up, and how soon one
-// that could not be made is tried again.
+// Times until a silent connection is closed, and until a failed connection is tried
+// again.
 const (
 	pingAfter   = 10 * time.Second
 	pingTimeout = 5 * time.Second
 	firstRedial = 100 * time.Millisecond
 	lastRedial  = time.Second
 	idleTimeout = 5 * time.Minute // without a call
-	// maxAge is when a connection is asked to be made anew, which no call notices:
-	// both sides then show the certificates and the authorities that they have now.
+	// maxAge is the age at which a connection is replaced, without effect on calls. Both
+	// sides then show their current certificates and CAs.
 	maxAge = 5 * time.Minute
 )
 
-// pool is what a client holds for one peer.
+// pool has the connections and limits of a client for one peer.
 type pool struct {
 	peer    keyserver.TrustedServer
 	conns   []*grpc.ClientConn
@@ -43,7 +43,7 @@ type pool struct {
 	users   sync.WaitGroup
 }
 
-// connect makes a pool. Nothing is dialled before the first call.
+// connect creates a pool. It dials nothing before the first call.
 func (c *Client) connect(peer keyserver.TrustedServer) (*pool, error) {
 	p := &pool{peer: peer, places: make(chan struct{}, maxInFlight), lists: make(lists, maxPeerLists)}
 	target := "passthrough:///" + net.JoinHostPort(peer.Name, strconv.Itoa(int(peer.Port)))
@@ -77,8 +77,8 @@ func (p *pool) close() error {
 	return errors.Join(errs...)
 }
 
-// stub takes the connections in turn, and leaves out one that cannot be made
-// just now as long as another one is there: a streamed message is not repeated.
+// stub uses the connections alternately. It skips a connection that is not established if
+// another one is ready, because a streamed message is not retried.
 func (p *pool) stub() peerpb.KeyServerClient {
 	turn := int(p.next.Add(1)) % len(p.conns)
 	chosen := p.conns[turn]
@@ -92,7 +92,8 @@ func (p *pool) stub() peerpb.KeyServerClient {
 	return peerpb.NewKeyServerClient(chosen)
 }
 
-// enter takes a place among the calls to the peer, if it is thought to answer.
+// enter takes a place among the calls to the peer. It fails if the breaker is open or all
+// places are taken.
 func (p *pool) enter(now time.Time) error {
 	if wait, ok := p.breaker.allow(now); !ok {
 		return unavailable(p.peer.System, wait, "did not answer a moment ago")
@@ -108,7 +109,7 @@ func (p *pool) enter(now time.Time) error {
 	}
 }
 
-// leave gives the place back and says how the call ended.
+// leave releases the place and reports the outcome of the call.
 func (p *pool) leave(now time.Time, o outcome) {
 	<-p.places
 	p.breaker.report(now, o)

@@ -12,16 +12,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of what a peer says about a refusal.
+// Bounds of the fields in a peer's refusal.
 const (
 	maxDetail     = 512
 	maxReason     = 64
 	maxRetryAfter = time.Minute
 )
 
-// statusOf is a failure as a peer is told of it. A fault keeps its code, its
-// sentence and its audit reason, never its cause; anything else is a failure
-// without words.
+// statusOf converts a failure into a status for a peer. A fault keeps its code, its
+// sentence and its audit reason, but never its cause. Any other error becomes a failure
+// without details.
 func statusOf(err error) error {
 	f := fault.As(err)
 	if f == nil {
@@ -30,14 +30,13 @@ func statusOf(err error) error {
 	s, failed := status.New(codes.FailedPrecondition, string(f.Code)).WithDetails(&peerpb.Refusal{
 		Code: string(f.Code), Detail: f.Detail, Reason: string(f.Reason), Retryable: f.Retryable, RetryAfterMs: f.RetryAfter.Milliseconds(),
 	})
-	if failed != nil { // only text that is not UTF-8 gets here
+	if failed != nil { // only text that is not UTF-8 causes this
 		return status.Error(codes.Internal, string(fault.OpFailed))
 	}
 	return s.Err()
 }
 
-// refusalIn returns what a peer said about a refusal, nil where the call did
-// not get as far as an answer.
+// refusalIn returns the refusal that a peer sent, or nil if the error is none.
 func refusalIn(err error) *peerpb.Refusal {
 	for _, d := range status.Convert(err).Details() {
 		if r, ok := d.(*peerpb.Refusal); ok {
@@ -47,8 +46,8 @@ func refusalIn(err error) *peerpb.Refusal {
 	return nil
 }
 
-// passedOn are the codes of a peer that mean the same to a caller here. Others
-// are about the peer's own callers, like those of sessions.
+// passedOn are the codes of a peer that mean the same to a caller here. The other codes
+// concern the peer's own callers, such as those of sessions.
 var passedOn = map[fault.Code]bool{
 	fault.InvalidArgument: true, fault.AccessDenied: true, fault.ACLDenied: true, fault.PrincipalOff: true,
 	fault.KeyDisabled: true, fault.KeyExhausted: true,
@@ -56,7 +55,7 @@ var passedOn = map[fault.Code]bool{
 	fault.CheckpointUnsigned: true, fault.CheckpointInconsistent: true,
 }
 
-// faultOf is a refusal of a peer as a fault here.
+// faultOf converts a peer's refusal into a fault.
 func faultOf(r *peerpb.Refusal, peer keyserver.SystemID) *fault.Error {
 	reason := fault.Reason(r.GetReason())
 	if !plainReason(r.GetReason()) {
@@ -75,7 +74,8 @@ func faultOf(r *peerpb.Refusal, peer keyserver.SystemID) *fault.Error {
 	}
 }
 
-// plainDetail cuts a sentence of a peer to what can be shown anywhere.
+// plainDetail removes unprintable characters from a peer's sentence and limits its
+// length.
 func plainDetail(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if keyserver.Unprintable(r) {
@@ -89,7 +89,7 @@ func plainDetail(s string) string {
 	return s
 }
 
-// plainReason reports whether a peer's audit reason looks like one.
+// plainReason reports whether a peer's audit reason has the form of one.
 func plainReason(s string) bool {
 	return s != "" && len(s) <= maxReason && strings.IndexFunc(s, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// remote is a peer as a key server. What it answers is checked for its shape;
-// a peer that is trusted with a key may still be wrong.
+// remote is a peer as a key server. It checks the shape of each response, because a peer
+// that is trusted with a key may still be wrong.
 type remote struct {
 	client *Client
 	peer   keyserver.TrustedServer
@@ -79,10 +79,10 @@ func (r remote) change(ctx context.Context, in *peerpb.ChangeACLRequest) error {
 	return err
 }
 
-// LookupPrincipals implements keyserver.Federated. Each pair must be the
-// peer's; what it answers besides those asked for is dropped. A principal that
-// cannot be shown as it is answered is left out, too, and told apart from one
-// that is gone.
+// LookupPrincipals implements keyserver.Federated. Each pair must belong to the peer.
+// Principals that were not requested are dropped from the response. A principal that
+// cannot be shown unchanged is left out too; an error names it, so that it differs from a
+// deleted one.
 func (r remote) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
 	asked := make(map[keyserver.PrincipalRef]bool, len(pairs))
 	in := &peerpb.LookupRequest{Call: callOf(by)}
@@ -112,8 +112,8 @@ func (r remote) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs
 	return found, err
 }
 
-// unreadable is the failure of a lookup that found principals which cannot be
-// shown.
+// unreadable returns the error of a lookup that found principals which cannot be shown,
+// or nil if list is empty.
 func (r remote) unreadable(list []keyserver.PrincipalRef) error {
 	if len(list) == 0 {
 		return nil
@@ -122,8 +122,8 @@ func (r remote) unreadable(list []keyserver.PrincipalRef) error {
 		Audited(fault.ReasonFailed).Because(&keyserver.UnreadableError{Principals: list})
 }
 
-// callOf is what every request says. The caller of the key server itself has
-// no principal.
+// callOf returns the part that all requests have in common. A call by the key server
+// itself has no principal.
 func callOf(by keyserver.Caller) *peerpb.Call {
 	c := &peerpb.Call{RequestId: by.RequestID, Nonce: by.Peer.Key[:nonceLen]}
 	if by.Kind != keyserver.InternalSession {

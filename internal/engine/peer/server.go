@@ -21,15 +21,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of what a peer may send.
+// Bounds of the fields that a peer sends.
 const (
 	maxFilename  = 1024
 	maxRequestID = 64
 	nonceLen     = 16
 )
 
-// Server does what peers ask. It checks the shape of what they send; whether
-// it is done is decided behind it.
+// Server executes the calls of peers. It checks their shape; the implementations of keys
+// and witness authorize them.
 type Server struct {
 	peerpb.UnimplementedKeyServerServer
 	keys       keyserver.Federated
@@ -38,13 +38,13 @@ type Server struct {
 	clock      func() time.Time
 	logger     *slog.Logger
 	ceiling    *ceiling
-	complaints *rate.Limiter // of what peers do that they should not
+	complaints *rate.Limiter // limits log lines about misbehaving peers
 
 	maxCall, maxStream time.Duration
 	observer           Observer
 }
 
-// Observe has calls told of, before the first one.
+// Observe sets the observer. It must be called before the first request.
 func (s *Server) Observe(o Observer) { s.observer = o }
 
 // NewServer returns a server for one key server.
@@ -117,14 +117,14 @@ func (s *Server) begin(stream pieceStream, method string) (keyserver.Caller, *pe
 	if err != nil {
 		return keyserver.Caller{}, nil, err
 	}
-	by.Peer.Single = true // its key cannot cover a message that is yet to come
+	by.Peer.Single = true // the call key cannot cover a message that has not arrived yet
 	if first.GetLast() || len(first.GetData()) > 0 {
 		return keyserver.Caller{}, nil, malformed("the first package of a message has the call and the link, and no piece of the message")
 	}
 	return by, first, nil
 }
 
-// piece is a message that is all there.
+// piece is a message that has arrived completely.
 type piece []byte
 
 // WriteTo implements keyserver.Message.
@@ -133,11 +133,12 @@ func (p piece) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// arriving is a message that arrives. It is whole only once the last piece has
-// said so: a peer that goes away must not leave the MAC of half a message.
+// arriving is a message that is still arriving. It is complete only when the last piece
+// says so: a peer that disconnects must not cause the MAC of half a message.
 type arriving struct {
 	stream pieceStream
-	// verify is of a message whose MAC comes with the last piece, and is mac then.
+	// verify marks a message whose MAC comes with the last piece. mac is that MAC
+	// afterwards.
 	verify bool
 	mac    [keyserver.MACSize]byte
 }
@@ -215,7 +216,7 @@ func (s *Server) ChangeACL(ctx context.Context, in *peerpb.ChangeACLRequest) (*p
 	return &peerpb.ChangeACLResponse{}, nil
 }
 
-// termsOf is all that a change says.
+// termsOf returns all fields of a change as terms of the call key.
 func termsOf(in *peerpb.ChangeACLRequest) [][]byte {
 	fixed := binary.BigEndian.AppendUint32(nil, uint32(in.GetKind())) //nolint:gosec // any number will do
 	fixed = binary.BigEndian.AppendUint32(fixed, in.GetRights())
@@ -223,7 +224,7 @@ func termsOf(in *peerpb.ChangeACLRequest) [][]byte {
 	return [][]byte{fixed, []byte(refFrom(in.GetPrincipal()).String()), in.GetStart(), in.GetEnd()}
 }
 
-// changeFrom reads a change and refuses what no entry could hold.
+// changeFrom converts a change, and rejects values that no ACL entry can have.
 func changeFrom(in *peerpb.ChangeACLRequest, link keyserver.HiddenLink) (keyserver.ACLChange, error) {
 	change := keyserver.ACLChange{Link: link, Principal: refFrom(in.GetPrincipal())}
 	if change.Principal.ID.IsZero() {
@@ -271,10 +272,9 @@ func (s *Server) Lookup(ctx context.Context, in *peerpb.LookupRequest) (*peerpb.
 	return out, nil
 }
 
-// caller is who a call is for, as the connection and the call say together.
-// The system id of the peer comes from the connection alone. The method and its
-// terms, which are all that it is asked, become part of the call's key, so that
-// a nonce that is used twice does not stand for another call.
+// caller returns the caller and the hidden link of a call. The system id of the peer
+// comes from the connection alone. The method and its terms, which are all its arguments,
+// become part of the call key, so that a reused nonce does not identify another call.
 func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, method string, terms ...[]byte) (keyserver.Caller, keyserver.HiddenLink, error) {
 	from, err := connected(ctx)
 	if err != nil {
@@ -312,8 +312,8 @@ func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, metho
 	return by, keyserver.HiddenLink(link), nil
 }
 
-// connected is the peer at the other end of the connection that a call came
-// by. A connection that is let in no more is as good as broken.
+// connected returns the peer at the other end of a call's connection. A connection that
+// is no longer permitted counts as broken.
 func connected(ctx context.Context) (keyserver.TrustedServer, error) {
 	conn := connOf(ctx)
 	if conn == nil {
@@ -329,7 +329,7 @@ func connected(ctx context.Context) (keyserver.TrustedServer, error) {
 	return conn.peer, nil
 }
 
-// addressOf is where the peer calls from.
+// addressOf returns the address of the peer, or "" if it is unknown.
 func addressOf(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -341,8 +341,8 @@ func addressOf(ctx context.Context) string {
 	return ""
 }
 
-// connOf is the connection that a call came by, nil where it did not come
-// through an endpoint.
+// connOf returns the connection of a call, or nil if the call did not come through an
+// endpoint.
 func connOf(ctx context.Context) *conn {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -352,8 +352,8 @@ func connOf(ctx context.Context) *conn {
 	return info.conn
 }
 
-// callKey is the SHA-256 of a call of a peer. How many terms there are, and how
-// long they are, goes before them, so that none runs into the next.
+// callKey returns the SHA-256 hash that identifies a peer's call. The number and the
+// lengths of the terms precede them, so that terms cannot run into each other.
 func callKey(from keyserver.SystemID, nonce []byte, terms [][]byte) (key keyserver.CallKey) {
 	head := binary.BigEndian.AppendUint32(make([]byte, 0, 128), uint32(from))
 	head = append(head, nonce...)
@@ -370,14 +370,14 @@ func callKey(from keyserver.SystemID, nonce []byte, terms [][]byte) (key keyserv
 	return key
 }
 
-// errMalformed is the cause of refusals of what no client of ours sends.
+// errMalformed is the cause of refusals of requests that no client of this project sends.
 var errMalformed = errors.New("malformed")
 
 func malformed(format string, args ...any) error {
 	return fault.New(fault.InvalidArgument, format, args...).Audited(fault.ReasonInvalidArgument).Because(errMalformed)
 }
 
-// plain reports whether an id can be shown anywhere without harm.
+// plain reports whether an id is safe to show anywhere.
 func plain(id string) bool {
 	if id == "" || len(id) > maxRequestID {
 		return false

@@ -12,24 +12,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// The authority of a peer is replaced in time, and the next one is told here by the
-// peer itself: beside its certificate it shows the next authority, and a link by
-// which one that is trusted here vouches for it. What was learned so counts for that
-// peer alone, which is known by its key in any case, and only while the trusted CA
-// from which it follows is in the list: whoever takes that one out shuts out what
-// came after it, too.
+// A peer replaces its certificate authority (CA) before it expires, and announces the
+// next CA itself. With its certificate it shows the next CA and a link, a certificate by
+// which a CA that is trusted here vouches for the next one. A CA that was learned in this
+// way counts for that peer alone, which its key identifies in any case. It counts only
+// while the trusted CA from which it follows is in the trust list: removing that CA
+// excludes its successors too.
 
-// waitingLessons bounds what is to be remembered.
+// waitingLessons bounds the number of chains that wait to be checked for new CAs.
 const waitingLessons = 16
 
-// successor is an authority of a peer that counts.
+// successor is a learned CA of a peer that is accepted now.
 type successor struct {
 	keyserver.PeerAuthority
 	parsed *x509.Certificate
 	linked []*x509.Certificate
 }
 
-// successors are those of each peer whose anchors are trusted.
+// successors returns the learned CAs of each peer whose anchors are trusted.
 func successors(learned []keyserver.PeerAuthority, trusted []*x509.Certificate) map[keyserver.SystemID][]successor {
 	all := map[keyserver.SystemID][]successor{}
 	for _, a := range learned {
@@ -39,7 +39,7 @@ func successors(learned []keyserver.PeerAuthority, trusted []*x509.Certificate) 
 		s := successor{PeerAuthority: a}
 		var err error
 		if s.parsed, err = x509.ParseCertificate(a.Certificate); err != nil {
-			continue // what does not parse vouches for nobody
+			continue // an unreadable certificate vouches for nothing
 		}
 		for _, der := range a.Links {
 			link, parseErr := x509.ParseCertificate(der)
@@ -55,9 +55,9 @@ func successors(learned []keyserver.PeerAuthority, trusted []*x509.Certificate) 
 	return all
 }
 
-// ways answers how the certificate of a peer leads to what is trusted: to the list,
-// or else to a successor. A way by a successor has its links as well, so that what
-// their issuers have revoked counts.
+// ways returns the chains from a peer's certificate to a trusted CA, or if there are
+// none, to a successor. A chain to a successor includes its links, so that revocations by
+// the issuers of the links count.
 func (t trust) ways(who keyserver.TrustedServer, cert *x509.Certificate, between []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) ([][]*x509.Certificate, error) {
 	o := x509.VerifyOptions{Roots: t.roots, Intermediates: poolOf(between), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}}
 	ways, err := cert.Verify(o)
@@ -81,15 +81,16 @@ func (t trust) ways(who keyserver.TrustedServer, cert *x509.Certificate, between
 	return found, nil
 }
 
-// shutOut says what to do about a peer whose certificate leads to nothing.
+// shutOut returns an error with the remedy for a peer whose certificate leads to no
+// trusted CA.
 func shutOut(who keyserver.TrustedServer, cert *x509.Certificate, err error) error {
 	return fmt.Errorf("the certificate of the peer %d leads to no CA that is trusted: %w; if it has replaced its authority %s while this key server did not hear of it, "+
 		"trust that one (POST /api/trusted-cas) and register the peer again with replace (POST /api/trusted-servers), as GET /api/trust/local-info there has it",
 		who.System, err, pki.SlashName(cert.Issuer))
 }
 
-// lessons are the authorities of a peer that its chain shows, that were not known,
-// and that what is trusted vouches for.
+// lessons returns the CAs in a peer's chain that are not known and for which a trusted CA
+// vouches.
 func (t trust) lessons(ctx context.Context, r Registry, who keyserver.TrustedServer, chain []*x509.Certificate, now time.Time) ([]keyserver.PeerAuthority, error) {
 	var learned []keyserver.PeerAuthority
 	for _, ca := range chain[1:] {
@@ -117,7 +118,8 @@ func (t trust) lessons(ctx context.Context, r Registry, who keyserver.TrustedSer
 	return learned, nil
 }
 
-// lesson is an authority with the way from its link to what vouches for it.
+// lesson returns a CA with the certificates between its link and the CA that vouches for
+// it. It reports false if none does.
 func (t trust) lesson(who keyserver.TrustedServer, ca *x509.Certificate, way []*x509.Certificate) (keyserver.PeerAuthority, bool) {
 	a := keyserver.PeerAuthority{System: who.System, Certificate: ca.Raw}
 	for _, c := range way {
@@ -136,7 +138,7 @@ func (t trust) lesson(who keyserver.TrustedServer, ca *x509.Certificate, way []*
 	return a, false
 }
 
-// knows reports whether an authority needs no lesson.
+// knows reports whether a CA is already trusted or learned.
 func (t trust) knows(system keyserver.SystemID, ca *x509.Certificate) bool {
 	return slices.ContainsFunc(t.cas, ca.Equal) ||
 		slices.ContainsFunc(t.successors[system], func(s successor) bool { return s.parsed.Equal(ca) })
@@ -146,8 +148,8 @@ func selfSigned(ca *x509.Certificate) bool {
 	return ca.BasicConstraintsValid && ca.IsCA && bytes.Equal(ca.RawIssuer, ca.RawSubject) && ca.CheckSignatureFrom(ca) == nil
 }
 
-// leadsTo reports whether a certificate is one of the same name and key by another
-// authority.
+// leadsTo reports whether link is a certificate for the name and key of ca, issued by
+// another CA.
 func leadsTo(link, ca *x509.Certificate) bool {
 	return link.IsCA && bytes.Equal(link.RawSubject, ca.RawSubject) && bytes.Equal(link.RawSubjectPublicKeyInfo, ca.RawSubjectPublicKeyInfo) &&
 		!bytes.Equal(link.RawIssuer, ca.RawSubject)
@@ -161,17 +163,17 @@ func poolOf(list []*x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// toldBy is what a connection showed: it is looked at for lessons once the handshake
-// is over, because to remember one is to write.
+// toldBy is the chain that a connection showed. It is checked for new CAs after the
+// handshake, because storing one requires a write.
 type toldBy struct {
 	peer  keyserver.TrustedServer
 	chain []*x509.Certificate
 }
 
-// hear takes up what a connection showed, if anything in it is new. It never blocks:
-// what is lost is shown again with the next connection.
+// hear queues the chain of a connection if it may contain a new CA. It never blocks: the
+// next connection shows a dropped chain again.
 func (d *endpoint) hear(c *conn) {
-	if len(c.chain) < 3 { // a certificate and who issued it: no link
+	if len(c.chain) < 3 { // a certificate and its issuer, without a link
 		return
 	}
 	select {
@@ -180,13 +182,13 @@ func (d *endpoint) hear(c *conn) {
 	}
 }
 
-// learn remembers what is new in what a peer showed.
+// learn stores the new CAs of a peer's chain.
 func (d *endpoint) learn(ctx context.Context, told toldBy) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	t, err := d.trust(ctx)
 	if err != nil {
-		return // it is shown again
+		return // the next connection shows it again
 	}
 	learned, err := t.lessons(ctx, d.registry, told.peer, told.chain, d.clock())
 	if err == nil && len(learned) > 0 {

@@ -1,9 +1,9 @@
-// Package peer carries operations between key servers: gRPC over mutual TLS on
-// the external listener. A Gate lets registered peers in, a Server does what
-// they ask, a Client asks them. Who the other side is, its certificate says and
-// nothing else: it must hold the private key of the certificate in the record
-// of the trusted server, and its chain must lead to a CA that is trusted at
-// that moment. What may be asked is decided behind keyserver.Federated.
+// Package peer carries operations between key servers: gRPC over mutual TLS on the
+// external listener. A Gate accepts registered peers, a Server executes their calls, and
+// a Client calls peers. Only its certificate identifies the other side: it must hold the
+// private key of the certificate in the record of the trusted server, and its chain must
+// lead to a CA that is trusted at that moment. The implementation of keyserver.Federated
+// authorizes the operations.
 package peer
 
 import (
@@ -17,27 +17,26 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Registry holds the records of peers and the list of trusted CAs, and knows
-// what they have revoked.
+// Registry has the records of peers, the list of trusted CAs, and their revocations.
 type Registry interface {
 	TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error)
 	TrustedServers(ctx context.Context) ([]keyserver.TrustedServer, error)
-	// PeerAuthorities are what was learned of the authorities of peers.
+	// PeerAuthorities returns the CAs that were learned from peers.
 	PeerAuthorities(ctx context.Context) ([]keyserver.PeerAuthority, error)
-	// LearnAuthorities remembers authorities of the peer of a record.
+	// LearnAuthorities stores CAs of the peer of a record.
 	LearnAuthorities(ctx context.Context, of keyserver.TrustedServer, learned []keyserver.PeerAuthority) error
-	// Revoked says why a certificate that a trusted CA signed is refused, by the
-	// revocation policy and evidence of this moment; nothing where it may pass.
+	// Revoked returns why a certificate that a trusted CA signed is refused by the
+	// current revocation policy and evidence, or "" if it is accepted.
 	Revoked(ctx context.Context, cert, issuer *x509.Certificate) (why string, err error)
 }
 
-// trust is what the registry says at one moment.
+// trust is the content of the registry at one time.
 type trust struct {
 	roots   *x509.CertPool
-	cas     []*x509.Certificate // those of roots
+	cas     []*x509.Certificate // the certificates in roots
 	servers []keyserver.TrustedServer
 	byKey   map[string][]keyserver.TrustedServer // by the public key of the recorded certificate
-	// successors are the authorities that were learned from each peer.
+	// successors are the CAs that were learned from each peer.
 	successors map[keyserver.SystemID][]successor
 }
 
@@ -48,7 +47,7 @@ func load(ctx context.Context, r Registry) (trust, error) {
 	}
 	t := trust{roots: x509.NewCertPool(), byKey: map[string][]keyserver.TrustedServer{}}
 	for _, ca := range cas {
-		if cert, err := x509.ParseCertificate(ca.DER); err == nil { // what does not parse vouches for nobody
+		if cert, err := x509.ParseCertificate(ca.DER); err == nil { // an unreadable certificate vouches for nothing
 			t.roots.AddCert(cert)
 			t.cas = append(t.cas, cert)
 		}
@@ -62,7 +61,7 @@ func load(ctx context.Context, r Registry) (trust, error) {
 	}
 	t.successors = successors(learned, t.cas)
 	for _, s := range t.servers {
-		if recorded, err := x509.ParseCertificate(s.Certificate.DER); err == nil { // what does not parse is nobody's
+		if recorded, err := x509.ParseCertificate(s.Certificate.DER); err == nil { // an unreadable certificate identifies no peer
 			key := string(recorded.RawSubjectPublicKeyInfo)
 			t.byKey[key] = append(t.byKey[key], s)
 		}
@@ -72,12 +71,11 @@ func load(ctx context.Context, r Registry) (trust, error) {
 
 var errNoCertificate = errors.New("the other side sent no certificate")
 
-// identify answers whose certificate the first of a chain is: that of the one
-// registered peer whose record has the same public key. The key server issues
-// its certificate anew under the same key, so a later certificate is the
-// peer's as well; the chain has to lead to a trusted CA in any case. It also
-// answers the ways in which it does. An authority that was learned from the peer
-// counts like one of the list.
+// identify returns the peer whose certificate is the first of a chain: the one registered
+// peer whose record has the same public key. A key server renews its certificate under
+// the same key, so a later certificate belongs to the peer too. The chain must lead to a
+// trusted CA in any case; ways are the chains that do. A CA that was learned from the
+// peer counts like one in the trust list.
 func (t trust) identify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (who keyserver.TrustedServer, ways [][]*x509.Certificate, err error) {
 	if len(chain) == 0 {
 		return who, nil, errNoCertificate
@@ -96,8 +94,7 @@ func (t trust) identify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now t
 	return found[0], ways, err
 }
 
-// unreadError is that the registry could not say whether a certificate is
-// revoked.
+// unreadError means that the registry could not say whether a certificate is revoked.
 type unreadError struct{ cause error }
 
 func (e *unreadError) Error() string {
@@ -105,8 +102,8 @@ func (e *unreadError) Error() string {
 }
 func (e *unreadError) Unwrap() error { return e.cause }
 
-// notRevoked refuses a certificate that leads to a trusted CA in no way in
-// which nothing is revoked.
+// notRevoked returns an error if each chain to a trusted CA contains a revoked
+// certificate.
 func (t trust) notRevoked(ctx context.Context, r Registry, ways [][]*x509.Certificate) error {
 	var refusal error
 	for _, way := range ways {
@@ -122,8 +119,8 @@ func (t trust) notRevoked(ctx context.Context, r Registry, ways [][]*x509.Certif
 	return refusal
 }
 
-// revokedOn asks about each certificate on a way every trusted CA that signed
-// it: the one at its end may be trusted by itself and revoked by another one.
+// revokedOn checks each certificate of a chain with every trusted CA that signed it. The
+// last certificate may be trusted itself and be revoked by another CA.
 func (t trust) revokedOn(ctx context.Context, r Registry, way []*x509.Certificate) (why string, err error) {
 	for _, cert := range way {
 		for _, ca := range t.cas {

@@ -56,7 +56,7 @@ func aclTo(a keyserver.ACL) *peerpb.ACLResponse {
 	return out
 }
 
-// aclFrom reports false where a stamp is none.
+// aclFrom converts an ACL. It reports false if a stamp is invalid.
 func aclFrom(in *peerpb.ACLResponse, link keyserver.HiddenLink) (keyserver.ACL, bool) {
 	acl := keyserver.ACL{
 		ID: keyserver.IDFromUint64(in.GetAcl()), Link: link, Expired: in.GetExpired(), Entries: make([]keyserver.ACLEntry, len(in.GetEntries())),
@@ -75,7 +75,7 @@ func aclFrom(in *peerpb.ACLResponse, link keyserver.HiddenLink) (keyserver.ACL, 
 	return acl, true
 }
 
-// stampFrom reads a stamp; none at all is unset.
+// stampFrom converts a stamp. An empty one is unset.
 func stampFrom(b []byte) (keyserver.Stamp, bool) {
 	var s keyserver.Stamp
 	if len(b) == 0 {
@@ -91,7 +91,7 @@ func changeTo(kind peerpb.ChangeACLRequest_Kind, c *peerpb.Call, change keyserve
 	}
 }
 
-// bytesOf is a count of bytes as it travels.
+// bytesOf converts a count of bytes for the wire. A value out of range becomes 0.
 func bytesOf(n int) uint32 {
 	if n < 0 || int64(n) > math.MaxUint32 {
 		return 0

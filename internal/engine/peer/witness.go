@@ -10,11 +10,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Witness is what peers are told of the audit tree, and what cosigns theirs.
+// Witness provides the keys of this key server's audit tree, and cosigns the trees of
+// peers.
 type Witness interface {
 	AuditKeys() keyserver.AuditKeys
-	// AddCheckpoint answers a keyserver.StaleCheckpointError where another size was
-	// cosigned last than the request says.
+	// AddCheckpoint returns a keyserver.StaleCheckpointError if the last cosigned size
+	// differs from the one in the request.
 	AddCheckpoint(ctx context.Context, from keyserver.SystemID, r witness.Request) ([]byte, error)
 }
 
@@ -53,7 +54,7 @@ func (s *Server) AddCheckpoint(ctx context.Context, in *peerpb.AddCheckpointRequ
 	return &peerpb.AddCheckpointResponse{Cosignature: lines, Cosigned: r.Old}, nil
 }
 
-// AuditKeys asks the peer of a record what verifies its audit tree and what it cosigns.
+// AuditKeys requests the keys that verify a peer's audit tree and its cosignatures.
 func (c *Client) AuditKeys(ctx context.Context, peer keyserver.TrustedServer) (keyserver.AuditKeys, error) {
 	r := remote{c, peer}
 	out, err := ask(ctx, r, reads, &peerpb.AuditKeysRequest{}, peerpb.KeyServerClient.ReadAuditKeys)
