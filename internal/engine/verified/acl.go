@@ -8,11 +8,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// ACLResult is what the ACL operations answer: the rights asked for and, apart
-// from them, the entry and the list as they were read back.
+// ACLResult is the result of the ACL operations: the requested rights, and separately the
+// entry and the ACL as they were read back.
 type ACLResult struct {
 	Operation string            // the key server operation that was sent
-	Verified  bool              // the read-back shows what was asked for
+	Verified  bool              // the re-read shows the requested change
 	Requested *keyserver.Rights // nil on a read and on a revocation
 	Entry     *keyserver.ACLEntry
 	ACL       keyserver.ACL
@@ -36,9 +36,9 @@ func (s *Service) GrantACL(ctx context.Context, by keyserver.Caller, change keys
 	return s.writeACL(ctx, by, change, "grantACL", nil, s.ks.GrantACL)
 }
 
-// AmendACL sets an existing entry to exactly the rights asked for. The key
-// server widens them, so the verdict tests a mask; beyond that mask only what
-// widening explains may remain, or rights that should be gone would pass.
+// AmendACL sets an existing entry to exactly the requested rights. The key server widens
+// rights, so the verdict tests a mask. Rights beyond that mask must come from widening,
+// because otherwise rights that should be gone would pass.
 func (s *Service) AmendACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange) (ACLResult, error) {
 	exists := func(before keyserver.ACL) error {
 		if _, ok := before.Entry(change.Principal); !ok {
@@ -69,9 +69,9 @@ func (s *Service) writeACL(ctx context.Context, by keyserver.Caller, change keys
 	}.do(ctx)
 }
 
-// rereadACL reads the list after a change of it. Whom the change kept from reading the
-// list is still told of the entry that was changed, which is his own or his group's;
-// own says so.
+// rereadACL returns the function that reads the ACL after a change of it. If the change
+// took away the caller's right to read the ACL, the function reads the changed entry
+// alone, which is the caller's own or that of its group, and sets own.
 func (s *Service) rereadACL(by keyserver.Caller, link keyserver.HiddenLink, changed keyserver.PrincipalRef, own *bool) func(context.Context) (keyserver.ACL, error) {
 	return func(ctx context.Context) (keyserver.ACL, error) {
 		acl, err := s.ks.ACL(ctx, by, link)
@@ -84,7 +84,8 @@ func (s *Service) rereadACL(by keyserver.Caller, link keyserver.HiddenLink, chan
 	}
 }
 
-// toOwner says that the list shows no more than the own entry, where it does.
+// toOwner adds to the detail that the ACL shows only the caller's own entry, if own is
+// set.
 func (r ACLResult) toOwner(own bool) ACLResult {
 	if own {
 		r.Detail += "; the list is no longer yours to read, so that it shows that entry alone"
@@ -92,7 +93,7 @@ func (r ACLResult) toOwner(own bool) ACLResult {
 	return r
 }
 
-// judgeACL is the verdict on a grant or an amendment.
+// judgeACL returns the verdict on a grant or an amendment.
 func judgeACL(operation string, change keyserver.ACLChange, exact bool, after keyserver.ACL) (ACLResult, error) {
 	r := ACLResult{Operation: operation, Requested: &change.Rights, ACL: after}
 	entry, ok := after.Entry(change.Principal)
@@ -161,7 +162,7 @@ func refuseACLChange(change keyserver.ACLChange) error {
 	return refuseEntryTerms(change.Rights, change.MaxUsage, change.Start, change.End)
 }
 
-// refuseEntryTerms refuses rights and limits that no entry could hold.
+// refuseEntryTerms rejects rights and limits that no ACL entry can have.
 func refuseEntryTerms(rights keyserver.Rights, maxUsage int64, start, end keyserver.Stamp) error {
 	switch {
 	case rights&^keyserver.AllRights != 0:

@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// ACLTemplateResult is what creating or renaming a template answers.
+// ACLTemplateResult is the result of creating or renaming a template.
 type ACLTemplateResult struct {
 	ID        keyserver.ID
 	Requested string
@@ -18,22 +18,21 @@ type ACLTemplateResult struct {
 	Detail    string
 }
 
-// ACLTemplateGone is what deleting a template answers.
+// ACLTemplateGone is the result of deleting a template.
 type ACLTemplateGone struct {
 	ID       keyserver.ID
 	Gone     bool
-	Template keyserver.ACLTemplate // as it stood before
+	Template keyserver.ACLTemplate // as it was before
 	Detail   string
 }
 
-// TemplateMemberResult is what making somebody a member, or ending a
-// membership, answers.
+// TemplateMemberResult is the result of setting or removing a template member.
 type TemplateMemberResult struct {
 	ID        keyserver.ID
 	Principal keyserver.PrincipalRef
-	Requested *keyserver.Rights // nil where a membership was ended
-	Done      bool              // the re-read shows what was asked for
-	Missing   bool              // the membership asked for does not read back
+	Requested *keyserver.Rights // nil if a member was removed
+	Done      bool              // the re-read shows the requested change
+	Missing   bool              // the re-read does not have the requested member
 	Member    *keyserver.TemplateMember
 	Template  keyserver.ACLTemplate // as read back, with its members
 	Detail    string
@@ -44,7 +43,8 @@ func (s *Service) ACLTemplates(ctx context.Context, by keyserver.Caller, q keyse
 	return s.ks.ACLTemplates(ctx, by, q)
 }
 
-// aclTemplates is the list that a change of a template is decided and judged by.
+// aclTemplates returns all templates, which a change of a template is checked and
+// verified against.
 func (s *Service) aclTemplates(ctx context.Context, by keyserver.Caller) ([]keyserver.ACLTemplate, error) {
 	return s.ks.ACLTemplates(ctx, by, keyserver.ACLTemplateQuery{})
 }
@@ -57,8 +57,8 @@ func (s *Service) ACLTemplate(ctx context.Context, by keyserver.Caller, id keyse
 	return s.ks.ACLTemplate(ctx, by, id)
 }
 
-// CreateACLTemplate makes a template and verifies its name and that the caller
-// can change it, which only a first member can.
+// CreateACLTemplate creates a template. It verifies the name, and that the caller can
+// change the template, which only a first member can.
 func (s *Service) CreateACLTemplate(ctx context.Context, by keyserver.Caller, name string) (ACLTemplateResult, error) {
 	name, err := cleanName("name", name)
 	if err != nil {
@@ -85,7 +85,8 @@ func (s *Service) CreateACLTemplate(ctx context.Context, by keyserver.Caller, na
 	}.do(ctx)
 }
 
-// RenameACLTemplate changes the name of a template for a write-holding member.
+// RenameACLTemplate changes the name of a template. The caller must be a member with
+// WRITE.
 func (s *Service) RenameACLTemplate(ctx context.Context, by keyserver.Caller, change keyserver.ACLTemplateChange) (ACLTemplateResult, error) {
 	var err error
 	if change.Name, err = cleanName("name", change.Name); err != nil {
@@ -137,8 +138,8 @@ func (s *Service) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id
 	}.do(ctx)
 }
 
-// PutTemplateMember makes a principal a member with exactly the (widened)
-// rights and limits, whatever it was before.
+// PutTemplateMember makes a principal a member with exactly the given (widened) rights
+// and limits, whether or not it was a member before.
 func (s *Service) PutTemplateMember(ctx context.Context, by keyserver.Caller, m keyserver.TemplateMembership) (TemplateMemberResult, error) {
 	if err := refuseMember(m.Member); err != nil {
 		return TemplateMemberResult{}, err
@@ -153,7 +154,7 @@ func (s *Service) PutTemplateMember(ctx context.Context, by keyserver.Caller, m 
 	})
 }
 
-// RemoveTemplateMember ends a membership and verifies its absence.
+// RemoveTemplateMember removes a member and verifies its absence.
 func (s *Service) RemoveTemplateMember(ctx context.Context, by keyserver.Caller, m keyserver.TemplateMemberRef) (TemplateMemberResult, error) {
 	if err := requireID("principalId", m.Principal.ID); err != nil {
 		return TemplateMemberResult{}, err
@@ -168,11 +169,11 @@ func (s *Service) RemoveTemplateMember(ctx context.Context, by keyserver.Caller,
 	})
 }
 
-// memberChange is what the two changes of members differ in.
+// memberChange has the differences between the two changes of members.
 type memberChange struct {
 	principal keyserver.PrincipalRef
-	leaves    bool // the principal has to be a member before
-	// members are those that the change would leave.
+	leaves    bool // the principal must be a member before
+	// members returns the members after the change.
 	members func(before keyserver.ACLTemplate) []keyserver.TemplateMember
 	write   func(ctx context.Context) error
 	judge   func(after keyserver.ACLTemplate) (TemplateMemberResult, error)
@@ -214,8 +215,9 @@ func judgeTemplate(id keyserver.ID, name string, after []keyserver.ACLTemplate) 
 	return r, fault.New(fault.NotSaved, "%s", r.Detail)
 }
 
-// judgeMember tests the rights by mask, because the key server widens them;
-// beyond the mask only what widening explains may be held.
+// judgeMember returns the verdict on a new or changed member. It tests the rights by
+// mask, because the key server widens them; rights beyond the mask must come from
+// widening.
 func judgeMember(id keyserver.ID, m keyserver.TemplateMember, after keyserver.ACLTemplate) (TemplateMemberResult, error) {
 	r := TemplateMemberResult{ID: id, Principal: m.Principal, Requested: &m.Rights, Template: after}
 	held, ok := after.Member(m.Principal)

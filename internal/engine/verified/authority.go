@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// AuthorityChanged is what preparing or activating an authority answers.
+// AuthorityChanged is the result of preparing or activating an authority.
 type AuthorityChanged struct {
 	Saved       bool
 	ID          keyserver.ID // of the authority that was prepared or activated
@@ -17,7 +17,7 @@ type AuthorityChanged struct {
 	Detail      string
 }
 
-// AuthorityGone is what retiring an authority answers.
+// AuthorityGone is the result of retiring an authority.
 type AuthorityGone struct {
 	Gone        bool
 	ID          keyserver.ID
@@ -25,12 +25,12 @@ type AuthorityGone struct {
 	Detail      string
 }
 
-// Authorities lists the CAs of the key server's own.
+// Authorities lists the key server's own CAs.
 func (s *Service) Authorities(ctx context.Context, by keyserver.Caller) ([]keyserver.Authority, error) {
 	return s.ks.Authorities(ctx, by)
 }
 
-// PrepareAuthority makes the next authority and verifies that it is trusted.
+// PrepareAuthority creates the next authority and verifies that it is trusted.
 func (s *Service) PrepareAuthority(ctx context.Context, by keyserver.Caller) (AuthorityChanged, error) {
 	var id keyserver.ID
 	return s.authorityWrite(by, func(ctx context.Context) (err error) {
@@ -49,7 +49,7 @@ func (s *Service) PrepareAuthority(ctx context.Context, by keyserver.Caller) (Au
 	}).do(ctx)
 }
 
-// ActivateAuthority has the prepared authority issue, and verifies it.
+// ActivateAuthority makes the prepared authority the issuer, and verifies it.
 func (s *Service) ActivateAuthority(ctx context.Context, by keyserver.Caller, early bool) (AuthorityChanged, error) {
 	var id keyserver.ID
 	return s.authorityWrite(by, func(ctx context.Context) (err error) {
@@ -68,8 +68,8 @@ func (s *Service) ActivateAuthority(ctx context.Context, by keyserver.Caller, ea
 	}).do(ctx)
 }
 
-// authorityWrite refuses nothing by itself: the key server decides on the
-// authorities as they are when it writes.
+// authorityWrite returns a verified write without checks before it: the key server
+// decides on the authorities as they are when it writes.
 func (s *Service) authorityWrite(by keyserver.Caller, write func(context.Context) error,
 	verdict func(before, after []keyserver.Authority) (AuthorityChanged, error),
 ) verifiedWrite[[]keyserver.Authority, AuthorityChanged] {

@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MakeBackup writes a backup that only a recipient of age can open. There is nothing to
-// read back: the end of it shows that it is whole.
+// MakeBackup writes a backup that only the given age recipient can open. It reads nothing
+// back: the end of the backup shows that it is complete.
 func (s *Service) MakeBackup(ctx context.Context, by keyserver.Caller, recipient string, to io.Writer) error {
 	if of, err := age.ParseRecipients(strings.NewReader(recipient)); err != nil || len(of) != 1 {
 		return fault.New(fault.BadRequest, "recipient: is not a recipient of age: age-keygen -y shows the one of an identity")

@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of what is asked for.
+// Bounds of requests.
 const (
 	maxValidityDays = 3650
 	maxEnrolment    = 64 // certificates in one request
@@ -27,16 +27,16 @@ const (
 	LookupByTransportPrincipal = "by-transport-principal"
 )
 
-// CertificatesFound is what a lookup of certificates answers.
+// CertificatesFound is the result of a lookup of certificates.
 type CertificatesFound struct {
 	Lookup       string
-	Subject      string                 // as asked
-	Principal    keyserver.PrincipalRef // whose certificates they all are, zero where there is no such one
+	Subject      string                 // as requested
+	Principal    keyserver.PrincipalRef // the principal of all the certificates, zero if they have several or none
 	Certificates []keyserver.Certificate
 	Detail       string
 }
 
-// CertificateIssued is what issuing and renewing answer.
+// CertificateIssued is the result of issuing or renewing a certificate.
 type CertificateIssued struct {
 	Saved       bool
 	Chain       []byte                // PKCS#7 with the certificate and its issuer
@@ -51,14 +51,14 @@ type EnrolledPrincipal struct {
 	Created      bool
 }
 
-// CertificatesEnrolled is what an enrolment answers.
+// CertificatesEnrolled is the result of an enrolment.
 type CertificatesEnrolled struct {
 	Saved      bool
 	Principals []EnrolledPrincipal // as read back, in the order of their first certificate
 	Detail     string
 }
 
-// TransportReset is what resetting a transport principal answers.
+// TransportReset is the result of resetting a transport principal.
 type TransportReset struct {
 	Reset               bool
 	CertificatesRemoved int
@@ -66,7 +66,7 @@ type TransportReset struct {
 	Detail              string
 }
 
-// CertificatesBySubject finds certificates by subject, % standing for any text.
+// CertificatesBySubject finds certificates by subject. The wildcard % matches any text.
 func (s *Service) CertificatesBySubject(ctx context.Context, by keyserver.Caller, pattern string) (CertificatesFound, error) {
 	if err := refuseSubject(pattern); err != nil {
 		return CertificatesFound{}, err
@@ -77,8 +77,8 @@ func (s *Service) CertificatesBySubject(ctx context.Context, by keyserver.Caller
 	return r, err
 }
 
-// CertificatesByTransportPrincipal finds the enrolled certificates with exactly
-// that subject.
+// CertificatesByTransportPrincipal finds the enrolled certificates that have exactly the
+// given subject.
 func (s *Service) CertificatesByTransportPrincipal(ctx context.Context, by keyserver.Caller, subject string) (CertificatesFound, error) {
 	if err := refuseSubject(subject); err != nil {
 		return CertificatesFound{}, err
@@ -100,8 +100,8 @@ func (s *Service) CertificatesByTransportPrincipal(ctx context.Context, by keyse
 	return r, nil
 }
 
-// refuseSubject refuses the empty subject, which a key server could take for
-// "any", and one that no certificate can have.
+// refuseSubject rejects the empty subject, which a key server could take for "any", and
+// subjects that no certificate can have.
 func refuseSubject(subject string) error {
 	switch {
 	case subject == "":
@@ -112,7 +112,7 @@ func refuseSubject(subject string) error {
 	return nil
 }
 
-// IssueCertificate has a PKCS#10 request signed and verifies that the new
+// IssueCertificate requests a certificate for a PKCS#10 request. It verifies that the new
 // certificate is stored with the request and is for the request's key.
 func (s *Service) IssueCertificate(ctx context.Context, by keyserver.Caller, n keyserver.CertificateRequest) (CertificateIssued, error) {
 	req, err := pki.ParseRequest(n.Request)
@@ -127,8 +127,8 @@ func (s *Service) IssueCertificate(ctx context.Context, by keyserver.Caller, n k
 	})
 }
 
-// RenewCertificate has a certificate issued anew from its saved request, and
-// verifies the new one and that the old one is expired.
+// RenewCertificate requests a new certificate for the saved request of an old one. It
+// verifies the new certificate, and that the old one is expired.
 func (s *Service) RenewCertificate(ctx context.Context, by keyserver.Caller, der []byte) (CertificateIssued, error) {
 	if _, err := certtext.Certificate(der); err != nil {
 		return CertificateIssued{}, fault.New(fault.BadRequest, "certificate %s", err)
@@ -153,8 +153,8 @@ func (s *Service) RenewCertificate(ctx context.Context, by keyserver.Caller, der
 	})
 }
 
-// certificateState is what is read around issuing: the new certificate, once
-// there is one, and the one that it replaces, if any.
+// certificateState is the state that is read before and after issuing: the new
+// certificate, once it exists, and the one that it replaces, if any.
 type certificateState struct{ fresh, old *keyserver.Certificate }
 
 func (s *Service) issue(ctx context.Context, by keyserver.Caller, req *x509.CertificateRequest, replaced *keyserver.Digest,
@@ -184,9 +184,9 @@ func (s *Service) issue(ctx context.Context, by keyserver.Caller, req *x509.Cert
 	}.do(ctx)
 }
 
-// judgeIssued is the verdict on a new certificate: it reads back with its
-// request, it is for the key and name of the request, its issuer signed it,
-// and what it replaces no longer stands.
+// judgeIssued returns the verdict on a new certificate. It must read back with its
+// request, have the key and name of the request and be signed by its issuer; the
+// certificate that it replaces must no longer be current.
 func judgeIssued(req *x509.CertificateRequest, issued keyserver.Issued, replaces bool, after certificateState) (CertificateIssued, error) {
 	r := CertificateIssued{}
 	if after.fresh == nil {
@@ -222,7 +222,7 @@ func standingOf(c keyserver.Certificate) string {
 	return "it is enrolled for the transport principal of the old one, which is expired now"
 }
 
-// certificate reads one by its body, nil where there is none.
+// certificate reads a certificate by its digest. It returns nil if there is none.
 func (s *Service) certificate(ctx context.Context, by keyserver.Caller, digest keyserver.Digest) (*keyserver.Certificate, error) {
 	list, err := s.ks.FindCertificates(ctx, by, keyserver.CertificateLookup{Digest: &digest})
 	if err != nil || len(list) == 0 {
@@ -231,8 +231,8 @@ func (s *Service) certificate(ctx context.Context, by keyserver.Caller, digest k
 	return &list[0], nil
 }
 
-// EnrollCertificates enrols certificates, all or none, and verifies each by
-// reading back its principal and its place among that principal's certificates.
+// EnrollCertificates enrols all of the certificates or none. It verifies each by reading
+// back its principal and the certificates of that principal.
 func (s *Service) EnrollCertificates(ctx context.Context, by keyserver.Caller, n keyserver.Enrolment) (CertificatesEnrolled, error) {
 	if err := refuseEnrolment(n.Certificates); err != nil {
 		return CertificatesEnrolled{}, err
@@ -250,7 +250,7 @@ func (s *Service) EnrollCertificates(ctx context.Context, by keyserver.Caller, n
 	}.do(ctx)
 }
 
-// enrolled reads the principals that an enrolment named, each once.
+// enrolled reads each principal that an enrolment named, once.
 func (s *Service) enrolled(ctx context.Context, by keyserver.Caller, done []keyserver.Enrolled) ([]EnrolledPrincipal, error) {
 	var list []EnrolledPrincipal
 	for _, d := range done {
@@ -264,7 +264,7 @@ func (s *Service) enrolled(ctx context.Context, by keyserver.Caller, done []keys
 			return nil, err
 		}
 		if p == nil {
-			continue // the verdict misses it
+			continue // the verdict reports it
 		}
 		certs, err := s.ks.FindCertificates(ctx, by, keyserver.CertificateLookup{Principal: d.Principal})
 		if err != nil {
@@ -301,8 +301,8 @@ func enrolledAs(list []EnrolledPrincipal, id keyserver.ID) EnrolledPrincipal {
 	return EnrolledPrincipal{}
 }
 
-// holdsCertificate reports whether the principal read back is that of the
-// certificate's subject and holds it.
+// holdsCertificate reports whether the principal that was read back belongs to the
+// certificate's subject and has the certificate.
 func holdsCertificate(list []EnrolledPrincipal, id keyserver.ID, der []byte) bool {
 	p := enrolledAs(list, id)
 	cert, err := x509.ParseCertificate(der)
@@ -312,8 +312,8 @@ func holdsCertificate(list []EnrolledPrincipal, id keyserver.ID, der []byte) boo
 	return slices.ContainsFunc(p.Certificates, func(c keyserver.Certificate) bool { return bytes.Equal(c.DER, der) && c.Current() })
 }
 
-// refuseEnrolment refuses what is not one or more different certificates. What
-// a certificate must be good for is the key server's to say.
+// refuseEnrolment rejects an enrolment unless it has one or more different certificates.
+// The key server decides which certificates it accepts.
 func refuseEnrolment(ders [][]byte) error {
 	if len(ders) == 0 || len(ders) > maxEnrolment {
 		return fault.New(fault.BadRequest, "certificates must have 1 to %d elements", maxEnrolment)
@@ -332,14 +332,14 @@ func refuseEnrolment(ders [][]byte) error {
 	return nil
 }
 
-// resetState is what is read around a reset.
+// resetState is the state that is read before and after a reset.
 type resetState struct {
 	principal    *keyserver.Principal
 	certificates []keyserver.Certificate
 }
 
-// ResetTransportPrincipal drops a transport principal's certificates and ends
-// its sessions, and verifies that no certificate is left.
+// ResetTransportPrincipal removes a transport principal's certificates and ends its
+// sessions. It verifies that no certificate is left.
 func (s *Service) ResetTransportPrincipal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (TransportReset, error) {
 	if err := requireID("principalId", id); err != nil {
 		return TransportReset{}, err

@@ -8,16 +8,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// ConfigResult is what may leave of a part of the configuration.
+// ConfigResult is the part of the configuration that may be published.
 type ConfigResult struct {
 	keyserver.ConfigProjection
-	Allowed []keyserver.AllowedTag // the table that decided
+	Allowed []keyserver.AllowedTag // the table of publishable tags
 	Detail  string
 }
 
-// Configuration reads the part of the key server's configuration that a path
-// names, and lets nothing out that the table does not list. The path is read
-// before anything is sent: to a key server the empty one could be everything.
+// Configuration reads the part of the key server's configuration that a path names, and
+// returns only the tags in the table. It parses the path before it sends anything,
+// because the empty path could mean everything to a key server.
 func (s *Service) Configuration(ctx context.Context, by keyserver.Caller, xpath string) (ConfigResult, error) {
 	path, ok := keyserver.ParseConfigPath(xpath)
 	if !ok {

@@ -7,7 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// requireChoice refuses unless a key or a line is named, and not both.
+// requireChoice rejects a choice unless it names either a key or a key lineage.
 func requireChoice(choice keyserver.KeyChoice) error {
 	switch {
 	case choice.Key != "" && choice.Line != "":
@@ -19,7 +19,7 @@ func requireChoice(choice keyserver.KeyChoice) error {
 	}
 }
 
-// MAC computes HMAC-SHA384 of the message under the newest key of the line.
+// MAC computes HMAC-SHA384 of the message under the newest key of the lineage.
 func (s *Service) MAC(ctx context.Context, by keyserver.Caller, r keyserver.MACRequest) (keyserver.MAC, error) {
 	if err := requireLink("lineage", r.Line); err != nil {
 		return keyserver.MAC{}, err
@@ -27,7 +27,7 @@ func (s *Service) MAC(ctx context.Context, by keyserver.Caller, r keyserver.MACR
 	return s.ks.MAC(ctx, by, r)
 }
 
-// VerifyMAC says whether a MAC is that of the message.
+// VerifyMAC reports whether a MAC is that of the message.
 func (s *Service) VerifyMAC(ctx context.Context, by keyserver.Caller, r keyserver.MACCheck) (keyserver.MACVerdict, error) {
 	if err := requireChoice(r.KeyChoice); err != nil {
 		return keyserver.MACVerdict{}, err
@@ -35,7 +35,7 @@ func (s *Service) VerifyMAC(ctx context.Context, by keyserver.Caller, r keyserve
 	return s.ks.VerifyMAC(ctx, by, r)
 }
 
-// MACBatch computes the MACs of many messages, each of which has an answer.
+// MACBatch computes the MACs of many messages, and returns one answer for each.
 func (s *Service) MACBatch(ctx context.Context, by keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACAnswer, error) {
 	for _, item := range items {
 		if err := requireLink("lineage", item.Line); err != nil {
@@ -57,7 +57,7 @@ func (s *Service) Encrypt(ctx context.Context, by keyserver.Caller, r keyserver.
 	return s.ks.Encrypt(ctx, by, r)
 }
 
-// Decrypt decrypts what Encrypt answered.
+// Decrypt decrypts a ciphertext that Encrypt returned.
 func (s *Service) Decrypt(ctx context.Context, by keyserver.Caller, r keyserver.Decryption) (keyserver.Plaintext, error) {
 	if err := requireChoice(r.KeyChoice); err != nil {
 		return keyserver.Plaintext{}, err

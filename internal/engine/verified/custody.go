@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// DataKeyRotated is what making a new data key answers.
+// DataKeyRotated is the result of creating a data key.
 type DataKeyRotated struct {
 	Saved   bool
 	DataKey keyserver.ID
@@ -16,13 +16,13 @@ type DataKeyRotated struct {
 	Detail  string
 }
 
-// Custody reads how the keys are kept.
+// Custody reads the state of the keyring and its data keys.
 func (s *Service) Custody(ctx context.Context, by keyserver.Caller) (keyserver.Custody, error) {
 	return s.ks.Custody(ctx, by)
 }
 
-// RotateDataKey makes a new data key and verifies that it is the active one. Keys are
-// wrapped under it in the background.
+// RotateDataKey creates a data key and verifies that it is the active one. The key server
+// wraps the keys under it in the background.
 func (s *Service) RotateDataKey(ctx context.Context, by keyserver.Caller) (DataKeyRotated, error) {
 	var made keyserver.ID
 	return verifiedWrite[keyserver.Custody, DataKeyRotated]{

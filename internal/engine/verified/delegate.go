@@ -8,16 +8,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// DelegateResult is what naming a delegate, or taking the name away, answers.
+// DelegateResult is the result of adding or removing a delegate.
 type DelegateResult struct {
 	Asked     keyserver.Delegate
-	Done      bool                // the re-read agrees
+	Done      bool                // the re-read shows the change
 	Principal keyserver.Principal // as read back
 	Detail    string
 }
 
-// AddDelegate names who may act with the rights of a principal and verifies it.
-// Who is named already stays, and that is no failure.
+// AddDelegate permits a delegate to act with the rights of a principal, and verifies it.
+// Adding an existing delegate succeeds and changes nothing.
 func (s *Service) AddDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) (DelegateResult, error) {
 	return s.changeDelegate(ctx, by, d, s.ks.AddDelegate, func(_, after keyserver.Principal) (DelegateResult, error) {
 		r := DelegateResult{Asked: d, Principal: after}
@@ -33,7 +33,8 @@ func (s *Service) AddDelegate(ctx context.Context, by keyserver.Caller, d keyser
 	})
 }
 
-// RemoveDelegate takes a name away and verifies it, and that nobody gained by it.
+// RemoveDelegate removes a delegate. It verifies this, and that no other principal may
+// now act for the principal.
 func (s *Service) RemoveDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) (DelegateResult, error) {
 	return s.changeDelegate(ctx, by, d, s.ks.RemoveDelegate, func(before, after keyserver.Principal) (DelegateResult, error) {
 		r := DelegateResult{Asked: d, Principal: after}

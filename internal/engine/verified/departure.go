@@ -8,15 +8,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// PrincipalGone is what deleting a principal answers.
+// PrincipalGone is the result of deleting a principal.
 type PrincipalGone struct {
 	Gone      bool
-	Principal keyserver.Principal // as it stood
+	Principal keyserver.Principal // as it was before
 	Done      keyserver.DepartureDone
 	Detail    string
 }
 
-// DeletePrincipal ends a principal for good and verifies its absence.
+// DeletePrincipal deletes a principal permanently and verifies its absence.
 func (s *Service) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyserver.Departure) (PrincipalGone, error) {
 	if err := requireID("id", d.ID); err != nil {
 		return PrincipalGone{}, err

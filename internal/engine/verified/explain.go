@@ -7,10 +7,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MaxCrowdPage is the longest page of those who may do something.
+// MaxCrowdPage is the largest page of principals that WhoCan returns.
 const MaxCrowdPage = 1000
 
-// Explain answers what the gate would say, and why.
+// Explain returns whether the gate would allow a request, and why.
 func (s *Service) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Question) (keyserver.Explanation, error) {
 	if err := refuseKeyless(q.Operation, q.Link); err != nil {
 		return keyserver.Explanation{}, err
@@ -23,7 +23,7 @@ func (s *Service) Explain(ctx context.Context, by keyserver.Caller, q keyserver.
 	return s.ks.Explain(ctx, by, q)
 }
 
-// WhoCan reads a page of those who may do something.
+// WhoCan reads a page of the principals that may do an operation.
 func (s *Service) WhoCan(ctx context.Context, by keyserver.Caller, c keyserver.Crowd) (keyserver.CrowdPage, error) {
 	if err := refuseKeyless(c.Operation, c.Link); err != nil {
 		return keyserver.CrowdPage{}, err
@@ -31,7 +31,7 @@ func (s *Service) WhoCan(ctx context.Context, by keyserver.Caller, c keyserver.C
 	return s.ks.WhoCan(ctx, by, c)
 }
 
-// refuseKeyless refuses a key beside an operation that is about none.
+// refuseKeyless rejects a key in a question about an operation that concerns no key.
 func refuseKeyless(op keyserver.Operation, link keyserver.HiddenLink) error {
 	if link == "" || op.AboutKey() {
 		return nil

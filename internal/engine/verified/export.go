@@ -7,12 +7,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// jweDots is how many dots separate the parts of a compact JWE.
+// jweDots is the number of dots between the parts of a compact JWE.
 const jweDots = 4
 
-// ExportKey has a key encrypted for a transport principal. An answer that is
-// no compact JWE for the principal asked for is not passed on: whatever it is,
-// it could be the key.
+// ExportKey exports a key, encrypted for a transport principal. It drops a response that
+// is not a compact JWE for the requested principal, because that response could be the
+// key itself.
 func (s *Service) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver.KeyExport) (keyserver.ExportedKey, error) {
 	if err := requireLink("ttag", x.Link); err != nil {
 		return keyserver.ExportedKey{}, err
@@ -30,7 +30,7 @@ func (s *Service) ExportKey(ctx context.Context, by keyserver.Caller, x keyserve
 	return out, nil
 }
 
-// isCompactJWE reports whether the text is five parts of base64url.
+// isCompactJWE reports whether text is five parts of base64url, separated by dots.
 func isCompactJWE(text string) bool {
 	dots := 0
 	for _, c := range text {

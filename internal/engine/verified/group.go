@@ -9,16 +9,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MembershipResult is what putting a principal into a group, or taking it out,
-// answers.
+// MembershipResult is the result of adding or removing a group member.
 type MembershipResult struct {
 	Group  keyserver.ID
-	Done   bool                // the re-read agrees
+	Done   bool                // the re-read shows the change
 	Member keyserver.Principal // as read back
 	Detail string
 }
 
-// GroupMembers reads a window of a group's members, by id.
+// GroupMembers reads a window of a group's members, ordered by id.
 func (s *Service) GroupMembers(ctx context.Context, by keyserver.Caller, f keyserver.GroupFilter) ([]keyserver.Principal, error) {
 	if err := requireID("gid", f.Group); err != nil {
 		return nil, err
@@ -29,8 +28,8 @@ func (s *Service) GroupMembers(ctx context.Context, by keyserver.Caller, f keyse
 	return s.ks.GroupMembers(ctx, by, f)
 }
 
-// AddGroupMember puts a principal into a group and verifies it. One that is in
-// it already stays, and that is no failure.
+// AddGroupMember adds a principal to a group and verifies it. Adding an existing member
+// succeeds and changes nothing.
 func (s *Service) AddGroupMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership) (MembershipResult, error) {
 	return s.changeMember(ctx, by, m, membershipChange{
 		in: true, write: s.ks.AddGroupMember, bad: fault.NotSaved,
@@ -43,7 +42,7 @@ func (s *Service) AddGroupMember(ctx context.Context, by keyserver.Caller, m key
 	})
 }
 
-// RemoveGroupMember takes a principal out of a group and verifies it.
+// RemoveGroupMember removes a principal from a group and verifies it.
 func (s *Service) RemoveGroupMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership) (MembershipResult, error) {
 	return s.changeMember(ctx, by, m, membershipChange{
 		in: false, write: s.ks.RemoveGroupMember, bad: fault.NotRemoved,
@@ -56,7 +55,7 @@ func (s *Service) RemoveGroupMember(ctx context.Context, by keyserver.Caller, m 
 	})
 }
 
-// membershipChange is in what adding and removing differ.
+// membershipChange has the differences between adding and removing a member.
 type membershipChange struct {
 	in     bool
 	write  func(ctx context.Context, by keyserver.Caller, m keyserver.Membership) error
@@ -64,7 +63,7 @@ type membershipChange struct {
 	refuse func(member keyserver.Principal) error
 }
 
-// membership is a principal and the group it is about.
+// membership is a principal and the group of the change.
 type membership struct{ group, member keyserver.Principal }
 
 func (s *Service) changeMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership, change membershipChange) (MembershipResult, error) {

@@ -11,8 +11,8 @@ import (
 // maxFilename is the longest file name that authorize records, in bytes.
 const maxFilename = 1024
 
-// MintKey makes or imports a key and reads its metadata from the answer. An
-// import whose length the algorithm does not take is refused before sending.
+// MintKey creates or imports a key and returns its metadata. It rejects an import of a
+// wrong length for the algorithm before it sends anything.
 func (s *Service) MintKey(ctx context.Context, by keyserver.Caller, key keyserver.NewKey) (keyserver.KeyMetadata, error) {
 	info, ok := keyserver.Algorithms[key.Algorithm]
 	if !ok {
@@ -51,7 +51,7 @@ func (s *Service) AuthorizeKey(ctx context.Context, by keyserver.Caller, use key
 	return s.ks.AuthorizeKey(ctx, by, use)
 }
 
-// Entitled says whether the caller may begin with an operation.
+// Entitled returns an error unless the caller may begin an operation.
 func (s *Service) Entitled(ctx context.Context, by keyserver.Caller, op keyserver.Operation) error {
 	return s.ks.Entitled(ctx, by, op)
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// KeyStateResult is what changing the state of a key answers.
+// KeyStateResult is the result of changing the state of a key.
 type KeyStateResult struct {
 	Saved  bool
 	Key    keyserver.KeyMetadata // as read back
 	Detail string
 }
 
-// ChangeKeyState changes the state of a key. One that is in that state already is
-// left as it is.
+// ChangeKeyState changes the state of a key. If the key has that state already, it sends
+// nothing.
 func (s *Service) ChangeKeyState(ctx context.Context, by keyserver.Caller, change keyserver.KeyStateChange) (KeyStateResult, error) {
 	if err := requireLink("ttag", change.Link); err != nil {
 		return KeyStateResult{}, err
@@ -55,14 +55,14 @@ func (s *Service) ChangeKeyState(ctx context.Context, by keyserver.Caller, chang
 	}.do(ctx)
 }
 
-// KeyRotated is what rotating a line answers.
+// KeyRotated is the result of rotating a key lineage, or of setting its rotation.
 type KeyRotated struct {
 	Saved  bool
-	Key    keyserver.KeyMetadata // the newest key of the line as read back
+	Key    keyserver.KeyMetadata // the newest key of the lineage as read back
 	Detail string
 }
 
-// RotateKey mints the successor of the newest key of a line.
+// RotateKey mints the successor of the newest key of a lineage.
 func (s *Service) RotateKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (KeyRotated, error) {
 	if err := requireLink("ttag", link); err != nil {
 		return KeyRotated{}, err
@@ -93,7 +93,7 @@ func (s *Service) RotateKey(ctx context.Context, by keyserver.Caller, link keyse
 	}.do(ctx)
 }
 
-// SetKeyRotation says how the keys of a line follow each other.
+// SetKeyRotation sets when keys of a lineage are rotated and destroyed.
 func (s *Service) SetKeyRotation(ctx context.Context, by keyserver.Caller, change keyserver.KeyRotationChange) (KeyRotated, error) {
 	if err := requireLink("ttag", change.Link); err != nil {
 		return KeyRotated{}, err
@@ -134,7 +134,7 @@ func refuseRotation(r keyserver.KeyRotation) error {
 	return nil
 }
 
-// ListKeys reads keys that the caller may read.
+// ListKeys reads a page of the keys that the caller may read.
 func (s *Service) ListKeys(ctx context.Context, by keyserver.Caller, f keyserver.KeyFilter) (keyserver.KeyPage, error) {
 	if f.Limit < 1 || f.Limit > maxPage {
 		return keyserver.KeyPage{}, fault.New(fault.BadRequest, "limit must be from 1 to %d", maxPage)

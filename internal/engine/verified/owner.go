@@ -8,22 +8,22 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MaxOwnerPage is the longest page of owner marks.
+// MaxOwnerPage is the largest page of owner marks.
 const MaxOwnerPage = 1000
 
-// OwnerSaved is what marking an object answers.
+// OwnerSaved is the result of marking an object.
 type OwnerSaved struct {
 	Saved bool
-	// Mark is as read back, or where the write was refused the one that there is.
-	// Without an owner there is none.
+	// Mark is the mark as read back, or the existing one if the key server refused the
+	// write. A mark without an owner means that there is none.
 	Mark   keyserver.OwnerMark
 	Detail string
 }
 
-// OwnerReleased is what taking a mark away answers.
+// OwnerReleased is the result of removing a mark.
 type OwnerReleased struct {
 	Gone   bool
-	Mark   keyserver.OwnerMark // as it stood before, or where that was refused as it stays
+	Mark   keyserver.OwnerMark // as it was before, or the existing one if the key server refused
 	Detail string
 }
 
@@ -33,13 +33,13 @@ type OwnerPage struct {
 	Next  keyserver.ID // zero at the end
 }
 
-// Owners reads a page of the marks of a kind, by id.
+// Owners reads a page of the marks of a kind, ordered by object id.
 func (s *Service) Owners(ctx context.Context, by keyserver.Caller, f keyserver.OwnerFilter) (OwnerPage, error) {
 	if f.Limit < 1 || f.Limit > MaxOwnerPage {
 		return OwnerPage{}, fault.New(fault.BadRequest, "limit must be from 1 to %d", MaxOwnerPage)
 	}
 	limit := f.Limit
-	f.Limit++ // one more says whether there are more
+	f.Limit++ // one more shows whether there is another page
 	marks, err := s.ks.OwnerMarks(ctx, by, f)
 	if err != nil {
 		return OwnerPage{}, err
@@ -60,7 +60,7 @@ func (s *Service) Owner(ctx context.Context, by keyserver.Caller, o keyserver.Ob
 	return mark, err
 }
 
-// owner answers a mark without an owner where there is none.
+// owner returns the mark of an object. If there is none, its Owner is empty.
 func (s *Service) owner(ctx context.Context, by keyserver.Caller, o keyserver.Object) (keyserver.OwnerMark, error) {
 	marks, err := s.ks.OwnerMarks(ctx, by, keyserver.OwnerFilter{Kind: o.Kind, ID: &o.ID})
 	if err != nil || len(marks) == 0 {
@@ -69,9 +69,9 @@ func (s *Service) owner(ctx context.Context, by keyserver.Caller, o keyserver.Ob
 	return marks[0], nil
 }
 
-// SetOwner marks an object and verifies it. Whether the mark may change hands the
-// key server decides, on the mark as it is when it writes; where it refuses, the
-// answer says who holds it.
+// SetOwner marks an object and verifies it. The key server decides whether the owner may
+// change, by the mark at the time of the write. If it refuses, the result has the current
+// owner.
 func (s *Service) SetOwner(ctx context.Context, by keyserver.Caller, change keyserver.OwnerChange) (OwnerSaved, error) {
 	if err := requireOwner("owner", change.Owner); err != nil {
 		return OwnerSaved{}, err
@@ -109,7 +109,7 @@ func (s *Service) SetOwner(ctx context.Context, by keyserver.Caller, change keys
 	return saved, err
 }
 
-// ReleaseOwner takes a mark away and verifies its absence.
+// ReleaseOwner removes a mark and verifies its absence.
 func (s *Service) ReleaseOwner(ctx context.Context, by keyserver.Caller, release keyserver.OwnerRelease) (OwnerReleased, error) {
 	if err := requireOwner("expect", release.Expect); err != nil {
 		return OwnerReleased{}, err
@@ -140,8 +140,8 @@ func (s *Service) ReleaseOwner(ctx context.Context, by keyserver.Caller, release
 	return released, err
 }
 
-// requireOwner refuses what no listing could show plainly. Owners are compared as
-// they are, so that nothing of one is trimmed.
+// requireOwner rejects an owner that cannot be shown plainly in a list. Owners are
+// compared byte by byte, so the name is not trimmed.
 func requireOwner(field, name string) error {
 	if !keyserver.ValidOwner(name) {
 		return fault.New(fault.BadRequest, "%s must have from 1 to %d characters that can be printed", field, keyserver.MaxOwner)

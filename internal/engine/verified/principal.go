@@ -15,7 +15,7 @@ const (
 	maxAudiences = 16
 )
 
-// PrincipalSaved is what creating a principal answers.
+// PrincipalSaved is the result of creating a principal.
 type PrincipalSaved struct {
 	Saved     bool
 	Principal *keyserver.Principal // as read back
@@ -30,8 +30,8 @@ func (s *Service) Principal(ctx context.Context, by keyserver.Caller, id keyserv
 	return s.ks.Principal(ctx, by, id)
 }
 
-// CreatePasswordPrincipal makes a password principal and verifies name, type
-// and roles by reading it back. The password cannot be read back.
+// CreatePasswordPrincipal creates a password principal and verifies name, type and roles
+// by reading it back. The password cannot be read back.
 func (s *Service) CreatePasswordPrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPasswordPrincipal) (PrincipalSaved, error) {
 	name, err := cleanName("name", p.Name)
 	if err != nil {
@@ -55,8 +55,8 @@ func (s *Service) CreatePasswordPrincipal(ctx context.Context, by keyserver.Call
 	}.do(ctx)
 }
 
-// CreatePrincipal makes a principal of type ldap, xauth or group and verifies
-// all that was sent by reading it back.
+// CreatePrincipal creates a principal of type ldap, xauth or group and verifies all
+// fields by reading it back.
 func (s *Service) CreatePrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPrincipal) (PrincipalSaved, error) {
 	name, err := cleanName("name", p.Name)
 	if err != nil {
@@ -78,11 +78,11 @@ func (s *Service) CreatePrincipal(ctx context.Context, by keyserver.Caller, p ke
 	}.do(ctx)
 }
 
-// cleanIdentity refuses what no token can hold, and what would differ from a
-// token without anybody seeing it.
+// cleanIdentity rejects values that no token can contain, and values that differ
+// invisibly from those of a token.
 func cleanIdentity(p keyserver.NewPrincipal) (*keyserver.Identity, error) {
 	if p.Identity == nil || p.Type != keyserver.XAuthPrincipal {
-		return p.Identity, nil // the key server says which type has one
+		return p.Identity, nil // the key server decides which type has one
 	}
 	identity := *p.Identity
 	if len(identity.Audiences) > maxAudiences {
@@ -105,8 +105,8 @@ func notInToken(s string) bool {
 		strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// principalIfAny reads a principal that may not exist (yet): there is nothing
-// to read before the key server has drawn its id.
+// principalIfAny reads a principal that may not exist. It returns nil if there is none,
+// or if id is zero because the key server has not yet assigned it.
 func (s *Service) principalIfAny(ctx context.Context, by keyserver.Caller, id keyserver.ID) (*keyserver.Principal, error) {
 	if id.IsZero() {
 		return nil, nil
@@ -148,14 +148,14 @@ func sameIdentity(a, b *keyserver.Identity) bool {
 	return a.Issuer == b.Issuer && a.Subject == b.Subject && slices.Equal(a.Audiences, b.Audiences)
 }
 
-// refuseUpdate refuses to update a principal that the key server would skip
-// without saying so, and the caller's own: one slip there, and nobody is left
-// to undo it.
+// refuseUpdate rejects changes to system-defined principals, which the key server would
+// skip silently. It also rejects changes to the caller's own principal: after a mistake,
+// no administrator might be left to undo it.
 func refuseUpdate(by keyserver.Caller, p keyserver.Principal) error {
 	switch {
 	case p.Flags.SystemDefined():
 		return fault.New(fault.BuiltInPrincipal, "principal %q is system defined and read-only", p.Name)
-	case p.Ref() == by.Principal, p.Ref() == by.Actor: // acting for another makes nobody another
+	case p.Ref() == by.Principal, p.Ref() == by.Actor: // delegation does not change who the caller is
 		return fault.New(fault.OwnAccount, "principal %q is your own; ask another administrator", p.Name)
 	default:
 		return nil

@@ -8,10 +8,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// settableFlags are the bits that callers may move.
+// settableFlags are the flags that callers may change.
 const settableFlags = keyserver.FlagEnable | keyserver.FlagDelegation
 
-// FlagsResult is what changing a principal's flags answers.
+// FlagsResult is the result of changing a principal's flags.
 type FlagsResult struct {
 	Asked  keyserver.FlagChange
 	Saved  bool
@@ -20,7 +20,7 @@ type FlagsResult struct {
 	Detail string
 }
 
-// RolesResult is what replacing a principal's roles answers.
+// RolesResult is the result of replacing a principal's roles.
 type RolesResult struct {
 	Requested keyserver.PrincipalRoles
 	Saved     bool
@@ -28,8 +28,7 @@ type RolesResult struct {
 	Detail    string
 }
 
-// UpdatePrincipalFlags moves the named bits of a principal's flag word and
-// verifies that they moved.
+// UpdatePrincipalFlags changes the named flags of a principal and verifies the change.
 func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, change keyserver.FlagChange) (FlagsResult, error) {
 	if err := requireID("id", change.ID); err != nil {
 		return FlagsResult{}, err
@@ -58,10 +57,10 @@ func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller,
 	}.do(ctx)
 }
 
-// judgeFlags is the verdict on a change of flags. Of the other bits, those that
-// callers may move can have been moved by another one meanwhile: the answer says so.
-// A bit that no caller can move is a disagreement: a key server whose setter assigns
-// the whole word could have changed it.
+// judgeFlags returns the verdict on a change of flags. Another caller may have changed
+// other settable flags at the same time; the detail reports it. A change of a flag that
+// no caller can set is an error: a key server that assigns the entire word could have
+// caused it.
 func judgeFlags(change keyserver.FlagChange, before, after keyserver.Flags) (FlagsResult, error) {
 	r := FlagsResult{Asked: change, Before: before, After: after}
 	wrong := after ^ change.Apply(before)
@@ -80,7 +79,7 @@ func judgeFlags(change keyserver.FlagChange, before, after keyserver.Flags) (Fla
 	return r, fault.New(fault.NotSaved, "%s", r.Detail)
 }
 
-// flagNow says what one of the flags that callers may move is in a word.
+// flagNow describes the current value of a settable flag.
 func flagNow(flag, word keyserver.Flags) string {
 	if flag == keyserver.FlagDelegation {
 		return fmt.Sprintf("delegation is %t now", word.Delegation())
@@ -88,7 +87,7 @@ func flagNow(flag, word keyserver.Flags) string {
 	return fmt.Sprintf("disabled is %t now", word.Disabled())
 }
 
-// SetPrincipalRoles makes the roles all that a principal holds and verifies it.
+// SetPrincipalRoles replaces the roles of a principal and verifies it.
 func (s *Service) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, set keyserver.PrincipalRoles) (RolesResult, error) {
 	if err := requireID("id", set.ID); err != nil {
 		return RolesResult{}, err

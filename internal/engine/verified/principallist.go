@@ -8,12 +8,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// maxPage is the largest window that a listing can be asked for (contract 9.1).
+// maxPage is the largest window of a list that a caller may request (contract 9.1).
 const maxPage = 500
 
-// ListPrincipals reads principals of one type by name. A window that is too
-// large is refused and never made smaller: its reader would take the short
-// page for the last.
+// ListPrincipals reads principals of one type, ordered by name. It rejects a window that
+// is too large. It does not reduce it, because a caller would take the short page for the
+// last one.
 func (s *Service) ListPrincipals(ctx context.Context, by keyserver.Caller, f keyserver.PrincipalFilter) (keyserver.PrincipalPage, error) {
 	if !slices.Contains(keyserver.PrincipalTypes, f.Type) {
 		return keyserver.PrincipalPage{}, fault.New(fault.BadRequest, "type must be one of %v", keyserver.PrincipalTypes)
@@ -24,7 +24,8 @@ func (s *Service) ListPrincipals(ctx context.Context, by keyserver.Caller, f key
 	return s.ks.ListPrincipals(ctx, by, f)
 }
 
-// requireWindow refuses windows outside of contract 9.1. No limit is no window.
+// requireWindow rejects windows that contract 9.1 does not permit. A limit of 0 means no
+// window.
 func requireWindow(limit, offset int) error {
 	switch {
 	case limit < 0 || limit > maxPage:
@@ -38,7 +39,7 @@ func requireWindow(limit, offset int) error {
 	}
 }
 
-// LookupPrincipals resolves pairs. What cannot be resolved is left out.
+// LookupPrincipals resolves pairs. It leaves out pairs that cannot be resolved.
 func (s *Service) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
 	if len(pairs) == 0 || len(pairs) > keyserver.MaxLookup {
 		return nil, fault.New(fault.BadRequest, "principals must have 1 to %d elements", keyserver.MaxLookup)

@@ -8,21 +8,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MaxTrustPage is the longest page of principal trusts.
+// MaxTrustPage is the largest page of principal trusts.
 const MaxTrustPage = 500
 
-// PrincipalTrustSaved is what making or changing a principal trust answers.
+// PrincipalTrustSaved is the result of creating or changing a principal trust.
 type PrincipalTrustSaved struct {
-	Trust  *keyserver.PrincipalTrust // as read back; nil where there is none
+	Trust  *keyserver.PrincipalTrust // as read back; nil if there is none
 	Saved  bool
 	Detail string
 }
 
-// PrincipalTrustGone is what deleting a principal trust answers.
+// PrincipalTrustGone is the result of deleting a principal trust.
 type PrincipalTrustGone struct {
 	ID     keyserver.ID
 	Gone   bool
-	Trust  keyserver.PrincipalTrust // as it stood before
+	Trust  keyserver.PrincipalTrust // as it was before
 	Detail string
 }
 
@@ -39,7 +39,7 @@ func (s *Service) PrincipalTrusts(ctx context.Context, by keyserver.Caller, f ke
 	return s.ks.PrincipalTrusts(ctx, by, f)
 }
 
-// CreatePrincipalTrust makes the row of a principal for a peer and verifies it.
+// CreatePrincipalTrust creates the row of a principal for a peer and verifies it.
 func (s *Service) CreatePrincipalTrust(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (PrincipalTrustSaved, error) {
 	if err := requireID("principalId", t.Principal); err != nil {
 		return PrincipalTrustSaved{}, err
@@ -112,8 +112,7 @@ func (s *Service) trustByID(by keyserver.Caller, id keyserver.ID) func(context.C
 	}
 }
 
-// judgeTrust is the verdict on a row that was made or changed: all of it must
-// read back.
+// judgeTrust returns the verdict on a created or changed row: all of it must read back.
 func judgeTrust(want keyserver.PrincipalTrust, after []keyserver.PrincipalTrust) (PrincipalTrustSaved, error) {
 	var r PrincipalTrustSaved
 	got, ok := findTrust(after, want.ID)
@@ -129,8 +128,8 @@ func judgeTrust(want keyserver.PrincipalTrust, after []keyserver.PrincipalTrust)
 	return r, fault.New(fault.NotPersisted, "%s", r.Detail)
 }
 
-// refuseFlag refuses a number that stands for no flag: a key server would
-// store it, and what it does then is anybody's guess.
+// refuseFlag rejects a number that is not a flag. A key server would store it, with an
+// unknown effect.
 func refuseFlag(flag keyserver.TrustFlag) error {
 	if flag.Label() == "" {
 		return fault.New(fault.BadRequest, "flag must be restrict or expose")

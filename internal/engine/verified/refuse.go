@@ -11,8 +11,9 @@ import (
 // maxName is the longest name of any object, in characters.
 const maxName = 128
 
-// requireLink refuses a hidden link that names no key because it is empty: on
-// the wire of a key server an empty link would mean "mint a new key" or "any".
+// requireLink rejects an empty hidden link, because in the protocol of a key server it
+// would mean "mint a new key" or "any". It also rejects a link that is too long to name a
+// key.
 func requireLink(field string, link keyserver.HiddenLink) error {
 	if len(link) < keyserver.MinHiddenLink {
 		return fault.New(fault.BadRequest, "%s must not be empty; send the canonical base64 of the key's hidden link", field)
@@ -23,7 +24,7 @@ func requireLink(field string, link keyserver.HiddenLink) error {
 	return nil
 }
 
-// cleanName trims a name and refuses what no listing could show plainly.
+// cleanName trims a name and rejects one that cannot be shown plainly in a list.
 func cleanName(field, name string) (string, error) {
 	name = strings.TrimSpace(name)
 	switch {
@@ -37,8 +38,8 @@ func cleanName(field, name string) (string, error) {
 	return name, nil
 }
 
-// requireID refuses the zero id: it names nothing, and a key server may take
-// it for a wildcard.
+// requireID rejects the zero id: it names no object, and a key server may take it for a
+// wildcard.
 func requireID(field string, id keyserver.ID) error {
 	if id.IsZero() {
 		return fault.New(fault.BadRequest, "%s must not be zero; zero names no object", field)

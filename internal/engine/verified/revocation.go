@@ -10,11 +10,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// maxCRLAge bounds a policy's maximum age: a longer one would be a way to say
-// "never" by mistake.
+// maxCRLAge bounds the maximum age in a policy. A longer one could mean "never" by
+// mistake.
 const maxCRLAge = 366 * 24 * time.Hour
 
-// PolicySaved is what setting a revocation policy answers.
+// PolicySaved is the result of setting a revocation policy.
 type PolicySaved struct {
 	Saved  bool
 	Digest string
@@ -22,10 +22,10 @@ type PolicySaved struct {
 	Detail string
 }
 
-// CRLImported is what importing a revocation list answers.
+// CRLImported is the result of importing a revocation list.
 type CRLImported struct {
 	Saved   bool
-	Issuers []keyserver.RevocationIssuer // those that the list speaks for, as read back
+	Issuers []keyserver.RevocationIssuer // the issuers of the list, as read back
 	Detail  string
 }
 
@@ -67,8 +67,8 @@ func (s *Service) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, 
 	}.do(ctx)
 }
 
-// ImportCRL imports a revocation list and verifies that it is the evidence
-// held for each issuer that it speaks for.
+// ImportCRL imports a revocation list. It verifies that the list is now the evidence for
+// each of its issuers.
 func (s *Service) ImportCRL(ctx context.Context, by keyserver.Caller, der []byte) (CRLImported, error) {
 	if len(der) == 0 {
 		return CRLImported{}, fault.New(fault.BadRequest, "crl must not be empty; send one certificate revocation list")

@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// RoleResult is what creating or changing a role answers.
+// RoleResult is the result of creating or changing a role.
 type RoleResult struct {
 	Requested keyserver.RoleChange // what was sent, with the role's id
 	Saved     bool
@@ -18,11 +18,11 @@ type RoleResult struct {
 	Detail    string
 }
 
-// RoleGone is what deleting a role answers.
+// RoleGone is the result of deleting a role.
 type RoleGone struct {
 	ID     keyserver.ID
 	Gone   bool
-	Role   keyserver.Role // as it stood before
+	Role   keyserver.Role // as it was before
 	Detail string
 }
 
@@ -31,7 +31,7 @@ func (s *Service) Roles(ctx context.Context, by keyserver.Caller) ([]keyserver.R
 	return s.ks.Roles(ctx, by)
 }
 
-// CreateRole makes a role and verifies name and operations.
+// CreateRole creates a role and verifies name and operations.
 func (s *Service) CreateRole(ctx context.Context, by keyserver.Caller, n keyserver.NewRole) (RoleResult, error) {
 	var err error
 	if n.Name, err = cleanName("name", n.Name); err != nil {
@@ -41,7 +41,7 @@ func (s *Service) CreateRole(ctx context.Context, by keyserver.Caller, n keyserv
 	if err := refuseUnknownOperations(n.Operations); err != nil {
 		return RoleResult{}, err
 	}
-	var id keyserver.ID // known once it is made
+	var id keyserver.ID // set by write
 	return verifiedWrite[[]keyserver.Role, RoleResult]{
 		read: func(ctx context.Context) ([]keyserver.Role, error) {
 			return s.ks.FindRoles(ctx, by, keyserver.RoleFilter{ID: id, Name: n.Name})
@@ -119,8 +119,8 @@ func (s *Service) DeleteRole(ctx context.Context, by keyserver.Caller, id keyser
 	}.do(ctx)
 }
 
-// judgeRole is the verdict on a created or changed role: each field that was
-// sent must read back, operations compared as a set.
+// judgeRole returns the verdict on a created or changed role: each field that was sent
+// must read back. Operations are compared as a set.
 func judgeRole(sent keyserver.RoleChange, after []keyserver.Role) (RoleResult, error) {
 	r := RoleResult{Requested: sent}
 	role, ok := findRole(after, sent.ID)
@@ -159,8 +159,8 @@ func refuseTakenName(roles []keyserver.Role, self keyserver.ID, name string) err
 	return nil
 }
 
-// refuseUnknownOperations refuses ids outside the catalogue: a key server
-// would store them and grant nothing, or something else in a later version.
+// refuseUnknownOperations rejects ids outside the catalogue. A key server would store
+// them and grant nothing, or grant something else in a later version.
 func refuseUnknownOperations(ids []keyserver.ID) error {
 	for _, id := range ids {
 		if !slices.ContainsFunc(keyserver.Operations, func(op keyserver.Operation) bool { return op.ID == id }) {

@@ -1,12 +1,11 @@
-// Package verified is what the service adds around a key server: it refuses
-// what the key server would accept and give another meaning, and it verifies
-// every write by reading it back. It knows no HTTP and no SQL, only the port
-// in package keyserver, so the same code serves every key server and a lying
-// one can stand behind it in tests.
+// Package verified adds two things to a key server. It rejects requests that the key
+// server would accept with another meaning, and it verifies every write by reading it
+// back. It knows no HTTP and no SQL, only the port in package keyserver. So the same code
+// serves every key server, and tests can use one that lies.
 //
-// Every method returns a *fault.Error when it refuses. When a write was
-// accepted but the re-read disagrees, a method returns the result as it was
-// read back together with the fault (NOT_SAVED, NOT_REMOVED or NOT_VERIFIED).
+// Every method returns a *fault.Error if it rejects a request. If the key server accepted
+// a write but the re-read disagrees, a method returns the result as it was read back
+// together with the fault (NOT_SAVED, NOT_REMOVED or NOT_VERIFIED).
 package verified
 
 import (
@@ -28,27 +27,27 @@ func (s *Service) Version(ctx context.Context, by keyserver.Caller) (keyserver.V
 	return s.ks.Version(ctx, by)
 }
 
-// Audit reads one page of the audit trail.
+// Audit reads one page of the audit log.
 func (s *Service) Audit(ctx context.Context, by keyserver.Caller, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
 	return s.ks.Audit(ctx, by, filter)
 }
 
-// AuditReceipt proves that a row is in the audit tree.
+// AuditReceipt returns the proof that a row is in the audit tree.
 func (s *Service) AuditReceipt(ctx context.Context, by keyserver.Caller, seq int64) ([]byte, error) {
 	return s.ks.AuditReceipt(ctx, by, seq)
 }
 
-// AuditCheckpoint reads how far the audit tree has grown.
+// AuditCheckpoint returns the latest checkpoint of the audit tree.
 func (s *Service) AuditCheckpoint(ctx context.Context) ([]byte, error) {
 	return s.ks.AuditCheckpoint(ctx)
 }
 
-// AuditKey reads what verifies the checkpoints of the audit tree.
+// AuditKey returns the key that verifies the checkpoints of the audit tree.
 func (s *Service) AuditKey(ctx context.Context) (keyserver.AuditKey, error) {
 	return s.ks.AuditKey(ctx)
 }
 
-// Witness reads what the key server has seen of the logs of others.
+// Witness returns the checkpoints that the key server has seen of the logs of others.
 func (s *Service) Witness(ctx context.Context, by keyserver.Caller) (keyserver.Witness, error) {
 	return s.ks.Witness(ctx, by)
 }
@@ -58,7 +57,8 @@ func (s *Service) AuditTile(ctx context.Context, by keyserver.Caller, t keyserve
 	return s.ks.AuditTile(ctx, by, t)
 }
 
-// Changes reads the change feed, waiting for the next change up to the wait of the filter.
+// Changes reads the change feed. It waits for the next change up to the wait time of the
+// filter.
 func (s *Service) Changes(ctx context.Context, by keyserver.Caller, f keyserver.ChangeFilter) (keyserver.ChangePage, error) {
 	return s.ks.Changes(ctx, by, f)
 }

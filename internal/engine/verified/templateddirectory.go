@@ -10,15 +10,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// DirectoryList is what reading templated directories answers. The paths are
-// nil where none were asked for.
+// DirectoryList is the result of reading templated directories. The paths are nil if no
+// paths were requested.
 type DirectoryList struct {
 	Directories    []keyserver.TemplatedDirectory
 	RequestedPaths []string // as they were sent
-	QueriedPaths   []string // as the key server was asked, one for each requested
+	QueriedPaths   []string // as sent to the key server, one for each requested path
 }
 
-// DirectoryResult is what creating a templated directory answers.
+// DirectoryResult is the result of creating a templated directory.
 type DirectoryResult struct {
 	ID        keyserver.ID
 	Saved     bool
@@ -27,18 +27,18 @@ type DirectoryResult struct {
 	Detail    string
 }
 
-// DirectoryGone is what deleting a templated directory answers.
+// DirectoryGone is the result of deleting a templated directory.
 type DirectoryGone struct {
 	ID        keyserver.ID
 	Gone      bool
-	Directory keyserver.TemplatedDirectory // as it stood before
+	Directory keyserver.TemplatedDirectory // as it was before
 	Detail    string
 }
 
-// TemplatedDirectories lists the directories, all of them, those at the paths,
-// or those that use one of the templates. A read that matches nothing is empty.
-// The templates filter the whole list, because a key server's own read by
-// template finds one directory of each.
+// TemplatedDirectories lists all directories, the directories at the given paths, or
+// those that use one of the given templates. A read without a match returns an empty
+// list. The templates filter the entire list here, because a key server's own read by
+// template finds only one directory of each.
 func (s *Service) TemplatedDirectories(ctx context.Context, by keyserver.Caller, f keyserver.TemplatedDirectoryFilter) (DirectoryList, error) {
 	paths := slices.DeleteFunc(slices.Clone(f.Paths), func(p string) bool { return p == "" })
 	if len(paths) > 0 && len(f.Templates) > 0 {
@@ -62,7 +62,7 @@ func (s *Service) directoriesAt(ctx context.Context, by keyserver.Caller, paths 
 	for _, p := range paths {
 		list.QueriedPaths = append(list.QueriedPaths, keyserver.DirectoryPath(p))
 	}
-	// Each place once, or a path that was sent twice would be listed twice.
+	// Each path once: otherwise a path that was sent twice would be listed twice.
 	asked := slices.Clone(list.QueriedPaths)
 	slices.Sort(asked)
 	var err error
@@ -70,7 +70,7 @@ func (s *Service) directoriesAt(ctx context.Context, by keyserver.Caller, paths 
 	return list, err
 }
 
-// CreateTemplatedDirectory makes a directory and verifies every field.
+// CreateTemplatedDirectory creates a directory and verifies every field.
 func (s *Service) CreateTemplatedDirectory(ctx context.Context, by keyserver.Caller, n keyserver.NewTemplatedDirectory) (DirectoryResult, error) {
 	if err := refuseDirectory(n); err != nil {
 		return DirectoryResult{}, err
@@ -161,8 +161,8 @@ func refuseDirectory(n keyserver.NewTemplatedDirectory) error {
 	return nil
 }
 
-// refusePath refuses paths that are not the one name of a place: the key
-// server compares them as text.
+// refusePath rejects paths that are not in the one canonical form: the key server
+// compares them as text.
 func refusePath(path string) error {
 	if path == "" || !utf8.ValidString(path) || !keyserver.PlainPath(path) {
 		return fault.New(fault.BadRequest, `path must have 1 to %d segments, none of them empty, "." or "..", in at most %d bytes`,

@@ -11,15 +11,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// How strongly a fresh read shows that a CA was added, strongest first.
+// Evidence that a CA was added, in a fresh read, strongest first.
 const (
-	MatchedByBody     = "certificate-body" // the stored DER equals the DER sent
-	MatchedByEcho     = "echoed-id"        // the id that the add echoed is listed
-	MatchedBySoleNew  = "sole-new-entry"   // exactly one row appeared
+	MatchedByBody     = "certificate-body" // the stored DER equals the sent DER
+	MatchedByEcho     = "echoed-id"        // the id that the key server returned is listed
+	MatchedBySoleNew  = "sole-new-entry"   // exactly one new row is listed
 	listenerStatement = "both listeners take the list at each handshake, so the change holds from the next connection on"
 )
 
-// TrustedCAAdded is what adding a trusted CA answers.
+// TrustedCAAdded is the result of adding a trusted CA.
 type TrustedCAAdded struct {
 	Saved             bool
 	MatchedBy         string
@@ -32,23 +32,23 @@ type TrustedCAAdded struct {
 	Detail            string
 }
 
-// TrustedCARemoved is what removing a trusted CA answers.
+// TrustedCARemoved is the result of removing a trusted CA.
 type TrustedCARemoved struct {
 	Gone            bool
 	ID              keyserver.ID
 	ListCountBefore int
 	ListCountAfter  int
 	EchoedObjects   *int
-	TrustedCA       keyserver.Certificate // as it stood before
+	TrustedCA       keyserver.Certificate // as it was before
 	Detail          string
 }
 
-// TrustedCAs reads the trusted list.
+// TrustedCAs reads the list of trusted CAs.
 func (s *Service) TrustedCAs(ctx context.Context, by keyserver.Caller) ([]keyserver.Certificate, error) {
 	return s.ks.TrustedCAs(ctx, by)
 }
 
-// AddTrustedCA adds one CA certificate and verifies by a fresh list read.
+// AddTrustedCA adds one CA certificate and verifies it by reading the list again.
 func (s *Service) AddTrustedCA(ctx context.Context, by keyserver.Caller, der []byte) (TrustedCAAdded, error) {
 	if err := refuseNoCA(der); err != nil {
 		return TrustedCAAdded{}, err
@@ -72,7 +72,7 @@ func (s *Service) AddTrustedCA(ctx context.Context, by keyserver.Caller, der []b
 	}.do(ctx)
 }
 
-// RemoveTrustedCA removes a CA and verifies its absence from a fresh read.
+// RemoveTrustedCA removes a CA and verifies its absence by reading the list again.
 func (s *Service) RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id keyserver.ID) (TrustedCARemoved, error) {
 	if err := requireID("certificateId", id); err != nil {
 		return TrustedCARemoved{}, err
@@ -106,7 +106,8 @@ func (s *Service) RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id k
 	}.do(ctx)
 }
 
-// judgeAddedCA looks for the strongest evidence that a fresh read gives.
+// judgeAddedCA returns the verdict on an added CA, with the strongest evidence in the
+// fresh read.
 func judgeAddedCA(der []byte, echoed []keyserver.ID, before, after []keyserver.Certificate) (TrustedCAAdded, error) {
 	r := TrustedCAAdded{ListCountBefore: len(before), ListCountAfter: len(after), EchoedCount: len(echoed)}
 	var appeared []keyserver.Certificate
@@ -132,8 +133,8 @@ func judgeAddedCA(der []byte, echoed []keyserver.ID, before, after []keyserver.C
 	return r, nil
 }
 
-// refuseNoCA refuses what is not one CA certificate: a key server would store
-// a leaf or a bundle's first certificate and trust nothing by it.
+// refuseNoCA rejects input that is not one CA certificate. A key server would store a
+// leaf, or the first certificate of a bundle, and trust nothing by it.
 func refuseNoCA(der []byte) error {
 	if len(der) == 0 {
 		return fault.New(fault.BadRequest, "certificate must not be empty; send one DER certificate as base64")

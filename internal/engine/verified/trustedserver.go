@@ -11,32 +11,32 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MatchedOnServerName says what a search for peers compared.
+// MatchedOnServerName is the field that a search for peers compares.
 const MatchedOnServerName = "serverName"
 
 // maxDescription is the longest description, in characters.
 const maxDescription = 1024
 
-// TrustedServerSaved is what registering a peer answers.
+// TrustedServerSaved is the result of registering a peer.
 type TrustedServerSaved struct {
-	Servers       []keyserver.TrustedServer // as listed afresh
+	Servers       []keyserver.TrustedServer // from a fresh read
 	System        keyserver.SystemID
 	Saved         bool
-	ACLSideEffect string // empty where the registration does not read back
+	ACLSideEffect string // empty if the registration does not read back
 	Detail        string
 }
 
-// TrustedServerUpdated is what changing a peer's record answers.
+// TrustedServerUpdated is the result of changing a peer's record.
 type TrustedServerUpdated struct {
-	Server *keyserver.TrustedServer // as read back; nil where it is gone
+	Server *keyserver.TrustedServer // as read back; nil if it does not exist
 	Saved  bool
 	Detail string
 }
 
-// TrustedServerGone is what removing a peer answers.
+// TrustedServerGone is the result of removing a peer.
 type TrustedServerGone struct {
-	Removed                      *keyserver.SystemID       // nil where it is still listed
-	Servers                      []keyserver.TrustedServer // as listed afresh
+	Removed                      *keyserver.SystemID       // nil if it is still listed
+	Servers                      []keyserver.TrustedServer // from a fresh read
 	Orphans                      []keyserver.PrincipalTrust
 	ACLSideEffect                string
 	PrincipalTrustSideEffect     string
@@ -49,8 +49,8 @@ func (s *Service) TrustedServers(ctx context.Context, by keyserver.Caller) ([]ke
 	return s.ks.TrustedServers(ctx, by)
 }
 
-// TrustedServersNamed finds the peers registered under a server name:
-// NOT_FOUND where there is none.
+// TrustedServersNamed finds the peers that are registered under a server name. It returns
+// NOT_FOUND if there are none.
 func (s *Service) TrustedServersNamed(ctx context.Context, by keyserver.Caller, name string) ([]keyserver.TrustedServer, error) {
 	if name == "" {
 		return nil, fault.New(fault.BadRequest, "name must not be empty; leave it out to list every peer")
@@ -71,13 +71,13 @@ func (s *Service) TrustedServersNamed(ctx context.Context, by keyserver.Caller, 
 	return found, nil
 }
 
-// TrustInfo reads what other key servers need to register this one.
+// TrustInfo reads the data with which other key servers register this one.
 func (s *Service) TrustInfo(ctx context.Context, by keyserver.Caller) (keyserver.TrustInfo, error) {
 	return s.ks.TrustInfo(ctx, by)
 }
 
-// AddTrustedServer registers a peer, or replaces its record where that is
-// asked for, and verifies it by listing afresh.
+// AddTrustedServer registers a peer, or replaces its record if n.Replace is set, and
+// verifies it by listing the peers again.
 func (s *Service) AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (TrustedServerSaved, error) {
 	leaf, err := refuseNewPeer(&n)
 	if err != nil {
@@ -119,8 +119,8 @@ func (s *Service) UpdateTrustedServer(ctx context.Context, by keyserver.Caller, 
 	}.do(ctx)
 }
 
-// RemoveTrustedServer removes a peer and verifies it by listing afresh. What
-// else the key server did comes from its own words.
+// RemoveTrustedServer removes a peer and verifies it by listing the peers again. The side
+// effects in the result are as the key server reported them.
 func (s *Service) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID) (TrustedServerGone, error) {
 	var told keyserver.TrustedServerRemoved
 	return verifiedWrite[[]keyserver.TrustedServer, TrustedServerGone]{
@@ -136,8 +136,8 @@ func (s *Service) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, 
 	}.do(ctx)
 }
 
-// judgeAddedPeer is the verdict on a registration: the system id must read
-// back, and with it what was sent, or the key server registered another peer.
+// judgeAddedPeer returns the verdict on a registration. The system id must read back with
+// the fields that were sent; otherwise the key server registered another peer.
 func judgeAddedPeer(n keyserver.NewTrustedServer, leaf []byte, told keyserver.TrustedServerAdded, before, after []keyserver.TrustedServer) (TrustedServerSaved, error) {
 	r := TrustedServerSaved{Servers: after, System: n.Blob.System}
 	old, known := findPeer(before, n.Blob.System)
@@ -210,7 +210,7 @@ func judgeRemovedPeer(system keyserver.SystemID, told keyserver.TrustedServerRem
 	return r, nil
 }
 
-// rows is a number of things in words.
+// rows formats a number of things.
 func rows(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -218,8 +218,8 @@ func rows(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// refuseNewPeer refuses a record that no key server could make sense of, and
-// answers the peer's own certificate.
+// refuseNewPeer rejects a record that no key server could use. It returns the peer's own
+// certificate.
 func refuseNewPeer(n *keyserver.NewTrustedServer) (leaf []byte, err error) {
 	chain, err := pki.ParseChain(n.Blob.Chain)
 	if err != nil {

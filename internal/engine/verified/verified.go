@@ -7,22 +7,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// verifiedWrite is the one shape of a mutating operation (contract 1.6 to
-// 1.8): read, refuse or write, re-read, verdict. S is the state that
-// is read before and after, R the result that is answered.
+// verifiedWrite is the one shape of a mutating operation (contract 1.6 to 1.8): read,
+// refuse or write, re-read, verdict. S is the state that is read before and after, and R
+// is the result.
 type verifiedWrite[S, R any] struct {
 	read func(ctx context.Context) (S, error)
-	// refuse decides on the state before whether to send anything. Nil never refuses.
+	// refuse returns an error if nothing must be sent, by the state before. A nil refuse
+	// never rejects.
 	refuse func(before S) error
 	write  func(ctx context.Context, before S) error
-	// reread, when set, takes the place of the second read, for a write after which
-	// the caller may no longer read all that it could before.
+	// reread, if set, replaces the second read. It is for a write after which the caller
+	// may be permitted to read less than before.
 	reread func(ctx context.Context) (S, error)
-	// verdict describes the re-read state, never what was sent. A verdict that
-	// is bad comes as the filled result together with a fault.
+	// verdict describes the re-read state, never the data that was sent. A negative
+	// verdict is the filled result together with a fault.
 	verdict func(before, after S) (R, error)
-	// unread, when set, names the code for a re-read that fails: the write was
-	// sent, so its effect is unknown. Without it the read's own fault is answered.
+	// unread, if set, is the code for a failed re-read: the write was sent, so its effect
+	// is unknown. If it is not set, the fault of the read itself is returned.
 	unread fault.Code
 }
 
