@@ -11,11 +11,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// SetPassword gives a principal another password, ends all of its sessions, and
-// answers how many there were. Whoever sets somebody's password can become him:
-// all that he holds has to be the caller's to give.
+// SetPassword sets a principal's password and ends all of its sessions. It returns the
+// number of ended sessions. A caller that sets the password of another principal can log
+// in as that principal, so it must be permitted to give everything that the principal
+// holds.
 func (e *Engine) SetPassword(ctx context.Context, by keyserver.Caller, c keyserver.PasswordChange) (ended int, err error) {
-	hash := "" // as long as it is tried
+	hash := "" // empty while the write is only tried
 	set := func(tx *sqlstore.Tx) (err error) {
 		ended, err = e.setPassword(ctx, tx, by, c, hash)
 		return err
@@ -26,7 +27,7 @@ func (e *Engine) SetPassword(ctx context.Context, by keyserver.Caller, c keyserv
 		if err := takesPassword(p, c.Principal, err); err != nil {
 			return err
 		}
-		if hash, err = c.Hash(); err != nil { // before the transaction: it takes its time
+		if hash, err = c.Hash(); err != nil { // before the transaction, because it takes time
 			return err
 		}
 		return e.Store.Update(ctx, set)
@@ -59,8 +60,9 @@ func takesPassword(p keyserver.Principal, id keyserver.ID, err error) error {
 	}
 }
 
-// mayBecome refuses a caller that may not give all that the principal holds; of
-// one's own account, one whose password has been changed since it was shown.
+// mayBecome returns an error if the caller may not give everything that the principal
+// holds. For the caller's own account it returns an error if the password has changed
+// since the caller presented the old one.
 func (e *Engine) mayBecome(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, c keyserver.PasswordChange) error {
 	if c.Own() {
 		now, err := tx.PasswordHash(ctx, c.Principal)
@@ -76,9 +78,9 @@ func (e *Engine) mayBecome(ctx context.Context, tx *sqlstore.Tx, by keyserver.Ca
 	return mayGiveAll(ctx, tx, from, c.Principal)
 }
 
-// DeletePrincipal implements keyserver.Principals. Where an heir is given much, it
-// takes more than one transaction: the principal is gone with the last, and what
-// is done before is that the heir owns keys beside it.
+// DeletePrincipal implements keyserver.Principals. If the new owner (heir) receives many
+// keys, it takes more than one transaction. The last transaction deletes the principal;
+// until then the heir owns keys in addition to the principal.
 func (e *Engine) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyserver.Departure) (done keyserver.DepartureDone, err error) {
 	r := gate.Request{By: by, Op: keyserver.OpDeletePrincipal, Object: d.ID.Hex()}
 	if !d.Heir.IsZero() {
@@ -137,8 +139,9 @@ func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyser
 	return done, over, err
 }
 
-// mayInherit answers the heir. To say who receives what somebody owns takes being
-// able to become him (ADR 36).
+// mayInherit returns the heir, or an error if the caller may not choose it. To choose who
+// receives a principal's keys, the caller must be permitted to act as that principal (ADR
+// 36).
 func mayInherit(ctx context.Context, tx *sqlstore.Tx, caller keyserver.Principal, from giver, d keyserver.Departure) (none keyserver.PrincipalRef, err error) {
 	heir, err := tx.Principal(ctx, d.Heir)
 	if err != nil {

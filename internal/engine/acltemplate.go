@@ -22,7 +22,7 @@ func (e *Engine) ACLTemplates(ctx context.Context, by keyserver.Caller, q keyser
 	return list, err
 }
 
-// markWritable says of each template whether the subject may change it.
+// markWritable sets Writable on each template that the subject may change.
 func (e *Engine) markWritable(ctx context.Context, who access.Subject, list []keyserver.ACLTemplate) error {
 	for _, p := range append([]keyserver.PrincipalRef{who.Principal}, who.Groups...) {
 		memberships, err := e.Store.ACLTemplateMemberships(ctx, p)
@@ -85,8 +85,8 @@ func (e *Engine) RenameACLTemplate(ctx context.Context, by keyserver.Caller, cha
 	}, e.writesTemplate(change.ID))
 }
 
-// DeleteACLTemplate implements keyserver.ACLTemplates. It asks for the role
-// alone: a template whose members are all gone could not be removed otherwise.
+// DeleteACLTemplate implements keyserver.ACLTemplates. It checks only the caller's role,
+// because a template whose members were all deleted could not be removed otherwise.
 func (e *Engine) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) error {
 	return e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpDeleteACLTemplate, Object: id.Hex()}, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
@@ -130,9 +130,9 @@ func (e *Engine) RemoveACLTemplateMember(ctx context.Context, by keyserver.Calle
 	})
 }
 
-// changeMembers runs a change of a template's members on the members as the
-// transaction sees them: two changes at a time must not remove two writers
-// that each took the other for the one that stays.
+// changeMembers runs a change of a template's members within a transaction, on the
+// members as the transaction reads them. Otherwise two concurrent changes could remove
+// two writers, because each takes the other writer for the one that stays.
 func (e *Engine) changeMembers(ctx context.Context, by keyserver.Caller, id keyserver.ID, target keyserver.PrincipalRef,
 	change func(*sqlstore.Tx, keyserver.ACLTemplate) error,
 ) error {
@@ -148,7 +148,7 @@ func (e *Engine) changeMembers(ctx context.Context, by keyserver.Caller, id keys
 	}, e.writesTemplate(id))
 }
 
-// writesTemplate is the check that the caller is a write-holding member.
+// writesTemplate returns the check that the caller is a member with WRITE.
 func (e *Engine) writesTemplate(id keyserver.ID) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		t, err := e.Store.ACLTemplate(ctx, id)
@@ -172,7 +172,8 @@ func (e *Engine) mayWrite(who access.Subject, t keyserver.ACLTemplate) bool {
 	return false
 }
 
-// remember is the check that refuses nobody and tells the effect who calls.
+// remember returns a check that refuses no request and stores the subject of the call for
+// the effect.
 func remember(into *access.Subject) gate.Check {
 	return func(_ context.Context, who access.Subject) error {
 		*into = who
@@ -189,7 +190,7 @@ func lastWriter() error {
 		Audited(fault.ReasonInvalidArgument)
 }
 
-// full refuses one more object of a list that is read as a whole.
+// full returns the fault for an object beyond the limit of a list.
 func full(what string, limit int) error {
 	return fault.New(fault.InvalidArgument, "there are %d %s, which is the most", limit, what).Audited(fault.ReasonInvalidArgument)
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// asking returns the engine with a view that notes the decision of the gate.
+// asking returns the engine with a view that records the decision of the gate.
 func (e *Engine) asking(q keyserver.Question) (*Engine, *gate.View) {
 	ks, v := e.Keys.Asking(q)
 	return e.with(ks), v
 }
 
-// ask calls the operation itself, so that its own questions are asked, whichever these are.
-// What a question does not have, a message for instance, is about nothing that the gate asks.
+// ask calls the operation itself, so that all of its own checks run. The gate checks no
+// arguments that a question does not have, such as a message.
 func (e *Engine) ask(ctx context.Context, by keyserver.Caller, op keyserver.Operation, link keyserver.HiddenLink) (err error) {
 	if link == "" {
 		return e.AuthorizeAndAudit(ctx, gate.Request{By: by, Op: keyserver.OperationOf(op.ID)}, e.unlinked(by, op)...)
@@ -54,7 +54,7 @@ func (e *Engine) ask(ctx context.Context, by keyserver.Caller, op keyserver.Oper
 	return err
 }
 
-// unlinked are the further questions of an operation that is about no key.
+// unlinked returns the additional checks of an operation that concerns no key.
 func (e *Engine) unlinked(by keyserver.Caller, op keyserver.Operation) []gate.Check {
 	if op.ID == keyserver.OpDelegateLogin.ID {
 		return []gate.Check{e.unchained(by)}

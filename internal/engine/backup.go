@@ -8,13 +8,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Backups makes copies of all that there is; package backup implements it.
+// Backups makes copies of the entire state; package backup implements it.
 type Backups interface {
 	Write(ctx context.Context, recipient string, to io.Writer) error
 }
 
-// MakeBackup implements keyserver.Backups. The row is durable before the copy begins, so
-// that it is in it.
+// MakeBackup implements keyserver.Backups. The audit row is durable before the copy
+// begins, so the copy contains it.
 func (e *Engine) MakeBackup(ctx context.Context, by keyserver.Caller, recipient string, to io.Writer) error {
 	return e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpMakeBackup, Object: keyserver.ShortRecipient(recipient)}, func() error {
 		return e.Backups.Write(ctx, recipient, to)

@@ -83,23 +83,22 @@ func (e *Engine) IssueCertificate(ctx context.Context, by keyserver.Caller, n ke
 	return issued, err
 }
 
-// issuedBy is the stored form of a certificate that this key server signed.
+// issuedBy returns a certificate that this key server signed, in its stored form.
 func issuedBy(ca, cert *x509.Certificate, req []byte, status keyserver.CertificateStatus) keyserver.Issued {
 	c := describe(cert, ca, status)
 	c.Request = req
 	return keyserver.Issued{Certificate: c, Issuer: ca.Raw}
 }
 
-// describe is the stored form of a client certificate.
+// describe returns the stored form of a client certificate.
 func describe(cert, issuer *x509.Certificate, status keyserver.CertificateStatus) keyserver.Certificate {
 	c := trust.StoredForm(keyserver.DigestOf(cert.Raw).ID(), status, cert)
 	c.IssuerDigest = pki.RevocationDigest(issuer.Raw)
 	return c
 }
 
-// RenewCertificate implements keyserver.Certificates. The new certificate is
-// for the same key and the same name, so whoever the old one was enrolled for
-// goes on with the new one.
+// RenewCertificate implements keyserver.Certificates. The new certificate has the same
+// key and name, so the principal of the old one continues with the new one.
 func (e *Engine) RenewCertificate(ctx context.Context, by keyserver.Caller, digest keyserver.Digest) (issued keyserver.Issued, err error) {
 	r := gate.Request{By: by, Op: keyserver.OpRenewCertificate, Object: digest.ID().Base64()}
 	err = e.Perform(ctx, r, func() error {
@@ -195,9 +194,10 @@ func (e *Engine) parseClients(ders [][]byte) ([]*x509.Certificate, error) {
 	return leaves, nil
 }
 
-// enrol gives one certificate to the transport principal of its subject. To
-// enrol again what is enrolled already changes nothing. Whoever has the key of
-// a certificate that is new to the principal gains all that the principal holds.
+// enrol assigns one certificate to the transport principal of its subject. It changes
+// nothing if the certificate is already enrolled. The holder of the key of a newly
+// enrolled certificate gains everything that the principal holds, so the caller must be
+// permitted to give all of it.
 func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, from giver,
 	leaf *x509.Certificate, issuers []*x509.Certificate, roles []keyserver.ID,
 ) (keyserver.Enrolled, error) {
@@ -236,8 +236,8 @@ func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller
 	return keyserver.Enrolled{Principal: p, Created: created}, err
 }
 
-// transportPrincipal finds the principal of a subject or makes it, enabled and
-// without the delegation flag.
+// transportPrincipal finds the principal of a subject, or creates it, enabled and without
+// the delegation flag. It reports whether it created the principal.
 func (e *Engine) transportPrincipal(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, subject string, roles []keyserver.ID) (keyserver.ID, bool, error) {
 	p, err := tx.PrincipalByName(ctx, keyserver.CertificatePrincipal, subject)
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// DataKeys is who keeps the data keys, and wraps keys anew.
+// DataKeys reads and rotates the data keys of the keyring.
 type DataKeys interface {
 	Custody(ctx context.Context) (keyserver.Custody, error)
 	Rotate(ctx context.Context) (keyserver.DataKey, error)

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// AddDelegate implements keyserver.Principals. Whoever is named gains what the
-// principal lends, so that whoever names him has to be able to give it.
+// AddDelegate implements keyserver.Principals. The delegate gains the delegable
+// operations of the principal, so the caller must be permitted to give them.
 func (e *Engine) AddDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) error {
 	return e.changeDelegate(ctx, by, d, func(tx *sqlstore.Tx, p keyserver.Principal) error {
 		if slices.Contains(p.Delegates, d.Delegate) {
@@ -33,8 +33,9 @@ func (e *Engine) AddDelegate(ctx context.Context, by keyserver.Caller, d keyserv
 	})
 }
 
-// RemoveDelegate implements keyserver.Principals. Without a name the flag would
-// mean anybody, so it is cleared with the last one.
+// RemoveDelegate implements keyserver.Principals. It clears the delegation flag with the
+// last delegate, because without delegates the flag permits any principal to act for this
+// one.
 func (e *Engine) RemoveDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) error {
 	return e.changeDelegate(ctx, by, d, func(tx *sqlstore.Tx, p keyserver.Principal) error {
 		if !slices.Contains(p.Delegates, d.Delegate) {
@@ -50,8 +51,8 @@ func (e *Engine) RemoveDelegate(ctx context.Context, by keyserver.Caller, d keys
 	})
 }
 
-// changeDelegate runs a change of one delegate of a principal as the transaction
-// sees it. System-defined principals are skipped like in every update.
+// changeDelegate runs a change of one delegate within a transaction, on the principal as
+// the transaction reads it. It skips system-defined principals, like every update.
 func (e *Engine) changeDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate,
 	change func(*sqlstore.Tx, keyserver.Principal) error,
 ) error {

@@ -9,11 +9,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// DelegateLogin passes the gate for a session in which the caller is to act
-// with the rights of another principal, and answers that principal. It answers
-// ACCESS_DENIED, or DELEGATOR_REFUSED in the same words whether there is no
-// such principal or it may not be acted for: asking must not be a way to find
-// out who there is.
+// DelegateLogin authorizes a session in which the caller acts with the rights of another
+// principal, and returns that principal. It returns ACCESS_DENIED or DELEGATOR_REFUSED.
+// The text of DELEGATOR_REFUSED is the same whether the principal does not exist or the
+// caller may not act for it, so that a caller cannot find out which principals exist.
 func (e *Engine) DelegateLogin(ctx context.Context, by keyserver.Caller, delegator keyserver.ID) (p keyserver.Principal, err error) {
 	err = e.AuthorizeAndAudit(ctx, gate.Request{By: by, Op: keyserver.OpDelegateLogin, Object: delegator.Hex()}, e.unchained(by), func(ctx context.Context, _ access.Subject) error {
 		why, err := e.DelegatorUnfit(ctx, delegator, by.Principal.ID)
@@ -31,7 +30,8 @@ func (e *Engine) DelegateLogin(ctx context.Context, by keyserver.Caller, delegat
 	return p, err
 }
 
-// unchained is the check that nobody begins a delegated session from another.
+// unchained returns the check that the caller does not use a delegated session to begin
+// another one.
 func (e *Engine) unchained(by keyserver.Caller) gate.Check {
 	return func(context.Context, access.Subject) error {
 		if by.Actor.ID.IsZero() {

@@ -12,11 +12,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// dutyReader judges a write by what everybody holds before it and after it.
+// dutyReader compares the operations that principals hold before and after a write.
 type dutyReader struct {
-	ctx  context.Context //nolint:containedctx // of one transaction, and gone with it
+	ctx  context.Context //nolint:containedctx // of one transaction, and not used after it
 	tx   *sqlstore.Tx
-	off  bool // where duties are not apart there is nothing to judge
+	off  bool // if duties are not separated, there is nothing to check
 	held map[keyserver.ID][]keyserver.ID
 }
 
@@ -27,8 +27,8 @@ func (d *dutyReader) before(read func() (sqlstore.Holdings, error)) (err error) 
 	return err
 }
 
-// after refuses where somebody has come to hold operations of two duties. What
-// he held before stays.
+// after returns an error if a principal has come to hold operations of two separated
+// duties. It ignores conflicts that existed before.
 func (d *dutyReader) after(read func() (sqlstore.Holdings, error)) error {
 	if d.off {
 		return nil
@@ -46,13 +46,13 @@ func (d *dutyReader) after(read func() (sqlstore.Holdings, error)) error {
 	return nil
 }
 
-// roleReader is a store, or a transaction on it.
+// roleReader is a store or a transaction on it.
 type roleReader interface {
 	Roles(ctx context.Context) ([]keyserver.Role, error)
 }
 
-// operationsOf are the operations of everybody who is read. Who holds the same
-// roles as another shares one list with him.
+// operationsOf returns the operations of each principal in the holdings that read
+// returns. Principals with the same roles share one slice.
 func operationsOf(ctx context.Context, in roleReader, read func() (sqlstore.Holdings, error)) (map[keyserver.ID][]keyserver.ID, error) {
 	holdings, err := read()
 	if err != nil {
@@ -82,9 +82,9 @@ func operationsOf(ctx context.Context, in roleReader, read func() (sqlstore.Hold
 	return out, nil
 }
 
-// lasting runs a write that may take a duty away, and undoes it where nobody who is
-// enabled would have the duty any more: nobody could give it again, or approve what
-// asks for it.
+// lasting runs a write that may take a duty away from principals. It returns an error,
+// which undoes the write, if no enabled principal would have the duty any more: then no
+// principal could give it again, or approve requests that need it.
 func (e *Engine) lasting(ctx context.Context, tx *sqlstore.Tx, write func() error) error {
 	if e.Deployment != keyserver.Split {
 		return write()
@@ -109,8 +109,8 @@ func (e *Engine) lasting(ctx context.Context, tx *sqlstore.Tx, write func() erro
 	return nil
 }
 
-// WarnOfDuties logs who holds operations of two duties that are apart. That was
-// possible once, and is left to people to put right.
+// WarnOfDuties logs each principal that holds operations of two separated duties. Earlier
+// versions permitted that, and administrators have to correct it.
 func WarnOfDuties(ctx context.Context, store *sqlstore.Store, logger *slog.Logger) error {
 	held, err := operationsOf(ctx, store, func() (sqlstore.Holdings, error) { return store.AllHoldings(ctx) })
 	if err != nil {

@@ -15,23 +15,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Config is what an engine needs. Only Deployment, Peers, BreakGlass, LimitRefusals, Settings, PasswordCost and Hashes are
-// optional.
+// Config has the dependencies of an engine. Only Deployment, Peers, BreakGlass, LimitRefusals, Settings, PasswordCost
+// and Hashes are optional.
 type Config struct {
 	Parts
 	Store   *sqlstore.Store
 	Keyring *keyring.Keyring
 	Auditor gate.Auditor
 	System  keyserver.SystemID
-	// Deployment is how duties are divided; empty is unified.
+	// Deployment determines which duties are separated; empty is unified.
 	Deployment keyserver.Deployment
 	Clock      func() time.Time
 	Random     io.Reader
 	Logger     *slog.Logger
 	Self       trust.Self
-	// Peers is nil where no other key server can be reached.
+	// Peers is nil if no other key server can be reached.
 	Peers gate.Peers
-	// BreakGlass lets through without an approval what takes one.
+	// BreakGlass allows operations without the approval that they normally need.
 	BreakGlass bool
 	// LimitRefusals limits the refusals of each principal.
 	LimitRefusals bool
@@ -41,19 +41,18 @@ type Config struct {
 type Parts struct {
 	DataKeys  DataKeys
 	AuditTree AuditTree
-	// Witnessing is what is done for the logs of others.
+	// Witnessing cosigns the logs of other key servers.
 	Witnessing Witnessing
-	// Backups copies what there is.
+	// Backups makes copies of the entire state.
 	Backups Backups
 	// CAManager manages the CAs of this key server.
 	CAManager *ca.Manager
 	Build     keyserver.Version
-	// Settings is the configuration that the service reads, secrets included;
-	// it may be empty.
+	// Settings is the configuration of the service, including secrets. It may be empty.
 	Settings keyserver.ConfigNode
-	// PasswordCost is that of new password hashes.
+	// PasswordCost is the cost of new password hashes.
 	PasswordCost password.Cost
-	// Hashes bounds the hashes at once of all that work in the process; nil bounds nothing.
+	// Hashes bounds concurrent password hashing in the entire process; nil means no bound.
 	Hashes *password.Gate
 }
 
@@ -68,7 +67,7 @@ type Engine struct {
 
 var _ keyserver.Port = (*Engine)(nil)
 
-// New returns an engine on a store that Bootstrap has prepared.
+// New returns an engine on a store that package bootstrap has prepared.
 func New(c Config) *Engine {
 	g := gate.New(gate.Config{
 		Base: gate.Base{
@@ -83,17 +82,16 @@ func New(c Config) *Engine {
 	return e
 }
 
-// with returns the engine with all of its operations behind the gate of ks.
+// with returns the engine with all of its operations on the gate of ks.
 func (e *Engine) with(ks *keys.Keys) *Engine {
 	return &Engine{Parts: e.Parts, Gate: ks.Gate, Keys: ks, Trust: trust.New(ks.Gate, e.CAManager, e.Self), feed: e.feed}
 }
 
-// anew is the engine with caches of its own that hold nothing: what it answers knows every
-// change that is committed by now. It is for one question, because none of them reaches it later.
+// anew returns the engine with its own empty caches, so that its results include every change committed until now.
+// Use it for one question only, because later changes do not clear these caches.
 func (e *Engine) anew() *Engine { return e.with(e.Keys.Anew()) }
 
-// changed forgets what a committed change made stale and wakes the readers of
-// the change feed.
+// changed drops the cache entries that a committed change made stale, and wakes the readers of the change feed.
 func (e *Engine) changed(changes []keyserver.Change) {
 	e.Keys.Changed(changes)
 	e.feed.wake()

@@ -14,17 +14,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// maxRemedies is how many changes are tried to turn an answer round: more than there are
-// questions that a change could answer.
+// maxRemedies is the maximum number of changes that are tried to reverse a decision: more
+// than there are checks that a change could affect.
 const maxRemedies = 8
 
-// Explain implements keyserver.Explanations. What the gate would say of the caller, it says
-// to him whenever he tries; about anybody else, or supposed changes, it takes the operation.
+// Explain implements keyserver.Explanations. A question about the caller itself needs no
+// right, because the caller could try the request. A question about another principal, a past
+// change or supposed changes needs the right to the operation Explain Access.
 func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Question) (out keyserver.Explanation, err error) {
 	if q.Principal != nil && *q.Principal == by.Principal.ID && by.Actor.ID.IsZero() {
 		q.Principal = nil
 	}
-	for i, s := range q.With { // where nobody says, it is about this key server
+	for i, s := range q.With { // the default is this key server
 		if _, takes := s.Kind.Fields()[keyserver.SupposesSystem]; takes && s.System == 0 {
 			q.With[i].System = e.System
 		}
@@ -60,8 +61,8 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 	return out, err
 }
 
-// answered is the explanation with what would turn it round, where somebody wants to know
-// that.
+// answered returns the explanation of a decision. Unless q.Bare is set, it includes the
+// changes that would reverse the decision.
 func (e *Engine) answered(ctx context.Context, by keyserver.Caller, q keyserver.Question) (out keyserver.Explanation, err error) {
 	if q.Principal != nil {
 		if by, err = e.asIf(ctx, by, *q.Principal); err != nil {
@@ -86,8 +87,9 @@ func (e *Engine) answered(ctx context.Context, by keyserver.Caller, q keyserver.
 	return out, nil
 }
 
-// withhold takes out of an explanation what its reader would not be told by trying: the
-// objects by which it came out, how many uses others leave him, how much is changed here.
+// withhold removes the parts of an explanation that its reader could not learn by trying the
+// request: the objects that decided, the remaining uses, and the number of changes on this
+// key server.
 func withhold(out *keyserver.Explanation) {
 	for i := range out.Steps {
 		out.Steps[i].By = nil
@@ -95,7 +97,7 @@ func withhold(out *keyserver.Explanation) {
 	out.Uses, out.Sequence = nil, 0
 }
 
-// questionText names in the audit row what was asked.
+// questionText returns the text that names the question in the audit row.
 func questionText(by keyserver.Caller, q keyserver.Question) string {
 	text := q.Operation.Key
 	if q.Link != "" {
@@ -108,8 +110,8 @@ func questionText(by keyserver.Caller, q keyserver.Question) string {
 	return text + " for " + who.Hex()
 }
 
-// asIf is another principal as he would be with a session of his own: one with a
-// certificate comes with the one that he would log in with, in force or not.
+// asIf returns a caller as if the principal had its own session. For a transport principal
+// the caller has the certificate that it would log in with, in force or not.
 func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.Caller, error) {
 	p, err := e.CachedPrincipal(ctx, id)
 	if err != nil {
@@ -132,7 +134,8 @@ func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID)
 	return as, err
 }
 
-// explained asks the gate, without a row and without a use.
+// explained evaluates a question at the gate, without an audit row and without counting a
+// use.
 func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver.Question) (keyserver.Explanation, error) {
 	asking, v := e.asking(q)
 	if err := asking.ask(ctx, by, q.Operation, q.Link); !errors.Is(err, gate.ErrAsked) {
@@ -152,7 +155,7 @@ func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver
 	return out, nil
 }
 
-// named says what the principals are called by which steps came out, those of peers left out.
+// named sets the names of the principals that decided steps, except those of peers.
 func (e *Engine) named(ctx context.Context, steps []keyserver.ExplainedStep) error {
 	for _, step := range steps {
 		if step.By == nil || step.By.Kind != keyserver.ChangePrincipal || step.By.System != e.System {
@@ -167,9 +170,9 @@ func (e *Engine) named(ctx context.Context, steps []keyserver.ExplainedStep) err
 	return nil
 }
 
-// turned finds the fewest changes that turn an answer round: where it refuses, one obstacle
-// after the other is taken away, each by what takes away no more than that; where it lets,
-// one thing that it rests on. Nil: there is nothing that could be supposed.
+// turned returns the fewest changes that reverse a decision, or nil if no supposed change
+// can. For a refusal it removes one obstacle after another, each by the smallest change. For
+// an allowed request it returns one thing that the decision depends on.
 func (e *Engine) turned(ctx context.Context, by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) ([]keyserver.Supposition, error) {
 	if is.Allowed {
 		for _, s := range supports(by, q, is) {
@@ -200,7 +203,7 @@ func (e *Engine) turned(ctx context.Context, by keyserver.Caller, q keyserver.Qu
 	return nil, nil
 }
 
-// supports are what an answer that lets may rest on, that of the least effect first.
+// supports returns the changes that could revoke an allowed request, smallest effect first.
 func supports(by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) (all []keyserver.Supposition) {
 	for _, step := range slices.Backward(is.Steps) {
 		switch {
@@ -214,8 +217,7 @@ func supports(by keyserver.Caller, q keyserver.Question, is keyserver.Explanatio
 	return append(all, keyserver.Supposition{Kind: keyserver.SupposeDisabled, Principal: by.Principal.ID})
 }
 
-// remedy is the least change by which the question that refused would be answered
-// differently.
+// remedy returns the smallest change that removes the obstacle at the last step of a refusal.
 func (e *Engine) remedy(ctx context.Context, by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) (s keyserver.Supposition, found bool, err error) {
 	last := is.Steps[len(is.Steps)-1]
 	s.Principal = by.Principal.ID
@@ -250,7 +252,8 @@ func (e *Engine) remedy(ctx context.Context, by keyserver.Caller, q keyserver.Qu
 	}
 }
 
-// remedyOfList joins the group that the list demands, or makes the entry one that lets.
+// remedyOfList adds the principal to the group that the ACL demands, or else extends its ACL
+// entry.
 func (e *Engine) remedyOfList(ctx context.Context, by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) (s keyserver.Supposition, found bool, err error) {
 	right, last := rightFor(q.Operation), is.Steps[len(is.Steps)-1]
 	if last.By != nil && last.By.Demands {
@@ -261,7 +264,7 @@ func (e *Engine) remedyOfList(ctx context.Context, by keyserver.Caller, q keyser
 		if err == nil && last.By.System == e.System && group.Type == keyserver.GroupPrincipal && !group.Flags.Disabled() {
 			return keyserver.Supposition{Kind: keyserver.SupposeMember, Principal: by.Principal.ID, Group: group.ID, Name: group.Name}, true, nil
 		}
-		if !aboutList(q.Operation) { // an owner is not held to it there
+		if !aboutList(q.Operation) { // that group does not bind an owner there
 			return s, false, nil
 		}
 		right = keyserver.Owner
@@ -273,7 +276,7 @@ func (e *Engine) remedyOfList(ctx context.Context, by keyserver.Caller, q keyser
 	}, true, nil
 }
 
-// other is the key whose list was asked, where that is not the key of the question.
+// other returns the key whose ACL was checked, or "" if it is the key of the question.
 func other(q keyserver.Question, is keyserver.Explanation) keyserver.HiddenLink {
 	if is.Asked == q.Link {
 		return ""
@@ -281,7 +284,7 @@ func other(q keyserver.Question, is keyserver.Explanation) keyserver.HiddenLink 
 	return is.Asked
 }
 
-// rightFor is the right that a key's list has to give for an operation.
+// rightFor returns the right that the key's ACL must grant for an operation.
 func rightFor(op keyserver.Operation) keyserver.Rights {
 	switch op.ID {
 	case keyserver.OpAmendACL.ID, keyserver.OpExportKey.ID, keyserver.OpChangeKeyState.ID, keyserver.OpRotateKey.ID:
@@ -291,7 +294,7 @@ func rightFor(op keyserver.Operation) keyserver.Rights {
 	}
 }
 
-// aboutList reports whether an owner may do the operation whatever groups the list demands.
+// aboutList reports whether an owner may do the operation whichever groups the ACL demands.
 func aboutList(op keyserver.Operation) bool {
 	switch op.ID {
 	case keyserver.OpReadACL.ID, keyserver.OpAmendACL.ID, keyserver.OpChangeKeyState.ID, keyserver.OpRotateKey.ID:
@@ -301,7 +304,8 @@ func aboutList(op keyserver.Operation) bool {
 	}
 }
 
-// rolesGranting are the roles that grant an operation, that with the fewest first.
+// rolesGranting returns the roles that grant an operation, the one with the fewest operations
+// first.
 func (e *Engine) rolesGranting(ctx context.Context, op keyserver.Operation) ([]keyserver.Role, error) {
 	roles, err := e.Store.Roles(ctx)
 	roles = slices.DeleteFunc(roles, func(r keyserver.Role) bool { return !slices.Contains(r.Operations, op.ID) })

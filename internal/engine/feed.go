@@ -2,7 +2,7 @@ package engine
 
 import "sync"
 
-// feed wakes everybody who waits for the next change.
+// feed wakes all goroutines that wait for the next change.
 type feed struct {
 	mu sync.Mutex
 	ch chan struct{}
@@ -10,8 +10,8 @@ type feed struct {
 
 func newFeed() *feed { return &feed{ch: make(chan struct{})} }
 
-// wait returns a channel that is closed at the next wake. Take it before
-// reading the state, so that no change falls between the two.
+// wait returns a channel that is closed at the next wake. Call it before reading the
+// state, so that no change between the two is missed.
 func (f *feed) wait() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,13 +13,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// maxAsked is how many peers one lookup asks at a time.
+// maxAsked is how many peers one lookup calls concurrently.
 const maxAsked = 8
 
-// foreignPrincipals asks each peer for its own among the pairs. What a peer
-// cannot be asked, or does not tell, is left out: the row of that refusal is in
-// the audit trail. A peer that does answer, and says that a principal is
-// disabled or that it has none, has the principal's entries here closed.
+// foreignPrincipals requests the foreign principals among the pairs from their peers. It
+// leaves out principals that a peer does not return or that it could not be asked for;
+// the audit log has a row of such a refusal. If a peer reports that a principal is
+// disabled or unknown, foreignPrincipals closes the principal's ACL entries here.
 func (e *Engine) foreignPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) (map[keyserver.PrincipalRef]keyserver.Principal, error) {
 	of := map[keyserver.SystemID][]keyserver.PrincipalRef{}
 	for _, pair := range pairs {
@@ -49,9 +49,9 @@ func (e *Engine) foreignPrincipals(ctx context.Context, by keyserver.Caller, pai
 	return found, errors.Join(errs...)
 }
 
-// lookupAt asks one peer for principals of its own. No list and no error is a
-// peer that could not be asked. One that cannot be shown as the peer answers it
-// is left out, and is not taken for gone.
+// lookupAt requests principals of a peer from it. It returns no list and no error if the
+// peer could not be asked. A principal that cannot be shown unchanged is left out, but
+// does not count as deleted.
 func (e *Engine) lookupAt(ctx context.Context, by keyserver.Caller, system keyserver.SystemID, asked []keyserver.PrincipalRef) (list []keyserver.Principal, err error) {
 	r := gate.Request{By: by, Op: keyserver.OpLookupPrincipals, Object: fmt.Sprintf("%s at the peer %d", pairsObject(asked), system)}
 	err = e.Consult(ctx, r, system, fault.NotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
@@ -82,8 +82,8 @@ func (e *Engine) lookupAt(ctx context.Context, by keyserver.Caller, system keyse
 	return list, nil
 }
 
-// unlessPeers passes on what is wrong with this key server itself: that the
-// audit trail or the database fails, or that the caller is gone.
+// unlessPeers returns err if it concerns this key server itself: the audit log or the
+// database failed, or the caller is gone. Otherwise it returns nil.
 func unlessPeers(err error) error {
 	f := fault.As(err)
 	if f == nil {
@@ -96,10 +96,10 @@ func unlessPeers(err error) error {
 	return nil
 }
 
-// closeEntries ends the entries of a foreign principal that its home has
-// disabled or removed: their time window closes now, which a reader of the list
-// can see and an owner undo. It is a consequence of a lookup that the gate let
-// through, so no role is asked for, but it has a row of its own.
+// closeEntries ends the ACL entries of a foreign principal that its home has disabled or
+// deleted. Their time window closes now, which readers of the ACL can see and an owner
+// can undo. It needs no role, because it follows from a lookup that the gate allowed, but
+// it has its own audit row.
 func (e *Engine) closeEntries(ctx context.Context, by keyserver.Caller, p keyserver.PrincipalRef) error {
 	now := keyserver.StampOf(e.Clock())
 	open, err := e.Store.HasOpenACLEntries(ctx, p, now)

@@ -13,20 +13,20 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// giver is who is about to give operations to somebody.
+// giver is a principal that is about to give operations to another one.
 type giver struct {
 	deployment keyserver.Deployment
 	roles      []keyserver.ID // its own and those of its enabled groups
-	operations []keyserver.ID // that these grant
-	// mustAsk is the rule by which he gives no duty without an approval; nil where
-	// he may.
+	operations []keyserver.ID // granted by these roles
+	// mustAsk is the rule that forbids it to give a duty without an approval, or nil if
+	// there is none.
 	mustAsk *approval.Rule
 }
 
-// withholds answers the first of some operations that the giver may not give,
-// by id. It is pure. Rules (contract 4.9): what it holds it may
-// give, and anything where it holds Grant Any Operation. Where duties are
-// apart, the use of keys is given by the Administrator, who does not use any.
+// withholds returns the first of the given operations, by id, that the giver may not give.
+// It has no side effects. Rules (contract 4.9): the giver may give the operations that it
+// holds, and any operation if it holds Grant Any Operation. If duties are separated, the
+// Administrator gives the operations that use keys, although it holds none of them.
 func (g giver) withholds(gained []keyserver.ID) (keyserver.Operation, bool) {
 	if slices.Contains(g.operations, keyserver.OpGrantAny.ID) {
 		return keyserver.Operation{}, false
@@ -41,7 +41,7 @@ func (g giver) withholds(gained []keyserver.ID) (keyserver.Operation, bool) {
 	return keyserver.Operation{}, false
 }
 
-// refuseToGive refuses what the giver withholds.
+// refuseToGive returns an error if the giver may not give all of the operations.
 func (g giver) refuseToGive(gained []keyserver.ID) error {
 	op, withheld := g.withholds(gained)
 	if !withheld {
@@ -51,8 +51,9 @@ func (g giver) refuseToGive(gained []keyserver.ID) error {
 		Audited(fault.ReasonEscalation)
 }
 
-// refuseToTake refuses what would disarm another duty. Where duties are apart,
-// whoever gives one without being Administrator takes no other away.
+// refuseToTake returns an error if a change would take away operations of another duty. If
+// duties are separated, a giver that is not Administrator may not take away operations
+// that it could not give.
 func (g giver) refuseToTake(lost []keyserver.ID) error {
 	if g.deployment != keyserver.Split || slices.Contains(g.roles, keyserver.RoleAdministrator) {
 		return nil
@@ -65,7 +66,7 @@ func (g giver) refuseToTake(lost []keyserver.ID) error {
 		Audited(fault.ReasonEscalation)
 }
 
-// refuseUnapproved refuses to give a duty without the approval that it takes.
+// refuseUnapproved returns an error if a duty is given without the required approval.
 func (g giver) refuseUnapproved(gained []keyserver.ID) error {
 	if g.mustAsk == nil {
 		return nil
@@ -83,17 +84,17 @@ func without(set, other []keyserver.ID) []keyserver.ID {
 	return slices.DeleteFunc(slices.Clone(set), func(id keyserver.ID) bool { return slices.Contains(other, id) })
 }
 
-// target is whom or what a write gives operations to. Both are read in the
-// transaction.
+// target is the principal or role to which a write gives operations. Both functions read
+// in the transaction.
 type target struct {
 	operations func() ([]keyserver.ID, error)    // of the target itself
-	everybody  func() (sqlstore.Holdings, error) // who gains with it
+	everybody  func() (sqlstore.Holdings, error) // of all principals that gain with it
 }
 
-// giving runs a write that may give operations to a principal, and undoes all of
-// it where the caller may not give one, or where duties that are apart would
-// come together. Who gives, what the principal had and what it has are read in
-// the transaction of the write, so that no other change comes between.
+// giving runs a write that may give operations to a principal. It returns an error, which
+// undoes the write, if the caller may not give one of them, or if a principal would hold
+// separated duties. It reads the caller and the principal, before and after, in the
+// transaction of the write, so that no other change comes between.
 func (e *Engine) giving(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, principal keyserver.ID, write func() error) error {
 	return e.give(ctx, tx, by, target{
 		operations: func() ([]keyserver.ID, error) { return holds(ctx, tx, principal) },
@@ -101,7 +102,7 @@ func (e *Engine) giving(ctx context.Context, tx *sqlstore.Tx, by keyserver.Calle
 	}, write)
 }
 
-// givingByRole is giving where the operations of a role are written.
+// givingByRole is giving for a write that changes the operations of a role.
 func (e *Engine) givingByRole(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, role keyserver.ID, write func() error) error {
 	return e.give(ctx, tx, by, target{
 		operations: func() ([]keyserver.ID, error) { return tx.Granted(ctx, []keyserver.ID{role}) },
@@ -110,7 +111,7 @@ func (e *Engine) givingByRole(ctx context.Context, tx *sqlstore.Tx, by keyserver
 }
 
 func (e *Engine) give(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, to target, write func() error) error {
-	from, err := e.giver(ctx, tx, by) // before the write, by which the caller may gain as well
+	from, err := e.giver(ctx, tx, by) // before the write, because the caller may also gain by it
 	if err != nil {
 		return err
 	}
@@ -141,8 +142,8 @@ func (e *Engine) give(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller,
 	return from.refuseUnapproved(without(after, before))
 }
 
-// mayGiveAll refuses where somebody is to become a principal, and the giver may
-// not give all that it holds.
+// mayGiveAll returns an error if the giver may not give everything that a principal holds.
+// It is for changes that let another party act as that principal.
 func mayGiveAll(ctx context.Context, tx *sqlstore.Tx, from giver, principal keyserver.ID) error {
 	all, err := holds(ctx, tx, principal)
 	if err != nil {
@@ -154,9 +155,8 @@ func mayGiveAll(ctx context.Context, tx *sqlstore.Tx, from giver, principal keys
 	return from.refuseUnapproved(all)
 }
 
-// givingDelegation refuses the delegation flag to a caller that may not give what
-// is so lent to whoever may act for others: what of a principal's operations
-// a delegated session carries.
+// givingDelegation returns an error if the caller may not give the delegable operations of
+// a principal, because the delegation flag gives them to delegates.
 func (e *Engine) givingDelegation(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, delegator keyserver.ID) error {
 	from, err := e.giver(ctx, tx, by)
 	if err != nil {
@@ -169,13 +169,13 @@ func (e *Engine) givingDelegation(ctx context.Context, tx *sqlstore.Tx, by keyse
 	return from.refuseToGive(slices.DeleteFunc(lent, func(op keyserver.ID) bool { return !keyserver.OperationOf(op).Lent() }))
 }
 
-// listsPerRead is how many keys of a group are read at once.
+// listsPerRead is how many keys with entries of a group are read at once.
 const listsPerRead = 256
 
-// givingKeys refuses to add a member to a group whose entries give rights on keys, or on
-// ACL templates, that the caller may not share. The caller is judged, not the member. With
-// Grant Any Operation or an approval of the request nothing is asked. Entries on lists of
-// peers are unknown here.
+// givingKeys returns an error if a group has ACL entries or template memberships with
+// rights that the caller may not share, because a new member gains them. The caller is
+// checked, not the member. Nothing is checked if the caller has Grant Any Operation or an
+// approval of the request. ACL entries on keys of peers are unknown here.
 func (e *Engine) givingKeys(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, group keyserver.ID) error {
 	if slices.Contains(by.Approved, approval.GiveDuties) || slices.Contains(by.Approved, keyserver.OpChangeGroupMembers.Key) {
 		return nil
@@ -208,7 +208,7 @@ func (e *Engine) givingKeys(ctx context.Context, tx *sqlstore.Tx, by keyserver.C
 	}
 	for id, m := range memberships {
 		if !m.Rights.Widen().Has(keyserver.Write) {
-			continue // which gives nothing before a key is made
+			continue // without WRITE it gives nothing before a key is created
 		}
 		t, err := tx.ACLTemplate(ctx, id)
 		if err != nil {
@@ -226,7 +226,7 @@ func refuseToShare(what string) error {
 		Audited(fault.ReasonEscalation)
 }
 
-// subjectIn reads a principal with its enabled groups as the transaction sees them.
+// subjectIn reads a principal with its enabled groups in the transaction.
 func subjectIn(ctx context.Context, tx *sqlstore.Tx, ref keyserver.PrincipalRef) (access.Subject, error) {
 	who := access.Subject{Principal: ref}
 	p, err := tx.Principal(ctx, ref.ID)
@@ -245,11 +245,11 @@ func subjectIn(ctx context.Context, tx *sqlstore.Tx, ref keyserver.PrincipalRef)
 	return who, nil
 }
 
-// giver reads what the caller holds. It is asked of the transaction and not of
-// the caches, which follow the database.
+// giver reads the roles and operations of the caller. It reads them in the transaction and
+// not from the caches, which lag behind the database.
 func (e *Engine) giver(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller) (giver, error) {
 	g := giver{deployment: e.Deployment}
-	if !by.Approval.IsZero() && tx.Untouched() { // what was approved is still what is there
+	if !by.Approval.IsZero() && tx.Untouched() { // the approved change must still apply to the same state
 		if err := approval.Unchanged(ctx, tx, by.Approval); err != nil {
 			return g, err
 		}
@@ -268,7 +268,7 @@ func (e *Engine) giver(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller
 	return g, err
 }
 
-// holds are the operations of a principal, those by its groups included.
+// holds returns the operations of a principal, including those of its groups.
 func holds(ctx context.Context, tx *sqlstore.Tx, principal keyserver.ID) ([]keyserver.ID, error) {
 	held, err := tx.HoldingsOf(ctx, principal)
 	if err != nil {

@@ -27,8 +27,8 @@ func (e *Engine) OwnerMarks(ctx context.Context, by keyserver.Caller, f keyserve
 	return list, nil
 }
 
-// SetOwner implements keyserver.Owners. A mark is set for an object that is
-// there: nobody reserves one.
+// SetOwner implements keyserver.Owners. The object must exist: a mark cannot be reserved
+// in advance.
 func (e *Engine) SetOwner(ctx context.Context, by keyserver.Caller, change keyserver.OwnerChange) (keyserver.OwnerMark, error) {
 	return e.changeOwner(ctx, by, change.Object, func(tx *sqlstore.Tx, held keyserver.OwnerMark) (keyserver.OwnerMark, error) {
 		if err := tx.OwnedObject(ctx, change.Object); err != nil {
@@ -59,9 +59,9 @@ func (e *Engine) ReleaseOwner(ctx context.Context, by keyserver.Caller, release 
 	})
 }
 
-// changeOwner decides and writes in one transaction, of which no two overlap: of
-// many that ask for the same mark at once one gets it. It answers the mark that
-// there is with every refusal; one without an owner is none.
+// changeOwner decides and writes in one transaction. Transactions do not overlap, so only
+// one of several concurrent requests gets a mark. Each refusal returns the existing mark;
+// a mark with an empty Owner means that there is none.
 func (e *Engine) changeOwner(ctx context.Context, by keyserver.Caller, o keyserver.Object,
 	change func(tx *sqlstore.Tx, held keyserver.OwnerMark) (keyserver.OwnerMark, error),
 ) (mark keyserver.OwnerMark, err error) {

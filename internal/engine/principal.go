@@ -29,7 +29,7 @@ func (e *Engine) CreatePasswordPrincipal(ctx context.Context, by keyserver.Calle
 		ID: id, System: e.System, Type: keyserver.PasswordPrincipal, Name: n.Name,
 		Flags: keyserver.FlagEnable, Roles: keyserver.NormalizeIDs(n.Roles),
 	}
-	hash := "" // as long as it is tried
+	hash := "" // empty while the write is only tried
 	insert := func(tx *sqlstore.Tx) error { return e.insertPrincipal(ctx, tx, by, p, hash) }
 	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpCreatePrincipal, Object: id.Hex(), Tries: insert}, func() (err error) {
 		if hash, err = e.hash(ctx, by, n.Password); err != nil {
@@ -74,8 +74,8 @@ func (e *Engine) CreatePrincipal(ctx context.Context, by keyserver.Caller, n key
 	return id, nil
 }
 
-// refuseType refuses the types that come to be in another way, and an identity
-// where none belongs.
+// refuseType rejects types that are created in another way, and an identity for a type
+// other than xauth.
 func refuseType(n keyserver.NewPrincipal) error {
 	switch n.Type {
 	case keyserver.LDAPPrincipal, keyserver.GroupPrincipal, keyserver.XAuthPrincipal:
@@ -87,13 +87,14 @@ func refuseType(n keyserver.NewPrincipal) error {
 	return fault.New(fault.InvalidArgument, "a %q principal is not created like this", n.Type).Audited(fault.ReasonInvalidArgument)
 }
 
-// insertPrincipal writes a principal, with roles that the caller may give.
+// insertPrincipal writes a principal. It returns an error if the caller may not give its
+// roles.
 func (e *Engine) insertPrincipal(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, p keyserver.Principal, hash string) error {
 	return e.giving(ctx, tx, by, p.ID, func() error { return insertPrincipal(ctx, tx, p, hash) })
 }
 
-// insertPrincipal writes a principal and refuses roles that do not exist,
-// names that are taken within the type and identities that are.
+// insertPrincipal writes a principal. It rejects roles that do not exist, a name that
+// exists within the type, and an identity that exists.
 func insertPrincipal(ctx context.Context, tx *sqlstore.Tx, p keyserver.Principal, hash string) error {
 	if err := rolesExist(ctx, tx, p.Roles); err != nil {
 		return err
@@ -123,8 +124,8 @@ func rolesExist(ctx context.Context, tx *sqlstore.Tx, roles []keyserver.ID) erro
 	return nil
 }
 
-// UpdatePrincipalFlags implements keyserver.Principals. The word is read and
-// written in one transaction, so that two changes of different bits both hold.
+// UpdatePrincipalFlags implements keyserver.Principals. It reads and writes the flag word
+// in one transaction, so that two changes of different bits both take effect.
 func (e *Engine) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, change keyserver.FlagChange) error {
 	return e.updatePrincipal(ctx, by, keyserver.OpUpdatePrincipalFlags, change.ID, func(tx *sqlstore.Tx, p keyserver.Principal) error {
 		if !p.Type.CarriesFlags() {
@@ -151,9 +152,9 @@ func (e *Engine) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, r k
 	})
 }
 
-// updatePrincipal runs a change of one principal as the transaction sees it. A
-// system-defined one is skipped, and that is reported as success (contract
-// 4.6): whoever asks has to look first.
+// updatePrincipal runs a change of one principal within a transaction, on the principal
+// as the transaction reads it. It skips a system-defined principal and reports success
+// (contract 4.6), so callers have to check for that first.
 func (e *Engine) updatePrincipal(ctx context.Context, by keyserver.Caller, op keyserver.Operation, id keyserver.ID,
 	change func(*sqlstore.Tx, keyserver.Principal) error,
 ) error {

@@ -27,9 +27,9 @@ func (e *Engine) ListPrincipals(ctx context.Context, by keyserver.Caller, f keys
 	return page, nil
 }
 
-// windowed reads a window of a listing, or all of it where there is no limit:
-// an answer holds at most MaxUnwindowed objects (contract 9.3). One more
-// than that is read to know.
+// windowed reads a window of a list, or the entire list if there is no limit. A response
+// has at most MaxUnwindowed objects (contract 9.3); windowed reads one more to detect a
+// longer list.
 func windowed[T any](limit, offset int, read func(limit, offset int) ([]T, error)) ([]T, error) {
 	if limit < 0 || limit > keyserver.MaxUnwindowed || offset < 0 {
 		return nil, fault.New(fault.InvalidArgument, "the window is outside what a listing can have").Audited(fault.ReasonInvalidArgument)
@@ -45,8 +45,8 @@ func windowed[T any](limit, offset int, read func(limit, offset int) ([]T, error
 	return all, err
 }
 
-// LookupPrincipals implements keyserver.Principals. It answers in the order of
-// the pairs; one that cannot be resolved is left out. A peer is told less.
+// LookupPrincipals implements keyserver.Principals. The result has the order of the
+// pairs, without those that cannot be resolved. A peer receives fewer fields.
 func (e *Engine) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
 	found := []keyserver.Principal{}
 	r := gate.Request{By: by, Op: keyserver.OpLookupPrincipals, Object: pairsObject(pairs)}
@@ -77,7 +77,7 @@ func (e *Engine) LookupPrincipals(ctx context.Context, by keyserver.Caller, pair
 	return found, nil
 }
 
-// pairsObject is what the audit row names: the pair, or how many there are.
+// pairsObject returns the object of the audit row: the pair, or the number of pairs.
 func pairsObject(pairs []keyserver.PrincipalRef) string {
 	if len(pairs) == 1 {
 		return pairs[0].String()
@@ -85,7 +85,7 @@ func pairsObject(pairs []keyserver.PrincipalRef) string {
 	return fmt.Sprintf("%d principals", len(pairs))
 }
 
-// localPrincipals reads the pairs that are this key server's own.
+// localPrincipals reads the principals of this key server among the pairs.
 func (e *Engine) localPrincipals(ctx context.Context, pairs []keyserver.PrincipalRef) (map[keyserver.PrincipalRef]keyserver.Principal, error) {
 	var ids []keyserver.ID
 	for _, pair := range pairs {
@@ -101,7 +101,7 @@ func (e *Engine) localPrincipals(ctx context.Context, pairs []keyserver.Principa
 	return local, err
 }
 
-// reduce leaves of principals what a peer is told that looks them up.
+// reduce reduces principals to the fields that a peer may see in a lookup.
 func (e *Engine) reduce(ctx context.Context, found map[keyserver.PrincipalRef]keyserver.Principal, peer keyserver.SystemID) error {
 	for ref, p := range found {
 		rows, err := e.CachedTrust(ctx, p.ID, peer)

@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// changesPerPage bounds one answer of the change feed.
+// changesPerPage bounds one page of the change feed.
 const changesPerPage = 1000
 
 // Version implements keyserver.Records.
@@ -30,7 +30,7 @@ func (e *Engine) Audit(ctx context.Context, by keyserver.Caller, filter keyserve
 	return page, err
 }
 
-// AuditTree proves what is in the trail; package tree implements it.
+// AuditTree proves the contents of the audit log; package tree implements it.
 type AuditTree interface {
 	Key() keyserver.AuditKey
 	Checkpoint(ctx context.Context) ([]byte, error)
@@ -39,7 +39,7 @@ type AuditTree interface {
 	Entries(ctx context.Context, index int64, width int) ([]byte, error)
 }
 
-// Witnessing is what is done for the logs of others; package witness implements it.
+// Witnessing cosigns the logs of other key servers; package witness implements it.
 type Witnessing interface {
 	AuditKeys() keyserver.AuditKeys
 	Logs(ctx context.Context) ([]keyserver.WitnessedLog, error)
@@ -84,8 +84,8 @@ func (e *Engine) AuditTile(ctx context.Context, by keyserver.Caller, t keyserver
 	return tile, err
 }
 
-// Changes implements keyserver.Records. The wait is for any commit of this
-// process or, on PostgreSQL, of another one.
+// Changes implements keyserver.Records. It waits for a commit of this process or, on
+// PostgreSQL, of another replica.
 func (e *Engine) Changes(ctx context.Context, by keyserver.Caller, f keyserver.ChangeFilter) (page keyserver.ChangePage, err error) {
 	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpWatchChanges}, func() error {
 		deadline := time.NewTimer(f.Wait)
@@ -101,7 +101,7 @@ func (e *Engine) Changes(ctx context.Context, by keyserver.Caller, f keyserver.C
 			case <-deadline.C:
 				return nil
 			case <-ctx.Done():
-				return nil // the reader went away; that is no failure of the feed
+				return nil // the reader left, which is no failure of the feed
 			}
 		}
 	})

@@ -27,7 +27,7 @@ func (e *Engine) Roles(ctx context.Context, by keyserver.Caller) (roles []keyser
 	return roles, err
 }
 
-// FindRoles implements keyserver.Roles. To the gate it is a reading of the list.
+// FindRoles implements keyserver.Roles. The gate authorizes and audits it as List Roles.
 func (e *Engine) FindRoles(ctx context.Context, by keyserver.Caller, f keyserver.RoleFilter) (roles []keyserver.Role, err error) {
 	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListRoles}, func() (err error) {
 		roles, err = e.Store.FindRoles(ctx, f)
@@ -85,7 +85,7 @@ func (e *Engine) changeRole(ctx context.Context, by keyserver.Caller, op keyserv
 	})
 }
 
-// takenName names the one constraint that a role's write can violate.
+// takenName converts the violation of a unique name into a fault.
 func takenName(err error) error {
 	if errors.Is(err, sqlstore.ErrDuplicate) {
 		return fault.New(fault.AlreadyExists, "the name is taken").Audited(fault.ReasonInvalidArgument)

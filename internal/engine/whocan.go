@@ -12,12 +12,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// maxCandidates bounds how many principals one page asks the gate about. A page that comes
-// to it is shorter, and the next one goes on.
+// maxCandidates bounds the principals that are checked at the gate for one page. A page
+// that reaches the bound is shorter, and the next page continues.
 const maxCandidates = 2000
 
-// WhoCan implements keyserver.Explanations. It asks the gate about whoever has an entry on
-// the key's list or a role for the operation, himself or by a group, in the order of ids.
+// WhoCan implements keyserver.Explanations. It checks at the gate each principal with an
+// entry in the key's ACL, or with a role for the operation, directly or by a group, in the
+// order of ids.
 func (e *Engine) WhoCan(ctx context.Context, by keyserver.Caller, c keyserver.Crowd) (page keyserver.CrowdPage, err error) {
 	object := c.Operation.Key
 	if c.Link != "" {
@@ -51,7 +52,7 @@ func (e *Engine) crowd(ctx context.Context, by keyserver.Caller, c keyserver.Cro
 		switch {
 		case err != nil:
 			return page, err
-		case may && len(page.Who) == c.Limit: // there is one more
+		case may && len(page.Who) == c.Limit: // there is another page
 			page.Next = page.Who[c.Limit-1].Principal.ID
 			return page, nil
 		case may:
@@ -61,7 +62,7 @@ func (e *Engine) crowd(ctx context.Context, by keyserver.Caller, c keyserver.Cro
 	}
 }
 
-// capable asks the gate about one principal.
+// capable checks one principal at the gate. may reports whether it is allowed.
 func (e *Engine) capable(ctx context.Context, by keyserver.Caller, c keyserver.Crowd, id keyserver.ID) (who keyserver.Capable, may bool, err error) {
 	p, err := e.CachedPrincipal(ctx, id)
 	switch {
@@ -87,7 +88,7 @@ func (e *Engine) capable(ctx context.Context, by keyserver.Caller, c keyserver.C
 	return who, true, nil
 }
 
-// elsewhereOf are the principals of peers that a list lets.
+// elsewhereOf returns the principals of peers that the ACL allows.
 func (e *Engine) elsewhereOf(c keyserver.Crowd, acl keyserver.ACL) (all []keyserver.Capable) {
 	if !c.Operation.Forwarded() {
 		return nil
@@ -103,8 +104,8 @@ func (e *Engine) elsewhereOf(c keyserver.Crowd, acl keyserver.ACL) (all []keyser
 	return all
 }
 
-// candidates are whoever may be let: of a key whoever its list names, otherwise whoever
-// has a role that grants the operation.
+// candidates returns the principals that may be allowed: those in the key's ACL, or
+// without a key those with a role that grants the operation. It also returns the ACL.
 func (e *Engine) candidates(ctx context.Context, c keyserver.Crowd) (*merged, keyserver.ACL, error) {
 	m := &merged{last: c.After, foresee: e.Foresee}
 	if c.Link == "" {
@@ -133,7 +134,7 @@ func (e *Engine) candidates(ctx context.Context, c keyserver.Crowd) (*merged, ke
 	return m, acl, nil
 }
 
-// localOf are the principals of this key server that a list names.
+// localOf returns the principals of this key server that an ACL names.
 func localOf(acl keyserver.ACL, system keyserver.SystemID) (ids []keyserver.ID) {
 	for _, entry := range acl.Entries {
 		if entry.Principal.System == system {
@@ -168,14 +169,14 @@ func (e *Engine) candidatesByRole(ctx context.Context, op keyserver.Operation, m
 	return nil
 }
 
-// merged hands out, in order and each once, what several sources have behind an id.
+// merged returns the ids of several sources in order, each once, after a given id.
 type merged struct {
-	last    keyserver.ID // what was dealt with last
+	last    keyserver.ID // the id that was handled last
 	sources []*source
-	foresee func(ctx context.Context, ids []keyserver.ID) error // is told what comes
+	foresee func(ctx context.Context, ids []keyserver.ID) error // is called with the ids that come next
 }
 
-// source is one of them. Its first id is read when it is asked for.
+// source is one source of ids. It reads its first ids when next is called.
 type source struct {
 	read  func(ctx context.Context, after keyserver.ID, n int) ([]keyserver.ID, error)
 	ahead []keyserver.ID
@@ -189,7 +190,7 @@ func (m *merged) follow(read func(ctx context.Context, after keyserver.ID, n int
 	m.sources = append(m.sources, &source{read: read})
 }
 
-// alone is a source of one.
+// alone adds a source with a single id.
 func (m *merged) alone(id keyserver.ID) {
 	m.follow(func(_ context.Context, after keyserver.ID, _ int) ([]keyserver.ID, error) {
 		if slices.Compare(id[:], after[:]) <= 0 {
@@ -199,7 +200,7 @@ func (m *merged) alone(id keyserver.ID) {
 	})
 }
 
-// next answers what follows the last.
+// next returns the smallest id after m.last.
 func (m *merged) next(ctx context.Context) (least keyserver.ID, found bool, err error) {
 	for _, s := range m.sources {
 		if err := s.fill(ctx, m.last, m.foresee); err != nil {
@@ -212,7 +213,7 @@ func (m *merged) next(ctx context.Context) (least keyserver.ID, found bool, err 
 	return least, found, nil
 }
 
-// fill reads on where nothing behind an id is left.
+// fill drops the ids up to after, and reads more if none is left.
 func (s *source) fill(ctx context.Context, after keyserver.ID, foresee func(context.Context, []keyserver.ID) error) (err error) {
 	for len(s.ahead) > 0 && slices.Compare(s.ahead[0][:], after[:]) <= 0 {
 		s.ahead = s.ahead[1:]
