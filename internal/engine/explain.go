@@ -18,9 +18,9 @@ import (
 // than there are checks that a change could affect.
 const maxRemedies = 8
 
-// Explain implements keyserver.Explanations. A question about the caller itself needs no
-// right, because the caller could try the request. A question about another principal, a past
-// change or supposed changes needs the right to the operation Explain Access.
+// Explain implements keyserver.Explanations. A question about the caller itself needs no right,
+// because the caller could try the request. Explain Access is needed for another principal, for
+// supposed changes, and for an answer that must include a given change (q.At).
 func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Question) (out keyserver.Explanation, err error) {
 	if q.Principal != nil && *q.Principal == by.Principal.ID && by.Actor.ID.IsZero() {
 		q.Principal = nil

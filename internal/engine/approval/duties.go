@@ -19,8 +19,8 @@ func (o *Service) Policy(ctx context.Context, by keyserver.Caller) (p Policy, er
 	return p, err
 }
 
-// SetPolicy makes rules the whole policy, and reads them back. askable is of
-// Validate.
+// SetPolicy replaces the entire policy with p and returns it as read back. askable is
+// passed to Validate.
 func (o *Service) SetPolicy(ctx context.Context, by keyserver.Caller, p Policy, askable func(operation string) bool) (saved Policy, err error) {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -48,8 +48,8 @@ func (o *Service) SetPolicy(ctx context.Context, by keyserver.Caller, p Policy, 
 	return saved, err
 }
 
-// satisfiable refuses a rule that could not be met at this moment if the caller
-// asked: nobody could change it back but with --break-glass.
+// satisfiable returns an error if a rule could not be satisfied now for a request of the
+// caller: the policy could then be changed back only with --break-glass.
 func satisfiable(ctx context.Context, tx *sqlstore.Tx, p Policy, by keyserver.PrincipalRef) error {
 	if len(p) == 0 {
 		return nil
@@ -66,7 +66,7 @@ func satisfiable(ctx context.Context, tx *sqlstore.Tx, p Policy, by keyserver.Pr
 	return nil
 }
 
-// Holders counts who is enabled and has each duty at this moment, but for one.
+// Holders counts the enabled principals, except one, that have each duty now.
 func Holders(ctx context.Context, tx *sqlstore.Tx, except keyserver.ID) (map[keyserver.Duty]int, error) {
 	counts := map[keyserver.Duty]int{}
 	roles, err := tx.Roles(ctx)

@@ -12,16 +12,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// GiveDuties is the rule for every change that gives an operation of the duties
-// that are kept apart, by whichever operation it is made.
+// GiveDuties is the rule for every change that gives an operation of a separated duty,
+// with whichever operation the change is made.
 const GiveDuties = "giveDuties"
 
-// DestroyKey is the rule for beginning the destruction of a key. Disabling, enabling and
-// restoring need the same operation and are not guarded by it.
+// DestroyKey is the rule for starting the destruction of a key. Disabling, enabling and
+// restoring a key need the same operation, but this rule does not guard them.
 const DestroyKey = keyserver.EffectDestroyKey
 
-// RuleNames returns what a rule can be about: the keys of operations and of effects, and
-// GiveDuties.
+// RuleNames returns the possible subjects of a rule: the keys of operations and of
+// effects, and GiveDuties.
 func RuleNames() (all []string) {
 	for _, op := range slices.Concat(keyserver.Operations, keyserver.Effects) {
 		all = append(all, op.Key)
@@ -29,29 +29,29 @@ func RuleNames() (all []string) {
 	return append(all, GiveDuties)
 }
 
-// giving are the operations by which a duty can be given, so that a request which
-// needs one of them may need the rule.
+// giving are the operations that can give a duty. A request that needs one of them may
+// need the rule GiveDuties.
 var giving = []string{
 	keyserver.OpCreateRole.Key, keyserver.OpUpdateRole.Key, keyserver.OpCreatePrincipal.Key, keyserver.OpUpdatePrincipalRoles.Key,
 	keyserver.OpChangeGroupMembers.Key, keyserver.OpEnrollCertificate.Key, keyserver.OpSetPassword.Key, keyserver.OpDeletePrincipal.Key,
 }
 
-// MaxApprovers is the most that a rule may ask for.
+// MaxApprovers is the maximum number of approvers in a rule.
 const MaxApprovers = 5
 
-// Rule says who has to approve an operation.
+// Rule says which principals have to approve an operation.
 type Rule struct {
 	Operation string         `json:"operation"` // its key, GiveDuties or DestroyKey
-	Approvers int            `json:"approvers"` // besides whoever asks
-	Duty      keyserver.Duty `json:"duty"`      // that each of them has
+	Approvers int            `json:"approvers"` // in addition to the asker
+	Duty      keyserver.Duty `json:"duty"`      // required of each approver
 }
 
 // Policy is a set of rules, at most one for an operation.
 type Policy []Rule
 
-// Default is the policy until one is set. Where duties are apart, whoever holds
-// one of them approves for another, so that the two principals of the first
-// start suffice.
+// Default returns the policy until one is set. If duties are separated, the holder of any
+// of these duties can approve for the holder of another, so that the two principals of
+// the first start suffice.
 func Default(d keyserver.Deployment) Policy {
 	if d != keyserver.Split {
 		return Policy{}
@@ -64,7 +64,7 @@ func Default(d keyserver.Deployment) Policy {
 	}
 }
 
-// Guards answers the rule for an operation.
+// Guards returns the rule for an operation, and whether there is one.
 func (p Policy) Guards(operation string) (Rule, bool) {
 	i := slices.IndexFunc(p, func(r Rule) bool { return r.Operation == operation })
 	if i < 0 {
@@ -73,8 +73,8 @@ func (p Policy) Guards(operation string) (Rule, bool) {
 	return p[i], true
 }
 
-// Of answers the rules that a request may need. operations are the keys of what it needs,
-// and its effect where it has one.
+// Of returns the rules that a request may need. operations are the keys of the operations
+// that it needs, and of its effect if it has one.
 func (p Policy) Of(operations []string) []Rule {
 	var rules []Rule
 	for _, r := range p {
@@ -85,13 +85,13 @@ func (p Policy) Of(operations []string) []Rule {
 	return rules
 }
 
-// CanGive reports whether a duty can be given by one of the operations.
+// CanGive reports whether one of the operations can give a duty.
 func CanGive(operations []string) bool {
 	return slices.ContainsFunc(operations, func(op string) bool { return slices.Contains(giving, op) })
 }
 
-// Validate refuses a policy that means nothing. askable says whether there is a
-// request that needs the operation, or has the effect, and can be asked for.
+// Validate returns an error for a policy that cannot work. askable reports whether
+// approval can be requested for the operation or effect.
 func (p Policy) Validate(askable func(operation string) bool) error {
 	for i, r := range p {
 		switch {
@@ -135,7 +135,7 @@ func Read(ctx context.Context, in settings, d keyserver.Deployment) (Policy, err
 	return p, nil
 }
 
-// Required refuses what a rule guards.
+// Required returns the fault for an operation that a rule guards.
 func Required(r Rule, what string) error {
 	return fault.New(fault.ApprovalRequired, "%s takes the approval of %s (rule %s); ask with POST /api/approvals", what, who(r), r.Operation).
 		Audited(fault.ReasonApprovalRequired)

@@ -14,16 +14,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Gate authorises and audits what is done here.
+// Gate authorizes and audits the operations on approvals.
 type Gate interface {
 	Guard(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, effect func() error) error
-	// GuardWrite is Guard for one transaction, which may refuse the caller as well. It runs fn twice.
+	// GuardWrite is Guard for one transaction, which may also refuse the caller. It runs fn twice.
 	GuardWrite(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, fn func(tx *sqlstore.Tx) error) error
-	// Entitled answers nil where a role of the caller grants the operation.
+	// Entitled returns nil if a role of the caller grants the operation.
 	Entitled(ctx context.Context, by keyserver.Caller, op keyserver.Operation) error
 }
 
-// Config is what a Service needs.
+// Config has the dependencies of a Service.
 type Config struct {
 	Store      *sqlstore.Store
 	Gate       Gate
@@ -32,34 +32,34 @@ type Config struct {
 	Random     io.Reader
 }
 
-// Service keeps the approvals of a key server.
+// Service manages the approvals of a key server.
 type Service struct{ Config }
 
 // New returns a Service.
 func New(c Config) *Service { return &Service{c} }
 
-// Request is what somebody asks others to approve. Whoever serves it has looked
-// whether it could be carried out.
+// Request is a request that waits for the approval of others. The caller of Ask has checked that it
+// can be executed.
 type Request struct {
 	Method, Path string
-	Body         []byte // canonical, nil where there is none
+	Body         []byte // canonical, nil if there is none
 	Reason       string
-	Operations   []keyserver.Operation // that it needs
+	Operations   []keyserver.Operation // that the request needs
 	Effect       string                // DestroyKey, or empty
-	Names        []keyserver.Subject   // what stands in it
+	Names        []keyserver.Subject   // the objects that it names
 }
 
-// View is an approval as it stands at this moment.
+// View is the current state of an approval.
 type View struct {
 	keyserver.Approval
 	State   keyserver.ApprovalState
 	Tallies []Tally
-	// Subjects are what its names stand for, where it was read alone and something
-	// can still become of it.
+	// Subjects are the objects that its names stand for. They are set if the approval was read alone
+	// and is still open.
 	Subjects []Likeness
 }
 
-// Required is how many people have to approve.
+// Required returns the number of people that have to approve.
 func (v View) Required() int {
 	most := 0
 	for _, t := range v.Tallies {
@@ -68,14 +68,14 @@ func (v View) Required() int {
 	return most
 }
 
-// Execution is what may be carried out, once.
+// Execution is an approved request that may be executed once.
 type Execution struct {
 	ID       keyserver.ID
 	Approved []string // the rules that it satisfies
 }
 
-// own is something about approvals that takes no operation of a role. A session
-// that was lent or narrowed is refused it.
+// own returns the caller and the guarded request of an action that needs no operation of a role.
+// Delegated and scoped sessions are refused it.
 func own(by keyserver.Caller, key, name string, id keyserver.ID) (keyserver.Caller, keyserver.Guarded) {
 	by.Approval = id
 	return by, keyserver.Guarded{
@@ -83,7 +83,7 @@ func own(by keyserver.Caller, key, name string, id keyserver.ID) (keyserver.Call
 	}
 }
 
-// Ask keeps a request for others to approve. The asker must hold what it needs.
+// Ask stores a request for approval. The asker must hold the operations that the request needs.
 func (o *Service) Ask(ctx context.Context, by keyserver.Caller, r Request) (view View, err error) {
 	switch {
 	case !keyserver.Printable(r.Reason), strings.TrimSpace(r.Reason) == "":
@@ -146,13 +146,14 @@ func (o *Service) Ask(ctx context.Context, by keyserver.Caller, r Request) (view
 	return view, err
 }
 
-// Pending is how many approvals wait.
+// Pending returns the number of pending approvals.
 func (o *Service) Pending(ctx context.Context) (int, error) {
 	all, _, err := o.Store.PendingApprovals(ctx, keyserver.ID{}, o.Clock())
 	return all, err
 }
 
-// room makes room of what is kept no longer, and refuses where there is none.
+// room deletes approvals beyond their retention. It returns an error if there is no place for a new
+// one.
 func room(ctx context.Context, tx *sqlstore.Tx, asker keyserver.PrincipalRef, now time.Time) error {
 	if err := tx.DeleteApprovals(ctx, now.Add(-Kept), MaxPending); err != nil {
 		return err
@@ -185,7 +186,7 @@ func room(ctx context.Context, tx *sqlstore.Tx, asker keyserver.PrincipalRef, no
 	}
 }
 
-// Approve records that the caller approves exactly the request of that digest.
+// Approve records that the caller approves exactly the request with this digest.
 func (o *Service) Approve(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (View, error) {
 	by, g := own(by, keyserver.AuditApprove, "approving", id)
 	return o.decide(ctx, by, g, id, digest, func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error {
@@ -204,7 +205,7 @@ func (o *Service) Approve(ctx context.Context, by keyserver.Caller, id keyserver
 	})
 }
 
-// Reject ends a request. One person suffices.
+// Reject ends a request. One rejection suffices.
 func (o *Service) Reject(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (View, error) {
 	by, g := own(by, keyserver.AuditReject, "rejecting", id)
 	return o.decide(ctx, by, g, id, digest, func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error {
@@ -213,7 +214,7 @@ func (o *Service) Reject(ctx context.Context, by keyserver.Caller, id keyserver.
 	})
 }
 
-// Withdraw ends a request that the caller asked for, or takes back the caller's approval.
+// Withdraw ends a request if the caller is its asker, and otherwise withdraws the caller's approval.
 func (o *Service) Withdraw(ctx context.Context, by keyserver.Caller, id keyserver.ID) (view View, err error) {
 	by, g := own(by, keyserver.AuditWithdraw, "withdrawing", id)
 	err = o.Gate.GuardWrite(ctx, by, g, func(tx *sqlstore.Tx) error {
@@ -266,9 +267,8 @@ func (o *Service) decide(ctx context.Context, by keyserver.Caller, g keyserver.G
 	return view, err
 }
 
-// Claim takes an approved request to be carried out now, by its asker, as it was
-// read. It is executed from then on, whatever comes of it, so that it is never
-// carried out twice.
+// Claim marks an approved request as executed, before its asker executes it as read. It stays
+// executed whether or not the execution succeeds, so that it never runs twice.
 func (o *Service) Claim(ctx context.Context, by keyserver.Caller, read keyserver.Approval) (x Execution, err error) {
 	runs, err := Digest(read.Method, read.Path, read.Body)
 	if err != nil {
@@ -305,7 +305,7 @@ func (o *Service) Claim(ctx context.Context, by keyserver.Caller, read keyserver
 	return x, err
 }
 
-// Approval reads one. The caller's own needs no role.
+// Approval reads one approval. The caller needs no role to read its own.
 func (o *Service) Approval(ctx context.Context, by keyserver.Caller, id keyserver.ID) (view View, err error) {
 	a, err := o.Store.Approval(ctx, id)
 	if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
@@ -336,7 +336,7 @@ func (o *Service) Approval(ctx context.Context, by keyserver.Caller, id keyserve
 
 // Filter selects approvals.
 type Filter struct {
-	Asker keyserver.ID // zero selects everybody's
+	Asker keyserver.ID // zero selects those of all askers
 	// Open selects those that can still be approved, rejected or executed.
 	Open  bool
 	After keyserver.ID // the last of an earlier page
@@ -344,22 +344,22 @@ type Filter struct {
 }
 
 const (
-	// defaultPage is how many approvals a page has where nobody says.
+	// defaultPage is the number of approvals in a page if the filter has no limit.
 	defaultPage = 100
-	// pageBytes is what bodies and names of a page may have, but for its last approval,
-	// and chunk how many are read at once: a body has up to MaxBody.
+	// pageBytes bounds the bodies and names in a page, except those of its last approval. chunk is
+	// how many approvals are read at once: a body has up to MaxBody bytes.
 	pageBytes    = 1 << 20
 	subjectBytes = 128
 	chunk        = 16
 )
 
-// Page is a listing of approvals, by id.
+// Page is a page of approvals, ordered by id.
 type Page struct {
 	Approvals []View
-	Next      keyserver.ID // what the next page is after; zero where this is the last
+	Next      keyserver.ID // the next page starts after it; zero on the last page
 }
 
-// List reads approvals. The caller's own need no role.
+// List reads a page of approvals. The caller needs no role to list its own.
 func (o *Service) List(ctx context.Context, by keyserver.Caller, f Filter) (page Page, err error) {
 	g := keyserver.Guarded{Operation: keyserver.OpReadApprovals, Own: isOwn(by, f.Asker)}
 	if !f.Asker.IsZero() {
@@ -381,7 +381,7 @@ func (o *Service) List(ctx context.Context, by keyserver.Caller, f Filter) (page
 		if err != nil {
 			return err
 		}
-		known := Standing{} // of everybody who approved, once
+		known := Standing{} // of all approvers, each read once
 		for _, a := range list {
 			v, err := o.viewOf(ctx, o.Store, a, policy, known)
 			if err != nil {
@@ -394,8 +394,8 @@ func (o *Service) List(ctx context.Context, by keyserver.Caller, f Filter) (page
 	return page, err
 }
 
-// some reads up to limit approvals, at least one, and no more once they have pageBytes. It
-// says whether there are others behind them.
+// some reads up to limit approvals, but at least one, and stops after pageBytes. It reports whether
+// there are more.
 func (o *Service) some(ctx context.Context, f Filter, limit int) (list []keyserver.Approval, more bool, err error) {
 	filter := sqlstore.ApprovalFilter{Asker: f.Asker, Open: f.Open, Now: o.Clock(), After: f.After}
 	for room := pageBytes; ; {
@@ -434,13 +434,12 @@ func (o *Service) read(ctx context.Context, in reader, id keyserver.ID) (keyserv
 	return a, policy, err
 }
 
-// view judges an approval by the policy and by who those are who approved, at
-// this moment.
+// view returns the state of an approval by the policy and the current operations of its approvers.
 func (o *Service) view(ctx context.Context, in reader, a keyserver.Approval, policy Policy) (View, error) {
 	return o.viewOf(ctx, in, a, policy, Standing{})
 }
 
-// viewOf is view that reads nobody who is known, and leaves known whom it reads.
+// viewOf is view with a cache: it reads only approvers that are not in known, and adds them.
 func (o *Service) viewOf(ctx context.Context, in reader, a keyserver.Approval, policy Policy, known Standing) (View, error) {
 	if a.Decision == "" {
 		for _, v := range a.Votes {
@@ -458,8 +457,8 @@ func (o *Service) viewOf(ctx context.Context, in reader, a keyserver.Approval, p
 	return View{Approval: a, State: State(a, tallies, o.Clock()), Tallies: tallies}, nil
 }
 
-// operationsOf are what a principal of this key server holds at this moment, by
-// its roles and those of its enabled groups; none where it is disabled or gone.
+// operationsOf returns the operations that a local principal holds now, by its roles and those of its
+// enabled groups. It returns none if the principal is disabled or deleted.
 func operationsOf(ctx context.Context, in reader, ref keyserver.PrincipalRef) ([]keyserver.ID, error) {
 	p, err := in.Principal(ctx, ref.ID)
 	if errors.Is(err, sqlstore.ErrNotFound) || err == nil && (p.Flags.Disabled() || p.Ref() != ref) {
@@ -475,7 +474,8 @@ func operationsOf(ctx context.Context, in reader, ref keyserver.PrincipalRef) ([
 	return in.Granted(ctx, roles)
 }
 
-// isOwn reports whether what a principal asked for is the caller's own.
+// isOwn reports whether the asker is the caller itself, in a session that is neither delegated nor
+// scoped.
 func isOwn(by keyserver.Caller, asker keyserver.ID) bool {
 	return by.Actor.ID.IsZero() && by.Scope == nil && !asker.IsZero() && asker == by.Principal.ID
 }

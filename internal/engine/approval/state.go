@@ -16,21 +16,22 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of what can be asked for.
+// Bounds of approvals.
 const (
 	Lifetime           = 24 * time.Hour
 	MaxBody            = 64 << 10 // bytes of the canonical form
 	MaxPending         = 1000
-	Reserved           = 200 // of them, for those who hold a duty
+	Reserved           = 200 // of them, for askers that hold a duty
 	MaxPendingPerAsker = 20
-	// Kept is how long one is kept that was decided or has expired.
+	// Kept is how long a decided or expired approval is kept.
 	Kept = 30 * 24 * time.Hour
-	// KeptWithdrawn is how many of those that an asker withdrew are kept besides that.
+	// KeptWithdrawn is how many of an asker's withdrawn approvals are kept within that
+	// time.
 	KeptWithdrawn = 20
 )
 
-// Digest answers the SHA-256 over the RFC 8785 form of method, path and body. A
-// request without body has null there. body is canonical already.
+// Digest returns the SHA-256 of the RFC 8785 form of method, path and body. body must be
+// canonical; a request without a body has null there.
 func Digest(method, path string, body []byte) ([32]byte, error) {
 	if body == nil {
 		body = []byte("null")
@@ -47,18 +48,18 @@ func Digest(method, path string, body []byte) ([32]byte, error) {
 	return sha256.Sum256(form), err
 }
 
-// Standing is what one who approved holds at this moment; nil where he is
-// disabled or gone.
+// Standing has the operations that each approver holds now, nil if the approver is
+// disabled or deleted.
 type Standing map[keyserver.PrincipalRef][]keyserver.ID
 
-// Tally is how far an approval has come by one rule.
+// Tally is the number of approvals under one rule.
 type Tally struct {
 	Rule
-	Approved int // how many of those who approved count at this moment
+	Approved int // approvers that count now
 }
 
-// Tallied counts by each rule those who approved, are not the asker, and have
-// the duty at this moment.
+// Tallied counts for each rule the approvers that are not the asker and have the duty
+// now.
 func Tallied(a keyserver.Approval, rules []Rule, now Standing) []Tally {
 	tallies := make([]Tally, len(rules))
 	for i, r := range rules {
@@ -76,7 +77,7 @@ func satisfied(tallies []Tally) bool {
 	return !slices.ContainsFunc(tallies, func(t Tally) bool { return t.Approved < t.Approvers })
 }
 
-// State says how far an approval has come.
+// State returns the state of an approval.
 func State(a keyserver.Approval, tallies []Tally, now time.Time) keyserver.ApprovalState {
 	switch {
 	case a.Decision != "":
@@ -90,7 +91,7 @@ func State(a keyserver.Approval, tallies []Tally, now time.Time) keyserver.Appro
 	}
 }
 
-// mayDecide refuses an approval or a rejection that may not be. holds are the
+// mayDecide returns an error if the caller may not approve or reject. holds are the
 // operations of the caller.
 func mayDecide(a keyserver.Approval, rules []Rule, by keyserver.Caller, holds []keyserver.ID, digest [32]byte, now time.Time) error {
 	has := slices.ContainsFunc(rules, func(r Rule) bool { return keyserver.HoldsDuty(holds, r.Duty) })
@@ -107,7 +108,7 @@ func mayDecide(a keyserver.Approval, rules []Rule, by keyserver.Caller, holds []
 	case digest != a.Digest:
 		return fault.New(fault.DigestMismatch, "digest is not that of the request %s; read the approval again, and what it is about", a.ID.Hex()).
 			Audited(fault.ReasonNotApprovable)
-	case state != keyserver.ApprovalApproved: // without rules there is nothing it could lack
+	case state != keyserver.ApprovalApproved: // without tallies an open approval counts as approved
 		return invalidState("it is " + string(state))
 	default:
 		return nil
@@ -118,8 +119,8 @@ func approved(a keyserver.Approval, by keyserver.Caller) bool {
 	return slices.ContainsFunc(a.Votes, func(v keyserver.ApprovalVote) bool { return v.Principal == by.Principal })
 }
 
-// mayWithdraw refuses a withdrawal that may not be: of the request by its asker, of an
-// approval by whom it is of.
+// mayWithdraw returns an error unless the caller is the asker of the request, or an
+// approver that withdraws its own approval.
 func mayWithdraw(a keyserver.Approval, by keyserver.Caller, now time.Time) error {
 	switch {
 	case by.Principal == a.Asker:
@@ -130,7 +131,7 @@ func mayWithdraw(a keyserver.Approval, by keyserver.Caller, now time.Time) error
 		return fault.New(fault.SessionNotBound, "an approval is withdrawn in a session that is bound to a key; log in with a DPoP proof or a client certificate").
 			Audited(fault.ReasonNotBound)
 	}
-	if state := State(a, nil, now); state != keyserver.ApprovalApproved { // without rules there is nothing it could lack
+	if state := State(a, nil, now); state != keyserver.ApprovalApproved { // without tallies an open approval counts as approved
 		return invalidState("it is " + string(state))
 	}
 	return nil
@@ -146,8 +147,8 @@ func duties(rules []Rule) string {
 	return strings.Join(names, ", ")
 }
 
-// mayExecute refuses an execution that may not be. runs is the digest of what
-// would be carried out.
+// mayExecute returns an error if the caller may not execute the request. runs is the
+// digest of the request that would be executed.
 func mayExecute(a keyserver.Approval, tallies []Tally, by keyserver.Caller, runs [32]byte, now time.Time) error {
 	if by.Principal != a.Asker {
 		return fault.New(fault.AccessDenied, "whoever asked for it executes it").Audited(fault.ReasonNotApprovable)

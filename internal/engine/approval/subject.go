@@ -17,39 +17,39 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Bounds of what a request may name, each with its asker.
+// Bounds of the names in a request, including its asker.
 const (
 	MaxSubjects = 300
-	// MaxRows is how many rows all of it stands for: principals, certificates and
-	// what else has one.
+	// MaxRows is the maximum number of rows that all names stand for: principals,
+	// certificates and other rows.
 	MaxRows = 1024
 )
 
-// Likeness is what a name in a request stands for at some moment.
+// Likeness is the object that a name in a request stands for at one time.
 type Likeness struct {
 	keyserver.Subject
 	Found  bool
-	Name   string                  // for people; empty where there is none
-	Type   keyserver.PrincipalType // of a principal; names are taken once per type
+	Name   string                  // for display; empty if there is none
+	Type   keyserver.PrincipalType // of a principal; names are unique per type
 	People int                     // members of a group, holders of a role
 	Digest [32]byte
-	// Changed: it is not what it was when the request was asked for.
+	// Changed reports that the object differs from its state when approval was requested.
 	Changed bool
-	// Withheld: the asker named it, and may not learn here what it is.
+	// Withheld reports that the caller may not read the object, but named it itself.
 	Withheld bool
 }
 
-// ByID names what has an id.
+// ByID names an object that has an id.
 func ByID(kind keyserver.SubjectKind, id keyserver.ID) keyserver.Subject {
 	return keyserver.Subject{Kind: kind, Key: id.Hex()}
 }
 
-// At names what has an id at some key server.
+// At names an object that has an id at a given key server.
 func At(kind keyserver.SubjectKind, system keyserver.SystemID, id keyserver.ID) keyserver.Subject {
 	return keyserver.Subject{Kind: kind, Key: rowmac.SystemName(system) + "/" + id.Hex()}
 }
 
-// OfPeer names a peer by its number.
+// OfPeer names a peer by its system id.
 func OfPeer(system keyserver.SystemID) keyserver.Subject {
 	return keyserver.Subject{Kind: keyserver.PeerSubject, Key: rowmac.SystemName(system)}
 }
@@ -65,8 +65,8 @@ type looker interface {
 	CredentialsOf(ctx context.Context, ids []keyserver.ID) ([]*rowmac.Row, error)
 }
 
-// look reads what names stand for. It answers false where that is more than an
-// approval may be about.
+// look reads the objects that names stand for. It reports false if they have more than
+// MaxRows rows.
 func look(ctx context.Context, in looker, names []keyserver.Subject) ([]Likeness, bool, error) {
 	list, rows := make([]Likeness, len(names)), 0
 	for i, name := range names {
@@ -87,24 +87,26 @@ func look(ctx context.Context, in looker, names []keyserver.Subject) ([]Likeness
 	return list, true, nil
 }
 
-// glance reads what one name stands for: what it sees, and what more there is.
+// glance reads the object of one name: the rows in Seen, and more rows that Seen does not
+// record.
 type glance struct {
 	*sqlstore.Seen
-	in     looker // the same reads, which keep nothing
+	in     looker // the same reads, without recording
 	more   []*rowmac.Row
-	room   int // rows to read at most
+	room   int // maximum number of rows to read
 	name   string
 	class  keyserver.PrincipalType // of a principal
 	people int
 }
 
-// portraits read, by kind, what a name stands for. ErrNotFound where that is nothing:
-// what was read until then counts all the same.
+// portraits has the function that reads the object of a name, by kind. The function
+// returns ErrNotFound if there is no such object; the rows read until then count
+// nevertheless.
 var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, key string) error{
 	keyserver.AskerSubject: func(ctx context.Context, g *glance, key string) error {
 		id, _, _ := idOf(key)
 		p, err := g.Principal(ctx, id)
-		if g.Rows = nil; err != nil { // its roles are asked for when it matters
+		if g.Rows = nil; err != nil { // its roles are checked when the request is executed
 			return err
 		}
 		g.name, g.class = p.Name, p.Type
@@ -119,7 +121,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		case err != nil && !errors.Is(err, sqlstore.ErrNotFound), !elsewhere:
 			return err
 		}
-		g.Rows = nil // whoever has the id here is somebody else
+		g.Rows = nil // the principal with this id here is another one
 		return g.peer(ctx, system)
 	},
 	keyserver.GroupSubject: func(ctx context.Context, g *glance, key string) error {
@@ -157,7 +159,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 			return g.peer(ctx, system)
 		}
 		g.name = string(k.Algorithm)
-		g.Rows = []*rowmac.Row{rowmac.StoredKey(rowmac.KeyRow{ // wrapped anew it is no other key
+		g.Rows = []*rowmac.Row{rowmac.StoredKey(rowmac.KeyRow{ // a rewrapped key is the same key
 			ID: k.ID, Algorithm: k.Algorithm, KeyBytes: k.KeyBytes, ACL: k.ACL, CreatedAt: k.CreatedAt, Life: k.Life, Entries: acl.Entries,
 		})}
 		return err
@@ -208,7 +210,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 	},
 }
 
-// alone reads what one row stands for.
+// alone returns a function that reads an object of one row.
 func alone[T any](read func(*sqlstore.Seen, context.Context, keyserver.ID) (T, error), name func(T) string) func(context.Context, *glance, string) error {
 	return func(ctx context.Context, g *glance, key string) error {
 		id, _, _ := idOf(key)
@@ -218,8 +220,9 @@ func alone[T any](read func(*sqlstore.Seen, context.Context, keyserver.ID) (T, e
 	}
 }
 
-// rights are what a principal may do: the roles that it and its groups hold, with their
-// operations. To come into a group, or to become somebody, is to be given them.
+// rights reads the roles that a principal and its groups hold, with their operations. A
+// change that makes a principal a member of a group, or lets it log in as another, gives
+// these rights.
 func (g *glance) rights(ctx context.Context, p keyserver.Principal) error {
 	roles, err := g.RolesInForce(ctx, p)
 	for _, id := range roles {
@@ -227,14 +230,14 @@ func (g *glance) rights(ctx context.Context, p keyserver.Principal) error {
 			_, err = g.Role(ctx, id)
 		}
 		if errors.Is(err, sqlstore.ErrNotFound) {
-			err = nil // a role that is gone grants nothing
+			err = nil // a deleted role grants nothing
 		}
 	}
 	return err
 }
 
-// principal is a principal with what it may do, its certificates and, where it is a
-// group, what its members log in by. Its own row is read.
+// principal reads the rights and certificates of a principal and, for a group, the
+// credentials of its members. The principal's own row has already been read.
 func (g *glance) principal(ctx context.Context, p keyserver.Principal) error {
 	g.name, g.class = p.Name, p.Type
 	if err := g.rights(ctx, p); err != nil {
@@ -251,7 +254,7 @@ func (g *glance) principal(ctx context.Context, p keyserver.Principal) error {
 	return g.recognise(ctx, members)
 }
 
-// recognise reads what principals log in by.
+// recognise reads the credentials of principals.
 func (g *glance) recognise(ctx context.Context, ids []keyserver.ID) (err error) {
 	g.more, err = g.in.CredentialsOf(ctx, ids)
 	return err
@@ -270,8 +273,8 @@ func (g *glance) peer(ctx context.Context, system keyserver.SystemID) error {
 	return err
 }
 
-// idOf reads an id with the system before it, if there is one. What is none names
-// nothing, as zero does.
+// idOf parses an id and the system id before it, if there is one. An invalid id becomes
+// zero, which names no object.
 func idOf(key string) (id keyserver.ID, system keyserver.SystemID, elsewhere bool) {
 	before, text, elsewhere := strings.Cut(key, "/")
 	if !elsewhere {
@@ -286,10 +289,10 @@ func systemOf(text string) keyserver.SystemID {
 	return keyserver.SystemID(n)
 }
 
-// shown is what the caller is told of the names in an approval. To ask about something
-// needs no right on it: who may not read approvals gets back what he named himself, and
-// nothing of what the key server has by that name. The gate is not asked, because nothing
-// is refused.
+// shown returns the part of a list that the caller may see. A request needs no right on
+// the objects that it names. So a caller that may not read approvals gets back only the
+// names that it sent, and nothing about the objects. The gate is not involved, because
+// nothing is refused.
 func shown(ctx context.Context, in reader, by keyserver.Caller, list []Likeness) ([]Likeness, error) {
 	operations, err := operationsOf(ctx, in, by.Principal)
 	if err != nil || slices.Contains(operations, keyserver.OpReadApprovals.ID) {
@@ -301,7 +304,8 @@ func shown(ctx context.Context, in reader, by keyserver.Caller, list []Likeness)
 	return list, nil
 }
 
-// firstLook reads what a request and its asker are, to be kept.
+// firstLook reads the asker and the objects that a request names. It returns their
+// digests for storage.
 func firstLook(ctx context.Context, in looker, asker keyserver.ID, names []keyserver.Subject) ([]keyserver.ApprovalSubject, []Likeness, error) {
 	names = append([]keyserver.Subject{ByID(keyserver.AskerSubject, asker)}, names...)
 	for i := 0; i < len(names); i++ {
@@ -326,7 +330,7 @@ func firstLook(ctx context.Context, in looker, asker keyserver.ID, names []keyse
 	return kept, list, nil
 }
 
-// lookAgain reads what the names in an approval stand for now.
+// lookAgain reads the objects that the names in an approval stand for now.
 func lookAgain(ctx context.Context, in looker, a keyserver.Approval) ([]Likeness, error) {
 	names := make([]keyserver.Subject, len(a.Subjects))
 	for i, s := range a.Subjects {
@@ -336,7 +340,7 @@ func lookAgain(ctx context.Context, in looker, a keyserver.Approval) ([]Likeness
 	if err != nil {
 		return nil, err
 	}
-	if !ok { // it was less when it was asked for, and nobody knows by which
+	if !ok { // there were fewer rows when approval was requested; which ones are new is unknown
 		list = make([]Likeness, len(names))
 		for i := range list {
 			list[i].Subject, list[i].Found = names[i], true
@@ -348,8 +352,8 @@ func lookAgain(ctx context.Context, in looker, a keyserver.Approval) ([]Likeness
 	return list, nil
 }
 
-// unchanged refuses an approval whose names do not stand for what they did when it
-// was asked for: whoever approved did not see that.
+// unchanged returns an error if an object differs from its state when approval was
+// requested: the approvers did not see the new state.
 func unchanged(a keyserver.Approval, now []Likeness) error {
 	if len(a.Subjects) == 0 {
 		return invalidState("it was asked for by a version that did not keep what the request names; ask again")
@@ -362,7 +366,7 @@ func unchanged(a keyserver.Approval, now []Likeness) error {
 	return nil
 }
 
-// descriptions say to people what a kind covers.
+// descriptions are the words for each kind in errors.
 var descriptions = map[keyserver.SubjectKind]string{
 	keyserver.AskerSubject:       "what the asker logs in by, principal ",
 	keyserver.PrincipalSubject:   "principal ",
@@ -380,8 +384,8 @@ var descriptions = map[keyserver.SubjectKind]string{
 	keyserver.OwnerSubject:       "owner mark of ",
 }
 
-// Unchanged refuses to go on under an approval whose names stand for something
-// else since it was claimed. What is done under it asks in its own transaction.
+// Unchanged returns an error if the objects of an approval have changed since it was
+// claimed. The approved operation calls it in its own transaction.
 func Unchanged(ctx context.Context, in interface {
 	looker
 	Approval(ctx context.Context, id keyserver.ID) (keyserver.Approval, error)
