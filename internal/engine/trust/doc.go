@@ -1,6 +1,7 @@
-// Package trust has the operations that decide whom the key server trusts. The gate decides on each of them.
+// Package trust has the operations that decide which certificates and key servers are trusted. The gate
+// decides on each of them.
 //
-//   - trustedca.go, revocation.go: CAs of others, and what is known to be revoked; authority.go: its own CAs
+//   - trustedca.go, revocation.go: external CAs and revocations by them; authority.go: the key server's own CAs
 //   - trustedserver.go: peers; principaltrust.go: principals that a peer may know or must not use
 //   - peerstanding.go, peerauthority.go: the registry of peers, which package peer reads
 //

@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// maxPeerAuthorities are remembered of one peer, the latest. A peer has two or
-	// three in all at a time, of which one is trusted from its registration on.
+	// maxPeerAuthorities is how many learned CAs are kept per peer; older ones are
+	// deleted. A peer has two or three CAs at a time, and one of them is trusted since
+	// its registration.
 	maxPeerAuthorities = 4
-	// learnEvery is how often something is learned from one peer, which decides what
-	// it shows.
+	// learnEvery is the minimum time between two lessons from one peer, because the peer
+	// decides what it shows.
 	learnEvery = time.Minute
 )
 
-// PeerAuthorities reads what was learned of the authorities of peers.
+// PeerAuthorities reads the CAs that were learned from peers.
 func (r *PeerRegistry) PeerAuthorities(ctx context.Context) ([]keyserver.PeerAuthority, error) {
 	return r.store.PeerAuthorities(ctx)
 }
 
-// LearnAuthorities remembers authorities of the peer of a record, unless the record
-// has gone meanwhile or became that of another key. Each has a row of the audit
-// trail before.
+// LearnAuthorities stores CAs of the peer of a record. It stores nothing if the record
+// was deleted or now has another key. It first writes an audit row for each CA.
 func (r *PeerRegistry) LearnAuthorities(ctx context.Context, of keyserver.TrustedServer, learned []keyserver.PeerAuthority) error {
 	known, err := r.store.PeerAuthoritiesOf(ctx, of.System)
 	if err != nil {
@@ -58,7 +58,7 @@ func (r *PeerRegistry) LearnAuthorities(ctx context.Context, of keyserver.Truste
 			return err
 		}
 		for _, a := range learned {
-			if isKnown(known, a) { // by another replica
+			if isKnown(known, a) { // stored by another replica
 				continue
 			}
 			if err := tx.InsertPeerAuthority(ctx, a); err != nil {
@@ -94,7 +94,7 @@ func isKnown(list []keyserver.PeerAuthority, a keyserver.PeerAuthority) bool {
 	return slices.ContainsFunc(list, func(k keyserver.PeerAuthority) bool { return bytes.Equal(k.Certificate, a.Certificate) })
 }
 
-// sameKey reports whether two certificates are for one key, by which a peer is known.
+// sameKey reports whether two certificates have the same key, which identifies a peer.
 func sameKey(a, b []byte) bool {
 	one, err := x509.ParseCertificate(a)
 	if err != nil {
@@ -104,8 +104,8 @@ func sameKey(a, b []byte) bool {
 	return err == nil && bytes.Equal(one.RawSubjectPublicKeyInfo, other.RawSubjectPublicKeyInfo)
 }
 
-// learnedOf are the authorities of a peer that count beside the trusted list when it
-// is registered anew with the same key.
+// learnedOf returns the learned CAs of a peer that count, in addition to the trusted CAs,
+// when the peer is registered again with the same key.
 func learnedOf(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID, trusted []*x509.Certificate) ([]*x509.Certificate, error) {
 	list, err := tx.PeerAuthoritiesOf(ctx, system)
 	if err != nil {

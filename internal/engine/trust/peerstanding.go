@@ -14,24 +14,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// PeerRegistry says which key servers are let in as peers: the records, the
-// trusted CAs, and what is known to be revoked. It is made before the engine,
-// which asks peers.
+// PeerRegistry decides which key servers are accepted as peers, by the records, the
+// trusted CAs and the revocations. It is created before the engine, because the engine
+// calls peers.
 type PeerRegistry struct {
 	store   *sqlstore.Store
 	clock   func() time.Time
 	issuers *cache.Cache[string, gate.Evidence]
-	rows    gate.Auditor // nil where nothing is recorded
+	rows    gate.Auditor // nil if nothing is recorded
 	system  keyserver.SystemID
 }
 
-// RecordTo has what is learned from peers recorded.
+// RecordTo sets the audit log for CAs that are learned from peers.
 func (r *PeerRegistry) RecordTo(rows gate.Auditor, own keyserver.SystemID) {
 	r.rows, r.system = rows, own
 }
 
-// NewPeerRegistry returns the registry of a store. Make it before whoever looks
-// at it again when the store announces a change: the store announces in that order.
+// NewPeerRegistry returns the registry of a store. Create it before the components that
+// read it after a change: the store notifies in order of creation.
 func NewPeerRegistry(store *sqlstore.Store, clock func() time.Time) *PeerRegistry {
 	r := &PeerRegistry{store: store, clock: clock}
 	var all cache.Set
@@ -50,15 +50,14 @@ func (r *PeerRegistry) TrustedServers(ctx context.Context) ([]keyserver.TrustedS
 	return r.store.TrustedServers(ctx)
 }
 
-// Revoked says why a certificate that a trusted CA signed is refused by the
-// policy for that CA and the evidence about it. It says nothing where the
-// certificate may pass.
+// Revoked returns why a certificate that a trusted CA signed is refused, by the policy
+// for that CA and the revocation evidence. It returns "" if the certificate is accepted.
 func (r *PeerRegistry) Revoked(ctx context.Context, cert, issuer *x509.Certificate) (why string, err error) {
 	digest := pki.RevocationDigest(issuer.Raw)
 	known, err := r.issuers.Get(ctx, digest, func() (gate.Evidence, error) {
 		state, serials, err := r.store.Revocation(ctx, digest)
 		if state.Policy.Mode == keyserver.RevocationOff {
-			serials = nil // they may be many, and nobody asks
+			serials = nil // there may be many, and no one checks them
 		}
 		return gate.Evidence{Policy: state.Policy, CRL: state.CRL, Revoked: serials}, err
 	})

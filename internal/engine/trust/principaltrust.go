@@ -72,9 +72,9 @@ func (tr *Trust) changeTrust(ctx context.Context, by keyserver.Caller, op keyser
 	})
 }
 
-// insertPrincipalTrust writes a row for a principal that exists, here or
-// (foreign) at the peer, and a peer that is registered: a misspelt restriction
-// must not look like one.
+// insertPrincipalTrust writes a row. The peer must be registered, and the principal must
+// exist here or, if foreign is set, at the peer. Otherwise a misspelt restriction would
+// look like a valid one.
 func insertPrincipalTrust(ctx context.Context, tx *sqlstore.Tx, t keyserver.PrincipalTrust, foreign bool) error {
 	registered, err := tx.IsTrustedServer(ctx, t.Server)
 	if err != nil {
@@ -98,11 +98,10 @@ func insertPrincipalTrust(ctx context.Context, tx *sqlstore.Tx, t keyserver.Prin
 	return err
 }
 
-// isForeign decides whether a row about a principal that this key server does
-// not have may be made: one that restricts a principal of the peer. So that a
-// misspelt restriction does not look like one, the principal has to have an
-// entry here, or its home has to know it. A home that cannot be asked must not
-// keep anybody from restricting its principals.
+// isForeign reports whether a row may concern a principal that this key server does not
+// have: a restriction of a principal of the peer. To detect misspelt restrictions, the
+// principal must have an ACL entry here, or its home must know it. A home that cannot be
+// reached must not prevent restrictions of its principals.
 func (tr *Trust) isForeign(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (bool, error) {
 	_, err := tr.Store.Principal(ctx, t.Principal)
 	if !errors.Is(err, sqlstore.ErrNotFound) || t.Flag != keyserver.Restrict {

@@ -5,14 +5,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 )
 
-// Trust has the operations that decide whom the key server trusts. It is safe for concurrent use.
+// Trust has the operations that decide which certificates and key servers are trusted. It is safe
+// for concurrent use.
 type Trust struct {
 	*gate.Gate
 	Self Self
 	cas  *ca.Manager
 }
 
-// New returns the operations behind a gate of a key server with these CAs.
+// New returns the operations of a key server on its gate, with its CAs.
 func New(g *gate.Gate, cas *ca.Manager, self Self) *Trust {
 	return &Trust{Gate: g, Self: self, cas: cas}
 }

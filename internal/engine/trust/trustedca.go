@@ -62,7 +62,7 @@ func (tr *Trust) RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id ke
 	return []keyserver.ID{id}, nil
 }
 
-// describeCA is the stored form of a CA certificate.
+// describeCA returns the stored form of a CA certificate.
 func describeCA(id keyserver.ID, der []byte) (keyserver.Certificate, error) {
 	cert, err := certtext.Certificate(der)
 	if err != nil {
@@ -74,8 +74,8 @@ func describeCA(id keyserver.ID, der []byte) (keyserver.Certificate, error) {
 	return StoredForm(id, keyserver.StatusCA, cert), nil
 }
 
-// WarnOfWeakCAs logs which trusted CAs would be rejected today. Older releases accepted
-// them. They stay trusted until somebody removes them.
+// WarnOfWeakCAs logs each trusted CA that would be rejected today. Older releases
+// accepted them. They stay trusted until an administrator removes them.
 func WarnOfWeakCAs(ctx context.Context, store *sqlstore.Store, logger *slog.Logger) error {
 	cas, err := store.TrustedCAs(ctx)
 	for _, ca := range cas {
@@ -91,7 +91,7 @@ func WarnOfWeakCAs(ctx context.Context, store *sqlstore.Store, logger *slog.Logg
 	return err
 }
 
-// StoredForm is what the key server keeps of any certificate.
+// StoredForm returns the stored form of any certificate.
 func StoredForm(id keyserver.ID, status keyserver.CertificateStatus, cert *x509.Certificate) keyserver.Certificate {
 	return keyserver.Certificate{
 		ID: id, Status: status,

@@ -21,16 +21,16 @@ import (
 // resolveTimeout bounds the resolution of a peer's server name.
 const resolveTimeout = 3 * time.Second
 
-// Self is what a key server knows of itself as a peer of others.
+// Self describes this key server as a peer of others.
 type Self struct {
 	ServerName string
-	Port       uint16 // of the external listener; 0 where there is none
-	Everywhere bool   // that listener takes any address of this machine
-	// Certificate is its own, issued by the internal CA, as peers are shown it at
-	// this moment. Replicas answer the same.
+	Port       uint16 // of the external listener; 0 if there is none
+	Everywhere bool   // the listener accepts connections to any address of this machine
+	// Certificate returns the current certificate, issued by an own CA, that is shown to
+	// peers. All replicas return the same.
 	Certificate func(context.Context) *x509.Certificate
 	Resolver    Resolver
-	// Addresses are those of this machine at this moment.
+	// Addresses returns the current addresses of this machine.
 	Addresses func() ([]netip.Addr, error)
 }
 
@@ -48,9 +48,9 @@ func (tr *Trust) TrustedServers(ctx context.Context, by keyserver.Caller) (list 
 	return list, err
 }
 
-// AddTrustedServer implements keyserver.TrustedServers. What needs the network
-// is done before the transaction. Who may put another record in the place of a
-// peer's may do so because he could remove the peer and add another.
+// AddTrustedServer implements keyserver.TrustedServers. Network access happens before the
+// transaction. Replacing a record needs the right to remove a peer too, because it has
+// the same effect as removing and adding it.
 func (tr *Trust) AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (added keyserver.TrustedServerAdded, err error) {
 	r := peerRequest(by, keyserver.OpAddTrustedServer, n.Blob.System)
 	var checks []gate.Check
@@ -130,7 +130,7 @@ func invalidPeer(format string, args ...any) error {
 	return fault.New(fault.InvalidArgument, format, args...).Audited(fault.ReasonInvalidArgument)
 }
 
-// describePeer is the record of a peer to be, its ids drawn.
+// describePeer returns the record of a new peer, with new ids.
 func (tr *Trust) describePeer(n keyserver.NewTrustedServer) (peer keyserver.TrustedServer, chain pki.Chain, err error) {
 	if n.Blob.System == tr.System {
 		return peer, chain, invalidPeer("the system id %d is this key server's own; a key server is no peer of itself", tr.System)
@@ -156,9 +156,9 @@ func (tr *Trust) describePeer(n keyserver.NewTrustedServer) (peer keyserver.Trus
 	}, chain, nil
 }
 
-// refuseOwnAddress refuses a server name that leads back to this machine. Why
-// a name did not resolve is nobody's business but the log's: all such refusals
-// read the same (contract 13.2).
+// refuseOwnAddress rejects a server name that resolves to this machine. Only the log has
+// the reason why a name did not resolve: all such refusals have the same text (contract
+// 13.2).
 func (tr *Trust) refuseOwnAddress(ctx context.Context, name string, port uint16) error {
 	resolving, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
@@ -180,8 +180,8 @@ func (tr *Trust) refuseOwnAddress(ctx context.Context, name string, port uint16)
 	return nil
 }
 
-// leadsTo reports whether one of the addresses is one of own. The unspecified
-// address always leads to whoever uses it.
+// leadsTo reports whether one of the addresses is one of own. The unspecified address
+// always leads to the local machine.
 func leadsTo(found, own []netip.Addr) bool {
 	plain := func(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 	return slices.ContainsFunc(found, func(a netip.Addr) bool {
@@ -189,9 +189,9 @@ func leadsTo(found, own []netip.Addr) bool {
 	})
 }
 
-// register stores a peer. Where it is registered already and may be replaced,
-// it stays who it is here: another record changes how it is reached and known,
-// not what it or its principals may do.
+// register stores a peer. If the peer is registered and replace is set, the new record
+// changes how the peer is reached and identified, but not its rights or those of its
+// principals.
 func (tr *Trust) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.TrustedServer, chain pki.Chain, replace bool) (keyserver.TrustedServerAdded, error) {
 	var none keyserver.TrustedServerAdded
 	peers, err := tx.TrustedServers(ctx)
@@ -221,7 +221,7 @@ func (tr *Trust) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.T
 	if err := chain.Verify(trusted, tr.Clock()); err != nil {
 		return none, invalidPeer("the peer's chain is refused: %s", err)
 	}
-	if registered && !same { // what the former key said of its authorities is over
+	if registered && !same { // CAs learned under the former key no longer count
 		if err := tx.DeletePeerAuthorities(ctx, peer.System); err != nil {
 			return none, err
 		}
@@ -235,8 +235,8 @@ func (tr *Trust) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.T
 	return tr.insertPeer(ctx, tx, peer)
 }
 
-// refuseKeyOfAnother refuses a certificate whose key another peer has. A peer is
-// known by its key alone, so with two records of it neither would be let in.
+// refuseKeyOfAnother rejects a certificate whose key belongs to another peer. The key
+// alone identifies a peer, so with two records neither of the peers would be accepted.
 func refuseKeyOfAnother(peers []keyserver.TrustedServer, system keyserver.SystemID, leaf *x509.Certificate) error {
 	for _, p := range peers {
 		if p.System == system {
@@ -251,8 +251,8 @@ func refuseKeyOfAnother(peers []keyserver.TrustedServer, system keyserver.System
 	return nil
 }
 
-// insertPeer stores a peer with its transport principal and puts back the ACL
-// entries that its last removal had purged.
+// insertPeer stores a peer and its transport principal, and restores the ACL entries that
+// its last removal purged.
 func (tr *Trust) insertPeer(ctx context.Context, tx *sqlstore.Tx, peer keyserver.TrustedServer) (keyserver.TrustedServerAdded, error) {
 	added := keyserver.TrustedServerAdded{Transport: peer.Transport}
 	err := tx.InsertPrincipal(ctx, keyserver.Principal{
@@ -269,9 +269,8 @@ func (tr *Trust) insertPeer(ctx context.Context, tx *sqlstore.Tx, peer keyserver
 	return added, err
 }
 
-// replacePeer stores another record of a peer. Its transport principal stays,
-// with flags and roles, and so do the ACL entries of its principals: a peer
-// that was shut out stays out.
+// replacePeer replaces the record of a peer. Its transport principal keeps flags and
+// roles, and the ACL entries of its principals stay, so a disabled peer stays disabled.
 func replacePeer(ctx context.Context, tx *sqlstore.Tx, old, peer keyserver.TrustedServer) (keyserver.TrustedServerAdded, error) {
 	added := keyserver.TrustedServerAdded{Transport: old.Transport, Replaced: true}
 	if name := peer.Certificate.Subject; name != old.Certificate.Subject {
@@ -290,8 +289,8 @@ func nameTaken(err error, name string) error {
 	return err
 }
 
-// unregister removes a peer and what exists for it alone. Principal trusts
-// that name it stay, and are told.
+// unregister removes a peer with its transport principal and purges the ACL entries of
+// its principals. Principal trusts that name it stay, and are returned.
 func unregister(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID) (keyserver.TrustedServerRemoved, error) {
 	var removed keyserver.TrustedServerRemoved
 	peer, err := tx.TrustedServer(ctx, system)
