@@ -10,21 +10,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// settingAuditKey is the key that signs the checkpoints of the audit tree, and
-// settingWitnessKey the one that cosigns those of others.
+// settingAuditKey is the key that signs the checkpoints of the audit tree.
+// settingWitnessKey is the key that cosigns checkpoints of other logs.
 const (
 	settingAuditKey   = "auditKey"
 	settingWitnessKey = "witnessKey"
 )
 
-// Under which these keys are wrapped.
+// Ids under which these keys are wrapped.
 var (
 	wrapIDAudit   = keyserver.IDFromUint64(3)
 	wrapIDWitness = keyserver.IDFromUint64(4)
 )
 
-// keepAuditKeys makes the keys of the audit tree and of the witness where there are
-// none yet: at the first start, and at the first on a database from before them.
+// keepAuditKeys creates the keys of the audit tree and of the witness if they do not
+// exist: at the first start, and at the first start on a database of an older version.
 func (c Config) keepAuditKeys(ctx context.Context, system keyserver.SystemID) error {
 	return errors.Join(
 		c.keepAuditKey(ctx, system, settingAuditKey, func(ctx context.Context, tx *sqlstore.Tx) error {
@@ -46,8 +46,8 @@ func (c Config) keepAuditKeys(ctx context.Context, system keyserver.SystemID) er
 	)
 }
 
-// beginTree makes the key of the tree, and the checkpoint of no rows: whoever finds
-// none later knows that it was taken away.
+// beginTree creates the key of the tree, and a checkpoint of zero rows. A database
+// without a checkpoint therefore shows that it was removed.
 func (c Config) beginTree(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID) ([]byte, error) {
 	pair, err := tree.NewKey(c.Random, tree.Origin(c.ServerName, system))
 	if err != nil {
@@ -64,7 +64,8 @@ func (c Config) beginTree(ctx context.Context, tx *sqlstore.Tx, system keyserver
 	return pair, tx.BeginAuditTree(ctx, head)
 }
 
-// keepAuditKey makes one of them. gone refuses to where it was there before.
+// keepAuditKey creates one key if it does not exist. gone returns an error if the key
+// existed before.
 func (c Config) keepAuditKey(ctx context.Context, system keyserver.SystemID, name string,
 	gone func(context.Context, *sqlstore.Tx) error, make func(context.Context, *sqlstore.Tx) ([]byte, error),
 ) error {
@@ -74,7 +75,7 @@ func (c Config) keepAuditKey(ctx context.Context, system keyserver.SystemID, nam
 	}
 	return c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		_, err := tx.Setting(ctx, name)
-		if !errors.Is(err, sqlstore.ErrNotFound) { // another replica was faster
+		if !errors.Is(err, sqlstore.ErrNotFound) { // another replica created it first
 			return err
 		}
 		if err := gone(ctx, tx); err != nil {
@@ -98,7 +99,7 @@ func AuditSigner(ctx context.Context, c Config) (*tree.Signer, error) {
 	return auditKey(ctx, c, settingAuditKey, tree.ReadKey)
 }
 
-// WitnessSigner reads the key that cosigns the checkpoints of others.
+// WitnessSigner reads the key that cosigns the checkpoints of other logs.
 func WitnessSigner(ctx context.Context, c Config) (*witness.Signer, error) {
 	return auditKey(ctx, c, settingWitnessKey, witness.ReadKey)
 }

@@ -1,5 +1,5 @@
-// Package bootstrap makes the first state of a key server, or finds that of an
-// existing one and brings it up to date, before the engine is made from it.
+// Package bootstrap creates the first state of a key server, or finds an existing state
+// and updates it. It runs before the engine is created.
 package bootstrap
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Names of what the first start writes to the settings.
+// Names of the settings that the first start writes.
 const (
 	settingSystem     = "systemId"
 	settingDeployment = "deployment"
@@ -28,68 +28,69 @@ const (
 	settingServerKey  = "serverKey"
 )
 
-// Settings are those that every key server has from its first start on.
+// Settings are the settings that every key server has after its first start.
 var Settings = []string{settingSystem, settingDeployment, settingServerCert, settingServerKey, settingAuditKey}
 
-// wrapIDServer is under which the server's private key is wrapped, an id that no
-// key has: those are random.
+// wrapIDServer is the id under which the server's private key is wrapped. No key has it,
+// because key ids are random.
 var wrapIDServer = keyserver.IDFromUint64(2)
 
-// Wrapped are the settings that hold private keys, each with the id that it is wrapped
-// under.
+// Wrapped has the settings that contain private keys, each with the id under which it is
+// wrapped.
 var Wrapped = map[string]keyserver.ID{settingServerKey: wrapIDServer, settingAuditKey: wrapIDAudit, settingWitnessKey: wrapIDWitness}
 
-// DefaultSystem is the system id of a first start that names none.
+// DefaultSystem is the system id of a new key server if none is configured.
 const DefaultSystem keyserver.SystemID = 1
 
-// AdminName, OfficerName and SystemName are the principals that the first start
-// creates, the first unless a service account takes its place, the second where
-// duties are apart.
+// AdminName, OfficerName and SystemName are the principals that the first start creates.
+// A service account can replace the administrator. The officer exists only if duties are
+// separated.
 const (
 	AdminName   = "admin"
 	OfficerName = "officer"
 	SystemName  = "system"
 )
 
-// errNotFirst ends the transaction of a first start that another was before.
+// errNotFirst ends the transaction of a first start if another start has already created
+// the state.
 var errNotFirst = errors.New("another start created the state")
 
-// Config is what a start needs to know.
+// Config has the parameters of a start.
 type Config struct {
 	Store   *sqlstore.Store
 	Keyring *keyring.Keyring
-	// System is the system id asked for, 0 for whatever the database has, or
-	// DefaultSystem at the first start.
+	// System is the requested system id. 0 means that of the database, or DefaultSystem
+	// at the first start.
 	System     keyserver.SystemID
 	Deployment keyserver.Deployment
 	ServerName string
 	Hosts      []string // host names and addresses that the server certificate must cover
-	// AdminPassword is called at the first start only. Nil makes no admin.
+	// AdminPassword is called at the first start only. If it is nil, no administrator
+	// with a password is created.
 	AdminPassword func() (string, error)
-	// ServiceAccount is of an administrator that needs no password, made at the
-	// first start; nil makes none.
+	// ServiceAccount is the identity of an administrator without a password, created at
+	// the first start. If it is nil, none is created.
 	ServiceAccount *keyserver.Identity
 	// OfficerPassword is called at the first start of a split deployment.
 	OfficerPassword func() (string, error)
-	PasswordCost    password.Cost // of the hashes of both
+	PasswordCost    password.Cost // of both hashes
 	Clock           func() time.Time
 	Random          io.Reader
 }
 
-// Prepared is a key server that may start.
+// Prepared is the state of a key server that is ready to start.
 type Prepared struct {
 	System keyserver.SystemID
-	CA     pki.Identity // that issues just now
+	CA     pki.Identity // the current issuer
 	Server pki.Identity
 	First  bool // this call created the state
-	// Sealed is how many rows of a database from before there were MACs got
-	// theirs now, taken for true.
+	// Sealed is the number of rows of a database from a version without MACs that got one
+	// in this start. Their content is assumed to be true.
 	Sealed int
 }
 
-// Run makes the state of a new key server, or finds that of an existing
-// one and brings it up to date with the catalogue of built-in roles and the
-// hosts of the server certificate. Replicas may call it at the same time.
+// Run creates the state of a new key server. For an existing one it updates the built-in
+// roles and the host names of the server certificate. Replicas may call it concurrently.
 func Run(ctx context.Context, c Config) (Prepared, error) {
 	sealed, err := c.openRows(ctx)
 	if err != nil {
@@ -128,9 +129,9 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 	return p, err
 }
 
-// refuseUnited refuses to bring duties together that the database keeps apart: a
-// flag that was forgotten would give the Administrator trust, here and at every
-// replica, and take the approvals away that it needs.
+// refuseUnited returns an error if the configuration would join duties that the database
+// separates. A forgotten flag would give the duty trust to the Administrator on every
+// replica, and remove the approvals that it needs.
 func (c Config) refuseUnited(ctx context.Context) error {
 	stored, err := c.Store.Setting(ctx, settingDeployment)
 	switch {
@@ -144,8 +145,8 @@ func (c Config) refuseUnited(ctx context.Context) error {
 	return nil
 }
 
-// openRows lets the store check its rows. Those of a database from before they had
-// MACs get them now, once, and are taken for true.
+// openRows enables the check of row MACs in the store. Rows of a database from a version
+// without MACs get them once, and their content is assumed to be true.
 func (c Config) openRows(ctx context.Context) (sealed int, err error) {
 	if !c.Keyring.RowsSealed() {
 		sealed, err = c.Store.SealRows(ctx, c.Keyring.RowKey(), func(tx *sqlstore.Tx) (bool, error) {
@@ -153,8 +154,8 @@ func (c Config) openRows(ctx context.Context) (sealed int, err error) {
 			if err != nil || !first {
 				return first, err
 			}
-			// No process of this version serves yet, and what an older one goes on
-			// writing would not agree.
+			// No process of this version serves yet, and rows that an older one writes
+			// from now on would fail the check.
 			others, err := tx.ChainsHeld(ctx)
 			if err == nil && others > 0 {
 				err = fmt.Errorf("%d processes of an older version serve from this database, and rows that they write would be refused: stop them first", others)
@@ -166,8 +167,8 @@ func (c Config) openRows(ctx context.Context) (sealed int, err error) {
 	return sealed, err
 }
 
-// create makes the whole first state in one transaction, or nothing. It
-// reports false where another start was first.
+// create creates the entire first state in one transaction, or nothing. It reports false
+// if another start was first.
 func (c Config) create(ctx context.Context) (bool, error) {
 	_, err := c.Store.Setting(ctx, settingSystem)
 	if !errors.Is(err, sqlstore.ErrNotFound) {
@@ -182,7 +183,7 @@ func (c Config) create(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	err = c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-		// Writes are serial over all replicas: whoever comes second sees this.
+		// Writes are serial over all replicas, so the second one sees this setting.
 		if _, err := tx.Setting(ctx, settingSystem); !errors.Is(err, sqlstore.ErrNotFound) {
 			return cmp.Or(err, errNotFirst)
 		}
@@ -203,7 +204,7 @@ func (c Config) create(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// person is somebody who can log in to a new key server: by a password, or with the
+// person is a principal that can log in to a new key server, by a password or with the
 // tokens of an identity.
 type person struct {
 	name, hash string
@@ -211,9 +212,10 @@ type person struct {
 	roles      []keyserver.ID
 }
 
-// people are who a new key server starts with. Undivided, the administrator can
-// do everything that a newcomer tries; divided, he has administration alone, and
-// an officer has trust: neither can make the other.
+// people returns the first principals of a new key server. In a unified deployment the
+// administrator can do everything that a new user tries. In a split deployment the
+// administrator has only the duty administration, and an officer has the duty trust;
+// neither can create the other.
 func (c Config) people(ctx context.Context) ([]person, error) {
 	administrator := []keyserver.ID{keyserver.RoleAdministrator}
 	if c.Deployment != keyserver.Split {
@@ -282,9 +284,9 @@ func (c Config) putRoles(ctx context.Context, tx *sqlstore.Tx) error {
 	return tx.PutSetting(ctx, settingDeployment, []byte(c.Deployment))
 }
 
-// syncRoles writes the built-in roles of this version and deployment where
-// the stored ones differ. One that was tampered with stays as it is and is refused
-// to whoever holds it: it must not keep everybody else from their work.
+// syncRoles updates the stored built-in roles that differ from those of this version and
+// deployment. A role that was tampered with stays as it is and is refused to its holders;
+// it must not prevent the start for all others.
 func (c Config) syncRoles(ctx context.Context) error {
 	var stale, missing []keyserver.Role
 	for _, b := range keyserver.BuiltInRoles(c.Deployment) {

@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
-// The only CA was among the settings once, its key wrapped under an id of its own.
+// Older versions had a single CA in the settings, and wrapped its key under its own id.
 const (
 	formerCACert = "caCertificate"
 	formerCAKey  = "caKey"
@@ -27,7 +27,7 @@ func (c Config) authorities(system keyserver.SystemID) ca.Config {
 	return ca.Config{Store: c.Store, Keyring: c.Keyring, System: system, ServerName: c.ServerName, Clock: c.Clock, Random: c.Random}
 }
 
-// putCertificates makes the first authority and the server's certificate by it.
+// putCertificates creates the first CA and the server certificate issued by it.
 func (c Config) putCertificates(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID) error {
 	ca, err := c.authorities(system).First(ctx, tx)
 	if err != nil {
@@ -52,8 +52,8 @@ func (c Config) putCertificates(ctx context.Context, tx *sqlstore.Tx, system key
 	return tx.PutSetting(ctx, settingServerCert, server.Certificate.Raw)
 }
 
-// adoptAuthority moves the CA of a database from before there could be more than one
-// from the settings to the authorities, where its key is wrapped under their id.
+// adoptAuthority moves the CA of a database of an older version from the settings to the
+// authorities, and wraps its key under the new id.
 func (c Config) adoptAuthority(ctx context.Context) error {
 	_, err := c.Store.Setting(ctx, formerCAKey)
 	if errors.Is(err, sqlstore.ErrNotFound) {
@@ -64,7 +64,7 @@ func (c Config) adoptAuthority(ctx context.Context) error {
 	}
 	return c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		there, err := tx.Authorities(ctx)
-		if err != nil || len(there) > 0 { // another replica was faster
+		if err != nil || len(there) > 0 { // another replica moved it first
 			return err
 		}
 		system, err := SystemOf(ctx, tx)
@@ -88,9 +88,10 @@ func (c Config) adoptAuthority(ctx context.Context) error {
 	})
 }
 
-// KeepServer answers the server's certificate and key as the database has them,
-// issued anew where it is time (pki.Renewal). A running server asks from time to
-// time, and whenever an authority has changed: another replica may have done it.
+// KeepServer returns the server's certificate and key from the database, and renews the
+// certificate if it is due (pki.Renewal). A running server calls it periodically and
+// after each change of an authority, because another replica may have renewed the
+// certificate.
 func KeepServer(ctx context.Context, c Config) (pki.Identity, error) {
 	system, err := SystemOf(ctx, c.Store)
 	if err != nil {
@@ -101,11 +102,11 @@ func KeepServer(ctx context.Context, c Config) (pki.Identity, error) {
 		return server, err
 	}
 	err = c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-		// Writes are serial over all replicas: whoever comes second finds it done.
+		// Writes are serial over all replicas, so the second one finds it renewed.
 		if server, due, err = c.server(ctx, tx, system); err != nil || due == nil {
 			return err
 		}
-		// The key stays, which peers know the server by.
+		// The key stays the same, because it identifies the server to peers.
 		hosts := slices.Concat(c.Hosts, hostsOf(server.Certificate))
 		slices.Sort(hosts)
 		if server, err = due.IssueServer(c.ServerName, slices.Compact(hosts), server.Key, c.Clock(), c.Random); err != nil {
@@ -125,7 +126,8 @@ type reader interface {
 	Authorities(ctx context.Context) ([]trustrows.Authority, error)
 }
 
-// server reads the server's certificate, and who is to issue it anew; nil for nobody.
+// server reads the server's certificate. If the certificate is due for renewal, it also
+// returns the issuer, and otherwise nil.
 func (c Config) server(ctx context.Context, in reader, system keyserver.SystemID) (pki.Identity, *pki.Identity, error) {
 	server, err := c.loadIdentity(ctx, in, system, settingServerCert, settingServerKey, wrapIDServer)
 	if err != nil {
@@ -141,7 +143,7 @@ func (c Config) server(ctx context.Context, in reader, system keyserver.SystemID
 	return server, &line.Issuer, nil
 }
 
-// SystemOf reads the system id of a key server that was started before.
+// SystemOf reads the system id of an existing key server.
 func SystemOf(ctx context.Context, in interface {
 	Setting(ctx context.Context, name string) ([]byte, error)
 }) (keyserver.SystemID, error) {
@@ -173,8 +175,8 @@ func (c Config) loadIdentity(ctx context.Context, in reader, system keyserver.Sy
 	return pki.ParseIdentity(der, plain)
 }
 
-// hostsOf returns the names that a certificate covers, so that replicas with
-// different hosts do not take each other's names away.
+// hostsOf returns the names that a certificate covers. Renewals keep them, so that
+// replicas with different hosts do not remove each other's names.
 func hostsOf(cert *x509.Certificate) []string {
 	hosts := slices.Clone(cert.DNSNames)
 	for _, ip := range cert.IPAddresses {
