@@ -9,15 +9,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Line is the authorities of a key server at one moment, by generation.
+// Line has the CAs of a key server at one time, ordered by generation.
 type Line struct {
 	Members []Member
-	// Issuer is the active one with its key.
+	// Issuer is the active CA with its key.
 	Issuer pki.Identity
 }
 
-// Trusted are the certificates that this key server trusts as its own: first the one
-// that issues, because some read only the first of a file.
+// Trusted returns the certificates of the key server's own trusted CAs. The active CA
+// comes first, because some clients read only the first certificate of a file.
 func (l Line) Trusted() []*x509.Certificate {
 	list := []*x509.Certificate{l.Issuer.Certificate}
 	for _, m := range l.Members {
@@ -28,15 +28,15 @@ func (l Line) Trusted() []*x509.Certificate {
 	return list
 }
 
-// Begin is when the active authority begins.
+// Begin returns the start of the active CA's validity.
 func (l Line) Begin() time.Time { return l.Issuer.Certificate.NotBefore }
 
-// End is when the active authority ends.
+// End returns the end of the active CA's validity.
 func (l Line) End() time.Time { return l.Issuer.Certificate.NotAfter }
 
-// Path is what a certificate of the active authority is shown with to clients: the
-// links, for those who trust one before it, or the authority itself. Both would be
-// too much for libraries that try one way only.
+// Path returns the certificates that are sent to clients after a certificate of the
+// active CA: its links, for clients that trust an earlier CA, or the CA itself if it has
+// no links. Sending both would confuse libraries that try only one chain.
 func (l Line) Path(now time.Time) []*x509.Certificate {
 	if active, ok := find(l.Members, keyserver.AuthorityActive); ok {
 		if links := current(active.Linked, now); len(links) > 0 {
@@ -46,8 +46,8 @@ func (l Line) Path(now time.Time) []*x509.Certificate {
 	return []*x509.Certificate{l.Issuer.Certificate}
 }
 
-// PathForPeers is what peers are shown: every way to every authority, so that they
-// learn the next one before it issues.
+// PathForPeers returns the certificates that are sent to peers: all chains to all CAs, so
+// that peers learn the next CA before it issues.
 func (l Line) PathForPeers(now time.Time) []*x509.Certificate {
 	path := []*x509.Certificate{l.Issuer.Certificate}
 	for _, m := range l.Members {
@@ -63,8 +63,8 @@ func (l Line) PathForPeers(now time.Time) []*x509.Certificate {
 	return unique(path)
 }
 
-// Chain is what the trust blob shows, for whoever registers this key server: the way
-// to each authority that is trusted.
+// Chain returns the certificates in the trust blob, with which other key servers register
+// this one: the chain to each trusted CA.
 func (l Line) Chain(now time.Time) []*x509.Certificate {
 	chain := []*x509.Certificate{l.Issuer.Certificate}
 	known := l.Trusted()

@@ -17,7 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
-// Config is what a Manager needs. Every field is required.
+// Config has the dependencies of a Manager. Every field is required.
 type Config struct {
 	Store      *sqlstore.Store
 	Keyring    *keyring.Keyring
@@ -27,11 +27,11 @@ type Config struct {
 	Random     io.Reader
 }
 
-// Manager keeps the authorities of one key server. It is safe for concurrent use.
+// Manager manages the CAs of one key server. It is safe for concurrent use.
 type Manager struct {
 	Config
 	caches cache.Set
-	lines  *cache.Cache[keyserver.SystemID, Line] // the one that there is
+	lines  *cache.Cache[keyserver.SystemID, Line] // with a single entry
 }
 
 // New returns the Manager of a store.
@@ -47,12 +47,12 @@ type reader interface {
 	Authorities(ctx context.Context) ([]trustrows.Authority, error)
 }
 
-// Line is the authorities as the last committed change left them.
+// Line returns the CAs after the last committed change.
 func (o *Manager) Line(ctx context.Context) (Line, error) {
 	return o.lines.Get(ctx, o.System, func() (Line, error) { return o.Load(ctx, o.Store) })
 }
 
-// Load reads the authorities.
+// Load reads the CAs.
 func (c Config) Load(ctx context.Context, in reader) (Line, error) {
 	list, err := in.Authorities(ctx)
 	if err != nil {
@@ -80,7 +80,7 @@ func (c Config) Load(ctx context.Context, in reader) (Line, error) {
 
 var errNone = errors.New("the database has no active authority, as every key server has; restore the database from a backup")
 
-// Trusted reads the certificates of all authorities, and none of their keys.
+// Trusted reads the certificates of all own CAs, without their keys.
 func Trusted(ctx context.Context, in reader) ([]*x509.Certificate, error) {
 	list, err := in.Authorities(ctx)
 	return parsed(list, func(a trustrows.Authority) []byte { return a.Certificate }), err
@@ -91,14 +91,14 @@ type trustReader interface {
 	TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error)
 }
 
-// TrustedCAs reads the certificates of the list of trusted CAs.
+// TrustedCAs reads the certificates of the trusted external CAs.
 func TrustedCAs(ctx context.Context, in trustReader) ([]*x509.Certificate, error) {
 	list, err := in.TrustedCAs(ctx)
 	return parsed(list, func(c keyserver.Certificate) []byte { return c.DER }), err
 }
 
-// Issuers reads the CAs whose client certificates are let in: this key server's own,
-// and those of the list.
+// Issuers reads the CAs whose client certificates are accepted: the own CAs and the
+// trusted external CAs.
 func Issuers(ctx context.Context, in interface {
 	reader
 	trustReader
@@ -112,7 +112,7 @@ func Issuers(ctx context.Context, in interface {
 	return append(own, trusted...), err
 }
 
-// parsed are certificates; what does not parse vouches for nobody.
+// parsed parses certificates. It drops unreadable ones, because they vouch for nothing.
 func parsed[T any](list []T, der func(T) []byte) []*x509.Certificate {
 	var certs []*x509.Certificate
 	for _, one := range list {
@@ -139,7 +139,7 @@ func read(a keyserver.Authority) (Member, error) {
 	return m, nil
 }
 
-// open unwraps the key, which has to be that of the certificate.
+// open unwraps the key of a CA. It fails if the key does not belong to the certificate.
 func (c Config) open(a trustrows.Authority) (pki.Identity, error) {
 	plain, err := c.Keyring.Unwrap(a.ID, c.System, a.WrappedKey)
 	if err != nil {
@@ -153,7 +153,7 @@ func (c Config) open(a trustrows.Authority) (pki.Identity, error) {
 	return id, err
 }
 
-// Add stores an authority with its key.
+// Add stores a CA with its key.
 func (c Config) Add(ctx context.Context, tx *sqlstore.Tx, id pki.Identity, a keyserver.Authority) (keyserver.ID, error) {
 	var err error
 	if a.ID, err = keyserver.NewID(c.Random); err != nil {
@@ -172,7 +172,7 @@ func (c Config) Add(ctx context.Context, tx *sqlstore.Tx, id pki.Identity, a key
 	return a.ID, tx.InsertAuthority(ctx, trustrows.Authority{Authority: a, WrappedKey: wrapped})
 }
 
-// First makes the first authority, which issues at once.
+// First creates the first CA, which is active immediately.
 func (c Config) First(ctx context.Context, tx *sqlstore.Tx) (pki.Identity, error) {
 	now := c.Clock()
 	id, err := pki.NewCA(fmt.Sprintf("%s internal CA (system %d)", c.ServerName, c.System), now, c.Random)
@@ -183,9 +183,9 @@ func (c Config) First(ctx context.Context, tx *sqlstore.Tx) (pki.Identity, error
 	return id, err
 }
 
-// nextName is a name of its own for each authority: two of one name with different
-// keys confuse libraries that look for an issuer by its name. The digits are drawn,
-// because several may be made at one time.
+// nextName returns a unique name for each CA, because two CAs with the same name and
+// different keys confuse libraries that find an issuer by its name. It has random digits,
+// because several CAs may be created on one day.
 func (c Config) nextName(now time.Time) (string, error) {
 	var digits [4]byte
 	if _, err := io.ReadFull(c.Random, digits[:]); err != nil {
@@ -194,7 +194,7 @@ func (c Config) nextName(now time.Time) (string, error) {
 	return fmt.Sprintf("%s internal CA of %s %x (system %d)", c.ServerName, now.UTC().Format(time.DateOnly), digits, c.System), nil
 }
 
-// Prepare makes the next authority.
+// Prepare creates the next CA.
 func (o *Manager) Prepare(ctx context.Context) (id keyserver.ID, err error) {
 	err = o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		l, err := o.Load(ctx, tx)
@@ -221,7 +221,7 @@ func (o *Manager) prepare(ctx context.Context, tx *sqlstore.Tx, l Line) (keyserv
 	if err != nil {
 		return a.ID, err
 	}
-	if now.Before(l.End()) { // nobody gets anywhere by one that has expired
+	if now.Before(l.End()) { // a link from an expired CA helps no client
 		link, err := l.Issuer.Link(next.Certificate, now, o.Random)
 		if err != nil {
 			return a.ID, err
@@ -237,7 +237,7 @@ func (o *Manager) prepare(ctx context.Context, tx *sqlstore.Tx, l Line) (keyserv
 	return o.Add(ctx, tx, next, a)
 }
 
-// Activate has the authority that is prepared issue from now on.
+// Activate makes the prepared CA the issuer.
 func (o *Manager) Activate(ctx context.Context, early bool) (id keyserver.ID, err error) {
 	err = o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		l, err := o.Load(ctx, tx)
@@ -266,7 +266,7 @@ func (o *Manager) activate(ctx context.Context, tx *sqlstore.Tx, l Line, next Me
 	return tx.ChangeAuthority(ctx, next.Authority)
 }
 
-// Retire ends the trust in an authority, and its key.
+// Retire removes a CA from the trusted ones, and deletes its key.
 func (o *Manager) Retire(ctx context.Context, id keyserver.ID) (done keyserver.AuthorityRetired, err error) {
 	err = o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		l, err := o.Load(ctx, tx)
@@ -285,7 +285,7 @@ func (o *Manager) Retire(ctx context.Context, id keyserver.ID) (done keyserver.A
 	return done, err
 }
 
-// Next is what is due without anybody's word.
+// Next returns the step that is due automatically.
 func (o *Manager) Next(ctx context.Context) (Step, error) {
 	l, err := o.Line(ctx)
 	if err != nil {
@@ -305,14 +305,14 @@ func (o *Manager) Next(ctx context.Context) (Step, error) {
 	return Due(members, now), nil
 }
 
-// Take does a step. Where another replica was faster it is refused.
+// Take executes a step. It fails if another replica has already executed it.
 func (o *Manager) Take(ctx context.Context, s Step) error {
 	var err error
 	switch s.Action {
 	case Prepare:
 		_, err = o.Prepare(ctx)
 	case Activate:
-		_, err = o.Activate(ctx, true) // Next has seen to it that it was prepared for long enough
+		_, err = o.Activate(ctx, true) // Next has checked how long it was prepared
 	case Retire:
 		_, err = o.Retire(ctx, s.ID)
 	}

@@ -1,8 +1,8 @@
-// Package ca keeps the CAs of a key server's own, of which one issues at a
-// time. The next one is prepared while the one before it has half of its life to
-// go, so that everybody trusts it before it issues; the one before it is trusted
-// for what it issued, until it is retired. A link, signed by the one before, lets
-// those go on who have not heard of the next one (ADR 41).
+// Package ca manages the key server's own CAs, one of which issues certificates at a
+// time. The next CA is prepared when the active one has half of its life left, so that
+// all clients trust it before it issues. The former CA stays trusted for the certificates
+// that it issued until it is retired. A link, signed by the former CA, serves clients
+// that do not know the next CA yet (ADR 41).
 package ca
 
 import (
@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// Dwell is how long an authority is prepared before it issues, unless somebody
-	// says that it need not be. Replicas know it within a second, peers with the
-	// next connection, which they make every few minutes, and mounted bundles
-	// within some minutes.
+	// Dwell is how long a CA is prepared before it issues, unless early activation is
+	// requested. Replicas know the new CA within a second. Peers learn it with their next
+	// connection, which they make every few minutes, and mounted bundles have it within
+	// some minutes.
 	Dwell = time.Hour
-	// Overlap is how long an authority is trusted, at the least, after another one
-	// issues, where nobody retires it.
+	// Overlap is how long a CA stays trusted, at least, after the next one became active,
+	// unless an administrator retires it.
 	Overlap = 30 * 24 * time.Hour
-	// Most is how many authorities there may be at once.
+	// Most is the maximum number of CAs at one time.
 	Most = 6
-	// maxLinks is over how many generations an authority leads back.
+	// maxLinks is how many generations the links of a CA reach back.
 	maxLinks = 4
 )
 
-// Action is what may be done to an authority.
+// Action is an action on a CA.
 type Action string
 
 // The actions.
@@ -39,25 +39,25 @@ const (
 	Retire   Action = "retire"
 )
 
-// Step is what follows.
+// Step is an action that is due.
 type Step struct {
-	Action Action       // empty for nothing
-	ID     keyserver.ID // of the authority to retire
+	Action Action       // empty if nothing is due
+	ID     keyserver.ID // of the CA to retire
 }
 
-// Member is an authority of which the certificate was read.
+// Member is a CA with its parsed certificate.
 type Member struct {
 	keyserver.Authority
 	Parsed *x509.Certificate
-	Linked []*x509.Certificate // the links
-	// InForce reports whether certificates that it issued, to others than this key
-	// server, have not ended.
+	Linked []*x509.Certificate // the parsed links
+	// InForce reports whether unexpired certificates exist that it issued to others than
+	// this key server.
 	InForce bool
 }
 
-// Due is what follows at now without anybody's word. Nothing does where the active
-// one has expired: nobody would know its successor, so that people have to hand
-// the successor out.
+// Due returns the step that is due automatically at now. It returns none if the active CA
+// has expired: no client would know its successor, so administrators have to distribute
+// it.
 func Due(all []Member, now time.Time) Step {
 	active, ok := find(all, keyserver.AuthorityActive)
 	if !ok || expired(active, now) {
@@ -79,7 +79,7 @@ func Due(all []Member, now time.Time) Step {
 	return Step{}
 }
 
-// MayPrepare refuses another authority.
+// MayPrepare returns an error if no further CA may be prepared.
 func MayPrepare(all []Member) error {
 	if m, ok := find(all, keyserver.AuthorityPrepared); ok {
 		return refuse("the authority %s is prepared already; activate it, or retire it to have another one", m.ID.Base64())
@@ -90,9 +90,9 @@ func MayPrepare(all []Member) error {
 	return nil
 }
 
-// MayActivate answers which authority is to issue from now on. early leaves out that
-// it has to have been prepared for a while: who trusts the active one gets to it by
-// its link all the same.
+// MayActivate returns the CA that may become active. early skips the check that it was
+// prepared for the time Dwell: clients that trust the active CA still reach the new one
+// by its link.
 func MayActivate(all []Member, early bool, now time.Time) (Member, error) {
 	next, ok := find(all, keyserver.AuthorityPrepared)
 	if !ok {
@@ -109,7 +109,7 @@ func MayActivate(all []Member, early bool, now time.Time) (Member, error) {
 	return next, nil
 }
 
-// MayRetire answers which authority is to be trusted no more.
+// MayRetire returns the CA that may be retired.
 func MayRetire(all []Member, id keyserver.ID) (Member, error) {
 	i := slices.IndexFunc(all, func(m Member) bool { return m.ID == id })
 	switch {
@@ -136,7 +136,7 @@ func find(all []Member, state keyserver.AuthorityState) (Member, bool) {
 func expired(m Member, now time.Time) bool { return !now.Before(m.Parsed.NotAfter) }
 func dwelt(m Member, now time.Time) bool   { return !now.Before(m.PreparedAt.Add(Dwell)) }
 
-// share is when n of the d parts of a life are over.
+// share returns the time when n/d of a CA's life are over.
 func share(m Member, n, d int64) time.Time {
 	life := int64(m.Parsed.NotAfter.Sub(m.Parsed.NotBefore))
 	return m.Parsed.NotBefore.Add(time.Duration(life / d * n))
