@@ -1,6 +1,6 @@
-// Package access has the rules by which a key server decides whom it lets, as pure
-// functions: what an access control list gives, and whom a peer may be told of. It
-// fetches nothing; the gate of package engine does, and asks here.
+// Package access has the authorization rules of a key server as pure functions: which rights an
+// access control list (ACL) grants, and what a peer may learn about principals. It reads no
+// data; the gate of package engine does, and calls these functions.
 package access
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Subject is a principal as an access control list sees it.
+// Subject is a principal in the evaluation of an ACL.
 type Subject struct {
 	Principal keyserver.PrincipalRef
 	Groups    []keyserver.PrincipalRef // enabled groups it is a member of
@@ -21,30 +21,28 @@ func (s Subject) Is(p keyserver.PrincipalRef) bool {
 	return s.Principal == p || slices.Contains(s.Groups, p)
 }
 
-// Verdict is what a rule says: of a key's access control list, or of what principals and
-// peers may learn of each other.
+// Verdict is the result of a rule: about an ACL, or about what principals and peers may learn of
+// each other.
 type Verdict struct {
 	Allowed bool
-	// Limited lists, when the grant rests on entries with a usage limit alone,
-	// those to count one use of, in order; one of them must take the use.
+	// Limited lists the ACL entries with a usage limit, in order, if only such entries allow the
+	// request. One of them must count the use.
 	Limited []keyserver.ACLEntry
-	// Spent: the one thing that keeps an entry from allowing it is that its uses
-	// are used up.
+	// Spent reports that an entry would allow the request if it had uses left.
 	Spent bool
-	Why   string // for the detail of a refusal
-	// By is the entry that it rests on: that lets, or that keeps out; zero where there is
-	// none. Demanded: it is one that demands membership.
+	Why   string // detail of a refusal
+	// By is the entry that allows or denies the request, zero if there is none. Demanded reports
+	// that By demands membership of a group.
 	By       keyserver.ACLEntry
 	Demanded bool
 }
 
-// Evaluate decides whether a subject holds want on a key at a point in time.
-// It is pure. Rules (contract 3.3 to 3.5): a group's entry counts for its
-// members; an entry outside its time window or with its uses spent is checked
-// out and gives nothing; an entry that marks a group as mandatory, or as a
-// host matrix, shuts out everybody who is not in that group. Such a demand
-// stays in force when the entry itself is checked out: a restriction must not
-// lapse by itself.
+// Evaluate decides whether a subject has the right want on a key at a point in time. It has no
+// side effects. Rules (contract 3.3 to 3.5): the entry of a group counts for its members. An
+// entry outside its time window, or without uses left, gives nothing. An entry that marks a
+// group as mandatory, or as a host matrix, denies every subject that is not in that group. This
+// demand stays in force when the entry gives nothing, because a restriction must not lapse by
+// itself.
 func Evaluate(acl keyserver.ACL, who Subject, want keyserver.Rights, now time.Time) Verdict {
 	for _, e := range acl.Entries {
 		if e.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0 && !who.Is(e.Principal) {
@@ -73,11 +71,11 @@ func Evaluate(acl keyserver.ACL, who Subject, want keyserver.Rights, now time.Ti
 	return verdict
 }
 
-// MayShare reports whether the giver may let others use the entries of a group on a list, as
-// whoever adds a member to the group does. It is pure. Rules (contract 4.9): an owner of the
-// key may. Anybody else may share only what an entry of its own gives it now, for as long,
-// and without a usage limit unless it is the same entry. It cannot lift a demand that it
-// does not meet.
+// MayShare reports whether the giver may let others use the ACL entries of a group, which adding
+// a member to the group does. It has no side effects. Rules (contract 4.9): an owner of the key
+// may. Any other giver may share only rights that its own entry gives it now, for at most the
+// same time, and without a usage limit unless both entries are the same. It may not bypass a
+// demand that it does not meet.
 func MayShare(acl keyserver.ACL, giver Subject, group keyserver.PrincipalRef, now time.Time) bool {
 	if Owns(acl, giver, now) {
 		return true
@@ -99,11 +97,11 @@ func MayShare(acl keyserver.ACL, giver Subject, group keyserver.PrincipalRef, no
 	})
 }
 
-// gives reports whether an entry gives its principal something, now or later: a right, or
-// what the list demands.
+// gives reports whether an entry gives its principal a right, or fulfils a demand of the ACL,
+// now or later.
 func gives(e keyserver.ACLEntry, now time.Time) bool {
 	switch {
-	case e.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0: // which no time and no limit ends
+	case e.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0: // no time window and no limit ends it
 		return true
 	case !e.End.IsUnset() && keyserver.StampOf(now).Millis() >= e.End.Millis():
 		return false
@@ -112,13 +110,13 @@ func gives(e keyserver.ACLEntry, now time.Time) bool {
 	}
 }
 
-// renewed is how long an entry is let again whose window is over and had no beginning.
+// renewed is how long an expired entry without a start time is extended.
 const renewed = 24 * time.Hour
 
-// Amended is the entry by which a principal would have a right now, nil being no entry: the
-// right is added, a window that is over is let for as long as it was, one that is to come
-// begins, and a limit that is used up is left out, unless an owner may what is asked, whose uses
-// do not count (Owns). All else stays.
+// Amended returns the entry that gives a principal a right now; a nil entry means that there is
+// none. It adds the right. It extends an expired window by its former length, and starts a
+// future window now. It removes a used-up limit, unless ownerMay is set and the entry has OWNER,
+// because usage limits do not apply then (see Owns). It changes nothing else.
 func Amended(entry *keyserver.ACLEntry, right keyserver.Rights, ownerMay bool, now time.Time) keyserver.ACLEntry {
 	if entry == nil {
 		return keyserver.ACLEntry{Rights: right, MaxUsage: keyserver.NoUsageLimit}
@@ -128,7 +126,7 @@ func Amended(entry *keyserver.ACLEntry, right keyserver.Rights, ownerMay bool, n
 	at := keyserver.StampOf(now).Millis()
 	if !is.End.IsUnset() && at >= is.End.Millis() {
 		lasted := renewed
-		if ms := is.End.Millis() - is.Start.Millis(); !is.Start.IsUnset() && ms > 0 && ms < 1<<52 { // it ends behind its beginning
+		if ms := is.End.Millis() - is.Start.Millis(); !is.Start.IsUnset() && ms > 0 && ms < 1<<52 { // the end must be after the start
 			lasted = time.Duration(ms) * time.Millisecond
 		}
 		is.End = keyserver.StampOf(now.Add(lasted))
@@ -142,7 +140,7 @@ func Amended(entry *keyserver.ACLEntry, right keyserver.Rights, ownerMay bool, n
 	return is
 }
 
-// inWindow reports whether now lies in [start, end), unset bounds being open.
+// inWindow reports whether now is in [start, end). An unset bound is open.
 func inWindow(e keyserver.ACLEntry, now time.Time) bool {
 	at := keyserver.StampOf(now).Millis()
 	if !e.Start.IsUnset() && at < e.Start.Millis() {
@@ -151,9 +149,9 @@ func inWindow(e keyserver.ACLEntry, now time.Time) bool {
 	return e.End.IsUnset() || at < e.End.Millis()
 }
 
-// Expired reports whether the time of an entry has ended. It is not the time of
-// every entry: such a list is shown to nobody, so nobody would ever be told.
-// An entry that has yet to begin, or has no uses left, has not ended.
+// Expired reports whether the time window of an entry has ended. It does not require all entries
+// to have ended, because then no principal could read the ACL and see that. A window in the
+// future, or a used-up limit, does not count.
 func Expired(acl keyserver.ACL, now time.Time) bool {
 	at := keyserver.StampOf(now).Millis()
 	return slices.ContainsFunc(acl.Entries, func(e keyserver.ACLEntry) bool {
@@ -161,8 +159,8 @@ func Expired(acl keyserver.ACL, now time.Time) bool {
 	})
 }
 
-// Owns reports whether the subject holds OWNER by an entry that is in force.
-// Usage limits are about using the key, not about its list.
+// Owns reports whether the subject has OWNER by an entry in its time window. Usage limits do not
+// matter: they concern the use of the key, not its ACL.
 func Owns(acl keyserver.ACL, who Subject, now time.Time) bool {
 	return slices.ContainsFunc(acl.Entries, func(e keyserver.ACLEntry) bool {
 		return who.Is(e.Principal) && e.Rights.Has(keyserver.Owner) && inWindow(e, now)

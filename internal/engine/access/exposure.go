@@ -6,12 +6,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Exposed decides, where a principal of this key server asks a peer for
-// something, whether the peer may be told about it. It is pure. Rules (contract
-// 14.1): the principal, or a group that it is in, needs a row that
-// exposes it to that peer; a row of the principal itself comes first, so that
-// one member can be held back from a group that is exposed; without any row it
-// is not exposed. A group's restriction gives nothing and takes nothing away.
+// Exposed decides whether a peer may learn about a principal of this key server that
+// sends it a request. It has no side effects. Rules (contract 14.1): the principal, or
+// one of its groups, needs a row that exposes it to that peer. A row of the principal
+// itself takes precedence, so that one member of an exposed group can be restricted.
+// Without a row it is not exposed. A restriction of a group has no effect.
 func Exposed(rows []keyserver.PrincipalTrust, who Subject, peer keyserver.SystemID) Verdict {
 	if own, ok := trustOf(rows, who.Principal.ID, peer); ok {
 		if own.Flag == keyserver.Expose {
@@ -27,11 +26,10 @@ func Exposed(rows []keyserver.PrincipalTrust, who Subject, peer keyserver.System
 	return Verdict{Why: "is not exposed to that peer, nor is a group it is in"}
 }
 
-// Admitted decides, where a peer asks for one of its principals, or one of them
-// acts for another, whether this key server listens at all. It is asked of each of
-// them, and of the groups that the peer says they are in. It is pure. A row
-// that restricts that principal for that peer refuses it; otherwise the key's
-// access control list decides.
+// Admitted decides whether this key server accepts a request of a peer for one of the
+// peer's principals. Call it for that principal, for the principal that acts for it, and
+// for the groups that the peer reports. It has no side effects. A row that restricts the
+// principal for that peer denies the request; otherwise the key's ACL decides.
 func Admitted(rows []keyserver.PrincipalTrust, foreign keyserver.PrincipalRef) Verdict {
 	if row, ok := trustOf(rows, foreign.ID, foreign.System); ok && row.Flag == keyserver.Restrict {
 		return Verdict{Why: "the peer's principal, or a group of the peer that it is in, is restricted here"}
@@ -39,12 +37,12 @@ func Admitted(rows []keyserver.PrincipalTrust, foreign keyserver.PrincipalRef) V
 	return Verdict{Allowed: true}
 }
 
-// Told is what a peer learns of a principal of this key server that it looks up
-// by its id. It is pure. That there is the principal, of which type, and whether
-// it is disabled, the lookup is about (contract 9.5): a
-// principal that was left out would have its entries there closed. Of one that a
-// row restricts for that peer, the id stands for the name. What the principal may
-// do here, its roles, groups, identity and other flags, stays here.
+// Told returns the fields of a local principal that a peer learns when it looks the
+// principal up by id. It has no side effects. The peer always learns that the principal
+// exists, its type, and whether it is disabled (contract 9.5): if the principal were left
+// out, the peer would close its ACL entries there. If a row restricts the principal for
+// that peer, the id replaces the name. Roles, groups, identity and other flags are never
+// sent.
 func Told(rows []keyserver.PrincipalTrust, p keyserver.Principal, peer keyserver.SystemID) keyserver.Principal {
 	out := keyserver.Principal{
 		ID: p.ID, System: p.System, Type: p.Type, Name: p.Name, Flags: p.Flags & keyserver.FlagEnable,
