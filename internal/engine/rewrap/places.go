@@ -10,32 +10,33 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
-// reader is what a Store and a transaction have in common.
+// reader is the common part of a Store and a transaction.
 type reader interface {
 	Setting(ctx context.Context, name string) ([]byte, error)
 	Authorities(ctx context.Context) ([]trustrows.Authority, error)
 }
 
-// wrapped is something that the data key wraps, and the id that it is bound to.
+// wrapped is a value that the data key wraps, with the id that it is bound to.
 type wrapped struct {
 	id    keyserver.ID
 	bytes []byte
 }
 
-// place is where few things lie that the data key wraps: all of them are wrapped anew
+// place is a location of a few values that the data key wraps. All of them are rewrapped
 // in one transaction.
 type place struct {
 	name string
 	read func(ctx context.Context, r reader) ([]wrapped, error)
-	// write stores one of them, with its MAC.
+	// write stores one value, with its MAC.
 	write func(ctx context.Context, tx *sqlstore.Tx, w wrapped) error
 }
 
-// places are all but the stored keys, which are too many for one transaction. What is
-// wrapped anywhere else has to have a line here: its data key is erased otherwise.
+// places has all locations except the stored keys, which are too many for one
+// transaction. Every other location must be listed here, because otherwise the data key
+// of its values is erased.
 var places = slices.Concat(settings(), []place{authorities})
 
-// settings are the private keys of this server.
+// settings returns the locations of this server's private keys.
 func settings() []place {
 	var list []place
 	for name, id := range bootstrap.Wrapped {
@@ -51,7 +52,7 @@ func settings() []place {
 	return list
 }
 
-// authorities are the private keys of the internal CAs.
+// authorities is the location of the private keys of the internal CAs.
 var authorities = place{
 	name: "authorities",
 	read: func(ctx context.Context, r reader) ([]wrapped, error) {

@@ -1,7 +1,7 @@
-// Package rewrap takes what is wrapped from one data key to the next, and the MACs of
-// the rows with it, while everything goes on. Where it is stopped, the next process
-// goes on with what is left: a key says itself under which data key it is, and a MAC
-// by which one it was made.
+// Package rewrap moves all wrapped values and row MACs from one data key to the next while
+// the key server runs. If it is interrupted, the next process continues with the rest: a
+// key says under which data key it is wrapped, and a MAC says under which data key it was
+// made.
 package rewrap
 
 import (
@@ -17,29 +17,30 @@ import (
 )
 
 const (
-	// batch is how many keys are wrapped anew in one transaction. Everybody who writes
-	// waits for it: some milliseconds.
+	// batch is how many keys are rewrapped in one transaction. All other writes wait for
+	// it, some milliseconds.
 	batch = 128
-	// defaultShare is the part of the time that is worked. The rest is for everybody else.
+	// defaultShare is the part of the time that the worker uses. The rest is for requests.
 	defaultShare = 0.05
-	// again is when a process looks whether there is something to do, besides when it is
-	// told: another one may have stopped.
+	// again is how often a process looks for work without a notification: another process
+	// may have stopped.
 	again = 5 * time.Second
-	// afterRefusal is when rows that did not agree are looked at again.
+	// afterRefusal is the time until rows with invalid MACs are checked again.
 	afterRefusal = time.Minute
 )
 
-// Config is what a Worker works on.
+// Config has the dependencies of a Worker.
 type Config struct {
 	Store   *sqlstore.Store
 	Keyring *keyring.Keyring
 	System  keyserver.SystemID
 	Logger  *slog.Logger
-	// Share is the part of the time that is worked, of one core; 0: a twentieth, 1: all.
+	// Share is the part of the time of one core that the worker uses; 0 means a twentieth,
+	// 1 means all.
 	Share float64
 }
 
-// Worker wraps anew what is under a data key that was replaced.
+// Worker rewraps the values under a data key that was replaced.
 type Worker struct {
 	Config
 
@@ -47,7 +48,7 @@ type Worker struct {
 	refused atomic.Int64
 }
 
-// New prepares a worker. It is told by the store of new data keys.
+// New returns a worker. The store notifies it of new data keys.
 func New(c Config) *Worker {
 	if c.Share == 0 {
 		c.Share = defaultShare
@@ -92,7 +93,7 @@ func (w *Worker) Run(ctx context.Context) {
 	}
 }
 
-// once learns of new data keys and, if there is one that is to be retired, does all of it.
+// once reads new data keys. If one is retiring, once rewraps everything under it.
 func (w *Worker) once(ctx context.Context) error {
 	if _, err := w.Keyring.Again(ctx); err != nil {
 		return err
@@ -131,8 +132,8 @@ func (w *Worker) once(ctx context.Context) error {
 	return w.retire(ctx, old)
 }
 
-// all does what is wrapped first, because the rest of the work is found by reading
-// everything.
+// all rewraps the wrapped values first, because the rest of the work is found by reading
+// all rows.
 func (w *Worker) all(ctx context.Context, old keyserver.ID, refused sqlstore.Refused) error {
 	for _, p := range places {
 		if err := w.place(ctx, p); err != nil {
@@ -188,7 +189,7 @@ func (w *Worker) place(ctx context.Context, p place) error {
 	})
 }
 
-// paced works, and rests in proportion.
+// paced runs work, and then pauses for a time in proportion to it.
 func (w *Worker) paced(ctx context.Context, work func() error) error {
 	began := time.Now()
 	if err := work(); err != nil {
@@ -206,8 +207,8 @@ func (w *Worker) paced(ctx context.Context, work func() error) error {
 	}
 }
 
-// retire erases the data key, in a transaction that sees that nothing is under it: no
-// process writes at the same time, and none that writes later wraps under it.
+// retire erases the data key in a transaction that checks that nothing is wrapped under
+// it. No process writes at the same time, and no later write wraps under it.
 func (w *Worker) retire(ctx context.Context, old keyserver.ID) error {
 	left := int64(0)
 	err := w.Store.Update(ctx, func(tx *sqlstore.Tx) error {
@@ -232,7 +233,7 @@ func (w *Worker) retire(ctx context.Context, old keyserver.ID) error {
 	return nil
 }
 
-// counter is what a Store and a transaction have in common.
+// counter is the common part of a Store and a transaction.
 type counter interface {
 	reader
 	CountWrapped(ctx context.Context, prefix []byte) (int64, error)
@@ -258,7 +259,7 @@ func wrappedUnder(ctx context.Context, r counter, dataKey keyserver.ID) (int64, 
 	return n, nil
 }
 
-// Custody answers how the keys are kept, and how far the work has come.
+// Custody returns the state of the keyring and the progress of the work.
 func (w *Worker) Custody(ctx context.Context) (keyserver.Custody, error) {
 	if _, err := w.Keyring.Again(ctx); err != nil {
 		return keyserver.Custody{}, err
@@ -281,7 +282,7 @@ func (w *Worker) Custody(ctx context.Context) (keyserver.Custody, error) {
 	return out, nil
 }
 
-// Rotate makes a new data key and begins to wrap under it.
+// Rotate creates a data key and starts to rewrap under it.
 func (w *Worker) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 	made, err := w.Keyring.Rotate(ctx)
 	if err == nil {
