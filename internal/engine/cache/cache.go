@@ -1,5 +1,4 @@
-// Package cache keeps what was read from the store until a change of it is
-// announced.
+// Package cache keeps data that was read from the store until a change of it is announced.
 package cache
 
 import (
@@ -13,17 +12,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/singleflight"
 )
 
-// Set is the caches of one holder. A cache enters itself when it is made, with
-// the kinds of change that make its entries stale: none can be made that the
-// store's announcements pass by.
+// Set has the caches of one holder. A new cache adds itself, with the kinds of change that
+// make its entries stale, so that no cache can miss the announcements of the store.
 type Set []interface {
 	changed(c keyserver.Change)
 	dropAll()
 }
 
-// Changed forgets what a committed change made stale. Kinds that no cache names
-// are read from the store each time. No changes at all means that some are no
-// longer known, so that anything may be stale.
+// Changed drops the entries that committed changes made stale. Data of kinds that no cache
+// names is read from the store each time. An empty list means that some changes are not
+// known any more, so Changed drops everything.
 func (all Set) Changed(changes []keyserver.Change) {
 	for _, one := range all {
 		if len(changes) == 0 {
@@ -35,16 +33,15 @@ func (all Set) Changed(changes []keyserver.Change) {
 	}
 }
 
-// Cache is bounded: beyond max an arbitrary entry makes room. Who misses the same
-// entry at the same moment shares one read.
+// Cache is a bounded cache: beyond max an arbitrary entry makes room. Concurrent misses of
+// the same entry share one read.
 //
-// A read that began before an announcement may carry the state from before
-// it. Get therefore remembers how many announcements there had been when it
-// started, keeps nothing that an announcement overtook, and joins no read that
-// began with fewer.
+// A read that began before an announcement may return the state from before it. So Get
+// remembers how many announcements there were when it started. It keeps no value that an
+// announcement overtook, and does not join a read that began with fewer announcements.
 type Cache[K comparable, V any] struct {
 	max   int
-	kinds []keyserver.ChangeKind // that make any entry stale
+	kinds []keyserver.ChangeKind // that make all entries stale
 
 	announced atomic.Uint64
 	mu        sync.RWMutex
@@ -52,22 +49,21 @@ type Cache[K comparable, V any] struct {
 	reads     singleflight.Group[V]
 }
 
-// New makes a cache whose entries are all stale after a change of one of
-// the kinds.
+// New returns a cache whose entries all become stale after a change of one of the kinds.
 func New[K comparable, V any](in *Set, max int, kind keyserver.ChangeKind, more ...keyserver.ChangeKind) *Cache[K, V] {
 	c := &Cache[K, V]{max: max, kinds: append(more, kind), entries: map[K]V{}}
 	*in = append(*in, c)
 	return c
 }
 
-// ByID is a cache by the id that changes of its kind name: such a change
-// makes one entry stale, or all where it names none.
+// ByID is a cache by the id that changes of its kind name. Such a change makes one entry
+// stale, or all entries if it has no id.
 type ByID[V any] struct {
 	Cache[keyserver.ID, V]
 	kind keyserver.ChangeKind
 }
 
-// NewByID makes a cache by id for changes of the kind.
+// NewByID returns a cache by id for changes of the kind.
 func NewByID[V any](in *Set, max int, kind keyserver.ChangeKind) *ByID[V] {
 	c := &ByID[V]{kind: kind}
 	c.max, c.entries = max, map[keyserver.ID]V{}
@@ -78,23 +74,23 @@ func NewByID[V any](in *Set, max int, kind keyserver.ChangeKind) *ByID[V] {
 func (c *ByID[V]) changed(change keyserver.Change) {
 	switch {
 	case change.Kind != c.kind:
-	case change.ID.IsZero(): // more than are named
+	case change.ID.IsZero(): // more objects changed than are named
 		c.dropAll()
 	default:
 		c.drop(change.ID)
 	}
 }
 
-// Get returns the cached value, or reads and keeps it. read minds ctx. Who joins
-// a read is answered what it finds: that there is nothing, too, which another
-// replica may have changed within the second that an answer may be old.
+// Get returns the cached value, or reads and keeps it. read must respect ctx. A caller that
+// joins a read gets its result, including a not-found error. Another replica may have
+// changed that within the second by which results may be old.
 func (c *Cache[K, V]) Get(ctx context.Context, k K, read func() (V, error)) (V, error) {
 	if v, ok := c.held(k); ok {
 		return v, nil
 	}
 	before := c.announced.Load()
 	return c.reads.Do(ctx, fmt.Sprint(before, " ", k), func() (V, error) {
-		if v, ok := c.held(k); ok { // by a read that ended just now
+		if v, ok := c.held(k); ok { // another read has just ended
 			return v, nil
 		}
 		v, err := read()
@@ -105,8 +101,8 @@ func (c *Cache[K, V]) Get(ctx context.Context, k K, read func() (V, error)) (V, 
 	})
 }
 
-// Fill reads, all at once, what of some keys is not kept yet. What is kept goes as ever
-// where there are too many.
+// Fill reads the missing entries of keys with one call of read. If there are too many,
+// arbitrary entries make room as usual.
 func (c *Cache[K, V]) Fill(keys []K, read func(missing []K) (map[K]V, error)) error {
 	var missing []K
 	for _, k := range keys {
@@ -128,14 +124,14 @@ func (c *Cache[K, V]) Fill(keys []K, read func(missing []K) (map[K]V, error)) er
 	return nil
 }
 
-// Reading answers what keeps what is read from now on, unless a change has made it stale by
-// then. It is asked for before the read.
+// Reading returns a function that keeps values which are read from now on. The function
+// keeps nothing if a change was announced after Reading. Call Reading before the read.
 func (c *Cache[K, V]) Reading() (keep func(K, V)) {
 	before := c.announced.Load()
 	return func(k K, v V) { c.keep(k, v, before) }
 }
 
-// Len answers how many entries are kept.
+// Len returns the number of entries.
 func (c *Cache[K, V]) Len() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -168,7 +164,7 @@ func (c *Cache[K, V]) changed(change keyserver.Change) {
 	}
 }
 
-// drop forgets k.
+// drop removes the entry of k.
 func (c *Cache[K, V]) drop(k K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,7 +172,7 @@ func (c *Cache[K, V]) drop(k K) {
 	delete(c.entries, k)
 }
 
-// dropAll forgets everything.
+// dropAll removes all entries.
 func (c *Cache[K, V]) dropAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package cachetest tests what each kind of change makes stale in the caches of a struct.
+// Package cachetest tests which entries in the caches of a struct each kind of change makes stale.
 package cachetest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Numbers of entries that a change drops, for Case.Stale.
+// Numbers of dropped entries, for Case.Stale.
 const (
 	One = 1
 	All = 2
@@ -24,7 +24,7 @@ type Case struct {
 	Stale map[keyserver.ChangeKind]int
 }
 
-// Probe looks into one cache.
+// Probe fills one cache and counts its entries.
 type Probe struct {
 	put   func(t *testing.T)
 	count func() int
@@ -45,14 +45,14 @@ func Of[K comparable, V any](c *cache.Cache[K, V], first, second K) Probe {
 	}
 }
 
-// ID is the id of changes that name an entry, and Other that of another entry.
+// ID is the id of the entry that changes name, and Other is the id of another entry.
 var (
 	ID    = keyserver.IDFromUint64(1)
 	Other = keyserver.IDFromUint64(2)
 )
 
-// Check announces changes of each kind and compares which entries they drop. Each cache among the fields of holder needs a
-// case of that name: a cache that misses a change would be a decision on old rights.
+// Check announces changes of each kind and compares which entries they drop. Each cache among the fields of holder
+// needs a case with the name of the field: a cache that misses a change would cause decisions on old rights.
 func Check(t *testing.T, holder reflect.Type, changed func([]keyserver.Change), cases map[string]Case) {
 	t.Helper()
 	for field := range holder.Fields() {
