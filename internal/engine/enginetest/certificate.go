@@ -17,8 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// certify gives a transport principal that tests made a certificate of the
-// internal CA, as if it had been enrolled.
+// certify stores a certificate of the internal CA for a transport principal of a test, as
+// if the principal had enrolled it.
 func (f *Fixture) certify(t testing.TB, p keyserver.Caller) {
 	t.Helper()
 	ctx := context.Background()
@@ -32,8 +32,8 @@ func (f *Fixture) certify(t testing.TB, p keyserver.Caller) {
 	}))
 }
 
-// certificateOf is the certificate that a transport principal would log in
-// with, zero where it has none.
+// certificateOf returns the certificate with which a transport principal would log in,
+// zero if there is none.
 func (f *Fixture) certificateOf(t testing.TB, p keyserver.ID) keyserver.ID {
 	t.Helper()
 	list, err := f.Store.CertificatesOf(context.Background(), p, keyserver.MaxCertificates)
@@ -52,8 +52,8 @@ type Agent struct {
 	Key         crypto.Signer
 }
 
-// NewAgent has a CA sign a client certificate that runs for a year from now.
-// change may spoil the template or choose another key.
+// NewAgent returns a client certificate issued by a CA that is valid for one year from
+// now. change may modify the template.
 func NewAgent(t testing.TB, ca pki.Identity, commonName string, now time.Time, change func(*x509.Certificate)) Agent {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -61,7 +61,7 @@ func NewAgent(t testing.TB, ca pki.Identity, commonName string, now time.Time, c
 	return NewAgentFor(t, ca, commonName, now, key, change)
 }
 
-// NewAgentFor is NewAgent for a key that is there already.
+// NewAgentFor is NewAgent for an existing key.
 func NewAgentFor(t testing.TB, ca pki.Identity, commonName string, now time.Time, key crypto.Signer, change func(*x509.Certificate)) Agent {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
@@ -81,7 +81,7 @@ func NewAgentFor(t testing.TB, ca pki.Identity, commonName string, now time.Time
 	return Agent{Certificate: cert, Key: key}
 }
 
-// NewRequest makes a PKCS#10 request in DER for a key.
+// NewRequest returns a PKCS#10 request in DER for a key.
 func NewRequest(t testing.TB, commonName string, key crypto.Signer) []byte {
 	t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: commonName}}, key)
@@ -89,7 +89,7 @@ func NewRequest(t testing.TB, commonName string, key crypto.Signer) []byte {
 	return der
 }
 
-// NewCRL has a CA sign a revocation list that is due for replacement after a week.
+// NewCRL returns a revocation list of a CA that expires a week after thisUpdate.
 func NewCRL(t testing.TB, ca pki.Identity, number int64, thisUpdate time.Time, change func(*x509.RevocationList), revoked ...*x509.Certificate) []byte {
 	t.Helper()
 	list := &x509.RevocationList{Number: big.NewInt(number), ThisUpdate: thisUpdate, NextUpdate: thisUpdate.Add(7 * 24 * time.Hour)}

@@ -1,4 +1,4 @@
-// Package enginetest gives tests a real key server on a real database.
+// Package enginetest provides a real key server on a real database for tests.
 package enginetest
 
 import (
@@ -25,7 +25,7 @@ import (
 // AdminPassword is the first password of admin.
 const AdminPassword = "correct horse battery staple"
 
-// Databases are the databases that every test of behaviour runs on.
+// Databases are the databases on which every test of behaviour runs.
 var Databases = map[string]func(testing.TB) sqlstore.Config{
 	"SQLite":     func(t testing.TB) sqlstore.Config { return sqlstore.Config{Dir: migrated.Dir(t)} },
 	"PostgreSQL": func(t testing.TB) sqlstore.Config { return sqlstore.Config{URL: migrated.Database(t)} },
@@ -39,7 +39,7 @@ func OnEach(t *testing.T, test func(t *testing.T, f *Fixture)) {
 	}
 }
 
-// Clock is a clock that only tests move.
+// Clock is a clock that moves only when a test advances it.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -77,7 +77,7 @@ type Fixture struct {
 	Config engine.Config
 }
 
-// New starts a key server on a fresh database. The test's end closes it.
+// New starts a key server on a fresh database. The end of the test closes it.
 func New(t testing.TB, database sqlstore.Config) *Fixture {
 	t.Helper()
 	kek, err := keyring.EnsureFileKey(t.TempDir())
@@ -85,14 +85,13 @@ func New(t testing.TB, database sqlstore.Config) *Fixture {
 	return NewUnder(t, database, kek)
 }
 
-// NewUnder is New under a key-encryption key that is given, also on a database that is
-// there already.
+// NewUnder is New with a given key-encryption key. The database may already exist.
 func NewUnder(t testing.TB, database sqlstore.Config, kek string) *Fixture {
 	t.Helper()
 	ctx := context.Background()
 	f := &Fixture{Clock: &Clock{now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}, Log: &bytes.Buffer{}}
 	logger := slog.New(slog.NewTextHandler(&lockedWriter{w: f.Log}, nil))
-	database.Clock, database.Logger = time.Now, logger // the follower's staleness is about real time
+	database.Clock, database.Logger = time.Now, logger // staleness of replication is measured in real time
 	var err error
 	if f.Store, err = sqlstore.Open(ctx, database); err != nil {
 		t.Fatal(err)
@@ -128,7 +127,7 @@ func NewUnder(t testing.TB, database sqlstore.Config, kek string) *Fixture {
 	return f
 }
 
-// Caller returns an existing principal as it would call with a session.
+// Caller returns an existing principal as a caller with a session.
 func (f *Fixture) Caller(t testing.TB, kind keyserver.PrincipalType, name string) keyserver.Caller {
 	t.Helper()
 	p, err := f.Store.PrincipalByName(context.Background(), kind, name)
@@ -165,7 +164,7 @@ func (f *Fixture) Add(t testing.TB, kind keyserver.PrincipalType, name string, r
 	return f.Caller(t, kind, name)
 }
 
-// LastRow returns the newest row of the audit trail.
+// LastRow returns the newest row of the audit log.
 func (f *Fixture) LastRow(t testing.TB) keyserver.AuditEntry {
 	t.Helper()
 	rows := f.AllRows(t)
@@ -175,7 +174,7 @@ func (f *Fixture) LastRow(t testing.TB) keyserver.AuditEntry {
 	return rows[len(rows)-1]
 }
 
-// AllRows returns the audit trail.
+// AllRows returns the audit log.
 func (f *Fixture) AllRows(t testing.TB) []keyserver.AuditEntry {
 	t.Helper()
 	var rows []keyserver.AuditEntry

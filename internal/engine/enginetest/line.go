@@ -9,7 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Succeed stores the next key of a line, in a state, with the list of its newest.
+// Succeed stores the next key of a lineage in the given state, with the ACL of the newest
+// key.
 func (f *Fixture) Succeed(t testing.TB, line keyserver.HiddenLink, state keyserver.KeyState) keyserver.HiddenLink {
 	t.Helper()
 	link, err := f.TrySucceed(line, state)
@@ -17,7 +18,7 @@ func (f *Fixture) Succeed(t testing.TB, line keyserver.HiddenLink, state keyserv
 	return link
 }
 
-// TrySucceed is Succeed for other goroutines than the test's.
+// TrySucceed is Succeed for goroutines other than that of the test.
 func (f *Fixture) TrySucceed(line keyserver.HiddenLink, state keyserver.KeyState) (keyserver.HiddenLink, error) {
 	ctx := context.Background()
 	_, first, _ := line.Split()

@@ -16,14 +16,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// The fixture as a peer of others.
+// The external address of the fixture.
 const (
 	ServerName   = "test.example"
 	ExternalPort = 9443
 )
 
-// Hosts is a resolver that knows what a test tells it, and addresses as
-// themselves.
+// Hosts is a resolver for the names that a test sets. Addresses resolve to themselves.
 type Hosts map[string]string
 
 // LookupNetIP implements trust.Resolver.
@@ -46,7 +45,7 @@ func (h Hosts) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr, e
 	return found, nil
 }
 
-// self is a machine with one address of each family besides the loopback ones.
+// self describes a machine that has one address of each family in addition to loopback.
 func (f *Fixture) self() trust.Self {
 	f.Hosts = Hosts{}
 	return trust.Self{
@@ -65,13 +64,13 @@ func (f *Fixture) self() trust.Self {
 // PeerSystem is the system id of the peers that PeerOf describes.
 const PeerSystem = 7
 
-// PeerOf is a peer whose certificate the CA issued.
+// PeerOf returns a peer with a certificate issued by the CA.
 func (f *Fixture) PeerOf(t testing.TB, ca pki.Identity, subject string) keyserver.NewTrustedServer {
 	t.Helper()
 	return f.PeerWithKey(t, ca, subject, nil)
 }
 
-// PeerWithKey is PeerOf for a key; nil draws one.
+// PeerWithKey is PeerOf for a given key; nil means a new key.
 func (f *Fixture) PeerWithKey(t testing.TB, ca pki.Identity, subject string, key *ecdsa.PrivateKey) keyserver.NewTrustedServer {
 	t.Helper()
 	leaf, err := ca.IssueServer(subject, nil, key, f.Clock.Now(), rand.Reader)
@@ -85,7 +84,7 @@ func (f *Fixture) PeerWithKey(t testing.TB, ca pki.Identity, subject string, key
 	}
 }
 
-// TrustedPeer is a peer whose CA is trusted.
+// TrustedPeer returns a peer whose CA is trusted.
 func (f *Fixture) TrustedPeer(t testing.TB) keyserver.NewTrustedServer {
 	t.Helper()
 	ca, err := pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader)
@@ -95,7 +94,8 @@ func (f *Fixture) TrustedPeer(t testing.TB) keyserver.NewTrustedServer {
 	return f.PeerOf(t, ca, "peer")
 }
 
-// CallOf is a call of the registered peer for one of its principals.
+// CallOf returns the caller of a request from the registered peer for one of its
+// principals.
 func CallOf(name, key string, groups ...uint64) keyserver.Caller {
 	by := keyserver.Caller{
 		Principal: keyserver.PrincipalRef{System: PeerSystem, ID: keyserver.IDFromUint64(70)}, Name: name, Type: keyserver.PasswordPrincipal,

@@ -19,7 +19,7 @@ func (f *Fixture) Refused(t testing.TB, err error, code fault.Code, reason fault
 		t.Errorf("the trail ends with %s %q of %s, want the reason %q", row.Outcome, row.Reason, row.Operation, reason)
 	}
 	switch code {
-	case fault.Escalation, fault.DutiesConflict, fault.ApprovalRequired, fault.NotInScope: // have one row
+	case fault.Escalation, fault.DutiesConflict, fault.ApprovalRequired, fault.NotInScope: // they have only one row
 		before := rows[max(len(rows)-2, 0)]
 		if row.Outcome != keyserver.Refused || row.Object != "" && before.Outcome == keyserver.Allowed && before.Operation == row.Operation && before.Object == row.Object {
 			t.Errorf("the trail ends with %s, %s of %s, want one row, refused", before.Outcome, row.Outcome, row.Operation)
@@ -28,7 +28,7 @@ func (f *Fixture) Refused(t testing.TB, err error, code fault.Code, reason fault
 	}
 }
 
-// Must returns a function that returns the value of a call that has to succeed.
+// Must returns a function that returns the value of a call that must succeed.
 func Must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
