@@ -1,5 +1,5 @@
-// Package ciphertext encrypts texts under AES-256 keys, and lays out what comes of
-// that. A ciphertext is
+// Package ciphertext encrypts texts under AES-256 keys and defines the layout of
+// ciphertexts. A ciphertext is
 //
 //	1 byte    the version of the layout, 1
 //	8 bytes   the id of the key
@@ -7,9 +7,8 @@
 //	n bytes   the text, encrypted
 //	16 bytes  the tag
 //
-// by AES-256-GCM (NIST SP 800-38D). What is authenticated besides the text is the
-// first 9 bytes, so that no ciphertext can be passed off as one of another key or
-// version, and behind them the associated data.
+// by AES-256-GCM (NIST SP 800-38D). The authenticated data are the first 9 bytes followed
+// by the associated data, so that a ciphertext is valid only for its own key and version.
 package ciphertext
 
 import (
@@ -25,23 +24,23 @@ const (
 	headerLen = 1 + 8
 )
 
-// ErrForm is of bytes that are no ciphertext at all.
+// ErrForm means that the bytes are not a ciphertext of a known version.
 var ErrForm = errors.New("that is no ciphertext of a version that is known")
 
-// ErrSealed is of a ciphertext that does not open: it, its key or the associated
-// data are not what they were. Which of them is not known.
+// ErrSealed means that a ciphertext cannot be decrypted: the ciphertext, its key or the
+// associated data have changed. Which of them is not known.
 var ErrSealed = errors.New("the ciphertext does not open")
 
-// AEAD is AES-256-GCM under one key. It keeps the key, expanded.
+// AEAD is AES-256-GCM under one key. It keeps the expanded key in memory.
 type AEAD struct{ gcm cipher.AEAD }
 
-// New expands a key, which may be wiped afterwards.
+// New expands a key. The caller may wipe the key afterwards.
 func New(key []byte) (*AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
 		return nil, err
 	}
-	// Nonces are drawn inside the cryptographic module, as FIPS 140-3 wants it.
+	// Nonces are drawn inside the cryptographic module, as FIPS 140-3 requires.
 	gcm, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
 		return nil, err
@@ -55,15 +54,15 @@ func (a *AEAD) String() string { return "AES-256-GCM" }
 // GoString hides the key from %#v.
 func (a *AEAD) GoString() string { return a.String() }
 
-// Seal encrypts a text under the key that id names.
+// Seal encrypts a text under the key with the given id.
 func (a *AEAD) Seal(id keyserver.ID, plain, associated []byte) []byte {
 	sealed := append(make([]byte, 0, keyserver.CipherOverhead+len(plain)), version)
 	sealed = append(sealed, id[:]...)
-	return a.gcm.Seal(sealed, nil, plain, bound(sealed, associated)) //nolint:gosec // the AEAD draws the nonce itself and takes none
+	return a.gcm.Seal(sealed, nil, plain, bound(sealed, associated)) //nolint:gosec // the AEAD draws the nonce itself and accepts none
 }
 
-// Open decrypts. ErrForm where it is no ciphertext, ErrSealed where it is not one
-// of this key with that associated data.
+// Open decrypts a ciphertext. It returns ErrForm if sealed is not a ciphertext, and
+// ErrSealed if it was not made by this key with that associated data.
 func (a *AEAD) Open(sealed, associated []byte) ([]byte, error) {
 	if _, err := KeyOf(sealed); err != nil {
 		return nil, err
@@ -75,8 +74,7 @@ func (a *AEAD) Open(sealed, associated []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// KeyOf is the key that a ciphertext says it was made with, which is known to be
-// true only once it opens.
+// KeyOf returns the key id in a ciphertext. Only Open proves that the id is true.
 func KeyOf(sealed []byte) (id keyserver.ID, err error) {
 	if len(sealed) < keyserver.CipherOverhead || sealed[0] != version {
 		return id, ErrForm
@@ -85,8 +83,8 @@ func KeyOf(sealed []byte) (id keyserver.ID, err error) {
 	return id, nil
 }
 
-// Named is as long as the shortest ciphertext, says that it was made with a key, and opens
-// with none.
+// Named returns bytes of the length of the shortest ciphertext, with the given key id. No
+// key can decrypt them.
 func Named(id keyserver.ID) []byte {
 	sealed := make([]byte, keyserver.CipherOverhead)
 	sealed[0] = version
@@ -94,8 +92,8 @@ func Named(id keyserver.ID) []byte {
 	return sealed
 }
 
-// bound is what is authenticated beside the text. The header is of one length, so
-// that it does not run into what follows.
+// bound returns the data that is authenticated in addition to the text. The header has a
+// fixed length, so header and associated data cannot be confused.
 func bound(header, associated []byte) []byte {
 	return append(append(make([]byte, 0, headerLen+len(associated)), header...), associated...)
 }

@@ -1,6 +1,6 @@
-// Package deletion settles what a principal leaves behind when it is deleted: who
-// owns its keys and templates from then on, and that nothing which it had lets
-// anybody in. Who may delete it is decided by package engine.
+// Package deletion removes a principal. It gives its keys and templates to a new owner
+// (heir), and ends everything that gave the principal access. Package engine decides who
+// may delete it.
 package deletion
 
 import (
@@ -12,24 +12,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// keysAtOnce is how many keys one transaction gives to the heir: while it lasts,
-// nobody else writes.
+// keysAtOnce is how many keys one transaction gives to the heir. No other process writes
+// during the transaction.
 const keysAtOnce = 200
 
-// Estate is that of one principal.
+// Estate is the deletion of one principal.
 type Estate struct {
 	Of   keyserver.Principal
-	Heir keyserver.PrincipalRef // who receives what it alone owns; zero is nobody
+	Heir keyserver.PrincipalRef // receives the keys and templates that only the principal owns; zero means no heir
 	At   keyserver.Stamp
-	// Random draws the ids of entries.
+	// Random provides the ids of new ACL entries.
 	Random io.Reader
 }
 
-// Settle does a part of the work in a transaction, and reports whether all of it
-// is done: the principal is gone then. Until it is, Settle is to be called again,
-// each time in a transaction of its own. IN_USE where something would be left
-// without an owner and there is no heir, or where something else needs the
-// principal.
+// Settle does one part of the work in a transaction. It reports whether all of it is
+// done; then the principal is deleted. Until then, call Settle again, each time in a new
+// transaction. It returns IN_USE if another object needs the principal, or if an object
+// would have no owner and there is no heir.
 func (e Estate) Settle(ctx context.Context, tx *sqlstore.Tx) (done keyserver.DepartureDone, over bool, err error) {
 	if err := e.refuseNeeded(ctx, tx); err != nil {
 		return done, false, err
@@ -53,7 +52,7 @@ func (e Estate) Settle(ctx context.Context, tx *sqlstore.Tx) (done keyserver.Dep
 	return done, err == nil, err
 }
 
-// refuseNeeded refuses where another object cannot be without the principal.
+// refuseNeeded returns an error if another object needs the principal.
 func (e Estate) refuseNeeded(ctx context.Context, tx *sqlstore.Tx) error {
 	peer, err := tx.PeerOfTransport(ctx, e.Of.ID)
 	if err != nil {
@@ -65,8 +64,8 @@ func (e Estate) refuseNeeded(ctx context.Context, tx *sqlstore.Tx) error {
 	return nil
 }
 
-// giveKey makes the heir an owner of a key, beside what it holds already, without
-// an end and without a limit of uses.
+// giveKey makes the heir an owner of a key, without an end and without a usage limit. The
+// heir keeps its other rights.
 func (e Estate) giveKey(ctx context.Context, tx *sqlstore.Tx, key keyserver.ID) error {
 	acl, err := tx.ACL(ctx, key)
 	if err != nil {
@@ -86,9 +85,9 @@ func (e Estate) giveKey(ctx context.Context, tx *sqlstore.Tx, key keyserver.ID) 
 	return tx.PutACLEntry(ctx, entry)
 }
 
-// end takes the principal away, with all that it could act by. Its entries on
-// keys stay and are over: who reads a list sees that there was somebody, and what
-// an entry demands of others does not lapse.
+// end deletes the principal with its sessions, certificates and memberships. Its ACL
+// entries on keys stay, but their time window ends: readers of an ACL still see the
+// entry, and a demand of the entry does not lapse.
 func (e Estate) end(ctx context.Context, tx *sqlstore.Tx) (done keyserver.DepartureDone, err error) {
 	if err := e.leaveTemplates(ctx, tx); err != nil {
 		return done, err
@@ -108,8 +107,8 @@ func (e Estate) end(ctx context.Context, tx *sqlstore.Tx) (done keyserver.Depart
 	return done, tx.DeletePrincipal(ctx, e.Of.ID)
 }
 
-// leaveTemplates ends the memberships; where nobody could change a template
-// afterwards, the heir becomes its owner.
+// leaveTemplates removes the principal from its templates. If no member could change a
+// template afterwards, the heir becomes its owner.
 func (e Estate) leaveTemplates(ctx context.Context, tx *sqlstore.Tx) error {
 	memberships, err := tx.ACLTemplateMemberships(ctx, e.Of.Ref())
 	if err != nil {
@@ -139,14 +138,15 @@ func (e Estate) leaveTemplates(ctx context.Context, tx *sqlstore.Tx) error {
 	return nil
 }
 
-// owner is the heir as a member of a template, beside what it is there already.
+// owner returns the heir as a template member with OWNER, in addition to its existing
+// rights there.
 func (e Estate) owner(t keyserver.ACLTemplate) keyserver.TemplateMember {
 	was, _ := t.Member(e.Heir)
 	return keyserver.TemplateMember{Principal: e.Heir, Rights: (was.Rights | keyserver.Owner).Widen(), MaxUsage: keyserver.NoUsageLimit}
 }
 
-// hide removes what peers may know of the principal. Restrictions stay: they may
-// be about a principal of the peer that has the same id.
+// hide removes the rows that expose the principal to peers. Restrictions stay, because
+// they may concern a principal of the peer that has the same id.
 func (e Estate) hide(ctx context.Context, tx *sqlstore.Tx) error {
 	trusts, err := tx.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{Principal: &e.Of.ID})
 	for _, t := range trusts {

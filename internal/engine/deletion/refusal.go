@@ -7,8 +7,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// RefuseToGo refuses to delete who has to stay. That his own group goes would
-// change what the caller holds himself.
+// RefuseToGo returns an error if the principal must not be deleted. It may not be the
+// caller, and not a group of the caller, because that would change the caller's own
+// rights.
 func RefuseToGo(caller, p keyserver.Principal) error {
 	switch {
 	case p.Flags.SystemDefined():
@@ -21,8 +22,9 @@ func RefuseToGo(caller, p keyserver.Principal) error {
 	}
 }
 
-// RefuseHeir refuses who cannot receive what a principal owns, and the caller: it
-// is not done in one's own favour.
+// RefuseHeir returns an error if the heir cannot receive the principal's keys. The heir
+// may not be the caller or a group of the caller, so that a deletion does not benefit the
+// caller.
 func RefuseHeir(caller, heir keyserver.Principal, of keyserver.ID) error {
 	switch {
 	case heir.ID == of:
@@ -38,7 +40,7 @@ func RefuseHeir(caller, heir keyserver.Principal, of keyserver.ID) error {
 	}
 }
 
-// isOrHas reports whether a principal is the caller, or a group that he is in.
+// isOrHas reports whether a principal is the caller or one of its groups.
 func isOrHas(p, caller keyserver.Principal) bool {
 	return p.ID == caller.ID || slices.Contains(caller.Groups, p.ID)
 }

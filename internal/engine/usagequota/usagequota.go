@@ -1,7 +1,6 @@
-// Package usagequota counts what may be done under a key so many times and no more,
-// by however many processes, without a write for each time: a process takes blocks
-// out of the database, and counts within them. What it has left of one when it
-// ends is lost, which errs on the strict side.
+// Package usagequota limits the number of uses of a key over any number of processes, without a
+// database write for each use. A process reserves blocks of uses in the database and counts within
+// them. The rest of a block is lost when the process ends, which errs on the strict side.
 package usagequota
 
 import (
@@ -12,53 +11,53 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Blocks begin small, so that a key that is hardly used does not lose much by each
-// start of a process, and double while they are used up.
+// Blocks start small, so that a rarely used key loses few uses at each start of a process. They
+// double when they are used up.
 const (
 	firstBlock = 256
 	maxBlock   = 65536
 )
 
-// ErrNone is that no time is left.
+// ErrNone means that no use is left.
 var ErrNone = errors.New("nothing is left of the allowance")
 
-// Reserve takes up to n, which may be none, out of what all processes may use. It answers how many it
-// got, and how many are left after that; none is no error.
+// Reserve takes up to n uses, which may be 0, from the quota of all processes. It returns how many it
+// got and how many are left after that. Getting none is not an error.
 type Reserve func(ctx context.Context, key keyserver.ID, n int64) (got, left int64, err error)
 
-// Allowances are those of many keys. They are safe for concurrent use.
+// Allowances has the quotas of many keys. It is safe for concurrent use.
 type Allowances struct {
 	reserve Reserve
-	max     int // keys that are remembered
+	max     int // number of keys that are kept
 
 	mu   sync.Mutex
 	keys map[keyserver.ID]*block
 }
 
-// block is what this process has of a key's allowance.
+// block is this process's part of a key's quota.
 type block struct {
-	turn chan struct{} // a mutex that minds a context
+	turn chan struct{} // a mutex that respects a context
 	held int64
-	next int64 // how many are reserved when these are used up
-	left int64 // in the database, when it was last asked
+	next int64 // size of the next block
+	left int64 // in the database, at the last reservation
 }
 
-// New returns allowances that remember so many keys. Beyond that an arbitrary one
-// is forgotten, with what is left of its block.
+// New returns the quotas of up to maxKeys keys. Beyond that an arbitrary key is dropped, with the
+// rest of its block.
 func New(maxKeys int, reserve Reserve) *Allowances {
 	return &Allowances{reserve: reserve, max: maxKeys, keys: map[keyserver.ID]*block{}}
 }
 
-// Taken is one use.
+// Taken is the result of one use.
 type Taken struct {
-	// Left is what all processes have left beyond their blocks, when this one last
-	// took a block.
+	// Left is the number of uses that were left in the database when this process last reserved a
+	// block.
 	Left int64
-	// Fresh is the first use of a block.
+	// Fresh reports the first use of a block.
 	Fresh bool
 }
 
-// Peek answers what Take would, and takes nothing.
+// Peek returns what Take would return, but takes no use.
 func (a *Allowances) Peek(ctx context.Context, key keyserver.ID) (taken Taken, err error) {
 	if a.holds(key) {
 		return taken, nil
@@ -70,8 +69,8 @@ func (a *Allowances) Peek(ctx context.Context, key keyserver.ID) (taken Taken, e
 	return taken, err
 }
 
-// holds reports whether this process has a time left. While somebody takes one it is
-// taken for having.
+// holds reports whether this process has a use left. While another goroutine takes one, it reports
+// true.
 func (a *Allowances) holds(key keyserver.ID) bool {
 	a.mu.Lock()
 	b := a.keys[key]
@@ -88,7 +87,7 @@ func (a *Allowances) holds(key keyserver.ID) bool {
 	}
 }
 
-// Take uses one of a key's times. ErrNone where this would be one too many.
+// Take uses one of a key's uses. It returns ErrNone if none is left.
 func (a *Allowances) Take(ctx context.Context, key keyserver.ID) (taken Taken, err error) {
 	b := a.block(key)
 	select {
