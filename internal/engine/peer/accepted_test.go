@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// someone is a connection from an address.
+// someone is a connection from a given address.
 type someone struct {
 	net.Conn
 	at     string
@@ -56,15 +56,15 @@ func TestAcceptedConnections(t *testing.T) {
 	connect("who leaves without a word makes room, too", "[2001:db8::4]:1000", true)
 }
 
-// Connections that say nothing keep their own address out and nobody else, and
-// do so no longer than they are open. Whoever has shaken hands does not count.
+// TestConnectionsThatSayNothing checks that silent connections block only their own
+// address, and only while they are open. Connections after the handshake do not count.
 func TestConnectionsThatSayNothing(t *testing.T) {
 	w := newWorld(t, patience)
 	ask := func() error {
 		_, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link})
 		return err
 	}
-	for range 4 { // over each connection of the pool
+	for range 4 { // one on each connection of the pool
 		if err := ask(); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestConnectionsThatSayNothing(t *testing.T) {
 	for range maxPendingFrom {
 		held = append(held, silent())
 	}
-	if n, err := silent().Read(make([]byte, 1)); err == nil || n > 0 { // it would wait for as long as a handshake may take
+	if n, err := silent().Read(make([]byte, 1)); err == nil || n > 0 { // otherwise it would wait until the handshake timeout
 		t.Errorf("one more may stay: %v", err)
 	}
 	if err := ask(); err != nil {
@@ -95,7 +95,8 @@ func TestConnectionsThatSayNothing(t *testing.T) {
 	})
 }
 
-// Strangers do not have the registry read, however often they come.
+// TestTheRegistryIsReadOncePerChange checks that unknown clients cause no reads of the
+// registry, however often they connect.
 func TestTheRegistryIsReadOncePerChange(t *testing.T) {
 	w := newWorld(t, patience)
 	stranger := newIdentity(t)
@@ -124,7 +125,7 @@ func TestTheRegistryIsReadOncePerChange(t *testing.T) {
 		t.Errorf("read %d times", n)
 	}
 	for _, change := range [][]keyserver.Change{
-		{{Kind: keyserver.ChangeTrustedCA, Action: keyserver.Created}}, // no reason to look at those who are in
+		{{Kind: keyserver.ChangeTrustedCA, Action: keyserver.Created}}, // no reason to check open connections
 		{{Kind: keyserver.ChangeRole, Action: keyserver.Deleted}},
 	} {
 		w.gate.Changed(change)

@@ -21,7 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// liar is a registered peer that answers what no key server of ours would.
+// liar is a registered peer with responses that no key server of this project sends.
 type liar struct {
 	peerpb.UnimplementedKeyServerServer
 	authorize *peerpb.AuthorizeResponse
@@ -59,7 +59,7 @@ func (l *liar) Lookup(context.Context, *peerpb.LookupRequest) (*peerpb.LookupRes
 	return l.lookup, nil
 }
 
-// lying is the server's place, taken by a liar.
+// lying returns a world whose server is replaced by a liar.
 func lying(t *testing.T) (*world, *liar) {
 	t.Helper()
 	w, l := newWorld(t, patience), &liar{}
@@ -79,8 +79,8 @@ func lying(t *testing.T) (*world, *liar) {
 	return w, l
 }
 
-// What a peer answers is checked like any input: nothing of an answer that
-// cannot be right gets through.
+// TestLyingPeers checks that the responses of a peer are validated like any input: an
+// impossible response is rejected entirely.
 func TestLyingPeers(t *testing.T) {
 	w, l := lying(t)
 	entry := func(change func(*peerpb.ACLEntry)) *peerpb.ACLResponse {
@@ -183,7 +183,8 @@ func manyPrincipals(n int) []*peerpb.Principal {
 	return list
 }
 
-// The elements of a list are counted before they are made.
+// TestListsAreCountedFirst checks that the elements of a list are counted before they are
+// decoded.
 func TestListsAreCountedFirst(t *testing.T) {
 	wire, err := proto.Marshal(&peerpb.ACLResponse{Acl: 1, Entries: []*peerpb.ACLEntry{{}, {}, {}}})
 	if err != nil {
@@ -199,8 +200,9 @@ func TestListsAreCountedFirst(t *testing.T) {
 	}
 }
 
-// A principal that cannot be shown is not taken for one that is gone, and does
-// not keep the others from being found; what nobody asked for is dropped.
+// TestLookupAnswers checks that a principal that cannot be shown does not count as
+// deleted, and does not affect the others. Principals that were not requested are
+// dropped.
 func TestLookupAnswers(t *testing.T) {
 	w, l := lying(t)
 	good := func(id uint64) *peerpb.Principal {
@@ -237,7 +239,8 @@ func TestLookupAnswers(t *testing.T) {
 	}
 }
 
-// Long answers take turns, those of one peer and those of all.
+// TestListsAreBounded checks that long responses wait for places: those of one peer, and
+// those of all peers.
 func TestListsAreBounded(t *testing.T) {
 	w := newWorld(t, patience)
 	arrived, free := w.busy(t)
@@ -272,7 +275,7 @@ func TestListsAreBounded(t *testing.T) {
 	}
 }
 
-// aged is metadata of a key with a life that is spoilt.
+// aged returns key metadata with an invalid life cycle.
 func aged(spoil func(*peerpb.KeyLife)) *peerpb.KeyResponse {
 	life := &peerpb.KeyLife{State: "verifyOnly", Lineage: 7, Generation: 2, CreatedAt: 1, StateAt: 2, Uses: 3, LastUsedAt: 4}
 	spoil(life)

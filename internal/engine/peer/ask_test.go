@@ -9,17 +9,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// What is said about a change must hold: that nothing was changed is said only
-// where that is known.
+// TestChangesThatMayHaveBeenMade checks that an error says that nothing changed only if
+// that is known.
 func TestChangesThatMayHaveBeenMade(t *testing.T) {
 	later := func(code fault.Code) error { return fault.Temporary(code, fault.ScopeProcess, time.Second, "later") }
 	refused := func(code fault.Code) error { return fault.New(code, "no").Audited(fault.ReasonFailed) }
 	cases := map[string]struct {
 		reason string
-		broken bool // the first attempt, after the peer did its work
+		broken bool // the first attempt breaks after the peer did its work
 		answer error
-		change fault.Code // what a change is answered
-		use    fault.Code // and a use
+		change fault.Code // result of a change
+		use    fault.Code // result of a use
 	}{
 		"Done":           {"the repetition is known", true, nil, "", ""},
 		"Refused":        {"the peer says no", false, refused(fault.ACLDenied), fault.ACLDenied, fault.ACLDenied},
@@ -62,8 +62,8 @@ func TestChangesThatMayHaveBeenMade(t *testing.T) {
 	}
 }
 
-// However often a call was attempted, it counts once: five calls in a row have
-// to fail before a peer is left alone.
+// TestACallFailsOnce checks that a call with several attempts counts as one failure: the
+// breaker opens after five failed calls in a row.
 func TestACallFailsOnce(t *testing.T) {
 	w := newWorld(t, patience)
 	_ = w.at.Close()

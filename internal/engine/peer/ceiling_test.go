@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// begin opens a unary call and sends nothing of its message.
+// begin opens a unary call without sending any of its message.
 func begin(ctx context.Context, t testing.TB, conn *grpc.ClientConn) grpc.ClientStream {
 	t.Helper()
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, peerpb.KeyServer_Authorize_FullMethodName)
@@ -28,7 +28,7 @@ func begin(ctx context.Context, t testing.TB, conn *grpc.ClientConn) grpc.Client
 	return stream
 }
 
-// underWay is how many calls of a peer have a place.
+// underWay returns the number of calls of a peer that have a place.
 func (c *ceiling) underWay(peer keyserver.SystemID) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,8 +38,8 @@ func (c *ceiling) underWay(peer keyserver.SystemID) int {
 	return 0
 }
 
-// A call whose message does not come ends in time, although it names no
-// deadline: its time begins with its headers.
+// TestCallsThatDoNotArriveEnd checks that a call whose message does not arrive ends in
+// time even without a deadline: its time starts with its headers.
 func TestCallsThatDoNotArriveEnd(t *testing.T) {
 	for name, method := range map[string]string{"Unary": peerpb.KeyServer_Authorize_FullMethodName, "Stream": peerpb.KeyServer_HMACStream_FullMethodName} {
 		t.Run(name, func(t *testing.T) {
@@ -60,8 +60,9 @@ func TestCallsThatDoNotArriveEnd(t *testing.T) {
 	}
 }
 
-// A peer that fills its places with calls that never end is refused more, in
-// words that say to come back; others are served, and so is it once it stops.
+// TestCallsOfOnePeerAreBounded checks that a peer whose places are full of calls that
+// never end gets a retryable refusal. Other peers are served, and this one too after it
+// stops.
 func TestCallsOfOnePeerAreBounded(t *testing.T) {
 	w := newWorld(t, patience)
 	other := newIdentity(t)
@@ -102,8 +103,8 @@ func TestCallsOfOnePeerAreBounded(t *testing.T) {
 	}
 }
 
-// gRPC remembers a refused call until its deadline: a peer that goes on loses
-// its connection.
+// TestFloodOfRefusedCalls checks that a peer that continues after refusals loses its
+// connection, because gRPC remembers a refused call until its deadline.
 func TestFloodOfRefusedCalls(t *testing.T) {
 	w := newWorld(t, patience)
 	w.server.ceiling.perPeer, w.server.ceiling.refused = 0, 8
@@ -141,7 +142,7 @@ func TestFloodOfRefusedCalls(t *testing.T) {
 	})
 }
 
-// What is done for a peer that has gone away still takes its place.
+// TestPlaces checks that work for a disconnected peer still uses its place.
 func TestPlaces(t *testing.T) {
 	c := newCeiling()
 	c.perPeer, c.inAll = 2, 3
@@ -156,13 +157,13 @@ func TestPlaces(t *testing.T) {
 	first, _ := enter(1, true), enter(1, true)
 	enter(1, false)
 	second := enter(2, true)
-	enter(3, false) // the key server is full
+	enter(3, false) // all places are taken
 	if !first.hold() {
 		t.Fatal("a call that arrived cannot be worked on")
 	}
-	first.leave() // its stream
+	first.leave() // end of its stream
 	enter(1, false)
-	first.leave() // the work
+	first.leave() // end of the work
 	if first.hold() {
 		t.Error("a call that has ended can be worked on")
 	}
@@ -171,8 +172,8 @@ func TestPlaces(t *testing.T) {
 	enter(1, true)
 }
 
-// The largest requests that are legal fit a package, and what does not fit is
-// refused before it is held.
+// TestLargestRequests checks that the largest legal requests fit a package, and that a
+// larger one is refused before it is stored.
 func TestLargestRequests(t *testing.T) {
 	by := caller(t)
 	by.RequestID, by.Name, by.Type = strings.Repeat("r", maxRequestID), strings.Repeat("n", keyserver.MaxPrincipalName), "certificate"

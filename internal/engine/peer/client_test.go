@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// busy makes every call wait at the server, and answers what lets them go on.
+// busy makes every call wait at the server, and returns the function that releases them.
 func (w *world) busy(t testing.TB) (arrived <-chan struct{}, free func()) {
 	t.Helper()
 	at, gone := make(chan struct{}, 16), make(chan struct{})
@@ -27,7 +27,7 @@ func (w *world) busy(t testing.TB) (arrived <-chan struct{}, free func()) {
 	return at, func() { close(gone) }
 }
 
-// held is the pool of the server.
+// held returns the client's pool for the server.
 func (w *world) held() *pool {
 	w.client.mu.Lock()
 	defer w.client.mu.Unlock()
@@ -43,8 +43,8 @@ func (p *pool) closed() bool {
 	return true
 }
 
-// A record that changes leaves the calls alone that are under way; whoever
-// still holds the earlier record follows the present one.
+// TestRecordsThatChange checks that a changed record does not affect calls in progress,
+// and that a caller with the earlier record uses the current one.
 func TestRecordsThatChange(t *testing.T) {
 	w := newWorld(t, patience)
 	earlier := w.ask()
@@ -83,8 +83,8 @@ func TestRecordsThatChange(t *testing.T) {
 	}
 }
 
-// A peer that is removed leaves nothing behind, and is not dialled again by
-// whoever still holds its record.
+// TestRemovedPeers checks that a removed peer leaves no pool, and that a caller with its
+// old record does not dial it again.
 func TestRemovedPeers(t *testing.T) {
 	w := newWorld(t, patience)
 	if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); err != nil {
@@ -101,7 +101,8 @@ func TestRemovedPeers(t *testing.T) {
 	}
 }
 
-// A connection that is closed on this side is not the peer's failure.
+// TestCallsThatAreCutOffHere checks that a connection closed on this side does not count
+// as a failure of the peer.
 func TestCallsThatAreCutOffHere(t *testing.T) {
 	w := newWorld(t, patience)
 	arrived, free := w.busy(t)

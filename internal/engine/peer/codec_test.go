@@ -13,8 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
 )
 
-// cut lays a package out as it may arrive: in any number of buffers, empty ones
-// among them.
+// cut splits a package into any number of buffers, some of them empty, as it may arrive.
 func cut(t *rapid.T, b []byte) (s mem.BufferSlice) {
 	for len(b) > 0 {
 		n := rapid.IntRange(0, len(b)).Draw(t, "buffer")
@@ -23,8 +22,8 @@ func cut(t *rapid.T, b []byte) (s mem.BufferSlice) {
 	return s
 }
 
-// What is sent is what the generated code would have sent, and what the
-// generated code sends is understood.
+// TestPiecesAreProtobuf checks that the codec sends the same bytes as the generated code,
+// and understands the bytes of the generated code.
 func TestPiecesAreProtobuf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := &peerpb.HMACPiece{
@@ -56,7 +55,7 @@ func TestPiecesAreProtobuf(t *testing.T) {
 	})
 }
 
-// A later version may know more fields.
+// TestUnknownFieldsOfAPieceAreSkipped checks that fields of a later version are skipped.
 func TestUnknownFieldsOfAPieceAreSkipped(t *testing.T) {
 	var b []byte
 	b = protowire.AppendVarint(protowire.AppendTag(b, 100, protowire.VarintType), 1<<40)
@@ -94,12 +93,12 @@ func TestMalformedPieces(t *testing.T) {
 			t.Errorf("%s: %x is taken for a piece", name, wire)
 		}
 	}
-	rapid.Check(t, func(t *rapid.T) { // whatever comes, it ends
+	rapid.Check(t, func(t *rapid.T) { // any input ends without a panic
 		_ = protobuf.Unmarshal(cut(t, rapid.SliceOf(rapid.Byte()).Draw(t, "wire")), &inbound{to: new(bytes.Buffer)})
 	})
 }
 
-// A writer that refuses ends the message.
+// TestPieceThatCannotBeWritten checks that an error of the destination ends the message.
 func TestPieceThatCannotBeWritten(t *testing.T) {
 	wire := protowire.AppendBytes(protowire.AppendTag(nil, pieceData, protowire.BytesType), []byte("text"))
 	piece := inbound{to: shut{}}

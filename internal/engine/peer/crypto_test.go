@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// A MAC that is to be verified arrives with the message, whether that fits one
-// package or not, and so does whether a key or a line is named.
+// TestMACsAndTextsArrive checks that a MAC to be verified arrives with the message,
+// whether or not that fits one package, and so does the choice of a key or a lineage.
 func TestMACsAndTextsArrive(t *testing.T) {
 	w := newWorld(t, time.Minute)
 	link := keyserver.NewHiddenLink(2, keyserver.IDFromUint64(5))
@@ -48,7 +48,8 @@ func TestMACsAndTextsArrive(t *testing.T) {
 	}
 }
 
-// A peer that names a key which cannot have been used is not believed.
+// TestKeysThatWereNotAskedFor checks that a response with a key that cannot have been
+// used is rejected.
 func TestKeysThatWereNotAskedFor(t *testing.T) {
 	w := newWorld(t, time.Minute)
 	link := keyserver.NewHiddenLink(2, keyserver.IDFromUint64(5))
@@ -66,8 +67,8 @@ func TestKeysThatWereNotAskedFor(t *testing.T) {
 	}
 }
 
-// A stream whose last piece has no MAC, or one of another length, is verified
-// against none.
+// TestStreamsWithoutAMAC checks that a stream whose last piece has no MAC, or one of
+// another length, is not verified.
 func TestStreamsWithoutAMAC(t *testing.T) {
 	w := newWorld(t, time.Minute)
 	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))

@@ -9,7 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Connections are looked at again whenever a CA or a peer may be gone.
+// TestMayShutOut checks that connections are checked again whenever a CA or a peer may
+// have been removed.
 func TestMayShutOut(t *testing.T) {
 	change := func(kind keyserver.ChangeKind, action keyserver.ChangeAction) keyserver.Change {
 		return keyserver.Change{Kind: kind, Action: action}
@@ -37,8 +38,8 @@ func TestMayShutOut(t *testing.T) {
 	}
 }
 
-// A peer that is registered anew while it shakes hands is not let in as the one
-// that was looked up.
+// TestRegisteredAnewDuringAHandshake checks that a peer that is registered again during
+// its handshake is not accepted as the earlier peer.
 func TestRegisteredAnewDuringAHandshake(t *testing.T) {
 	for name, anew := range map[string]func(*keyserver.TrustedServer){
 		"Unchanged":      func(*keyserver.TrustedServer) {},
@@ -58,7 +59,7 @@ func TestRegisteredAnewDuringAHandshake(t *testing.T) {
 			conn, _, err := endpoint.handshake(t.Context(), here, tls.Server, func(keyserver.TrustedServer) error {
 				w.knows.forget(func(r *registry) { anew(&r.servers[0]) })
 				endpoint.changed(nil)
-				return endpoint.settle(context.Background()) // before the connection is one of those that are looked at
+				return endpoint.settle(context.Background()) // before the connection is registered
 			})
 			if (err == nil) != (name == "Unchanged") {
 				t.Errorf("got %v", err)

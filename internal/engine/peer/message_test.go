@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// A message arrives as it was sent, whatever its length.
+// TestMessages checks that messages of any length arrive unchanged.
 func TestMessages(t *testing.T) {
 	w := newWorld(t, patience)
 	for _, length := range []int{0, 1, pieceLen - 1, pieceLen, pieceLen + 1, 2 * pieceLen, 10*pieceLen + 7} {
@@ -26,8 +26,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// A message that turns out to be malformed gets its own fault, and the peer
-// never takes what came before for a whole message.
+// TestMalformedMessages checks that a malformed message ends with its own fault, and that
+// the peer never treats its beginning as a complete message.
 func TestMalformedMessages(t *testing.T) {
 	bad := fault.New(fault.BadRequest, "data: is not base64")
 	for name, length := range map[string]int{"Short": 10, "Long": 5 * pieceLen} {
@@ -37,7 +37,7 @@ func TestMalformedMessages(t *testing.T) {
 			if !errors.Is(err, bad) {
 				t.Errorf("got %v", err)
 			}
-			if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); err != nil { // the stream's end has arrived by then, or will
+			if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); err != nil { // the end of the stream has arrived by then, or will
 				t.Error(err)
 			}
 			if w.keys.heard != nil {
@@ -47,7 +47,7 @@ func TestMalformedMessages(t *testing.T) {
 	}
 }
 
-// A refusal ends a long message early, with its code.
+// TestRefusedMessages checks that a refusal ends a long message early, with its code.
 func TestRefusedMessages(t *testing.T) {
 	w := newWorld(t, patience)
 	w.keys.answer = func(context.Context, keyserver.Caller) error {
@@ -64,7 +64,7 @@ func TestRefusedMessages(t *testing.T) {
 	}
 }
 
-// A stream that ends early, or never, is no message.
+// TestBrokenMessages checks that a stream that ends early, or never, is not a message.
 func TestBrokenMessages(t *testing.T) {
 	w := newWorld(t, patience)
 	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))
@@ -83,7 +83,7 @@ func TestBrokenMessages(t *testing.T) {
 			}
 			for _, piece := range append([]*peerpb.HMACPiece{first}, rest...) {
 				if stream.Send(piece) != nil {
-					break // the answer says why
+					break // the response has the reason
 				}
 			}
 			_, err = stream.CloseAndRecv()
@@ -97,7 +97,8 @@ func TestBrokenMessages(t *testing.T) {
 	}
 }
 
-// What comes with the call is no piece, and must not be left out in silence.
+// TestFirstPackageHasNoPiece checks that data in the first package, which has the call,
+// is rejected and not ignored.
 func TestFirstPackageHasNoPiece(t *testing.T) {
 	w := newWorld(t, patience)
 	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))
@@ -113,7 +114,7 @@ func TestFirstPackageHasNoPiece(t *testing.T) {
 			if err := stream.Send(extra); err != nil {
 				t.Fatal(err)
 			}
-			_ = stream.Send(&peerpb.HMACPiece{Data: []byte("world"), Last: true}) // the answer may be there already
+			_ = stream.Send(&peerpb.HMACPiece{Data: []byte("world"), Last: true}) // the response may already have arrived
 			_, err = stream.CloseAndRecv()
 			if r := refusalIn(err); r == nil || r.GetCode() != string(fault.InvalidArgument) || w.keys.heard != nil {
 				t.Errorf("got %v, heard %q", err, w.keys.heard)

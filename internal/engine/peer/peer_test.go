@@ -32,8 +32,8 @@ func code(t testing.TB, err error, want fault.Code) fault.Error {
 	return *f
 }
 
-// Whoever does not hold the key of a registered peer, under a trusted CA, gets
-// no call through, in either direction.
+// TestIdentity checks that a process without the key of a registered peer, under a
+// trusted CA, can make no call in either direction.
 func TestIdentity(t *testing.T) {
 	under := func(t *testing.T, i identity) identity { // another key under the same CA
 		t.Helper()
@@ -76,8 +76,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// No call is made, or answered, over an open connection that a change no longer
-// lets in: not the next one, and not only once somebody has looked.
+// TestConnectionsAreShutOut checks that no call is made or served over an open connection
+// that a change no longer permits, starting with the next call.
 func TestConnectionsAreShutOut(t *testing.T) {
 	for name, shut := range map[string]func(w *world){
 		"PeerGone":   func(w *world) { w.knows.forget(func(r *registry) { r.servers = nil }); w.gate.Changed(nil) },
@@ -95,7 +95,7 @@ func TestConnectionsAreShutOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, patience)
-			for range 4 { // over each connection of the pool
+			for range 4 { // one on each connection of the pool
 				if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); err != nil {
 					t.Fatal(err)
 				}
@@ -113,7 +113,7 @@ func TestConnectionsAreShutOut(t *testing.T) {
 	}
 }
 
-// show makes the server show an identity, at a new address that its record says.
+// show makes the server use an identity, at a new address that its record has.
 func (w *world) show(t testing.TB, i identity) {
 	t.Helper()
 	w.listen(t, i)
@@ -144,8 +144,8 @@ func underOtherCA(t testing.TB, i identity) identity {
 	return identity{ca, own}
 }
 
-// What the caller's own key server says of him arrives, and the system id is
-// the connection's, whatever the message says.
+// TestCaller checks that the description of the caller arrives, and that the system id is
+// that of the connection, not of the message.
 func TestCaller(t *testing.T) {
 	w := newWorld(t, patience)
 	by := caller(t)
@@ -173,7 +173,8 @@ func TestCaller(t *testing.T) {
 	}
 }
 
-// What no client of ours sends is refused before anything is asked.
+// TestMalformedCalls checks that calls which no client of this project sends are refused
+// before the key server is called.
 func TestMalformedCalls(t *testing.T) {
 	good := func() *peerpb.Call {
 		return &peerpb.Call{Principal: &peerpb.Principal{Ref: &peerpb.Ref{System: 1, Id: 7}, Type: "password", Name: "x"}, RequestId: "r", Nonce: make([]byte, 16)}
@@ -237,8 +238,8 @@ func TestMalformedCalls(t *testing.T) {
 	}
 }
 
-// A refusal keeps code, sentence and reason where they mean the same here; what
-// is about the peer's own state becomes one code.
+// TestRefusals checks that a refusal keeps code, sentence and reason if they mean the
+// same here. Codes about the peer's own state become a single code.
 func TestRefusals(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -277,14 +278,14 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Where the connection breaks after the peer did its work, the call is repeated
-// under the same key; a change that never gets an answer is not said to have
-// failed.
+// TestBrokenConnections checks that a call is retried under the same key if the
+// connection breaks after the peer did its work. A change without a response is not
+// reported as failed.
 func TestBrokenConnections(t *testing.T) {
 	change := keyserver.ACLChange{Link: link, Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(7)}, Rights: keyserver.Read, MaxUsage: -1}
 	calls := map[string]struct {
 		call   func(ctx context.Context, at keyserver.Federated, by keyserver.Caller) error
-		broken fault.Code // where no attempt gets an answer
+		broken fault.Code // if no attempt gets a response
 	}{
 		"Authorize": {func(ctx context.Context, at keyserver.Federated, by keyserver.Caller) error {
 			_, err := at.AuthorizeKey(ctx, by, keyserver.Use{Link: link})
@@ -330,7 +331,7 @@ func TestBrokenConnections(t *testing.T) {
 	}
 }
 
-// A peer that is slow is given up in time, and not asked again.
+// TestSlowPeer checks that a call to a slow peer ends in time and is not retried.
 func TestSlowPeer(t *testing.T) {
 	calls := map[string]struct {
 		call func(ctx context.Context, at keyserver.Federated) error
@@ -352,7 +353,7 @@ func TestSlowPeer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, patience)
-			for range connections { // each is there before anything is timed
+			for range connections { // each connection exists before the time is measured
 				if err := tc.call(t.Context(), w.ask()); err != nil {
 					t.Fatal(err)
 				}
@@ -368,12 +369,13 @@ func TestSlowPeer(t *testing.T) {
 	}
 }
 
-// A caller that has gone away learns that, and says nothing about the peer.
+// TestCallersThatGoAway checks that a canceled call returns the cancellation, and that it
+// does not count for the health of the peer.
 func TestCallersThatGoAway(t *testing.T) {
 	w := newWorld(t, patience)
 	gone, cancel := context.WithCancel(t.Context())
 	w.keys.answer = func(ctx context.Context, _ keyserver.Caller) error { cancel(); <-ctx.Done(); return ctx.Err() }
-	for range 2 { // while the peer works, and before it is asked
+	for range 2 { // while the peer works, and before it is called
 		if _, err := w.ask().AuthorizeKey(gone, caller(t), keyserver.Use{Link: link}); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
@@ -383,8 +385,8 @@ func TestCallersThatGoAway(t *testing.T) {
 	}
 }
 
-// A nonce that comes twice is a repetition only where everything else that is
-// asked is the same; a message that is streamed is never one.
+// TestCallKeys checks that a reused nonce counts as a repetition only if everything else
+// in the call is the same. A streamed message never counts as one.
 func TestCallKeys(t *testing.T) {
 	w := newWorld(t, patience)
 	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))
@@ -462,8 +464,9 @@ func TestCallKeys(t *testing.T) {
 	}
 }
 
-// A call that is refused for its shape has no row in the audit trail, so the log
-// says whose it was, and what was wrong with it. A peer cannot fill the log.
+// TestMalformedCallsAreLogged checks that the log has the caller of a call that was
+// refused for its shape, and the reason, because such a call has no audit row. A peer
+// cannot fill the log.
 func TestMalformedCallsAreLogged(t *testing.T) {
 	w := newWorld(t, patience)
 	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))

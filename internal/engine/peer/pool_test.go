@@ -11,13 +11,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// One of the connections cannot be made; calls go by the other, streamed
-// messages among them, which nobody repeats.
+// TestAConnectionThatCannotBeMadeTakesNoCalls checks that calls use the other connection
+// if one cannot be established, including streamed messages, which are not retried.
 func TestAConnectionThatCannotBeMadeTakesNoCalls(t *testing.T) {
 	w := newWorld(t, patience)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for range connections { // made at the first call of each
+	for range connections { // each is established by its first call
 		if _, err := w.ask().AuthorizeKey(ctx, caller(t), keyserver.Use{Link: link}); err != nil {
 			t.Fatal(err)
 		}

@@ -12,12 +12,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// heir is a peer with the authorities that it has one after the other, each with a
-// link by the one before.
+// heir is a peer with a sequence of CAs, each with a link by the one before.
 type heir struct {
-	own   []pki.Identity // its certificate by each, with one key
+	own   []pki.Identity // its certificate by each CA, all with one key
 	cas   []pki.Identity
-	links []*x509.Certificate // links[i] is by cas[i], for cas[i+1]
+	links []*x509.Certificate // links[i] is signed by cas[i], for cas[i+1]
 }
 
 func newHeir(t *testing.T, generations int) heir {
@@ -47,8 +46,8 @@ func newHeir(t *testing.T, generations int) heir {
 	return h
 }
 
-// told has a registry hear what the peer shows in its generation n: with next, also
-// the authority behind it.
+// told makes a registry learn from the chain that the peer shows in generation n: its
+// certificate, its CA and the given certificates.
 func (h heir) told(t *testing.T, r *registry, n int, chain ...*x509.Certificate) []keyserver.PeerAuthority {
 	t.Helper()
 	known, err := load(t.Context(), r)
@@ -70,7 +69,7 @@ func (h heir) told(t *testing.T, r *registry, n int, chain ...*x509.Certificate)
 	return learned
 }
 
-// letIn reports whether the peer is let in in its generation n without any link.
+// letIn returns an error unless the peer is accepted in generation n without any link.
 func (h heir) letIn(t *testing.T, r *registry, n int, at time.Time) error {
 	t.Helper()
 	known, err := load(t.Context(), r)
@@ -90,8 +89,8 @@ func (h heir) known() *registry {
 	return r
 }
 
-// A peer's next authority is learned before it issues, and counts by itself from
-// then on, over any number of generations.
+// TestSuccessors checks that the next CA of a peer is learned before it issues, and
+// counts by itself afterwards, over any number of generations.
 func TestSuccessors(t *testing.T) {
 	h := newHeir(t, 4)
 	r := h.known()
@@ -120,8 +119,8 @@ func TestSuccessors(t *testing.T) {
 	}
 }
 
-// A server that was away during all of it is led on by the links, while the
-// authority that it trusts has not ended.
+// TestSuccessorsAfterAnAbsence checks that a server that missed several changes follows
+// the links while the CA that it trusts has not expired.
 func TestSuccessorsAfterAnAbsence(t *testing.T) {
 	h := newHeir(t, 3)
 	r := h.known()
@@ -133,7 +132,8 @@ func TestSuccessorsAfterAnAbsence(t *testing.T) {
 	}
 }
 
-// What is learned counts for the peer that it was learned from.
+// TestSuccessorsOfAnotherPeer checks that a learned CA counts only for the peer that
+// showed it.
 func TestSuccessorsOfAnotherPeer(t *testing.T) {
 	h := newHeir(t, 2)
 	r := h.known()
@@ -149,7 +149,8 @@ func TestSuccessorsOfAnotherPeer(t *testing.T) {
 	}
 }
 
-// What nobody vouches for is not learned.
+// TestSuccessorsThatNobodyVouchesFor checks that a CA is not learned if no trusted CA
+// vouches for it.
 func TestSuccessorsThatNobodyVouchesFor(t *testing.T) {
 	h, stranger := newHeir(t, 3), newHeir(t, 2)
 	weak := subordinate(t, h.cas[0], h.cas[1])
@@ -173,7 +174,7 @@ func TestSuccessorsThatNobodyVouchesFor(t *testing.T) {
 			t.Errorf("%s: learned %d", name, len(learned))
 		}
 	}
-	// A link that is revoked later takes what was learned by it along.
+	// Revoking a link later also invalidates the CA that was learned by it.
 	r := h.known()
 	h.told(t, r, 0, h.cas[1].Certificate, h.links[0])
 	r.revoked = map[string]string{named(h.links[0], h.cas[0].Certificate): "it is revoked"}

@@ -17,15 +17,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// revoke has the CA of an identity revoke its certificate.
+// revoke makes the CA of an identity revoke its certificate.
 func (r *registry) revoke(i identity) {
 	r.forget(func(r *registry) {
 		r.revoked = map[string]string{named(i.own.Certificate, i.ca.Certificate): "it is revoked"}
 	})
 }
 
-// subordinate is a CA that another one signed, with the key of an earlier one
-// where that is given.
+// subordinate returns a CA signed by another CA. It has the given key, if there is one.
 func subordinate(t testing.TB, of pki.Identity, key pki.Identity) pki.Identity {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
@@ -47,7 +46,8 @@ func subordinate(t testing.TB, of pki.Identity, key pki.Identity) pki.Identity {
 	return pki.Identity{Certificate: cert, Key: key.Key}
 }
 
-// A certificate leads to a trusted CA only where nothing on the way is revoked.
+// TestRevokedCertificates checks that a chain to a trusted CA counts only if none of its
+// certificates is revoked.
 func TestRevokedCertificates(t *testing.T) {
 	newCA := func(t *testing.T, name string) pki.Identity {
 		t.Helper()
@@ -66,7 +66,7 @@ func TestRevokedCertificates(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		trusted []pki.Identity
-		shown   []pki.Identity // with the certificate
+		shown   []pki.Identity // sent with the certificate
 		revoked []string
 		ok      bool
 	}{
@@ -111,7 +111,8 @@ func TestRevokedCertificates(t *testing.T) {
 	}
 }
 
-// Evidence that cannot be read lets nobody in, and throws nobody out.
+// TestUnreadableEvidence checks that unreadable evidence accepts no new connection and
+// closes no open one.
 func TestUnreadableEvidence(t *testing.T) {
 	w := newWorld(t, patience)
 	ask := func() error {

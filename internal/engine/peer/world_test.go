@@ -21,18 +21,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// patience is far longer than anything here takes.
+// patience is far longer than any step of these tests takes.
 const patience = 20 * time.Second
 
-// registry is what one side knows.
+// registry is the registry of one side.
 type registry struct {
 	mu      sync.Mutex
 	cas     []keyserver.Certificate
 	servers []keyserver.TrustedServer
 	learned []keyserver.PeerAuthority
-	reads   int               // of servers
-	revoked map[string]string // why, by what the certificate says of itself
-	failing error             // of questions about revocation
+	reads   int               // number of reads of servers
+	revoked map[string]string // reasons, by the result of named
+	failing error             // returned by Revoked
 }
 
 func (r *registry) Revoked(_ context.Context, cert, issuer *x509.Certificate) (string, error) {
@@ -67,7 +67,7 @@ func (r *registry) TrustedServers(context.Context) ([]keyserver.TrustedServer, e
 	return slices.Clone(r.servers), nil
 }
 
-// named is a certificate as an issuer's list names it.
+// named returns the key of a certificate in revoked.
 func named(cert, issuer *x509.Certificate) string {
 	return cert.SerialNumber.String() + " of " + issuer.SerialNumber.String()
 }
@@ -98,7 +98,7 @@ func (i identity) certificate() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{i.own.Certificate.Raw, i.ca.Certificate.Raw}, PrivateKey: i.own.Key}
 }
 
-// trust makes a registry know a key server at an address.
+// trust registers a key server at an address.
 func (r *registry) trust(i identity, system keyserver.SystemID, at netip.AddrPort) keyserver.TrustedServer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +111,7 @@ func (r *registry) trust(i identity, system keyserver.SystemID, at netip.AddrPor
 	return s
 }
 
-// listener lets a test break what it accepted.
+// listener lets a test break the connections that it accepted.
 type listener struct {
 	net.Listener
 	mu   sync.Mutex
@@ -128,7 +128,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// cut breaks every connection, as if the network had gone.
+// cut breaks every connection, as a network failure does.
 func (l *listener) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +139,8 @@ func (l *listener) cut() {
 	l.open = nil
 }
 
-// world is a client, system id 1, and a server, system id 2, that know each other.
+// world is a client with system id 1 and a server with system id 2 that are registered
+// with each other.
 type world struct {
 	client   *Client
 	gate     *Gate
@@ -172,7 +173,7 @@ func newWorld(t testing.TB, timeout time.Duration) *world {
 	return w
 }
 
-// listen starts a server that shows an identity.
+// listen starts a server with the given identity.
 func (w *world) listen(t testing.TB, as identity) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -190,10 +191,10 @@ func (w *world) listen(t testing.TB, as identity) {
 	t.Cleanup(func() { srv.Stop(); <-done; gate.Close() })
 }
 
-// ask is the server as the client sees it.
+// ask returns the server as a remote key server of the client.
 func (w *world) ask() keyserver.Federated { return w.client.At(w.asked) }
 
-// raw is a connection to the server that says what a test wants.
+// raw returns a connection to the server over which a test can send any call.
 func (w *world) raw(t testing.TB, as identity) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+w.at.Addr().String(), grpc.WithTransportCredentials(key{newEndpointOf(t, w, as), 2}), grpc.WithNoProxy())
@@ -204,7 +205,8 @@ func (w *world) raw(t testing.TB, as identity) *grpc.ClientConn {
 	return conn
 }
 
-// newEndpointOf is an endpoint to the server for an identity.
+// newEndpointOf returns an endpoint for connections to the server with the given
+// identity.
 func newEndpointOf(t testing.TB, w *world, as identity) *endpoint {
 	t.Helper()
 	endpoint := newEndpoint(w.known, as.certificate, w.client.endpoint.usage, time.Now, slog.New(slog.DiscardHandler), func(trust) {})
@@ -214,7 +216,7 @@ func newEndpointOf(t testing.TB, w *world, as identity) *endpoint {
 
 var link = keyserver.NewHiddenLink(2, keyserver.IDFromUint64(42))
 
-// caller is a principal of the client's key server.
+// caller returns a principal of the client's key server.
 func caller(t testing.TB) keyserver.Caller {
 	t.Helper()
 	by := keyserver.Caller{
@@ -228,14 +230,14 @@ func caller(t testing.TB) keyserver.Caller {
 	return by
 }
 
-// keys is what the server asks; tests put in what it does.
+// keys is the key server behind the server. Tests set its results.
 type keys struct {
 	mu     sync.Mutex
 	calls  []keyserver.Caller
 	answer func(ctx context.Context, by keyserver.Caller) error
 	heard  []byte // of the last message
 	choice keyserver.KeyChoice
-	mac    [keyserver.MACSize]byte // that was to be verified
+	mac    [keyserver.MACSize]byte // received for verification
 	lie    func(*keyserver.UsedKey)
 	acl    keyserver.ACL
 	found  []keyserver.Principal
@@ -252,7 +254,7 @@ func (k *keys) called(ctx context.Context, by keyserver.Caller) error {
 	return answer(ctx, by)
 }
 
-// set changes what the server answers from now on.
+// set changes the result of the server's key server.
 func (k *keys) set(answer func(context.Context, keyserver.Caller) error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -288,7 +290,7 @@ func (k *keys) HMAC(ctx context.Context, by keyserver.Caller, r keyserver.HMACRe
 	return mac, nil
 }
 
-// used notes a choice and answers a key for it.
+// used records a choice and returns a key for it.
 func (k *keys) used(choice keyserver.KeyChoice) keyserver.UsedKey {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -359,7 +361,7 @@ func (j *journal) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// lines are the entries so far.
+// lines returns the entries so far.
 func (j *journal) lines() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -370,7 +372,7 @@ type sink []byte
 
 func (s *sink) Write(b []byte) (int, error) { *s = append(*s, b...); return len(b), nil }
 
-// message is written in one piece, and then fails if it is told to.
+// message writes text at once, and then returns err.
 type message struct {
 	text []byte
 	err  error

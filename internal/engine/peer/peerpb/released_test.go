@@ -10,9 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// released is what key servers of the last release speak: each line is one
-// thing that a peer of that release relies on. Lines are added with a release,
-// and none is changed or taken away.
+// released has the protocol of the last release: each line is one element that a peer of
+// that release relies on. Lines are added with a release, and never changed or removed.
 const released = "testdata/released.txt"
 
 func TestWhatIsReleasedStays(t *testing.T) {
@@ -35,8 +34,8 @@ func TestWhatIsReleasedStays(t *testing.T) {
 	}
 }
 
-// spoken lists what goes over the wire: methods with what they take and answer,
-// and fields by number and type. Names of fields do not.
+// spoken lists the elements of the protocol: methods with their request and response
+// types, and fields by number and type. Field names are not part of it.
 func spoken(file protoreflect.FileDescriptor) (lines []string) {
 	for i := range file.Services().Len() {
 		methods := file.Services().Get(i).Methods()
