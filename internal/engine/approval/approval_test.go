@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// cast is who acts in most tests, and one who is to be given a duty.
+// cast has the principals of most tests, and the principal "to" that receives a duty.
 type cast struct{ admin, officer, second, auditor, encryptor, to keyserver.Caller }
 
 func (w *world) cast(t testing.TB) cast {
@@ -30,10 +30,11 @@ func (w *world) cast(t testing.TB) cast {
 	}
 }
 
-// someLink is the hidden link of no key.
+// someLink is a hidden link without a key.
 var someLink = base64.StdEncoding.EncodeToString([]byte(keyserver.NewHiddenLink(1, keyserver.IDFromUint64(7))))
 
-// What cannot be asked for is refused before anybody has to look at it.
+// TestWhatCannotBeAskedFor checks that requests which cannot be approved are refused when
+// approval is requested.
 func TestWhatCannotBeAskedFor(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -102,7 +103,8 @@ func TestWhatCannotBeAskedFor(t *testing.T) {
 	})
 }
 
-// Who may not approve, and what does not count. Nothing of it moves the approval.
+// TestWhoMayNotApprove checks which callers and sessions may not approve. Their attempts
+// do not change the approval.
 func TestWhoMayNotApprove(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -152,15 +154,15 @@ func TestWhoMayNotApprove(t *testing.T) {
 		}
 		is(t, w.ask(t, "officer 1", "POST", at(id, "withdraw"), nil), 403, "ACCESS_DENIED")
 		w.ok(t, "officer 1", "POST", at(id, "approve"), right)
-		w.ok(t, "officer 1", "POST", at(id, "reject"), right) // on second thoughts
+		w.ok(t, "officer 1", "POST", at(id, "reject"), right) // an approver may still reject
 		is(t, w.ask(t, "officer 1", "POST", at(id, "withdraw"), nil), 409, "APPROVAL_STATE")
 		is(t, w.ask(t, "auditor", "POST", at(id, "approve"), right), 409, "APPROVAL_STATE")
 		is(t, w.ask(t, "admin 1", "POST", at(id, "execute"), nil), 409, "APPROVAL_STATE")
 	})
 }
 
-// A refused decision about an approval, and a refused change of duties, has one row, which
-// says refused and why.
+// TestRefusalsHaveOneRow checks that a refused decision about an approval, and a refused
+// change of duties, has a single audit row with the outcome and the reason.
 func TestRefusalsHaveOneRow(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -208,7 +210,8 @@ func TestRefusalsHaveOneRow(t *testing.T) {
 	})
 }
 
-// The whole way: refused directly, asked for, approved, executed, in the trail.
+// TestOnceAndAsApproved checks the complete sequence: refused directly, requested,
+// approved, executed, and recorded in the audit log.
 func TestOnceAndAsApproved(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -231,7 +234,7 @@ func TestOnceAndAsApproved(t *testing.T) {
 			t.Errorf("it is %s", v.raw)
 		}
 		is(t, w.ask(t, "officer 1", "POST", at(id, "execute"), nil), 403, "ACCESS_DENIED")
-		is(t, w.ask(t, "admin 1", "PUT", path, g["body"]), 403, "APPROVAL_REQUIRED") // an approval is no permission
+		is(t, w.ask(t, "admin 1", "PUT", path, g["body"]), 403, "APPROVAL_REQUIRED") // an approval does not permit the direct request
 		done := w.ok(t, "admin 1", "POST", at(id, "execute"), nil)
 		if _, ok := done.body["principal"]; !ok || w.rolesOf(t, c.to) != fmt.Sprint([]keyserver.ID{keyserver.RoleAdministrator}) {
 			t.Errorf("the route answers %s", done.raw)
@@ -246,7 +249,8 @@ func TestOnceAndAsApproved(t *testing.T) {
 	})
 }
 
-// At the execution it counts who approvers and asker are at that moment.
+// TestWhatCountsAtTheExecution checks that the state of approvers and asker at the time of
+// the execution counts.
 func TestWhatCountsAtTheExecution(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -288,7 +292,7 @@ func TestWhatCountsAtTheExecution(t *testing.T) {
 				}
 				again := w.ask(t, "admin 1", "POST", at(id, "execute"), nil)
 				if x.spent {
-					is(t, again, 409, "APPROVAL_STATE") // it was executed, and came to nothing
+					is(t, again, 409, "APPROVAL_STATE") // it was executed, without success
 				} else {
 					is(t, again, 200, "")
 				}
@@ -319,7 +323,7 @@ func TestWhatCountsAtTheExecution(t *testing.T) {
 	})
 }
 
-// Of executions at the same moment one is carried out.
+// TestExecutedTwiceAtOnce checks that only one of several concurrent executions runs.
 func TestExecutedTwiceAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -348,7 +352,8 @@ func TestExecutedTwiceAtOnce(t *testing.T) {
 	})
 }
 
-// The policy takes an approval itself, and none that could not be met is set.
+// TestPolicy checks that changing the policy needs an approval itself, and that a policy
+// that could not be satisfied is refused.
 func TestPolicy(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		w.cast(t)
@@ -379,7 +384,7 @@ func TestPolicy(t *testing.T) {
 			"what waits":        {policy(rule("watchChanges", 1, "any")), "rules[0].operation"},
 			"what is secret":    {policy(rule("setPassword", 1, "any")), "rules[0].operation"},
 			"too few of a duty": {policy(rule("exportKey", 3, "trust")), "rules[0].duty"},
-			"himself left out":  {policy(rule("exportKey", 2, "administration")), "rules[0].duty"}, // the first administrator is another one
+			"himself left out":  {policy(rule("exportKey", 2, "administration")), "rules[0].duty"}, // only the first administrator could approve
 		} {
 			t.Run(name, func(t *testing.T) {
 				if a := is(t, set(t, x.body), http.StatusBadRequest, "INVALID_ARGUMENT"); !strings.Contains(a.text("detail"), x.detail) {
@@ -392,12 +397,13 @@ func TestPolicy(t *testing.T) {
 			t.Errorf("it answers %s", a.raw)
 		}
 		is(t, w.ask(t, "auditor", "GET", "/api/audit", nil), 403, "APPROVAL_REQUIRED")
-		w.ok(t, "admin 1", "PUT", path, policy()) // no rule guards it any more
+		w.ok(t, "admin 1", "PUT", path, policy()) // no rule guards it after this
 		w.ok(t, "auditor", "GET", "/api/audit", nil)
 	})
 }
 
-// One's own approvals need no role to be read, and others' do.
+// TestWhoReads checks that a caller needs no role to read its own approvals, but needs one
+// for others.
 func TestWhoReads(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -441,7 +447,8 @@ func TestWhoReads(t *testing.T) {
 	})
 }
 
-// So many may wait, of one asker and in all, and what was decided long ago is gone.
+// TestHowManyWait checks the limits of pending approvals, per asker and in total, and that
+// old decided approvals are deleted.
 func TestHowManyWait(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -475,7 +482,7 @@ func TestHowManyWait(t *testing.T) {
 		fill(199)
 		is(t, w.ask(t, "admin 2", "POST", "/api/approvals", giving(c.to)), 409, "APPROVAL_LIMIT")
 
-		// What nobody can execute any more takes no place.
+		// An approval that can no longer be executed uses no place.
 		w.enable(t, first, false)
 		w.ok(t, "admin 2", "POST", "/api/approvals", giving(c.to))
 		w.ok(t, "encryptor", "POST", "/api/approvals", export)
@@ -488,8 +495,8 @@ func TestHowManyWait(t *testing.T) {
 	})
 }
 
-// Bodies are large: a page ends before it has more than a mebibyte of them, and what an
-// asker took back stays for a while only.
+// TestPagesOfApprovalsAreBounded checks that a page ends before its bodies exceed one
+// mebibyte, and that withdrawn approvals are deleted after a while.
 func TestPagesOfApprovalsAreBounded(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		w.cast(t)
@@ -525,7 +532,8 @@ func TestPagesOfApprovalsAreBounded(t *testing.T) {
 	})
 }
 
-// Whoever names something learns nothing about it by asking for approval.
+// TestAskingTellsNothing checks that requesting approval reveals nothing about the objects
+// in the request.
 func TestAskingTellsNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)

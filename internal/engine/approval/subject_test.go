@@ -7,7 +7,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Whatever a request may name can be read and told to people.
+// TestEveryKindOfSubject checks that each kind of object in a request can be read and
+// described.
 func TestEveryKindOfSubject(t *testing.T) {
 	for _, kind := range keyserver.SubjectKinds {
 		if portraits[kind] == nil || descriptions[kind] == "" {

@@ -17,27 +17,27 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// walk is the API beside a model of it that shares no code with it.
+// walk is the API with a model of it. The model shares no code with the API.
 type walk struct {
 	*world
 	people    []*person
 	targets   []*target
-	members   []*account // who can be in the group
+	members   []*account // principals that can be in the group
 	role      keyserver.ID
-	wide      bool // the role grants more than it did
+	wide      bool // whether the role grants more than at first
 	asked     []*asked
-	approvers int // that rule giveDuties asks for
+	approvers int // required by the rule giveDuties
 	reached   map[string]int
 }
 
 type person struct {
 	account
 	name     string
-	role     keyserver.ID // zero: none at the moment
+	role     keyserver.ID // zero: none now
 	disabled bool
 }
 
-// account is what somebody can be become by.
+// account has the credentials with which a client can log in as a principal.
 type account struct {
 	caller      keyserver.Caller
 	password    string
@@ -46,15 +46,16 @@ type account struct {
 
 func (a *account) String() string { return fmt.Sprint(a.caller.Name, a.password, a.certificate) }
 
-// target is whom roles are asked for: a person, a group, or nobody yet.
+// target is the receiver of the requested roles: a user, a group, or a principal that
+// does not exist yet.
 type target struct {
 	account
 	exists, group bool
 	roles         []keyserver.ID
-	in            []*account // the group
+	in            []*account // members, if it is the group
 }
 
-// mark is what a request names, as the model has it.
+// mark returns the state of the objects in a request, according to the model.
 func (w *walk) mark(a *asked) string {
 	t := w.targets[a.target]
 	in := slices.Clone(t.in)
@@ -62,18 +63,19 @@ func (w *walk) mark(a *asked) string {
 	return fmt.Sprint(a.by.String(), t.String(), t.exists, t.roles, in, (a.role == w.role || slices.Contains(t.roles, w.role)) && w.wide)
 }
 
-// hasDuty: Administrator, Security Officer and Auditor have one, Encryptor none.
+// hasDuty reports whether the person has a duty: Administrator, Security Officer and
+// Auditor have one, Encryptor has none.
 func (p *person) hasDuty() bool {
 	return !p.disabled && slices.Contains([]keyserver.ID{keyserver.RoleAdministrator, keyserver.RoleSecurityOfficer, keyserver.RoleAuditor}, p.role)
 }
 
-// holds: who may set roles at all.
+// setsRoles reports whether the person may set roles.
 func (p *person) setsRoles() bool {
 	return !p.disabled && (p.role == keyserver.RoleAdministrator || p.role == keyserver.RoleSecurityOfficer)
 }
 
-// gives: Administrator gives administration and the use of keys, Security Officer
-// trust.
+// gives reports whether the person may give a role: Administrator gives administration
+// and the use of keys, Security Officer gives trust.
 func (p *person) gives(role keyserver.ID) bool {
 	switch role {
 	case keyserver.RoleSecurityOfficer:
@@ -92,7 +94,7 @@ type asked struct {
 	approved   []*person
 	decision   string
 	ran        int
-	mark       string // when it was asked for
+	mark       string // at the time of the request
 }
 
 func (a *asked) state(w *walk) string {
@@ -114,9 +116,9 @@ func (a *asked) state(w *walk) string {
 	}
 }
 
-// Whatever happens in whatever order: nobody approves his own, nothing runs twice
-// or without those who have to approve at that moment, and what runs is what was
-// approved.
+// TestWalk checks, in random sequences of steps, that no asker approves its own request
+// and that no request runs twice. A request runs only with the required approvers at that
+// time, and as it was approved.
 func TestWalk(t *testing.T) {
 	f := enginetest.New(t, sqlstore.Config{Dir: migrated.Dir(t)})
 	shared, round := newWorld(t, f), 0
@@ -154,7 +156,7 @@ func TestWalk(t *testing.T) {
 			"roles":    w.changes,
 			"becomes":  w.becomes,
 			"policy":   func(r *rapid.T) { w.policy(r, rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(r, "approvers")) },
-			// Few walks would come to an end by one step of each kind alone.
+			// With one step of each kind, few sequences would reach an execution.
 			"approved": func(r *rapid.T) { w.decides(r, "approve") },
 			"executed": w.executes,
 			"between": func(r *rapid.T) {
@@ -207,8 +209,8 @@ func (w *walk) changes(r *rapid.T) {
 	}
 }
 
-// becomes changes what requests name: who can become whom, who is in the group,
-// what the role grants, and whether there is somebody at all.
+// becomes changes the state of the objects in requests: credentials, members of the
+// group, operations of the role, and whether the principal exists.
 func (w *walk) becomes(r *rapid.T) {
 	ctx := context.Background()
 	var accounts []*account
@@ -344,7 +346,7 @@ func (w *walk) decides(r *rapid.T, what string) {
 func (w *walk) withdraws(r *rapid.T) {
 	a, p := w.approval(r), w.person(r)
 	if rapid.IntRange(0, 3).Draw(r, "takes it back") > 0 {
-		return // few, so that something is left
+		return // rarely, so that some approvals are left
 	}
 	if rapid.Bool().Draw(r, "asker") {
 		p = a.by
@@ -411,7 +413,7 @@ func (w *walk) executes(r *rapid.T) {
 	case w.mark(a) != a.mark:
 		is(r, got, http.StatusConflict, "APPROVAL_STATE")
 		w.reached["execute what changed"]++
-	case p.role == keyserver.RoleAuditor && !w.targets[a.target].exists: // who may look sees that before he is refused
+	case p.role == keyserver.RoleAuditor && !w.targets[a.target].exists: // an Auditor may read principals, so it gets this before the refusal
 		is(r, got, http.StatusNotFound, "NOT_FOUND")
 		a.decision = "executed"
 	case !p.setsRoles():
@@ -443,7 +445,7 @@ func (w *walk) executes(r *rapid.T) {
 	}
 }
 
-// check holds what the API says of each approval against the model.
+// check compares the state of each approval in the API with the model.
 func (w *walk) check(r *rapid.T) {
 	list, err := w.Store.Approvals(context.Background(), sqlstore.ApprovalFilter{Limit: 1000})
 	fatal(r, err)
@@ -463,7 +465,7 @@ func (w *walk) check(r *rapid.T) {
 			r.Fatalf("%s is %s, want it %s with %d approvals", a.id, v.raw, a.state(w), len(a.approved))
 		}
 		changed := strings.Contains(v.raw, `"changed":true`)
-		if !strings.Contains(v.raw, `"changed"`) { // who reads no approvals is not told
+		if !strings.Contains(v.raw, `"changed"`) { // a caller that may not read approvals does not see it
 			if state := a.state(w); a.by.hasDuty() && (state == "pending" || state == "approved") {
 				r.Fatalf("%s is not told what changed: %s", a.by.name, v.raw)
 			}

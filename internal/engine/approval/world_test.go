@@ -28,15 +28,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// world is the API of a split deployment, on a real engine and database. Only
-// logins are left out: whoever is named has a session.
+// world is the API of a split deployment on a real engine and database, without logins:
+// each known name has a session.
 type world struct {
 	*enginetest.Fixture
 	api   *httpapi.API
 	known *known
 }
 
-// known are sessions by their tokens.
+// known has sessions by their tokens.
 type known struct {
 	httpapi.Sessions
 	callers map[string]keyserver.Caller
@@ -88,8 +88,8 @@ func fatal(t rapid.TB, err error) {
 	}
 }
 
-// add makes a principal with roles, who has a session that is bound to a key
-// under his name, and one that is not under his name and "unbound".
+// add creates a principal with roles. Its session under its name is bound to a key. Its
+// session under its name and "unbound" is not.
 func (w *world) add(t testing.TB, name string, roles ...keyserver.ID) keyserver.Caller {
 	t.Helper()
 	c := w.Add(t, keyserver.PasswordPrincipal, name, roles, nil)
@@ -99,12 +99,12 @@ func (w *world) add(t testing.TB, name string, roles ...keyserver.ID) keyserver.
 	return c
 }
 
-// answer is what the API says.
+// answer is a response of the API.
 type answer struct {
 	status int
 	body   map[string]any
 	raw    string
-	id     string // of the request
+	id     string // request id
 }
 
 func (a answer) text(field string) string {
@@ -112,7 +112,7 @@ func (a answer) text(field string) string {
 	return s
 }
 
-// ask sends a request in somebody's session.
+// ask sends a request in the session of a principal.
 func (w *world) ask(t rapid.TB, who, method, path string, body any) answer {
 	t.Helper()
 	var text []byte
@@ -139,7 +139,7 @@ func (w *world) ask(t rapid.TB, who, method, path string, body any) answer {
 	return a
 }
 
-// is holds an answer against a status and a code.
+// is checks the status and the code of a response.
 func is(t rapid.TB, a answer, status int, code string) answer {
 	t.Helper()
 	if a.status != status || a.text("code") != code {
@@ -155,7 +155,7 @@ func (w *world) ok(t rapid.TB, who, method, path string, body any) answer {
 
 type object = map[string]any
 
-// giving is a request that makes a principal an administrator, which takes an
+// giving returns a request that makes a principal an administrator, which needs an
 // approval.
 func giving(to keyserver.Caller) object {
 	return object{
@@ -168,7 +168,7 @@ func at(id string, more ...string) string {
 	return "/api/approvals/" + strings.Join(append([]string{id}, more...), "/")
 }
 
-// rolesOf reads the roles of a principal past the gate.
+// rolesOf reads the roles of a principal from the store.
 func (w *world) rolesOf(t rapid.TB, who keyserver.Caller) string {
 	t.Helper()
 	p, err := w.Store.Principal(context.Background(), who.Principal.ID)
@@ -179,7 +179,7 @@ func (w *world) rolesOf(t rapid.TB, who keyserver.Caller) string {
 	return fmt.Sprint(p.Roles)
 }
 
-// callerOf is somebody who is not there.
+// callerOf returns a caller whose principal does not exist.
 func (w *world) callerOf(t rapid.TB, name string) keyserver.Caller {
 	t.Helper()
 	id, err := keyserver.NewID(rand.Reader)
@@ -187,7 +187,7 @@ func (w *world) callerOf(t rapid.TB, name string) keyserver.Caller {
 	return keyserver.Caller{Principal: keyserver.PrincipalRef{System: w.System, ID: id}, Name: name, Type: keyserver.PasswordPrincipal}
 }
 
-// addRole makes a role that any Administrator may give.
+// addRole creates a role that any Administrator may give.
 func (w *world) addRole(t rapid.TB, name string) keyserver.ID {
 	t.Helper()
 	id, err := keyserver.NewID(rand.Reader)
@@ -199,14 +199,14 @@ func (w *world) addRole(t rapid.TB, name string) keyserver.ID {
 	return id
 }
 
-// setRoles writes the roles of a principal past the gate.
+// setRoles writes the roles of a principal to the store.
 func (w *world) setRoles(t rapid.TB, who keyserver.Caller, roles ...keyserver.ID) {
 	t.Helper()
 	ctx := context.Background()
 	fatal(t, w.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.SetPrincipalRoles(ctx, who.Principal.ID, roles) }))
 }
 
-// enable enables or disables a principal past the gate.
+// enable enables or disables a principal in the store.
 func (w *world) enable(t rapid.TB, who keyserver.Caller, on bool) {
 	t.Helper()
 	ctx := context.Background()
@@ -223,7 +223,7 @@ func (w *world) enable(t rapid.TB, who keyserver.Caller, on bool) {
 	}))
 }
 
-// under are the rows of the trail with an approval, but those about it.
+// under returns the audit rows of the operations that were executed under an approval.
 func (w *world) under(t testing.TB, id string) []string {
 	t.Helper()
 	var rows []string
