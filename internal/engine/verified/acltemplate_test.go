@@ -18,9 +18,9 @@ import (
 type templateLiar struct {
 	keyserver.Port
 	deceit
-	// distort writes something else than was sent.
+	// distort changes a request before it is sent.
 	distort func(*keyserver.TemplateMember, *keyserver.NewTemplatedDirectory, *string)
-	denies  bool // says that the caller may not write once a write was sent
+	denies  bool // reports after a write that the caller may not change the template
 }
 
 func (l *templateLiar) twist(m *keyserver.TemplateMember, d *keyserver.NewTemplatedDirectory, name *string) {
@@ -102,7 +102,7 @@ func (l *templateLiar) MintKey(context.Context, keyserver.Caller, keyserver.NewK
 	return keyserver.KeyMetadata{}, nil
 }
 
-// Configuration is one with a credential in every section.
+// Configuration returns a configuration with a credential in every section.
 func (l *templateLiar) Configuration(context.Context, keyserver.Caller, string) (keyserver.ConfigNode, error) {
 	l.writes++
 	secrets := map[string]string{"password": "hunter2", "url": "hunter2"}
@@ -111,8 +111,8 @@ func (l *templateLiar) Configuration(context.Context, keyserver.Caller, string) 
 	}}, nil
 }
 
-// templates is a key server with a template that has two members and is used
-// by no directory, a directory of another template, and a liar in front.
+// templates is a key server behind a liar. It has a template with two members that no
+// directory uses, and a directory of another template.
 type templates struct {
 	*verified.Service
 	liar      *templateLiar
@@ -194,7 +194,7 @@ func TestAKeyServerThatLiesAboutTemplates(t *testing.T) {
 	lies := map[string]struct {
 		reason string
 		lie    func(l *templateLiar)
-		want   func(bad fault.Code) fault.Code // empty is success
+		want   func(bad fault.Code) fault.Code // empty means success
 	}{
 		"Truth":     {"a key server that does not lie", func(*templateLiar) {}, func(fault.Code) fault.Code { return "" }},
 		"Swallowed": {"a swallowed write is no success", func(l *templateLiar) { l.swallow = true }, func(bad fault.Code) fault.Code { return bad }},
@@ -374,8 +374,8 @@ func TestTemplatesRefusedBeforeSending(t *testing.T) {
 	}
 }
 
-// The engine holds to its rules by itself, whatever stands in front of it, and
-// audits each refusal.
+// TestTheKeyServerRefusesByItself checks that the engine enforces its rules without the
+// service in front of it, and audits each refusal.
 func TestTheKeyServerRefusesByItself(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		w := newTemplates(t, f)
@@ -431,7 +431,7 @@ func TestTheKeyServerRefusesByItself(t *testing.T) {
 	})
 }
 
-// Lists that are read as a whole have an end.
+// TestTemplatesAreBounded checks that lists without pages have a maximum length.
 func TestTemplatesAreBounded(t *testing.T) {
 	w := newTemplates(t, enginetest.New(t, enginetest.Databases["SQLite"](t)))
 	port := w.liar.Port
@@ -456,8 +456,8 @@ func TestTemplatesAreBounded(t *testing.T) {
 	})
 }
 
-// No credential of a key server's configuration passes the service, whatever
-// the key server hands over.
+// TestNoCredentialPasses checks that the service never returns a credential from the
+// configuration, whatever the key server sends.
 func TestNoCredentialPasses(t *testing.T) {
 	w := newTemplates(t, enginetest.New(t, enginetest.Databases["SQLite"](t)))
 	for _, xpath := range []string{"ROOT", "Database", "Database.Credentials"} {

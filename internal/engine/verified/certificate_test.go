@@ -23,10 +23,10 @@ import (
 type certificateLiar struct {
 	keyserver.Port
 	deceit
-	issuer pki.Identity // what swallowed certificates are signed by
+	issuer pki.Identity // signs the certificates of swallowed writes
 	spoil  func(c *keyserver.Certificate)
-	clear  bool // answers an exported key in clear
-	other  bool // exports for somebody else
+	clear  bool // returns an exported key in plain text
+	other  bool // exports for another principal
 }
 
 func (l *certificateLiar) FindCertificates(ctx context.Context, by keyserver.Caller, lookup keyserver.CertificateLookup) ([]keyserver.Certificate, error) {
@@ -42,7 +42,7 @@ func (l *certificateLiar) FindCertificates(ctx context.Context, by keyserver.Cal
 	return list, err
 }
 
-// invented is a certificate that nobody stored.
+// invented returns a certificate that was never stored.
 func (l *certificateLiar) invented(der []byte) (keyserver.Issued, error) {
 	req, err := x509.ParseCertificateRequest(der)
 	if err != nil {
@@ -123,8 +123,8 @@ func (l *certificateLiar) ExportKey(ctx context.Context, by keyserver.Caller, x 
 	return out, err
 }
 
-// certificateWorld is a key server with a trusted CA, an issued and an enrolled
-// certificate, and the liar in front of it.
+// certificateWorld is a key server behind a liar. It has a trusted CA, an issued
+// certificate and an enrolled one.
 type certificateWorld struct {
 	*verified.Service
 	liar    *certificateLiar
@@ -165,7 +165,8 @@ func newCertificateWorld(t *testing.T, f *enginetest.Fixture) *certificateWorld 
 	return w
 }
 
-// certificateWrite is one mutating operation, and what its result claims.
+// certificateWrite is one mutating operation. do returns whether its result claims
+// success.
 type certificateWrite struct {
 	do  func(t *testing.T, w *certificateWorld) (claims bool, err error)
 	bad fault.Code
@@ -198,7 +199,8 @@ var certificateWrites = map[string]certificateWrite{
 	}},
 }
 
-// Each way to lie, and what every write answers to it.
+// TestCertificateWritesAgainstALiar checks the result of every write for each kind of
+// lie.
 func TestCertificateWritesAgainstALiar(t *testing.T) {
 	gone := fault.New(fault.StoreUnavailable, "gone")
 	lies := map[string]struct {
@@ -230,7 +232,8 @@ func TestCertificateWritesAgainstALiar(t *testing.T) {
 	}
 }
 
-// What reads back must be what was asked for, in each part of it.
+// TestCertificatesThatReadBackOtherwise checks that a certificate that reads back with
+// any difference from the request is not a success.
 func TestCertificatesThatReadBackOtherwise(t *testing.T) {
 	other := enginetest.NewAgent(t, mustCA(t), "own", time.Now(), nil).Certificate
 	cases := map[string]struct {
@@ -351,8 +354,8 @@ func TestCertificatesRefusedBeforeSending(t *testing.T) {
 	}
 }
 
-// Whatever a key server answers in place of a JWE for the recipient, it is not
-// passed on.
+// TestAnExportInClearIsDropped checks that a response that is not a JWE for the recipient
+// is never returned.
 func TestAnExportInClearIsDropped(t *testing.T) {
 	for name, lie := range map[string]func(*certificateLiar){
 		"Clear": func(l *certificateLiar) { l.clear = true }, "ForAnother": func(l *certificateLiar) { l.other = true },

@@ -20,8 +20,8 @@ import (
 type principalLiar struct {
 	keyserver.Port
 	deceit
-	distort func(*keyserver.Principal) // of what is read back once a write was sent
-	// meanwhile is what another one does between the read and the write.
+	distort func(*keyserver.Principal) // changes principals that are read after a write
+	// meanwhile is a change by another caller between the read and the write.
 	meanwhile func()
 }
 
@@ -75,8 +75,7 @@ func (l *principalLiar) RemoveGroupMember(ctx context.Context, by keyserver.Call
 	return l.send(func() error { return l.Port.RemoveGroupMember(ctx, by, m) })
 }
 
-// people is a key server with a user, a member of a group, that group, and a
-// liar in front of it.
+// people is a key server behind a liar. It has a user, a group and a member of the group.
 type people struct {
 	*verified.Service
 	liar                 *principalLiar
@@ -85,7 +84,7 @@ type people struct {
 	team                 keyserver.ID
 }
 
-// forPrincipal is the change as one of a principal's flag word.
+// forPrincipal returns a change of flags for the given principal.
 func forPrincipal(id keyserver.ID, change keyserver.FlagChange) keyserver.FlagChange {
 	change.ID = id
 	return change
@@ -109,7 +108,7 @@ var (
 	xauthWeb  = keyserver.NewPrincipal{Type: keyserver.XAuthPrincipal, Name: "web", Identity: &keyserver.Identity{Issuer: "i", Subject: "s", Audiences: []string{"b", "a"}}}
 	principal = map[string]struct {
 		do  func(p *people) (claims bool, err error)
-		bad fault.Code // the verdict when the re-read disagrees
+		bad fault.Code // the fault if the re-read disagrees
 	}{
 		"CreateXAuth": {bad: fault.NotSaved, do: func(p *people) (bool, error) {
 			r, err := p.CreatePrincipal(ctx, p.admin, xauthWeb)
@@ -150,7 +149,8 @@ var (
 	}
 )
 
-// A write of a principal is a success only where an honest re-read says so.
+// TestVerdictsOnPrincipals checks that a write of a principal succeeds only if an honest
+// re-read confirms it.
 func TestVerdictsOnPrincipals(t *testing.T) {
 	lies := map[string]struct {
 		reason string
@@ -189,7 +189,8 @@ func TestVerdictsOnPrincipals(t *testing.T) {
 	}
 }
 
-// What reads back is compared member by member with what was sent.
+// TestPrincipalsThatReadBackOtherwise checks that each field of the re-read is compared
+// with the field that was sent.
 func TestPrincipalsThatReadBackOtherwise(t *testing.T) {
 	cases := map[string]struct {
 		op      string
@@ -204,7 +205,7 @@ func TestPrincipalsThatReadBackOtherwise(t *testing.T) {
 		"Subject":   {"CreateXAuth", func(p *keyserver.Principal) { p.Identity.Subject = "S" }},
 		"Audience":  {"CreateXAuth", func(p *keyserver.Principal) { p.Identity.Audiences = nil }},
 		"Identity":  {"CreateGroup", func(p *keyserver.Principal) { p.Identity = &keyserver.Identity{} }},
-		// A setter that assigns the whole word changes what nobody can set.
+		// A setter that assigns the entire word changes flags that no caller can set.
 		"OtherBit": {"Disable", func(p *keyserver.Principal) { p.Flags |= 0x80 }},
 	}
 	for name, tc := range cases {
@@ -218,8 +219,8 @@ func TestPrincipalsThatReadBackOtherwise(t *testing.T) {
 	}
 }
 
-// Two who each set another flag at the same time have both set theirs, and are told
-// of what else moved.
+// TestFlagsOfTwoWriters checks that two callers that change different flags at the same
+// time both succeed, and that the detail reports the other change.
 func TestFlagsOfTwoWriters(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		p := newPeople(t, f)
@@ -235,8 +236,9 @@ func TestFlagsOfTwoWriters(t *testing.T) {
 	})
 }
 
-// Whatever the word was and however the key server moves its bits: saved is
-// claimed exactly where the named bits are as asked and none moved that nobody can move.
+// TestVerdictOnAnyFlagWord checks for any flag word and any key server that a write
+// succeeds exactly if the named flags are as requested and no flag changed that callers
+// cannot set.
 func TestVerdictOnAnyFlagWord(t *testing.T) {
 	p := newPeople(t, enginetest.New(t, enginetest.Databases["SQLite"](t)))
 	honest := p.liar.Port

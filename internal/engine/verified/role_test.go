@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// roleReads counts the roles that are read of a real key server.
+// roleReads counts the roles that are read from a real key server.
 type roleReads struct {
 	keyserver.Port
 	calls, rows int
@@ -49,8 +49,8 @@ func withRoles(t testing.TB, f *enginetest.Fixture, n int) {
 	}
 }
 
-// However many roles there are, a write reads those that it is about, before
-// and after.
+// TestRoleWritesReadNoOtherRoles checks that a write reads only the roles that it
+// concerns, before and after, however many roles there are.
 func TestRoleWritesReadNoOtherRoles(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		withRoles(t, f, 200)
@@ -85,7 +85,8 @@ func TestRoleWritesReadNoOtherRoles(t *testing.T) {
 	})
 }
 
-// What a role costs does not grow with how many there are.
+// BenchmarkCreateRole shows that the cost of a role does not depend on the number of
+// roles.
 func BenchmarkCreateRole(b *testing.B) {
 	for name, database := range enginetest.Databases {
 		for _, n := range []int{0, 8000} {

@@ -17,13 +17,13 @@ import (
 
 var ctx = context.Background()
 
-// deceit is what every liar below does with a write, as a test tells it to. It
-// counts the writes that reach it.
+// deceit has the lies that all liars below share, selected by a test. It counts the
+// writes.
 type deceit struct {
 	swallow   bool          // reports success and does nothing
-	dropAfter error         // does the write, then the connection is gone
-	readFails error         // reading back fails once a write was sent
-	late      time.Duration // answers writes late
+	dropAfter error         // executes the write, then loses the connection
+	readFails error         // the re-read after a write fails
+	late      time.Duration // responds late to writes
 	writes    int
 }
 
@@ -46,15 +46,15 @@ func (d *deceit) reading() error {
 	return nil
 }
 
-// liar is a real key server that lies about CAs, roles, keys and their lists.
+// liar is a real key server that lies about CAs, roles, keys and their ACLs.
 type liar struct {
 	keyserver.Port
 	deceit
-	widen      bool // holds more rights than widening explains
-	shrink     bool // holds fewer rights than asked for
-	limitless  bool // forgets the usage limit
-	hideBodies bool // lists certificates without their bodies
-	mute       bool // echoes nothing
+	widen      bool // returns more rights than widening explains
+	shrink     bool // returns fewer rights than requested
+	limitless  bool // omits the usage limit
+	hideBodies bool // omits the bodies of certificates
+	mute       bool // returns no ids
 }
 
 func (l *liar) TrustedCAs(ctx context.Context, by keyserver.Caller) ([]keyserver.Certificate, error) {
@@ -190,8 +190,8 @@ func (l *liar) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserver.A
 	return l.send(func() error { return l.Port.RevokeACL(ctx, by, r) })
 }
 
-// world is a key server with one object of each kind, a liar in front of it,
-// and the service in front of the liar.
+// world is a key server with one object of each kind, behind a liar, and the service that
+// uses the liar.
 type world struct {
 	*verified.Service
 	liar  *liar
@@ -239,11 +239,11 @@ func fatal(t *testing.T, err error) {
 
 func ptr[T any](v T) *T { return &v }
 
-// write is one mutating operation, and what its result claims.
+// write is one mutating operation. do returns whether its result claims success.
 type write struct {
 	do  func(w *world) (claims bool, err error)
-	bad fault.Code // the verdict when the re-read disagrees
-	// unread is the code when the re-read fails; empty for the read's own.
+	bad fault.Code // the fault if the re-read disagrees
+	// unread is the code if the re-read fails; empty means the code of the read itself.
 	unread fault.Code
 }
 
@@ -324,8 +324,8 @@ func TestASwallowedWriteIsNeverASuccess(t *testing.T) {
 	}
 }
 
-// A list that is refused once it was changed proves nothing: the entry does, which its
-// holder may read all the same.
+// TestARefusedReadBackIsNoSuccess checks that an ACL that the caller may not read after
+// the change proves nothing. The entry does, because its holder may still read it.
 func TestARefusedReadBackIsNoSuccess(t *testing.T) {
 	denied := fault.New(fault.ACLDenied, "no")
 	for name, tc := range map[string]struct {
@@ -398,7 +398,7 @@ func TestRightsThatReadBackOtherwise(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		lie    func(*liar)
-		bad    []string // the operations that must answer NOT_VERIFIED
+		bad    []string // the operations that must return NOT_VERIFIED
 	}{
 		"Fewer": {"rights that were asked for are missing", func(l *liar) { l.shrink = true }, []string{"AmendACL"}},
 		"More":  {"an amendment that reduces must not leave more", func(l *liar) { l.widen = true }, []string{"AmendACL"}},

@@ -21,7 +21,7 @@ const peerSystem = 7
 type trustLiar struct {
 	keyserver.Port
 	deceit
-	another bool // writes something else than was sent
+	another bool // writes other values than those sent
 }
 
 func (l *trustLiar) TrustedServers(ctx context.Context, by keyserver.Caller) ([]keyserver.TrustedServer, error) {
@@ -79,16 +79,16 @@ func (l *trustLiar) DeletePrincipalTrust(ctx context.Context, by keyserver.Calle
 	return l.send(func() error { return l.Port.DeletePrincipalTrust(ctx, by, id) })
 }
 
-// trustWorld is a key server with one peer and one principal trust, a liar in
-// front of it, and the service in front of the liar.
+// trustWorld is a key server with one peer and one principal trust, behind a liar, and
+// the service that uses the liar.
 type trustWorld struct {
 	*verified.Service
 	liar  *trustLiar
 	admin keyserver.Caller
-	other keyserver.Caller // without principal trust
+	other keyserver.Caller // without a principal trust
 	row   keyserver.PrincipalTrust
 	peer  keyserver.NewTrustedServer // registered
-	free  keyserver.NewTrustedServer // could be
+	free  keyserver.NewTrustedServer // can be registered
 }
 
 func newTrustWorld(t *testing.T, f *enginetest.Fixture) *trustWorld {
@@ -124,7 +124,7 @@ func newPeer(t *testing.T, f *enginetest.Fixture, ca pki.Identity, system keyser
 
 type trustWrite struct {
 	do  func(w *trustWorld) (claims bool, err error)
-	bad fault.Code // the verdict when the re-read disagrees
+	bad fault.Code // the fault if the re-read disagrees
 }
 
 var trustWrites = map[string]trustWrite{
@@ -169,7 +169,7 @@ func TestTrustVerdicts(t *testing.T) {
 	lies := map[string]struct {
 		lie  func(*trustLiar)
 		code func(trustWrite) fault.Code
-		only []string // empty for every write
+		only []string // empty means every write
 	}{
 		"Honest":      {func(*trustLiar) {}, func(trustWrite) fault.Code { return "" }, nil},
 		"Swallowed":   {func(l *trustLiar) { l.swallow = true }, func(w trustWrite) fault.Code { return w.bad }, nil},

@@ -11,10 +11,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Whatever a key server answers when it is read again, a verdict claims
-// success exactly when the state read back shows what was asked for. The
-// states are drawn from few values, so that agreement is as likely as each
-// way to disagree.
+// The tests below check for any state read back that a verdict claims success exactly if
+// that state shows the requested change. The states are drawn from few values, so that
+// agreement is as likely as each kind of disagreement.
 
 func drawID(t *rapid.T, label string) keyserver.ID {
 	return keyserver.IDFromUint64(rapid.Uint64Range(1, 3).Draw(t, label))
@@ -24,7 +23,7 @@ func drawRights(t *rapid.T, label string) keyserver.Rights {
 	return keyserver.Rights(rapid.Uint32Range(0, uint32(keyserver.AllRights)).Draw(t, label))
 }
 
-// agree asserts that claim, fault and truth are one.
+// agree checks that the claim and the fault match the truth.
 func agree(t *rapid.T, claims bool, err error, truth bool, bad fault.Code) {
 	if claims != truth || (err == nil) != truth || (err != nil && fault.CodeOf(err) != bad) {
 		t.Fatalf("claims %v with %v, but the truth is %v", claims, err, truth)
@@ -90,8 +89,8 @@ func TestVerdictOnAnyRole(t *testing.T) {
 	})
 }
 
-// A CA counts as added only on evidence, and a body that differs is never
-// outweighed by an id that was echoed.
+// TestVerdictOnAnyListOfCAs checks that a CA counts as added only with evidence, and that
+// a returned id never outweighs a different body.
 func TestVerdictOnAnyListOfCAs(t *testing.T) {
 	bodies := rapid.SampledFrom([][]byte{nil, []byte("sent"), []byte("other")})
 	list := func(t *rapid.T, label string) []keyserver.Certificate {
