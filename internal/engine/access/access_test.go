@@ -274,7 +274,8 @@ func TestAmended(t *testing.T) {
 	}
 }
 
-// Contract 4.9: who may let others use the entries of a group.
+// TestMayShare checks which principals may let others use the entries of a group
+// (contract 4.9).
 func TestMayShare(t *testing.T) {
 	var (
 		now   = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

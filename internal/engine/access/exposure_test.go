@@ -72,8 +72,8 @@ func TestAdmitted(t *testing.T) {
 	}
 }
 
-// Whatever the rows, nobody is exposed without a row that says so for that
-// peer, and never against a row of its own.
+// TestExposedNeedsARow checks for any rows that a principal is exposed only by a row for
+// that peer, and never against a row of its own.
 func TestExposedNeedsARow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Uint64Range(1, 5)
@@ -85,7 +85,7 @@ func TestExposedNeedsARow(t *testing.T) {
 		var rows []keyserver.PrincipalTrust
 		for _, p := range rapid.SliceOfN(n, 0, 5).Draw(t, "rows") {
 			row := trust(p, keyserver.SystemID(rapid.Uint32Range(2, 3).Draw(t, "peer")), keyserver.TrustFlag(rapid.IntRange(1, 2).Draw(t, "flag")))
-			if row.Server != 2 || !seen[row.Principal] { // one row for a principal and a peer
+			if row.Server != 2 || !seen[row.Principal] { // at most one row per principal and peer
 				rows = append(rows, row)
 				seen[row.Principal] = seen[row.Principal] || row.Server == 2
 			}

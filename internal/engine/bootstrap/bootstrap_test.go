@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// A server that runs for a year renews its certificate under its old key, and
-// takes over what another replica renewed.
+// TestTheServerCertificateIsKept checks that a server that runs for a year renews its
+// certificate under the same key, and uses a certificate that another replica renewed.
 func TestTheServerCertificateIsKept(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		state := bootstrap.Config{
@@ -43,8 +43,8 @@ func TestTheServerCertificateIsKept(t *testing.T) {
 	})
 }
 
-// The CA of a database from before there could be more than one is among the
-// settings. The next start moves it, once, and it is the same one.
+// TestTheFormerCAIsMoved checks that the next start moves the CA of an older database
+// from the settings, once and unchanged.
 func TestTheFormerCAIsMoved(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		c := f.CAManager.Config
@@ -53,7 +53,7 @@ func TestTheFormerCAIsMoved(t *testing.T) {
 		must(t, err)
 		wrapped, err := c.Keyring.Wrap(keyserver.IDFromUint64(1), c.System, plain)
 		must(t, err)
-		must(t, f.Store.Update(ctx, func(tx *sqlstore.Tx) error { // as it was
+		must(t, f.Store.Update(ctx, func(tx *sqlstore.Tx) error { // as an older version stored it
 			list, err := tx.Authorities(ctx)
 			if err != nil {
 				return err
@@ -92,7 +92,8 @@ func TestTheFormerCAIsMoved(t *testing.T) {
 	})
 }
 
-// An authority that has expired issues nothing, and nobody says that it did.
+// TestAnExpiredAuthorityIssuesNothing checks that an expired CA does not issue, and that
+// no renewal is reported.
 func TestAnExpiredAuthorityIssuesNothing(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		state := bootstrap.Config{
@@ -104,7 +105,7 @@ func TestAnExpiredAuthorityIssuesNothing(t *testing.T) {
 		if err != nil || !server.Certificate.Equal(f.Prepared.Server.Certificate) {
 			t.Errorf("%v, %v", server.Certificate.NotAfter, err)
 		}
-		// The way out: another one, which nobody knows yet, issues at once.
+		// The remedy: another CA, which no client knows yet, issues immediately.
 		_, err = f.CAManager.Prepare(t.Context())
 		must(t, err)
 		_, err = f.CAManager.Activate(t.Context(), false)

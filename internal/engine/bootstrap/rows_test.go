@@ -23,7 +23,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// old is a database, and what its data key looked like before rows had MACs.
+// old is a database of a version without row MACs, with its data key.
 type old struct {
 	store   *sqlstore.Store
 	kek     string
@@ -79,7 +79,7 @@ func (o old) clearMACs(t *testing.T) {
 
 func (o old) start(t *testing.T) (bootstrap.Prepared, error) {
 	t.Helper()
-	o.store.UseRowKey(nil) // as another process would find it
+	o.store.UseRowKey(nil) // as another process finds it
 	keeper, err := keyring.Open(t.Context(), o.kek)
 	must(t, err)
 	defer keeper.Close()
@@ -92,8 +92,8 @@ func (o old) start(t *testing.T) (bootstrap.Prepared, error) {
 	})
 }
 
-// The first start on a database of before seals its rows, once. Whoever takes the
-// MACs away afterwards does not get new ones.
+// TestRowsAreSealedOnce checks that the first start on an older database adds MACs to its
+// rows, once. MACs that are removed later are not added again.
 func TestRowsAreSealedOnce(t *testing.T) {
 	for name, database := range enginetest.Databases {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,8 @@ func TestRowsAreSealedOnce(t *testing.T) {
 	}
 }
 
-// A process of an older version would go on writing rows without MACs.
+// TestRowsAreNotSealedBesideOthers checks that no MACs are added while a process of an
+// older version runs, because it continues to write rows without MACs.
 func TestRowsAreNotSealedBesideOthers(t *testing.T) {
 	database := enginetest.Databases["PostgreSQL"](t)
 	o := newOld(t, database)
@@ -133,7 +134,7 @@ func TestRowsAreNotSealedBesideOthers(t *testing.T) {
 		t.Errorf("beside one: %v", err)
 	}
 	must(t, older.Close())
-	// The server gives the lock up when it notices that the connection has ended.
+	// PostgreSQL releases the lock when it notices that the connection has ended.
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		p, err := o.start(t)
 		if err == nil && p.Sealed > 0 {

@@ -25,7 +25,7 @@ func line(t *testing.T, f *enginetest.Fixture) ca.Line {
 	return l
 }
 
-// states are those of all authorities, by generation.
+// states returns the states of all CAs, by generation.
 func states(l ca.Line) (all []keyserver.AuthorityState) {
 	for _, m := range l.Members {
 		all = append(all, m.State)
@@ -43,12 +43,12 @@ func verifies(leaf *x509.Certificate, root *x509.Certificate, path []*x509.Certi
 	return err
 }
 
-// A key server that runs for thirty years without anybody's word has an authority
-// that has not expired all the time, and whoever trusts one of its authorities gets
-// to what the next one issues.
+// TestThirtyYearsWithoutAWord checks that a key server without administration always has
+// an unexpired CA for thirty years. A client that trusts one of its CAs can verify
+// certificates of the next one.
 func TestThirtyYearsWithoutAWord(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		held := line(t, f).Issuer.Certificate // what somebody trusts who looks every three years
+		held := line(t, f).Issuer.Certificate // of a client that updates it every three years
 		changes, retired := 0, 0
 		for day := range 30 * 365 {
 			f.Clock.Advance(24 * time.Hour)
@@ -92,7 +92,8 @@ func TestThirtyYearsWithoutAWord(t *testing.T) {
 	})
 }
 
-// What was retired has no key any more, and two who want the same get it once.
+// TestManagerUnderTwo checks that a retired CA has no key, and that two replicas with the
+// same request execute it once.
 func TestManagerUnderTwo(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		other := ca.New(f.CAManager.Config) // another replica
@@ -129,8 +130,9 @@ func TestManagerUnderTwo(t *testing.T) {
 	})
 }
 
-// Authorities that are made in one moment have names of their own: OpenSSL takes the
-// first issuer of a name, and refuses what another one of that name has signed.
+// TestNamesDifferWithinASecond checks that CAs created at the same time have different
+// names. OpenSSL uses the first issuer with a name, and rejects certificates signed by
+// another one of that name.
 func TestNamesDifferWithinASecond(t *testing.T) {
 	f := enginetest.New(t, sqlstore.Config{Dir: t.TempDir()})
 	const replaced = 4
@@ -151,8 +153,8 @@ func TestNamesDifferWithinASecond(t *testing.T) {
 	}
 }
 
-// A wrapped key that is not that of the certificate is refused, though the keyring
-// opens it.
+// TestAnotherKey checks that a wrapped key that does not belong to the certificate is
+// refused, although the keyring can open it.
 func TestAnotherKey(t *testing.T) {
 	f := enginetest.New(t, sqlstore.Config{Dir: t.TempDir()})
 	c := f.CAManager.Config

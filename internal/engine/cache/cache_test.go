@@ -50,11 +50,12 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// A read that began before a change may carry the state from before it.
+// TestAReadThatAChangeOvertookIsNotKept checks that a read that began before a change is
+// not kept, because it may have the old state.
 func TestAReadThatAChangeOvertookIsNotKept(t *testing.T) {
 	c := newTestCache(new(Set))
 	v, err := c.Get(t.Context(), 1, func() (string, error) {
-		c.drop(1) // the change is committed and announced while we read
+		c.drop(1) // the change is committed and announced during the read
 		return "old", nil
 	})
 	if v != "old" || err != nil {
@@ -65,8 +66,8 @@ func TestAReadThatAChangeOvertookIsNotKept(t *testing.T) {
 	}
 }
 
-// After a reset everybody misses: the store is asked once for each entry, and
-// not once for each operation that was waiting.
+// TestMissesShareOneRead checks that after a reset the store is read once for each entry,
+// not once for each waiting operation.
 func TestMissesShareOneRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(new(Set))
@@ -95,8 +96,9 @@ func TestMissesShareOneRead(t *testing.T) {
 	})
 }
 
-// Whoever asks after a change is answered by a read that began after it, though
-// an older one is still under way, and what that brings is not kept.
+// TestAChangeDuringAReadIsNotLost checks that a Get after a change returns the result of
+// a read that began after it, even if an older read is still running. The result of the
+// older read is not kept.
 func TestAChangeDuringAReadIsNotLost(t *testing.T) {
 	for name, change := range map[string][]keyserver.Change{
 		"OfTheKind": {{Kind: keyserver.ChangeRole}},
@@ -134,8 +136,8 @@ func TestAChangeDuringAReadIsNotLost(t *testing.T) {
 	}
 }
 
-// What is kept is not read again with the rest, and what a change made stale meanwhile is
-// not kept.
+// TestFill checks that Fill does not read kept entries again, and does not keep entries
+// that a change made stale during the read.
 func TestFill(t *testing.T) {
 	var all Set
 	c := newTestCache(&all)
@@ -165,7 +167,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// What is read for two caches at once is kept in neither where a change came meanwhile.
+// TestReading checks that a value is not kept if a change was announced after Reading.
 func TestReading(t *testing.T) {
 	var all Set
 	c := newTestCache(&all)

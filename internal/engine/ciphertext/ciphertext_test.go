@@ -35,8 +35,8 @@ func newAEAD(t testing.TB, key []byte) *AEAD {
 	return a
 }
 
-// The layout is for good: these were made by another implementation of AES-GCM
-// (pyca/cryptography), from what the package says of it.
+// TestKnownAnswers checks the layout, which never changes. Another implementation of
+// AES-GCM (pyca/cryptography) made these ciphertexts from the package comment.
 func TestKnownAnswers(t *testing.T) {
 	for _, tc := range []struct{ sealed, plain, associated string }{
 		{"010102030405060708a0a1a2a3a4a5a6a7a8a9aaab" + "a478f50334175d5ae6c33f6b0bc411e7", "", ""},
@@ -53,7 +53,7 @@ func TestKnownAnswers(t *testing.T) {
 	}
 }
 
-// What lies below the layout is AES-256-GCM as others have it.
+// TestWycheproof checks that the encryption below the layout is standard AES-256-GCM.
 func TestWycheproof(t *testing.T) {
 	text, err := os.ReadFile("testdata/wycheproof_aes_gcm.txt")
 	if err != nil {
@@ -77,8 +77,8 @@ func TestWycheproof(t *testing.T) {
 	}
 }
 
-// Whatever of a ciphertext, its key or its associated data is changed, it does not
-// open; none is a ciphertext that is too short.
+// TestNothingCanBeChanged checks that a ciphertext does not open after any change of it,
+// its key or its associated data. Input that is too short is not a ciphertext.
 func TestNothingCanBeChanged(t *testing.T) {
 	a, plain, associated := newAEAD(t, someKey), []byte("a text"), []byte("of somebody")
 	sealed := a.Seal(someID, plain, associated)
@@ -103,7 +103,7 @@ func TestNothingCanBeChanged(t *testing.T) {
 	if _, err := KeyOf(sealed[:keyserver.CipherOverhead-1]); !errors.Is(err, ErrForm) {
 		t.Errorf("cut: %v", err)
 	}
-	// The header does not run into the associated data.
+	// Header and associated data cannot be confused.
 	if _, err := a.Open(sealed, append([]byte{associated[0]}, associated...)); !errors.Is(err, ErrSealed) {
 		t.Errorf("other associated data: %v", err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// benchKeys are wrapped anew in a benchmark.
+// benchKeys is the number of keys that a benchmark rewraps.
 const benchKeys = 20_000
 
 func fill(b *testing.B, r replica, n int) {
@@ -32,9 +32,9 @@ func fill(b *testing.B, r replica, n int) {
 	}
 }
 
-// BenchmarkRewrap is how many keys come under a new data key, all rows looked at once
-// more included, in a second of processor time and in one of the clock, when a worker
-// does nothing else. A server works a twentieth of the time.
+// BenchmarkRewrap measures how many keys are rewrapped per second of processor time and
+// per second of clock time, including one read of all rows. The worker uses all of its
+// time; in a server it uses a twentieth.
 func BenchmarkRewrap(b *testing.B) {
 	w := newWorld(b, sqlstore.Config{Dir: b.TempDir()}, nil)
 	fill(b, w.replica, benchKeys)
@@ -65,8 +65,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkHMACBeside is how many HMACs are computed while keys are wrapped anew, as a
-// share of how many are without: both are measured in turn.
+// BenchmarkHMACBeside measures the rate of HMACs during a rewrap as a share of the rate
+// without one. It measures both alternately.
 func BenchmarkHMACBeside(b *testing.B) {
 	f := enginetest.New(b, sqlstore.Config{Dir: b.TempDir()})
 	r := replica{f.Store, f.Keyring, f.Prepared.System}

@@ -24,13 +24,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// keys are more than a batch.
+// keys is more than one batch.
 const keys = 600
 
-// own are the private keys of the key server itself: those of its settings, and its CA.
+// own is the number of the key server's own private keys: those in its settings, and that
+// of its CA.
 var own = int64(len(bootstrap.Wrapped) + 1)
 
-// world is a database with keys, and somebody who can write to it beside the store.
+// world is a database with keys, and a connection that writes to it without the store.
 type world struct {
 	config  sqlstore.Config
 	kek     string
@@ -62,7 +63,8 @@ func onEach(t *testing.T, test func(t *testing.T, w *world)) {
 	}
 }
 
-// newWorld makes a database; dataKey is the setting of one from before, if there is one.
+// newWorld creates a database. dataKey is the setting of an older version, if there is
+// one.
 func newWorld(t testing.TB, config sqlstore.Config, dataKey []byte) *world {
 	t.Helper()
 	w := &world{config: config, kek: "base64key://" + base64.StdEncoding.EncodeToString(make([]byte, 32))}
@@ -92,7 +94,7 @@ func newWorld(t testing.TB, config sqlstore.Config, dataKey []byte) *world {
 	return w
 }
 
-// serve is the start of a process on the database.
+// serve starts a process on the database.
 func (w *world) serve(t testing.TB, store *sqlstore.Store) replica {
 	t.Helper()
 	keeper, err := keyring.Open(t.Context(), w.kek)
@@ -124,7 +126,7 @@ func (r replica) worker() *rewrap.Worker {
 	return rewrap.New(rewrap.Config{Store: r.store, Keyring: r.ring, System: r.system, Share: 1})
 }
 
-// work runs a worker until done says so.
+// work runs a worker until done returns true.
 func (r replica) work(t testing.TB, done func(keyserver.Custody) bool) keyserver.Custody {
 	t.Helper()
 	w := r.worker()
@@ -151,7 +153,7 @@ func retired(c keyserver.Custody) bool {
 	return len(c.DataKeys) > 1 && c.DataKeys[len(c.DataKeys)-2].State == keyserver.DataKeyRetired
 }
 
-// whole looks at every key and at every row.
+// whole reads and checks all n keys and all rows.
 func (r replica) whole(t testing.TB, n int) {
 	t.Helper()
 	for i := range n {
@@ -169,7 +171,8 @@ func (r replica) whole(t testing.TB, n int) {
 	}
 }
 
-// TestRewrap: everything comes under the new data key, and the old one goes.
+// TestRewrap checks that everything is wrapped under the new data key, and that the old
+// one is erased.
 func TestRewrap(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		if _, err := w.replica.ring.Rotate(t.Context()); err != nil {
@@ -181,11 +184,11 @@ func TestRewrap(t *testing.T) {
 		}
 		w.replica.whole(t, keys)
 		w.replica.store.UseRowKey(nil)
-		w.serve(t, w.replica.store).whole(t, keys) // with what the database has, and nothing remembered
+		w.serve(t, w.replica.store).whole(t, keys) // by what the database has, without anything in memory
 	})
 }
 
-// TestRewrapOfBefore: a database of before there was a ring.
+// TestRewrapOfBefore checks a database of a version without a ring of data keys.
 func TestRewrapOfBefore(t *testing.T) {
 	keeper := localsecrets.NewKeeper([32]byte{})
 	defer keeper.Close()
@@ -205,8 +208,8 @@ func TestRewrapOfBefore(t *testing.T) {
 	}
 }
 
-// TestRewrapGoesOn: what was stopped anywhere is ended by another process, and keys are
-// made, rights given and the data key rotated again meanwhile.
+// TestRewrapGoesOn checks that another process completes an interrupted rewrap, while
+// keys are created, rights are granted and the data key is rotated again.
 func TestRewrapGoesOn(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		if _, err := w.replica.ring.Rotate(t.Context()); err != nil {
@@ -227,8 +230,8 @@ func TestRewrapGoesOn(t *testing.T) {
 	})
 }
 
-// TestReplicas: one that has heard of nothing writes and reads under the data key of
-// another one, and under none that is gone.
+// TestReplicas checks that a replica without notifications writes and reads under the
+// data key of another replica, and under no erased one.
 func TestReplicas(t *testing.T) {
 	w := newWorld(t, enginetest.Databases["PostgreSQL"](t), nil)
 	store, err := sqlstore.Open(t.Context(), w.config)
@@ -252,8 +255,8 @@ func TestReplicas(t *testing.T) {
 	w.replica.whole(t, n)
 }
 
-// TestTamperedMeanwhile: a row that does not agree gets no new MAC, and the data key
-// that it may be under stays until somebody has looked at it.
+// TestTamperedMeanwhile checks that a row with an invalid MAC gets no new MAC, and that
+// the data key that it may need stays until an administrator has checked it.
 func TestTamperedMeanwhile(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		tampered := keyserver.IDFromUint64(1007)
@@ -283,7 +286,7 @@ func TestTamperedMeanwhile(t *testing.T) {
 		w.replica.work(t, retired)
 		w.replica.whole(t, keys)
 
-		// What was good under the former data key is not any more.
+		// A MAC that was valid under the former data key is no longer valid.
 		after := bytesOf("mac")
 		set(`UPDATE stored_keys SET mac = $1 WHERE id = $2`, before, tampered[:])
 		if _, err := w.replica.store.Key(t.Context(), tampered); fault.CodeOf(err) != fault.StoreTampered {

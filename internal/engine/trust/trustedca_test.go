@@ -20,7 +20,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// A CA that was trusted before the weak ones were refused stays, and is named.
+// TestWeakCAsOfBeforeAreNamed checks that a weak CA which an older version accepted stays
+// trusted, and is logged.
 func TestWeakCAsOfBeforeAreNamed(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		key, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
@@ -46,7 +47,8 @@ func TestWeakCAsOfBeforeAreNamed(t *testing.T) {
 	})
 }
 
-// A CA that no client certificate could be verified with is rejected when it is added.
+// TestCAsThatCannotVouchAreRejected checks that a CA which cannot verify client
+// certificates is rejected when it is added.
 func TestCAsThatCannotVouchAreRejected(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

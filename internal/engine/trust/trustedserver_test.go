@@ -85,7 +85,7 @@ func TestPeerIsRefused(t *testing.T) {
 	})
 }
 
-// replaced is another record of the same peer: another key, name and port.
+// replaced returns another record of the same peer: another key, name and port.
 func replaced(t *testing.T, f *enginetest.Fixture, ca pki.Identity) keyserver.NewTrustedServer {
 	t.Helper()
 	n := f.PeerOf(t, ca, "peer renamed")
@@ -94,14 +94,14 @@ func replaced(t *testing.T, f *enginetest.Fixture, ca pki.Identity) keyserver.Ne
 	return n
 }
 
-// A record that is replaced changes how a peer is reached and known. What it
-// may do stays as it is: a peer that was shut out stays out.
+// TestReplacedPeerStaysWhoItIs checks that replacing a record changes how a peer is
+// reached and identified, but not its rights: a disabled peer stays disabled.
 func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := enginetest.Must(pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader))(t)
 		enginetest.Must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
 		first := f.PeerOf(t, ca, "peer")
-		first.Replace = true // nothing is there to replace
+		first.Replace = true // there is no record to replace
 		added := enginetest.Must(f.AddTrustedServer(ctx, f.Admin, first))(t)
 		if added.Replaced {
 			t.Error("a peer that was not registered was replaced")
@@ -157,8 +157,8 @@ func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 	})
 }
 
-// Replacing a record asks for all that a registration asks for, and a refusal
-// leaves the record as it is.
+// TestReplacementIsRefused checks that replacing a record needs everything that a
+// registration needs, and that a refusal does not change the record.
 func TestReplacementIsRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := enginetest.Must(pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader))(t)
@@ -199,8 +199,8 @@ func TestReplacementIsRefused(t *testing.T) {
 	})
 }
 
-// A peer is known by the key of its certificate, so no second one is registered
-// with it, nor gets it later: neither would be let in any more.
+// TestAKeyIsOnePeers checks that no second peer is registered with the certificate key of
+// a peer, or gets it later, because then neither would be accepted.
 func TestAKeyIsOnePeers(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := enginetest.Must(pki.NewCA("CA of peers", f.Clock.Now(), rand.Reader))(t)
@@ -228,7 +228,7 @@ func TestAKeyIsOnePeers(t *testing.T) {
 	})
 }
 
-// taken is a peer named like an enrolled principal.
+// taken returns a peer with the name of an enrolled principal.
 func taken(t *testing.T, f *enginetest.Fixture) keyserver.NewTrustedServer {
 	t.Helper()
 	f.Add(t, keyserver.CertificatePrincipal, "/CN=taken", nil, nil)
@@ -237,7 +237,7 @@ func taken(t *testing.T, f *enginetest.Fixture) keyserver.NewTrustedServer {
 	return f.PeerOf(t, ca, "taken")
 }
 
-// hanging is a resolver that never answers by itself.
+// hanging is a resolver that responds only when its context ends.
 type hanging struct{}
 
 func (hanging) LookupNetIP(ctx context.Context, _, _ string) ([]netip.Addr, error) {
@@ -245,8 +245,8 @@ func (hanging) LookupNetIP(ctx context.Context, _, _ string) ([]netip.Addr, erro
 	return nil, ctx.Err()
 }
 
-// However a name fails to resolve, the words are the same, and no wait is
-// without end.
+// TestResolutionFailsInTheSameWords checks that all resolution failures have the same
+// text, and that the resolution has a time limit.
 func TestResolutionFailsInTheSameWords(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	peer := f.TrustedPeer(t)
@@ -270,8 +270,8 @@ func TestResolutionFailsInTheSameWords(t *testing.T) {
 	}
 }
 
-// Rights of a peer's principals come and go with its registration, in the key
-// cache as well.
+// TestPurgeReachesTheCache checks that the rights of a peer's principals end and return
+// with its registration, in the key cache too.
 func TestPurgeReachesTheCache(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := f.Mint(t, f.Admin, nil)
@@ -288,7 +288,7 @@ func TestPurgeReachesTheCache(t *testing.T) {
 		if err := use(); err != nil {
 			t.Fatal(err)
 		}
-		// An entry that demands membership of a foreign group shuts everybody out.
+		// An entry that demands membership of a foreign group denies all callers.
 		if err := f.GrantACL(ctx, f.Admin, grant); err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +307,8 @@ func TestPurgeReachesTheCache(t *testing.T) {
 	})
 }
 
-// More keys than the feed names are forgotten all the same.
+// TestPurgeOfManyKeysReachesTheCache checks that the cache also drops more keys than the
+// change feed names.
 func TestPurgeOfManyKeysReachesTheCache(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	link := f.Mint(t, f.Admin, nil)

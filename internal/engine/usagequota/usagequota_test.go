@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// shared is what processes reserve from.
+// shared is the quota from which processes reserve.
 type shared struct {
 	mu     sync.Mutex
 	left   int64
@@ -30,7 +30,7 @@ func (s *shared) reserve(_ context.Context, _ keyserver.ID, n int64) (int64, int
 	return got, s.left, nil
 }
 
-// Any number of processes use each time once, and none twice.
+// TestTimesAreSharedOut checks that any number of processes take each use exactly once.
 func TestTimesAreSharedOut(t *testing.T) {
 	const all = 20_000
 	s, key := &shared{left: all}, keyserver.IDFromUint64(1)
@@ -61,7 +61,8 @@ func TestTimesAreSharedOut(t *testing.T) {
 	}
 }
 
-// Blocks grow while they are used, up to a bound; the first use of each is told.
+// TestBlocksGrow checks that blocks grow up to a bound, and that the first use of each is
+// reported.
 func TestBlocksGrow(t *testing.T) {
 	s, key := &shared{left: 1 << 40}, keyserver.IDFromUint64(1)
 	a := New(10, s.reserve)
@@ -83,7 +84,8 @@ func TestBlocksGrow(t *testing.T) {
 	}
 }
 
-// A failure uses nothing up, and a key that was forgotten begins anew.
+// TestFailuresAndForgetting checks that a failure takes no use, and that a dropped key
+// starts with a small block again.
 func TestFailuresAndForgetting(t *testing.T) {
 	s, one, two := &shared{left: 1000, failed: errors.New("away")}, keyserver.IDFromUint64(1), keyserver.IDFromUint64(2)
 	a := New(1, s.reserve)
@@ -107,7 +109,8 @@ func TestFailuresAndForgetting(t *testing.T) {
 	}
 }
 
-// To look takes nothing: neither of what this process holds, nor of the rest.
+// TestPeek checks that Peek takes no use, neither from this process nor from the
+// database.
 func TestPeek(t *testing.T) {
 	s, key := &shared{left: firstBlock}, keyserver.IDFromUint64(1)
 	a := New(1, s.reserve)
