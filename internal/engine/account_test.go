@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// keyID is the key that a hidden link names.
+// keyID returns the id of the key that a hidden link names.
 func keyID(t *testing.T, link keyserver.HiddenLink) keyserver.ID {
 	t.Helper()
 	_, id, ok := link.Split()
@@ -38,8 +38,8 @@ func give(t *testing.T, f *enginetest.Fixture, by keyserver.Caller, link keyserv
 	}
 }
 
-// Who may delete whom, and who may be an heir: each refusal leaves the principal
-// as it was.
+// TestWhoDeletesAPrincipal checks which callers may delete which principals, and which
+// principals may be heirs. A refusal does not change the principal.
 func TestWhoDeletesAPrincipal(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -109,8 +109,9 @@ func TestWhoDeletesAPrincipal(t *testing.T) {
 	})
 }
 
-// Where duties are apart, whoever gives one takes no other away; and who inherits
-// what an officer owns is not said by whoever could not become him.
+// TestWhoDeletesWhomWhereDutiesAreApart checks a split deployment: a caller with one duty
+// takes no other duty away, and a caller that may not act as an officer does not choose
+// the heir of the officer's keys.
 func TestWhoDeletesWhomWhereDutiesAreApart(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -133,9 +134,9 @@ func TestWhoDeletesWhomWhereDutiesAreApart(t *testing.T) {
 	})
 }
 
-// What a principal leaves: the heir owns what nobody else does, and nothing else;
-// every entry is over, and what it demanded stays demanded; no session and no
-// certificate is left.
+// TestAnEstate checks the result of a deletion. The heir owns only the keys that no other
+// principal owns. Every ACL entry of the principal is expired, but its demands remain. No
+// session and no certificate is left.
 func TestAnEstate(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -163,7 +164,7 @@ func TestAnEstate(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.Key(ctx, agent, alone); err != nil { // it is in the caches
+		if _, err := f.Key(ctx, agent, alone); err != nil { // so that the key is in the caches
 			t.Fatal(err)
 		}
 
@@ -214,7 +215,7 @@ func TestAnEstate(t *testing.T) {
 	})
 }
 
-// An estate of more keys than one transaction gives is given whole.
+// TestALargeEstate checks that an heir receives more keys than one transaction transfers.
 func TestALargeEstate(t *testing.T) {
 	ctx := context.Background()
 	const keys = 401

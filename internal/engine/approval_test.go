@@ -23,8 +23,9 @@ func setPolicy(t *testing.T, f *enginetest.Fixture, policy string) {
 	}
 }
 
-// What a rule guards is refused from the next request on, whoever asks, and done
-// under an approval that satisfies the rule; its rows have the approval.
+// TestWhatARuleGuards checks that a guarded operation is refused to every caller from the
+// next request on, and allowed under an approval that satisfies the rule. Its audit rows
+// have the approval.
 func TestWhatARuleGuards(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -44,7 +45,8 @@ func TestWhatARuleGuards(t *testing.T) {
 		if row := f.LastRow(t); row.Operation != "listRoles" || row.Outcome != keyserver.Allowed || row.Approval != other.Approval {
 			t.Errorf("the row of it is %+v", row)
 		}
-		// Whoever has no right to it is told that, and nothing of rules.
+		// A caller without the right gets the ACCESS_DENIED of its role, without
+		// information about rules.
 		nobody := f.Add(t, keyserver.PasswordPrincipal, "nobody", nil, nil)
 		_, err = f.Roles(ctx, nobody)
 		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
@@ -55,8 +57,8 @@ func TestWhatARuleGuards(t *testing.T) {
 	})
 }
 
-// A process that was started with --break-glass asks for no approval, and each
-// use of that is in the log and, before it takes effect, in the trail.
+// TestBreakGlass checks that a process with --break-glass needs no approvals, and that each
+// use of that is in the log and, before it takes effect, in the audit log.
 func TestBreakGlass(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -73,10 +75,10 @@ func TestBreakGlass(t *testing.T) {
 		if err := e.SetPrincipalRoles(ctx, admin, keyserver.PrincipalRoles{ID: to, Roles: []keyserver.ID{keyserver.RoleAdministrator}}); err != nil {
 			t.Error(err)
 		}
-		if _, err := e.Principal(ctx, admin, to); err != nil { // guarded by nothing
+		if _, err := e.Principal(ctx, admin, to); err != nil { // no rule guards it
 			t.Error(err)
 		}
-		// Rights are asked all the same.
+		// Rights are still checked.
 		err := e.SetPrincipalRoles(ctx, admin, keyserver.PrincipalRoles{ID: to, Roles: []keyserver.ID{keyserver.RoleSecurityOfficer}})
 		if fault.CodeOf(err) != fault.Escalation {
 			t.Error(err)
@@ -96,8 +98,8 @@ func TestBreakGlass(t *testing.T) {
 	})
 }
 
-// In a split deployment no principal destroys a key alone. Reversible changes and rotations
-// need no approval. A policy that was set keeps its rules.
+// TestDestroyingAKey checks that in a split deployment no principal destroys a key alone.
+// Reversible changes and rotations need no approval. A policy that was set keeps its rules.
 func TestDestroyingAKey(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -152,8 +154,9 @@ func TestDestroyingAKey(t *testing.T) {
 	})
 }
 
-// Whoever is to become a principal by a certificate becomes whoever it is: one
-// with a duty only with an approval.
+// TestBecomingSomebodyWithADuty checks that enrolling a certificate for a principal with a
+// duty needs an approval, because the holder of the certificate can log in as that
+// principal.
 func TestBecomingSomebodyWithADuty(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -178,8 +181,8 @@ func TestBecomingSomebodyWithADuty(t *testing.T) {
 	})
 }
 
-// What an approval names is what it was in the very transaction that gives a duty,
-// and when the certificate of a recipient is read.
+// TestWhatChangedSinceTheClaim checks that the objects of an approval are compared again in
+// the transaction that gives a duty, and when a recipient's certificate is read.
 func TestWhatChangedSinceTheClaim(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		setPolicy(t, f, `[{"operation":"giveDuties","approvers":1,"duty":"any"},{"operation":"exportKey","approvers":1,"duty":"any"}]`)

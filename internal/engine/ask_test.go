@@ -29,8 +29,9 @@ func withAllOperations(t *testing.T, f *enginetest.Fixture) keyserver.Caller {
 	return f.Add(t, keyserver.CertificatePrincipal, "machine", []keyserver.ID{role}, nil)
 }
 
-// Each operation can be asked about, by itself and, where it is about a key, with one. A
-// key that there is not is refused by each of these, so that none of them asks the role alone.
+// TestEveryOperationIsAsked checks that each operation can be explained, without a key and, if
+// it concerns one, with a key. Each of these refuses a missing key, so none of them checks the
+// role alone.
 func TestEveryOperationIsAsked(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		machine := withAllOperations(t, f)
@@ -55,22 +56,22 @@ func TestEveryOperationIsAsked(t *testing.T) {
 	})
 }
 
-// What hands the gate questions of its own has to be what an explanation calls (ask.go), or
-// the explanation would not know them.
+// TestQuestionsOfTheirOwn checks that an explanation calls every function with its own checks
+// at the gate (ask.go). Otherwise the explanation would not know these checks.
 func TestQuestionsOfTheirOwn(t *testing.T) {
 	called := []string{ // by Engine.ask
 		"ACL", "AuthorizeKey", "Decrypt", "DelegateLogin", "Encrypt", "ExportKey", "HMAC", "Key", "KeyLine", "KeyState", "MAC", "VerifyMAC", "amend",
 	}
-	alike := []string{ // the questions of one of these
+	alike := []string{ // have the same checks as one of these
 		"ChangeKeyState", "RotateKey", "SetKeyRotation", // KeyState, KeyLine
 		"forwardKey", // Key
 	}
 	others := []string{
-		"ACLTemplate", "ACLTemplates", "ListKeys", // refuse nothing
-		"AddTrustedServer", "RenameACLTemplate", "changeMembers", // are about what a question does not name
-		"MACBatch",                                                                  // is many of MAC, under lines of this key server alone
-		"OwnACL",                                                                    // is another question than that for the list
-		"ask", "AuthorizeAll", "AuthorizeAndAudit", "Consult", "Forward", "Perform", // hand on what they are given
+		"ACLTemplate", "ACLTemplates", "ListKeys", // refuse no request
+		"AddTrustedServer", "RenameACLTemplate", "changeMembers", // check arguments that a question does not have
+		"MACBatch",                                                                  // is many calls of MAC, for lineages of this key server only
+		"OwnACL",                                                                    // has another check than ACL
+		"ask", "AuthorizeAll", "AuthorizeAndAudit", "Consult", "Forward", "Perform", // pass their checks on
 	}
 	want := slices.Concat(called, alike, others)
 	slices.Sort(want)
@@ -79,13 +80,13 @@ func TestQuestionsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// asksOfItsOwn returns the functions of the engine that hand the gate checks.
+// asksOfItsOwn returns the functions of the engine that pass checks to the gate.
 func asksOfItsOwn(t *testing.T) []string {
 	t.Helper()
 	checksFrom := map[string]int{"AuthorizeAndAudit": 2, "AuthorizeAll": 4, "Perform": 3, "authorise": 2, "Consult": 5, "Forward": 5}
 	found := map[string]bool{}
 	var names []string
-	for _, pattern := range []string{"*.go", "trust/*.go", "internal/*/*.go"} { // what may import the gate
+	for _, pattern := range []string{"*.go", "trust/*.go", "internal/*/*.go"} { // directories that may import the gate
 		names = append(names, enginetest.Must(fs.Glob(os.DirFS("."), pattern))(t)...)
 	}
 	for _, name := range names {

@@ -28,7 +28,7 @@ func newKey(t *testing.T) crypto.Signer {
 	return enginetest.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 }
 
-// outside makes a CA of somebody else.
+// outside returns an external CA.
 func outside(t *testing.T, f *enginetest.Fixture, name string) pki.Identity {
 	t.Helper()
 	return enginetest.Must(pki.NewCA(name, f.Clock.Now().Add(-time.Hour), rand.Reader))(t)
@@ -50,7 +50,7 @@ func enrol(t *testing.T, f *enginetest.Fixture, roles []keyserver.ID, certs ...*
 	return enginetest.Must(f.Store.Principal(ctx, done[0].Principal))(t)
 }
 
-// session is a caller that logged in with a certificate.
+// session returns a caller that logged in with a certificate.
 func session(p keyserver.Principal, cert *x509.Certificate) keyserver.Caller {
 	return keyserver.Caller{
 		Principal: p.Ref(), Name: p.Name, Type: p.Type, Kind: keyserver.CertificateSession, RequestID: "test",
@@ -95,7 +95,7 @@ func TestIssueRefusals(t *testing.T) {
 	}
 }
 
-// The request's key and name count; what else it asks for does not.
+// TestIssuedCertificate checks that only the key and the name of the request are used.
 func TestIssuedCertificate(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		key := newKey(t)
@@ -120,14 +120,14 @@ func TestIssuedCertificate(t *testing.T) {
 			stored[0].ID != keyserver.DigestOf(cert.Raw).ID() || !stored[0].Principal.IsZero() {
 			t.Errorf("stored as %+v", stored)
 		}
-		// Issuing does not enrol.
+		// Issuing a certificate does not enrol it.
 		if _, err := f.Store.PrincipalByName(ctx, keyserver.CertificatePrincipal, "/C=DE/CN=agent"); err == nil {
 			t.Error("issuing made a principal")
 		}
 	})
 }
 
-// Contract 12.6.
+// TestEnrolmentRefusals checks the refusals of contract 12.6.
 func TestEnrolmentRefusals(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca, stranger := outside(t, f, "outside"), outside(t, f, "outside")
@@ -152,7 +152,7 @@ func TestEnrolmentRefusals(t *testing.T) {
 		good := leaf(nil)
 		for name, bad := range cases {
 			t.Run(name, func(t *testing.T) {
-				// One bad among several: nothing stays.
+				// If one of several is refused, none is stored.
 				_, err := f.EnrollCertificates(ctx, f.Admin, keyserver.Enrolment{Certificates: [][]byte{good.Raw, bad.Raw}})
 				if fault.CodeOf(err) != fault.InvalidArgument {
 					t.Errorf("got %v", err)
@@ -186,7 +186,7 @@ func TestEnrolment(t *testing.T) {
 		if len(list) != 2 || list[0].Status != keyserver.StatusRegular || list[0].Principal != p.ID || list[1].Principal != p.ID {
 			t.Errorf("one principal per subject: got %+v", list)
 		}
-		// Again changes nothing; other roles are not taken silently.
+		// A second enrolment changes nothing, and other roles are refused.
 		if again := enrol(t, f, nil, first.Certificate); again.ID != p.ID || len(again.Roles) != 1 {
 			t.Errorf("again: %+v", again)
 		}
@@ -194,7 +194,8 @@ func TestEnrolment(t *testing.T) {
 		if fault.CodeOf(err) != fault.AlreadyExists {
 			t.Errorf("other roles: got %v", err)
 		}
-		// What the internal CA issued may be enrolled without being trusted.
+		// A certificate of the internal CA can be enrolled although that CA is not in the
+		// trust list.
 		issued := enginetest.Must(f.IssueCertificate(ctx, f.Admin, keyserver.CertificateRequest{Request: enginetest.NewRequest(t, "own", newKey(t))}))(t)
 		own := enrol(t, f, nil, enginetest.Must(x509.ParseCertificate(issued.Certificate.DER))(t))
 		stored := enginetest.Must(f.FindCertificates(ctx, f.Admin, keyserver.CertificateLookup{Principal: own.ID}))(t)
@@ -332,7 +333,8 @@ func TestRSAAndEdwardsKeysMayEnrol(t *testing.T) {
 	}
 }
 
-// A list is taken only from a trusted CA, whole, in force, and not to go back.
+// TestImportCRL checks that a list is accepted only from a trusted CA, complete, in its
+// validity period, and not older than the stored one.
 func TestImportCRL(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca, stranger := outside(t, f, "outside"), outside(t, f, "outside")
@@ -363,7 +365,7 @@ func TestImportCRL(t *testing.T) {
 				t.Errorf("%s: got %v", name, err)
 			}
 		}
-		enginetest.Must(f.ImportCRL(ctx, f.Admin, held))(t) // the very same again
+		enginetest.Must(f.ImportCRL(ctx, f.Admin, held))(t) // the same list again
 		issuer := enginetest.Must(f.RevocationIssuer(ctx, f.Admin, digest))(t)
 		if issuer.CRL == nil || issuer.CRL.Digest != keyserver.DigestOf(held) || issuer.State != keyserver.CurrentEvidence {
 			t.Errorf("holds %+v", issuer)
@@ -396,8 +398,8 @@ func TestRevocationPolicyNeedsATrustedCA(t *testing.T) {
 	}
 }
 
-// Contract 19.6: the key server re-checks the session's certificate
-// on each operation against revocation evidence.
+// TestCertificateCallersAreJudgedEachTime checks that each operation compares the
+// certificate of the session with the revocation evidence (contract 19.6).
 func TestCertificateCallersAreJudgedEachTime(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := outside(t, f, "outside")
@@ -447,10 +449,10 @@ func TestCertificateCallersAreJudgedEachTime(t *testing.T) {
 		asks(b, fault.CertificateRevoked, fault.ReasonRevoked)
 		policy(keyserver.RevocationOff, 0)
 		asks(b, "", "")
-		// An administrator who logged in otherwise is not asked.
+		// An administrator that logged in without a certificate is not affected.
 		policy(keyserver.RevocationRequired, time.Second)
 		asks(f.Admin, "", "")
-		// Taking the CA off the list and back on does not forget.
+		// Removing and adding the CA keeps the evidence.
 		ids := enginetest.Must(f.TrustedCAs(ctx, f.Admin))(t)
 		enginetest.Must(f.RemoveTrustedCA(ctx, f.Admin, ids[0].ID))(t)
 		asks(b, fault.CertificateRevoked, fault.ReasonRevoked)

@@ -9,7 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// TestRotateDataKey: one at a time, and keys of before go on.
+// TestRotateDataKey checks that only one rotation runs at a time, and that earlier keys
+// still work.
 func TestRotateDataKey(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		made, err := f.RotateDataKey(t.Context(), f.Admin)

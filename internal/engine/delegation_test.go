@@ -22,7 +22,7 @@ func setFlags(t *testing.T, f *enginetest.Fixture, p keyserver.PrincipalRef, fla
 	}
 }
 
-// actingFor is a caller in a delegated session of actor.
+// actingFor returns a caller in a delegated session of actor.
 func actingFor(actor, delegator keyserver.Caller) keyserver.Caller {
 	delegator.Kind, delegator.Actor, delegator.Certificate = keyserver.DelegatedSession, actor.Principal, actor.Certificate
 	return delegator
@@ -83,8 +83,8 @@ func TestDelegatedLoginIsRefused(t *testing.T) {
 	})
 }
 
-// A delegated session acts with the rights of the delegator and is refused the
-// moment that either of the two may not.
+// TestDelegationIsJudgedEachTime checks that a delegated session has the rights of the
+// delegator, and is refused as soon as one of the two may not act.
 func TestDelegationIsJudgedEachTime(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := outside(t, f, "outside")
@@ -120,7 +120,7 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 			if row := f.LastRow(t); row.Principal != agent.Principal || row.Actor != actor.Principal {
 				t.Errorf("the row does not name both: %+v", row)
 			}
-			err = use(scoped) // what was made from the session falls with it
+			err = use(scoped) // a session made from this one ends with it
 			f.Refused(t, err, code, reason)
 		}
 		revoke := func(number int64, revoked ...*x509.Certificate) {
@@ -145,7 +145,7 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 		setFlags(t, f, actor.Principal, keyserver.FlagEnable)
 
 		policy(keyserver.RevocationRequired)
-		asks(fault.DelegatorRefused, fault.ReasonDelegator) // no evidence about its certificate
+		asks(fault.DelegatorRefused, fault.ReasonDelegator) // no evidence about the delegator's certificate
 		revoke(1)
 		asks("", "")
 		revoke(2, cert)
@@ -154,7 +154,7 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 		if p := enrol(t, f, nil, second); p.Ref() != agent.Principal {
 			t.Fatalf("the second certificate is enrolled for %v", p.Ref())
 		}
-		asks("", "") // one certificate in force is enough
+		asks("", "") // one certificate in force is sufficient
 		policy(keyserver.RevocationOff)
 		asks("", "")
 		enginetest.Must(f.ResetTransportPrincipal(ctx, f.Admin, agent.Principal.ID))(t)
@@ -173,8 +173,9 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 	})
 }
 
-// What a delegated session carries, over every operation: the use of keys, and
-// nothing of administration, trust or audit, though the delegator holds it all.
+// TestDutiesAreNotLent checks for every operation that a delegated session may only use
+// keys. It may do no operation of administration, trust or audit, although the delegator
+// holds all of them.
 func TestDutiesAreNotLent(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		boss := f.Add(t, keyserver.PasswordPrincipal, "boss", []keyserver.ID{role(t, f, "all", keyserver.Operations...)}, nil)
@@ -199,7 +200,8 @@ func TestDutiesAreNotLent(t *testing.T) {
 	})
 }
 
-// A database of an older version gets the built-in roles of this one.
+// TestBuiltInRolesAreBroughtUpToDate checks that a database of an older version gets the
+// current built-in roles.
 func TestBuiltInRolesAreBroughtUpToDate(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		exchanger := f.Add(t, keyserver.PasswordPrincipal, "exchanger", []keyserver.ID{keyserver.RoleExchanger}, nil)

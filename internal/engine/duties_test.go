@@ -16,9 +16,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// apart is the engine of a split deployment on the fixture's database, and who
-// works in it. all holds everything but Grant Any Operation, so that it is the
-// duties alone that refuse him.
+// apart returns the engine of a split deployment on the fixture's database, and its
+// principals. all holds every operation except Grant Any Operation, so that only the
+// separation of duties can refuse it.
 func apart(t *testing.T, f *enginetest.Fixture) (e *engine.Engine, admin, officer, all keyserver.Caller) {
 	t.Helper()
 	ctx := context.Background()
@@ -43,17 +43,18 @@ func apart(t *testing.T, f *enginetest.Fixture) (e *engine.Engine, admin, office
 	return e, admin, officer, all
 }
 
-// claimed is an approval that apart makes.
+// claimed is the approval that apart creates.
 var claimed = keyserver.IDFromUint64(77)
 
-// approved is a caller under an approval to give duties.
+// approved returns a caller under an approval to give duties.
 func approved(by keyserver.Caller) keyserver.Caller {
 	by.Approval, by.Approved = claimed, []string{approval.GiveDuties}
 	return by
 }
 
-// Where duties are apart, each is given by whoever holds it, with an approval, and
-// the use of keys by the Administrator, without.
+// TestWhoGivesWhatWhereDutiesAreApart checks that in a split deployment the holder of a
+// duty gives it with an approval, and the Administrator gives the use of keys without
+// one.
 func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -64,7 +65,7 @@ func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
 			by     keyserver.Caller
 			role   keyserver.ID
 			ok     bool
-			asks   bool // for an approval
+			asks   bool // needs an approval
 		}{
 			"AdministratorAdministrator": {"holds it", admin, keyserver.RoleAdministrator, true, true},
 			"AdministratorEncryptor":     {"gives the use of keys without using any", admin, keyserver.RoleEncryptor, true, false},
@@ -86,7 +87,7 @@ func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
 					t.Errorf("%s: %v was given after all", name, got)
 				}
 				other := c.by
-				other.Approval, other.Approved = keyserver.IDFromUint64(77), []string{keyserver.OpExportKey.Key} // for something else
+				other.Approval, other.Approved = keyserver.IDFromUint64(77), []string{keyserver.OpExportKey.Key} // for another operation
 				f.Refused(t, e.SetPrincipalRoles(ctx, other, given), fault.ApprovalRequired, fault.ReasonApprovalRequired)
 				err = e.SetPrincipalRoles(ctx, approved(c.by), given)
 			}
@@ -97,7 +98,7 @@ func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
 				f.Refused(t, err, fault.Escalation, fault.ReasonEscalation)
 			}
 		}
-		// An officer gives roles, and disarms nobody by that.
+		// An officer can give roles, but cannot take another duty away by that.
 		err := e.SetPrincipalRoles(ctx, officer, keyserver.PrincipalRoles{ID: admin.Principal.ID, Roles: []keyserver.ID{}})
 		f.Refused(t, err, fault.Escalation, fault.ReasonEscalation)
 		if err := e.SetPrincipalRoles(ctx, admin, keyserver.PrincipalRoles{ID: officer.Principal.ID, Roles: []keyserver.ID{}}); err != nil {
@@ -106,8 +107,8 @@ func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
 	})
 }
 
-// No change whatever brings two duties together in one principal, and what was
-// together before stays and is named at the start.
+// TestDutiesStayApart checks that no change gives two separated duties to one principal.
+// Existing conflicts stay and are logged at the start.
 func TestDutiesStayApart(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -166,8 +167,9 @@ func TestDutiesStayApart(t *testing.T) {
 	})
 }
 
-// Whoever could give a duty again is not taken away: neither deleted, nor disabled,
-// nor stripped of his roles, nor of his group or the operations of his role.
+// TestADutyIsNotLeftToNobody checks that the last principal that could give a duty again
+// keeps it: it cannot be deleted or disabled, or lose its roles, its group or the
+// operations of its role.
 func TestADutyIsNotLeftToNobody(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {

@@ -24,7 +24,7 @@ var ctx = context.Background()
 
 func text(s string) keyserver.Message { return strings.NewReader(s) }
 
-// forKey is the change as one of a key's list.
+// forKey returns the change for the ACL of a key.
 func forKey(link keyserver.HiddenLink, change keyserver.ACLChange) keyserver.ACLChange {
 	change.Link = link
 	return change
@@ -78,7 +78,7 @@ func TestKeyUseIsRefused(t *testing.T) {
 	})
 }
 
-// The vectors of RFC 4231 for SHA-384, all but the truncated one.
+// TestHMACVectors checks the vectors of RFC 4231 for SHA-384, except the truncated one.
 func TestHMACVectors(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	rep := strings.Repeat
@@ -180,7 +180,7 @@ func TestUsageLimit(t *testing.T) {
 		var mu sync.Mutex
 		granted := 0
 		var wg sync.WaitGroup
-		for range 4 * uses { // all at once: the database decides who gets a use
+		for range 4 * uses { // concurrently: the database decides which call gets a use
 			wg.Go(func() {
 				_, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")})
 				if err == nil {
@@ -368,7 +368,7 @@ func TestDeploymentDividesDuties(t *testing.T) {
 	}
 }
 
-// failingAuditor stands for a trail that cannot be written.
+// failingAuditor is an audit log that cannot be written.
 type failingAuditor struct{}
 
 func (f failingAuditor) Begin(ctx context.Context, entry keyserver.AuditEntry) (func() error, error) {
@@ -500,7 +500,8 @@ func TestASecondStartFindsTheState(t *testing.T) {
 	})
 }
 
-// A scoped credential is good for the keys that it names and for nothing else.
+// TestAScopedCredentialCoversItsKeys checks that a scoped credential can use only the
+// keys that it names.
 func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := outside(t, f, "outside")
@@ -521,7 +522,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 		scoped.ScopeOperations, scoped.MayGrant = idsOf(keyserver.OfferedOperations), keyserver.Read
 		scoped.Scope, empty.Scope = []keyserver.HiddenLink{named, sealing[named]}, []keyserver.HiddenLink{}
 		change := keyserver.ACLChange{Principal: reader, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}
-		checked := map[string]bool{} // operations, as the trail calls them
+		checked := map[string]bool{} // operations, by their names in the audit log
 		outOfScope := func(t *testing.T, err error) {
 			t.Helper()
 			f.Refused(t, err, fault.NotInScope, fault.ReasonNotInScope)
@@ -575,7 +576,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				outOfScope(t, call(scoped, other))
 				outOfScope(t, call(empty, named))
-				if name == "Export" || name == "Disable" || name == "Rotate" { // of no key whatever
+				if name == "Export" || name == "Disable" || name == "Rotate" { // allowed for no key
 					outOfScope(t, call(scoped, named))
 					return
 				}
@@ -584,7 +585,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 				}
 			})
 		}
-		_, err := f.Key(ctx, scoped, other) // by a password: none in the scope either
+		_, err := f.Key(ctx, scoped, other) // by a password, and not in the scope either
 		outOfScope(t, err)
 		for _, beyond := range []keyserver.ACLChange{
 			{Principal: reader, Rights: keyserver.Owner}, {Principal: reader, Rights: keyserver.Write}, {Principal: f.Admin.Principal, Rights: keyserver.Read},
@@ -601,7 +602,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 		_, err = f.MintKey(ctx, scoped, keyserver.NewKey{Algorithm: keyserver.AES256})
 		outOfScope(t, err)
 		for _, op := range keyserver.Operations {
-			// A session is made from another in package session.
+			// Package session creates one session from another.
 			if op.Duty == keyserver.KeyUse && op != keyserver.OpDelegateLogin && !checked[op.Key] {
 				t.Errorf("nothing shows that a scoped credential is held to its keys in %s", op.Key)
 			}

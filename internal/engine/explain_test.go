@@ -17,16 +17,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// How many random states TestExplainIsTheGate goes through on each database, and by which
-// seed. Each key server has so many; the next one begins with the next seed.
+// Environment variables for the number of random states of TestExplainIsTheGate on each
+// database, and for the seed of the first. Each key server has statesEach states; the next
+// one uses the next seed.
 const (
 	statesVariable = "EXPLAIN_STATES"
 	seedVariable   = "EXPLAIN_SEED"
 	statesEach     = 2000
 )
 
-// What is explained is what the gate then says, in states that change at random; and what
-// is said to turn it round, done for real, does.
+// TestExplainIsTheGate checks in random states that an explanation equals the decision of the
+// gate, and that the changes which it suggests really reverse the decision.
 func TestExplainIsTheGate(t *testing.T) {
 	states, first := 200, uint64(1)
 	if text := os.Getenv(statesVariable); text != "" {
@@ -54,18 +55,18 @@ func TestExplainIsTheGate(t *testing.T) {
 	}
 }
 
-// tally is what became of questions.
+// tally counts the results of questions.
 type tally struct{ allowed, refused, turned int }
 
 func (t tally) and(more tally) tally {
 	return tally{t.allowed + more.allowed, t.refused + more.refused, t.turned + more.turned}
 }
 
-// maxTries bounds how often it is tried to come to the same with less.
+// maxTries bounds the attempts to reproduce a difference with fewer steps.
 const maxTries = 100
 
-// explore goes through the states of one key server. Where what is explained and what is
-// done differ it shows the fewest steps by which they do.
+// explore runs the states of one key server. If an explanation differs from the decision, it
+// reports the fewest steps that reproduce the difference.
 func explore(t *testing.T, database func(testing.TB) sqlstore.Config, seed uint64, states int) tally {
 	t.Helper()
 	steps := make([]int, states)
@@ -93,15 +94,15 @@ func explore(t *testing.T, database func(testing.TB) sqlstore.Config, seed uint6
 	return all
 }
 
-// finding is a difference.
+// finding is a difference between an explanation and a decision.
 type finding struct {
 	says  string
 	did   []string
-	steps int // that led to it
+	steps int // before it
 }
 
-// walk goes through some of the states that a seed has. What a step does depends on the
-// seed, its number and what is there.
+// walk runs the given steps of a seed. The effect of a step depends on the seed, its number
+// and the current state.
 func walk(t *testing.T, database func(testing.TB) sqlstore.Config, seed uint64, steps []int) (all tally, found *finding) {
 	t.Helper()
 	w := newMaze(t, enginetest.New(t, database(t)), seed)
@@ -129,12 +130,12 @@ func walk(t *testing.T, database func(testing.TB) sqlstore.Config, seed uint64, 
 	return all, nil
 }
 
-// fail ends the walk with what was found.
+// fail ends the walk with a finding.
 func (w *maze) fail(format string, args ...any) {
 	panic(&finding{says: fmt.Sprintf(format, args...), did: w.did, steps: w.steps})
 }
 
-// lastDid is how many of the steps before it a finding shows.
+// lastDid is how many of the preceding steps a finding shows.
 const lastDid = 400
 
 func (w *maze) note(format string, args ...any) {
@@ -144,7 +145,7 @@ func (w *maze) note(format string, args ...any) {
 	w.did = append(w.did, fmt.Sprintf(format, args...))
 }
 
-// question draws one about somebody with a session of his own.
+// question returns a random question about a principal with its own session.
 func (w *maze) question() keyserver.Question {
 	who := pick(w, w.people).Principal.ID
 	q := keyserver.Question{Operation: pick(w, asked), Principal: &who}
@@ -157,7 +158,7 @@ func (w *maze) question() keyserver.Question {
 	return q
 }
 
-// asks asks about somebody, and turns the answer round.
+// asks explains a request of a principal, and tries to reverse the decision.
 func (w *maze) asks(all *tally) {
 	w.Helper()
 	q := w.question()
@@ -167,8 +168,8 @@ func (w *maze) asks(all *tally) {
 	all.turned += w.turn(by, q, is)
 }
 
-// lends asks about a session that was made from another one: for the rights of somebody
-// else, or for a few keys. Such a session asks about itself.
+// lends explains a request in a session that was made from another one: a delegated session,
+// or one scoped to a few keys. Such a session asks about itself.
 func (w *maze) lends(all *tally) {
 	w.Helper()
 	by := pick(w, w.people)
@@ -195,7 +196,7 @@ func (t *tally) count(is keyserver.Explanation) {
 	}
 }
 
-// compare asks what the gate would say, has it say so, and fails where they differ.
+// compare explains a request, does it, and fails if the two results differ.
 func (w *maze) compare(asker, by keyserver.Caller, q keyserver.Question) keyserver.Explanation {
 	w.Helper()
 	is, err := w.gate.Explain(ctx, asker, q)
@@ -203,7 +204,7 @@ func (w *maze) compare(asker, by keyserver.Caller, q keyserver.Question) keyserv
 	w.note("%s by %s of %s is explained as %v, and answered %v", q.Operation.Key, w.name(by), w.name(q.Link), is.Refusal, did)
 	switch {
 	case fault.As(err) != nil && q.Principal == nil && fault.CodeOf(err) == fault.CodeOf(did):
-		return keyserver.Explanation{Refusal: err} // who may do nothing at all, may not ask either
+		return keyserver.Explanation{Refusal: err} // a caller without any right may not ask either
 	case err != nil:
 		w.fail("explain: %v", err)
 	case fault.CodeOf(did) != fault.CodeOf(is.Refusal), did != nil && fault.ReasonOf(did) != fault.ReasonOf(is.Refusal), is.Allowed != (did == nil):
@@ -220,10 +221,10 @@ func (w *maze) compare(asker, by keyserver.Caller, q keyserver.Question) keyserv
 	return is
 }
 
-// turn makes the changes that turn an answer round, and reports how many it turned.
+// turn makes the suggested changes, and returns how many decisions they reversed.
 func (w *maze) turn(by keyserver.Caller, q keyserver.Question, was keyserver.Explanation) int {
 	w.Helper()
-	if was.Allowed { // the question was asked for real, and may have taken the last use
+	if was.Allowed { // compare really did the request, which may have taken the last use
 		is, err := w.gate.Explain(ctx, w.auditor, q)
 		if err != nil || !is.Allowed {
 			return 0
@@ -245,7 +246,7 @@ func (w *maze) turn(by keyserver.Caller, q keyserver.Question, was keyserver.Exp
 	}
 	w.least(q, was)
 	for i, s := range was.Change {
-		if s.Kind == keyserver.SupposeRole { // any that is named does
+		if s.Kind == keyserver.SupposeRole { // any of the named roles is sufficient
 			role := pick(w, was.Roles)
 			s.Role, s.Name = role.ID, role.Name
 			was.Change[i] = s
@@ -257,7 +258,7 @@ func (w *maze) turn(by keyserver.Caller, q keyserver.Question, was keyserver.Exp
 			w.make(q, s)
 		}
 	}
-	if len(by.Approved) > 0 { // for this one request; who asks about it has none
+	if len(by.Approved) > 0 { // the approval is for this one request; a caller that asks about it has none
 		if did := w.do(by, q.Operation, q.Link); did != nil {
 			w.fail("%+v were done, and it is %v", was.Change, did)
 		}
@@ -269,8 +270,8 @@ func (w *maze) turn(by keyserver.Caller, q keyserver.Question, was keyserver.Exp
 	return 1
 }
 
-// least wants a change to say what its role or its group is called, and that of an entry to
-// leave all that is no obstacle.
+// least checks that a change names its role or group, and that a changed ACL entry keeps
+// everything that is not an obstacle.
 func (w *maze) least(q keyserver.Question, was keyserver.Explanation) {
 	w.Helper()
 	for _, s := range was.Change {
@@ -300,17 +301,17 @@ func (w *maze) least(q keyserver.Question, was keyserver.Explanation) {
 			case (had.Used < had.MaxUsage || ownerMay[q.Operation.ID] && s.Rights.Has(keyserver.Owner)) && s.MaxUsage != had.MaxUsage:
 				w.fail("%+v changes the limit of %+v, which is no obstacle", s, had)
 			}
-		default: // of a principal, a peer or a key
+		default: // for a principal, a peer or a key
 		}
 	}
 }
 
-// ownerMay has the operations that an owner may do by being that: no use counts.
+// ownerMay has the operations that an owner may do without counting a use.
 var ownerMay = map[keyserver.ID]bool{
 	keyserver.OpReadACL.ID: true, keyserver.OpAmendACL.ID: true, keyserver.OpChangeKeyState.ID: true, keyserver.OpRotateKey.ID: true,
 }
 
-// has is the entry of somebody on a key's list.
+// has returns the entry of a principal in a key's ACL.
 func (w *maze) has(key keyserver.HiddenLink, who keyserver.PrincipalRef) (entry keyserver.ACLEntry, has bool) {
 	w.Helper()
 	_, id, _ := key.Split()
@@ -321,7 +322,7 @@ func (w *maze) has(key keyserver.HiddenLink, who keyserver.PrincipalRef) (entry 
 	return acl.Entry(who)
 }
 
-// everything is whatever may help.
+// everything returns all changes that may help.
 func (w *maze) everything(q keyserver.Question) []keyserver.Supposition {
 	all := []keyserver.Supposition{
 		{Kind: keyserver.SupposeEnabled, Principal: *q.Principal},
@@ -336,7 +337,7 @@ func (w *maze) everything(q keyserver.Question) []keyserver.Supposition {
 			Kind: keyserver.SupposeEntry, Principal: *q.Principal, System: w.f.Prepared.System, Link: key, Rights: keyserver.Owner, MaxUsage: keyserver.NoUsageLimit,
 		})
 	}
-	if q.Operation.ID != keyserver.OpMACData.ID { // of a line that would have another key asked
+	if q.Operation.ID != keyserver.OpMACData.ID { // for a lineage, another key would be checked
 		all = append(all, keyserver.Supposition{Kind: keyserver.SupposeState})
 	}
 	for _, g := range w.groups {
@@ -345,7 +346,7 @@ func (w *maze) everything(q keyserver.Question) []keyserver.Supposition {
 	return all
 }
 
-// make does for real what was supposed.
+// make really makes a supposed change.
 func (w *maze) make(q keyserver.Question, s keyserver.Supposition) {
 	w.Helper()
 	switch s.Kind {
@@ -380,7 +381,8 @@ func (w *maze) make(q keyserver.Question, s keyserver.Supposition) {
 	}
 }
 
-// crowd asks who may do something, and each whether he may.
+// crowd requests the principals that may do an operation, and checks for each principal
+// whether it may.
 func (w *maze) crowd() {
 	w.Helper()
 	q := w.question()
@@ -389,9 +391,9 @@ func (w *maze) crowd() {
 	for more := true; more; {
 		page, err := w.gate.WhoCan(ctx, w.auditor, c)
 		switch {
-		case fault.CodeOf(err) == fault.InvalidArgument: // of a key of another key server
+		case fault.CodeOf(err) == fault.InvalidArgument: // for a key of another key server
 			return
-		case fault.CodeOf(err) == fault.KeyNotFound: // and nobody may
+		case fault.CodeOf(err) == fault.KeyNotFound: // no principal may use it
 		case err != nil:
 			w.fail("who can %s: %v", c.Operation.Key, err)
 		}
@@ -422,9 +424,9 @@ func (w *maze) crowd() {
 	}
 }
 
-// TestEveryRuleIsExplained sets each rule that an approval policy can have. What guards a
-// question refuses it as the gate does. A rule that guards only some requests of an operation
-// is named in the step that passes.
+// TestEveryRuleIsExplained sets each rule that an approval policy can have. If a rule guards
+// a request, the explanation refuses it like the gate. If a rule guards only some requests of
+// an operation, the passed step names it.
 func TestEveryRuleIsExplained(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		machine := withAllOperations(t, f)
@@ -438,7 +440,7 @@ func TestEveryRuleIsExplained(t *testing.T) {
 			}
 			return is, is.Steps[i].Detail
 		}
-		conditional := map[string][]keyserver.Operation{ // by their rules
+		conditional := map[string][]keyserver.Operation{ // by rule
 			approval.DestroyKey: {keyserver.OpChangeKeyState},
 			approval.GiveDuties: {
 				keyserver.OpCreateRole, keyserver.OpUpdateRole, keyserver.OpCreatePrincipal, keyserver.OpUpdatePrincipalRoles,
@@ -477,8 +479,8 @@ func TestEveryRuleIsExplained(t *testing.T) {
 	})
 }
 
-// TestDestroyKeyIsExplained compares the explanation with the gate, which asks for the
-// approval of the effect behind that of the operation.
+// TestDestroyKeyIsExplained compares the explanation with the gate, which checks the approval
+// of the effect after that of the operation.
 func TestDestroyKeyIsExplained(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		owner := f.Add(t, keyserver.CertificatePrincipal, "owner", []keyserver.ID{keyserver.RoleEncryptor}, nil)

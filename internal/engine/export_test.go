@@ -17,8 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Export: only at an owner's word, only to a principal whose certificate is in
-// force, and audited either way.
+// TestExport checks that only an owner exports a key, only to a principal with a
+// certificate in force, and that exports and refusals are audited.
 func TestExport(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := outside(t, f, "outside")
@@ -86,7 +86,7 @@ func TestExport(t *testing.T) {
 		}
 		opens(t, out, good.Key, material)
 
-		// The certificate made last is the one that counts.
+		// The newest certificate is used.
 		later := enginetest.NewAgentFor(t, ca, "agent", now, r, func(c *x509.Certificate) { c.NotBefore = now })
 		enrol(t, f, nil, later.Certificate)
 		out = enginetest.Must(f.ExportKey(ctx, f.Admin, keyserver.KeyExport{Link: link, Recipient: to.Ref()}))(t)

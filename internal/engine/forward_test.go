@@ -16,14 +16,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// recorder notes in which order rows are written and a peer is asked. It
-// refuses rows, and loses the caller, on demand.
+// recorder records the order in which rows are written and a peer is called. On demand it
+// refuses rows or cancels the caller.
 type recorder struct {
-	keyserver.Federated // nil: what is not overridden is not asked
+	keyserver.Federated // nil: methods without an override are not called
 	gate.Auditor        // writes the rows
 	events              []string
 	begin, durable      error
-	leave               context.CancelFunc // of the caller, while the peer works
+	leave               context.CancelFunc // cancels the caller while the peer works
 }
 
 func (r *recorder) At(keyserver.TrustedServer) keyserver.Federated { return r }
@@ -62,7 +62,7 @@ func (r *recorder) GrantACL(ctx context.Context, _ keyserver.Caller, _ keyserver
 	return r.asked(ctx)
 }
 
-// oddHome is a peer that has one principal, and another that it cannot show.
+// oddHome is a peer with one principal, and another one that it cannot show.
 type oddHome struct {
 	keyserver.Federated
 	has, odd keyserver.PrincipalRef
@@ -75,8 +75,8 @@ func (h oddHome) LookupPrincipals(context.Context, keyserver.Caller, []keyserver
 	return found, fault.New(fault.OpFailed, "one cannot be shown").Because(&keyserver.UnreadableError{Principals: []keyserver.PrincipalRef{h.odd}})
 }
 
-// A principal that its home cannot show is left out and keeps its entries; what
-// is said of the others holds.
+// TestPrincipalsThatCannotBeShown checks that a principal which its home cannot show is
+// left out and keeps its ACL entries. The result for the others is used.
 func TestPrincipalsThatCannotBeShown(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
@@ -104,8 +104,8 @@ func TestPrincipalsThatCannotBeShown(t *testing.T) {
 	})
 }
 
-// A use of a key of a peer is answered once its row is durable, and a change is
-// not even sent before (ADR 20).
+// TestRowsOfForwardedCalls checks that the result of a use of a peer's key is returned
+// only when its row is durable, and that a change is not sent before that (ADR 20).
 func TestRowsOfForwardedCalls(t *testing.T) {
 	unwritable := fault.Temporary(fault.AuditUnavailable, fault.ScopeProcess, time.Second, "no row could be written")
 	hmac := func(ctx context.Context, e *engine.Engine, by keyserver.Caller, link keyserver.HiddenLink) error {
@@ -123,7 +123,7 @@ func TestRowsOfForwardedCalls(t *testing.T) {
 		given  recorder
 		leaves bool
 		call   func(context.Context, *engine.Engine, keyserver.Caller, keyserver.HiddenLink) error
-		code   fault.Code // empty: granted
+		code   fault.Code // empty: allowed
 		want   []string
 	}{
 		"NoRow":   {"without a row nothing is sent", recorder{begin: unwritable}, false, hmac, fault.AuditUnavailable, []string{"allowed begun"}},

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// role stores a role of some operations, past the gate.
+// role stores a role with the given operations.
 func role(t *testing.T, f *enginetest.Fixture, name string, operations ...keyserver.Operation) keyserver.ID {
 	t.Helper()
 	r := keyserver.Role{ID: enginetest.Must(keyserver.NewID(rand.Reader))(t), Name: name, Operations: keyserver.NormalizeIDs(idsOf(operations))}
@@ -31,22 +31,22 @@ func idsOf(operations []keyserver.Operation) []keyserver.ID {
 	return ids
 }
 
-// managing is what a clerk does all day who manages principals and roles.
+// managing has the operations of a clerk that manages principals and roles.
 var managing = []keyserver.Operation{
 	keyserver.OpCreateRole, keyserver.OpUpdateRole, keyserver.OpCreatePrincipal, keyserver.OpUpdatePrincipalRoles,
 	keyserver.OpUpdatePrincipalFlags, keyserver.OpChangeGroupMembers, keyserver.OpEnrollCertificate, keyserver.OpListRoles,
 }
 
-// Nobody gives what he does not hold, by whatever change it would be given; and
-// he gives what he holds. Each change is asked for twice: about an operation
-// that the caller lacks, and about one that he holds.
+// TestNobodyGivesWhatHeDoesNotHold checks for each kind of change that a caller can give an
+// operation if it holds it, and cannot if it does not. Each change is tried with an
+// operation of each kind.
 func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 	ctx := context.Background()
 	type world struct {
 		f     *enginetest.Fixture
 		clerk keyserver.Caller
-		op    keyserver.Operation // that is given
-		role  keyserver.ID        // that has it
+		op    keyserver.Operation // to be given
+		role  keyserver.ID        // with this operation
 	}
 	anybody := func(t *testing.T, w world) keyserver.ID {
 		return w.f.Add(t, keyserver.PasswordPrincipal, t.Name(), nil, nil).Principal.ID
@@ -85,7 +85,7 @@ func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 			_, err := w.f.EnrollCertificates(ctx, w.clerk, keyserver.Enrolment{Certificates: agent(t, w, "new"), Roles: []keyserver.ID{w.role}})
 			return err
 		},
-		"EnrolmentOfAnother": func(t *testing.T, w world) error { // whoever has its key becomes that principal
+		"EnrolmentOfAnother": func(t *testing.T, w world) error { // the holder of its key can log in as that principal
 			w.f.Add(t, keyserver.CertificatePrincipal, "/CN=another", []keyserver.ID{w.role}, nil)
 			_, err := w.f.EnrollCertificates(ctx, w.clerk, keyserver.Enrolment{Certificates: agent(t, w, "another")})
 			return err
@@ -140,8 +140,9 @@ func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 	}
 }
 
-// The delegation flag lends the use of keys to whoever may act for others, so
-// that it is given by whoever may give that. Other duties are not lent.
+// TestTheDelegationFlagIsAGift checks that a caller sets the delegation flag only if it may
+// give the use of keys, because the flag gives that to delegates. Other duties are not
+// delegable.
 func TestTheDelegationFlagIsAGift(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -162,7 +163,8 @@ func TestTheDelegationFlagIsAGift(t *testing.T) {
 	})
 }
 
-// What a change would give its own caller is not his while it is judged.
+// TestNobodyRaisesHimself checks that the rights which a change would give its own caller do
+// not count while the change is checked.
 func TestNobodyRaisesHimself(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -175,7 +177,8 @@ func TestNobodyRaisesHimself(t *testing.T) {
 	})
 }
 
-// Adding a member to a group gives the group's rights on keys, which the caller has to hold.
+// TestMembersGainKeys checks that adding a member to a group needs the group's rights on
+// keys, because the member gains them.
 func TestMembersGainKeys(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		clerks := f.Add(t, keyserver.GroupPrincipal, "clerks", nil, nil).Principal
@@ -186,9 +189,9 @@ func TestMembersGainKeys(t *testing.T) {
 		template := enginetest.Must(f.CreateACLTemplate(ctx, f.Admin, "template"))(t)
 		for name, tc := range map[string]struct {
 			by    keyserver.Caller
-			given map[keyserver.PrincipalRef]keyserver.Rights // besides the group's
+			given map[keyserver.PrincipalRef]keyserver.Rights // in addition to those of the group
 			group keyserver.Rights                            // 0: no entry
-			write bool                                        // the group writes a template
+			write bool                                        // the group has WRITE on a template
 			may   bool
 		}{
 			"nothing":             {by: clerk, may: true},
@@ -205,7 +208,7 @@ func TestMembersGainKeys(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				group := f.Add(t, keyserver.GroupPrincipal, name, nil, nil).Principal
 				member := f.Add(t, keyserver.PasswordPrincipal, "member of "+name, nil, nil).Principal
-				// The first key gives nothing that the caller could not give.
+				// The first key gives nothing that the caller may not give.
 				for _, rights := range []keyserver.Rights{0, tc.group} {
 					link := f.Mint(t, f.Admin, nil)
 					if rights == 0 {
@@ -241,7 +244,8 @@ func TestMembersGainKeys(t *testing.T) {
 	})
 }
 
-// Taking away is no giving, and neither is what the target has already.
+// TestTakingIsNoGiving checks that taking operations away, or giving operations that the
+// target already has, needs no right to give them.
 func TestTakingIsNoGiving(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {

@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// maze is a key server whose state changes at random.
+// maze is a key server with a state that changes at random.
 type maze struct {
 	*testing.T
 	f    *enginetest.Fixture
@@ -27,26 +27,26 @@ type maze struct {
 	dice *rand.Rand
 
 	auditor   keyserver.Caller
-	boss      keyserver.Caller // who may always be acted for
+	boss      keyserver.Caller // is always a valid delegator
 	receiver  keyserver.Caller // of exported keys
 	people    []keyserver.Caller
 	groups    []keyserver.ID
 	roles     []keyserver.ID
 	keys      []keyserver.HiddenLink
-	sealed    map[keyserver.HiddenLink][]byte // a text that was encrypted under it
+	sealed    map[keyserver.HiddenLink][]byte // a ciphertext under each key
 	foreigner keyserver.PrincipalRef
 
-	ca     pki.Identity // that certified the second machine
+	ca     pki.Identity // issued the certificate of the second machine
 	cas    []keyserver.Certificate
 	device *x509.Certificate
-	issued int64 // CRLs
+	issued int64 // number of CRLs
 
 	called map[keyserver.ID]string
 	did    []string
 	steps  int
 }
 
-// calm is a trail that keeps nothing: what is compared is what the gate says.
+// calm is an audit log that stores nothing, because only decisions are compared.
 type calm struct{}
 
 func (calm) Write(context.Context, keyserver.AuditEntry) error      { return nil }
@@ -55,7 +55,7 @@ func (calm) Begin(context.Context, keyserver.AuditEntry) (func() error, error) {
 	return func() error { return nil }, nil
 }
 
-// agreeable is a peer whose lists let everybody.
+// agreeable is a peer whose ACLs allow every request.
 type agreeable struct{ keyserver.Federated }
 
 func (a agreeable) At(keyserver.TrustedServer) keyserver.Federated { return a }
@@ -131,7 +131,7 @@ func newMaze(t *testing.T, f *enginetest.Fixture, seed uint64) *maze {
 	return w
 }
 
-// enrolled is a machine with a certificate of a CA outside, which may revoke it.
+// enrolled returns a machine with a certificate of an external CA, which may revoke it.
 func (w *maze) enrolled() keyserver.Caller {
 	w.Helper()
 	w.ca = outside(w.T, w.f, "outside")
@@ -144,7 +144,7 @@ func (w *maze) enrolled() keyserver.Caller {
 
 func pick[T any](w *maze, from []T) T { return from[w.dice.IntN(len(from))] }
 
-// name is what a finding calls somebody, or a key.
+// name returns the name of a caller, principal or key in a finding.
 func (w *maze) name(of any) string {
 	switch of := of.(type) {
 	case keyserver.Caller:
@@ -174,7 +174,7 @@ func (w *maze) caller(id keyserver.ID) keyserver.Caller {
 	return w.people[slices.IndexFunc(w.people, func(c keyserver.Caller) bool { return c.Principal.ID == id })]
 }
 
-// everybody are the principals of the key server that can ask for something.
+// everybody returns the principals of the key server that can send requests.
 func (w *maze) everybody() (all []keyserver.PrincipalRef) {
 	for _, p := range append(slices.Clone(w.people), w.auditor, w.receiver, w.boss, w.f.Admin) {
 		all = append(all, p.Principal)
@@ -182,14 +182,14 @@ func (w *maze) everybody() (all []keyserver.PrincipalRef) {
 	return all
 }
 
-// stranger is a principal of a peer, for which that peer asks.
+// stranger returns a principal of a peer, as the caller of that peer's request.
 func (w *maze) stranger() keyserver.Caller {
 	c := keyserver.Caller{Principal: w.foreigner, Name: "foreigner", Type: keyserver.PasswordPrincipal, Kind: keyserver.PeerSession, Peer: &keyserver.PeerCall{System: enginetest.PeerSystem}}
 	enginetest.Must(cryptorand.Read(c.Peer.Key[:]))(w.T)
 	return c
 }
 
-// key draws one, which may be of a peer, or of nobody.
+// key returns a random key, which may belong to a peer or not exist.
 func (w *maze) key() keyserver.HiddenLink {
 	switch w.dice.IntN(24) {
 	case 0:
@@ -210,7 +210,7 @@ func (w *maze) update(change func(tx *sqlstore.Tx) error) {
 	}
 }
 
-// change changes one thing.
+// change makes one random change.
 func (w *maze) change() {
 	w.Helper()
 	person := pick(w, w.people).Principal
@@ -253,7 +253,7 @@ func (w *maze) change() {
 	case n < 23:
 		w.guard()
 	case n < 24 && len(w.keys) < 8:
-		if link, err := w.f.RotateKey(ctx, w.f.Admin, w.keys[0]); err == nil { // the state of the newest may forbid it
+		if link, err := w.f.RotateKey(ctx, w.f.Admin, w.keys[0]); err == nil { // the state of the newest key may forbid it
 			w.note("key-0 is succeeded by key-%d", len(w.keys))
 			w.keys = append(w.keys, link)
 		}
@@ -262,7 +262,7 @@ func (w *maze) change() {
 	}
 }
 
-// list changes an entry of a list.
+// list changes one ACL entry of a random key.
 func (w *maze) list(person keyserver.PrincipalRef, holder keyserver.ID) {
 	w.Helper()
 	entry := keyserver.ACLEntry{Principal: person, MaxUsage: keyserver.NoUsageLimit}
@@ -320,7 +320,8 @@ func (w *maze) member(person, group keyserver.ID, in bool) {
 	})
 }
 
-// delegates changes whether somebody may be acted for, and by whom.
+// delegates changes whether a principal has the delegation flag, or who its delegates
+// are.
 func (w *maze) delegates(person keyserver.ID) {
 	w.Helper()
 	if w.dice.IntN(2) == 0 {
@@ -345,8 +346,8 @@ func (w *maze) delegates(person keyserver.ID) {
 	})
 }
 
-// trusts changes what is known of the CA outside: whether it is trusted, what the policy
-// for it asks, and whom it revoked.
+// trusts changes the external CA: whether it is trusted, its revocation policy, and which
+// certificates it revoked.
 func (w *maze) trusts() {
 	w.Helper()
 	switch w.dice.IntN(3) {
@@ -386,7 +387,7 @@ func (w *maze) trusts() {
 	}
 }
 
-// guard has an operation take an approval, or none.
+// guard sets an approval policy that guards one operation, or none.
 func (w *maze) guard() {
 	w.Helper()
 	policy := `[]`
@@ -397,7 +398,7 @@ func (w *maze) guard() {
 	setPolicy(w.T, w.f, policy)
 }
 
-// expose says what the peer may be told of somebody.
+// expose changes what the peer may learn about a principal.
 func (w *maze) expose(who keyserver.ID, flag keyserver.TrustFlag) {
 	w.Helper()
 	peer := keyserver.SystemID(enginetest.PeerSystem)
@@ -432,7 +433,7 @@ func (w *maze) state(key keyserver.HiddenLink, state keyserver.KeyState) {
 	})
 }
 
-// entry replaces an entry of a key's list, or removes it.
+// entry replaces or removes an entry of a key's ACL.
 func (w *maze) entry(key keyserver.HiddenLink, entry keyserver.ACLEntry, there bool) {
 	w.Helper()
 	_, id, _ := key.Split()
@@ -456,12 +457,12 @@ func (w *maze) entry(key keyserver.HiddenLink, entry keyserver.ACLEntry, there b
 	})
 }
 
-// asked are the operations of the questions, each of which can be done again and again:
-// all that are about a key, and some that are not.
+// asked has the operations of the questions, each of which can be repeated: all
+// operations that concern a key, and some others.
 var asked = append(slices.DeleteFunc(slices.Clone(keyserver.Operations), func(op keyserver.Operation) bool { return !op.AboutKey() }),
 	keyserver.OpListRoles, keyserver.OpReadAudit, keyserver.OpDelegateLogin)
 
-// do does an operation for real.
+// do really does an operation.
 func (w *maze) do(by keyserver.Caller, op keyserver.Operation, key keyserver.HiddenLink) (err error) {
 	w.Helper()
 	choice := keyserver.KeyChoice{Key: key}

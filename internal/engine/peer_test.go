@@ -14,7 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// A peer asks for its own principals, and only for what is done for peers.
+// TestPeersAreRefused checks that a peer can act only for its own principals, and only
+// with forwarded operations.
 func TestPeersAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := f.Mint(t, f.Admin, nil)
@@ -22,7 +23,7 @@ func TestPeersAreRefused(t *testing.T) {
 		ask := func(by keyserver.Caller, link keyserver.HiddenLink) func() error {
 			return func() error { _, err := f.AuthorizeKey(ctx, by, keyserver.Use{Link: link}); return err }
 		}
-		f.Refused(t, ask(enginetest.CallOf("early", "0"), link)(), fault.AccessDenied, fault.ReasonNotForwarded) // not registered yet
+		f.Refused(t, ask(enginetest.CallOf("early", "0"), link)(), fault.AccessDenied, fault.ReasonNotForwarded) // the peer is not registered yet
 		added := enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		transport := keyserver.PrincipalRef{System: f.Prepared.System, ID: added.Transport}
 
@@ -68,13 +69,13 @@ func TestPeersAreRefused(t *testing.T) {
 			})
 		}
 
-		// The peer itself may look principals up, and so may its principals.
+		// The peer itself and its principals may look up principals.
 		for _, by := range []keyserver.Caller{with(func(c *keyserver.Caller) { c.Principal = transport }), enginetest.CallOf("x", "1")} {
 			if found := enginetest.Must(f.LookupPrincipals(ctx, by, []keyserver.PrincipalRef{f.Admin.Principal}))(t); len(found) != 1 {
 				t.Errorf("%v finds %v", by.Principal, found)
 			}
 		}
-		// A group of the peer counts as the peer says.
+		// The groups that the peer reports count.
 		f.Grant(t, link, keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(80)}, keyserver.Read, keyserver.NoUsageLimit)
 		f.Refused(t, ask(enginetest.CallOf("x", "1", 79), link)(), fault.ACLDenied, fault.ReasonACLDenied)
 		if err := ask(enginetest.CallOf("x", "1", 79, 80), link)(); err != nil {
@@ -85,14 +86,14 @@ func TestPeersAreRefused(t *testing.T) {
 		if _, err := f.Key(ctx, metadata, link); err != nil {
 			t.Error(err)
 		}
-		// And nothing any more once the peer is removed.
+		// After the peer is removed, all of its calls are refused.
 		enginetest.Must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
 		f.Refused(t, ask(enginetest.CallOf("x", "1", 80), link)(), fault.AccessDenied, fault.ReasonNotForwarded)
 	})
 }
 
-// A call of a peer takes effect once, however often it is repeated, and the
-// repetition is answered as the call was.
+// TestRepeatedCalls checks that a repeated call of a peer takes effect once, and that the
+// repetition returns the same result.
 func TestRepeatedCalls(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
@@ -113,13 +114,13 @@ func TestRepeatedCalls(t *testing.T) {
 			}
 		}
 		f.Refused(t, use("c"), fault.ACLDenied, fault.ReasonACLDenied)
-		f.Refused(t, use("c"), fault.ACLDenied, fault.ReasonACLDenied) // what was refused is not remembered
-		f.Grant(t, link, who, keyserver.Read, 3)                       // counts anew
+		f.Refused(t, use("c"), fault.ACLDenied, fault.ReasonACLDenied) // a refused call is not remembered
+		f.Grant(t, link, who, keyserver.Read, 3)                       // resets the counter
 		if err := use("c"); err != nil {
 			t.Errorf("granted meanwhile: %v", err)
 		}
 
-		// An owner at the peer takes his own entry away, and asks twice.
+		// An owner at the peer removes its own entry, and repeats the call.
 		other := f.Mint(t, f.Admin, nil)
 		f.Grant(t, other, who, keyserver.Owner, keyserver.NoUsageLimit)
 		target := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(71)}
@@ -147,8 +148,8 @@ func TestRepeatedCalls(t *testing.T) {
 	})
 }
 
-// A repetition is answered as the call was only as long as nothing but the call
-// itself stands in its way: whatever was decided since counts.
+// TestRepetitionsAreRefused checks that a repetition returns the result of the call only
+// if nothing except the effect of the call itself would refuse it. Later decisions count.
 func TestRepetitionsAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		added := enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
@@ -236,9 +237,9 @@ func TestRepetitionsAreRefused(t *testing.T) {
 	})
 }
 
-// A peer that looks a principal up learns that there is one, of which type and
-// whether it is disabled, and the name unless the principal is restricted for
-// it: never what the principal may do.
+// TestPeersAreToldLess checks that a peer learns in a lookup that a principal exists, its
+// type, and whether it is disabled. It learns the name unless the principal is restricted
+// for it. It never learns roles or groups.
 func TestPeersAreToldLess(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
@@ -274,8 +275,8 @@ func TestPeersAreToldLess(t *testing.T) {
 	})
 }
 
-// Whoever acts for another is somebody whom a peer is told of, and whom the
-// owner of a key may keep out, like the one that is acted for.
+// TestActorsAndPeers checks that the acting principal of a delegated session, like the
+// delegator, must be exposed to the peer and can be restricted by the owner of a key.
 func TestActorsAndPeers(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
@@ -311,12 +312,12 @@ func TestActorsAndPeers(t *testing.T) {
 			t.Errorf("a group that the actor is in is exposed: %v", err)
 		}
 
-		// The same on the other side: one of the peer's principals acts.
+		// The same on the other side: a principal of the peer acts for another one.
 		link := f.Mint(t, f.Admin, nil)
 		by := enginetest.CallOf("x", "a")
 		by.Actor = keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(72)}
 		f.Grant(t, link, by.Principal, keyserver.Read, keyserver.NoUsageLimit)
-		f.Grant(t, link, by.Actor, keyserver.Read, keyserver.NoUsageLimit) // so that it is known, and may be restricted
+		f.Grant(t, link, by.Actor, keyserver.Read, keyserver.NoUsageLimit) // so that it is known and can be restricted
 		use := func(by keyserver.Caller) error {
 			_, err := f.AuthorizeKey(ctx, by, keyserver.Use{Link: link})
 			return err
@@ -332,8 +333,9 @@ func TestActorsAndPeers(t *testing.T) {
 	})
 }
 
-// A change of a list that took effect is not done twice, and only one that may
-// have taken away the right to make it is answered without that right.
+// TestRepeatedChangesAreRefused checks that a change of an ACL takes effect once. Its
+// repetition needs the right to make the change, unless the change itself may have
+// removed that right.
 func TestRepeatedChangesAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
@@ -377,8 +379,8 @@ func TestRepeatedChangesAreRefused(t *testing.T) {
 	})
 }
 
-// An effect and its memory are one transaction: where the one fails, so does
-// the other.
+// TestACallThatFailedIsNotRemembered checks that an effect and its record are in one
+// transaction: if one fails, so does the other.
 func TestACallThatFailedIsNotRemembered(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)

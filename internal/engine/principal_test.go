@@ -16,13 +16,14 @@ import (
 
 var disable = keyserver.FlagChange{Mask: keyserver.FlagEnable}
 
-// forPrincipal is the change as one of a principal's flag word.
+// forPrincipal returns a change of flags for the given principal.
 func forPrincipal(id keyserver.ID, change keyserver.FlagChange) keyserver.FlagChange {
 	change.ID = id
 	return change
 }
 
-// What the service refuses first, the key server holds to as well.
+// TestPrincipalOperationsAreRefused checks that the key server itself enforces the checks
+// of the service in front of it.
 func TestPrincipalOperationsAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil).Principal.ID
@@ -143,7 +144,8 @@ func TestSystemDefinedPrincipalsAreSkipped(t *testing.T) {
 	})
 }
 
-// Two changes of different bits both hold, whichever comes first.
+// TestFlagsMoveBitByBit checks that two concurrent changes of different bits both take
+// effect.
 func TestFlagsMoveBitByBit(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", nil, nil).Principal.ID
@@ -162,7 +164,8 @@ func TestFlagsMoveBitByBit(t *testing.T) {
 	})
 }
 
-// A group's members come and go at once, and a listing of them has a bound.
+// TestMembersComeAndGo checks that changes of membership take effect immediately, and
+// that a list of members has a bound.
 func TestMembersComeAndGo(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := f.Mint(t, f.Admin, nil)
@@ -172,7 +175,7 @@ func TestMembersComeAndGo(t *testing.T) {
 		for range 2 {
 			_, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")})
 			f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
-			for range 2 { // once in it, a member stays
+			for range 2 { // adding an existing member changes nothing
 				if err := f.AddGroupMember(ctx, f.Admin, keyserver.Membership{Group: team.ID, Member: user.Principal.ID}); err != nil {
 					t.Fatal(err)
 				}
@@ -215,7 +218,8 @@ func TestMembersComeAndGo(t *testing.T) {
 	})
 }
 
-// A lookup answers this key server's own principals, in the order of the pairs.
+// TestLookupIsOfThisKeyServer checks that a lookup returns the principals of this key
+// server in the order of the pairs.
 func TestLookupIsOfThisKeyServer(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		a, b := f.Add(t, keyserver.LDAPPrincipal, "a", nil, nil).Principal, f.Add(t, keyserver.XAuthPrincipal, "b", nil, nil).Principal

@@ -62,7 +62,7 @@ type delivery[Out any] struct {
 	mac func() []byte
 }
 
-// deliver sends a message and waits for the answer.
+// deliver sends a message and waits for the response.
 func deliver[Out any](ctx context.Context, r remote, text keyserver.Message, how delivery[Out]) (*Out, error) {
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
