@@ -11,8 +11,8 @@ import (
 
 // DelegateLogin authorizes a session in which the caller acts with the rights of another
 // principal, and returns that principal. It returns ACCESS_DENIED or DELEGATOR_REFUSED.
-// The text of DELEGATOR_REFUSED is the same whether the principal does not exist or the
-// caller may not act for it, so that a caller cannot find out which principals exist.
+// DELEGATOR_REFUSED has one text for principals that do not exist and for principals that
+// the caller may not act for. So a caller cannot find out which principals exist.
 func (e *Engine) DelegateLogin(ctx context.Context, by keyserver.Caller, delegator keyserver.ID) (p keyserver.Principal, err error) {
 	err = e.AuthorizeAndAudit(ctx, gate.Request{By: by, Op: keyserver.OpDelegateLogin, Object: delegator.Hex()}, e.unchained(by), func(ctx context.Context, _ access.Subject) error {
 		why, err := e.DelegatorUnfit(ctx, delegator, by.Principal.ID)

@@ -203,7 +203,7 @@ func (e *Engine) turned(ctx context.Context, by keyserver.Caller, q keyserver.Qu
 	return nil, nil
 }
 
-// supports returns the changes that could revoke an allowed request, smallest effect first.
+// supports returns the changes that could turn an allowed request into a refusal, smallest effect first.
 func supports(by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) (all []keyserver.Supposition) {
 	for _, step := range slices.Backward(is.Steps) {
 		switch {

@@ -16,9 +16,9 @@ import (
 // that reaches the bound is shorter, and the next page continues.
 const maxCandidates = 2000
 
-// WhoCan implements keyserver.Explanations. It checks at the gate each principal with an
-// entry in the key's ACL, or with a role for the operation, directly or by a group, in the
-// order of ids.
+// WhoCan implements keyserver.Explanations. It checks the candidates at the gate in the
+// order of ids. Candidates have an entry in the key's ACL, or a role for the operation if
+// there is no key, directly or by a group.
 func (e *Engine) WhoCan(ctx context.Context, by keyserver.Caller, c keyserver.Crowd) (page keyserver.CrowdPage, err error) {
 	object := c.Operation.Key
 	if c.Link != "" {

@@ -74,8 +74,8 @@ func Evaluate(acl keyserver.ACL, who Subject, want keyserver.Rights, now time.Ti
 // MayShare reports whether the giver may let others use the ACL entries of a group, which adding
 // a member to the group does. It has no side effects. Rules (contract 4.9): an owner of the key
 // may. Any other giver may share only rights that its own entry gives it now, for at most the
-// same time, and without a usage limit unless both entries are the same. It may not bypass a
-// demand that it does not meet.
+// same time. Its own entry must have no usage limit, unless it is the same entry. The giver may
+// not bypass a demand that it does not meet.
 func MayShare(acl keyserver.ACL, giver Subject, group keyserver.PrincipalRef, now time.Time) bool {
 	if Owns(acl, giver, now) {
 		return true
