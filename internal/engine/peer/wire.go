@@ -91,7 +91,7 @@ func changeTo(kind peerpb.ChangeACLRequest_Kind, c *peerpb.Call, change keyserve
 	}
 }
 
-// bytesOf converts a count of bytes for the wire. A value out of range becomes 0.
+// bytesOf converts a length or a generation for the wire. A value out of range becomes 0.
 func bytesOf(n int) uint32 {
 	if n < 0 || int64(n) > math.MaxUint32 {
 		return 0
