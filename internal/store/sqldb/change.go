@@ -9,8 +9,8 @@ import (
 // MaxChangePage bounds a page of changes.
 const MaxChangePage = 1000
 
-// pruneSteps divides what is kept: changes are pruned in that many steps while
-// as many new ones arrive, so that no commit pays for more than one step.
+// pruneSteps spreads pruning over commits: one commit deletes old changes after
+// every KeptChanges/pruneSteps new ones.
 const pruneSteps = 64
 
 // Recorder collects the changes of a write transaction, each once.
@@ -63,29 +63,29 @@ func (db *DB) storeChanges(ctx context.Context, in Statements, changes []keyserv
 	return changes, db.Dialect().Announce(ctx, in)
 }
 
-// nextInSequence takes n numbers and answers the last of them.
+// nextInSequence takes n numbers and returns the last of them.
 func nextInSequence(ctx context.Context, in Statements, name string, n int64) (int64, error) {
 	var last int64
 	err := in.Row(ctx, `UPDATE sequences SET value = value + $1 WHERE name = $2 RETURNING value`, []any{n, name}, &last)
 	return last, err
 }
 
-// Feed are the queries of the changes.
+// Feed has the queries of the changes.
 type Feed struct{ sql Statements }
 
 // NewFeed returns the queries, which run on in.
 func NewFeed(in Statements) Feed { return Feed{in} }
 
-// ChangeHead answers the number of the last committed change, 0 before the first.
+// ChangeHead returns the number of the last committed change, 0 before the first.
 func (f Feed) ChangeHead(ctx context.Context) (int64, error) {
 	var head int64
 	err := f.sql.Row(ctx, `SELECT value FROM sequences WHERE name = 'changes'`, nil, &head)
 	return head, err
 }
 
-// Changes reads up to limit (at most 1000) changes after the cursor. The page
-// says Reset, and its Cursor is the head, where the cursor is older than what
-// is kept or newer than the head.
+// Changes returns up to limit (at most 1000) changes after the cursor. If the
+// cursor is older than the stored changes or newer than the head, the page is a
+// Reset and its Cursor is the head.
 func (f Feed) Changes(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error) {
 	limit = min(max(limit, 1), MaxChangePage)
 	// The head comes first: all changes up to it can then be read, unless they

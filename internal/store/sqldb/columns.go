@@ -11,15 +11,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Columns whose form in the database is not the form in memory.
+// This file converts columns whose form in the database differs from the form in
+// memory.
 
 // Fixed scans a binary column into an array of exactly its length.
 func Fixed(dest []byte) sql.Scanner { return fixed{dest} }
 
 type fixed struct{ dest []byte }
 
-// Untrusted scans a binary column of a row that may have been tampered with: a
-// wrong length is for the verification of hashes to find, and must not stop it.
+// Untrusted scans a binary column of a row that may have been tampered with. It
+// accepts any length, because the verification of hashes has to find a wrong one.
 func Untrusted(dest []byte) sql.Scanner { return untrusted{dest} }
 
 type untrusted struct{ dest []byte }
@@ -65,11 +66,12 @@ func (t intoTime) Scan(src any) error {
 	return nil
 }
 
-// LookupSize is how many ids one statement looks up. Few fill it; the rest of
-// it repeats an id.
+// LookupSize is the number of ids that one statement looks up. A lookup of fewer
+// ids repeats the last one.
 const LookupSize = 64
 
-// Numbered lists the parameters of a statement that looks up LookupSize ids.
+// Numbered returns the parameter list of a statement that looks up LookupSize
+// ids.
 func Numbered() string {
 	names := make([]string, LookupSize)
 	for i := range names {
@@ -78,8 +80,8 @@ func Numbered() string {
 	return strings.Join(names, ", ")
 }
 
-// Lookup are the arguments of such a statement for the first of the ids, of which
-// there is one at least.
+// Lookup returns the arguments of such a statement for the first LookupSize ids.
+// ids must not be empty.
 func Lookup(ids []keyserver.ID) []any {
 	args := make([]any, LookupSize)
 	for i := range args {
@@ -88,7 +90,7 @@ func Lookup(ids []keyserver.ID) []any {
 	return args
 }
 
-// OptionalID scans a column that may be NULL, which is the zero id.
+// OptionalID scans an identifier; NULL is the zero id.
 func OptionalID(dest *keyserver.ID) sql.Scanner { return optionalID{dest} }
 
 type optionalID struct{ dest *keyserver.ID }
@@ -110,7 +112,7 @@ func OrNull(id keyserver.ID) []byte {
 	return id[:]
 }
 
-// OrEmpty keeps nil, which means NULL to the drivers, out of the database.
+// OrEmpty replaces nil, which drivers store as NULL, by an empty slice.
 func OrEmpty(b []byte) []byte {
 	if b == nil {
 		return []byte{}
@@ -118,7 +120,7 @@ func OrEmpty(b []byte) []byte {
 	return b
 }
 
-// Flag returns the column of a truth value.
+// Flag returns 1 for true and 0 for false.
 func Flag(b bool) int64 {
 	if b {
 		return 1

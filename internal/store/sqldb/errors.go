@@ -10,16 +10,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// What reads and writes answer.
+// Errors of reads and writes.
 var (
-	// ErrNotFound says that no such object exists, or that one which a write
-	// refers to does not.
+	// ErrNotFound means that the object, or an object to which a write refers, does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrDuplicate says that an object with that identity exists.
+	// ErrDuplicate means that an object with that identity exists.
 	ErrDuplicate = errors.New("already exists")
 )
 
-// Why a database is not opened. Each is wrapped in one sentence for people.
+// Reasons why a database is not opened. Each is wrapped in one sentence for people.
 var (
 	ErrForeign      = datadir.ErrForeign
 	ErrNewerVersion = errors.New("database of a newer version")
@@ -28,23 +27,23 @@ var (
 	ErrUnusable     = datadir.ErrUnusable
 )
 
-// Refuse wraps the reason for which a database is not opened in one sentence for people.
+// Refuse wraps the reason why a database is not opened in one sentence for people.
 func Refuse(kind error, format string, args ...any) error {
 	return datadir.Refuse(kind, format, args...)
 }
 
-// ErrorClass is what a driver's error means to callers.
+// ErrorClass is the meaning of a driver's error to callers.
 type ErrorClass int
 
 // Classes of errors of a database.
 const (
 	ClassOther ErrorClass = iota
 	ClassDuplicate
-	ClassReference // a foreign key names nothing
+	ClassReference // a foreign key refers to a missing row
 	ClassUnavailable
 )
 
-// RetryUnavailable is when a caller may try a database again that did not answer.
+// RetryUnavailable is the time after which a caller may retry if the database did not respond.
 const RetryUnavailable = time.Second
 
 // Translate turns an error of database/sql or a driver into one of this
@@ -76,7 +75,7 @@ func Translate(d Dialect, err error) error {
 	}
 }
 
-// Unavailable says that the database does not answer, and keeps the text of err.
+// Unavailable returns the fault of a database that does not respond. It keeps the text of err.
 func Unavailable(err error) error {
 	return fault.Temporary(fault.StoreUnavailable, fault.ScopeProcess, RetryUnavailable,
 		"the database does not answer; try again").Because(opaque(err))
@@ -85,10 +84,10 @@ func Unavailable(err error) error {
 func opaque(err error) error { return errors.New("database: " + DriverText(err)) }
 
 // DriverText returns the text of a driver's error as one line of valid UTF-8. The drivers indent
-// by tabs, and a server may report in an encoding of its own.
+// with tabs, and a server may use another encoding.
 func DriverText(err error) string {
 	return strings.Join(strings.Fields(strings.ToValidUTF8(err.Error(), "?")), " ")
 }
 
-// ErrLockHeld says that the lock that orders what replicas do was not to be had for a while.
+// ErrLockHeld means that the lock that serialises the writes of replicas was not free in time.
 var ErrLockHeld = errors.New("another process holds the lock of the database")

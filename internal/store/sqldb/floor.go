@@ -7,31 +7,34 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 )
 
-// Release is one of this program, and the version of the schema that it ended with.
+// Release is a release of this program, and the version of the schema that it ended
+// with.
 type Release struct {
 	Name   string
 	Schema int64
 }
 
-// Releases are those that were published, in order. RELEASE.md says when one is added.
-// What a migration behind the last of them may take away follows from it (ADR 56).
+// Releases are the published releases, in order. RELEASE.md says when one is added. They
+// decide which parts of the schema a migration after the last release may remove (ADR
+// 56).
 var Releases = []Release{{"0.1.0", 11}}
 
-// floorSince is the first version of the schema that says which programs can work with
-// it. Of an older one no newer program was there.
+// floorSince is the first version of the schema that records which programs can work
+// with it. No newer program has worked on an older version.
 const floorSince = 34
 
-// Standing is what a database says of itself.
+// Standing is what a database records about its version.
 type Standing struct {
-	Version int64  // of its schema; 0 where there is none yet
-	newest  string // the newest release that was here; empty where it does not say
-	// floor is the version of the schema that a program has to know to work with the
-	// database, 0 where it does not say; oldest is the first release that knows it.
+	Version int64  // of its schema; 0 if there is none yet
+	newest  string // the newest release that opened the database; empty if unknown
+	// floor is the lowest version of the schema that a program has to know to work with
+	// the database, 0 if unknown; oldest is the first release that knows it.
 	floor  int64
 	oldest string
 }
 
-// ReadStanding refuses a database that holds tables but not ours.
+// ReadStanding reads the standing of a database. It refuses one that has only tables of
+// other programs.
 func ReadStanding(ctx context.Context, d Dialect, db Pool) (Standing, error) {
 	version, err := schemaVersion(ctx, d, db)
 	is := Standing{Version: version}
@@ -43,14 +46,14 @@ func ReadStanding(ctx context.Context, d Dialect, db Pool) (Standing, error) {
 	if err != nil {
 		return is, fmt.Errorf("read which programs can work with the database: %w", Translate(d, err))
 	}
-	if signed < is.Version { // who migrated died before it said who it is
+	if signed < is.Version { // the process that migrated died before sign
 		is.newest, is.oldest = "", ""
 	}
 	return is, nil
 }
 
-// Refusal is why a program that knows schemas up to target cannot work with the
-// database; nil where it can, be it by migrating it.
+// Refusal returns why a program that knows schemas up to target cannot work with the
+// database. It returns nil if the program can, possibly after a migration.
 func (s Standing) Refusal(target int64) error {
 	switch {
 	case s.floor <= target && (s.Version <= target || s.floor > 0):
@@ -64,8 +67,8 @@ func (s Standing) Refusal(target int64) error {
 	}
 }
 
-// ahead says that the database is newer than a program that can work with it; empty
-// where it is not.
+// ahead returns a warning if the database is newer than a program that can work with it,
+// otherwise "".
 func (s Standing) ahead(target int64) string {
 	if s.Version <= target {
 		return ""
@@ -74,7 +77,8 @@ func (s Standing) ahead(target int64) string {
 		"bring all replicas to one release (docs/upgrade.md)", s.Version, s.newest, version.String(), target)
 }
 
-// sign notes that a program of this release was here, unless a newer one was.
+// sign records that a program of this release opened the database, unless a newer one
+// did.
 func (s Standing) sign(ctx context.Context, d Dialect, db Pool, target int64) error {
 	if target < floorSince {
 		return nil
@@ -84,8 +88,8 @@ func (s Standing) sign(ctx context.Context, d Dialect, db Pool, target int64) er
 	return Translate(d, err)
 }
 
-// firstWith is the first release that knows a version of the schema: this one where none
-// that was published does.
+// firstWith returns the first release that knows a version of the schema, or this
+// release if no published one does.
 func firstWith(schema int64) string {
 	for _, r := range Releases {
 		if r.Schema >= schema {
@@ -95,8 +99,8 @@ func firstWith(schema int64) string {
 	return version.String()
 }
 
-// Ahead says that the database is of a newer release than this program, in a sentence
-// for people; empty where it is not.
+// Ahead returns a sentence for people if the database is of a newer release than this
+// program, otherwise "".
 func (h *Handle) Ahead() string {
 	if text := h.ahead.Load(); text != nil {
 		return *text
@@ -104,14 +108,14 @@ func (h *Handle) Ahead() string {
 	return ""
 }
 
-// stands remembers how the database stands.
+// stands stores the warning of a newer database (ahead).
 func (h *Handle) stands(is Standing) {
 	text := is.ahead(h.target)
 	h.ahead.Store(&text)
 }
 
-// look answers why this program has to stop: a newer one came and took away what it
-// needs.
+// look returns why this program has to stop: a newer program has migrated the database
+// and removed something that this one needs.
 func (h *Handle) look(ctx context.Context) error {
 	var is Standing
 	err := h.looking.Row(ctx, `SELECT version, release, floor, floor_release FROM schema_floor`, nil, &is.Version, &is.newest, &is.floor, &is.oldest)

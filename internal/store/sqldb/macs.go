@@ -10,22 +10,22 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// ErrNoRowKey is answered by what reads or writes a covered row before the data
+// ErrNoRowKey is returned by reads and writes of a row with a MAC before the data
 // key is open.
 var ErrNoRowKey = errors.New("the rows cannot be checked yet: their key comes with the data key")
 
-// macs are what the rows of a store are checked by.
+// macs has what checks the rows of a store.
 type macs struct {
 	key   atomic.Pointer[rowmac.Key]
 	alarm atomic.Pointer[func(rowmac.Finding)]
 }
 
-// UseRowKey gives the store the key of its rows. Until then it neither reads nor
-// writes what is covered.
+// UseRowKey sets the key of the MACs of rows. Until then, rows with a MAC can be
+// neither read nor written.
 func (h *Handle) UseRowKey(key *rowmac.Key) { h.macs.key.Store(key) }
 
-// OnTampered registers who is told of each row that is refused. It must neither
-// block nor use the store.
+// OnTampered sets a function that is called with each row that is refused. It must
+// neither block nor use the store.
 func (h *Handle) OnTampered(alarm func(rowmac.Finding)) { h.macs.alarm.Store(&alarm) }
 
 // Key returns the key of the rows, nil until UseRowKey has set it.
@@ -38,12 +38,13 @@ func (s Statements) Alarm(finding rowmac.Finding) {
 	}
 }
 
-// errRingMoved ends a transaction that began under data keys which are not those of
-// the database any more.
+// errRingMoved ends a transaction that began under data keys that the database no
+// longer has.
 var errRingMoved = errors.New("the data keys have changed")
 
-// followRing refuses to write while the data keys of this process are not those of
-// the database: what it wrapped, or gave a MAC, could be under one that is gone.
+// followRing refuses a write if the data keys of this process are not those of the
+// database. Otherwise keys could be wrapped, or MACs made, under a data key that is
+// gone.
 func (db *DB) followRing(ctx context.Context, in Statements) error {
 	key := db.Handle.macs.key.Load()
 	if key == nil {
@@ -52,7 +53,7 @@ func (db *DB) followRing(ctx context.Context, in Statements) error {
 	var stored []byte
 	err := in.Row(ctx, `SELECT value FROM settings WHERE name = $1`, []any{rowmac.DataKeySetting}, &stored)
 	switch {
-	case errors.Is(err, ErrNotFound): // it was removed, which the next start and doctor report
+	case errors.Is(err, ErrNotFound): // it was removed; the next start and doctor report that
 		return nil
 	case err == nil && !key.Follows(stored):
 		return errRingMoved
@@ -60,7 +61,7 @@ func (db *DB) followRing(ctx context.Context, in Statements) error {
 	return err
 }
 
-// Agrees refuses a row that does not agree with its MAC.
+// Agrees returns a fault if a row does not agree with its MAC.
 func (s Statements) Agrees(row *rowmac.Row, mac []byte) error {
 	if s.visit != nil {
 		return s.visit(row, mac)
@@ -87,7 +88,7 @@ func FindingOf(row *rowmac.Row, mac []byte) rowmac.Finding {
 	return rowmac.Finding{Table: row.Table, ID: row.ID, Problem: problem}
 }
 
-// MAC is the column of a row that is about to be written.
+// MAC returns the MAC column of a row that is about to be written.
 func (s Statements) MAC(row *rowmac.Row) driver.Valuer { return macColumn{s.macs, row} }
 
 type macColumn struct {

@@ -13,16 +13,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/migrations"
 )
 
-// VersionTable is where goose notes what it applied. The name is our own, so
-// that another program's goose in the same database is not taken for ours.
+// VersionTable is where goose records the applied migrations. The name differs from goose's
+// default, so that another program's goose in the same database is not taken for ours.
 const VersionTable = "keyserver_schema"
 
-// RestoringSuffix is behind the name of what is not whole yet: the file of an embedded
-// database, and the table of PostgreSQL that says which version there is. Without that
-// name no program takes it for a database of a key server.
+// RestoringSuffix ends the name of a database that is not complete yet: the file of an
+// embedded database, or the version table of PostgreSQL. No program takes a database with this
+// suffix for a database of a key server.
 const RestoringSuffix = "restoring"
 
-// RestoringTable is the name of VersionTable in a database that is not whole yet.
+// RestoringTable is the name of VersionTable in a database that is not complete yet.
 const RestoringTable = VersionTable + "_" + RestoringSuffix
 
 // MigrationDir returns the migrations of a kind of database.
@@ -34,10 +34,10 @@ func MigrationDir(name string) fs.FS {
 	return dir
 }
 
-// Migrate brings the database to the version of this program, or leaves a newer one
-// that this program can work with as it is. Having looked at it under the lock, it
-// refuses what it does not know before it changes anything. It answers how the database
-// stands then, and the version of this program.
+// Migrate brings the database to the version of this program. It leaves a newer one as it is,
+// if this program can work with it. Under the migration lock it rejects an unknown database
+// before it changes anything. It returns the standing of the database afterwards, and the
+// version of this program.
 func Migrate(ctx context.Context, d Dialect, db Pool, log *slog.Logger) (is Standing, target int64, err error) {
 	unlock, err := d.LockMigrations(ctx, db)
 	if err != nil {
@@ -133,7 +133,7 @@ func latest(p *goose.Provider) int64 {
 	return sources[len(sources)-1].Version
 }
 
-// LatestFile is the highest number among the files; they may leave some out.
+// LatestFile returns the highest number among the files; numbers may be missing.
 func LatestFile(migrations fs.FS) (int64, error) {
 	names, err := fs.Glob(migrations, "*.sql")
 	if err != nil {
@@ -150,8 +150,8 @@ func LatestFile(migrations fs.FS) (int64, error) {
 	return latest, nil
 }
 
-// schemaVersion answers 0 for an empty database and refuses one that holds
-// tables but not ours.
+// schemaVersion returns 0 for an empty database. It rejects one that has only tables of other
+// programs.
 func schemaVersion(ctx context.Context, d Dialect, db Pool) (int64, error) {
 	all, named, err := d.Tables(ctx, db, VersionTable)
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/schema"
 )
 
-// schemaKind is a kind of what a schema holds.
+// schemaKind is a kind of object in a schema.
 type schemaKind string
 
 // The kinds. Both databases have tables, indexes, triggers and references.
@@ -27,8 +27,8 @@ const (
 	kindPath       schemaKind = "search path"
 )
 
-// intrusive are the kinds that no release makes on its tables. Each of them can hide or
-// change what the key server reads and writes.
+// intrusive are the kinds that no release creates on its tables. Each of them can hide or change
+// the data that the key server reads and writes.
 var intrusive = map[schemaKind]bool{
 	kindTrigger: true, kindRule: true, kindPolicy: true, kindChild: true, kindShadow: true, kindFunction: true, kindPath: true,
 }
@@ -37,7 +37,7 @@ var intrusive = map[schemaKind]bool{
 // other kind, such as an index, alters how fast they are or what they refuse.
 var relied = map[schemaKind]bool{kindTable: true, kindColumn: true, KindReference: true}
 
-// SchemaObject is one thing in a schema that concerns our tables.
+// SchemaObject is one object in a schema that concerns our tables.
 type SchemaObject struct {
 	Kind        schemaKind
 	Table, Name string // name is empty for a table
@@ -48,12 +48,12 @@ func (o SchemaObject) key() SchemaObject {
 	return SchemaObject{Kind: o.Kind, Table: o.Table, Name: o.Name}
 }
 
-// Line is the form of an object in a list.
+// Line returns the form of an object in a list.
 func (o SchemaObject) Line() string {
 	return strings.Join([]string{string(o.Kind), o.Table, o.Name, o.definition}, "\t")
 }
 
-// String names it to people.
+// String returns the object's name for people.
 func (o SchemaObject) String() string {
 	switch {
 	case o.Table == "":
@@ -74,7 +74,7 @@ type SchemaFinding struct {
 	Severe bool
 }
 
-// schemaList reads a list, and the tables in it.
+// schemaList reads an embedded list, and returns its objects and tables.
 func schemaList(name string) (list []SchemaObject, tables []string, err error) {
 	text, err := schema.Lists.ReadFile(name + ".txt")
 	if err != nil {
@@ -132,7 +132,7 @@ func (h *Handle) CheckSchema(ctx context.Context) ([]SchemaFinding, error) {
 	}
 	is, err := h.dialect.SchemaOf(ctx, h.reading, tables)
 	if err == nil && h.dialect.Shared() {
-		err = h.look(ctx) // a newer release may have come just now
+		err = h.look(ctx) // a newer release may have migrated it just now
 	}
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func ScanSchema(ctx context.Context, in Statements, text string, args ...any) (l
 		var o SchemaObject
 		err := row.Scan(&o.Kind, &o.Table, &o.Name, &o.definition)
 		o.definition = strings.Join(strings.Fields(o.definition), " ")
-		if o.Table == VersionTable { // restored databases keep the names that it had until they were whole
+		if o.Table == VersionTable { // a restored database keeps the names from before it was complete
 			o.Name = strings.ReplaceAll(o.Name, "_"+RestoringSuffix, "")
 			o.definition = strings.ReplaceAll(o.definition, "_"+RestoringSuffix, "")
 		}

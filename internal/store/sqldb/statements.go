@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Runner runs one statement: a pool, a connection, or one of them with its
-// statements kept prepared.
+// Runner runs one statement. It is a pool, a connection, or one of these with a statement
+// cache.
 type Runner interface {
 	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
 	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
@@ -21,18 +21,18 @@ type Runner interface {
 type Statements struct {
 	Run     Runner
 	Dialect Dialect
-	// Failed keeps the first error of a transaction's statements, nil outside
-	// of one. PostgreSQL gives a transaction up at its first error; so that
-	// both databases behave alike, Transact never commits after one.
+	// Failed keeps the first error of a transaction's statements; nil outside of a
+	// transaction. PostgreSQL aborts a transaction at its first error. So that both databases
+	// behave alike, Transact never commits after one.
 	Failed *error
-	// macs check the rows that are read; visit is shown them instead, where all
-	// rows are gone through.
+	// macs checks the rows that are read. If visit is set, it gets the rows instead
+	// (Visiting).
 	macs  *macs
 	visit func(row *rowmac.Row, mac []byte) error
 }
 
-// Visiting returns the same statements, which show the rows that are read to visit instead of
-// checking them.
+// Visiting returns the same statements, but passes each row that is read to visit instead of
+// checking its MAC.
 func (s Statements) Visiting(visit func(row *rowmac.Row, mac []byte) error) Statements {
 	s.visit = visit
 	return s
@@ -42,7 +42,7 @@ func (s Statements) Visiting(visit func(row *rowmac.Row, mac []byte) error) Stat
 func (s Statements) Fail(ctx context.Context, err error) error {
 	err = Translate(s.Dialect, err)
 	if err != nil && ctx.Err() != nil {
-		err = ctx.Err() // however the driver put it
+		err = ctx.Err() // whatever error the driver returned
 	}
 	if err != nil && s.Failed != nil && *s.Failed == nil {
 		*s.Failed = err
@@ -50,7 +50,7 @@ func (s Statements) Fail(ctx context.Context, err error) error {
 	return err
 }
 
-// failure is the first error of the transaction, also one that was passed over.
+// failure returns the first error of the transaction, even if the caller ignored it.
 func (s Statements) failure() error {
 	if s.Failed == nil {
 		return nil
@@ -58,7 +58,7 @@ func (s Statements) failure() error {
 	return *s.Failed
 }
 
-// Exec runs a statement and answers how many rows it hit.
+// Exec runs a statement and returns the number of affected rows.
 func (s Statements) Exec(ctx context.Context, text string, args ...any) (int64, error) {
 	result, err := s.Run.ExecContext(ctx, text, args...)
 	if err != nil {
@@ -68,8 +68,8 @@ func (s Statements) Exec(ctx context.Context, text string, args ...any) (int64, 
 	return n, s.Fail(ctx, err)
 }
 
-// ExecOne is Exec for a statement that names one row: ErrNotFound where it
-// hits none.
+// ExecOne is Exec for a statement that names one row. It returns ErrNotFound if it affects
+// none.
 func (s Statements) ExecOne(ctx context.Context, text string, args ...any) error {
 	n, err := s.Exec(ctx, text, args...)
 	if err == nil && n == 0 {
@@ -93,7 +93,7 @@ func (s Statements) Each(ctx context.Context, text string, args []any, scan func
 	return s.Fail(ctx, rows.Err())
 }
 
-// Row runs a query and scans its first row, or answers ErrNotFound.
+// Row runs a query and scans its first row, or returns ErrNotFound.
 func (s Statements) Row(ctx context.Context, text string, args []any, dest ...any) error {
 	found := false
 	err := s.Each(ctx, text, args, func(row Scanner) error {
@@ -122,10 +122,10 @@ func (s Statements) Found(ctx context.Context, text string, args ...any) (bool, 
 // Scanner is a row whose columns can be read.
 type Scanner interface{ Scan(dest ...any) error }
 
-// Insert is a statement that inserts rows, in the sizes in which it is used.
+// Insert is a statement that inserts rows, in several sizes.
 type Insert struct {
 	Columns int
-	Sizes   []sizedInsert // falling, the last inserts one row
+	Sizes   []sizedInsert // descending; the last one inserts one row
 }
 
 type sizedInsert struct {
@@ -133,7 +133,7 @@ type sizedInsert struct {
 	Text string
 }
 
-// NewInsert makes an insert; after says what becomes of a row that is there already.
+// NewInsert returns an insert; after is the clause for a row that exists already.
 func NewInsert(d Dialect, into string, columns int, after ...string) Insert {
 	ins := Insert{Columns: columns}
 	for _, rows := range []int{32, 16, 8, 4, 2, 1} {
@@ -142,7 +142,7 @@ func NewInsert(d Dialect, into string, columns int, after ...string) Insert {
 	return ins
 }
 
-// Run inserts the rows whose columns stand in args one after the other.
+// Run inserts the rows whose columns are in args, row after row.
 func (ins Insert) Run(ctx context.Context, in Statements, args []any) error {
 	for _, size := range ins.Sizes {
 		for n := size.Rows * ins.Columns; len(args) >= n; args = args[n:] {

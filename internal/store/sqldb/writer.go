@@ -15,7 +15,7 @@ import (
 // interrupt halfway.
 const EndTimeout = 10 * time.Second
 
-// writer hands out the one connection on which this process writes.
+// writer manages the one connection on which this process writes.
 type writer struct {
 	db      Pool
 	dialect Dialect
@@ -39,8 +39,8 @@ func (w *writer) lock(ctx context.Context) error {
 
 func (w *writer) unlock() { <-w.turn }
 
-// transact needs the lock. A connection that was kept may be dead by now: what it did not
-// even begin is done on a new one.
+// transact runs a transaction; the caller has the lock. A kept connection may be dead by
+// now, so transact retries on a new one if the transaction had not begun.
 func (w *writer) transact(ctx context.Context, fn func(in Statements) error) error {
 	kept := w.session != nil
 	err := w.attempt(ctx, fn)
@@ -86,7 +86,7 @@ type Session struct {
 	Conn    *sql.Conn
 	dialect Dialect
 	Run     Runner
-	Lost    bool // the connection is of no more use and was dropped
+	Lost    bool // the connection is unusable and was dropped
 }
 
 // OpenSession takes a connection from a pool, until Close or Drop.
@@ -98,15 +98,15 @@ func OpenSession(ctx context.Context, d Dialect, db Pool) (*Session, error) {
 	return &Session{Conn: conn, dialect: d, Run: d.RunnerOn(conn)}, nil
 }
 
-// notBegunError says that nothing of a transaction was done.
+// notBegunError means that no part of a transaction was done.
 type notBegunError struct{ cause error }
 
 // Error implements error.
 func (e notBegunError) Error() string { return e.cause.Error() }
 func (e notBegunError) Unwrap() error { return e.cause }
 
-// Transact commits what fn does, or undoes it where fn, or any statement of
-// it, fails or panics.
+// Transact commits what fn does. It rolls back if fn or one of its statements fails, or
+// if fn panics.
 func (s *Session) Transact(ctx context.Context, fn func(in Statements) error) error {
 	in := Statements{Run: s.Run, Dialect: s.dialect, Failed: new(error)}
 	if _, err := in.Exec(s.dialect.StatementContext(ctx), s.dialect.Begin()); err != nil {
@@ -140,7 +140,8 @@ func (s *Session) Transact(ctx context.Context, fn func(in Statements) error) er
 	return nil
 }
 
-// Rollback drops the connection unless it is certain to be clean.
+// Rollback rolls back. If that fails, it drops the connection, which may still be in a
+// transaction.
 func (s *Session) Rollback(ctx context.Context) {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), EndTimeout)
 	defer cancel()
@@ -149,8 +150,8 @@ func (s *Session) Rollback(ctx context.Context) {
 	}
 }
 
-// Close gives the connection back to its pool. Statements that stay open on it
-// would keep it alive when the pool closes, and SQLite would not fold its log.
+// Close returns the connection to its pool. Statements that stay open on it would keep it
+// alive when the pool closes, and SQLite would not fold its log.
 func (s *Session) Close() error {
 	return errors.Join(s.closeStatements(), s.Conn.Close())
 }
@@ -162,10 +163,10 @@ func (s *Session) closeStatements() error {
 	return nil
 }
 
-// Drop closes the connection, which is of no more use.
+// Drop closes an unusable connection.
 func (s *Session) Drop() {
 	s.Lost = true
-	_ = s.closeStatements()                                      // the connection is given up anyway
+	_ = s.closeStatements()                                      // the connection is closed anyway
 	_ = s.Conn.Raw(func(any) error { return driver.ErrBadConn }) // makes the pool close it
 	_ = s.Conn.Close()
 }
