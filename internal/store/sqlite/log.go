@@ -16,54 +16,54 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/wal"
 )
 
-// FoldAt is how many pages the log has when it is folded into the database.
+// FoldAt is the number of pages at which the log is folded into the database.
 const FoldAt = 4096
 
-// maxRest bounds what a fold reads while nobody can write.
+// maxRest bounds the bytes that a fold reads while it blocks writes.
 const maxRest = 4 << 20
 
-// ErrLogMoved says that something in the log may be gone before it was read.
+// ErrLogMoved means that a part of the log may be gone before it was read.
 var ErrLogMoved = errors.New("the log of the database was folded before it was read")
 
-// errBusy says that a try has to be made again.
+// errBusy means that the caller has to try again.
 var errBusy = errors.New("the trail is being written")
 
-// Log is the write-ahead log of an embedded database, which is shipped elsewhere: it is
-// read while others write, and only Log folds it into the database (Database.Shipped).
-// Its methods are called by one goroutine.
+// Log is the write-ahead log of an embedded database whose log is copied elsewhere. It is
+// read while others write, and only Log folds it into the database (Database.Shipped). Its
+// methods must be called by one goroutine.
 type Log struct {
 	on      *sqldb.DB
 	dialect *Database
 	db      sqldb.Pool // folds
 	durable func() ([]keyserver.AuditEntry, bool)
-	// folded is up to where everything is in the file of the database, so that the log
-	// goes on behind it, or begins anew. nil: it does not begin anew.
+	// folded is the position up to which the file of the database has everything, so that
+	// the log continues after it or restarts. nil: the log does not restart.
 	folded    *wal.Position
-	unshipped int64 // when the base was begun
+	unshipped int64 // the value of Database.unshipped when the base was begun
 }
 
-// Base is the file of the database, which does not change before the log is folded, and
-// the place in the log behind which everything makes it the database.
+// Base is the file of the database, which does not change before the log is folded, and a
+// position in the log. The file and the log after that position make the database.
 type Base struct {
 	File io.Reader
 	Size int64
 	At   wal.Position
 }
 
-// Committed is what was committed behind a place in the log.
+// Committed is what was committed after a position in the log.
 type Committed struct {
 	Header   wal.Header
-	From, To wal.Position // of Header, both zero where there is no log yet
+	From, To wal.Position // of Header, both zero if there is no log yet
 	Frames   io.ReadSeeker
-	// Rows are those of the audit trail that are durable and may be in no table yet.
+	// Rows are the durable rows of the audit log that may be in no table yet.
 	Rows []keyserver.AuditEntry
-	// Until is when this was: everything that was acknowledged before is there.
+	// Until is the time of the read: everything that was acknowledged before is included.
 	Until time.Time
 
 	file *os.File
 }
 
-// Close gives up what Frames is read from.
+// Close closes the file that Frames reads from.
 func (c Committed) Close() error {
 	if c.file == nil {
 		return nil
@@ -82,10 +82,10 @@ func NewLog(db *sqldb.DB, durable func() ([]keyserver.AuditEntry, bool)) (*Log, 
 	return &Log{on: db, dialect: d, db: d.Pool("rw", 1), durable: durable}, nil
 }
 
-// Close gives up what the Log took.
+// Close closes the connection of the Log.
 func (l *Log) Close() error { return l.db.Close() }
 
-// open opens the log, nil where there is none that is whole.
+// open opens the log. It returns nil if there is no complete log.
 func (l *Log) open() (*os.File, wal.Header, error) {
 	f, err := os.Open(l.dialect.Path() + "-wal")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,8 +101,8 @@ func (l *Log) open() (*os.File, wal.Header, error) {
 	return f, h, nil
 }
 
-// Base begins a base. Until it was read, neither Fold nor Discard may be called, and
-// Intact has to be asked at the end.
+// Base begins a base. Until the caller has read it, it may call neither Fold nor Discard. At
+// the end it has to check Intact.
 func (l *Log) Base(ctx context.Context) (b Base, err error) {
 	if err := l.on.Lock(ctx); err != nil {
 		return b, err
@@ -133,8 +133,8 @@ func (l *Log) Base(ctx context.Context) (b Base, err error) {
 		return b, nil
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	// Either the log goes on behind what is in the file, or all of it is read. What of it
-	// is in the file already is written there again.
+	// Either the log continues what is in the file, or all of it is read. Pages that the
+	// file has already are then written again.
 	b.At = h.Start
 	if l.folded != nil {
 		_, there, err := h.Scan(f, *l.folded)
@@ -148,17 +148,18 @@ func (l *Log) Base(ctx context.Context) (b Base, err error) {
 	return b, nil
 }
 
-// Intact reports whether nothing but Fold has folded the log since the base was begun.
+// Intact reports whether only Fold has folded the log since the base was begun.
 func (l *Log) Intact() bool { return l.dialect.unshipped.Load() == l.unshipped }
 
-// tries bounds how often it is looked when the trail is not just being written.
+// tries bounds how often Read waits for a moment in which the audit log is not being
+// written.
 const tries = 100
 
-// Read answers what was committed behind a place. It has to be closed.
+// Read returns what was committed after a position. The caller has to close it.
 func (l *Log) Read(ctx context.Context, after wal.Position) (Committed, error) {
 	from := after
 	for range tries {
-		// Most of it while others write.
+		// Most of it is read while others write.
 		c, err := l.scan(from)
 		if err != nil {
 			return Committed{}, err
@@ -199,7 +200,8 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// settled is a scan while nobody writes, with the rows of the trail of that moment.
+// settled scans the log while no other goroutine writes, with the audit rows of the same
+// moment.
 func (l *Log) settled(ctx context.Context, after wal.Position) (c Committed, err error) {
 	if err := l.on.Lock(ctx); err != nil {
 		return c, err
@@ -208,7 +210,7 @@ func (l *Log) settled(ctx context.Context, after wal.Position) (c Committed, err
 	return l.moment(after)
 }
 
-// moment needs the lock of the writer, without which no row goes to the tables.
+// moment needs the lock of the writer, without which no row is written to the tables.
 func (l *Log) moment(after wal.Position) (c Committed, err error) {
 	if !l.Intact() {
 		return c, ErrLogMoved
@@ -225,7 +227,7 @@ func (l *Log) moment(after wal.Position) (c Committed, err error) {
 	return c, nil
 }
 
-// scan finds the end of the last transaction behind a place.
+// scan finds the end of the last transaction after a position.
 func (l *Log) scan(after wal.Position) (c Committed, err error) {
 	f, h, err := l.open()
 	if err != nil {
@@ -251,9 +253,10 @@ func (l *Log) scan(after wal.Position) (c Committed, err error) {
 	return Committed{Header: h, From: after, To: end, file: f}, nil
 }
 
-// Fold folds the log into the database, and answers what was committed behind a place,
-// which is not to be read any more. It answers false, having done nothing, where that is
-// much. As long as somebody reads what was, not all of the log can be folded.
+// Fold folds the log into the database. It returns what was committed after a position,
+// which the caller can then no longer read. If that is more than maxRest bytes, or the audit
+// log is being written, Fold does nothing and returns false. An open read of an older state
+// keeps Fold from folding all of the log.
 func (l *Log) Fold(ctx context.Context, after wal.Position) (c Committed, done bool, err error) {
 	if err := l.on.Lock(ctx); err != nil {
 		return c, false, err
@@ -285,8 +288,8 @@ func (l *Log) Fold(ctx context.Context, after wal.Position) (c Committed, done b
 	return c, true, err
 }
 
-// Discard folds the log into the database, whatever becomes of who reads it: a new base
-// is needed.
+// Discard folds the log into the database even if parts of it were not read. The reader then
+// needs a new base.
 func (l *Log) Discard(ctx context.Context) error {
 	if err := l.on.Lock(ctx); err != nil {
 		return err
@@ -298,12 +301,12 @@ func (l *Log) Discard(ctx context.Context) error {
 	return err
 }
 
-// fold needs the lock of the writer. It answers whether all of the log is in the database.
+// fold needs the lock of the writer. It reports whether all of the log is in the database.
 func (l *Log) fold(ctx context.Context, how string) (bool, error) {
 	if err := l.dialect.InPlace(); err != nil {
 		return false, err
 	}
-	// A reader of long is not waited for: then the log begins anew when it has ended.
+	// A long read is not waited for: the log then restarts when that read has ended.
 	if _, err := l.db.ExecContext(ctx, `PRAGMA busy_timeout = 100`); err != nil {
 		return false, sqldb.Translate(l.dialect, err)
 	}
@@ -314,8 +317,8 @@ func (l *Log) fold(ctx context.Context, how string) (bool, error) {
 	return logged == folded, nil
 }
 
-// Size answers how many bytes the log has. It begins anew without becoming smaller, but
-// where it was discarded.
+// Size returns the size of the log in bytes. When the log restarts it does not shrink,
+// except after Discard.
 func (l *Log) Size() (int64, error) {
 	info, err := os.Stat(l.dialect.Path() + "-wal")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,15 +14,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// MovedFile is in the directory of an embedded database that was moved, and names its new place. As
-// long as it is there no process changes the database: two that have gone on from one state
-// are no key server any more.
+// MovedFile is in the directory of an embedded database that was moved, and names its new place.
+// While the file exists, no process changes the database: two databases that continue from one
+// state are not a key server any more.
 const MovedFile = DatabaseFile + ".moved"
 
-// maxMoved bounds what is read of it.
+// maxMoved bounds the bytes that are read of it.
 const maxMoved = 4096
 
-// Moved answers where an embedded database was moved to, empty where it was not.
+// Moved returns where an embedded database was moved to, or "" if it was not moved.
 func Moved(dir string) (where string, err error) {
 	f, err := os.Open(filepath.Join(dir, MovedFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -42,12 +42,12 @@ func Moved(dir string) (where string, err error) {
 	return where, nil
 }
 
-// MarkMoved ends all work on the embedded database of a directory. The caller
-// holds that (sqlstore.OpenToMove).
+// MarkMoved ends all work on the embedded database of a directory. The caller holds the directory
+// (sqlstore.OpenToMove).
 func MarkMoved(dir, where string) error {
 	path := filepath.Join(dir, MovedFile)
 	whole := path + ".new"
-	if err := remove(whole); err != nil { // of one that was killed
+	if err := remove(whole); err != nil { // left by a killed process
 		return sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be written: %s", dir, datadir.ReasonOf(err))
 	}
 	f, err := os.OpenFile(whole, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -64,7 +64,7 @@ func MarkMoved(dir, where string) error {
 	return datadir.Sync(dir)
 }
 
-// stays refuses a directory whose database was moved elsewhere.
+// stays returns an error if the database of the directory was moved elsewhere.
 func (d *Database) stays() error {
 	if d.Moving {
 		return nil

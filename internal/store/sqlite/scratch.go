@@ -14,26 +14,26 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// Names of directories for copies: in the directory of the database that is to be made,
-// and, where that is PostgreSQL, among temporary files.
+// Names of directories for copies: in the directory of the new database, and, for PostgreSQL,
+// among temporary files.
 const (
 	scratchInside = RestoringFile + "-scratch-"
 	scratchBeside = "keyserver-restore-"
 )
 
-// Scratch is a directory for a copy of a database that is put together before it is
-// restored. Nobody else can read what is in it. It is held by a lock, so that what a
-// process that was killed has left can be told from what another one is at.
+// Scratch is a directory for a copy of a database that is assembled before it is restored. No
+// other user can read it. A lock on it tells the directory of a running process from one that a
+// killed process has left.
 type Scratch struct {
-	Dir string // for the database, which takes a lock of its own
+	Dir string // for the database, which takes its own lock
 
 	parent string
 	lock   *os.File
 }
 
-// NewScratch makes one where there is room for the database: in its directory, or in that of
-// temporary files if d is nil. It refuses a directory that is not empty (ErrUnusable,
-// ErrInUse), and removes what a process that was killed has left. It has to be closed.
+// NewScratch creates a Scratch on a volume with room for the database: in its directory, or among
+// temporary files if d is nil. It rejects a directory that is not empty (ErrUnusable, ErrInUse),
+// and removes what a killed process has left. The caller has to close it.
 func NewScratch(d *Database) (_ *Scratch, err error) {
 	parent, name := os.TempDir(), scratchBeside
 	if d != nil {
@@ -81,7 +81,7 @@ func makeScratch(in, name string) (_ *Scratch, err error) {
 	return s, nil
 }
 
-// lockScratch takes a directory, and answers false where another process has it.
+// lockScratch locks a directory. It returns false if another process has locked it.
 func lockScratch(dir string) (*os.File, bool, error) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -97,8 +97,8 @@ func lockScratch(dir string) (*os.File, bool, error) {
 	return f, true, nil
 }
 
-// sweepScratch removes what processes of this user that were killed have left, and answers whether
-// another one is at work.
+// sweepScratch removes what killed processes of this user have left. It reports whether another
+// process is at work.
 func sweepScratch(parent, name string) (busy bool, err error) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -124,7 +124,7 @@ func sweepScratch(parent, name string) (busy bool, err error) {
 	return busy, err
 }
 
-// Close removes it. Closing again does nothing.
+// Close removes the directory. Closing again does nothing.
 func (s *Scratch) Close() error {
 	if s.lock == nil {
 		return nil

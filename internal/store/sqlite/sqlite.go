@@ -34,24 +34,23 @@ const DatabaseFile = "keyserver.db"
 // writer nor each other.
 const sqliteReaders = 8
 
-// Database keeps the state in a directory that one process holds at a time. That
-// makes one connection the only writer there is, so that no write ever waits
-// for a lock of the database.
+// Database keeps the state in a directory that one process holds at a time. Its one writing connection is
+// the only writer, so no write ever waits for a lock of the database.
 type Database struct {
 	Dir string
 	Log *slog.Logger
 
-	Place datadir.Place // of what is open
-	away  atomic.Bool   // it is known not to be in its place
+	Place datadir.Place // of the open files
+	away  atomic.Bool   // the files are known not to be in their place
 	// Restoring means that the database does not have the name of a complete one yet.
 	Restoring bool
-	Moving    bool   // a database that was moved elsewhere is opened, too
-	Beside    string // the name of a file of the caller in the directory of a restore
+	Moving    bool   // opens a database that was moved elsewhere, too
+	Beside    string // the name of a file that the caller keeps in the directory of a restore
 
-	// Shipped says that the log is read before it is folded into the database (Log).
+	// Shipped means that a Log reads the log before it folds it into the database.
 	Shipped   bool
-	file      *os.File     // of the database, where that is so
-	unshipped atomic.Int64 // how often it was folded without being read
+	file      *os.File     // of the database, if Shipped
+	unshipped atomic.Int64 // how often the log was folded without being read
 }
 
 // Path returns the file of the database.
@@ -77,7 +76,7 @@ func (d *Database) Open(ctx context.Context) (sqldb.Pools, error) {
 	}
 	d.Place.Needed(d.Path() + "-wal")
 	if d.Shipped {
-		// It stays open for as long as SQLite has the file open, whose locks would go with it.
+		// It stays open while SQLite has the file open: closing it would release SQLite's locks.
 		if d.file, err = os.Open(d.Path()); err != nil {
 			return sqldb.Pools{}, errors.Join(err, p.Close())
 		}
@@ -94,8 +93,8 @@ func (d *Database) OpenReadOnly(context.Context) (sqldb.Pools, error) {
 		return sqldb.Pools{}, sqldb.Refuse(sqldb.ErrUnusable, "%s holds no database: %s", d.Dir, datadir.ReasonOf(err))
 	}
 	if _, err := os.Stat(d.Path() + "-wal"); errors.Is(err, fs.ErrNotExist) {
-		// No process has it open. SQLite would make the files of a log all the
-		// same, and could not where this user may only read.
+		// No process has it open. SQLite would create the files of a log anyway, which fails if this user
+		// may only read.
 		return sqldb.Pools{Read: d.Pool(immutable, 2)}, nil // one more, for the data keys while rows are read
 	}
 	return sqldb.Pools{Read: d.Pool("ro", 2)}, nil
@@ -104,12 +103,12 @@ func (d *Database) OpenReadOnly(context.Context) (sqldb.Pools, error) {
 const (
 	// immutable opens a file that does not change while it is open.
 	immutable = "immutable"
-	// hasty opens a file that is thrown away unless all goes well. Nothing written to it
-	// is durable before it is closed and synced.
+	// hasty opens a file that is deleted unless the operation succeeds. Nothing written to it is durable
+	// before it is closed and synced.
 	hasty = "hasty"
 )
 
-// prepare makes sure that the database file is there and ours.
+// prepare checks that the database file exists and is ours. It creates the file if there is none.
 func (d *Database) prepare(ctx context.Context) error {
 	if err := d.stays(); err != nil {
 		return err
@@ -127,7 +126,7 @@ func (d *Database) prepare(ctx context.Context) error {
 	return d.checkHeader(ctx)
 }
 
-// checkHeader refuses a file that is not ours or is from a version that is too new.
+// checkHeader rejects a file that is not ours, or whose version is too new.
 func (d *Database) checkHeader(ctx context.Context) (err error) {
 	version, err := datadir.UserVersion(d.Path())
 	if err != nil {
@@ -139,7 +138,7 @@ func (d *Database) checkHeader(ctx context.Context) (err error) {
 		return err
 	}
 	if version <= target {
-		return nil // the log may hold a newer version still; migrate looks again
+		return nil // the log may hold a newer version; migrate looks again
 	}
 	db := d.Pool(immutable, 1)
 	defer func() { err = errors.Join(err, db.Close()) }()
@@ -151,10 +150,9 @@ func (d *Database) checkHeader(ctx context.Context) (err error) {
 	return is.Refusal(target)
 }
 
-// create makes the database under another name, complete and folded into one
-// file, and then gives it its own. Whenever the process dies, there is either
-// no database or a whole one, which is what lets checkHeader take anything
-// else for foreign.
+// create makes the database under another name, complete and folded into one file, and then renames it. If
+// the process dies, there is either no database or a complete one. Therefore checkHeader can treat any
+// other file as foreign.
 func (d *Database) create(ctx context.Context) error {
 	temporary := &Database{Dir: d.Dir, Log: d.Log}
 	name := d.Path() + ".new"
@@ -163,8 +161,8 @@ func (d *Database) create(ctx context.Context) error {
 			return sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be written: %s", d.Dir, datadir.ReasonOf(err))
 		}
 	}
-	// The file is made here, because SQLite would leave its mode to the umask;
-	// the other files that SQLite makes in the directory take over its mode.
+	// The file is created here, because SQLite would leave its mode to the umask. SQLite gives the same
+	// mode to the other files that it creates in the directory.
 	if err := datadir.CreatePrivate(name); err != nil {
 		return sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be written: %s", d.Dir, datadir.ReasonOf(err))
 	}
@@ -187,7 +185,7 @@ func (d *Database) Pool(mode string, size int) sqldb.Pool {
 	return openSQLite(d.Path(), mode, size, FoldAt)
 }
 
-// openSQLite opens a file, whose log is folded into it at so many pages; 0: it is not.
+// openSQLite opens a file. Its log is folded into it at foldAt pages; 0: never.
 func openSQLite(path, mode string, size, foldAt int) sqldb.Pool {
 	settings := url.Values{
 		"mode": {mode}, // never creates
@@ -199,8 +197,8 @@ func openSQLite(path, mode string, size, foldAt int) sqldb.Pool {
 		"_busy_timeout": {"5000"},
 		"_defensive":    {"1"},
 		"_dqs":          {"0"},
-		// A log of 16 MB before it is folded in: the pages that every commit
-		// touches are then copied, and synced, four times less often.
+		// The log is folded at 16 MB: pages that every commit changes are then copied and synced four
+		// times less often.
 		"_pragma": {"trusted_schema(0)", "secure_delete(1)", "journal_size_limit(67108864)", "cache_size(-16000)", fmt.Sprintf("wal_autocheckpoint(%d)", foldAt)},
 	}
 	if runtime.GOOS == "darwin" {
@@ -251,14 +249,14 @@ func (d *Database) Tables(ctx context.Context, db sqldb.Pool, name string) (all,
 	return all, named, err
 }
 
-// RunnerOn keeps statements prepared, because the driver does not.
+// RunnerOn returns a statement cache, because the driver has none.
 func (d *Database) RunnerOn(on stmtcache.Place) sqldb.Runner { return stmtcache.On(on) }
 
 // Shared implements sqldb.Dialect.
 func (d *Database) Shared() bool { return false }
 
-// Writable takes the lock that a write takes, and goes by how the tables were last
-// filled: a volume that is full or read-only is only found by writing to it.
+// Writable takes the lock of a write, and checks how the last write to the audit tables ended: only a
+// write shows that a volume is full or read-only.
 func (d *Database) Writable(ctx context.Context, db *sqldb.DB) error {
 	if err := db.WriteAlone(ctx, func(sqldb.Statements) error { return nil }); err != nil {
 		return err
@@ -270,7 +268,7 @@ func (d *Database) Writable(ctx context.Context, db *sqldb.DB) error {
 	return nil
 }
 
-// Placeholders are "?": for a numbered parameter the driver looks its name up.
+// Placeholders uses "?", because the driver looks up a numbered parameter by name.
 func (d *Database) Placeholders(rows, columns int) string {
 	row := "(" + strings.Repeat("?,", columns-1) + "?)"
 	return strings.Repeat(row+",", rows-1) + row
@@ -291,14 +289,14 @@ func (d *Database) Announce(context.Context, sqldb.Statements) error { return ni
 // Follow implements sqldb.Dialect.
 func (d *Database) Follow(context.Context, *sqldb.DB) (*replication.Follower, error) { return nil, nil }
 
-// StatementContext cannot end: the driver starts a goroutine for each statement
-// whose context can, and a local file gives nothing worth interrupting.
+// StatementContext returns a context that cannot end: the driver starts a goroutine for each statement
+// whose context can, and a statement on a local file needs no interruption.
 func (d *Database) StatementContext(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// InPlace looks before each commit whether the files that are open are still those of
-// the directory. What is written to others would be gone at the next start.
+// InPlace checks before each commit whether the open files are still those of the directory. Data written
+// to other files would be gone at the next start.
 func (d *Database) InPlace() error {
 	err := d.Place.Check()
 	if away := err != nil; d.away.Swap(away) != away {
@@ -338,13 +336,13 @@ func (d *Database) SetKeyWraps(ctx context.Context, in sqldb.Statements, ids, wr
 // ClaimRewrap implements sqldb.Dialect. No other process has the database.
 func (d *Database) ClaimRewrap(context.Context, *sqldb.DB) (func(), error) { return func() {}, nil }
 
-// vacuumedSize is up to how many bytes of database are written anew to erase. It
-// takes about a second, in memory, and all that writes waits.
+// vacuumedSize is the largest database, in bytes, that is rewritten to erase. It takes about a second, in
+// memory, and all writes wait.
 const vacuumedSize = 64 << 20
 
-// Erase writes the database anew and empties the log. What was overwritten is zeros
-// by secure_delete, but a row that was moved may have left a copy where its page has
-// no row now, and the log has the pages as they were.
+// Erase rewrites a database of up to vacuumedSize and empties the log. secure_delete has overwritten deleted data with zeros,
+// but a row that was moved may have left a copy in an unused part of its page, and the log has the pages
+// as they were.
 func (d *Database) Erase(ctx context.Context, on *sqldb.DB) (done bool, err error) {
 	if err := on.Lock(ctx); err != nil {
 		return false, err
@@ -360,7 +358,7 @@ func (d *Database) Erase(ctx context.Context, on *sqldb.DB) (done bool, err erro
 	if err := db.QueryRowContext(ctx, `SELECT page_count * page_size FROM pragma_page_count, pragma_page_size`).Scan(&size); err != nil {
 		return false, sqldb.Translate(d, err)
 	}
-	settings := []string{`PRAGMA busy_timeout = 100`, `PRAGMA temp_store = MEMORY`} // a reader of long is not waited for
+	settings := []string{`PRAGMA busy_timeout = 100`, `PRAGMA temp_store = MEMORY`} // a long read is not waited for
 	if size <= vacuumedSize {
 		settings = append(settings, `VACUUM`)
 	}
@@ -402,7 +400,7 @@ func (d *Database) LostToAnother(error) bool { return false }
 // Full implements sqldb.Dialect.
 func (d *Database) Full(err error) bool { return codeOf(err)&0xff == sqlite3.SQLITE_FULL }
 
-// codeOf answers the extended result code, 0 for an error that is not SQLite's.
+// codeOf returns the extended result code, 0 for an error that is not SQLite's.
 func codeOf(err error) int {
 	var e *driver.Error
 	if errors.As(err, &e) {

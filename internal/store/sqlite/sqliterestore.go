@@ -16,10 +16,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// RestoringFile is the name that a database has in its directory until it is whole.
+// RestoringFile is the name of a database in its directory until it is complete.
 const RestoringFile = DatabaseFile + "." + sqldb.RestoringSuffix
 
-// interrupted refuses a directory in which a database was being restored.
+// interrupted returns an error if a restore into the directory was interrupted.
 func (d *Database) interrupted() error {
 	entries, err := os.ReadDir(d.Dir)
 	if err != nil {
@@ -31,8 +31,8 @@ func (d *Database) interrupted() error {
 	return nil
 }
 
-// Raise builds the database under another name. Nothing has to be durable before it is
-// whole.
+// Raise starts a database under another name. Nothing has to be durable before it is
+// complete.
 func (d *Database) Raise(ctx context.Context) (sqldb.Pools, error) {
 	lock, err := datadir.Lock(d.Dir, d.Log)
 	if err != nil {
@@ -46,8 +46,8 @@ func (d *Database) Raise(ctx context.Context) (sqldb.Pools, error) {
 	return p, nil
 }
 
-// clear makes an empty file in place of what an interrupted restore left. At each moment
-// there is one that says that the rest is not whole.
+// clear replaces what an interrupted restore left by an empty file. At each moment a
+// file marks the rest as incomplete.
 func (d *Database) clear() error {
 	if err := d.vacant(); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (d *Database) clear() error {
 	return os.Rename(d.Path()+"-new", d.Path())
 }
 
-// vacant refuses a directory that holds anything but what an interrupted restore left.
+// vacant rejects a directory that holds anything but what an interrupted restore left.
 func (d *Database) vacant() error {
 	entries, err := os.ReadDir(d.Dir)
 	if err != nil {
@@ -78,10 +78,10 @@ func (d *Database) vacant() error {
 	return nil
 }
 
-// sweep removes what is not whole.
+// sweep removes an incomplete database.
 func (d *Database) sweep() error { return errors.Join(d.sweepAround(), remove(d.Path())) }
 
-// sweepAround leaves the file that says that there was a restore.
+// sweepAround removes everything but the file that marks the restore.
 func (d *Database) sweepAround() error {
 	_, err := sweepScratch(d.Dir, scratchInside)
 	entries, failed := os.ReadDir(d.Dir)
@@ -101,7 +101,7 @@ func remove(path string) error {
 	return nil
 }
 
-// Finish closes the database, makes it durable and gives it its name.
+// Finish closes the database, makes it durable and renames it.
 func (d *Database) Finish(_ context.Context, db *sqldb.DB) error {
 	if err := db.Close(); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (d *Database) Finish(_ context.Context, db *sqldb.DB) error {
 	return datadir.Sync(d.Dir)
 }
 
-// Raze removes a database that was not restored to its end.
+// Raze removes a database whose restore was not completed.
 func (d *Database) Raze(_ context.Context, db *sqldb.DB) error {
 	return errors.Join(db.Close(), d.sweep())
 }

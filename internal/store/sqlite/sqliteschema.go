@@ -7,8 +7,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 )
 
-// sqliteSchema lists all tables with what belongs to them. Names of SQLite's own are left out,
-// but not those of triggers: SQLite has none, and a process that writes to the file may choose any.
+// sqliteSchema lists all tables and their indexes, triggers and references. It omits SQLite's own
+// names, but no trigger: SQLite creates none, and a process that writes to the file may choose any
+// name.
 const sqliteSchema = `SELECT CASE type WHEN 'view' THEN 'table' ELSE type END, lower(tbl_name), CASE WHEN type IN ('table', 'view') THEN '' ELSE name END, coalesce(sql, '')
 		FROM sqlite_schema WHERE type = 'trigger' OR name NOT LIKE 'sqlite\_%' ESCAPE '\'
 	UNION ALL SELECT 'foreign key', lower(k."table"), 'of ' || m.name, '' FROM sqlite_schema m, pragma_foreign_key_list(m.name) k WHERE m.type = 'table'
