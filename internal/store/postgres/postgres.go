@@ -17,22 +17,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/stmtcache"
 )
 
-// Connections of one process. Those that do not read are one each for Update, the
-// audit chain and a migration or the wrapping of keys, one that looks whether this
-// process is current, and one that listens or, behind a pooler, holds the claim of the
-// chain.
+// Connections of one process. One each is for Transact, the audit chain, and a migration or the
+// rewrapping of keys. One checks whether this process is current. One listens or, behind a pooler,
+// holds the claim of the chain. The others read.
 const (
 	postgresWriters = 3
 	postgresWaiters = 1
 	postgresLookers = 1
-	// MinConnections are as few as a process can work with.
+	// MinConnections is the least number of connections that a process can work with.
 	MinConnections = postgresWriters + postgresWaiters + postgresLookers + 2
-	// DefaultConnections are those of a process without another setting.
+	// DefaultConnections is the number of connections of a process without another setting.
 	DefaultConnections = 20
 )
 
-// Keys of the advisory locks. All are of the two-number form, whose first
-// number keeps them apart from another program's in the same database.
+// Keys of the advisory locks. All have the two-number form. The first number distinguishes them
+// from the locks of other programs in the same database.
 const (
 	LockClass     = 1263751760 // "KSOP"
 	lockMigration = -1
@@ -47,12 +46,12 @@ const changeChannel = "keyserver_changes"
 // Database keeps the state in a PostgreSQL database that replicas may share.
 type Database struct {
 	URL         string
-	Connections int // that one process may have
+	Connections int // of one process, at most
 	Log         *slog.Logger
 
-	// What reach finds out.
-	Pooled      bool   // a pooler stands between: no session outlives a transaction
-	incarnation string // the expression that names what runs there (incarnations)
+	// Set by reach.
+	Pooled      bool   // a pooler is in front: no session outlives a transaction
+	incarnation string // the expression for the incarnation (incarnations)
 
 	hosts    hosts
 	lines    lines
@@ -75,8 +74,8 @@ func (d *Database) Migrations() (goose.Dialect, fs.FS) {
 	return goose.DialectPostgres, sqldb.MigrationDir("postgres")
 }
 
-// LockMigrations lets replicas start at the same time: all but one wait here
-// and then find nothing to do.
+// LockMigrations allows replicas to start at the same time: all but one wait here and then find
+// nothing to migrate.
 func (d *Database) LockMigrations(ctx context.Context, db sqldb.Pool) (func() error, error) {
 	c, err := d.Claim(ctx, db, lockMigration, true)
 	if err != nil {
@@ -92,8 +91,8 @@ func (d *Database) Tables(ctx context.Context, db sqldb.Pool, name string) (all,
 	return all, named, err
 }
 
-// RunnerOn adds nothing: the driver keeps statements prepared, and prepares
-// them anew when a migration changed a table under them.
+// RunnerOn returns the place itself: the driver caches statements, and prepares them again after a
+// migration has changed a table.
 func (d *Database) RunnerOn(on stmtcache.Place) sqldb.Runner { return on }
 
 // Shared implements sqldb.Dialect.
@@ -132,8 +131,8 @@ func (d *Database) InPlace() error { return nil }
 // Begin implements sqldb.Dialect.
 func (d *Database) Begin() string { return strings.Join(d.Beginning(), "; ") }
 
-// Beginning is what begins a transaction. A pooler may give each another session,
-// whose settings are not ours.
+// Beginning returns the statements that begin a transaction. Behind a pooler, each transaction may
+// be in another session without our settings.
 func (d *Database) Beginning() []string {
 	if d.Pooled {
 		return []string{"BEGIN", "SET LOCAL " + idleSetting + " = " + idleBound}
@@ -141,7 +140,7 @@ func (d *Database) Beginning() []string {
 	return []string{"BEGIN"}
 }
 
-// Serialise waits for a bounded time, so that who sleeps with the lock can be found.
+// Serialise waits for a bounded time, so that a process that is idle with the lock can be found.
 // The columns are evaluated in their order.
 func (d *Database) Serialise(ctx context.Context, in sqldb.Statements) (incarnation string, err error) {
 	var set string
@@ -159,7 +158,7 @@ func (d *Database) Serialise(ctx context.Context, in sqldb.Statements) (incarnat
 	return incarnation, d.waited(ctx, in, rows.Err())
 }
 
-// waited translates the error of a statement that may have waited in vain.
+// waited translates the error of a statement that may have waited too long for a lock.
 func (d *Database) waited(ctx context.Context, in sqldb.Statements, err error) error {
 	if LockTimedOut(err) {
 		return sqldb.ErrLockHeld
@@ -173,24 +172,24 @@ func (d *Database) Announce(ctx context.Context, in sqldb.Statements) error {
 	return err
 }
 
-// StatementContext is the caller's: a server may not answer.
+// StatementContext returns ctx, because a server may not respond.
 func (d *Database) StatementContext(ctx context.Context) context.Context { return ctx }
 
-// SetKeyMACs takes one way to the server and back for all of them.
+// SetKeyMACs writes all MACs in one round trip to the server.
 func (d *Database) SetKeyMACs(ctx context.Context, in sqldb.Statements, ids, macs [][]byte) error {
 	_, err := in.Exec(ctx, `UPDATE stored_keys k SET mac = v.mac FROM unnest($1::bytea[], $2::bytea[]) AS v(id, mac) WHERE k.id = v.id`, ids, macs)
 	return err
 }
 
-// SetKeyWraps takes one way to the server and back for all of them.
+// SetKeyWraps writes all keys in one round trip to the server.
 func (d *Database) SetKeyWraps(ctx context.Context, in sqldb.Statements, ids, wrapped, macs [][]byte) error {
 	_, err := in.Exec(ctx, `UPDATE stored_keys k SET wrapped = v.wrapped, mac = v.mac
 		FROM unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS v(id, wrapped, mac) WHERE k.id = v.id`, ids, wrapped, macs)
 	return err
 }
 
-// ClaimRewrap claims by a lock that lives as long as its connection. Two that work at
-// the same time, after one was lost, do no harm: each batch is serialised.
+// ClaimRewrap claims by a lock that lives as long as its connection. If that is lost, two processes
+// may work at the same time, which does no harm: each batch is serialised.
 func (d *Database) ClaimRewrap(ctx context.Context, db *sqldb.DB) (func(), error) {
 	c, err := d.Claim(ctx, db.Pools().Write, lockRewrap, false)
 	if err != nil || c == nil {
@@ -199,8 +198,8 @@ func (d *Database) ClaimRewrap(ctx context.Context, db *sqldb.DB) (func(), error
 	return c.Release, nil
 }
 
-// Erase has nothing to do: the versions of rows go with VACUUM, which the server
-// runs by itself, and its log and its backups are not ours (docs/operations.md).
+// Erase does nothing: VACUUM, which the server runs by itself, removes old versions of rows. The
+// server's log and backups are not ours (docs/operations.md).
 func (d *Database) Erase(context.Context, *sqldb.DB) (bool, error) { return true, nil }
 
 // Classes and codes of PostgreSQL's errors
@@ -220,8 +219,8 @@ const (
 	pgDiskFull            = "53100"
 )
 
-// pgUnavailable are the classes after which the same statement may succeed:
-// connection, transaction rollback, resources, and an operator's intervention.
+// pgUnavailable are the classes of errors after which the same statement may succeed: connection,
+// transaction rollback, resources, and an operator's intervention.
 var pgUnavailable = map[string]bool{"08": true, "40": true, "53": true, "57": true, "58": true}
 
 // Full implements sqldb.Dialect.
@@ -253,7 +252,7 @@ func (d *Database) Classify(err error) sqldb.ErrorClass {
 		if errors.Is(err, sql.ErrNoRows) {
 			return sqldb.ClassOther
 		}
-		return sqldb.ClassUnavailable // not from the server, so it did not get there or back
+		return sqldb.ClassUnavailable // not reported by the server: the request or the response was lost
 	}
 	if refusals[e.Code] {
 		d.sessions.refused.Store(true)

@@ -7,15 +7,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 )
 
-// Claim is a lock of the database that one process has until it gives it back, or
-// loses the connection.
+// Claim is a lock of the database that one process has until it releases it, or loses the
+// connection.
 type Claim struct {
 	Session *sqldb.Session
 	pooled  bool
 }
 
 // Claim takes a lock. Without wait, it returns nil if another process has the lock. Behind a
-// pooler, the lock is one of a transaction that stays open: only that keeps a session.
+// pooler, the lock belongs to an open transaction, because only a transaction keeps a
+// session.
 func (d *Database) Claim(ctx context.Context, db sqldb.Pool, key int64, wait bool) (*Claim, error) {
 	session, err := sqldb.OpenSession(ctx, d, db)
 	if err != nil {
@@ -49,21 +50,21 @@ func (d *Database) Claim(ctx context.Context, db sqldb.Pool, key int64, wait boo
 	return c, nil
 }
 
-// Release gives the lock back.
+// Release releases the lock.
 func (c *Claim) Release() {
 	if c.Session.Lost {
 		return
 	}
 	if !c.pooled {
-		c.Session.Drop() // and with it the lock
+		c.Session.Drop() // this releases the lock
 		return
 	}
 	if c.Session.Rollback(context.Background()); !c.Session.Lost {
-		_ = c.Session.Close() // it goes back to its pool
+		_ = c.Session.Close() // it returns to its pool
 	}
 }
 
-// Held answers whether the process still has it, as far as can be known.
+// Held reports whether the process still has the lock, as far as it can know.
 func (c *Claim) Held(ctx context.Context) bool {
 	if c.pooled && !c.Session.Lost {
 		if _, err := c.Session.Run.ExecContext(ctx, "SELECT 1"); err != nil {
@@ -76,12 +77,13 @@ func (c *Claim) Held(ctx context.Context) bool {
 // LockTimedOut reports whether a statement waited too long for a lock.
 func LockTimedOut(err error) bool { return CodeOf(err) == pgLockNotAvailable }
 
-// evictTimeout bounds the search for who sleeps with a lock.
+// evictTimeout bounds Evict.
 const evictTimeout = 5 * time.Second
 
-// Evict ends the sessions that hold what orders the replicas, and whose clients have
-// said nothing for a while in the middle of a transaction. The server itself ends those
-// between two statements; not those that were stopped within a series of them.
+// Evict ends the sessions that hold the lock or sequence that orders the replicas, if the
+// client has sent nothing for idleBound in the middle of a transaction. The server itself
+// ends sessions that are idle between two statements, but not those that stop within a
+// series of statements.
 func (d *Database) Evict(ctx context.Context, db *sqldb.DB) {
 	ctx, cancel := context.WithTimeout(ctx, evictTimeout)
 	defer cancel()

@@ -15,27 +15,27 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// connectTimeout bounds a connection attempt to one host where the URL does not.
+// connectTimeout bounds a connection attempt to one host if the URL sets no bound.
 const connectTimeout = 5 * time.Second
 
-// How long a process that sleeps may hold what others wait for. One that was stopped
-// in the middle of a transaction, or is cut off from the database, loses it then.
+// How long a session that is idle in a transaction may hold locks. A process that was
+// stopped in the middle of a transaction, or is cut off from the database, then loses the
+// transaction.
 const (
 	idleSetting = "idle_in_transaction_session_timeout"
 	idleBound   = "1500" // milliseconds
 	// LockPatience is the time after which a process that waits for a lock of all replicas
-	// looks which process has it.
+	// checks which process has it.
 	LockPatience = "1000" // milliseconds
 )
 
-// postgresSettings are those of each session. They are set after connecting, because
-// poolers refuse most of them when a connection is opened.
+// postgresSettings are the settings of each session. They are set after connecting,
+// because poolers reject most of them when a connection is opened.
 var postgresSettings = []struct{ name, value string }{
-	{"default_transaction_isolation", "read committed"}, // Update serialises by a lock
-	// Every statement here reads a bounded number of rows by an index. For
-	// a window of some hundred principals the planner would rather read
-	// the whole of their roles and groups, which costs more the more
-	// principals there are (test/bench/scale).
+	{"default_transaction_isolation", "read committed"}, // Transact serialises by a lock
+	// Every statement here reads a bounded number of rows by an index. For a window of
+	// some hundred principals, the planner would instead read all of their roles and
+	// groups, which costs more the more principals there are (test/bench/scale).
 	{"enable_hashjoin", "off"},
 	{"enable_mergejoin", "off"},
 	// A replica that is gone or stopped must not keep its locks for long.
@@ -46,7 +46,7 @@ var postgresSettings = []struct{ name, value string }{
 	{idleSetting, idleBound},
 }
 
-// Config reads the URL. The parser's own error may repeat the URL, and with it
+// Config parses the URL. It hides the parser's error, which may repeat the URL and with it
 // a password.
 func (d *Database) Config() (*pgx.ConnConfig, error) {
 	if err := CheckURL(d.URL); err != nil {
@@ -101,7 +101,7 @@ func (d *Database) OpenReadOnly(ctx context.Context) (sqldb.Pools, error) {
 	}
 	setting := "SET default_transaction_read_only = on"
 	if d.Pooled {
-		setting = "" // it would stay with the connection, for somebody else
+		setting = "" // the pooler would keep it for another client's transactions
 	}
 	return sqldb.Pools{Read: d.Pool(cfg, 2, setting)}, nil // one more, for the data keys while rows are read
 }
@@ -110,8 +110,8 @@ func (d *Database) readers() int {
 	return d.Connections - postgresWriters - postgresWaiters - postgresLookers
 }
 
-// Pool has so many connections. Behind a pooler statements are described and not
-// prepared, and nothing is set: the next transaction may be in another session.
+// Pool returns a pool of size connections. Behind a pooler, statements are described and
+// not prepared, and nothing is set: the next transaction may be in another session.
 func (d *Database) Pool(cfg *pgx.ConnConfig, size int, setting string) sqldb.Pool {
 	cfg = cfg.Copy()
 	if d.Pooled && cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
@@ -132,26 +132,26 @@ func (d *Database) Pool(cfg *pgx.ConnConfig, size int, setting string) sqldb.Poo
 	return db
 }
 
-// settings are the statements that begin a session. What the URL sets stays.
+// settings returns the statements that begin a session. They keep what the URL sets.
 func (d *Database) settings(cfg *pgx.ConnConfig, more string) string {
 	if d.Pooled {
 		return more
 	}
-	// A commit has to be on disk before it is acknowledged. Stricter
-	// settings, which wait for standbys too, stay.
+	// A commit must be on disk before it is acknowledged. Stricter settings, which also
+	// wait for standbys, are kept.
 	all := []string{`SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'`}
 	for _, s := range postgresSettings {
 		if cfg.RuntimeParams[s.name] == "" {
 			all = append(all, "SET "+s.name+" = '"+s.value+"'")
 		}
 	}
-	if d.Restoring { // the rows come from elsewhere, at the pace of that
+	if d.Restoring { // the rows come from elsewhere, possibly slowly
 		all = append(all, "SET "+idleSetting+" = 0", "SET statement_timeout = 0")
 	}
 	return strings.Join(append(all, more), "; ")
 }
 
-// reach connects once, so that a wrong URL is one sentence at start. The
+// reach connects once, so that a wrong URL is reported in one sentence at start. The
 // driver's errors name host, user and database, never the password.
 func (d *Database) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	conn, err := d.hosts.connect(ctx, cfg)
@@ -159,12 +159,13 @@ func (d *Database) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	case errors.Is(err, pgconn.ErrStandbyConnection), errors.Is(err, pgconn.ErrReadOnlyConnection):
 		return sqldb.Refuse(sqldb.ErrUnusable, "the database is a standby, or read-only, and takes no writes: name the primary, or all hosts: postgres://USER:PASSWORD@HOST1,HOST2/DATABASE?target_session_attrs=read-write")
 	case CodeOf(err) == pgUndefinedObject:
-		// Its name is not repeated: it may be what follows a & in a password.
+		// The parameter's name is not repeated: it may be the part of a password after a
+		// &.
 		return sqldb.Refuse(sqldb.ErrUnusable, "--database-url: the database does not know one of the parameters; %s", wantURL)
 	case err != nil:
 		return sqldb.Refuse(sqldb.ErrUnusable, "the database cannot be reached: %s", sqldb.DriverText(err))
 	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it has answered
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it has responded
 	var syncs, commits string
 	var backend uint32
 	err = conn.QueryRow(ctx, `SELECT current_setting('fsync'), current_setting('synchronous_commit'), pg_backend_pid()`, pgx.QueryExecModeExec).
@@ -175,7 +176,7 @@ func (d *Database) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	if syncs != "on" {
 		d.Log.Warn("PostgreSQL runs with fsync off: acknowledged writes and audit rows may be lost when its machine stops")
 	}
-	// A pooler tells clients numbers of its own.
+	// A pooler tells clients other process ids than those of the sessions.
 	if d.Pooled = conn.PgConn().PID() != backend; d.Pooled && commits == "off" {
 		return sqldb.Refuse(sqldb.ErrUnusable, "a pooler stands before the database, and synchronous_commit is off, so that acknowledged writes could be lost: ALTER ROLE ... SET synchronous_commit = on")
 	}
@@ -190,9 +191,9 @@ func (d *Database) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	return nil
 }
 
-// incarnations are expressions for what runs there: the number of the cluster, the
-// timeline, which is new after each promotion, and when it was started. Where the
-// first of them is not allowed, the second serves: no two were started in the same
+// incarnations are expressions for the incarnation of the database: the number of the
+// cluster, the timeline, which changes at each promotion, and the start time. If the first
+// expression is not permitted, the second is enough: no two servers started in the same
 // microsecond.
 var incarnations = []string{
 	`(SELECT system_identifier::text FROM pg_control_system()) || ' ' || ` + startedOn,

@@ -40,8 +40,8 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 			return state, err
 		},
 		Reset: func(was, now replication.State) {
-			// Another host may have taken over between two looks, with none that was not
-			// answered: of what was there before nobody needs to hear a last word.
+			// Another host may have taken over between two looks that both succeeded.
+			// Connections to the old host need not be heard again.
 			quiet.goesOn(0, d.lines.next())
 			d.moved(db, was, now)
 		},
@@ -76,17 +76,17 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 	return replication.Start(ctx, source)
 }
 
-// asked is told how a question of the follower ended that was asked at a moment. One to
-// which nothing came has its connection closed, so that the next has another one.
+// asked records how a query of the follower that began at moment ended. If it timed out,
+// the driver closes its connection, so that the next query uses another one.
 func (d *Database) asked(ctx context.Context, err error, moment int64, quiet *silence) {
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		quiet.goesOn(moment, d.lines.next())
 	}
 }
 
-// answered is told that the database has answered. Whoever still waits on a connection from
-// before a silence waits in vain: the host is gone without a word, or what lies between has
-// forgotten its connections.
+// answered records that the database has responded. A statement that still waits on a
+// connection from before a silence waits in vain: the host is gone without closing it, or a
+// device between has forgotten it. Such connections are cut.
 func (d *Database) answered(db *sqldb.DB, quiet *silence) {
 	if n := d.lines.cut(quiet.over(db.Options().Clock())); n > 0 {
 		d.dropIdle(db)
@@ -94,15 +94,15 @@ func (d *Database) answered(db *sqldb.DB, quiet *silence) {
 	}
 }
 
-// silence is a time in which the follower's questions to the database were not answered, by
-// the moments of the connections.
+// silence is a period in which the database did not respond to the follower, in moments of
+// the connections.
 type silence struct {
 	mu           sync.Mutex
-	since, until int64     // when the first of them was asked, and the last had ended; 0 for none
-	answered     time.Time // when one was answered since
+	since, until int64     // when its first query began, and when the last one ended; 0 for none
+	answered     time.Time // when a query first got a response afterwards
 }
 
-// goesOn is told that nothing was answered from one moment to the other; from 0 where only
+// goesOn records that the database did not respond between two moments; since is 0 if only
 // the end is known.
 func (q *silence) goesOn(since, until int64) {
 	q.mu.Lock()
@@ -113,10 +113,10 @@ func (q *silence) goesOn(since, until int64) {
 	q.until, q.answered = until, time.Time{}
 }
 
-// over is told that a question was answered, and answers the moment since when a connection
-// has to have been heard; 0 says nothing of any. What was heard while the silence began
-// may have fallen silent a moment later. Such a connection has as long to be heard again
-// as a look has: a statement of one that works may take a while.
+// over records that a query got a response. It returns the moment since which each
+// connection must have been heard, or 0 to cut none. A connection that was heard while the
+// silence began may have fallen silent later. It has MaxStaleness to be heard again,
+// because a statement that works may take a while.
 func (q *silence) over(now time.Time) (since int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -134,8 +134,8 @@ func (q *silence) over(now time.Time) (since int64) {
 	}
 }
 
-// moved is told that the database is another one, or has gone back. Connections to what
-// was there before are not to be used again, if that still answers.
+// moved records that the database was replaced, or has gone back. Idle connections to the
+// old one are not used again, even if it still responds.
 func (d *Database) moved(db *sqldb.DB, was, now replication.State) {
 	gone := was.Changes > now.Changes || was.Audit > now.Audit
 	db.FoundAnother(gone)
@@ -148,16 +148,16 @@ func (d *Database) moved(db *sqldb.DB, was, now replication.State) {
 		"changes", now.Changes, "changesSeen", was.Changes, "auditRows", now.Audit, "auditRowsSeen", was.Audit, "was", was.Incarnation, "now", now.Incarnation)
 }
 
-// dropIdle closes the connections that nobody uses.
+// dropIdle closes the idle connections.
 func (d *Database) dropIdle(db *sqldb.DB) {
 	db.Pools().Read.SetMaxIdleConns(-1)
 	db.Pools().Read.SetMaxIdleConns(d.readers())
 }
 
-// postgresListener waits on a connection of its own.
+// postgresListener waits on its own connection.
 type postgresListener struct{ conn *pgx.Conn }
 
-// Wait returns at a notification, and also when nothing comes for the given time.
+// Wait returns at a notification, or after atMost without one.
 func (l postgresListener) Wait(ctx context.Context, atMost time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
@@ -168,17 +168,17 @@ func (l postgresListener) Wait(ctx context.Context, atMost time.Duration) error 
 	return err
 }
 
-// Close hangs up.
+// Close closes the connection.
 func (l postgresListener) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = l.conn.Close(ctx)
 }
 
-// poller is told nothing, and looks each time.
+// poller gets no notifications; the follower looks after each wait.
 type poller struct{}
 
-// Wait returns when the time is over.
+// Wait returns after atMost.
 func (poller) Wait(ctx context.Context, atMost time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -188,5 +188,5 @@ func (poller) Wait(ctx context.Context, atMost time.Duration) error {
 	}
 }
 
-// Close has nothing to do.
+// Close does nothing.
 func (poller) Close() {}

@@ -15,22 +15,23 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// hosts connects to the one of several hosts that takes writes. The driver would ask one
-// after the other, so that a host that is gone without a word costs its time for each
-// connection, and a standby is not noticed to be promoted meanwhile.
+// hosts connects to the one of several hosts that accepts writes. The driver would try one
+// after the other. A host that is gone without closing connections would then delay each
+// connection, and the promotion of a standby would go unnoticed.
 type hosts struct {
-	favourite atomic.Int32 // number, from 1 on, of the host that took a connection last, 0 if it may be gone
+	favourite atomic.Int32 // number, from 1, of the host that last accepted a connection; 0 if it may be gone
 }
 
 const (
-	// headStart is what the host has that took a connection last, before others are asked.
+	// headStart is the time that the favourite has before the other hosts are tried.
 	headStart = 250 * time.Millisecond
-	// askAgain is when a host that refused is asked again, while another has not answered.
+	// askAgain is the pause before a host that failed is tried again, while no other has
+	// succeeded.
 	askAgain = 100 * time.Millisecond
 )
 
-// EachHost takes a configuration apart. What the driver has to try with one host, with TLS
-// and without, stays together.
+// EachHost splits a configuration by host. The attempts with one host, with TLS and
+// without, stay together.
 func EachHost(cfg *pgx.ConnConfig) []*pgx.ConnConfig {
 	var all []*pgx.ConnConfig
 	for _, f := range append([]*pgconn.FallbackConfig{{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig}}, cfg.Fallbacks...) {
@@ -45,7 +46,7 @@ func EachHost(cfg *pgx.ConnConfig) []*pgx.ConnConfig {
 	return all
 }
 
-// connect opens a connection of its own.
+// connect opens a connection outside of the pools.
 func (h *hosts) connect(ctx context.Context, cfg *pgx.ConnConfig) (*pgx.Conn, error) {
 	var each []func(context.Context) (*pgx.Conn, error)
 	for _, one := range EachHost(cfg) {
@@ -80,8 +81,8 @@ func (c hostsConnector) Connect(ctx context.Context) (driver.Conn, error) {
 // Driver implements driver.Connector.
 func (c hostsConnector) Driver() driver.Driver { return c.each[0].Driver() }
 
-// first answers the first connection that comes about, and fails when each host has. The
-// favourite is asked before the others. What comes too late is discarded.
+// first returns the first connection that succeeds, and fails when each host has failed. It
+// tries the favourite before the others. It discards connections that succeed later.
 func first[T any](ctx context.Context, favourite *atomic.Int32, each []func(context.Context) (T, error), discard func(T)) (T, error) {
 	if len(each) == 1 {
 		return each[0](ctx)
@@ -160,8 +161,8 @@ func retryHost[T any](ctx context.Context, host int, connect func(context.Contex
 	}
 }
 
-// lines are the connections to the database, down to what they are made of: so one of
-// which nothing will come any more can be cut, whoever waits for it.
+// lines are the network connections to the database. A connection on which nothing will
+// arrive any more can be cut here, even if a statement waits for it.
 type lines struct {
 	moment atomic.Int64 // counts the looks at the database
 	era    atomic.Int64 // counts how often all connections became outdated (sessionSettings)
@@ -174,10 +175,10 @@ type line struct {
 	net.Conn
 	of    *lines
 	era   int64        // when it was opened
-	heard atomic.Int64 // the moment when something last came
+	heard atomic.Int64 // the moment when data last arrived
 }
 
-// through has what dials be kept.
+// through wraps a dial function so that lines tracks its connections.
 func (l *lines) through(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		era := l.era.Load() // before the session begins, and with it its settings
@@ -197,7 +198,7 @@ func (l *lines) through(dial pgconn.DialFunc) pgconn.DialFunc {
 	}
 }
 
-// Read notes that there was something.
+// Read records that data arrived.
 func (c *line) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
@@ -206,7 +207,7 @@ func (c *line) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close forgets it.
+// Close closes the connection and stops tracking it.
 func (c *line) Close() error {
 	c.of.mu.Lock()
 	delete(c.of.open, c)
@@ -223,10 +224,11 @@ func (l *lines) outdated(conn net.Conn) bool {
 	return ok && c.era < l.era.Load()
 }
 
-// next begins a moment.
+// next begins a moment and returns its number.
 func (l *lines) next() int64 { return l.moment.Add(1) }
 
-// cut closes what nothing has come from since a moment, and answers how many that were.
+// cut closes the connections on which nothing has arrived since a moment, and returns their
+// number.
 func (l *lines) cut(moment int64) int {
 	var silent []*line
 	l.mu.Lock()
@@ -237,7 +239,7 @@ func (l *lines) cut(moment int64) int {
 	}
 	l.mu.Unlock()
 	for _, c := range silent {
-		_ = c.Close() // whoever waits for it gets an error
+		_ = c.Close() // a reader that waits for it gets an error
 	}
 	return len(silent)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 )
 
-// Raise takes an empty database. A process that starts to serve from it waits until the end.
+// Raise takes an empty database. A process that starts on it waits until the restore ends.
 func (d *Database) Raise(ctx context.Context) (sqldb.Pools, error) {
 	p, err := d.Open(ctx)
 	if err != nil {
@@ -32,8 +32,8 @@ type closer func() error
 // Close implements io.Closer.
 func (c closer) Close() error { return c() }
 
-// clear refuses a database that has tables, but those that an interrupted restore left,
-// which it removes.
+// clear rejects a database that has tables. It removes the tables that an interrupted
+// restore left.
 func (d *Database) clear(ctx context.Context, db sqldb.Pool) error {
 	all, left, err := d.Tables(ctx, db, d.VersionTable())
 	switch {
@@ -60,7 +60,7 @@ func (d *Database) takesWrites(ctx context.Context, db sqldb.Pool) error {
 	return nil
 }
 
-// sweep removes what is not whole.
+// sweep removes an incomplete database.
 func (d *Database) sweep(ctx context.Context, db sqldb.Pool) error {
 	names := []string{}
 	for name := range rowmac.Tables {
@@ -71,7 +71,7 @@ func (d *Database) sweep(ctx context.Context, db sqldb.Pool) error {
 			names = append(names, name)
 		}
 	}
-	// The last one is what says that the others are not whole.
+	// The last table marks the others as incomplete.
 	for _, text := range []string{strings.Join(names, ", "), d.VersionTable()} {
 		if _, err := db.ExecContext(ctx, `DROP TABLE IF EXISTS `+text+` CASCADE`); err != nil {
 			return sqldb.Translate(d, err)
@@ -80,13 +80,13 @@ func (d *Database) sweep(ctx context.Context, db sqldb.Pool) error {
 	return nil
 }
 
-// Finish gives the table of the version its name, by which everybody knows the database.
+// Finish renames the version table, by which every program recognizes the database.
 func (d *Database) Finish(ctx context.Context, db *sqldb.DB) error {
 	_, err := db.Pools().Write.ExecContext(ctx, `ALTER TABLE `+d.VersionTable()+` RENAME TO `+sqldb.VersionTable)
 	return errors.Join(sqldb.Translate(d, err), db.Close())
 }
 
-// Raze removes a database that was not restored to its end.
+// Raze removes a database whose restore was not completed.
 func (d *Database) Raze(ctx context.Context, db *sqldb.DB) error {
 	return errors.Join(d.sweep(ctx, db.Pools().Read), db.Close())
 }

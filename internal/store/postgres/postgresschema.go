@@ -6,9 +6,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 )
 
-// postgresSchema lists what concerns the tables $1; all tables if that is NULL. The partitions
-// of the audit trail come and go; only intrusive objects on them are listed. Members of
-// extensions are no concern.
+// postgresSchema lists the schema objects of the tables $1, or of all tables if that is NULL.
+// Partitions of the audit log are created and dropped; only intrusive objects on them are
+// listed. Members of extensions are ignored.
 const postgresSchema = `WITH place AS (SELECT oid FROM pg_namespace WHERE nspname = current_schema()),
 	parts AS (SELECT c.oid, c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent
 		WHERE p.relname = 'audit' AND p.relnamespace = (SELECT oid FROM place) AND c.relispartition AND c.relnamespace = p.relnamespace

@@ -34,7 +34,7 @@ type sessions struct {
 	refused atomic.Bool // a session refused a statement (refusals) since the last renewal
 
 	mu       sync.Mutex
-	known    bool // whether settings is
+	known    bool // whether settings is known
 	settings string
 	renewed  time.Time
 }
