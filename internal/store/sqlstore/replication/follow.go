@@ -1,5 +1,5 @@
-// Package replication carries the changes that other processes commit to a shared
-// database into this one, and knows how current this process is.
+// Package replication brings the changes that other processes commit to a shared database
+// into this process, and knows how current this process is.
 package replication
 
 import (
@@ -14,50 +14,49 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MaxStaleness is how far behind the database a process may be and still
-// answer (contract 4.5).
+// MaxStaleness is how far behind the database a process may be and still serve requests
+// (contract 4.5).
 const MaxStaleness = time.Second
 
-// Pace of the follower. The poll is the net under notifications, which a
-// broken connection loses; a few of them fit into MaxStaleness.
+// Pace of the follower. It polls because a broken connection loses notifications; a few
+// polls fit into MaxStaleness.
 const (
 	poll         = MaxStaleness / 4
 	pageTimeout  = 2 * time.Second
-	stateTimeout = MaxStaleness // what is older says nothing
-	// While the database is away one connection at a time looks for it, after a pause
-	// between again and twice that. It does not grow: a database that was away for long is
-	// to be noticed as soon as one that was not, and a look that is refused costs nothing.
+	stateTimeout = MaxStaleness // an older state would be useless
+	// While the database is away, one connection at a time tries to reach it, after a
+	// pause of again to twice that. The pause does not grow: the end of a long outage has
+	// to be noticed as fast as that of a short one, and a refused attempt costs nothing.
 	again = 100 * time.Millisecond
 )
 
-// retryAfter is when a caller may ask again whether this process is current.
+// retryAfter is the time after which a caller may retry if this process was not current.
 const retryAfter = time.Second
 
-// State is where a database stands.
+// State is the state of a database that the follower compares.
 type State struct {
-	// Incarnation names what runs there: it is another one after each start, and
-	// after a standby has taken over.
+	// Incarnation identifies the running database: it changes at each start, and when a
+	// standby takes over.
 	Incarnation string
 	Changes     int64 // number of the last committed change
-	Audit       int64 // and of the last audit row
+	Audit       int64 // number of the last audit row
 }
 
-// isBehind reports whether something is not there that was.
+// isBehind reports whether changes or audit rows of was are missing.
 func (s State) isBehind(was State) bool { return s.Changes < was.Changes || s.Audit < was.Audit }
 
-// Source is what is followed, and who is told.
+// Source is the followed database, and the functions that get its changes.
 type Source struct {
-	// State answers where the database stands, as one statement sees it.
+	// State returns the state of the database, as one statement sees it.
 	State func(ctx context.Context) (State, error)
-	// Reset is told that the database is not the one that was followed, or has gone
-	// back, before Notify is.
+	// Reset is called if the database was replaced or has gone back, before Notify.
 	Reset func(was, now State)
-	// Page reads the changes after one, at most PageLimit of them.
+	// Page reads the changes after a number, at most PageLimit of them.
 	Page      func(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error)
 	PageLimit int
 	// Listen opens a connection on which other processes announce changes.
 	Listen func(ctx context.Context) (Listener, error)
-	// Notify delivers changes to the hooks; nil says that anything may be different.
+	// Notify delivers changes to the hooks; nil means that anything may be different.
 	Notify func([]keyserver.Change)
 	Clock  func() time.Time
 	Logger *slog.Logger
@@ -76,14 +75,14 @@ type Follower struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	// looking is held while somebody reads changes and delivers them, so that
-	// hooks get them in order. It is a channel for the sake of contexts.
+	// looking is held while a goroutine reads changes and delivers them, so that hooks get
+	// them in order. It is a channel so that waiting for it can end with a context.
 	looking chan struct{}
 
 	mu        sync.Mutex
-	known     State     // as the last look saw it
+	known     State     // the state that the last look saw
 	cursor    int64     // all changes up to here went to the hooks
-	confirmed time.Time // when the last look that succeeded began
+	confirmed time.Time // when the last successful look began
 }
 
 // Start follows what is committed from now on.
@@ -105,13 +104,13 @@ func Start(ctx context.Context, s Source) (*Follower, error) {
 	return f, nil
 }
 
-// Stop ends following and waits for that.
+// Stop ends following and waits for its goroutine.
 func (f *Follower) Stop() {
 	f.cancel()
 	<-f.done
 }
 
-// run listens until ctx ends, on a new connection after each that fails.
+// run listens until ctx ends, and opens a new connection after each failure.
 func (f *Follower) run(ctx context.Context) {
 	failing := false
 	for ctx.Err() == nil {
@@ -143,7 +142,7 @@ func (f *Follower) listenOnce(ctx context.Context, succeeded func()) error {
 	}
 	defer l.Close()
 	for {
-		// Looking comes after LISTEN, so that nothing falls in between.
+		// Looking comes after LISTEN, so that no change is missed in between.
 		if err := f.look(ctx); err != nil {
 			return err
 		}
@@ -154,8 +153,8 @@ func (f *Follower) listenOnce(ctx context.Context, succeeded func()) error {
 	}
 }
 
-// Current answers nil if the hooks have had every change up to MaxStaleness ago.
-// Otherwise it looks once, and refuses with NOT_CURRENT if that fails.
+// Current returns nil if the hooks have had every change up to MaxStaleness ago. Otherwise
+// it looks once, and returns NOT_CURRENT if that fails.
 func (f *Follower) Current(ctx context.Context) error {
 	if f.isCurrent() {
 		return nil
@@ -186,9 +185,8 @@ func (f *Follower) Confirmed() time.Time {
 	return f.confirmed
 }
 
-// look delivers all changes after the cursor. This process is then as current
-// as the database was when the look began. Callers that come together share
-// one look.
+// look delivers all changes after the cursor. This process is then as current as the
+// database was when the look began. Concurrent callers share one look.
 func (f *Follower) look(ctx context.Context) error {
 	arrived := f.source.Clock()
 	select {
@@ -208,9 +206,9 @@ func (f *Follower) look(ctx context.Context) error {
 	}
 }
 
-// step delivers a page of changes, and answers whether there may be more. The database
-// may become another one, or go back, at any moment, so that its state is looked at
-// after what was read, too.
+// step delivers a page of changes, and reports whether there may be more. The database may
+// be replaced, or go back, at any moment. Therefore step checks its state again after
+// reading.
 func (f *Follower) step(ctx context.Context) (more bool, err error) {
 	began := f.source.Clock()
 	now, reset, err := f.state(ctx)
@@ -244,10 +242,10 @@ func (f *Follower) step(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// state looks where the database stands. If it is not the one that was followed,
-// everything is to be read anew from there.
+// state reads the state of the database. If the database was replaced or has gone back, it
+// resets the follower to that state and returns reset.
 func (f *Follower) state(ctx context.Context) (now State, reset bool, err error) {
-	// Whoever asked may go away; the connection must not go with him.
+	// The caller may give up; its cancellation must not close the connection.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stateTimeout)
 	defer cancel()
 	if now, err = f.source.State(ctx); err != nil {
@@ -270,7 +268,7 @@ func (f *Follower) state(ctx context.Context) (now State, reset bool, err error)
 	return now, reset, nil
 }
 
-// reached notes how far the hooks know the changes, and since when, if there are no more.
+// reached records the cursor, and, if there are no more changes, the time of the look.
 func (f *Follower) reached(cursor int64, confirmed time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -280,15 +278,15 @@ func (f *Follower) reached(cursor int64, confirmed time.Time) {
 	}
 }
 
-// Knows reports whether the database is the one that was last looked at.
+// Knows reports whether the database is the one that the last look saw.
 func (f *Follower) Knows(incarnation string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.known.Incarnation == incarnation
 }
 
-// Moved is for who finds that it is not, and must not go by what is known of it: this
-// process is not current until it has looked. It answers what to refuse with.
+// Moved is called when a caller finds another incarnation (Knows). This process is then
+// not current until the next look. Moved returns the fault for the caller.
 func (f *Follower) Moved() error {
 	f.mu.Lock()
 	f.confirmed = time.Time{}
@@ -296,8 +294,8 @@ func (f *Follower) Moved() error {
 	return notCurrent(errors.New("the database was started anew, or another one has taken over"))
 }
 
-// page bounds one read, so that a connection that hangs does not hold up
-// everybody who waits for the look.
+// page bounds one read, so that a hanging connection does not delay all callers that wait
+// for the look.
 func (f *Follower) page(ctx context.Context, cursor int64) (keyserver.ChangePage, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageTimeout)
 	defer cancel()
@@ -310,10 +308,9 @@ func (f *Follower) confirmedSince(t time.Time) bool {
 	return f.confirmed.After(t)
 }
 
-// Committed delivers the changes of a commit of this process. It waits for a look
-// under way, so that hooks get changes in order; where a look was faster, where that
-// takes too long, or changes of another process lie in between, they are delivered a
-// second time.
+// Committed delivers the changes of a commit of this process. To keep the order, it waits
+// for a look under way, at most MaxStaleness. The changes may be delivered twice: if the
+// look was faster or took too long, or if changes of another process precede them.
 func (f *Follower) Committed(changes []keyserver.Change) {
 	inOrder := false
 	patience := time.NewTimer(MaxStaleness)
@@ -328,7 +325,7 @@ func (f *Follower) Committed(changes []keyserver.Change) {
 	f.mu.Lock()
 	cursor := f.cursor
 	f.mu.Unlock()
-	// Numbers that were known may come again where the database has gone back.
+	// After the database has gone back, known numbers may occur again.
 	f.source.Notify(changes)
 	if inOrder && first == cursor+1 {
 		f.mu.Lock()
