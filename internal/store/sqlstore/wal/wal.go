@@ -1,11 +1,11 @@
 // Package wal reads the write-ahead log of a SQLite database
-// (https://www.sqlite.org/fileformat2.html#the_write_ahead_log), while it is written or
-// from where it was copied to, and writes what it has into a copy of the database.
+// (https://www.sqlite.org/fileformat2.html#the_write_ahead_log), either while it is
+// written or from a copy. It writes the pages of a log into a copy of the database.
 //
-// A log is a header and frames, each of which is a page as a transaction left it. The
-// last frame of a transaction says how large the database is then. A frame has the salts
-// of its log, and a checksum over all that is before it, so that what is left of an older
-// log, and what was not written to its end, is told from what counts.
+// A log is a header and frames. A frame is one page after a transaction. The last frame
+// of a transaction has the size of the database after it. Each frame has the salts of its
+// log and a checksum over everything before it. These tell valid frames from the rest of
+// an older log and from incomplete writes.
 package wal
 
 import (
@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// HeaderSize is what a log has before its first frame.
+	// HeaderSize is the size of the header in bytes.
 	HeaderSize      = 32
 	frameHeaderSize = 24
 
@@ -28,21 +28,21 @@ const (
 	leastPage, mostPage = 512, 1 << 16
 )
 
-// ErrDamaged says that bytes are not those of a log.
+// ErrDamaged means that bytes are not those of a log.
 var ErrDamaged = errors.New("the write-ahead log is damaged")
 
-// Sum is the checksum over a log up to some place in it.
+// Sum is the checksum over a log up to a place in it.
 type Sum [2]uint32
 
-// Position is behind a transaction: the salts of a log, how many frames of it, and the
-// checksum of the last of them. No two logs have the same position.
+// Position is the end of a transaction: the salts of a log, the number of its frames up
+// to there, and the checksum of the last one. No two logs have the same position.
 type Position struct {
 	Salts  uint64 `json:"salts"`
 	Frames int64  `json:"frames"`
 	Sum    Sum    `json:"sum"`
 }
 
-// Header begins a log.
+// Header is the header of a log.
 type Header struct {
 	Raw   []byte
 	Page  int64 // size of a page
@@ -72,7 +72,7 @@ func ParseHeader(raw []byte) (Header, error) {
 	return h, nil
 }
 
-// ReadHeader reads the header of a log, false where there is none that is whole.
+// ReadHeader reads the header of a log. It returns false if there is no complete one.
 func ReadHeader(log io.ReaderAt) (Header, bool, error) {
 	raw := make([]byte, HeaderSize)
 	if _, err := log.ReadAt(raw, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -82,7 +82,7 @@ func ReadHeader(log io.ReaderAt) (Header, bool, error) {
 	return h, err == nil, nil
 }
 
-// sum goes on with a checksum over b, whose length is a multiple of 8.
+// sum continues a checksum over b, whose length is a multiple of 8.
 func (h Header) sum(s Sum, b []byte) Sum {
 	for ; len(b) >= 8; b = b[8:] {
 		s[0] += h.order.Uint32(b) + s[1]
@@ -95,21 +95,22 @@ func sumAt(b []byte) Sum {
 	return Sum{binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])}
 }
 
-// FrameSize is how many bytes a frame has.
+// FrameSize returns the size of a frame in bytes.
 func (h Header) FrameSize() int64 { return frameHeaderSize + h.Page }
 
-// offset is where a frame begins, from 0 on.
+// offset returns the offset at which a frame begins; the first frame is 0.
 func (h Header) offset(frame int64) int64 { return HeaderSize + frame*h.FrameSize() }
 
-// frame is one that is as it was written.
+// frame is a valid frame.
 type frame struct {
 	number uint32 // of the page, from 1 on
-	pages  uint32 // of the database behind the transaction that it ends; 0: it ends none
+	pages  uint32 // of the database after the transaction that the frame ends; 0: it ends none
 	page   []byte
 	sum    Sum
 }
 
-// check answers a frame that follows a checksum, false where these bytes are none.
+// check parses a frame. It returns false if the bytes are not a frame that continues the
+// checksum.
 func (h Header) check(b []byte, after Sum) (frame, bool) {
 	f := frame{binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:]), b[frameHeaderSize:], sumAt(b[16:])}
 	if f.number == 0 || binary.BigEndian.Uint64(b[8:]) != h.Start.Salts {
@@ -118,8 +119,8 @@ func (h Header) check(b []byte, after Sum) (frame, bool) {
 	return f, h.sum(h.sum(after, b[:8]), f.page) == f.sum
 }
 
-// Scan answers where the last transaction ends that is behind a position of this log, and
-// false where the log does not have that position.
+// Scan returns the end of the last transaction after a position of this log. It returns
+// false if the log does not have that position.
 func (h Header) Scan(log io.ReaderAt, from Position) (Position, bool, error) {
 	if there, err := h.has(log, from); err != nil || !there {
 		return from, false, err
@@ -145,7 +146,7 @@ func (h Header) Scan(log io.ReaderAt, from Position) (Position, bool, error) {
 	}
 }
 
-// has looks whether the frame before a position is the one that was there.
+// has reports whether the log has a position: the frame before it is still the same.
 func (h Header) has(log io.ReaderAt, at Position) (bool, error) {
 	if at.Salts != h.Start.Salts {
 		return false, nil
@@ -163,12 +164,13 @@ func (h Header) has(log io.ReaderAt, at Position) (bool, error) {
 	return binary.BigEndian.Uint64(b[8:]) == at.Salts && sumAt(b[16:]) == at.Sum, nil
 }
 
-// Frames reads the bytes of the frames between two positions.
+// Frames returns a reader of the frames between two positions.
 func (h Header) Frames(log io.ReaderAt, from, to Position) *io.SectionReader {
 	return io.NewSectionReader(log, h.offset(from.Frames), (to.Frames-from.Frames)*h.FrameSize())
 }
 
-// Apply writes the frames between two positions into a copy of the database.
+// Apply writes the frames between two positions into a copy of the database. It returns
+// ErrDamaged if they are not valid or do not end with a transaction.
 func (h Header) Apply(frames io.Reader, from, to Position, database *os.File) error {
 	if from.Salts != h.Start.Salts || to.Salts != h.Start.Salts || from.Frames > to.Frames || from.Frames == 0 && from != h.Start {
 		return ErrDamaged
