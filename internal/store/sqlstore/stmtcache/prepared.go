@@ -1,5 +1,4 @@
-// Package stmtcache keeps statements prepared for a driver that does not do it
-// itself.
+// Package stmtcache is a statement cache for drivers that do not have one.
 package stmtcache
 
 import (
@@ -9,19 +8,19 @@ import (
 	"sync"
 )
 
-// maxPrepared bounds the statements that are kept prepared. The store has far
-// fewer; a text over the bound is prepared anew each time.
+// maxPrepared bounds the cached statements. The store has far fewer. Other
+// statements are prepared again for each call.
 const maxPrepared = 256
 
-// Place is what statements can be prepared and run on.
+// Place is a pool or a connection: it prepares and runs statements.
 type Place interface {
 	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
 	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
 	PrepareContext(ctx context.Context, text string) (*sql.Stmt, error)
 }
 
-// Statements runs what it is given on a pool or a connection, and keeps it
-// prepared.
+// Statements prepares statements on a pool or a connection, runs them, and
+// caches them.
 type Statements struct {
 	on Place
 
@@ -29,7 +28,7 @@ type Statements struct {
 	stmts map[string]*sql.Stmt
 }
 
-// On makes the statements of a place.
+// On returns a statement cache for a place.
 func On(place Place) *Statements { return &Statements{on: place} }
 
 // QueryContext runs a query.
@@ -44,7 +43,7 @@ func (p *Statements) QueryContext(ctx context.Context, text string, args ...any)
 	return stmt.QueryContext(ctx, args...)
 }
 
-// ExecContext runs what is no query.
+// ExecContext runs a statement that is not a query.
 func (p *Statements) ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error) {
 	stmt, err := p.stmt(ctx, text)
 	if err != nil {
@@ -56,7 +55,7 @@ func (p *Statements) ExecContext(ctx context.Context, text string, args ...any) 
 	return stmt.ExecContext(ctx, args...)
 }
 
-// stmt answers nil where no more statements are kept.
+// stmt returns a prepared statement, or nil if the cache is full.
 func (p *Statements) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
 	p.mu.RLock()
 	stmt, full := p.stmts[text], len(p.stmts) >= maxPrepared
@@ -70,7 +69,7 @@ func (p *Statements) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if first := p.stmts[text]; first != nil { // somebody else was faster
+	if first := p.stmts[text]; first != nil { // another goroutine was faster
 		return first, stmt.Close()
 	}
 	if p.stmts == nil {
@@ -80,7 +79,7 @@ func (p *Statements) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
 	return stmt, nil
 }
 
-// Close closes what is kept prepared.
+// Close closes the cached statements.
 func (p *Statements) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
