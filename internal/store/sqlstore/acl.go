@@ -9,17 +9,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// ACL reads the access control list of a key, its entries sorted by principal.
-// Link is left to the caller, who knows the system id. ErrNotFound where there
-// is no such key.
+// ACL reads the ACL of a key, its entries sorted by principal. The caller sets Link,
+// because it knows the system id. It returns ErrNotFound if the key does not exist.
 func (r reads) ACL(ctx context.Context, key keyserver.ID) (keyserver.ACL, error) {
 	_, acl, err := r.KeyWithACL(ctx, key)
 	return acl, err
 }
 
-// PutACLEntry stores an entry in the list that e.ACL names. Where the
-// principal has one already, all of it but the id is replaced. ErrNotFound
-// where there is no such list.
+// PutACLEntry stores an entry in the ACL that e.ACL names. If the principal has an entry,
+// all of it but the id is replaced. It returns ErrNotFound if the ACL does not exist.
 func (tx *Tx) PutACLEntry(ctx context.Context, e keyserver.ACLEntry) error {
 	key, err := tx.keyOfACL(ctx, e.ACL)
 	if err != nil {
@@ -66,9 +64,9 @@ func (tx *Tx) DeleteACLEntry(ctx context.Context, acl keyserver.ID, p keyserver.
 	return nil
 }
 
-// sharedEntries selects the entries that share their uses with the entry $1: those of its
-// principal on the lists of all keys of its line. CROSS JOIN has SQLite go through the line
-// and not through all entries of the principal.
+// sharedEntries selects the entries that share their uses with the entry $1: the entries of
+// its principal in the ACLs of all keys of its lineage. CROSS JOIN makes SQLite scan the
+// lineage and not all entries of the principal.
 const sharedEntries = `WITH named AS (SELECT e.system_id, e.principal_id, COALESCE(k.lineage, k.id) AS line
 		FROM acl_entries e CROSS JOIN stored_keys k WHERE e.id = $1 AND k.acl_id = e.acl_id)
 	SELECT e.id, k.id AS key_id, e.used, e.max_usage FROM named CROSS JOIN stored_keys k CROSS JOIN acl_entries e
@@ -85,11 +83,11 @@ func (e sharedEntry) limited() bool { return e.maxUsage >= 0 }
 
 func (e sharedEntry) spent(used int64) bool { return e.limited() && used >= e.maxUsage }
 
-// UseACLEntry counts one grant and returns whether the entry still allowed
-// it. An entry without a limit always does, and is not counted. A limit is of the line of
-// keys: each entry of the principal on a list of the line counts the grant. A change is
-// recorded only of a key whose entry is used up by the grant: until then the list says the
-// same to everybody.
+// UseACLEntry counts one use and returns whether the entry still allowed it. An entry
+// without a limit always allows it and is not counted. A limit applies to the key lineage:
+// each entry of the principal in an ACL of the lineage counts the use. A change is recorded
+// only for a key whose entry this use exhausts; until then the ACL reads the same for every
+// caller.
 func (tx *Tx) UseACLEntry(ctx context.Context, entry keyserver.ID) (bool, error) {
 	shared, err := tx.sharedEntries(ctx, entry)
 	if err != nil {
@@ -106,8 +104,8 @@ func (tx *Tx) UseACLEntry(ctx context.Context, entry keyserver.ID) (bool, error)
 	return true, tx.setUses(ctx, entry, shared, used+1)
 }
 
-// usesOf returns how many uses are spent. Entries that were counted one by one, before they
-// shared their uses, differ: the highest count is that of all.
+// usesOf returns the number of spent uses: the highest count. Counts can differ in entries
+// that were counted separately, before they shared their uses.
 func usesOf(shared []sharedEntry) (used int64) {
 	for _, e := range shared {
 		if e.limited() {
@@ -117,8 +115,8 @@ func usesOf(shared []sharedEntry) (used int64) {
 	return used
 }
 
-// UsesOfLine reads how many uses each principal has spent that has an entry with a limit on
-// a list of the line that begins with a key.
+// UsesOfLine returns the spent uses of each principal that has an entry with a limit in an
+// ACL of the lineage that begins with a key.
 func (r reads) UsesOfLine(ctx context.Context, first keyserver.ID) (map[keyserver.PrincipalRef]int64, error) {
 	spent := map[keyserver.PrincipalRef]int64{}
 	err := r.sql.Each(ctx, `SELECT e.system_id, e.principal_id, MAX(e.used) FROM stored_keys k CROSS JOIN acl_entries e
@@ -134,7 +132,7 @@ func (r reads) UsesOfLine(ctx context.Context, first keyserver.ID) (map[keyserve
 	return spent, err
 }
 
-// RestartUses has the uses of an entry, and of those that share them, count from 0.
+// RestartUses sets the spent uses of an entry, and of the entries that share them, to 0.
 func (tx *Tx) RestartUses(ctx context.Context, entry keyserver.ID) error {
 	shared, err := tx.sharedEntries(ctx, entry)
 	if err != nil {
@@ -143,8 +141,8 @@ func (tx *Tx) RestartUses(ctx context.Context, entry keyserver.ID) error {
 	return tx.setUses(ctx, entry, shared, 0)
 }
 
-// sharedEntries reads the entry and those that share its uses. ErrNotFound if there is no
-// such entry.
+// sharedEntries reads the entry and those that share its uses. It returns ErrNotFound if
+// the entry does not exist.
 func (tx *Tx) sharedEntries(ctx context.Context, entry keyserver.ID) (shared []sharedEntry, err error) {
 	err = tx.sql.Each(ctx, sharedEntries, []any{entry[:]}, func(row sqldb.Scanner) error {
 		var e sharedEntry
@@ -158,8 +156,8 @@ func (tx *Tx) sharedEntries(ctx context.Context, entry keyserver.ID) (shared []s
 	return shared, err
 }
 
-// setUses stores how many uses are spent. It records a change of each key for whose list
-// this makes a difference.
+// setUses stores the number of spent uses. It records a change of each key whose entry
+// becomes exhausted or usable again.
 func (tx *Tx) setUses(ctx context.Context, entry keyserver.ID, shared []sharedEntry, used int64) error {
 	was := usesOf(shared)
 	for _, e := range shared {

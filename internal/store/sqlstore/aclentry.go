@@ -9,13 +9,13 @@ import (
 )
 
 // maxKeyChanges is how many keys the purge or the resurrection of a peer's ACL
-// entries names in the change feed. Where there are more, one change with the
-// zero id stands for them all: a reader that far behind reads anew anyway, and
-// naming a million keys would push everything else out of the feed.
+// entries names in the change feed. If there are more, one change with the zero
+// id stands for all of them: a reader that far behind reads everything anyway,
+// and a million keys would push all other changes out of the feed.
 const maxKeyChanges = 1000
 
-// openEntries are the entries of a principal whose time has not ended at $3.
-// Stamps are big-endian, so their bytes are in the order of the times.
+// openEntries selects the entries of a principal that have not ended at $3.
+// Stamps are big-endian, so the order of their bytes is that of the times.
 const openEntries = ` FROM acl_entries e WHERE e.system_id = $1 AND e.principal_id = $2 AND (e.end_stamp = $4 OR e.end_stamp > $3)`
 
 // HasOpenACLEntries reports whether a principal has entries that have not
@@ -24,13 +24,13 @@ func (r reads) HasOpenACLEntries(ctx context.Context, p keyserver.PrincipalRef, 
 	return r.sql.Found(ctx, `SELECT 1`+openEntries+` LIMIT 1`, int64(p.System), p.ID[:], at[:], make([]byte, len(at)))
 }
 
-// HasACLEntries reports whether a principal has entries at all.
+// HasACLEntries reports whether a principal has any entry.
 func (r reads) HasACLEntries(ctx context.Context, p keyserver.PrincipalRef) (bool, error) {
 	return r.sql.Found(ctx, `SELECT 1 FROM acl_entries WHERE system_id = $1 AND principal_id = $2 LIMIT 1`, int64(p.System), p.ID[:])
 }
 
 // CloseACLEntries ends the entries of a principal at a time, unless they have
-// ended before, and answers how many it ended.
+// ended before. It returns how many it ended.
 func (tx *Tx) CloseACLEntries(ctx context.Context, p keyserver.PrincipalRef, at keyserver.Stamp) (int, error) {
 	args := []any{int64(p.System), p.ID[:], at[:], make([]byte, len(at))}
 	err := tx.changeKeys(ctx, func(k *storedKey) {
@@ -49,20 +49,20 @@ func (tx *Tx) CloseACLEntries(ctx context.Context, p keyserver.PrincipalRef, at 
 
 const aclEntryColumns = `id, acl_id, system_id, principal_id, rights, max_usage, used, user_right, start_stamp, end_stamp`
 
-// PurgeACLEntries puts aside all entries for principals of a system and
-// answers how many there were.
+// PurgeACLEntries moves all entries for principals of a system to the purged
+// entries. It returns how many it moved.
 func (tx *Tx) PurgeACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
 	return tx.moveACLEntries(ctx, "acl_entries", "purged_acl_entries", system, func(k *storedKey) { k.purged, k.entries = moved(k.purged, k.entries, system) })
 }
 
-// ResurrectACLEntries puts purged entries back and answers how many there
-// were. If the principal got an entry since then, that one stays.
+// ResurrectACLEntries moves purged entries back and returns how many. An entry
+// that the principal got since the purge is kept instead.
 func (tx *Tx) ResurrectACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
 	return tx.moveACLEntries(ctx, "purged_acl_entries", "acl_entries", system, func(k *storedKey) { k.entries, k.purged = moved(k.entries, k.purged, system) })
 }
 
-// moved moves the entries of a system between two lists, to where the principal
-// has none.
+// moved moves the entries of a system between two lists. It drops an entry
+// whose principal has one in the destination.
 func moved(into, from []keyserver.ACLEntry, system keyserver.SystemID) (added, left []keyserver.ACLEntry) {
 	for _, e := range from {
 		switch {
@@ -94,7 +94,8 @@ func (tx *Tx) moveACLEntries(ctx context.Context, from, into string, system keys
 	return int(moved), nil
 }
 
-// recordKeys notes that the lists of keys changed.
+// recordKeys records a change of each key, or one change with the zero id if
+// there are too many.
 func (tx *Tx) recordKeys(keys []keyserver.ID) {
 	if len(keys) > maxKeyChanges {
 		keys = []keyserver.ID{{}}

@@ -53,13 +53,13 @@ func (r reads) templateMembers(ctx context.Context) (map[keyserver.ID][]*rowmac.
 	return members, err
 }
 
-// membersDigest is made with the key of the rows, so that nobody finds out by guessing
-// who is a member. It is another one after the data key was replaced, which costs those
-// who compare a reading.
+// membersDigest uses the key of the rows, so that no reader can find members by
+// guessing. It changes when the data key is replaced; clients that compare digests then
+// read the members once more.
 func (r reads) membersDigest(template keyserver.ID, members []*rowmac.Row) []byte {
 	key := r.sql.Key()
 	if key == nil {
-		return nil // whoever visits the rows to find what is wrong with them has none
+		return nil // reads that visit rows to find faults have no key
 	}
 	return key.Sum(rowmac.TemplateMembers(template, members))
 }
@@ -75,7 +75,8 @@ func (r reads) ACLTemplateCount(ctx context.Context) (int, error) {
 func (r reads) ACLTemplate(ctx context.Context, id keyserver.ID) (keyserver.ACLTemplate, error) {
 	t := keyserver.ACLTemplate{Members: []keyserver.TemplateMember{}}
 	var members []*rowmac.Row
-	// The template's own row comes first, so that all of it is of one moment.
+	// The template's own row is in the same statement, so that all rows are from one
+	// moment.
 	err := r.sql.Each(ctx, `SELECT 0 AS part, t.name AS name, 0 AS system_id, t.id AS principal_id, 0 AS rights, 0 AS max_usage,
 			t.id AS start_stamp, t.id AS end_stamp, t.mac AS mac FROM acl_templates t WHERE t.id = $1
 		UNION ALL SELECT 1, '', m.system_id, m.principal_id, m.rights, m.max_usage, m.start_stamp, m.end_stamp, m.mac
@@ -107,8 +108,7 @@ func (r reads) ACLTemplate(ctx context.Context, id keyserver.ID) (keyserver.ACLT
 	return t, nil
 }
 
-// ACLTemplateMemberships reads what a principal is in each template that it is
-// a member of.
+// ACLTemplateMemberships reads the memberships of a principal, by template.
 func (r reads) ACLTemplateMemberships(ctx context.Context, p keyserver.PrincipalRef) (map[keyserver.ID]keyserver.TemplateMember, error) {
 	list := map[keyserver.ID]keyserver.TemplateMember{}
 	err := r.sql.Each(ctx, `SELECT template_id, rights, max_usage, start_stamp, end_stamp, mac FROM acl_template_members
@@ -125,7 +125,7 @@ func (r reads) ACLTemplateMemberships(ctx context.Context, p keyserver.Principal
 	return list, err
 }
 
-// InsertACLTemplate stores a template with its members: ErrDuplicate where the
+// InsertACLTemplate stores a template with its members. It returns ErrDuplicate if the
 // id or the name is taken.
 func (tx *Tx) InsertACLTemplate(ctx context.Context, t keyserver.ACLTemplate) error {
 	if _, err := tx.sql.Exec(ctx, `INSERT INTO acl_templates (id, name, mac) VALUES ($1, $2, $3)`, t.ID[:], t.Name, tx.sql.MAC(rowmac.ACLTemplate(t))); err != nil {
@@ -140,8 +140,8 @@ func (tx *Tx) InsertACLTemplate(ctx context.Context, t keyserver.ACLTemplate) er
 	return nil
 }
 
-// RenameACLTemplate answers ErrNotFound where there is no such template,
-// ErrDuplicate where the name is taken.
+// RenameACLTemplate renames a template. It returns ErrNotFound if there is no such
+// template, or ErrDuplicate if the name is taken.
 func (tx *Tx) RenameACLTemplate(ctx context.Context, change keyserver.ACLTemplateChange) error {
 	if err := tx.sql.ExecOne(ctx, `UPDATE acl_templates SET name = $1, mac = $2 WHERE id = $3`, change.Name,
 		tx.sql.MAC(rowmac.ACLTemplate(keyserver.ACLTemplate{ID: change.ID, Name: change.Name})), change.ID[:]); err != nil {
@@ -151,8 +151,8 @@ func (tx *Tx) RenameACLTemplate(ctx context.Context, change keyserver.ACLTemplat
 	return nil
 }
 
-// DeleteACLTemplate removes a template with its members. A directory that uses
-// it has to be looked for first; with one, the removal fails.
+// DeleteACLTemplate removes a template with its members. It fails if a directory uses
+// the template, so the caller checks that before.
 func (tx *Tx) DeleteACLTemplate(ctx context.Context, id keyserver.ID) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM acl_templates WHERE id = $1`, id[:]); err != nil {
 		return err
@@ -161,8 +161,8 @@ func (tx *Tx) DeleteACLTemplate(ctx context.Context, id keyserver.ID) error {
 	return nil
 }
 
-// PutACLTemplateMember makes a principal a member. Where it is one already,
-// all of its membership is replaced. ErrNotFound where there is no such template.
+// PutACLTemplateMember makes a principal a member, or replaces its membership.
+// ErrNotFound: there is no such template.
 func (tx *Tx) PutACLTemplateMember(ctx context.Context, m keyserver.TemplateMembership) error {
 	if err := tx.putTemplateMember(ctx, m.Template, m.Member); err != nil {
 		return err
@@ -182,7 +182,7 @@ func (tx *Tx) putTemplateMember(ctx context.Context, id keyserver.ID, m keyserve
 	return err
 }
 
-// DeleteACLTemplateMember ends a membership.
+// DeleteACLTemplateMember ends a membership. It returns ErrNotFound if there is none.
 func (tx *Tx) DeleteACLTemplateMember(ctx context.Context, m keyserver.TemplateMemberRef) error {
 	err := tx.sql.ExecOne(ctx, `DELETE FROM acl_template_members WHERE template_id = $1 AND system_id = $2 AND principal_id = $3`,
 		m.Template[:], int64(m.Principal.System), m.Principal.ID[:])

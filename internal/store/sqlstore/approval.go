@@ -16,13 +16,13 @@ import (
 // settingApprovalPolicy names the setting that holds the approval policy.
 const settingApprovalPolicy = "approvalPolicy"
 
-// ApprovalPolicy reads the policy: ErrNotFound where none was ever set.
+// ApprovalPolicy reads the policy. It returns ErrNotFound if none was ever set.
 func (r reads) ApprovalPolicy(ctx context.Context) ([]byte, error) {
 	return r.Setting(ctx, settingApprovalPolicy)
 }
 
-// SetApprovalPolicy stores the policy. Unlike other settings it is read while a
-// process runs, so that the change is recorded.
+// SetApprovalPolicy stores the policy. A running process reads it again, unlike other
+// settings, so the change is recorded.
 func (tx *Tx) SetApprovalPolicy(ctx context.Context, policy []byte) error {
 	tx.changes.Record(keyserver.ChangeApprovalPolicy, keyserver.ID{}, keyserver.Updated)
 	return tx.PutSetting(ctx, settingApprovalPolicy, policy)
@@ -30,10 +30,10 @@ func (tx *Tx) SetApprovalPolicy(ctx context.Context, policy []byte) error {
 
 // ApprovalFilter selects approvals.
 type ApprovalFilter struct {
-	Asker keyserver.ID // zero selects everybody's
+	Asker keyserver.ID // zero selects approvals of all principals
 	Open  bool         // neither decided nor, by Now, expired
 	Now   time.Time
-	After keyserver.ID // those behind this id
+	After keyserver.ID // approvals after this id
 	Limit int
 }
 
@@ -43,7 +43,7 @@ func (r reads) Approvals(ctx context.Context, f ApprovalFilter) ([]keyserver.App
 		f.After[:], sqldb.Flag(!f.Asker.IsZero()), f.Asker[:], sqldb.Flag(f.Open), f.Now.UnixMicro(), f.Limit)
 }
 
-// Approval reads one.
+// Approval reads one approval.
 func (r reads) Approval(ctx context.Context, id keyserver.ID) (keyserver.Approval, error) {
 	list, err := r.approvals(ctx, `WHERE a.id = $1`, id[:])
 	if err == nil && len(list) == 0 {
@@ -55,8 +55,8 @@ func (r reads) Approval(ctx context.Context, id keyserver.ID) (keyserver.Approva
 	return list[0], nil
 }
 
-// approvals reads approvals with their votes in one statement, so that both are
-// of one moment.
+// approvals reads approvals with their votes in one statement, so that both are from one
+// moment.
 func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keyserver.Approval, error) {
 	var list []keyserver.Approval
 	var macs [][]byte
@@ -97,9 +97,9 @@ func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keys
 	return list, nil
 }
 
-// PendingApprovals counts those that are neither decided nor expired, and of them
-// those of an asker. One whose asker is gone or disabled nobody can execute, and it does
-// not count.
+// PendingApprovals counts the approvals that are neither decided nor expired, and how
+// many of them are of an asker. It ignores approvals whose asker is deleted or disabled:
+// they cannot be executed.
 func (r reads) PendingApprovals(ctx context.Context, asker keyserver.ID, now time.Time) (all, of int, err error) {
 	err = r.sql.Row(ctx, `SELECT count(*), COALESCE(sum(CASE WHEN a.asker_id = $1 THEN 1 ELSE 0 END), 0) FROM approvals a
 		WHERE a.decision = '' AND a.expires_at > $2 AND EXISTS (SELECT 1 FROM principals p WHERE p.id = a.asker_id AND p.flags & 1 = 1)`,
@@ -107,7 +107,7 @@ func (r reads) PendingApprovals(ctx context.Context, asker keyserver.ID, now tim
 	return all, of, err
 }
 
-// InsertApproval stores a new one, without votes.
+// InsertApproval stores a new approval, without votes.
 func (tx *Tx) InsertApproval(ctx context.Context, a keyserver.Approval) error {
 	a.Decision, a.Votes = "", nil
 	_, err := tx.sql.Exec(ctx, `INSERT INTO approvals (id, asker_system, asker_id, asker_name, method, path, body, reason, digest, operations,
@@ -124,7 +124,8 @@ type storedSubject struct {
 	Digest []byte                `json:"digest"`
 }
 
-// subjectsText is empty where there are none, as it is in rows of before.
+// subjectsText returns "" for no subjects, the value in rows from before the column
+// existed.
 func subjectsText(list []keyserver.ApprovalSubject) string {
 	if len(list) == 0 {
 		return ""
@@ -133,15 +134,15 @@ func subjectsText(list []keyserver.ApprovalSubject) string {
 	for i, s := range list {
 		stored[i] = storedSubject{s.Kind, s.Key, s.Digest[:]}
 	}
-	text, _ := json.Marshal(stored) //nolint:errchkjson // texts and bytes always have a form
+	text, _ := json.Marshal(stored) //nolint:errchkjson // texts and bytes can always be encoded
 	return string(text)
 }
 
-// subjectsIn is the inverse. What it cannot read somebody else has written, and it
-// becomes a subject that no MAC agrees with.
+// subjectsIn is the inverse. A text that this program cannot have written becomes a
+// subject that no MAC agrees with.
 func subjectsIn(text string) []keyserver.ApprovalSubject {
 	var stored []storedSubject
-	_ = json.Unmarshal([]byte(text), &stored) // what is not read is not spelt again
+	_ = json.Unmarshal([]byte(text), &stored) // an unreadable text is not encoded the same again
 	var list []keyserver.ApprovalSubject
 	for _, s := range stored {
 		subject := keyserver.ApprovalSubject{Subject: keyserver.Subject{Kind: s.Kind, Key: s.Key}}
@@ -154,7 +155,8 @@ func subjectsIn(text string) []keyserver.ApprovalSubject {
 	return list
 }
 
-// InsertApprovalVote stores that somebody approved: ErrDuplicate where he has.
+// InsertApprovalVote stores the vote of a principal. It returns ErrDuplicate if it has
+// voted already.
 func (tx *Tx) InsertApprovalVote(ctx context.Context, id keyserver.ID, v keyserver.ApprovalVote) error {
 	a, err := tx.Approval(ctx, id)
 	if err != nil {
@@ -169,7 +171,8 @@ func (tx *Tx) InsertApprovalVote(ctx context.Context, id keyserver.ID, v keyserv
 	return tx.sql.ExecOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.sql.MAC(rowmac.Approval(a)), id[:])
 }
 
-// DeleteApprovalVote removes the approval of a principal: ErrNotFound if there is none.
+// DeleteApprovalVote removes the vote of a principal. It returns ErrNotFound if there is
+// none.
 func (tx *Tx) DeleteApprovalVote(ctx context.Context, id keyserver.ID, of keyserver.PrincipalRef) error {
 	a, err := tx.Approval(ctx, id)
 	if err != nil {
@@ -183,7 +186,8 @@ func (tx *Tx) DeleteApprovalVote(ctx context.Context, id keyserver.ID, of keyser
 	return tx.sql.ExecOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.sql.MAC(rowmac.Approval(a)), id[:])
 }
 
-// DecideApproval stores what became of one: ErrNotFound where that is decided.
+// DecideApproval stores the decision. It returns ErrNotFound if the approval is already
+// decided, or does not exist.
 func (tx *Tx) DecideApproval(ctx context.Context, a keyserver.Approval) error {
 	stored, err := tx.Approval(ctx, a.ID)
 	if err != nil {
@@ -194,14 +198,15 @@ func (tx *Tx) DecideApproval(ctx context.Context, a keyserver.Approval) error {
 		a.ID[:], string(a.Decision), a.DecidedAt.UnixMicro(), int64(a.DecidedBy.System), sqldb.OrNull(a.DecidedBy.ID), tx.sql.MAC(rowmac.Approval(stored)))
 }
 
-// DeleteApprovals removes up to limit that were decided or expired before a time.
+// DeleteApprovals removes up to limit approvals that were decided or expired before a
+// time.
 func (tx *Tx) DeleteApprovals(ctx context.Context, before time.Time, limit int) error {
 	gone, err := tx.sql.IDs(ctx, `SELECT id FROM approvals WHERE CASE WHEN decision = '' THEN expires_at ELSE decided_at END < $1 LIMIT $2`,
 		before.UnixMicro(), limit)
 	return tx.deleteApprovals(ctx, gone, err)
 }
 
-// DeleteWithdrawnApprovals removes those that an asker withdrew, but for the newest.
+// DeleteWithdrawnApprovals removes all but the newest approvals that an asker withdrew.
 func (tx *Tx) DeleteWithdrawnApprovals(ctx context.Context, asker keyserver.ID, newest int) error {
 	gone, err := tx.sql.IDs(ctx, `SELECT id FROM approvals WHERE asker_id = $1 AND decision = $2 ORDER BY decided_at DESC, id LIMIT 1000 OFFSET $3`,
 		asker[:], string(keyserver.ApprovalWithdrawn), newest)

@@ -9,8 +9,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// CredentialsOf reads by what those of some principals that exist are recognised:
-// of each what says who it is, and its certificates, 1025 of 64 principals at most.
+// CredentialsOf reads the credentials of the principals that exist: for each one
+// the row of its credentials, and its certificates (at most 1025 are read per 64
+// principals).
 func (r reads) CredentialsOf(ctx context.Context, ids []keyserver.ID) ([]*rowmac.Row, error) {
 	var rows []*rowmac.Row
 	certificates := r.Seeing()
@@ -29,13 +30,13 @@ func (r reads) CredentialsOf(ctx context.Context, ids []keyserver.ID) ([]*rowmac
 	return append(rows, certificates.Rows...), nil
 }
 
-// MembersOf are the ids of up to limit members of a group.
+// MembersOf returns the ids of up to limit members of a group.
 func (r reads) MembersOf(ctx context.Context, group keyserver.ID, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT member_id FROM group_members WHERE group_id = $1 LIMIT $2`, group[:], limit)
 }
 
-// HoldersOf are the ids of up to limit principals that hold a role, directly or by
-// a group.
+// HoldersOf returns the ids of up to limit principals that hold a role, directly or
+// through a group.
 func (r reads) HoldersOf(ctx context.Context, role keyserver.ID, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT principal_id FROM principal_roles WHERE role_id = $1
 		UNION SELECT g.member_id FROM principal_roles r JOIN group_members g ON g.group_id = r.principal_id WHERE r.role_id = $1 LIMIT $2`, role[:], limit)

@@ -6,8 +6,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// AddDelegate names who may act with the rights of a principal: ErrDuplicate where
-// it is named already, ErrNotFound where there is no such principal.
+// AddDelegate permits a delegate to act with the rights of a principal. It returns
+// ErrDuplicate if it is a delegate already, or ErrNotFound if there is no such
+// principal.
 func (tx *Tx) AddDelegate(ctx context.Context, principal, delegate keyserver.ID) error {
 	err := tx.changePrincipal(ctx, principal, func(p *storedPrincipal) { p.Delegates = append(p.Delegates, delegate) })
 	if err != nil {
@@ -17,7 +18,7 @@ func (tx *Tx) AddDelegate(ctx context.Context, principal, delegate keyserver.ID)
 	return err
 }
 
-// RemoveDelegate takes a name away: ErrNotFound where it is none.
+// RemoveDelegate removes a delegate. It returns ErrNotFound if it is not one.
 func (tx *Tx) RemoveDelegate(ctx context.Context, principal, delegate keyserver.ID) error {
 	err := tx.changePrincipal(ctx, principal, func(p *storedPrincipal) { p.Delegates = without(p.Delegates, delegate) })
 	if err != nil {

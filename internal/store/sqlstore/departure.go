@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// KeysOwnedAlone reads up to limit keys of which a principal is an owner at a
-// time, and nobody else is one without an end.
+// KeysOwnedAlone reads up to limit keys that a principal owns at a time, and
+// that have no other owner whose ACL entry has no end.
 func (r reads) KeysOwnedAlone(ctx context.Context, p keyserver.PrincipalRef, at keyserver.Stamp, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT k.id FROM stored_keys k WHERE k.acl_id IN (SELECT e.acl_id`+openEntries+` AND (e.rights & $5) <> 0)
 			AND NOT EXISTS (SELECT 1 FROM acl_entries o WHERE o.acl_id = k.acl_id AND (o.rights & $5) <> 0 AND o.end_stamp = $4
@@ -18,8 +18,8 @@ func (r reads) KeysOwnedAlone(ctx context.Context, p keyserver.PrincipalRef, at 
 		ORDER BY k.id LIMIT $6`, int64(p.System), p.ID[:], at[:], make([]byte, len(at)), int64(keyserver.Owner), limit)
 }
 
-// PeerOfTransport reads the system id of the peer whose transport principal it
-// is; nil where it is no peer's.
+// PeerOfTransport returns the system id of the peer whose transport principal
+// this is, or nil if it is no transport principal.
 func (r reads) PeerOfTransport(ctx context.Context, id keyserver.ID) (*keyserver.SystemID, error) {
 	var system keyserver.SystemID
 	err := r.sql.Row(ctx, `SELECT system_id FROM trusted_servers WHERE transport_id = $1`, []any{id[:]}, &system)
@@ -30,7 +30,7 @@ func (r reads) PeerOfTransport(ctx context.Context, id keyserver.ID) (*keyserver
 }
 
 // DeletePrincipal removes a principal with its roles, memberships and identity.
-// What else names it has to be looked after first.
+// The caller first handles all other references to it.
 func (tx *Tx) DeletePrincipal(ctx context.Context, id keyserver.ID) error {
 	members, err := tx.sql.IDs(ctx, `SELECT member_id FROM group_members WHERE group_id = $1`, id[:])
 	if err != nil {

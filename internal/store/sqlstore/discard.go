@@ -13,13 +13,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// DiscardJournal gives up what the journal of an embedded database has, where it
-// cannot be used, and says so in the trail. It answers the last row that is left,
-// and that nothing was given up where the journal can be used: then its rows are
-// in the tables.
+// DiscardJournal discards the journal of an embedded database if it is unusable,
+// and records that in the audit log. It returns the last remaining row. If the
+// journal is usable, discarded is false, and its rows are in the tables.
 func DiscardJournal(ctx context.Context, cfg Config) (last int64, discarded bool, err error) {
 	if _, err := os.Stat(filepath.Join(cfg.Dir, sqlite.DatabaseFile)); err != nil {
-		return 0, false, fmt.Errorf("--data-dir: %w", err) // none is made
+		return 0, false, fmt.Errorf("--data-dir: %w", err) // none is created
 	}
 	cfg.discard = func() { discarded = true }
 	if cfg, err = cfg.complete(); err != nil {

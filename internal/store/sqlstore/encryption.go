@@ -6,16 +6,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// EncryptionsLeft answers how many encryptions a key has left of limit.
+// EncryptionsLeft returns how many of limit encryptions a key has left.
 func (r reads) EncryptionsLeft(ctx context.Context, key keyserver.ID, limit int64) (int64, error) {
 	var reserved int64
 	err := r.sql.Row(ctx, `SELECT coalesce(max(reserved), 0) FROM key_encryptions WHERE key_id = $1`, []any{key[:]}, &reserved)
 	return max(limit-reserved, 0), err
 }
 
-// ReserveEncryptions takes up to n out of the encryptions that a key has left of
-// limit. It answers how many it took, and how many are left after that. What any
-// replica took is nobody else's, used or not.
+// ReserveEncryptions reserves up to n of the encryptions that a key has left of
+// limit. It returns how many it reserved, and how many are left then. Reserved
+// encryptions belong to one replica, used or not.
 func (tx *Tx) ReserveEncryptions(ctx context.Context, key keyserver.ID, n, limit int64) (got, left int64, err error) {
 	_, err = tx.sql.Exec(ctx, `INSERT INTO key_encryptions (key_id, reserved) VALUES ($1, 0) ON CONFLICT (key_id) DO NOTHING`, key[:])
 	if err != nil {

@@ -9,34 +9,36 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Holdings are the roles that principals hold, their own and those of their
-// groups. Who holds none is not in it.
+// Holdings are the roles that principals hold, directly and through their groups. A
+// principal without roles has no entry.
 type Holdings map[keyserver.ID][]keyserver.ID
 
-// HoldingsOf reads those of one principal.
+// HoldingsOf reads the holdings of one principal.
 func (r reads) HoldingsOf(ctx context.Context, id keyserver.ID) (Holdings, error) {
 	return r.holdings(ctx, `SELECT id FROM principals WHERE id = $1`, id[:])
 }
 
-// HoldingsOfMembers reads those of a principal and, where it is a group, of its
+// HoldingsOfMembers reads the holdings of a principal and, if it is a group, of its
 // members.
 func (r reads) HoldingsOfMembers(ctx context.Context, id keyserver.ID) (Holdings, error) {
 	return r.holdings(ctx, `SELECT id FROM principals WHERE id = $1 UNION SELECT member_id FROM group_members WHERE group_id = $1`, id[:])
 }
 
-// HoldingsWithRole reads those of whoever holds a role, directly or by a group.
+// HoldingsWithRole reads the holdings of all principals with a role, directly or
+// through a group.
 func (r reads) HoldingsWithRole(ctx context.Context, role keyserver.ID) (Holdings, error) {
 	return r.holdings(ctx, `SELECT principal_id FROM principal_roles WHERE role_id = $1
 		UNION SELECT g.member_id FROM principal_roles r JOIN group_members g ON g.group_id = r.principal_id WHERE r.role_id = $1`, role[:])
 }
 
-// AllHoldings reads those of every principal.
+// AllHoldings reads the holdings of every principal.
 func (r reads) AllHoldings(ctx context.Context) (Holdings, error) {
 	return r.holdings(ctx, `SELECT id FROM principals`)
 }
 
-// holdings reads whom the query picks as everybody reads them, so that nobody
-// holds what was put into the database beside the service.
+// holdings reads the principals that the query selects by the usual queries, which
+// check MACs. Roles that were written into the database without the service
+// therefore fail the read.
 func (r reads) holdings(ctx context.Context, query string, args ...any) (Holdings, error) {
 	picked, err := r.sql.IDs(ctx, query, args...)
 	if err != nil {
@@ -71,7 +73,7 @@ func (r reads) holdings(ctx context.Context, query string, args ...any) (Holding
 	return held, nil
 }
 
-// RolesInForce are a principal's own roles and those of its groups that are enabled.
+// RolesInForce returns the roles of a principal and of its enabled groups.
 func (r reads) RolesInForce(ctx context.Context, p keyserver.Principal) ([]keyserver.ID, error) {
 	groups, err := r.PrincipalsByID(ctx, p.Groups)
 	if err != nil {
@@ -86,7 +88,7 @@ func (r reads) RolesInForce(ctx context.Context, p keyserver.Principal) ([]keyse
 	return keyserver.NormalizeIDs(roles), nil
 }
 
-// Granted are the operations of roles. One that is gone grants none.
+// Granted returns the operations that the roles grant. A deleted role grants none.
 func (r reads) Granted(ctx context.Context, roles []keyserver.ID) ([]keyserver.ID, error) {
 	var operations []keyserver.ID
 	for _, id := range keyserver.NormalizeIDs(roles) {

@@ -9,18 +9,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Inventory is how much of what the database holds.
+// Inventory has counts of the objects in the database.
 type Inventory struct {
 	Keys     map[keyserver.KeyState]int64
-	Sessions map[keyserver.SessionKind]int64 // those that are alive
-	// Certificates of principals and peers, without those that were replaced: how many end before each
-	// of the times that were asked for, and at last all of them.
+	Sessions map[keyserver.SessionKind]int64 // live sessions only
+	// Certificates of principals and peers, without replaced ones: how many end before each of the
+	// requested times, and last the number of all.
 	Certificates []int64
 	Peers        int64
 }
 
-// Inventory counts as of now. It goes through whole tables. A session that was last used
-// before now less idle has ended.
+// Inventory counts the objects as of now. It scans entire tables. A session has ended if its last use
+// is before now less idle.
 func (r reads) Inventory(ctx context.Context, now time.Time, idle time.Duration, ends []time.Time) (Inventory, error) {
 	i := Inventory{Keys: map[keyserver.KeyState]int64{}}
 	err := r.sql.Each(ctx, `SELECT state, count(*) FROM stored_keys GROUP BY state`, nil, func(row sqldb.Scanner) error {

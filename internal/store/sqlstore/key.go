@@ -39,13 +39,13 @@ func (r reads) Key(ctx context.Context, id keyserver.ID) (KeyRecord, error) {
 	return k.KeyRecord, err
 }
 
-// KeyWithACL reads a key and its list, as Key and ACL do.
+// KeyWithACL reads a key and its ACL, as Key and ACL do.
 func (r reads) KeyWithACL(ctx context.Context, id keyserver.ID) (KeyRecord, keyserver.ACL, error) {
 	k, err := r.storedKey(ctx, id)
 	return k.KeyRecord, k.acl(), err
 }
 
-// storedKey is a key with all that one MAC covers.
+// storedKey is a key with everything that its MAC covers.
 type storedKey struct {
 	KeyRecord
 	entries, purged []keyserver.ACLEntry // sorted by principal
@@ -61,8 +61,7 @@ func (k *storedKey) row() *rowmac.Row {
 
 func (k *storedKey) acl() keyserver.ACL { return keyserver.ACL{ID: k.ACL, Entries: k.entries} }
 
-// put stores an entry where the principal has none, and else replaces all of it
-// but the id.
+// put adds an entry. If the principal has one, put replaces all of it but the id.
 func (k *storedKey) put(e keyserver.ACLEntry) {
 	i := slices.IndexFunc(k.entries, func(other keyserver.ACLEntry) bool { return other.Principal == e.Principal })
 	if i < 0 {
@@ -73,8 +72,9 @@ func (k *storedKey) put(e keyserver.ACLEntry) {
 	k.entries[i] = e
 }
 
-// storedKeyQuery reads all of the keys that where selects in one statement, so
-// that it is of one moment. Their own rows come first.
+// storedKeyQuery returns a query that reads everything of the keys that where
+// selects. It is one statement, so that all rows are from one moment. The rows of
+// keys come first.
 func storedKeyQuery(where string) string {
 	entries := func(part, table string) string {
 		return `UNION ALL SELECT ` + part + `, k.id, e.id, e.system_id, e.principal_id, e.rights, e.max_usage, e.used, e.user_right,
@@ -103,7 +103,7 @@ func (r reads) storedKey(ctx context.Context, id keyserver.ID) (storedKey, error
 	return list[0], nil
 }
 
-// storedKeys runs a query that storedKeyQuery made.
+// storedKeys runs a query from storedKeyQuery.
 func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]storedKey, error) {
 	list := []storedKey{}
 	at := map[keyserver.ID]int{}
@@ -152,8 +152,8 @@ func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]sto
 	return list, nil
 }
 
-// InsertKey stores a key and the first entries of its access control list. Without
-// a life it begins one.
+// InsertKey stores a key and the first entries of its ACL. A zero life becomes a
+// first life.
 func (tx *Tx) InsertKey(ctx context.Context, key KeyRecord, entries ...keyserver.ACLEntry) error {
 	if key.Life == (keyserver.KeyLife{}) {
 		key.Life = keyserver.FirstLife(key.ID)
@@ -177,14 +177,14 @@ func (tx *Tx) InsertKey(ctx context.Context, key KeyRecord, entries ...keyserver
 		}
 	}
 	tx.changes.Record(keyserver.ChangeKey, key.ID, keyserver.Created)
-	if key.Life.Lineage != key.ID { // the first key is what a line is known by
+	if key.Life.Lineage != key.ID { // the metadata of a lineage is that of its first key
 		tx.changes.Record(keyserver.ChangeKey, key.Life.Lineage, keyserver.Updated)
 	}
 	return nil
 }
 
-// changeKey writes the MAC of a key as change leaves it. It comes before the
-// entries are written: the key is read before, and has to agree.
+// changeKey writes the MAC that a key will have after change. Call it before the
+// entries are written, because it reads the key and checks the present MAC.
 func (tx *Tx) changeKey(ctx context.Context, id keyserver.ID, change func(k *storedKey)) error {
 	k, err := tx.storedKey(ctx, id)
 	if err != nil {
@@ -194,8 +194,8 @@ func (tx *Tx) changeKey(ctx context.Context, id keyserver.ID, change func(k *sto
 	return tx.sql.ExecOne(ctx, `UPDATE stored_keys SET mac = $1 WHERE id = $2`, tx.sql.MAC(k.row()), id[:])
 }
 
-// changeKeys is changeKey for the keys that a query selects, many at a time, and
-// notes that they changed.
+// changeKeys is changeKey for the keys that a query selects, in batches. It
+// records a change of each key.
 func (tx *Tx) changeKeys(ctx context.Context, change func(k *storedKey), query string, args ...any) error {
 	key := tx.sql.Key()
 	if key == nil {

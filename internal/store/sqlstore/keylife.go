@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// storedLife is the life of a key as its columns have it. lineage is zero for the
-// first key of a line.
+// storedLife is the life of a key in the form of its columns. lineage is zero for the
+// first key of a lineage.
 type storedLife struct {
 	state              string
 	lineage            keyserver.ID
@@ -44,11 +44,11 @@ func columnsOf(key keyserver.ID, life keyserver.KeyLife) storedLife {
 	return columns
 }
 
-// keysOfLine reads the keys of a line, oldest first.
+// keysOfLine reads the keys of a lineage.
 var keysOfLine = storedKeyQuery(`(k.id = $1 OR k.lineage = $1)`)
 
-// KeyLine reads the keys of the line that begins with a key, oldest first; none
-// where that is no first key.
+// KeyLine reads the keys of the lineage that begins with a key, oldest first. It
+// returns none if the key is not the first of a lineage.
 func (r reads) KeyLine(ctx context.Context, first keyserver.ID) ([]KeyRecord, error) {
 	list, err := r.storedKeys(ctx, keysOfLine, first[:])
 	if err != nil {
@@ -64,10 +64,11 @@ func (r reads) KeyLine(ctx context.Context, first keyserver.ID) ([]KeyRecord, er
 	return line, nil
 }
 
-// newestOfLine finds the last key of a line but for its first, which has no lineage.
+// newestOfLine selects the last key of a lineage except the first, whose column
+// lineage is NULL.
 const newestOfLine = `SELECT id FROM stored_keys WHERE lineage = $1 ORDER BY generation DESC LIMIT 1`
 
-// NewestOfLine answers the newest key of the line that begins with a key.
+// NewestOfLine returns the newest key of the lineage that begins with a key.
 func (r reads) NewestOfLine(ctx context.Context, first keyserver.ID) (keyserver.ID, error) {
 	newest := first
 	err := r.sql.Row(ctx, newestOfLine, []any{first[:]}, sqldb.IntoID(&newest))
@@ -77,8 +78,8 @@ func (r reads) NewestOfLine(ctx context.Context, first keyserver.ID) (keyserver.
 	return newest, err
 }
 
-// SetKeyLife stores where a key stands. Its lineage, generation and whether it may be
-// exported are as it was made. A key that is destroyed loses its bytes.
+// SetKeyLife stores the state of a key and its times. Lineage, generation and
+// exportability never change. A destroyed key loses its bytes.
 func (tx *Tx) SetKeyLife(ctx context.Context, id keyserver.ID, life keyserver.KeyLife) error {
 	k, err := tx.storedKey(ctx, id)
 	if err != nil {
@@ -97,15 +98,15 @@ func (tx *Tx) SetKeyLife(ctx context.Context, id keyserver.ID, life keyserver.Ke
 		columns.state, columns.stateAt, columns.destroyAt, sqldb.OrEmpty(k.Wrapped), tx.sql.MAC(k.row()), id[:])
 }
 
-// KeysEnding answers keys whose bytes go by a time, those first whose time came
-// first.
+// KeysEnding returns up to limit keys whose bytes are to be destroyed by a time,
+// earliest first.
 func (r reads) KeysEnding(ctx context.Context, by time.Time, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT id FROM stored_keys WHERE destroy_at > 0 AND destroy_at <= $1 ORDER BY destroy_at LIMIT $2`, by.UnixMicro(), limit)
 }
 
-// Erase makes what a committed transaction overwrote vanish from the files, as far
-// as the database can. It answers false where somebody reads what was, so that it
-// has to be tried again.
+// Erase removes data that a committed transaction overwrote from the files, as far as
+// the database can. It returns false if an open read prevents that; the caller then
+// retries later.
 func (s *Store) Erase(ctx context.Context) (done bool, err error) {
 	var owed int64
 	if err := s.db.Row(ctx, `SELECT until FROM leases WHERE name = 'keyErase'`, nil, &owed); err != nil || owed == 0 {
@@ -118,7 +119,7 @@ func (s *Store) Erase(ctx context.Context) (done bool, err error) {
 	return err == nil, err
 }
 
-// ListedKey is a key with its list.
+// ListedKey is a key with its ACL.
 type ListedKey struct {
 	KeyRecord
 	List keyserver.ACL
@@ -126,8 +127,8 @@ type ListedKey struct {
 
 var storedKeysByACL = storedKeyQuery(`k.acl_id IN (` + sqldb.Numbered() + `)`)
 
-// KeysWithEntries reads keys on whose lists one of some principals has an entry, in
-// the order of the lists' ids, behind the one of the given id.
+// KeysWithEntries reads up to limit keys in whose ACLs one of the principals has an
+// entry, ordered by ACL id, after a given one.
 func (r reads) KeysWithEntries(ctx context.Context, who []keyserver.PrincipalRef, after keyserver.ID, limit int) ([]ListedKey, error) {
 	var lists []keyserver.ID
 	for _, p := range who {
@@ -144,7 +145,7 @@ func (r reads) KeysWithEntries(ctx context.Context, who []keyserver.PrincipalRef
 	return list, err
 }
 
-// KeysOfLine reads keys of a line behind a generation, oldest first.
+// KeysOfLine reads up to limit keys of a lineage after a generation, oldest first.
 func (r reads) KeysOfLine(ctx context.Context, first keyserver.ID, after, limit int) ([]ListedKey, error) {
 	ids, err := r.sql.IDs(ctx, `SELECT id FROM stored_keys WHERE lineage = $1 AND generation > $2 ORDER BY generation LIMIT $3`, first[:], after, limit)
 	if err != nil {

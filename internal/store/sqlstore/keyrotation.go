@@ -11,11 +11,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// KeyRotation is how the keys of a line follow each other.
+// KeyRotation is the rotation schedule of a key lineage.
 type KeyRotation struct {
-	Lineage keyserver.ID // the first key of the line
+	Lineage keyserver.ID // the first key of the lineage
 	keyserver.KeyRotation
-	DueAt time.Time // when the line wants something done; zero for never
+	DueAt time.Time // when the next step of the lineage is due; zero for never
 }
 
 func (k KeyRotation) row() *rowmac.Row { return rowmac.KeyRotation(k.Lineage, k.KeyRotation, k.DueAt) }
@@ -40,7 +40,8 @@ func (r reads) keyRotations(ctx context.Context, query string, args ...any) ([]K
 	return list, err
 }
 
-// KeyRotation reads that of a line: ErrNotFound where it has none.
+// KeyRotation reads the rotation of a lineage. It returns ErrNotFound if it has
+// none.
 func (r reads) KeyRotation(ctx context.Context, lineage keyserver.ID) (KeyRotation, error) {
 	list, err := r.keyRotations(ctx, selectKeyRotation+`WHERE lineage = $1`, lineage[:])
 	if err == nil && len(list) == 0 {
@@ -52,7 +53,7 @@ func (r reads) KeyRotation(ctx context.Context, lineage keyserver.ID) (KeyRotati
 	return list[0], nil
 }
 
-// KeyRotations reads those of lines that have one.
+// KeyRotations reads the rotations of those lineages that have one.
 func (r reads) KeyRotations(ctx context.Context, lineages []keyserver.ID) (map[keyserver.ID]keyserver.KeyRotation, error) {
 	found := map[keyserver.ID]keyserver.KeyRotation{}
 	for part := range slices.Chunk(keyserver.NormalizeIDs(lineages), sqldb.LookupSize) {
@@ -67,19 +68,20 @@ func (r reads) KeyRotations(ctx context.Context, lineages []keyserver.ID) (map[k
 	return found, nil
 }
 
-// LinesDue answers lines that want something done by a time.
+// LinesDue returns up to limit lineages with a step that is due by a time.
 func (r reads) LinesDue(ctx context.Context, by time.Time, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT lineage FROM key_rotations WHERE due_at > 0 AND due_at <= $1 ORDER BY due_at LIMIT $2`, by.UnixMicro(), limit)
 }
 
-// PutKeyRotation stores the rotation of a line, and DeleteKeyRotation takes it
-// away. Each is a change of the line's first key: its metadata tell it.
+// PutKeyRotation stores the rotation of a lineage. Like DeleteKeyRotation, it
+// records a change of the first key, whose metadata shows the rotation.
 func (tx *Tx) PutKeyRotation(ctx context.Context, k KeyRotation) error {
 	tx.changes.Record(keyserver.ChangeKey, k.Lineage, keyserver.Updated)
 	return tx.PlanKeyRotation(ctx, k)
 }
 
-// PlanKeyRotation stores when a line wants something done, which nobody is told.
+// PlanKeyRotation stores when the next step of a lineage is due, without
+// recording a change.
 func (tx *Tx) PlanKeyRotation(ctx context.Context, k KeyRotation) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO key_rotations (lineage, every_days, verify_days, destroy_days, due_at, mac) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (lineage) DO UPDATE SET every_days = excluded.every_days, verify_days = excluded.verify_days, destroy_days = excluded.destroy_days,
@@ -88,26 +90,26 @@ func (tx *Tx) PlanKeyRotation(ctx context.Context, k KeyRotation) error {
 	return err
 }
 
-// DeleteKeyRotation takes the rotation of a line away, if it has one.
+// DeleteKeyRotation removes the rotation of a lineage, if it has one.
 func (tx *Tx) DeleteKeyRotation(ctx context.Context, lineage keyserver.ID) error {
 	tx.changes.Record(keyserver.ChangeKey, lineage, keyserver.Updated)
 	_, err := tx.sql.Exec(ctx, `DELETE FROM key_rotations WHERE lineage = $1`, lineage[:])
 	return err
 }
 
-// LeaseKeyLife is the work that keys want done by themselves.
+// LeaseKeyLife is the lease of the scheduled work on keys.
 const LeaseKeyLife = "keyLife"
 
-// Lease takes work that one process does at a time, for as long as given. It
-// answers false where another process has it. One that would last longer than a
-// lease does is nobody's.
+// Lease takes a lease, which one process has at a time, until now plus lasts. It
+// returns false if another process has it. A lease with a later end than that
+// counts as free.
 func (s *Store) Lease(ctx context.Context, name string, now time.Time, lasts time.Duration) (bool, error) {
 	until := now.Add(lasts).UnixMicro()
 	n, err := s.db.Alone(ctx, `UPDATE leases SET until = $1 WHERE name = $2 AND (until <= $3 OR until > $1)`, until, name, now.UnixMicro())
 	return n == 1, err
 }
 
-// EndLease gives work back.
+// EndLease releases a lease.
 func (s *Store) EndLease(ctx context.Context, name string) error {
 	_, err := s.db.Alone(ctx, `UPDATE leases SET until = 0 WHERE name = $1`, name)
 	return err

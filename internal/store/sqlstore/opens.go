@@ -13,15 +13,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 )
 
-// Restore is a database that is made from a Snapshot, and the Store of it.
+// Restore is a database that is being made from a Snapshot, and its Store.
 type Restore struct {
 	*snapshot.Restoring
 	store *Store
 }
 
-// NewRestore makes an empty database of a version in a directory, or a PostgreSQL
-// database, that is empty. It refuses any other (ErrUnusable, ErrInUse), and a version
-// that this program does not know (ErrNewerVersion). It has to be finished or abandoned.
+// NewRestore creates a database with a version of the schema, in an empty directory or an
+// empty PostgreSQL database. It rejects any other (ErrUnusable, ErrInUse), and a version
+// that this program does not know (ErrNewerVersion). The caller has to finish or abandon it.
 func NewRestore(ctx context.Context, cfg Config, schema int64) (*Restore, error) {
 	cfg.restore = true
 	cfg, err := cfg.complete()
@@ -40,12 +40,12 @@ func NewRestore(ctx context.Context, cfg Config, schema int64) (*Restore, error)
 	return &Restore{r, s}, nil
 }
 
-// Store is the database, to look at once it is Loaded.
+// Store returns the database, to be read after Loaded.
 func (r *Restore) Store() *Store { return r.store }
 
-// OpenToMove opens an embedded database that is at rest, to copy all of it. It makes and
-// migrates nothing: there has to be one, of exactly the version of this program. Rows that a
-// process which was killed has left in the journal go to their tables, as at any start.
+// OpenToMove opens an embedded database that is at rest, to copy all of it. It creates and
+// migrates nothing: the database must have exactly the version of this program. As at any
+// start, rows that a killed process has left in the journal are written to the tables.
 func OpenToMove(ctx context.Context, cfg Config) (*Store, error) {
 	as, err := OpenReadOnly(ctx, cfg)
 	if err != nil {
@@ -62,11 +62,11 @@ func OpenToMove(ctx context.Context, cfg Config) (*Store, error) {
 	return Open(ctx, cfg)
 }
 
-// Log returns the log of a database that was opened to be shipped. It has to be
-// closed before the Store is.
+// Log returns the log of a database that was opened with Shipped. It has to be closed before
+// the Store.
 func (s *Store) Log() (*sqlite.Log, error) { return sqlite.NewLog(s.db, s.Durable) }
 
-// PlaceOf names a database for people, without what opens it.
+// PlaceOf describes a database for people, without its credentials.
 func PlaceOf(cfg Config) string {
 	if cfg.Dir != "" {
 		return "the embedded database in " + cfg.Dir
@@ -82,9 +82,10 @@ func PlaceOf(cfg Config) string {
 	return fmt.Sprintf("the PostgreSQL database %s on %s", c.Database, strings.Join(hosts, ", "))
 }
 
-// NewScratch makes one where there is room for the database: in its directory, or in that of
-// temporary files for PostgreSQL. It refuses a directory that is not empty (ErrUnusable,
-// ErrInUse), and removes what a process that was killed has left. It has to be closed.
+// NewScratch creates a Scratch on a volume with room for the database: in its directory, or
+// among temporary files for PostgreSQL. It rejects a directory that is not empty
+// (ErrUnusable, ErrInUse), and removes what a killed process has left. The caller has to
+// close it.
 func NewScratch(cfg Config) (*sqlite.Scratch, error) {
 	cfg, err := cfg.complete()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 const ownersQuery = `SELECT kind, id, owner, since, mac FROM owners`
 
-// Owners reads the marks that a filter selects, by id. A filter without a limit is
-// for one object.
+// Owners reads the owner marks that a filter selects, by id. A filter with an ID
+// needs no limit.
 func (r reads) Owners(ctx context.Context, f keyserver.OwnerFilter) ([]keyserver.OwnerMark, error) {
 	if f.ID != nil {
 		return r.owners(ctx, ownersQuery+` WHERE kind = $1 AND id = $2`, string(f.Kind), f.ID[:])
@@ -62,7 +62,8 @@ func (r reads) ownersOfKind(ctx context.Context, kind keyserver.ChangeKind) erro
 	}
 }
 
-// ownedObjects find an object of each kind that can have a mark.
+// ownedObjects has a query for each kind that can have a mark; it finds the object
+// $1.
 var ownedObjects = map[keyserver.ChangeKind]string{
 	keyserver.ChangeRole:               `SELECT 1 FROM roles WHERE id = $1`,
 	keyserver.ChangePrincipal:          `SELECT 1 FROM principals WHERE id = $1`,
@@ -74,7 +75,7 @@ var ownedObjects = map[keyserver.ChangeKind]string{
 	keyserver.ChangeTemplatedDirectory: `SELECT 1 FROM templated_directories WHERE id = $1`,
 }
 
-// OwnedObject answers nil where an object is there, and ErrNotFound otherwise.
+// OwnedObject returns nil if an object exists, and otherwise ErrNotFound.
 func (r reads) OwnedObject(ctx context.Context, o keyserver.Object) error {
 	query, known := ownedObjects[o.Kind]
 	if !known {
@@ -92,7 +93,7 @@ func (r reads) OwnedObject(ctx context.Context, o keyserver.Object) error {
 	return r.sql.Row(ctx, query, []any{key}, &one)
 }
 
-// PutOwner stores the mark of an object in place of an earlier one.
+// PutOwner stores the mark of an object and replaces an earlier one.
 func (tx *Tx) PutOwner(ctx context.Context, m keyserver.OwnerMark) error {
 	_, err := tx.Owner(ctx, m.Object)
 	action := keyserver.Updated
@@ -112,7 +113,8 @@ func (tx *Tx) PutOwner(ctx context.Context, m keyserver.OwnerMark) error {
 	return nil
 }
 
-// DeleteOwner removes the mark of an object: ErrNotFound where it has none.
+// DeleteOwner removes the mark of an object. It returns ErrNotFound if it has
+// none.
 func (tx *Tx) DeleteOwner(ctx context.Context, o keyserver.Object) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM owners WHERE kind = $1 AND id = $2`, string(o.Kind), o.ID[:]); err != nil {
 		return err
@@ -121,9 +123,9 @@ func (tx *Tx) DeleteOwner(ctx context.Context, o keyserver.Object) error {
 	return nil
 }
 
-// settleOwners removes the marks of what the transaction deleted, and sets the one
-// that the context has on what it made. The changes are the one place that every
-// object of every kind comes by.
+// settleOwners removes the marks of the objects that the transaction deleted, and
+// sets the mark of the context on the objects that it created. It uses the
+// changes, because objects of every kind record them.
 func (tx *Tx) settleOwners(ctx context.Context) error {
 	mark, marks := keyserver.MarkOf(ctx)
 	for _, c := range slices.Clone(tx.changes.Changes()) {

@@ -11,9 +11,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// principalsQuery reads principals with all that belongs to them in one
-// statement, so that all of it is of one moment. from selects them; order is
-// "name, id" or "id, name", of which the other column sorts what belongs to one.
+// principalsQuery reads principals with everything that belongs to them in one
+// statement, so that all of it is from one moment. from selects the principals.
+// order is "name, id" or "id, name"; the second column sorts what belongs to one
+// principal.
 func principalsQuery(from, order string) string {
 	return `WITH page AS MATERIALIZED (SELECT p.id, p.system_id, p.type, p.name, p.flags, p.password_hash, p.mac FROM ` + from + `)
 		SELECT 0 AS part, id AS owner, id, system_id, type, name, flags, password_hash, mac FROM page
@@ -58,16 +59,16 @@ func (r reads) principal(ctx context.Context, query string, args ...any) (keyser
 	return list[0], nil
 }
 
-// storedPrincipal is a principal with what only its row has.
+// storedPrincipal is a principal with the columns that only its own row has.
 type storedPrincipal struct {
 	keyserver.Principal
-	hash string // of its password, empty where it has none
+	hash string // of its password, empty if it has none
 	mac  []byte
 }
 
 func (p storedPrincipal) row() *rowmac.Row { return rowmac.Principal(p.Principal, p.hash) }
 
-// principals runs a query that principalsQuery made.
+// principals runs a query from principalsQuery.
 func (r reads) principals(ctx context.Context, query string, args []any) ([]keyserver.Principal, error) {
 	stored, err := r.storedPrincipals(ctx, query, args)
 	list := make([]keyserver.Principal, len(stored))
@@ -109,7 +110,7 @@ func (r reads) storedPrincipals(ctx context.Context, query string, args []any) (
 		case 5:
 			p.Delegates = append(p.Delegates, id)
 		default:
-			if p.Identity == nil { // somebody has taken it away; the MAC shows it
+			if p.Identity == nil { // its row was deleted outside of the service; the MAC shows it
 				p.Identity = &keyserver.Identity{}
 			}
 			p.Identity.Audiences = append(p.Identity.Audiences, second)
@@ -125,8 +126,8 @@ func (r reads) storedPrincipals(ctx context.Context, query string, args []any) (
 	return list, nil
 }
 
-// PasswordHash reads the hash of a principal's password: ErrNotFound where
-// there is no principal, or it has no password.
+// PasswordHash reads the hash of a principal's password. It returns ErrNotFound if
+// the principal does not exist or has no password.
 func (r reads) PasswordHash(ctx context.Context, id keyserver.ID) (string, error) {
 	p, err := r.storedPrincipal(ctx, id)
 	if err == nil && p.hash == "" {
@@ -152,8 +153,8 @@ func (tx *Tx) SetPassword(ctx context.Context, id keyserver.ID, hash string) err
 }
 
 // RenewPasswordHash replaces one hash of a password by another hash of the same
-// password. It returns ErrNotFound if the stored hash is not old. The change is not
-// announced: to everybody but a login the principal is as it was.
+// password. It returns ErrNotFound if the stored hash is not old. It records no
+// change, because only logins use the hash.
 func (tx *Tx) RenewPasswordHash(ctx context.Context, id keyserver.ID, old, renewed string) error {
 	p, err := tx.storedPrincipal(ctx, id)
 	if err != nil {
@@ -164,10 +165,10 @@ func (tx *Tx) RenewPasswordHash(ctx context.Context, id keyserver.ID, old, renew
 		renewed, tx.sql.MAC(p.row()), id[:], old)
 }
 
-// InsertPrincipal stores a principal with its roles, groups and identity. An
-// empty passwordHash is none. ErrDuplicate where the id, the identity, or the
-// name among principals of the type, is taken; ErrNotFound where a role or
-// group is missing.
+// InsertPrincipal stores a principal with its roles, groups and identity. An empty
+// passwordHash means no password. It returns ErrDuplicate if the id, the identity,
+// or the name within its type is taken, or ErrNotFound if a role or group does not
+// exist.
 func (tx *Tx) InsertPrincipal(ctx context.Context, p keyserver.Principal, passwordHash string) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO principals (id, system_id, type, name, flags, password_hash, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`, p.ID[:], int64(p.System), string(p.Type), p.Name, int64(p.Flags),
@@ -192,9 +193,9 @@ func (tx *Tx) InsertPrincipal(ctx context.Context, p keyserver.Principal, passwo
 
 func orNoText(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
-// changePrincipal writes a principal's own row as change leaves it, and its MAC.
-// Whoever changes its roles, groups or identity as well calls it first: the
-// principal is read before, and has to agree.
+// changePrincipal writes a principal's own row as change leaves it, and its MAC. A
+// caller that also changes roles, groups or identity calls it first, because it
+// reads the principal and checks the present MAC.
 func (tx *Tx) changePrincipal(ctx context.Context, id keyserver.ID, change func(p *storedPrincipal)) error {
 	p, err := tx.storedPrincipal(ctx, id)
 	if err != nil {
@@ -225,7 +226,7 @@ func (tx *Tx) insertIdentity(ctx context.Context, p keyserver.Principal) error {
 	return err
 }
 
-// SetPrincipalRoles makes the given roles all that a principal holds.
+// SetPrincipalRoles replaces all roles of a principal.
 func (tx *Tx) SetPrincipalRoles(ctx context.Context, id keyserver.ID, roles []keyserver.ID) error {
 	if err := tx.changePrincipal(ctx, id, func(p *storedPrincipal) { p.Roles = roles }); err != nil {
 		return err
@@ -245,14 +246,14 @@ func (tx *Tx) insertPrincipalRoles(ctx context.Context, id keyserver.ID, roles [
 	return nil
 }
 
-// RenamePrincipal gives a principal another name: ErrDuplicate where another
-// one of its type has it.
+// RenamePrincipal renames a principal. It returns ErrDuplicate if another one of
+// its type has the name.
 func (tx *Tx) RenamePrincipal(ctx context.Context, id keyserver.ID, name string) error {
 	return tx.changePrincipal(ctx, id, func(p *storedPrincipal) { p.Name = name })
 }
 
 // SetPrincipalFlags replaces the flag word of a principal. Disabling it ends its
-// sessions for good.
+// sessions, which stay ended if it is enabled again.
 func (tx *Tx) SetPrincipalFlags(ctx context.Context, id keyserver.ID, flags keyserver.Flags) error {
 	if err := tx.changePrincipal(ctx, id, func(p *storedPrincipal) { p.Flags = flags }); err != nil {
 		return err
@@ -263,8 +264,8 @@ func (tx *Tx) SetPrincipalFlags(ctx context.Context, id keyserver.ID, flags keys
 	return nil
 }
 
-// AddGroupMember puts a principal into a group: ErrDuplicate where it is in it
-// already, ErrNotFound where either does not exist.
+// AddGroupMember adds a principal to a group. It returns ErrDuplicate if it is a
+// member already, or ErrNotFound if either does not exist.
 func (tx *Tx) AddGroupMember(ctx context.Context, group, member keyserver.ID) error {
 	if err := tx.changePrincipal(ctx, member, func(p *storedPrincipal) { p.Groups = append(p.Groups, group) }); err != nil {
 		return err
@@ -277,7 +278,7 @@ func (tx *Tx) insertMember(ctx context.Context, group, member keyserver.ID) erro
 	return err
 }
 
-// RemoveGroupMember takes a principal out of a group.
+// RemoveGroupMember removes a principal from a group.
 func (tx *Tx) RemoveGroupMember(ctx context.Context, group, member keyserver.ID) error {
 	err := tx.changePrincipal(ctx, member, func(p *storedPrincipal) { p.Groups = without(p.Groups, group) })
 	if err != nil {
@@ -286,12 +287,12 @@ func (tx *Tx) RemoveGroupMember(ctx context.Context, group, member keyserver.ID)
 	return tx.sql.ExecOne(ctx, `DELETE FROM group_members WHERE group_id = $1 AND member_id = $2`, group[:], member[:])
 }
 
-// without returns ids but for one.
+// without returns ids without id. It changes ids.
 func without(ids []keyserver.ID, id keyserver.ID) []keyserver.ID {
 	return slices.DeleteFunc(ids, func(other keyserver.ID) bool { return other == id })
 }
 
-// exists answers ErrNotFound where the query for an id finds nothing.
+// exists returns ErrNotFound if the query for an id finds no row.
 func (r reads) exists(ctx context.Context, query string, id keyserver.ID) error {
 	var one int
 	return r.sql.Row(ctx, query, []any{id[:]}, &one)

@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// A listing reads a range of the index on type and name, which has an end only
-// where there is a prefix.
+// A listing reads a range of the index on type and name. The range has an end
+// only if there is a prefix.
 var (
 	principalsFrom = principalsQuery(`principals p WHERE p.type = $1 AND p.name >= $2
 		ORDER BY p.name LIMIT $3 OFFSET $4`, `name, id`)
@@ -31,9 +31,9 @@ func (r reads) Principals(ctx context.Context, f keyserver.PrincipalFilter) ([]k
 	return r.principals(ctx, principalsFrom, args)
 }
 
-// prefixEnd returns the first text, in the order of bytes, after all those
-// that begin with the prefix. There is none after the empty prefix, nor after
-// one that is all of the last character.
+// prefixEnd returns the first text, in the order of bytes, after all texts with
+// the prefix. It returns false if there is none: after the empty prefix, or one
+// that consists of the last character only.
 func prefixEnd(prefix string) (string, bool) {
 	for len(prefix) > 0 {
 		last, size := utf8.DecodeLastRuneInString(prefix)
@@ -48,8 +48,8 @@ func prefixEnd(prefix string) (string, bool) {
 	return "", false
 }
 
-// PrincipalsByID reads those of the principals that exist, in no order that
-// the caller gave.
+// PrincipalsByID reads those of the principals that exist. The order is not
+// that of ids.
 func (r reads) PrincipalsByID(ctx context.Context, ids []keyserver.ID) ([]keyserver.Principal, error) {
 	list := []keyserver.Principal{}
 	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(sqldb.LookupSize, len(ids)):] {

@@ -11,26 +11,26 @@ import (
 
 // UsedProof is the use of a DPoP proof.
 type UsedProof struct {
-	Digest [32]byte  // of its key and its jti
-	Until  time.Time // when it need not be remembered any more, to the microsecond
+	Digest [32]byte  // of the proof's key and jti
+	Until  time.Time // after which it need not be remembered, to the microsecond
 }
 
-// proofsOpen is the setting that a process leaves while it remembers proofs
-// that the database does not. One that ended in order leaves the time before which
-// others may have been used, where there is such a time.
+// proofsOpen is a setting. A process that remembers proofs which are not in the database
+// sets it to "open". An orderly end removes it, or stores the time before which unknown
+// proofs may have been used.
 const proofsOpen = "proofMemory"
 
-// UseProof notes the use of a proof, durably. It answers false where any
-// process noted it before: of uses at the same time, exactly one is the first.
+// UseProof records the use of a proof, durably. It returns false if any process recorded
+// it before: of concurrent uses, exactly one is the first.
 func (s *Store) UseProof(ctx context.Context, p UsedProof) (bool, error) {
 	n, err := s.db.Alone(ctx, `INSERT INTO used_proofs (digest, expires) VALUES ($1, $2)
 		ON CONFLICT (digest) DO NOTHING`, p.Digest[:], p.Until.UnixMicro())
 	return n == 1, err
 }
 
-// ResumeProofs answers the uses that matter after now, and whether these are
-// all of proofs that are not older than since: they are not where a process ended
-// without ConcludeProofs. Until the next ConcludeProofs, they are not all again.
+// ResumeProofs returns the recorded uses that expire after now, and whether these are
+// all uses of proofs that are not older than since. They are not all if a process ended
+// without ConcludeProofs; this process must call it, too.
 func (s *Store) ResumeProofs(ctx context.Context, now time.Time) (used []UsedProof, since time.Time, all bool, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		left, err := tx.Setting(ctx, proofsOpen)
@@ -61,8 +61,8 @@ func (r reads) usedProofs(ctx context.Context, now time.Time) ([]UsedProof, erro
 	return used, err
 }
 
-// ConcludeProofs leaves all uses to the next process: all that there were of proofs that
-// are not older than since, which is zero where it knows of all.
+// ConcludeProofs stores all uses for the next process. They are all uses of proofs that
+// are not older than since; zero if all uses are known.
 func (s *Store) ConcludeProofs(ctx context.Context, used []UsedProof, since time.Time) error {
 	args := make([]any, 0, 2*len(used))
 	for _, p := range used {
@@ -83,8 +83,8 @@ func (s *Store) ConcludeProofs(ctx context.Context, used []UsedProof, since time
 	})
 }
 
-// DeleteExpiredProofs removes up to limit uses that do not matter at now, and
-// answers how many.
+// DeleteExpiredProofs removes up to limit uses that have expired at now, and returns how
+// many.
 func (tx *Tx) DeleteExpiredProofs(ctx context.Context, now time.Time, limit int) (int, error) {
 	n, err := tx.sql.Exec(ctx, `DELETE FROM used_proofs WHERE digest IN (
 		SELECT digest FROM used_proofs WHERE expires <= $1 LIMIT $2)`, now.UnixMicro(), limit)

@@ -12,13 +12,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// ClaimRewrap claims that this process alone wraps keys anew, until release is called.
-// It answers nil where another one does.
+// ClaimRewrap gives this process the exclusive right to rewrap keys, until release is
+// called. It returns nil if another process has that right.
 func (s *Store) ClaimRewrap(ctx context.Context) (release func(), err error) {
 	return s.db.Dialect().ClaimRewrap(ctx, s.db)
 }
 
-// underDataKey selects what is wrapped under a data key, in the terms of its index.
+// underDataKey selects the keys that a data key wraps, in the expression of their
+// index.
 const underDataKey = `FROM stored_keys WHERE substr(wrapped, 1, 9) >= $1 AND substr(wrapped, 1, 9) < $2`
 
 // CountWrapped counts the keys whose wrapped bytes begin with a prefix, of at most 9
@@ -28,7 +29,7 @@ func (r reads) CountWrapped(ctx context.Context, prefix []byte) (n int64, err er
 	return n, err
 }
 
-// after is the least text behind all that begin with a prefix.
+// after returns the least bytes after all that begin with a prefix.
 func after(prefix []byte) []byte {
 	end := slices.Clone(prefix)
 	for i := len(end) - 1; i >= 0; i-- {
@@ -40,11 +41,12 @@ func after(prefix []byte) []byte {
 }
 
 // Refused are rows that do not agree with their MACs, by table and key. They are left
-// alone, and their keys are not asked for again.
+// as they are and not tried again.
 type Refused map[string]bool
 
-// RewrapKeys wraps up to limit keys anew whose wrapped bytes begin with a prefix, and
-// answers how many it did. It adds to refused what does not agree.
+// RewrapKeys rewraps up to limit keys whose wrapped bytes begin with a prefix, and
+// returns how many. It adds rows that do not agree with their MACs, or cannot be
+// rewrapped, to refused.
 func (s *Store) RewrapKeys(ctx context.Context, prefix []byte, limit int, refused Refused, wrap func(id keyserver.ID, wrapped []byte) ([]byte, error)) (done int, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		done = 0
@@ -88,7 +90,7 @@ func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refus
 		if refused["stored_keys "+k.ID.Hex()] {
 			continue
 		}
-		if k.Wrapped, err = wrap(k.ID, k.Wrapped); err != nil { // it must not keep the others from it
+		if k.Wrapped, err = wrap(k.ID, k.Wrapped); err != nil { // one key must not stop the others
 			refused["stored_keys "+k.ID.Hex()] = true
 			continue
 		}
@@ -97,22 +99,22 @@ func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refus
 	return len(ids), tx.sql.Dialect.SetKeyWraps(ctx, tx.sql, ids, wraps, macs)
 }
 
-// add notes a row that does not agree, and raises the alarm.
+// add records a row that does not agree with its MAC, and raises the alarm.
 func (r Refused) add(in sqldb.Statements, row *rowmac.Row, mac []byte) {
 	r[row.Table+" "+row.ID] = true
 	in.Alarm(sqldb.FindingOf(row, mac))
 }
 
-// RowCursor is how far RemakeMACs has come. The zero cursor is before all rows.
+// RowCursor is the progress of RemakeMACs. The zero cursor is before all rows.
 type RowCursor struct {
 	table int
 	after any
 }
 
-// RemakeMACs looks at the next rows, at most 64 places of them, and makes the MACs of
-// those anew that are by another data key than the active one. It answers false when
-// it has come to the end. It adds to refused what agrees with no data key, and writes
-// nothing where all is well.
+// RemakeMACs checks the next rows, at most 64 keys of a table, and makes new MACs for
+// rows whose MAC is by another data key than the active one. It returns false at the
+// end. It adds rows that agree with no data key to refused, and writes nothing if all
+// MACs are current.
 func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) (more bool, err error) {
 	if at.table >= len(coveredTables) {
 		return false, nil
@@ -150,7 +152,8 @@ func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) 
 	return true, nil
 }
 
-// remakeMACs makes those MACs anew that agree, but not with the active data key.
+// remakeMACs makes new MACs for rows that agree with their MAC, but not by the active
+// data key.
 func (tx *Tx) remakeMACs(ctx context.Context, t coveredTable, keys []any, key *rowmac.Key, refused Refused) error {
 	var read []*rowmac.Row
 	r := tx.visiting(func(row *rowmac.Row, mac []byte) error {
@@ -179,8 +182,8 @@ func (tx *Tx) remakeMACs(ctx context.Context, t coveredTable, keys []any, key *r
 	return nil
 }
 
-// readPage reads what is under keys. What cannot be read was tampered with, as it is
-// to doctor.
+// readPage reads the rows under keys. It adds rows that cannot be read to refused,
+// because they were tampered with; doctor reports them, too.
 func (t coveredTable) readPage(ctx context.Context, r reads, keys []any, refused Refused) error {
 	if together, ok := readTogether[t.name]; ok {
 		err := together(ctx, r, keys)

@@ -7,12 +7,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// startRoom is what a start and a stop take at most: rows go from their journal into the
-// tables, and SQLite keeps them beside its file for a while.
+// startRoom is the room in bytes that a start and a stop need at most: rows are written
+// from their journal to the tables, and SQLite keeps them in its log for a while.
 const startRoom = 32 << 20
 
-// Explain adds to a failure of an embedded database that its volume has no room, where that
-// is so: the database itself only knows that it could not write.
+// Explain adds to a failure of an embedded database that its volume has no room, if that is
+// the cause. The database itself only knows that it could not write.
 func Explain(err error, c Config) error {
 	if code := fault.CodeOf(err); c.Dir == "" || code != fault.StoreUnavailable && code != fault.AuditUnavailable {
 		return err

@@ -16,13 +16,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Seen are reads that keep the encoding of each covered row that they read.
+// Seen are reads that keep the encoding of each row with a MAC.
 type Seen struct {
 	reads
 	Rows []*rowmac.Row
 }
 
-// Seeing are the same reads, and keep what they see.
+// Seeing returns the same reads, which keep the rows that they read.
 func (r reads) Seeing() *Seen {
 	seen := &Seen{}
 	seen.reads = r.visiting(func(row *rowmac.Row, mac []byte) error {
@@ -35,22 +35,22 @@ func (r reads) Seeing() *Seen {
 	return seen
 }
 
-// coveredTable is how all of a table is checked: its keys are read in pages, and
-// what is under each as everybody reads it.
+// coveredTable describes how a table with MACs is checked: keys are read in pages, and the
+// rows of each key by the usual query.
 type coveredTable struct {
 	name  string
-	from  string // where the keys are read, if not from the table alone
+	from  string // the relation with the keys, if it is not the table
 	key   string
 	first any // before every key
 	read  func(ctx context.Context, r reads, key any) error
 }
 
-// readTogether reads up to sqldb.LookupSize of a covered table's keys in one statement, where
-// there may be so many that it matters.
+// readTogether reads up to sqldb.LookupSize keys of a table in one statement. It is only for
+// tables with very many rows.
 var readTogether = map[string]func(ctx context.Context, r reads, keys []any) error{"stored_keys": readKeys}
 
-// coveredTables lead to every row that has a MAC: members come with their template,
-// also with one that is not there, and what is known of an issuer together.
+// coveredTables lead to every row that has a MAC. Members are read with their template, even
+// if that is missing; policy and CRL of an issuer are read together.
 var coveredTables = []coveredTable{
 	{"settings", "", "name", "", func(ctx context.Context, r reads, key any) error { return drop(r.Setting(ctx, textOf(key))) }},
 	{"roles", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Role(ctx, idOf(key))) }},
@@ -90,10 +90,10 @@ var coveredTables = []coveredTable{
 	{"sessions", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.SessionByID(ctx, idOf(key))) }},
 }
 
-// drop passes the error of a read on and forgets what was read.
+// drop returns the error of a read and discards the result.
 func drop[T any](_ T, err error) error { return err }
 
-// idOf is zero for what is no id, under which nothing lies.
+// idOf returns an id, or zero, which no row has, for a value that is not an id.
 func idOf(key any) (id keyserver.ID) {
 	_ = sqldb.IntoID(&id).Scan(key)
 	return id
@@ -112,11 +112,11 @@ func readKeys(ctx context.Context, r reads, keys []any) error {
 	return drop(r.storedKeys(ctx, storedKeysByID, sqldb.Lookup(ids)...))
 }
 
-// rowPage is how many keys are read at a time.
+// rowPage is the number of keys that are read at a time.
 const rowPage = 512
 
-// visitRows leads visit through every row that has a MAC, and done after each of
-// what was read together. unread is told of what cannot be read.
+// visitRows calls visit with every row that has a MAC, and done after the rows of each key.
+// It calls unread for a key whose rows cannot be read.
 func (r reads) visitRows(ctx context.Context, visit func(*rowmac.Row, []byte) error, done func() error, unread func(rowmac.Finding, error) error) error {
 	r = r.visiting(visit)
 	for _, t := range coveredTables {
@@ -166,8 +166,8 @@ func nameOf(key any) string {
 	return fmt.Sprint(key)
 }
 
-// CheckRows tells found of every row that does not agree with its MAC, or cannot
-// be read, and answers how many there are in all.
+// CheckRows calls found for every row that does not agree with its MAC or cannot be read. It
+// returns the number of all rows.
 func (s *Store) CheckRows(ctx context.Context, found func(rowmac.Finding) error) (rows int, err error) {
 	key := s.sql.Key()
 	if key == nil {
@@ -190,9 +190,9 @@ func (s *Store) CheckRows(ctx context.Context, found func(rowmac.Finding) error)
 	return rows, err
 }
 
-// SealRows makes the MAC of every row, in one transaction with mark, which says
-// that it is done. It is for a database from before there were MACs, once: what is
-// in it is taken for true. mark answers false where it was done already.
+// SealRows makes the MAC of every row, in one transaction with mark, which records that it is
+// done. It runs once, on a database from before there were MACs, and trusts its content. mark
+// returns false if it was done already.
 func (s *Store) SealRows(ctx context.Context, key *rowmac.Key, mark func(tx *Tx) (bool, error)) (rows int, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		first, err := mark(tx)

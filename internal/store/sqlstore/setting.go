@@ -25,8 +25,8 @@ func (r reads) Setting(ctx context.Context, name string) ([]byte, error) {
 	return sqldb.OrEmpty(value), nil // the drivers differ
 }
 
-// PutSetting stores a setting. No change is recorded but of the data keys: the
-// others are what a process reads once, when it starts.
+// PutSetting stores a setting. It records a change only of the data keys; processes
+// read the other settings once, when they start.
 func (tx *Tx) PutSetting(ctx context.Context, name string, value []byte) error {
 	var mac driver.Valuer
 	if name == rowmac.DataKeySetting {
@@ -39,14 +39,14 @@ func (tx *Tx) PutSetting(ctx context.Context, name string, value []byte) error {
 	return err
 }
 
-// RemoveSetting takes a setting away, if it is there.
+// RemoveSetting removes a setting, if it exists.
 func (tx *Tx) RemoveSetting(ctx context.Context, name string) error {
 	_, err := tx.sql.Exec(ctx, `DELETE FROM settings WHERE name = $1`, name)
 	return err
 }
 
-// EnsureSetting reads a setting and, where there is none, stores what make
-// answers. Replicas that come at the same time all get the one that was stored.
+// EnsureSetting reads a setting. If there is none, it stores the result of make.
+// Concurrent replicas all get the value that was stored.
 func (s *Store) EnsureSetting(ctx context.Context, name string, make func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	value, err := s.Setting(ctx, name)
 	if !errors.Is(err, sqldb.ErrNotFound) {
@@ -74,8 +74,8 @@ func (s *Store) EnsureSetting(ctx context.Context, name string, make func(ctx co
 	return value, nil
 }
 
-// ReplaceSetting stores a setting where it still is what it was, and answers whether
-// it did. Other replicas hear of the data keys.
+// ReplaceSetting replaces the value of a setting if it still is was, and returns
+// whether it did. Other replicas are notified if it is the data keys.
 func (s *Store) ReplaceSetting(ctx context.Context, name string, was, value []byte) (replaced bool, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		now, err := tx.Setting(ctx, name)
@@ -87,8 +87,8 @@ func (s *Store) ReplaceSetting(ctx context.Context, name string, was, value []by
 	return replaced && err == nil, err
 }
 
-// refuseNewKey refuses a data key for rows that are there already: they were made
-// under another one, and a new one in its place would hide that it is gone.
+// refuseNewKey refuses a new data key if the database has rows. They were made under
+// another data key, and a new one would hide that it is gone.
 func (tx *Tx) refuseNewKey(ctx context.Context, name string) error {
 	if name != rowmac.DataKeySetting {
 		return nil

@@ -1,11 +1,10 @@
-// Package sqlstore keeps the state of a key server in a database: SQLite in a
-// directory of its own, or PostgreSQL, which several replicas may share. There
-// is one set of queries; what differs between the two stands in a dialect.
+// Package sqlstore keeps the state of a key server in a database: SQLite in a directory, or
+// PostgreSQL, which several replicas may share. There is one set of queries; a dialect has the
+// differences between the two.
 //
-// Reads are the same on a Store and inside a write transaction. Writes exist
-// only inside Store.Update, which serialises them over all replicas and
-// records what they changed in the same transaction, in a sequence whose order
-// is the order of the commits.
+// Reads are the same on a Store and in a write transaction. Writes exist only in Store.Update,
+// which serialises them over all replicas. It records their changes in the same transaction, in a
+// sequence whose order is the order of the commits.
 package sqlstore
 
 import (
@@ -28,7 +27,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Config says where the state is kept. Exactly one of Dir and URL is set.
+// Config selects the database. Exactly one of Dir and URL is set.
 type Config struct {
 	Dir string // SQLite: the database is Dir/keyserver.db
 	URL string // PostgreSQL
@@ -37,21 +36,21 @@ type Config struct {
 	Logger      *slog.Logger     // default: discards
 	KeptChanges int64            // default: 100,000
 
-	// MaxConnections are those to PostgreSQL, all in all; default: DefaultConnections.
+	// MaxConnections bounds all connections to PostgreSQL; default: DefaultConnections.
 	MaxConnections int
 
-	// Shipped, of SQLite, says that nothing but a Log folds the log into the database.
-	// Whoever sets it has to use one.
+	// Shipped, of SQLite, means that only a Log folds the log into the database. The caller then
+	// has to use a Log.
 	Shipped bool
 
 	// Beside, of SQLite and a Restore, is the name of a file that the caller puts into Dir before
-	// Finish, and that one that was killed may have left there.
+	// Finish. A killed restore may have left that file.
 	Beside string
 
 	journal journal.Options         // SQLite: other than the defaults only in tests
-	discard func()                  // SQLite: gives up a journal that is refused, and is told so
-	moving  bool                    // SQLite: one that was moved elsewhere is opened all the same
-	restore bool                    // the database has the names of one that is not whole yet
+	discard func()                  // SQLite: called when an unusable journal is discarded; nil refuses it
+	moving  bool                    // SQLite: opens a database that was moved elsewhere, too
+	restore bool                    // the database has the name of an incomplete one
 	copied  *[]keyserver.AuditEntry // SQLite: the database is a copy, whose journal had these rows
 }
 
@@ -89,12 +88,11 @@ type Store struct {
 	insertProofs sqldb.Insert
 }
 
-// Open opens the database for this process, makes it where there is none and
-// brings an older one up to date. One of a newer version stays as it is, where that
-// lets this program work with it (Ahead). It refuses with one sentence, having changed
-// nothing, a database of something else (ErrForeign), one from a version that is too
-// new (ErrNewerVersion), and a directory that another process uses (ErrInUse) or
-// that cannot be used (ErrUnusable).
+// Open opens the database for this process. It creates a missing database and migrates an older
+// one. It leaves a newer one as it is, if this program can work with it (Ahead). It rejects, with
+// one sentence and without a change, a database of another program (ErrForeign), one of a version
+// that is too new (ErrNewerVersion), and a directory that another process uses (ErrInUse) or that
+// cannot be used (ErrUnusable).
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -114,15 +112,14 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// OpenCopy opens the copy of an embedded database, to make a Snapshot of it. rows are
-// those that were durable in the journal beside it, of which it may have some already.
+// OpenCopy opens the copy of an embedded database, to make a Snapshot of it. rows are the durable
+// rows of its journal, some of which may be in the copy already.
 func OpenCopy(ctx context.Context, dir string, rows []keyserver.AuditEntry) (*Store, error) {
 	return Open(ctx, Config{Dir: dir, copied: &rows})
 }
 
-// OpenReadOnly opens the database beside a process that may be serving from
-// it. It migrates nothing and refuses a database of an older version, and of a newer one
-// that this program cannot work with.
+// OpenReadOnly opens a database that another process may be serving from. It migrates nothing. It
+// rejects a database of an older version, and a newer one that this program cannot work with.
 func OpenReadOnly(ctx context.Context, cfg Config) (*Store, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -143,7 +140,7 @@ func newStore(db *sqldb.DB, cfg Config) *Store {
 	}
 }
 
-// reads are the queries that a Store and a Tx have in common.
+// reads has the queries that Store and Tx share.
 type reads struct {
 	sql sqldb.Statements
 	auditReads
@@ -166,7 +163,8 @@ func newReads(in sqldb.Statements) reads {
 	return reads{in, auditrows.NewReads(in), sessionrows.NewReads(in), trustrows.NewReads(in), sqldb.NewFeed(in)}
 }
 
-// visiting are the same reads, which show each covered row to visit instead of checking it.
+// visiting returns the same reads, which pass each row with a MAC to visit instead of checking
+// it.
 func (r reads) visiting(visit func(row *rowmac.Row, mac []byte) error) reads {
 	return newReads(r.sql.Visiting(visit))
 }

@@ -32,8 +32,8 @@ func (r reads) TemplatedDirectoriesAt(ctx context.Context, paths []string) ([]ke
 	return list, nil
 }
 
-// FirstTemplatedDirectory reads the directory at the first of the paths that
-// is templated.
+// FirstTemplatedDirectory reads the directory at the first templated path of
+// paths.
 func (r reads) FirstTemplatedDirectory(ctx context.Context, paths []string) (keyserver.TemplatedDirectory, error) {
 	for _, path := range paths {
 		d, err := r.directory(ctx, directoryQuery+` WHERE path = $1`, []byte(path))
@@ -89,8 +89,8 @@ func (r reads) directories(ctx context.Context, query string, args ...any) ([]ke
 	return list, err
 }
 
-// InsertTemplatedDirectory stores a directory: ErrDuplicate where the id or
-// the path is taken, ErrNotFound where there is no such template.
+// InsertTemplatedDirectory stores a directory. It returns ErrDuplicate if the
+// id or the path is taken, or ErrNotFound if there is no such template.
 func (tx *Tx) InsertTemplatedDirectory(ctx context.Context, d keyserver.TemplatedDirectory) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO templated_directories (id, path, alias, host_id, template_id, flag, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`, d.ID[:], []byte(d.Path), d.Alias, d.HostID, d.Template[:], d.Flag, tx.sql.MAC(rowmac.TemplatedDirectory(d)))
@@ -101,8 +101,8 @@ func (tx *Tx) InsertTemplatedDirectory(ctx context.Context, d keyserver.Template
 	return nil
 }
 
-// DeleteTemplatedDirectory removes a directory. Keys that were minted under it
-// keep their access control lists.
+// DeleteTemplatedDirectory removes a directory. Keys that were created under it
+// keep their ACLs.
 func (tx *Tx) DeleteTemplatedDirectory(ctx context.Context, id keyserver.ID) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM templated_directories WHERE id = $1`, id[:]); err != nil {
 		return err

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Time is what the database knows of the time: what its own clock says, where replicas
-// share it, or else the time of the newest audit row, zero where there is none.
+// Time returns the time by the clock of a shared database, or otherwise the time of
+// the newest audit row. It is zero if there is no row.
 func (s *Store) Time(ctx context.Context) (time.Time, error) {
 	if s.Shared() {
 		var micros int64

@@ -22,13 +22,13 @@ type Tx struct {
 	changes *sqldb.Recorder
 }
 
-// Update runs fn in a write transaction and commits it if fn answers nil. No
-// two transactions overlap, on any replica. Once committed, the changes go to
-// the hooks and Update returns. fn must use the Tx alone: an audit row or a
-// second Update would wait for this one to end.
+// Update runs fn in a write transaction and commits it if fn returns nil. No two
+// transactions overlap, on any replica. After the commit, Update passes the changes to
+// the hooks and returns. fn must use only the Tx: an audit row or a second Update
+// would wait for this one to end.
 //
-// It begins under the data keys that the database has: what fn wraps and gives MACs is
-// by the active one.
+// The transaction begins under the data keys of the database: fn wraps keys and makes
+// MACs by the active one.
 //
 // After STORE_UNAVAILABLE from the commit itself the effect is unknown.
 func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
@@ -46,10 +46,10 @@ func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	})
 }
 
-// errTried undoes a transaction that was only tried.
+// errTried rolls back the transaction of Try.
 var errTried = errors.New("the transaction was only tried")
 
-// Try runs fn like Update, undoes what fn did, and returns what fn returned.
+// Try runs fn like Update, rolls back what fn did, and returns the error of fn.
 func (s *Store) Try(ctx context.Context, fn func(tx *Tx) error) error {
 	err := s.Update(ctx, func(tx *Tx) error {
 		if err := fn(tx); err != nil {

@@ -9,9 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// UpdateWitnessedLog changes what is known of a log, which is its origin alone where
-// it is new. No two changes overlap, on any replica. Where change fails nothing is
-// stored.
+// UpdateWitnessedLog changes the record of a log; a new log has only its origin. No
+// two changes overlap, on any replica. If change fails, nothing is stored.
 func (s *Store) UpdateWitnessedLog(ctx context.Context, origin string, change func(l *keyserver.WitnessedLog) error) error {
 	return s.Update(ctx, func(tx *Tx) error {
 		l, err := tx.WitnessedLog(ctx, origin)
