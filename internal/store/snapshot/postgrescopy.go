@@ -40,7 +40,7 @@ func (t postgresTables) view(ctx context.Context, of *Source) (_ view, err error
 	if v.conn, err = v.db.Conn(ctx); err != nil {
 		return nil, err
 	}
-	// A large table, and a slow reader, take their time.
+	// A large table or a slow reader may take long.
 	for _, text := range []string{`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
 		`SET LOCAL statement_timeout = 0`, `SET LOCAL idle_in_transaction_session_timeout = 0`} {
 		if _, err = v.conn.ExecContext(ctx, text); err != nil {
@@ -48,7 +48,8 @@ func (t postgresTables) view(ctx context.Context, of *Source) (_ view, err error
 		}
 	}
 	var alone bool
-	// The lock is taken by what also takes the snapshot, and ends with it.
+	// The statement that takes the snapshot also takes the lock; the lock ends with the
+	// transaction.
 	err = v.conn.QueryRowContext(ctx, `SELECT pg_try_advisory_xact_lock($1, $2)`, postgres.LockClass, postgres.LockCopy).Scan(&alone)
 	if err == nil && !alone {
 		err = errCopying()
@@ -56,7 +57,7 @@ func (t postgresTables) view(ctx context.Context, of *Source) (_ view, err error
 	return v, err
 }
 
-// columns lists the tables but those that are parts of another one.
+// columns lists the tables except partitions.
 func (t postgresTables) columns(ctx context.Context, in sqldb.Statements) ([]Table, error) {
 	return catalogue{
 		columns: `SELECT t.relname::text, a.attname::text, a.atttypid::regtype::text
@@ -71,7 +72,8 @@ func (t postgresTables) columns(ctx context.Context, in sqldb.Statements) ([]Tab
 	}.read(ctx, in)
 }
 
-// bytewise: the order of texts is otherwise that of the database's locale.
+// bytewise orders texts by their bytes; the default is the order of the database's
+// locale.
 func (v *postgresView) bytewise(c Column) string {
 	if c.Type == pgcopy.Text {
 		return c.Name + ` COLLATE "C" NULLS FIRST`
@@ -79,7 +81,7 @@ func (v *postgresView) bytewise(c Column) string {
 	return c.Name + ` NULLS FIRST`
 }
 
-// copy has the server spell the rows.
+// copy copies the rows of a table; the server encodes them.
 func (v *postgresView) copy(ctx context.Context, t Table, order string, to io.Writer) (rows int64, err error) {
 	columns := ""
 	for i, c := range t.Columns {
@@ -110,14 +112,14 @@ func (v *postgresView) close() error {
 	if v.conn == nil {
 		return v.db.Close()
 	}
-	// Whatever was being read is given up together with the connection.
+	// A read under way is abandoned together with the connection.
 	_ = v.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = v.conn.Close()
 	return v.db.Close()
 }
 
-// ready makes the partitions of rows that are to come. Those that go to the default one
-// would be there until they are archived.
+// ready creates the partitions for rows up to last. Rows in the default partition would
+// stay there until they are archived.
 func (t postgresTables) ready(ctx context.Context, in sqldb.Statements, last int64) error {
 	var end int64
 	err := in.Each(ctx, `SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -131,7 +133,7 @@ func (t postgresTables) ready(ctx context.Context, in sqldb.Statements, last int
 		}
 		return nil
 	})
-	if err != nil || end == 0 { // of a version without any
+	if err != nil || end == 0 { // a version without partitions
 		return err
 	}
 	for ; end < last; end += auditrows.PartitionRows {
@@ -143,7 +145,7 @@ func (t postgresTables) ready(ctx context.Context, in sqldb.Statements, last int
 	return nil
 }
 
-// load has the server read rows; the driver gives numbers the width of their columns.
+// load sends rows to the server; the driver gives numbers the width of their columns.
 func (t postgresTables) load(ctx context.Context, on *sql.Conn, of Table, rows *pgcopy.Reader) error {
 	names := make([]string, len(of.Columns))
 	for i, c := range of.Columns {

@@ -15,11 +15,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
 )
 
-// changesApart is the gap in the change feed after a restore. A client that has read more of the feed than there is
-// now is still behind the gap, and reads everything anew.
+// changesApart is the gap in the change feed after a restore. The position of a client that has read more of the
+// feed than was restored is before the end of the gap, so it reads everything again.
 const changesApart = 1 << 32
 
-// Restoring is a database that is made from a Snapshot. It has no name until Finish.
+// Restoring is a database that is being made from a Snapshot. It has no name until Finish.
 type Restoring struct {
 	db     *sqldb.DB
 	trail  *auditrows.Trail
@@ -32,16 +32,16 @@ type Restoring struct {
 // target is a kind of database that can be made from a Snapshot.
 type target interface {
 	sqldb.Dialect
-	// Raise makes the empty database and takes it for this process.
+	// Raise creates the empty database and locks it for this process.
 	Raise(ctx context.Context) (sqldb.Pools, error)
-	// Finish closes the database and gives it the name of a whole one.
+	// Finish closes the database and gives it the name of a complete one.
 	Finish(ctx context.Context, db *sqldb.DB) error
 	// Raze closes the database and removes it.
 	Raze(ctx context.Context, db *sqldb.DB) error
 }
 
-// Raise takes a directory or a PostgreSQL database, which is empty. It refuses any other
-// (ErrUnusable, ErrInUse), and a version that this program does not know (ErrNewerVersion).
+// Raise takes a directory or a PostgreSQL database, which has to be empty. It rejects any other (ErrUnusable,
+// ErrInUse), and a version that this program does not know (ErrNewerVersion).
 func Raise(ctx context.Context, d sqldb.Dialect, o sqldb.Options, schema int64) (*sqldb.DB, error) {
 	newest, err := sqldb.LatestSchema(d)
 	if err != nil {
@@ -61,11 +61,11 @@ func Raise(ctx context.Context, d sqldb.Dialect, o sqldb.Options, schema int64) 
 	return sqldb.NewRestored(d, o, p), nil
 }
 
-// BeginRestore makes the tables of a version in a database from Raise. It has to be finished
-// or abandoned. If it fails it has removed the database.
+// BeginRestore creates the tables of a version in a database from Raise. The caller has to finish or abandon the
+// restore. If BeginRestore fails, it has removed the database.
 func BeginRestore(ctx context.Context, db *sqldb.DB, trail *auditrows.Trail, schema int64) (_ *Restoring, err error) {
 	d := db.Dialect()
-	r := &Restoring{db: db, trail: trail, target: d.(target), tables: tablesOf(d)} //nolint:errcheck,forcetypeassert // Raise has looked
+	r := &Restoring{db: db, trail: trail, target: d.(target), tables: tablesOf(d)} //nolint:errcheck,forcetypeassert // Raise checked
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Abandon())
@@ -83,7 +83,7 @@ func BeginRestore(ctx context.Context, db *sqldb.DB, trail *auditrows.Trail, sch
 	return r, nil
 }
 
-// Tables answers the tables that there are to load, by name.
+// Tables returns the tables to load, by name.
 func (r *Restoring) Tables(ctx context.Context) (map[string]Table, error) {
 	all, err := r.tables.columns(ctx, r.loading())
 	tables := map[string]Table{}
@@ -99,8 +99,8 @@ func (r *Restoring) loading() sqldb.Statements {
 	return sqldb.Statements{Run: r.conn, Dialect: r.target}
 }
 
-// Load reads the rows of a table, in place of those that migrations made, and answers how
-// many there are. last is the last row of the audit trail.
+// Load reads the rows of a table and replaces the rows that migrations made. It returns the number of rows. last is
+// the last row of the audit log.
 func (r *Restoring) Load(ctx context.Context, t Table, from io.Reader, last int64) (int64, error) {
 	in := r.loading()
 	if _, err := in.Exec(ctx, `DELETE FROM `+t.Name); err != nil {
@@ -122,8 +122,8 @@ func (r *Restoring) Load(ctx context.Context, t Table, from io.Reader, last int6
 	return rows.Rows(), nil
 }
 
-// Loaded brings what was loaded to the version of this program, and adds the rows of the
-// audit trail that are behind it.
+// Loaded migrates the loaded tables to the version of this program, and appends tail, the last rows of the audit
+// log.
 func (r *Restoring) Loaded(ctx context.Context, tail []keyserver.AuditEntry) error {
 	if _, err := r.conn.ExecContext(ctx, `COMMIT`); err != nil {
 		return sqldb.Translate(r.target, err)
@@ -141,8 +141,8 @@ func (r *Restoring) Loaded(ctx context.Context, tail []keyserver.AuditEntry) err
 	return r.db.WriteAlone(ctx, func(in sqldb.Statements) error { return r.trail.AppendTail(ctx, in, tail) })
 }
 
-// Finish ends what belonged to who served from the database, writes a last row to the
-// trail, and gives the database its name. Used proofs stay used.
+// Finish ends the sessions and leases of the servers of the old database, writes a last row to the audit log, and
+// gives the database its name. Used proofs stay used.
 func (r *Restoring) Finish(ctx context.Context, row keyserver.AuditEntry) error {
 	if err := r.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		for _, text := range []string{`DELETE FROM sessions`, `DELETE FROM changes`} {
@@ -160,9 +160,8 @@ func (r *Restoring) Finish(ctx context.Context, row keyserver.AuditEntry) error 
 	return r.end(ctx, row, func() error { return nil })
 }
 
-// FinishMove is Finish for a database that goes on elsewhere as it was: sessions stay open,
-// and the change feed goes on from where it is. moved is called when all is done but for the
-// name. From then on its source must not change.
+// FinishMove is Finish for a database that continues in another place: sessions stay open, and the change feed
+// continues. moved is called when everything but the name is done. From then on the source must not change.
 func (r *Restoring) FinishMove(ctx context.Context, row keyserver.AuditEntry, moved func() error) error {
 	if err := r.db.WriteAlone(ctx, func(in sqldb.Statements) error { return freeDuties(ctx, in) }); err != nil {
 		return err
@@ -170,7 +169,7 @@ func (r *Restoring) FinishMove(ctx context.Context, row keyserver.AuditEntry, mo
 	return r.end(ctx, row, moved)
 }
 
-// freeDuties ends what processes had taken upon them that do not run any more.
+// freeDuties ends the leases of processes that no longer run.
 func freeDuties(ctx context.Context, in sqldb.Statements) error {
 	for _, text := range []string{`UPDATE leases SET until = 0`, `UPDATE audit_sinks SET until = 0`} {
 		if _, err := in.Exec(ctx, text); err != nil {
@@ -180,7 +179,7 @@ func freeDuties(ctx context.Context, in sqldb.Statements) error {
 	return nil
 }
 
-// end writes a last row to the trail, and gives the database its name once complete is told.
+// end writes a last row to the audit log, calls complete, and then gives the database its name.
 func (r *Restoring) end(ctx context.Context, row keyserver.AuditEntry, complete func() error) error {
 	w, err := audit.NewWriter(ctx, r.trail, audit.Options{Clock: r.db.Options().Clock, Logger: r.db.Options().Logger})
 	if err != nil {
@@ -199,7 +198,7 @@ func (r *Restoring) end(ctx context.Context, row keyserver.AuditEntry, complete 
 	return nil
 }
 
-// Abandon removes what there is, unless it was finished.
+// Abandon removes the database, unless it was finished.
 func (r *Restoring) Abandon() error {
 	if r.ended {
 		return nil
@@ -208,7 +207,7 @@ func (r *Restoring) Abandon() error {
 	ctx, cancel := context.WithTimeout(context.Background(), sqldb.EndTimeout)
 	defer cancel()
 	if r.conn != nil {
-		_, _ = r.conn.ExecContext(ctx, `ROLLBACK`) // it may never have begun
+		_, _ = r.conn.ExecContext(ctx, `ROLLBACK`) // there may be no transaction
 		_ = r.conn.Close()
 	}
 	return r.target.Raze(ctx, r.db)

@@ -22,8 +22,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
 )
 
-// journalTable is of one embedded database and the journal beside it. Whatever is
-// restored begins without a journal.
+// journalTable belongs to one embedded database and its journal. A restored database starts
+// without a journal.
 const journalTable = "audit_journal"
 
 // Table is a table as it is copied.
@@ -32,7 +32,7 @@ type Table struct {
 	Columns []Column `json:"columns"`
 }
 
-// Column is a column of it.
+// Column is a column of a table.
 type Column struct {
 	Name string      `json:"name"`
 	Type pgcopy.Type `json:"type"`
@@ -54,27 +54,27 @@ func (t Table) columns() string {
 	return strings.Join(names, ", ")
 }
 
-// Snapshot is all of a database as it was at one moment, whatever is written meanwhile.
+// Snapshot is a database as it was at one moment. Later writes do not change it.
 type Snapshot struct {
 	Schema int64   // the version of the schema
-	Tables []Table // each behind those that it refers to
+	Tables []Table // each after those that it refers to
 	Tree   audit.TreeHead
 	Extent audit.Extent
-	// Last is the last row of the audit trail, and Tail those up to it that are durable
-	// in the journal of an embedded database, and in no table yet.
+	// Last is the last row of the audit log. Tail are the rows up to it that are durable in
+	// the journal of an embedded database, but in no table yet.
 	Last int64
 	Tail []keyserver.AuditEntry
 
 	view view
 }
 
-// view is a connection that sees one moment.
+// view is a connection that sees one moment of the database.
 type view interface {
 	reader() sqldb.Statements
-	// tables lists the tables, those before the others that these refer to.
+	// tables lists the tables; each one comes after those that it refers to.
 	tables(ctx context.Context) ([]Table, error)
 	copy(ctx context.Context, t Table, order string, to io.Writer) (rows int64, err error)
-	// bytewise spells that rows come in the order of a column's bytes or numbers, NULL first.
+	// bytewise returns the ORDER BY term for the bytes or numbers of a column, NULL first.
 	bytewise(c Column) string
 	close() error
 }
@@ -95,10 +95,11 @@ func (r *reading) tables(ctx context.Context) ([]Table, error) {
 	return r.of.tables.columns(ctx, r.reader())
 }
 
-// copyPause is when to try again.
+// copyPause is the time after which a caller may try again.
 const copyPause = 10 * time.Second
 
-// errCopying: each copy keeps what it sees from being cleaned up.
+// errCopying returns the refusal of a second copy: each copy keeps what it sees from being
+// cleaned up.
 func errCopying() error {
 	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, copyPause, "another backup of this database is being made; try again when it is done")
 }
@@ -118,11 +119,11 @@ func NewSource(db *sqldb.DB, trail *auditrows.Trail) *Source {
 
 // tables has the differences between the databases.
 type tables interface {
-	// view opens a connection that sees the database as it is at this moment.
+	// view opens a connection that sees the database as it is now.
 	view(ctx context.Context, of *Source) (view, error)
 	// columns lists the tables with their columns.
 	columns(ctx context.Context, in sqldb.Statements) ([]Table, error)
-	// ready makes room for audit rows up to one, which are loaded next.
+	// ready makes room for audit rows up to last, which are loaded next.
 	ready(ctx context.Context, in sqldb.Statements, last int64) error
 	// load inserts the rows of a table, in the transaction of a connection.
 	load(ctx context.Context, on *sql.Conn, t Table, rows *pgcopy.Reader) error
@@ -142,11 +143,11 @@ func tablesOf(d sqldb.Dialect) tables {
 // them.
 const snapshotTries = 50
 
-// Snapshot begins to copy the database. There is one at a time, over all replicas:
-// OVERLOADED while there is another one. It has to be closed.
+// Snapshot begins a copy of the database. Only one exists at a time, over all replicas; a
+// second call returns OVERLOADED. The caller has to close it.
 //
-// What was acknowledged before is in it: an effect together with its row of the trail,
-// which was durable before the effect was.
+// It contains everything that was acknowledged before: an effect, and its row of the audit
+// log, which was durable before the effect was.
 func (s *Source) Snapshot(ctx context.Context) (*Snapshot, error) {
 	for range snapshotTries {
 		snapshot, err := s.snapshot(ctx)
@@ -157,8 +158,8 @@ func (s *Source) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return nil, sqldb.Unavailable(errFilled)
 }
 
-// errFilled ends a try: rows went from the journal to the tables between the looks at
-// both, so that they were seen in neither.
+// errFilled ends an attempt: rows moved from the journal to the tables between the reads of
+// both, so that neither read saw them.
 var errFilled = errors.New("the tables of the trail are filled too fast to be copied")
 
 func (s *Source) snapshot(ctx context.Context) (_ *Snapshot, err error) {
@@ -201,11 +202,11 @@ func (s *Source) snapshot(ctx context.Context) (_ *Snapshot, err error) {
 	return c, nil
 }
 
-// copyOrder is the order of the rows of large tables, so that they are written where the
-// one before was.
+// copyOrder is the order of the rows of large tables, so that a restore writes each row next
+// to the one before.
 var copyOrder = map[string]string{"audit": "seq", "audit_block_keys": "block, kind, key", "audit_tiles": "level, place", "stored_keys": "id"}
 
-// Copy writes the rows of a table (package tuple), and answers how many there are.
+// Copy writes the rows of a table (package pgcopy), and returns how many there are.
 func (c *Snapshot) Copy(ctx context.Context, t Table, to io.Writer) (int64, error) {
 	return c.view.copy(ctx, t, copyOrder[t.Name], to)
 }
@@ -222,10 +223,10 @@ func (c *Snapshot) Sorted(ctx context.Context, t Table, to io.Writer) (int64, er
 	return c.view.copy(ctx, t, strings.Join(order, ", "), to)
 }
 
-// Close gives the snapshot up.
+// Close ends the snapshot.
 func (c *Snapshot) Close() error { return c.view.close() }
 
-// catalogue asks a database which tables it has.
+// catalogue has the queries for the tables of a database.
 type catalogue struct {
 	columns string // table, column and declared type, in the order of the columns
 	refers  string // table, and another one that it refers to
@@ -259,8 +260,8 @@ func (c catalogue) read(ctx context.Context, in sqldb.Statements) ([]Table, erro
 	return sorted(found, refers), err
 }
 
-// sorted orders tables so that each stands behind those that it refers to, and otherwise
-// by name.
+// sorted orders tables so that each comes after those that it refers to, and otherwise by
+// name.
 func sorted(tables map[string]Table, refers map[string][]string) []Table {
 	var all []Table
 	placed := map[string]bool{}

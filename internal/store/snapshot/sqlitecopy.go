@@ -18,7 +18,7 @@ import (
 // sqliteTables copies the tables of an SQLite database.
 type sqliteTables struct{ d *sqlite.Database }
 
-// sqliteView is a view of an SQLite database. The writer continues, but cannot use the log anew until the view ends.
+// sqliteView is a view of an SQLite database. The writer continues, but cannot restart the log until the view ends.
 type sqliteView struct{ reading }
 
 func (t sqliteTables) view(ctx context.Context, of *Source) (_ view, err error) {
@@ -37,7 +37,7 @@ func (t sqliteTables) view(ctx context.Context, of *Source) (_ view, err error) 
 	if _, err = v.conn.ExecContext(ctx, `BEGIN`); err != nil {
 		return nil, err
 	}
-	// The moment is that of the first read.
+	// The moment of the view is that of its first read.
 	err = v.conn.QueryRowContext(ctx, `SELECT 1 FROM sqlite_schema LIMIT 1`).Scan(new(int))
 	return v, err
 }
@@ -48,15 +48,14 @@ func (t sqliteTables) columns(ctx context.Context, in sqldb.Statements) ([]Table
 		columns: `SELECT t.name, c.name, c.type FROM sqlite_schema t, pragma_table_info(t.name) c
 			WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%' ORDER BY t.name, c.cid`,
 		refers: `SELECT t.name, f."table" FROM sqlite_schema t, pragma_foreign_key_list(t.name) f WHERE t.type = 'table'`,
-		types:  map[string]pgcopy.Type{"INTEGER": pgcopy.Int, "TEXT": pgcopy.Text, "BLOB": pgcopy.Bytes}, // those of STRICT tables that there are
+		types:  map[string]pgcopy.Type{"INTEGER": pgcopy.Int, "TEXT": pgcopy.Text, "BLOB": pgcopy.Bytes}, // all types that our STRICT tables use
 	}.read(ctx, in)
 }
 
-// bytewise: the tables name no collation, so that it is BINARY.
+// bytewise needs no collation: the tables name none, so it is BINARY.
 func (v *sqliteView) bytewise(c Column) string { return c.Name }
 
-// copy asks the driver itself: what database/sql does for each field takes longer than
-// what SQLite does.
+// copy calls the driver directly: database/sql spends more time on each field than SQLite does.
 func (v *sqliteView) copy(ctx context.Context, t Table, order string, to io.Writer) (n int64, err error) {
 	text := `SELECT ` + t.columns() + ` FROM ` + t.Name
 	if order != "" {
@@ -71,7 +70,7 @@ func (v *sqliteView) copy(ctx context.Context, t Table, order string, to io.Writ
 		if err != nil {
 			return sqldb.Translate(v.dialect, err)
 		}
-		defer rows.Close() //nolint:errcheck // read to its end, or given up
+		defer rows.Close() //nolint:errcheck // read to its end, or abandoned
 		w, types := pgcopy.NewWriter(to), t.types()
 		read, values := make([]driver.Value, len(types)), make([]any, len(types))
 		for {
@@ -102,7 +101,7 @@ func (v *sqliteView) close() error {
 	if v.conn != nil {
 		err = v.conn.Close()
 	}
-	err = errors.Join(err, v.db.Close()) // and with it the transaction
+	err = errors.Join(err, v.db.Close()) // this ends the transaction
 	v.of.copying.Store(false)
 	return err
 }
