@@ -1,5 +1,5 @@
-// Package sessionrows keeps sessions in a database, and the throttle of logins: buckets of tokens
-// and known origins.
+// Package sessionrows keeps sessions in a database, and the throttle of logins: token buckets and
+// known origins.
 //
 // Ending a session also ends the sessions that were made from it. Package internal/auth/session
 // has the rules for opening one.

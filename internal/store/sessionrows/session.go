@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// SessionRecord is a session as the store knows it: by the hash of its secret.
+// SessionRecord is a session in the store, which has only the hash of its secret.
 type SessionRecord struct {
 	ID         keyserver.ID
 	Hash       [32]byte // SHA-256 of the session id
@@ -22,34 +22,35 @@ type SessionRecord struct {
 	CreatedAt  time.Time // times to the microsecond
 	ExpiresAt  time.Time
 	LastUsedAt time.Time
-	// Certificate is the one that the session, or the one that it was made
-	// from, was opened with; zero where that was another way to log in.
+	// Certificate is the client certificate of the login that this session comes from;
+	// zero for other logins.
 	Certificate keyserver.ID
-	Actor       keyserver.PrincipalRef // who really acts, zero but in a delegated session
+	Actor       keyserver.PrincipalRef // the delegate of a delegated session, otherwise zero
 	Scope       []keyserver.HiddenLink // of a scoped session, nil in every other
-	// ScopeOperations are what a scoped session may do, nil in one of before there
-	// was a choice and in every other; MayGrant are the rights that it may give.
+	// ScopeOperations are the operations of a scoped session, nil in other sessions and
+	// in those from before operations could be chosen; MayGrant are the rights that it
+	// may give.
 	ScopeOperations []keyserver.ID
 	MayGrant        keyserver.Rights
-	BoundKey        string // RFC 7638 thumbprint, empty where the session is bound to no key
-	// BoundCertificate is the SHA-256 of the client certificate that each request has
-	// to come with, empty where there is none.
+	BoundKey        string // RFC 7638 thumbprint, empty if the session is bound to no key
+	// BoundCertificate is the SHA-256 of the client certificate that each request must
+	// present, empty if there is none.
 	BoundCertificate []byte
-	Parent           keyserver.ID // the session that it was made from, zero where it came of a login by itself
-	Address          string       // from where it was opened, empty where that is not known
-	// Ended: a principal of the session was disabled. It opens nothing for good.
+	Parent           keyserver.ID // the session that it was made from, zero for a login
+	Address          string       // the client address at its creation, empty if unknown
+	// Ended: a principal of the session was disabled. The session stays unusable.
 	Ended bool
 }
 
-// String leaves the hash out.
+// String omits the hash.
 func (s SessionRecord) String() string {
 	return "session " + s.ID.Hex() + " of " + s.Principal.String()
 }
 
-// GoString leaves the hash out of %#v.
+// GoString omits the hash from %#v.
 func (s SessionRecord) GoString() string { return s.String() }
 
-// LogValue leaves the hash out of structured logs.
+// LogValue omits the hash from structured logs.
 func (s SessionRecord) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // Session reads the session with that hash, whether or not it is still alive.
@@ -57,8 +58,8 @@ func (r Reads) Session(ctx context.Context, hash [32]byte) (SessionRecord, error
 	return r.session(ctx, `hash = $1`, hash[:])
 }
 
-// SessionByID reads a session by its record's id, whether or not it is still
-// alive. The answer lacks the hash.
+// SessionByID reads a session by its record's id, whether or not it is still alive. The
+// result has no hash.
 func (r Reads) SessionByID(ctx context.Context, id keyserver.ID) (SessionRecord, error) {
 	s, err := r.session(ctx, `id = $1`, id[:])
 	s.Hash = [32]byte{}
@@ -81,7 +82,7 @@ const selectSession = `SELECT id, system_id, principal_id, kind, created_at, exp
 		actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, ended, bound_certificate, hash, mac
 	FROM sessions `
 
-// columns are where the columns of selectSession go.
+// columns returns the destinations of the columns of selectSession.
 func (s *SessionRecord) columns(mac *[]byte) []any {
 	return []any{
 		sqldb.IntoID(&s.ID), &s.Principal.System, sqldb.IntoID(&s.Principal.ID), &s.Kind,
@@ -91,8 +92,8 @@ func (s *SessionRecord) columns(mac *[]byte) []any {
 	}
 }
 
-// sessionAgrees passes one that ended: it opens nothing, and has no MAC, so that
-// nobody can open it again.
+// sessionAgrees accepts an ended session without a check. It is unusable and has no
+// MAC, so that no change of its row can reopen it.
 func (r Reads) sessionAgrees(s SessionRecord, mac []byte) error {
 	if s.Ended {
 		return nil
@@ -105,10 +106,10 @@ func (s *SessionRecord) row() *rowmac.Row {
 		Int(int64(s.Principal.System)).Key(s.Principal.ID).Text(string(s.Kind)).Time(s.CreatedAt).Time(s.ExpiresAt).
 		Text(s.BoundKey).OptionalKey(s.Certificate).Int(int64(s.Actor.System)).OptionalKey(s.Actor.ID).
 		Bytes(scopeColumn(s.Scope)).OptionalKey(s.Parent).Bytes(idsColumn(s.ScopeOperations)).Int(int64(s.MayGrant)).Text(s.Address).
-		Bytes(slices.Clone(s.BoundCertificate)) // none is nil
+		Bytes(slices.Clone(s.BoundCertificate)) // an empty value is nil
 }
 
-// intoSome scans bytes, of which none is nil.
+// intoSome scans bytes; no bytes become nil.
 type intoSome struct{ dest *[]byte }
 
 // Scan implements sql.Scanner.
@@ -118,7 +119,7 @@ func (s intoSome) Scan(src any) error {
 	return nil
 }
 
-// intoScope scans what scopeColumn made.
+// intoScope scans the result of scopeColumn.
 type intoScope struct{ dest *[]keyserver.HiddenLink }
 
 // Scan implements sql.Scanner.
@@ -136,7 +137,7 @@ func (s intoScope) Scan(src any) error {
 	return nil
 }
 
-// intoIDs scans what idsColumn made.
+// intoIDs scans the result of idsColumn.
 type intoIDs struct{ dest *[]keyserver.ID }
 
 // Scan implements sql.Scanner.
@@ -152,7 +153,7 @@ func (s intoIDs) Scan(src any) error {
 	return nil
 }
 
-// idsColumn writes ids one behind the other; NULL where there is none.
+// idsColumn concatenates ids; NULL if there are none.
 func idsColumn(ids []keyserver.ID) []byte {
 	var b []byte
 	for _, id := range ids {
@@ -161,7 +162,7 @@ func idsColumn(ids []keyserver.ID) []byte {
 	return b
 }
 
-// scopeColumn writes each handle behind its length; NULL where there is none.
+// scopeColumn writes each handle after its length; NULL if there are none.
 func scopeColumn(scope []keyserver.HiddenLink) []byte {
 	var b []byte
 	for _, link := range scope {
@@ -171,27 +172,27 @@ func scopeColumn(scope []keyserver.HiddenLink) []byte {
 	return b
 }
 
-// SessionCount counts the sessions that are alive at now: not expired, and
-// last used within idle. The idle time does not count for a scoped one, but that of
-// the sessions that it was made from does.
+// SessionCount counts the sessions that are alive at now: not expired, and last used
+// within idle. The idle time of a scoped session does not count, but that of the
+// sessions that it was made from does.
 func (r Reads) SessionCount(ctx context.Context, now time.Time, idle time.Duration) (int, error) {
 	return r.liveSessions(ctx, now, idle, `1 = 1`)
 }
 
-// SessionCountOf counts the live sessions that a principal has logged in to by
-// itself, not those that were made from others.
+// SessionCountOf counts the live sessions that a principal has logged in to, without
+// those that were made from other sessions.
 func (r Reads) SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
 	return r.liveSessions(ctx, now, idle, `principal_id = $3 AND system_id = $4 AND parent_id IS NULL`, p.ID[:], int64(p.System))
 }
 
-// SessionCountBy counts the live sessions in which a principal acts: those that it has
-// logged in to, and those that were made from them.
+// SessionCountBy counts the live sessions in which a principal acts: its logins, and
+// the sessions that were made from them.
 func (r Reads) SessionCountBy(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
 	return r.liveSessions(ctx, now, idle, `(principal_id = $3 AND system_id = $4 AND actor_id IS NULL OR actor_id = $3 AND actor_system = $4)`,
 		p.ID[:], int64(p.System))
 }
 
-// SessionCountFrom counts the live sessions that were made from one.
+// SessionCountFrom counts the live sessions that were made from a session.
 func (r Reads) SessionCountFrom(ctx context.Context, parent keyserver.ID, now time.Time, idle time.Duration) (int, error) {
 	return r.liveSessions(ctx, now, idle, `parent_id = $3`, parent[:])
 }
@@ -217,9 +218,9 @@ func (r Reads) liveSessions(ctx context.Context, now time.Time, idle time.Durati
 	return n, err
 }
 
-// alive is the condition that a session has not ended at $1, if those that were last
-// used at $2 are idle. A session ends with an idle one that it was made from. That is
-// its parent or the parent of that: a session that was made from two others makes none.
+// alive is the condition that a session has not ended at $1; sessions last used at or
+// before $2 are idle. A session ends when its parent or the parent of that is idle.
+// There are no further ancestors: a session at that depth makes no others.
 const (
 	alive = `ended = 0 AND expires_at > $1 AND (last_used_at > $2 OR scope IS NOT NULL) AND NOT ` + idleAbove
 
@@ -227,8 +228,8 @@ const (
 		WHERE p.id = sessions.parent_id AND (p.last_used_at <= $2 OR g.last_used_at <= $2))`
 )
 
-// InsertSession stores a new session. No change is recorded: nobody can know
-// anything of it yet.
+// InsertSession stores a new session. It records no change: no cache can have the
+// session yet.
 func (tx Writes) InsertSession(ctx context.Context, s SessionRecord) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
 			actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, bound_certificate, mac)
@@ -239,9 +240,8 @@ func (tx Writes) InsertSession(ctx context.Context, s SessionRecord) error {
 	return err
 }
 
-// TouchSessions moves the times of last use forward, never back, because
-// another replica may have seen a later one. Sessions that are gone are passed
-// over.
+// TouchSessions moves the times of last use forward, never back, because another
+// replica may have recorded a later one. It ignores sessions that no longer exist.
 func (tx Writes) TouchSessions(ctx context.Context, used map[keyserver.ID]time.Time) error {
 	for id, at := range used {
 		if _, err := tx.sql.Exec(ctx, `UPDATE sessions SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1`, at.UnixMicro(), id[:]); err != nil {
@@ -251,10 +251,10 @@ func (tx Writes) TouchSessions(ctx context.Context, used map[keyserver.ID]time.T
 	return nil
 }
 
-// DeleteExpiredSessions removes up to limit sessions that are no longer alive
-// at now, and answers how many. No change is recorded: their end was known to
-// everybody from the start. One that others were made from stays until they
-// have ended, too, so that ending what it came from still finds them.
+// DeleteExpiredSessions removes up to limit sessions that are no longer alive at now,
+// and returns how many. It records no change, because their end was known from the
+// start. A session that others were made from stays until these have ended, so that
+// they still end with it.
 func (tx Writes) DeleteExpiredSessions(ctx context.Context, now time.Time, idle time.Duration, limit int) (int, error) {
 	n, err := tx.sql.Exec(ctx, `DELETE FROM sessions WHERE id IN (
 		SELECT id FROM sessions WHERE (expires_at <= $1 OR last_used_at <= $2 AND scope IS NULL OR `+idleAbove+`)

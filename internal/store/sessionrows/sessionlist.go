@@ -13,13 +13,13 @@ import (
 
 // SessionFilter selects sessions.
 type SessionFilter struct {
-	// Principal is whose rights the sessions have, or who acts in them; zero
-	// selects everybody's.
+	// Principal selects the sessions that have its rights, or in which it acts; zero selects
+	// all.
 	Principal keyserver.ID
-	After     keyserver.ID // those behind this id
+	After     keyserver.ID // sessions after this id
 	Limit     int
-	Now       time.Time     // sessions that have reached their end by then are left out
-	Idle      time.Duration // and those that were not used for so long
+	Now       time.Time     // sessions that have ended by then are omitted
+	Idle      time.Duration // sessions that were not used for so long are omitted
 }
 
 // Sessions reads sessions by id, without their hashes.
@@ -45,11 +45,11 @@ func (r Reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, 
 	return list, err
 }
 
-// ending ends the live sessions of a condition, with all that were made from them, and from
-// those.
+// ending ends the live sessions of a condition, and all sessions that were made from them,
+// directly or indirectly.
 type ending struct {
 	statement string
-	// left counts the sessions of the condition that are live afterwards.
+	// left counts the sessions of the condition that are still live.
 	left string
 }
 
@@ -69,11 +69,11 @@ var (
 	closeSessionsOf  = newEnding(`principal_id = $1 OR actor_id = $1`, `UPDATE sessions SET ended = 1, mac = NULL`)
 )
 
-// readBack is how many sessions one statement looks for.
+// readBack is the number of sessions that one statement checks.
 const readBack = 64
 
-// end ends sessions, and reads back that none of them is left: a trigger, for instance, can
-// keep rows without an error.
+// end ends sessions and returns how many. It reads back that none of them is live, because a
+// trigger, for example, can keep rows without an error.
 func (tx Writes) end(ctx context.Context, how ending, args ...any) (int, error) {
 	gone, err := tx.sql.IDs(ctx, how.statement, args...)
 	if err != nil {
@@ -106,12 +106,12 @@ func (tx Writes) end(ctx context.Context, how ending, args ...any) (int, error) 
 	return len(gone), nil
 }
 
-// errSessionsLeft is an error so that the transaction is undone, and nobody hears of success.
+// errSessionsLeft rolls the transaction back, so that no caller gets success.
 var errSessionsLeft error = fault.New(fault.StoreTampered, "the database keeps sessions that were ended; an operator has to look at its schema (doctor)").
 	Audited(fault.ReasonStoreTampered)
 
-// DeleteSession ends a session with all that were made from it, and answers how
-// many there were: ErrNotFound where there is none.
+// DeleteSession ends a session and all sessions that were made from it, and returns how many.
+// It returns ErrNotFound if there is none.
 func (tx Writes) DeleteSession(ctx context.Context, id keyserver.ID) (int, error) {
 	gone, err := tx.end(ctx, deleteSession, id[:])
 	if err == nil && gone == 0 {
@@ -120,15 +120,14 @@ func (tx Writes) DeleteSession(ctx context.Context, id keyserver.ID) (int, error
 	return gone, err
 }
 
-// DeleteSessionsOf ends every session of a principal, also those in which it
-// acts with another's rights and those that were made from them, and answers
-// how many there were.
+// DeleteSessionsOf ends every session of a principal, also those in which it acts with the
+// rights of another and those that were made from them. It returns how many.
 func (tx Writes) DeleteSessionsOf(ctx context.Context, principal keyserver.PrincipalRef) (int, error) {
 	return tx.end(ctx, deleteSessionsOf, principal.ID[:], int64(principal.System))
 }
 
-// CloseSessionsOf ends every session of a principal as DeleteSessionsOf does, but
-// keeps what they were.
+// CloseSessionsOf ends every session of a principal as DeleteSessionsOf does, but keeps their
+// rows.
 func (tx Writes) CloseSessionsOf(ctx context.Context, principal keyserver.ID) error {
 	_, err := tx.end(ctx, closeSessionsOf, principal[:])
 	return err

@@ -8,10 +8,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 )
 
-// A bucket holds tokens of which one more comes each interval, up to a burst of
-// them. It is stored as the time at which it will be full again (the generic cell
-// rate algorithm of ITU-T I.371), so that taking a token is one statement, and a
-// bucket that is full is none.
+// A bucket gets one token each interval, up to a burst of them. It is stored as
+// the time at which it will be full again (the generic cell rate algorithm of
+// ITU-T I.371). So taking a token is one statement, and a full bucket needs no
+// row.
 
 // Throttle keeps the buckets of a database.
 type Throttle struct{ db *sqldb.DB }
@@ -19,9 +19,9 @@ type Throttle struct{ db *sqldb.DB }
 // NewThrottle returns the Throttle of a database.
 func NewThrottle(db *sqldb.DB) Throttle { return Throttle{db} }
 
-// TakeToken takes one from a bucket. It answers how long to wait where there is
-// none, and 0 where it took one. Of attempts at the same time on any replica, no
-// more succeed than there are tokens.
+// TakeToken takes a token from a bucket and returns 0. If there is none, it
+// returns the time to wait. Of concurrent attempts on any replica, no more
+// succeed than there are tokens.
 func (t Throttle) TakeToken(ctx context.Context, bucket [32]byte, now time.Time, interval time.Duration, burst int) (time.Duration, error) {
 	each, capacity := interval.Microseconds(), interval.Microseconds()*int64(burst)
 	taken, err := t.db.Alone(ctx, `INSERT INTO login_buckets (key, full_at) VALUES ($1, CAST($2 AS BIGINT) + CAST($3 AS BIGINT))
@@ -40,14 +40,14 @@ func (t Throttle) TakeToken(ctx context.Context, bucket [32]byte, now time.Time,
 	return max(full.Add(interval).Sub(now)-time.Duration(burst)*interval, time.Millisecond), err
 }
 
-// ReturnToken gives back one that was taken.
+// ReturnToken returns a token to a bucket.
 func (t Throttle) ReturnToken(ctx context.Context, bucket [32]byte, interval time.Duration) error {
 	_, err := t.db.Alone(ctx, `UPDATE login_buckets SET full_at = full_at - CAST($1 AS BIGINT) WHERE key = $2`, interval.Microseconds(), bucket[:])
 	return err
 }
 
-// KnownOrigin says until when an origin counts as known; the zero time where it
-// does not.
+// KnownOrigin returns the time until which an origin is known; the zero time if
+// it is not.
 func (r Reads) KnownOrigin(ctx context.Context, origin [32]byte) (until time.Time, err error) {
 	err = r.sql.Row(ctx, `SELECT until FROM known_origins WHERE key = $1`, []any{origin[:]}, sqldb.IntoTime(&until))
 	if errors.Is(err, sqldb.ErrNotFound) {
@@ -63,8 +63,8 @@ func (tx Writes) PutKnownOrigin(ctx context.Context, origin [32]byte, until time
 	return err
 }
 
-// DeleteStaleLogins removes up to limit buckets that are full, and as many
-// origins that are known no longer.
+// DeleteStaleLogins removes up to limit full buckets, and up to limit origins
+// that are no longer known.
 func (tx Writes) DeleteStaleLogins(ctx context.Context, now time.Time, limit int) error {
 	for _, text := range []string{
 		`DELETE FROM login_buckets WHERE key IN (SELECT key FROM login_buckets WHERE full_at <= $1 LIMIT $2)`,
