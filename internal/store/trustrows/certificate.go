@@ -13,10 +13,10 @@ import (
 const certificateQuery = `SELECT id, principal_id, status, subject, issuer, issuer_digest, key_type, serial, not_before, not_after,
 	der, request, fingerprint, subject_key, mac FROM certificates`
 
-// subjectPage is how many rows a search by subject reads at a time.
+// subjectPage is the number of rows that a search by subject reads at a time.
 const subjectPage = 256
 
-// Certificate reads the certificate with that body.
+// Certificate reads the certificate whose DER form has that digest.
 func (r Reads) Certificate(ctx context.Context, digest keyserver.Digest) (keyserver.Certificate, error) {
 	return r.oneCertificate(ctx, certificateQuery+` WHERE fingerprint = $1`, digest[:])
 }
@@ -38,16 +38,16 @@ func (r Reads) EnrolledCertificates(ctx context.Context, subject string, limit i
 		[]byte(subject), limit)
 }
 
-// CertificatesBySubject reads up to limit certificates whose subject the
-// pattern describes: % stands for any text, every other character for itself.
-// They come in the order of their subjects.
+// CertificatesBySubject reads up to limit certificates whose subject matches the
+// pattern: % stands for any text, every other character for itself. They are in the
+// order of their subjects.
 func (r Reads) CertificatesBySubject(ctx context.Context, pattern string, limit int) ([]keyserver.Certificate, error) {
 	p := newSubjectPattern(pattern)
 	found := []keyserver.Certificate{}
 	after, id := []byte(p.prefix()), keyserver.ID{}
 	for {
-		// LIKE, which one of the databases does without regard to case, thins
-		// the rows out; the pattern itself decides.
+		// LIKE only reduces the rows, because one of the databases ignores case in it.
+		// The pattern itself decides.
 		page, err := r.certificates(ctx, certificateQuery+` WHERE (subject_key, id) > ($1, $2) AND subject_key < $3
 			AND subject LIKE $4 ESCAPE '\' ORDER BY subject_key, id LIMIT $5`, after, id[:], p.end(), p.like(), subjectPage)
 		if err != nil {
@@ -95,8 +95,8 @@ func (r Reads) certificates(ctx context.Context, query string, args ...any) ([]k
 	return list, err
 }
 
-// CertificatesInForce counts the certificates of an issuer that stand for somebody
-// and have not ended at a time.
+// CertificatesInForce counts the certificates of an issuer that are in use and have
+// not ended at a time.
 func (r Reads) CertificatesInForce(ctx context.Context, issuerDigest string, at time.Time) (int, error) {
 	var n int
 	err := r.sql.Row(ctx, `SELECT count(*) FROM certificates WHERE issuer_digest = $1 AND not_after > $2 AND status <> $3`,
@@ -106,8 +106,8 @@ func (r Reads) CertificatesInForce(ctx context.Context, issuerDigest string, at 
 
 var certificatesOfThese = certificateQuery + ` WHERE principal_id IN (` + sqldb.Numbered() + `) ORDER BY id LIMIT 1025`
 
-// CertificatesOfThese reads the certificates of some principals. Of 64 principals that
-// have more than 1024 it is none.
+// CertificatesOfThese reads the certificates of some principals, 64 at a time. If 64
+// principals have more than 1024, it returns none of these.
 func (r Reads) CertificatesOfThese(ctx context.Context, ids []keyserver.ID) (list []keyserver.Certificate, err error) {
 	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(sqldb.LookupSize, len(ids)):] {
 		found, err := r.certificates(ctx, certificatesOfThese, sqldb.Lookup(ids)...)
@@ -121,8 +121,9 @@ func (r Reads) CertificatesOfThese(ctx context.Context, ids []keyserver.ID) (lis
 	return list, nil
 }
 
-// InsertCertificate stores a certificate, enrolled where it names a principal:
-// ErrDuplicate where it is stored already, ErrNotFound where the principal is not.
+// InsertCertificate stores a certificate; it is enrolled if it names a principal. It
+// returns ErrDuplicate if it is stored already, or ErrNotFound if there is no such
+// principal.
 func (tx Writes) InsertCertificate(ctx context.Context, c keyserver.Certificate) error {
 	digest := keyserver.DigestOf(c.DER)
 	_, err := tx.sql.Exec(ctx, `INSERT INTO certificates (id, fingerprint, principal_id, status, subject, subject_key, issuer, issuer_digest,
@@ -142,8 +143,8 @@ func certificateRow(c keyserver.Certificate) *rowmac.Row {
 	return rowmac.Certificate(c, digest[:], []byte(c.Subject))
 }
 
-// EnrolCertificate gives a stored certificate to a transport principal:
-// ErrNotFound where either does not exist.
+// EnrolCertificate assigns a stored certificate to a transport principal. It returns
+// ErrNotFound if either does not exist.
 func (tx Writes) EnrolCertificate(ctx context.Context, id, principal keyserver.ID) error {
 	return tx.changeCertificate(ctx, id, func(c *keyserver.Certificate) { c.Principal, c.Status = principal, keyserver.StatusRegular })
 }
@@ -168,8 +169,8 @@ func (tx Writes) changeCertificate(ctx context.Context, id keyserver.ID, change 
 	return nil
 }
 
-// DeleteCertificatesOf drops every certificate of a transport principal and
-// answers how many there were.
+// DeleteCertificatesOf deletes every certificate of a transport principal and returns
+// how many.
 func (tx Writes) DeleteCertificatesOf(ctx context.Context, principal keyserver.ID) (int, error) {
 	gone, err := tx.sql.IDs(ctx, `DELETE FROM certificates WHERE principal_id = $1 RETURNING id`, principal[:])
 	for _, id := range gone {

@@ -9,28 +9,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Bounds of what is remembered of the calls of peers.
+// Bounds of the stored calls of peers.
 const (
-	// forgottenPerCall is how many of a peer are looked at, the oldest, and
-	// forgotten for each one that is remembered. It is more than one, so that
-	// their number follows what is still worth remembering.
+	// forgottenPerCall is how many of a peer's oldest calls are checked, and deleted if they are stale, for each new
+	// one. It is more than one, so that the number of rows follows that of calls that still matter.
 	forgottenPerCall = 8
-	// MaxPeerCalls is how many calls of one peer are remembered: its latest. At a
-	// thousand counted uses a second they go back 16 seconds, and a call is
-	// repeated within the 10 that --peer-timeout allows it.
+	// MaxPeerCalls is how many calls of one peer are remembered, the latest ones. At a thousand counted uses a second
+	// they cover 16 seconds. A peer repeats a call within the 10 seconds that --peer-timeout allows.
 	MaxPeerCalls = 16384
 )
 
-// PeerCallKnown reports whether a call of a peer took effect before, as far as
-// that matters at now.
+// PeerCallKnown reports whether a call of a peer took effect before and has not expired at now.
 func (r Reads) PeerCallKnown(ctx context.Context, key keyserver.CallKey, now time.Time) (bool, error) {
 	return r.sql.Found(ctx, `SELECT 1 FROM peer_calls WHERE call_key = $1 AND expires > $2`, key[:], now.UnixMicro())
 }
 
-// RememberPeerCall notes, in the transaction of its effect, that a call took
-// effect: ErrDuplicate where it is known at now. It forgets the oldest of the
-// peer that have expired, or are more than MaxPeerCalls. A call that is forgotten too early takes effect again if it is repeated, and
-// is counted again: no limit is passed by that.
+// RememberPeerCall records, in the transaction of its effect, that a call took effect. It returns ErrDuplicate if the
+// call is known at now. It deletes the oldest calls of the peer that have expired or exceed MaxPeerCalls. A call that
+// is deleted too early takes effect again if it is repeated, and counts again, so no limit is exceeded.
 func (tx Writes) RememberPeerCall(ctx context.Context, from keyserver.SystemID, key keyserver.CallKey, now, until time.Time) error {
 	var seq int64
 	known := true

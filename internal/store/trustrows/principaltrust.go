@@ -35,8 +35,8 @@ func (r Reads) PrincipalTrusts(ctx context.Context, f keyserver.PrincipalTrustFi
 	return list, err
 }
 
-// PrincipalTrustCount counts the rows that a filter selects; its window does
-// not matter.
+// PrincipalTrustCount counts the rows that a filter selects, without its limit
+// and offset.
 func (r Reads) PrincipalTrustCount(ctx context.Context, f keyserver.PrincipalTrustFilter) (int, error) {
 	where, args := principalTrustWhere(f)
 	var n int
@@ -44,8 +44,8 @@ func (r Reads) PrincipalTrustCount(ctx context.Context, f keyserver.PrincipalTru
 	return n, err
 }
 
-// principalTrustWhere has a form for each set of conditions, so that each of
-// them uses its index.
+// principalTrustWhere returns a different text for each set of conditions, so
+// that each can use its index.
 func principalTrustWhere(f keyserver.PrincipalTrustFilter) (string, []any) {
 	var conditions []string
 	var args []any
@@ -68,8 +68,8 @@ func principalTrustWhere(f keyserver.PrincipalTrustFilter) (string, []any) {
 	return " WHERE " + strings.Join(conditions, " AND "), args
 }
 
-// InsertPrincipalTrust stores a row: ErrDuplicate where the id is taken or the
-// principal has a row for that peer.
+// InsertPrincipalTrust stores a row. It returns ErrDuplicate if the id is taken
+// or the principal has a row for that peer.
 func (tx Writes) InsertPrincipalTrust(ctx context.Context, t keyserver.PrincipalTrust) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO principal_trusts (id, principal_id, system_id, flag, mac) VALUES ($1, $2, $3, $4, $5)`,
 		t.ID[:], t.Principal[:], int64(t.Server), int64(t.Flag), tx.sql.MAC(rowmac.PrincipalTrust(t)))

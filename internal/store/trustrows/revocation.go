@@ -13,12 +13,12 @@ import (
 
 // RevocationState is what is stored about the certificates of one issuer.
 type RevocationState struct {
-	Policy keyserver.RevocationPolicy // Mode off where none was set
-	CRL    *keyserver.CRLFacts        // nil where none was imported
+	Policy keyserver.RevocationPolicy // Mode is off if none was set
+	CRL    *keyserver.CRLFacts        // nil if none was imported
 }
 
-// RevocationStates reads the state of every issuer that has one, by digest.
-// There are about as many as there are trusted CAs.
+// RevocationStates reads the state of every issuer that has a policy or a CRL, by
+// digest. There are about as many as trusted CAs.
 func (r Reads) RevocationStates(ctx context.Context) (map[string]RevocationState, error) {
 	states := map[string]RevocationState{}
 	err := r.sql.Each(ctx, revocationQuery(`NULL`, ``), nil, func(row sqldb.Scanner) error {
@@ -31,8 +31,8 @@ func (r Reads) RevocationStates(ctx context.Context) (map[string]RevocationState
 	return states, err
 }
 
-// Revocation reads the state of one issuer, with the serial numbers that its
-// CRL names. An issuer without policy and CRL is off.
+// Revocation reads the state of one issuer, with the serial numbers in its CRL. The
+// mode of an issuer without a policy is off.
 func (r Reads) Revocation(ctx context.Context, digest string) (RevocationState, keyserver.SerialSet, error) {
 	state := RevocationState{Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationOff}}
 	var serials keyserver.SerialSet
@@ -46,8 +46,8 @@ func (r Reads) Revocation(ctx context.Context, digest string) (RevocationState, 
 // IssuersWithRevocation selects the digests of the issuers that have a policy or a CRL.
 const IssuersWithRevocation = `(SELECT issuer_digest FROM revocation_policies UNION SELECT issuer_digest FROM revocation_lists) d`
 
-// revocationQuery reads policy and CRL in one statement, so that both are of
-// one moment; either may be missing.
+// revocationQuery reads policy and CRL in one statement, so that both are from one
+// moment. Either may be missing.
 func revocationQuery(serials, where string) string {
 	return `SELECT d.issuer_digest, p.mode, p.max_age, l.fingerprint, l.number, l.this_update, l.next_update, l.imported_at, l.revoked, ` + serials + `, p.mac, l.mac
 		FROM ` + IssuersWithRevocation + `
@@ -55,8 +55,8 @@ func revocationQuery(serials, where string) string {
 		LEFT JOIN revocation_lists l ON l.issuer_digest = d.issuer_digest ` + where
 }
 
-// scanRevocation checks the list only where all of it was read, which is what
-// decides; without its serial numbers it is only shown.
+// scanRevocation checks the MAC of the CRL only if whole is set. Without its serial
+// numbers the CRL is only displayed; decisions use all of it.
 func (r Reads) scanRevocation(row sqldb.Scanner, whole bool) (digest string, state RevocationState, serials keyserver.SerialSet, err error) {
 	var mode sql.NullString
 	var age, this, next, imported, revoked sql.NullInt64
@@ -99,7 +99,7 @@ func (tx Writes) PutRevocationPolicy(ctx context.Context, digest string, p keyse
 	return nil
 }
 
-// PutRevocationList stores the CRL of an issuer in place of an earlier one.
+// PutRevocationList stores the CRL of an issuer and replaces an earlier one.
 func (tx Writes) PutRevocationList(ctx context.Context, digest string, crl keyserver.CRLFacts, serials keyserver.SerialSet) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO revocation_lists
 			(issuer_digest, fingerprint, number, this_update, next_update, imported_at, revoked, serials, mac)

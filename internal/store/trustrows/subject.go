@@ -5,29 +5,29 @@ import "strings"
 // anyText is the one wildcard of a search by subject.
 const anyText = "%"
 
-// likeEscaper makes every metacharacter of LIKE stand for itself but the
-// wildcard.
+// likeEscaper escapes every metacharacter of LIKE except the wildcard.
 var likeEscaper = strings.NewReplacer(`\`, `\\`, `_`, `\_`)
 
-// subjectPattern is a pattern, cut at its wildcards.
+// subjectPattern is a pattern, split at its wildcards.
 type subjectPattern struct{ parts []string }
 
 func newSubjectPattern(text string) subjectPattern {
 	return subjectPattern{strings.Split(text, anyText)}
 }
 
-// prefix is what every matching subject begins with.
+// prefix returns the text that every matching subject begins with.
 func (p subjectPattern) prefix() string { return p.parts[0] }
 
-// end is above every text with the prefix: no UTF-8 has the byte 0xff.
+// end returns a bound above every text with the prefix: UTF-8 never contains
+// the byte 0xff.
 func (p subjectPattern) end() []byte { return append([]byte(p.prefix()), 0xff) }
 
-// like is the pattern for LIKE.
+// like returns the pattern for LIKE.
 func (p subjectPattern) like() string {
 	return likeEscaper.Replace(strings.Join(p.parts, anyText))
 }
 
-// matches decides, byte by byte: the parts must come in order, the first at
+// matches compares byte by byte: the parts must occur in order, the first at
 // the start and the last at the end.
 func (p subjectPattern) matches(subject string) bool {
 	first, rest := p.parts[0], p.parts[1:]

@@ -44,8 +44,8 @@ func (r Reads) trustedCAs(ctx context.Context, query string, args ...any) ([]key
 	return cas, err
 }
 
-// InsertTrustedCA stores a CA: ErrDuplicate where the id is taken or the very
-// same certificate is trusted already.
+// InsertTrustedCA stores a CA. It returns ErrDuplicate if the id is taken or
+// the same certificate is trusted already.
 func (tx Writes) InsertTrustedCA(ctx context.Context, c keyserver.Certificate) error {
 	fingerprint := sha256.Sum256(c.DER)
 	_, err := tx.sql.Exec(ctx, `INSERT INTO trusted_cas (id, fingerprint, status, subject, issuer, key_type, serial, not_before, not_after, der, mac)

@@ -72,9 +72,9 @@ func (r Reads) IsTrustedServer(ctx context.Context, system keyserver.SystemID) (
 	return n > 0, err
 }
 
-// InsertTrustedServer stores a peer whose transport principal exists:
-// ErrDuplicate where the system id is registered, ErrNotFound where the
-// principal is missing. Roles are those of the principal, and not stored.
+// InsertTrustedServer stores a peer. It returns ErrDuplicate if the system id
+// is registered, or ErrNotFound if the transport principal does not exist.
+// Roles belong to the principal and are not stored here.
 func (tx Writes) InsertTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
 	c := s.Certificate
 	_, err := tx.sql.Exec(ctx, `INSERT INTO trusted_servers (system_id, name, port, friendly_name, description, transport_id, chain,
@@ -90,8 +90,8 @@ func (tx Writes) InsertTrustedServer(ctx context.Context, s keyserver.TrustedSer
 	return nil
 }
 
-// UpdateTrustedServer changes what is not nil: ErrNotFound where no peer has
-// the system id.
+// UpdateTrustedServer changes the fields that are not nil. It returns
+// ErrNotFound if no peer has the system id.
 func (tx Writes) UpdateTrustedServer(ctx context.Context, change keyserver.TrustedServerChange) error {
 	s, err := tx.reads.TrustedServer(ctx, change.System)
 	if err != nil {
@@ -115,9 +115,8 @@ func (tx Writes) UpdateTrustedServer(ctx context.Context, change keyserver.Trust
 	return nil
 }
 
-// ReplaceTrustedServer puts another record in the place of a peer's, which
-// goes on with its transport principal: ErrNotFound where no peer has the
-// system id.
+// ReplaceTrustedServer replaces the record of a peer, which keeps its transport
+// principal. It returns ErrNotFound if no peer has the system id.
 func (tx Writes) ReplaceTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
 	before, err := tx.reads.TrustedServer(ctx, s.System)
 	if err != nil {
@@ -139,7 +138,7 @@ func (tx Writes) ReplaceTrustedServer(ctx context.Context, s keyserver.TrustedSe
 }
 
 // DeleteTrustedServer removes a peer together with its transport principal and
-// what is remembered of its calls. Principal trusts that name it stay.
+// the record of its calls. Principal trusts that name the peer stay.
 func (tx Writes) DeleteTrustedServer(ctx context.Context, system keyserver.SystemID) error {
 	var transport keyserver.ID
 	err := tx.sql.Row(ctx, `SELECT transport_id FROM trusted_servers WHERE system_id = $1`, []any{int64(system)}, sqldb.IntoID(&transport))
