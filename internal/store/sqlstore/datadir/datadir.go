@@ -1,6 +1,5 @@
-// Package datadir holds the directory in which a process keeps a SQLite database:
-// taken by one process, private, and refused where it holds the file of another
-// program.
+// Package datadir manages the directory of a SQLite database. One process holds the
+// directory, its files are private, and a file of another program is rejected.
 package datadir
 
 import (
@@ -18,13 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Modes of what holds state: for the service's own user only.
+// Modes of the directory and its files: only the service's user has access.
 const (
 	dirMode  = 0o700
 	fileMode = 0o600
 )
 
-// Why a directory is not taken. Each is wrapped in one sentence for people.
+// Reasons why a directory is rejected. Each is wrapped in one sentence for people.
 var (
 	ErrForeign  = errors.New("not a database of this program")
 	ErrInUse    = errors.New("in use by another process")
@@ -37,7 +36,7 @@ type refusal struct {
 	kind     error
 }
 
-// Refuse returns a sentence that is an error of the kind.
+// Refuse returns an error with this sentence that is an error of the kind.
 func Refuse(kind error, format string, args ...any) error {
 	return &refusal{sentence: fmt.Sprintf(format, args...), kind: kind}
 }
@@ -45,9 +44,9 @@ func Refuse(kind error, format string, args ...any) error {
 func (r *refusal) Error() string { return r.sentence }
 func (r *refusal) Unwrap() error { return r.kind }
 
-// Lock makes the directory where there is none and takes it for this
-// process. The lock is on the directory itself: it leaves no file behind, and
-// the kernel drops it with the process, however that ends.
+// Lock creates the directory if there is none, and locks it for this process. The lock is on
+// the directory itself: it leaves no file behind, and the kernel releases it when the
+// process ends.
 func Lock(dir string, log *slog.Logger) (*os.File, error) {
 	if err := makeDirectory(dir); err != nil {
 		return nil, Refuse(ErrUnusable, "the data directory %s cannot be made: %s", dir, ReasonOf(err))
@@ -86,11 +85,11 @@ func Lock(dir string, log *slog.Logger) (*os.File, error) {
 	return f, nil
 }
 
-// awaitEvery is how often Await looks: a lock that blocks cannot be given up.
+// awaitEvery is the interval at which Await checks: a blocking lock cannot be cancelled.
 const awaitEvery = 10 * time.Millisecond
 
 // Await waits until no other process holds the directory, but no longer than patience. It
-// takes nothing: who comes too late is refused by Lock, in its words.
+// takes no lock: if another process is faster, Lock returns ErrInUse.
 func Await(ctx context.Context, dir string, patience time.Duration, log *slog.Logger) error {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
@@ -98,7 +97,7 @@ func Await(ctx context.Context, dir string, patience time.Duration, log *slog.Lo
 	for {
 		held, err := isHeld(dir)
 		if err != nil || !held {
-			return nil // Lock says what is wrong with a directory
+			return nil // Lock reports errors of the directory
 		}
 		if !said {
 			said = true
@@ -120,7 +119,7 @@ func isHeld(dir string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer f.Close() //nolint:errcheck // nothing was written; what was taken goes with it
+	defer f.Close() //nolint:errcheck // nothing was written; closing releases the lock
 	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return true, nil
@@ -128,7 +127,7 @@ func isHeld(dir string) (bool, error) {
 	return false, err
 }
 
-// makeDirectory makes only the last element, and makes it private whatever the umask.
+// makeDirectory creates only the last element, and makes it private regardless of the umask.
 func makeDirectory(dir string) error {
 	err := os.Mkdir(dir, dirMode)
 	if errors.Is(err, fs.ErrExist) {
@@ -143,7 +142,7 @@ func makeDirectory(dir string) error {
 	return Sync(filepath.Dir(dir))
 }
 
-// CreatePrivate makes an empty file, which must not exist.
+// CreatePrivate creates an empty file. It fails if the file exists.
 func CreatePrivate(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
@@ -161,8 +160,8 @@ func Sync(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// The parts of SQLite's file header (https://www.sqlite.org/fileformat.html)
-// that tell whose file it is.
+// The parts of SQLite's file header (https://www.sqlite.org/fileformat.html) that identify
+// the program of a file.
 const (
 	headerMagic      = "SQLite format 3\x00"
 	headerLen        = 100
@@ -171,11 +170,10 @@ const (
 	ourApplicationID = 1263751760 // as in the first migration
 )
 
-// UserVersion answers the version in the header of a database of ours, and refuses
-// any other file, without opening it as a database, which would touch it and its
-// neighbours. It reads the file through a descriptor of its own. To close that
-// while SQLite has the file open would drop SQLite's locks, so this comes before
-// any connection.
+// UserVersion returns the version in the header of a database of this program, and rejects
+// any other file. It does not open the file as a database, which would change it and the
+// files next to it. It reads the file through its own descriptor. Closing that while SQLite
+// has the file open would release SQLite's locks, so call UserVersion before any connection.
 func UserVersion(path string) (int64, error) {
 	header, err := readHeader(path)
 	if err != nil {
@@ -189,7 +187,7 @@ func UserVersion(path string) (int64, error) {
 }
 
 func readHeader(path string) ([]byte, error) {
-	// O_NONBLOCK, so that a pipe in place of the file cannot hold us up.
+	// O_NONBLOCK, so that a pipe in place of the file cannot block the process.
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, Refuse(ErrUnusable, "%s cannot be opened for reading and writing: %s", path, ReasonOf(err))
@@ -208,12 +206,12 @@ func readHeader(path string) ([]byte, error) {
 	return header, nil
 }
 
-// ForeignFile refuses a file that another program made.
+// ForeignFile returns the error for a file of another program.
 func ForeignFile(path string) error {
 	return Refuse(ErrForeign, "%s is not a database of this program: choose another data directory, or move the file away", path)
 }
 
-// ReasonOf is an error's reason. It leaves out the path, which the sentence around it names.
+// ReasonOf returns an error's reason without the path, which the sentence around it names.
 func ReasonOf(err error) string {
 	var p *fs.PathError
 	if errors.As(err, &p) {

@@ -8,21 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place knows which files are open, so that it is noticed when they are not under their
-// names any more: somebody removed the directory or put another one in its place, and
-// what is written is gone once the files are closed. It is safe for concurrent use.
+// Place knows which files are open, and detects when they no longer have their names.
+// That happens if the directory was removed or replaced; data written to the files is
+// then lost when they are closed. It is safe for concurrent use.
 type Place struct {
 	mu    sync.RWMutex
 	files map[string]file // by path
 }
 
-// file is what the system knows a file by. Nobody else has that as long as it is open.
+// file identifies a file to the system. No other file has the same value while it is
+// open.
 type file struct {
 	device device
 	inode  uint64
 }
 
-// Opened remembers the file that is under a path now.
+// Opened records the file that a path names now.
 func (p *Place) Opened(path string) error {
 	f, err := look(path)
 	if err != nil {
@@ -32,8 +33,8 @@ func (p *Place) Opened(path string) error {
 	return nil
 }
 
-// Needed remembers a path under which some file has to be. SQLite makes a new log after
-// the last connection was closed.
+// Needed records a path that must name a file, whichever it is. SQLite makes a new log
+// after the last connection was closed.
 func (p *Place) Needed(path string) { p.remember(path, file{}) }
 
 func (p *Place) remember(path string, f file) {
@@ -45,15 +46,15 @@ func (p *Place) remember(path string, f file) {
 	p.files[path] = f
 }
 
-// Closed forgets a path.
+// Closed removes a path from the record.
 func (p *Place) Closed(path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.files, path)
 }
 
-// Check answers nil while each open file is under its path. It takes a system call for
-// each.
+// Check returns nil if each path still names its file. It makes one system call per
+// file.
 func (p *Place) Check() error {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

@@ -6,20 +6,20 @@ import (
 	"syscall"
 )
 
-// A volume is full for the service before it is for the system: an audit row that cannot
-// be written stops everything.
+// A volume is full for the service before it is full for the system: an audit row that
+// cannot be written stops everything.
 const (
-	freeShare = 10      // one in so many bytes has to be free,
+	freeShare = 10      // one in freeShare bytes has to be free,
 	freeMost  = 5 << 30 // but no more than this, on a large volume
 )
 
-// Volume is what a directory is on.
+// Volume is the state of the volume of a directory.
 type Volume struct {
 	Free, Size uint64
 	ReadOnly   bool
 }
 
-// VolumeOf looks at the volume of a directory.
+// VolumeOf reads the state of the volume of a directory.
 func VolumeOf(dir string) (Volume, error) {
 	var v syscall.Statfs_t
 	if err := syscall.Statfs(dir, &v); err != nil {
@@ -29,8 +29,8 @@ func VolumeOf(dir string) (Volume, error) {
 	return Volume{Free: v.Bavail * block, Size: v.Blocks * block, ReadOnly: v.Flags&readOnly != 0}, nil
 }
 
-// Check says what is wrong with the volume of a data directory. least is how many bytes
-// have to be free, 0 for what is usual.
+// Check returns an error if the volume of a data directory is read-only or has too
+// little room. least is the number of bytes that have to be free, 0 for the default.
 func (v Volume) Check(least uint64) error {
 	if v.ReadOnly {
 		return errors.New("the volume of --data-dir is read-only")
