@@ -1,7 +1,7 @@
-// Package pgcopy spells rows of tables as COPY does it in PostgreSQL's binary format
-// (https://www.postgresql.org/docs/current/sql-copy.html), in three types alone:
-// int8, text and bytea. What is spelled like that PostgreSQL writes and reads by
-// itself, and any other database can be given row by row.
+// Package pgcopy encodes rows of tables in the binary format of PostgreSQL's COPY
+// (https://www.postgresql.org/docs/current/sql-copy.html), with three types only: int8, text
+// and bytea. PostgreSQL itself writes and reads this format. Any other database can be given
+// the rows one by one.
 package pgcopy
 
 import (
@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// Type is what a column holds, besides NULL.
+// Type is the type of a column. A column can also hold NULL.
 type Type string
 
 // The types: int64, string and []byte.
@@ -25,16 +25,16 @@ const (
 	Bytes Type = "bytes"
 )
 
-// MaxField bounds one field of a row that is read.
+// MaxField bounds one field of a row, in bytes.
 const MaxField = 1 << 28
 
 // header is the signature, no flags, and no extension.
 var header = []byte("PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00")
 
-// trailer is in the place of the number of fields of a row.
+// trailer follows the last row, in place of the number of fields of a row.
 const trailer = -1
 
-// ErrDamaged is wrapped where bytes are no rows of the types.
+// ErrDamaged is wrapped by errors about bytes that are not rows of the types.
 var ErrDamaged = errors.New("damaged")
 
 // Writer writes rows.
@@ -43,10 +43,10 @@ type Writer struct {
 	row []byte // reused
 }
 
-// NewWriter begins.
+// NewWriter returns a Writer and writes the header.
 func NewWriter(to io.Writer) *Writer {
 	w := &Writer{to: bufio.NewWriterSize(to, 1<<16)}
-	_, _ = w.to.Write(header) // an error stays until the end
+	_, _ = w.to.Write(header) // the Writer keeps an error until Close
 	return w
 }
 
@@ -78,7 +78,7 @@ func (w *Writer) Row(types []Type, values []any) error {
 	return err
 }
 
-// Close writes what says that no row follows.
+// Close writes the trailer.
 func (w *Writer) Close() error {
 	_, _ = w.to.Write([]byte{0xff, 0xff})
 	return w.to.Flush()
@@ -98,11 +98,11 @@ func NewReader(from io.Reader, types []Type) *Reader {
 	return &Reader{from: bufio.NewReaderSize(from, 1<<16), types: types, values: make([]any, len(types))}
 }
 
-// Rows is how many rows were read.
+// Rows returns how many rows were read.
 func (r *Reader) Rows() int64 { return r.row }
 
-// Next reads the next row, which is good until it is called again. After the last one
-// it answers io.EOF, and only there: rows that are cut off are damage.
+// Next reads the next row, which is valid until the next call. After the trailer it returns
+// io.EOF. Rows that end without the trailer are damaged.
 func (r *Reader) Next() ([]any, error) {
 	if !r.begun {
 		r.begun = true
@@ -169,11 +169,11 @@ func (r *Reader) field(t Type) (any, error) {
 	return nil, r.damaged(nil, "a column has no type")
 }
 
-// short is the longest field that is taken from where it was read to: nearly all are, and
-// a restore has billions.
+// short is the longest field that is returned from the read buffer without a copy. Nearly all
+// fields are that short, and a restore has billions.
 const short = 1 << 12
 
-// take answers the next bytes, at most short ones, which are good until something else is read.
+// take returns the next bytes, at most short, which are valid until the next read.
 func (r *Reader) take(n int) ([]byte, error) {
 	b, err := r.from.Peek(n)
 	if err != nil {
@@ -183,8 +183,8 @@ func (r *Reader) take(n int) ([]byte, error) {
 	return b, err
 }
 
-// firstRead bounds what is made before as much has been read: a length alone takes no
-// memory.
+// firstRead bounds the memory that is allocated before as much has been read, so that a length
+// alone takes no memory.
 const firstRead = 1 << 20
 
 func (r *Reader) read(n int) ([]byte, error) {
@@ -202,7 +202,8 @@ func (r *Reader) read(n int) ([]byte, error) {
 	return b, nil
 }
 
-// damaged passes on why the source could not be read, and calls everything else damage.
+// damaged returns err if the source could not be read, and otherwise an error that wraps
+// ErrDamaged.
 func (r *Reader) damaged(err error, what string) error {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
