@@ -1,4 +1,5 @@
-// Package schema has the schema that the migrations make, as a list for each database.
+// Package schema has, for each kind of database, the list of the schema that the
+// migrations make.
 package schema
 
 import "embed"
