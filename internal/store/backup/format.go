@@ -1,10 +1,10 @@
-// Package backup makes a file of all that a database holds, which nobody reads without an
-// identity of age, and makes a database of such a file
+// Package backup writes an encrypted file of everything in a database, and makes a
+// database from such a file. Only an age identity of the recipient opens it
 // (docs/adr/0055-backups-are-rows.md).
 //
-// A backup is a tar that is compressed by zstd and encrypted by age. Its first member
-// says of what it is; then come the tables one behind the other, each in members of at
-// most 128 KiB; the last member says what all of them were.
+// A backup is a tar, compressed with zstd and encrypted with age. Its first member
+// describes the backup. The tables follow one after the other, each in members of at most
+// 128 KiB. The last member has the size and hash of all of them.
 package backup
 
 import (
@@ -23,34 +23,35 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
 )
 
-// format is the version of the form of a backup.
+// format is the version of the format of a backup.
 const format = 1
 
-// Members of the tar that are no table.
+// Members of the tar that are not tables.
 const (
 	headMember     = "head.json"
 	manifestMember = "manifest.json"
-	// journalPart has the rows of the audit trail that were durable in a journal only.
+	// journalPart has the rows of the audit log that were durable in a journal only.
 	journalPart = "journal"
 )
 
 const (
-	// memberSize is the most that a member has: what is held while its size is not known.
+	// memberSize is the most bytes of a member, which are buffered until its size is
+	// known.
 	memberSize = 1 << 17
-	// maxDescription bounds a head, and a manifest.
+	// maxDescription bounds a head and a manifest.
 	maxDescription = 4 << 20
-	// maxJournal bounds the rows of a journal, which has 8 MiB.
+	// maxJournal bounds the rows of a journal, which itself has at most 8 MiB.
 	maxJournal = 64 << 20
 )
 
-// ErrDamaged is wrapped where a backup is not as it was written.
+// ErrDamaged is wrapped by errors about a backup that is not as it was written.
 var ErrDamaged = errors.New("the backup is damaged")
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// Head says of what a backup is.
+// Head describes a backup.
 type Head struct {
 	Format     int                `json:"format"`
 	MadeAt     time.Time          `json:"madeAt"`
@@ -58,22 +59,22 @@ type Head struct {
 	Schema     int64              `json:"schema"`
 	System     keyserver.SystemID `json:"systemId"`
 	ServerName string             `json:"serverName"`
-	// KEK is the key-encryption key that opens what is restored.
+	// KEK is the key-encryption key that the restored database needs.
 	KEK KEK `json:"keyEncryptionKey"`
-	// First and Last are the rows of the audit trail that are in it.
+	// First and Last are the first and last row of the audit log in the backup.
 	First  int64            `json:"firstRow"`
 	Last   int64            `json:"lastRow"`
 	Tree   Tree             `json:"tree"`
 	Tables []snapshot.Table `json:"tables"`
 }
 
-// KEK is what may be known of a key-encryption key.
+// KEK has the public facts about a key-encryption key.
 type KEK struct {
 	Scheme      string `json:"scheme"`
 	Fingerprint string `json:"fingerprint"`
 }
 
-// Tree is how far the tree over the audit trail had grown.
+// Tree is the state of the tree over the audit log.
 type Tree struct {
 	Size       int64  `json:"size"`
 	Root       []byte `json:"root"`
@@ -87,14 +88,14 @@ func treeOf(h audit.TreeHead) Tree {
 	return Tree{Size: h.Size, Root: h.Root[:], Checkpoint: string(h.Checkpoint)}
 }
 
-// Origin is the name of the log, empty where there was no tree yet.
+// Origin returns the name of the log, empty if there was no tree yet.
 func (t Tree) Origin() string {
 	name, _, _ := strings.Cut(t.Checkpoint, "\n")
 	return name
 }
 
-// Signer is the key of the log as the checkpoint names it (NAME+HASH), empty where it has
-// none. That it has signed is not looked at.
+// Signer returns the key of the log as the checkpoint names it (NAME+HASH), or "" if it
+// names none. It does not verify the signature.
 func (t Tree) Signer() string {
 	_, signers, err := tree.Parse([]byte(t.Checkpoint))
 	if err != nil {
@@ -103,10 +104,10 @@ func (t Tree) Signer() string {
 	if at := slices.IndexFunc(signers, func(s string) bool { return strings.HasPrefix(s, t.Origin()+"+") }); at >= 0 {
 		return signers[at]
 	}
-	return "" // of witnesses alone
+	return "" // signed by witnesses only
 }
 
-// manifest says what a backup has.
+// manifest lists the parts of a backup.
 type manifest struct {
 	Parts []Part `json:"parts"`
 }
@@ -119,7 +120,7 @@ type Part struct {
 	SHA256 []byte `json:"sha256"`
 }
 
-// ParseRecipient reads a recipient of age.
+// ParseRecipient parses a recipient of age.
 func ParseRecipient(text string) (age.Recipient, error) {
 	recipients, err := age.ParseRecipients(strings.NewReader(text))
 	if err != nil || len(recipients) != 1 || strings.ContainsAny(text, "\r\n") {

@@ -20,10 +20,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
 )
 
-// windowSize bounds what the compression holds, at either end.
+// windowSize bounds the memory of the compression, when writing and when reading.
 const windowSize = 1 << 20
 
-// Store is what a Maker needs of a database.
+// Store is the part of a database that a Maker needs.
 type Store interface {
 	Snapshot(ctx context.Context) (*snapshot.Snapshot, error)
 }
@@ -33,23 +33,24 @@ type Maker struct {
 	Store      Store
 	System     keyserver.SystemID
 	ServerName string
-	// Key verifies the checkpoints of the key server. By it a place is known to be its own.
+	// Key verifies the checkpoints of the key server. It identifies the owner of a place.
 	Key     string
 	Version string
 	KEK     func(ctx context.Context) keyserver.KEK
 	Clock   func() time.Time
-	// Rest is how many times as long as it works it rests, so that those whom the key
-	// server serves meanwhile notice little of it. 0: it goes as fast as it can.
+	// Rest is the ratio of rest to work. A Maker rests so that the requests that the key
+	// server handles are little delayed. 0: it works without rest.
 	Rest int
 }
 
-// Write writes a backup for a recipient of age. What is written is of no use before it
-// answers nil: the end is what makes it whole. OVERLOADED while another one is made.
+// Write writes a backup for a recipient of age. The output is useless unless Write returns
+// nil, because only the end completes it. It returns OVERLOADED while another backup is
+// made.
 func (m *Maker) Write(ctx context.Context, recipient string, to io.Writer) error {
 	return m.write(ctx, recipient, to, func() error { return nil })
 }
 
-// write calls begun once nobody else makes a backup, and before it writes anything.
+// write calls begun when no other backup is being made, before it writes anything.
 func (m *Maker) write(ctx context.Context, recipient string, to io.Writer, begun func() error) (err error) {
 	reader, err := ParseRecipient(recipient)
 	if err != nil {
@@ -66,7 +67,7 @@ func (m *Maker) write(ctx context.Context, recipient string, to io.Writer, begun
 	return pack(to, reader, m.Clock(), resting(ctx, m.Clock, m.Rest), func(w *writer) error { return m.copy(ctx, snapshot, w) })
 }
 
-// pack writes members as a tar, compressed and encrypted. The end is what makes it whole.
+// pack writes members as a tar, compressed and encrypted. Only the end completes it.
 func pack(to io.Writer, reader age.Recipient, at time.Time, rest func() error, fill func(*writer) error) error {
 	encrypted, err := age.Encrypt(to, reader)
 	if err != nil {
@@ -78,17 +79,17 @@ func pack(to io.Writer, reader age.Recipient, at time.Time, rest func() error, f
 	}
 	w := &writer{tar: tar.NewWriter(compressed), at: at, rest: rest, said: sha256.New()}
 	if err := fill(w); err != nil {
-		_ = compressed.Close() // what is there is given up
+		_ = compressed.Close() // the output is abandoned
 		return err
 	}
 	return errors.Join(w.tar.Close(), compressed.Close(), encrypted.Close())
 }
 
-// maxRest bounds one rest: nobody waits for the next piece for long.
+// maxRest bounds one rest, so that the next piece does not take too long.
 const maxRest = 2 * time.Second
 
-// resting answers what is called behind each member, and rests so many times as long as
-// was worked.
+// resting returns a function to call after each member. It rests times as long as the work
+// since the last call took, at most maxRest.
 func resting(ctx context.Context, clock func() time.Time, times int) func() error {
 	since := clock()
 	return func() error {
@@ -129,7 +130,7 @@ type writer struct {
 	tar      *tar.Writer
 	at       time.Time
 	manifest manifest
-	said     hash.Hash // of what it says of itself, and so of all there is
+	said     hash.Hash // over the descriptions, and so over everything
 
 	rest   func() error
 	name   string
@@ -137,7 +138,7 @@ type writer struct {
 	hash   hash.Hash
 	size   int64
 	held   []byte // of the next member
-	failed error  // why it could not be written, whatever the source makes of it
+	failed error  // why writing failed, whatever error the source returns
 }
 
 func (w *writer) member(name string, content []byte) error {
@@ -158,7 +159,7 @@ func (w *writer) describe(name string, what any) error {
 	return w.member(name, text)
 }
 
-// journal writes rows of the audit trail that may be in no table.
+// journal writes rows of the audit log that may be in no table.
 func (w *writer) journal(rows []keyserver.AuditEntry) error {
 	return w.part(journalPart, func(to io.Writer) (int64, error) {
 		var record []byte
@@ -172,7 +173,7 @@ func (w *writer) journal(rows []keyserver.AuditEntry) error {
 	})
 }
 
-// part writes what fill writes, and notes what it was.
+// part writes the output of fill as members, and records its size and hash.
 func (w *writer) part(name string, fill func(io.Writer) (int64, error)) error {
 	w.name, w.number, w.hash, w.size, w.held = name, 0, sha256.New(), 0, w.held[:0]
 	rows, err := fill(w)
@@ -214,7 +215,7 @@ func (w *writer) flush() error {
 	return w.rest()
 }
 
-// decode reads a description that has to be nothing else.
+// decode parses a description. It rejects unknown fields and trailing data.
 func decode(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -227,5 +228,5 @@ func decode(text []byte, into any) error {
 	return nil
 }
 
-// decodeLoosely reads what it knows of a description.
+// decodeLoosely parses the known fields of a description.
 func decodeLoosely(text []byte, into any) error { return json.Unmarshal(text, into) }

@@ -18,24 +18,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
 
-// Names sort as backups were made.
+// Names sort in the order in which backups were made.
 const (
 	nameTime = "20060102T150405Z"
-	// keySuffix is behind the name of a backup in that of the key-encryption key beside it.
+	// keySuffix ends the name of the key-encryption key that is stored with a backup.
 	keySuffix = ".kek"
 )
 
 var nameForm = regexp.MustCompile(`^keyserver-([0-9]{1,10})-([0-9]{8}T[0-9]{6}Z)\.age$`)
 
-// Name is that of a backup of a key server that is begun at a time.
+// Name returns the name of a backup of a key server that was begun at a time.
 func Name(system keyserver.SystemID, at time.Time) string {
 	return fmt.Sprintf("keyserver-%d-%s.age", system, at.UTC().Format(nameTime))
 }
 
-// KeyName is that of the key-encryption key beside a backup.
+// KeyName returns the name of the key-encryption key of a backup.
 func KeyName(name string) string { return name + keySuffix }
 
-// Kept is a backup that is somewhere.
+// Kept is a stored backup.
 type Kept struct {
 	Name   string
 	System keyserver.SystemID
@@ -46,7 +46,7 @@ type Kept struct {
 // Place is a directory or a bucket with backups.
 type Place struct{ *blobstore.Store }
 
-// CheckPlace refuses what names none. A path is a directory.
+// CheckPlace rejects a text that is not a place. A path is a directory.
 func CheckPlace(text string) error {
 	if !isURL(text) {
 		if text == "" {
@@ -59,7 +59,7 @@ func CheckPlace(text string) error {
 
 func isURL(text string) bool { return strings.Contains(text, "://") }
 
-// OpenPlace opens a directory, which make says to make where there is none, or a bucket.
+// OpenPlace opens a directory or a bucket. With create, it creates a missing directory.
 func OpenPlace(ctx context.Context, text string, create bool) (Place, error) {
 	if err := CheckPlace(text); err != nil {
 		return Place{}, err
@@ -82,8 +82,8 @@ func OpenPlace(ctx context.Context, text string, create bool) (Place, error) {
 	return Place{s}, nil
 }
 
-// Kept lists the backups that there are, oldest first; of one key server, or of all
-// where system is zero. Everything else there is passed over.
+// Kept lists the backups of one key server, or of all if system is zero, oldest first. It
+// ignores other objects.
 func (p Place) Kept(ctx context.Context, system keyserver.SystemID) ([]Kept, error) {
 	var all []Kept
 	err := p.Each(ctx, func(o blobstore.Object) error {
@@ -103,15 +103,15 @@ func (p Place) Kept(ctx context.Context, system keyserver.SystemID) ([]Kept, err
 	return all, err
 }
 
-// OwnerName is that of the object that says whose key server a place is of.
+// OwnerName returns the name of the object that identifies the key server of a place.
 func OwnerName(system keyserver.SystemID) string { return fmt.Sprintf("keyserver-%d.vkey", system) }
 
-// maxOwner is longer than any key.
+// maxOwner bounds the key in that object, in bytes.
 const maxOwner = 4096
 
-// Claim makes sure that what is written here for a system id, and removed, is of one key
-// server, of which key verifies the checkpoints: that which was here first. This is for mistakes:
-// whoever can write here can replace it.
+// Claim makes sure that only one key server writes and removes objects here for a system id: the
+// first one, whose checkpoints key verifies. It prevents mistakes, not attacks: any process that
+// can write here can replace the object.
 func (p Place) Claim(ctx context.Context, system keyserver.SystemID, key string) error {
 	name := OwnerName(system)
 	for range 2 {
@@ -142,7 +142,7 @@ func (p Place) owner(ctx context.Context, name string) (_ []byte, err error) {
 	return io.ReadAll(io.LimitReader(r, maxOwner))
 }
 
-// Save writes a backup under a name that nothing has yet.
+// Save writes a backup under an unused name.
 func (p Place) Save(ctx context.Context, name string, fill func(io.Writer) error) (size int64, err error) {
 	done, err := p.Put(ctx, name, func(w io.Writer) error {
 		counted := &counter{to: w}
@@ -171,14 +171,14 @@ func (c *counter) Write(p []byte) (int, error) {
 type Found struct {
 	Name string
 	From io.ReadCloser
-	// Passed are objects that have the name of a backup, and are empty.
+	// Passed are empty objects with the name of a backup.
 	Passed []string
-	// Key opens the key-encryption key beside it; it answers nil where there is none.
+	// Key opens the key-encryption key of the backup; it returns nil if there is none.
 	Key func(ctx context.Context) (io.ReadCloser, error)
 }
 
-// Find opens a backup: a file, or the one of a name in a directory or a bucket, there the
-// newest where name is empty.
+// Find opens a backup: a file, or a named backup in a directory or a bucket. Without a name it
+// opens the newest one there.
 func Find(ctx context.Context, from, name string) (Found, error) {
 	if !isURL(from) {
 		info, err := os.Stat(from)
@@ -226,12 +226,12 @@ func NewerThan(ctx context.Context, from string, at time.Time) (newer bool, err 
 	return len(all) > 0 && all[len(all)-1].Begun.After(at), err
 }
 
-// clockAhead is how far the clock of whoever made a backup, or a segment, may have been
-// ahead. What claims to be later was made by a wrong one, or by somebody else.
+// clockAhead is how far the clock of the process that made a backup or a segment may have been
+// ahead. A later time comes from a wrong clock or from another writer.
 const clockAhead = 5 * time.Minute
 
-// taken are the backups that may be meant by the newest one, and what is empty. --backup
-// names one that is meant all the same.
+// taken returns the backups from which the newest is chosen, and the names of empty ones. With
+// --backup a user can still choose any other.
 func (p Place) taken(ctx context.Context) (all []Kept, passed []string, err error) {
 	all, err = p.Kept(ctx, 0)
 	all = slices.DeleteFunc(all, func(k Kept) bool {

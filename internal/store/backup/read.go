@@ -17,7 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// maxIdentity bounds a file with identities.
+// maxIdentity bounds a file with identities, in bytes.
 const maxIdentity = 1 << 20
 
 // Reader reads a backup.
@@ -26,12 +26,13 @@ type Reader struct {
 
 	zstd *zstd.Decoder
 	tar  *tar.Reader
-	next string // the name of the member that is next, empty at the end
+	next string // the name of the next member, empty at the end
 	read []Part
-	said hash.Hash // of what it says of itself
+	said hash.Hash // over the descriptions
 }
 
-// Open reads what a backup is of. identity is a file of age with what opens it.
+// Open opens a backup and reads its head. identity is a file with age
+// identities.
 func Open(from, identity io.Reader) (_ *Reader, err error) {
 	identities, err := parseIdentities(identity)
 	if err != nil {
@@ -55,7 +56,7 @@ func Open(from, identity io.Reader) (_ *Reader, err error) {
 	return r, nil
 }
 
-// unpack opens what pack has written.
+// unpack opens the output of pack.
 func unpack(from io.Reader, identities []age.Identity) (*Reader, error) {
 	opened, err := age.Decrypt(from, identities...)
 	var other *age.NoIdentityMatchError
@@ -77,12 +78,12 @@ func unpack(from io.Reader, identities []age.Identity) (*Reader, error) {
 	return r, nil
 }
 
-// begin reads the member that says of what it is.
+// begin reads the first member, which describes the backup or segment.
 func (r *Reader) begin(member string, head any) error {
 	if r.next != member {
 		return errors.New("it is no backup of this program: it does not begin with what it is of")
 	}
-	// What a later program adds must not look like damage.
+	// A field of a later program must not look like damage.
 	text, err := r.description()
 	if err != nil {
 		return err
@@ -102,7 +103,7 @@ func (r *Reader) begin(member string, head any) error {
 	return nil
 }
 
-// journal reads rows of the audit trail that may be in no table.
+// journal reads rows of the audit log that may be in no table.
 func (r *Reader) journal() (rows []keyserver.AuditEntry, err error) {
 	err = r.Part(journalPart, func(part io.Reader) (int64, error) {
 		text, err := io.ReadAll(io.LimitReader(part, maxJournal))
@@ -122,10 +123,10 @@ func parseIdentities(from io.Reader) ([]age.Identity, error) {
 	return identities, nil
 }
 
-// Close gives up what the reader holds.
+// Close releases what the Reader holds.
 func (r *Reader) Close() { r.zstd.Close() }
 
-// advance goes to the next member.
+// advance moves to the next member.
 func (r *Reader) advance() error {
 	h, err := r.tar.Next()
 	if errors.Is(err, io.EOF) {
@@ -139,7 +140,7 @@ func (r *Reader) advance() error {
 	return nil
 }
 
-// damage tells what was done to the file from what it could not be read for.
+// damage returns the kind of damage that a read error means.
 func damage(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return damaged("it ends too early, as one does whose making was interrupted")
@@ -159,7 +160,8 @@ func (r *Reader) description() ([]byte, error) {
 	return text, r.advance()
 }
 
-// Part calls with the next part, as long as it is of the name.
+// Part passes the content of the next part to load. The part must have the
+// name.
 func (r *Reader) Part(name string, load func(io.Reader) (rows int64, err error)) error {
 	p := &part{reader: r, name: name, hash: sha256.New()}
 	rows, err := load(p)
@@ -179,7 +181,7 @@ func (r *Reader) Part(name string, load func(io.Reader) (rows int64, err error))
 	return nil
 }
 
-// End compares what was read with what was written.
+// End compares the parts that were read with the manifest.
 func (r *Reader) End() error {
 	if r.next != manifestMember {
 		return damaged("it does not end with what was written")
@@ -201,14 +203,14 @@ func (r *Reader) End() error {
 			return damaged("%s has %d rows with another hash than the %d rows of %s that were written", is.Name, is.Rows, was.Rows, was.Name)
 		}
 	}
-	// What age has behind the tar is what shows that nothing was cut off.
+	// The end of the age file, after the tar, shows that nothing was cut off.
 	if n, err := io.Copy(io.Discard, io.LimitReader(r.zstd, maxDescription)); err != nil || n == maxDescription {
 		return damage(errors.Join(err, io.ErrUnexpectedEOF))
 	}
 	return nil
 }
 
-// part reads the members of one part one behind the other.
+// part reads the members of one part as one stream.
 type part struct {
 	reader *Reader
 	name   string

@@ -20,24 +20,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/wal"
 )
 
-// ahead is how many segments are opened before they are read: a bucket takes its time
-// with each.
+// ahead is how many segments are opened before they are read, because a bucket responds slowly.
 const ahead = 16
 
-// Moment is one that a place has a replica of.
+// Moment is a restore point of a replica in a place.
 type Moment struct {
-	Name  string // of the last segment that is needed
+	Name  string // of the last segment of the restore point
 	Until time.Time
-	// Passed are objects that have the name of a segment, and are empty.
+	// Passed are empty objects with the name of a segment.
 	Passed []string
 
 	place    Place
 	segments []keptSegment // the base first
 }
 
-// FindMoment looks for the newest moment in a place that is not after at; for the newest
-// that can be where at is zero and no name is given. name is of a generation, or empty. It answers nil where there
-// is none at all.
+// FindMoment returns the newest restore point in a place that is not after at. If at is zero and no name is given,
+// it returns the newest one by this machine's clock. name is a generation, or empty. It returns nil if there is no
+// replica.
 func FindMoment(ctx context.Context, from, name string, at time.Time) (_ *Moment, err error) {
 	if !isURL(from) {
 		if info, err := os.Stat(from); err != nil || !info.IsDir() {
@@ -83,7 +82,7 @@ func FindMoment(ctx context.Context, from, name string, at time.Time) (_ *Moment
 	return m, nil
 }
 
-// missing says up to when there is something to restore all the same.
+// missing returns an error that names the missing segment and what can still be restored.
 func (m *Moment) missing(before []keptSegment, number int64, generation string) error {
 	what := "missing"
 	for _, name := range m.Passed {
@@ -94,7 +93,7 @@ func (m *Moment) missing(before []keptSegment, number int64, generation string) 
 	return fmt.Errorf("segment %d of %s is %s: %s", number, generation, what, otherwise(before))
 }
 
-// otherwise says what can be restored where only what is before can be.
+// otherwise returns advice on what to restore if only the segments in before are usable.
 func otherwise(before []keptSegment) string {
 	if len(before) > 1 {
 		return fmt.Sprintf("with --at %s what is before it is restored", before[len(before)-1].until.Format(untilFlag))
@@ -102,15 +101,15 @@ func otherwise(before []keptSegment) string {
 	return "give --at with a time of before, or --backup with another replica or backup"
 }
 
-// untilFlag is how a moment is given to --at.
+// untilFlag is the format of a restore point for --at.
 const untilFlag = "2006-01-02T15:04:05.000Z07:00"
 
-// lastBefore answers the last segment that is not after a time, nil where there is none.
+// lastBefore returns the last segment that is not after a time, or nil if there is none.
 func (m *Moment) lastBefore(ctx context.Context, name string, at time.Time) (*keptSegment, error) {
-	var last, bare *keptSegment // bare has no base
+	var last, bare *keptSegment // the last segment of generations without a base
 	var oldest time.Time
 	systems, bases := map[keyserver.SystemID]string{}, map[string]bool{}
-	// The base comes first by its name.
+	// The name of the base sorts before those of its segments.
 	err := m.place.eachSegment(ctx, func(k keptSegment) error {
 		if name != "" && k.generation != name {
 			return nil
@@ -157,7 +156,7 @@ func (m *Moment) lastBefore(ctx context.Context, name string, at time.Time) (*ke
 	return last, nil
 }
 
-// baseless refuses to pass over what is newer than all that can be restored.
+// baseless returns an error, because segments without a base are newer than all that can be restored.
 func baseless(bare, last *keptSegment) error {
 	text := "give --backup with another replica or backup"
 	if last != nil {
@@ -167,14 +166,14 @@ func baseless(bare, last *keptSegment) error {
 		segment{Generation: bare.generation}.name(), bare.until.Format(untilFlag), text)
 }
 
-// IsGeneration reports whether a name is one of a generation of a replica.
+// IsGeneration reports whether a name has the form of a generation of a replica.
 func IsGeneration(name string) bool { return generationForm.MatchString(name) }
 
-// Close gives up what FindMoment took.
+// Close closes the place.
 func (m *Moment) Close() error { return m.place.Close() }
 
-// Restore makes a database of a replica, as it was at the moment. It takes room for
-// another one meanwhile, in the same directory; for PostgreSQL in that of temporary files.
+// Restore makes a database from the replica at the restore point. It temporarily needs room for a second copy: in
+// the same directory, or among temporary files for PostgreSQL.
 func (m *Moment) Restore(ctx context.Context, identity string, o Options) (done Restored, err error) {
 	identities, err := parseIdentities(strings.NewReader(identity))
 	if err != nil {
@@ -193,14 +192,13 @@ func (m *Moment) Restore(ctx context.Context, identity string, o Options) (done 
 	if err != nil {
 		return done, err
 	}
-	// It is gone before what is made of it has its name.
+	// The copy is removed before the restored database has its name.
 	remove := func() error { return errors.Join(store.Close(), scratch.Close()) }
 	defer func() { err = errors.Join(err, remove()) }()
 	return m.reload(ctx, store, head, o, remove)
 }
 
-// reload makes a backup of the database that was rebuilt, and restores that. read is called
-// when all of it was read.
+// reload makes a backup of the rebuilt database and restores that. It calls read when all of the copy was read.
 func (m *Moment) reload(ctx context.Context, store *sqlstore.Store, head segment, o Options, read func() error) (done Restored, err error) {
 	between, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -221,7 +219,7 @@ func (m *Moment) reload(ctx context.Context, store *sqlstore.Store, head segment
 		failed = errors.Join(err, w.CloseWithError(err))
 	}()
 	ended := func() error {
-		_ = r.Close() // ends the writing, whatever became of it
+		_ = r.Close() // ends the writing, whether or not it has failed
 		<-written
 		if errors.Is(failed, io.ErrClosedPipe) {
 			return nil
@@ -248,8 +246,7 @@ func (m *Moment) reload(ctx context.Context, store *sqlstore.Store, head segment
 	return Restore(ctx, from, o)
 }
 
-// rebuild writes the database as it was, and answers the rows of the audit trail that may
-// not be in it.
+// rebuild writes the database as it was, and returns the rows of the audit log that may be missing in it.
 func (m *Moment) rebuild(ctx context.Context, identities []age.Identity, path string) (head segment, rows []keyserver.AuditEntry, err error) {
 	database, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -259,7 +256,7 @@ func (m *Moment) rebuild(ctx context.Context, identities []age.Identity, path st
 	ctx, cancel := context.WithCancel(ctx)
 	b := &rebuilding{database: database, identities: identities}
 	opened := m.open(ctx)
-	defer func() { // those that were opened for nothing
+	defer func() { // segments that were opened but are not needed
 		cancel()
 		for o := range opened {
 			if got := <-o; got.from != nil {
@@ -274,7 +271,7 @@ func (m *Moment) rebuild(ctx context.Context, identities []age.Identity, path st
 		}
 		got := <-one
 		if err := b.add(k, got); err != nil {
-			if got.err == nil && ctx.Err() == nil && k.number > 0 { // it is what it should not be
+			if got.err == nil && ctx.Err() == nil && k.number > 0 { // the segment is damaged or is another one
 				return head, nil, fmt.Errorf("%s: %w; %s", k.object, err, otherwise(m.segments[:k.number]))
 			}
 			return head, nil, fmt.Errorf("%s: %w", k.object, err)
@@ -288,7 +285,7 @@ type openedSegment struct {
 	err  error
 }
 
-// open opens segments ahead of who reads them.
+// open opens segments before the caller reads them.
 func (m *Moment) open(ctx context.Context) <-chan chan openedSegment {
 	all := make(chan chan openedSegment, ahead)
 	go func() {
@@ -312,7 +309,7 @@ func (m *Moment) open(ctx context.Context) <-chan chan openedSegment {
 	return all
 }
 
-// rebuilding is a database that is written from its base and what follows.
+// rebuilding is a database that is written from its base and segments.
 type rebuilding struct {
 	database   *os.File
 	identities []age.Identity
@@ -354,7 +351,7 @@ func (b *rebuilding) add(k keptSegment, opened openedSegment) (err error) {
 	return nil
 }
 
-// follows holds what a segment says of itself against its name, and the one before.
+// follows compares a segment's description with its name and with the segment before it.
 func (b *rebuilding) follows(k keptSegment, head segment) error {
 	switch {
 	case head.Format != format:

@@ -21,54 +21,53 @@ import (
 )
 
 const (
-	// shipEvery is how long it waits from one segment to the next.
+	// shipEvery is the pause between two segments.
 	shipEvery = time.Second
-	// maxShipBackoff bounds how long nothing is tried after failures.
+	// maxShipBackoff bounds the pause after failures.
 	maxShipBackoff = 15 * time.Second
-	// shipTime bounds the writing of one segment, and lastShipTime of the one at a stop.
+	// shipTime bounds the writing of one segment, and lastShipTime that of the last one at a stop.
 	shipTime     = 5 * time.Minute
 	lastShipTime = 5 * time.Second
-	// foldBytes is about what FoldAt pages are.
+	// foldBytes is about the size of FoldAt pages in the log.
 	foldBytes = sqlite.FoldAt * 4120
-	// maxLogBytes bounds the log. When it is larger than that, nothing waits for the
-	// place any more: the log is folded, and a new base is needed.
+	// maxLogBytes bounds the log. A larger log is folded without waiting for the place; a new base is
+	// then needed.
 	maxLogBytes = 512 << 20
-	// A base is made anew after a time, and when so much was shipped behind it that a
+	// A new base is made after maxGeneration, or when so much was shipped after the base that a
 	// restore would read more of that than of the base.
 	maxGeneration  = 24 * time.Hour
 	maxBehindBase  = 1 << 30
 	maxBehindTimes = 2
-	// pruneEvery is how often it is looked for what is older than Keep.
+	// pruneEvery is the interval between searches for generations older than Keep.
 	pruneEvery = 10 * time.Minute
-	// thereEvery is how often it is looked whether what was written is still there.
+	// thereEvery is the interval between checks that the written objects still exist.
 	thereEvery = 10 * time.Second
-	// behindAfter is how far behind it is worth a word.
+	// behindAfter is the delay of the replica from which Late reports it.
 	behindAfter = time.Minute
 )
 
-// Replicator ships the log of an embedded database while it is served from. Every field
-// is needed but Keep, where 0 keeps all.
+// Replicator ships the log of an embedded database while it is in use. Every field is required except
+// Keep; 0 keeps all.
 type Replicator struct {
 	Store *sqlstore.Store
-	// Maker says of what key server it is; it makes no backup.
+	// Maker describes the key server; it makes no backup.
 	Maker     *Maker
 	Place     string
 	Keep      time.Duration
 	Recipient string
 	Logger    *slog.Logger
-	// Record writes the row of the audit trail that says that a base is made, which is a
-	// copy of everything.
+	// Record writes the row of the audit log for a base, which is a copy of everything.
 	Record func(ctx context.Context, outcome keyserver.Outcome, name string) error
 	// MaxLogBytes differs from the default only in tests.
 	MaxLogBytes int64
 
 	log     *sqlite.Log
-	place   Place // without a Store until it could be opened
+	place   Place // without a Store until it was opened
 	current *generation
 	making  *making
-	pending *sqlite.Committed // of current, which could not be written yet
-	tried   time.Time         // when a base was begun last
-	discard int64             // the log is discarded when it is larger
+	pending *sqlite.Committed // of current, and not written yet
+	tried   time.Time         // when a base was last begun
+	discard int64             // the log is discarded when it has more bytes than this
 	foldAt  int64             // pages
 	folds   int64
 	ended   sync.WaitGroup
@@ -85,16 +84,16 @@ type Replicator struct {
 	late                     atomic.Pointer[string]
 }
 
-// generation is a base and what was shipped behind it.
+// generation is a base and the segments after it.
 type generation struct {
 	name   string
 	begun  time.Time
 	base   int64 // bytes
-	number int64 // of the last one
+	number int64 // of the last segment
 	said   []byte
 	at     wal.Position
-	rows   int64 // the last row of the trail
-	behind int64 // bytes behind the base
+	rows   int64 // the last shipped row of the audit log
+	behind int64 // bytes shipped after the base
 	until  time.Time
 }
 
@@ -105,7 +104,7 @@ type making struct {
 	made   *generation
 }
 
-// Run works until ctx ends, and then ships what is left.
+// Run works until ctx ends, and then ships the rest.
 func (r *Replicator) Run(ctx context.Context) {
 	r.start()
 	timer := time.NewTimer(0)
@@ -128,7 +127,7 @@ func (r *Replicator) start() {
 	r.begun, r.discard, r.foldAt = r.Maker.Clock(), foldBytes, sqlite.FoldAt
 }
 
-// end ships the last of it, where that goes at once.
+// end ships the rest, if that takes at most lastShipTime.
 func (r *Replicator) end() {
 	if r.making != nil {
 		r.making.cancel()
@@ -150,7 +149,7 @@ func (r *Replicator) end() {
 	}
 }
 
-// pause says what became of a pass, once, and how long to wait for the next.
+// pause logs a change between success and failure, and returns the time until the next pass.
 func (r *Replicator) pause(ctx context.Context, err error) time.Duration {
 	switch {
 	case ctx.Err() != nil:
@@ -171,7 +170,7 @@ func (r *Replicator) pause(ctx context.Context, err error) time.Duration {
 	return max(r.waits, shipEvery)
 }
 
-// judge says whether much is not replicated.
+// judge updates Late.
 func (r *Replicator) judge() {
 	since := r.begun
 	if at := r.until.Load(); at > 0 {
@@ -185,7 +184,7 @@ func (r *Replicator) judge() {
 	r.late.Store(&text)
 }
 
-// Late says that much is not replicated, empty while it is.
+// Late returns a sentence if the replica is far behind, otherwise "".
 func (r *Replicator) Late() string {
 	if text := r.late.Load(); text != nil {
 		return *text
@@ -193,7 +192,7 @@ func (r *Replicator) Late() string {
 	return ""
 }
 
-// Pass ships what was committed, and begins a base where one is needed.
+// Pass ships what was committed, and begins a base if one is needed.
 func (r *Replicator) Pass(ctx context.Context) (err error) {
 	if r.log == nil {
 		if r.log, err = r.Store.Log(); err != nil {
@@ -221,7 +220,7 @@ func (r *Replicator) Pass(ctx context.Context) (err error) {
 	return errors.Join(failed, r.follow(ctx))
 }
 
-// claim looks, now and then, whether the place is of this key server.
+// claim checks every thereEvery whether the place belongs to this key server.
 func (r *Replicator) claim(ctx context.Context) error {
 	now := r.Maker.Clock()
 	if since := now.Sub(r.claimed); since >= 0 && since < thereEvery {
@@ -234,7 +233,7 @@ func (r *Replicator) claim(ctx context.Context) error {
 	return nil
 }
 
-// follow ships what was committed behind the base.
+// follow ships what was committed after the base.
 func (r *Replicator) follow(ctx context.Context) error {
 	if whole, err := r.isThere(ctx); err != nil {
 		return err
@@ -251,7 +250,7 @@ func (r *Replicator) follow(ctx context.Context) error {
 		err = r.fold(ctx)
 	}
 	if errors.Is(err, sqlite.ErrLogMoved) {
-		// Keys were erased from it, for instance.
+		// For example, Erase has folded it.
 		r.Logger.Info("the log of the database was folded before it was shipped: a new base is needed", "generation", r.current.name)
 		r.forget()
 		return nil
@@ -262,8 +261,8 @@ func (r *Replicator) follow(ctx context.Context) error {
 	return err
 }
 
-// isThere looks, now and then, whether the base and the last segment are where they were
-// written: a volume may not be mounted any more, or a rule of a bucket may remove what is old.
+// isThere checks every thereEvery whether the base and the last segment still exist: a volume may not
+// be mounted any more, or a rule of a bucket may remove old objects.
 func (r *Replicator) isThere(ctx context.Context) (bool, error) {
 	now := r.Maker.Clock()
 	if since := now.Sub(r.looked); since >= 0 && since < thereEvery {
@@ -286,7 +285,7 @@ func (r *Replicator) isThere(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// bound keeps the log from growing for a place that does not answer.
+// bound keeps the log from growing while the place does not respond.
 func (r *Replicator) bound(ctx context.Context) error {
 	size, err := r.log.Size()
 	if err != nil {
@@ -307,7 +306,7 @@ func (r *Replicator) bound(ctx context.Context) error {
 	if err := r.log.Discard(ctx); err != nil {
 		return err
 	}
-	// Whoever reads what was keeps the log as large as it is.
+	// An open read of an older state keeps the log as large as it is.
 	if size, err = r.log.Size(); err != nil {
 		return err
 	}
@@ -315,7 +314,7 @@ func (r *Replicator) bound(ctx context.Context) error {
 	return nil
 }
 
-// forget gives a generation up.
+// forget gives up the current generation.
 func (r *Replicator) forget() {
 	r.drop()
 	r.current = nil
@@ -328,7 +327,7 @@ func (r *Replicator) drop() {
 	r.pending = nil
 }
 
-// due says whether a base is to be made.
+// due reports whether a base is to be made.
 func (r *Replicator) due() bool {
 	now := r.Maker.Clock()
 	if r.current == nil {
@@ -341,7 +340,7 @@ func (r *Replicator) due() bool {
 	return age >= longest || age < 0 || r.current.behind > max(maxBehindBase, maxBehindTimes*r.current.base)
 }
 
-// beginBase makes a base beside what goes on.
+// beginBase makes a base in the background.
 func (r *Replicator) beginBase(ctx context.Context) error {
 	reader, err := ParseRecipient(r.Recipient)
 	if err != nil {
@@ -362,7 +361,7 @@ func (r *Replicator) beginBase(ctx context.Context) error {
 		defer cancel()
 		head := r.head(ctx, made)
 		m.done <- func() error {
-			// A place that does not answer is not worth a row.
+			// If the place does not respond, no audit row is written.
 			if _, _, err := r.place.Get(ctx, head.name()); err != nil {
 				return err
 			}
@@ -406,7 +405,7 @@ func (r *Replicator) stopBase() {
 	r.making = nil
 }
 
-// finish goes on behind a base that is complete.
+// finish switches to a base that is complete.
 func (r *Replicator) finish() error {
 	if r.making == nil {
 		return nil
@@ -432,7 +431,7 @@ func (r *Replicator) finish() error {
 
 // ship writes what was committed and is not written yet.
 func (r *Replicator) ship(ctx context.Context) error {
-	if r.pending != nil { // a try may have succeeded of which that is not known
+	if r.pending != nil { // an earlier attempt may have succeeded unnoticed
 		if err := r.write(ctx); err != nil {
 			return err
 		}
@@ -445,7 +444,7 @@ func (r *Replicator) ship(ctx context.Context) error {
 	return r.write(ctx)
 }
 
-// fold has the log folded when all of it is shipped, but for what was committed since.
+// fold folds the log. All of it was shipped except the last commits, which fold writes then.
 func (r *Replicator) fold(ctx context.Context) error {
 	c, done, err := r.log.Fold(ctx, r.current.at)
 	if !done {
@@ -456,8 +455,8 @@ func (r *Replicator) fold(ctx context.Context) error {
 	return errors.Join(err, r.write(ctx))
 }
 
-// write writes what is pending as a segment. It can be called until that succeeds: the
-// object is the same each time.
+// write writes the pending data as a segment. It can be repeated until it succeeds: the object is the
+// same each time.
 func (r *Replicator) write(ctx context.Context) error {
 	c, g := r.pending, r.current
 	rows := g.rows
@@ -475,7 +474,7 @@ func (r *Replicator) write(ctx context.Context) error {
 	}
 	head := r.head(ctx, g)
 	head.Number, head.Previous, head.From, head.To, head.Header = g.number+1, g.said, c.From, c.To, c.Header.Raw
-	// The clock may have been set back; a name must not.
+	// The clock may be set back, but names must stay in order.
 	head.Until = c.Until.UTC().Truncate(time.Millisecond)
 	if head.Until.Before(g.until) {
 		head.Until = g.until
@@ -493,7 +492,7 @@ func (r *Replicator) write(ctx context.Context) error {
 			return err
 		})
 	})
-	if err == nil && said == nil { // it is there, of a try that had no answer
+	if err == nil && said == nil { // it exists, from an attempt whose result was lost
 		size = counter{to: io.Discard}
 		err = pack(&size, reader, head.Until, func() error { return ctx.Err() }, func(w *writer) error {
 			err := w.segment(head, *c)
@@ -514,12 +513,12 @@ func (r *Replicator) write(ctx context.Context) error {
 	return nil
 }
 
-// isOurs refuses what stands under the name of a segment and has another size than it
-// would have. Nothing can follow it, so that a new base is needed. What it is of cannot be read here.
+// isOurs returns an error if the object of a segment has another size than the segment. Nothing can
+// follow such an object, so a new base is needed. Its content cannot be decrypted here.
 func (r *Replicator) isOurs(ctx context.Context, name string, size int64) error {
 	from, is, err := r.place.Get(ctx, name)
 	if err != nil || from == nil {
-		return err // it is looked for again
+		return err // the next pass looks for it again
 	}
 	if err := from.Close(); err != nil {
 		return err
@@ -531,13 +530,13 @@ func (r *Replicator) isOurs(ctx context.Context, name string, size int64) error 
 	return fmt.Errorf("somebody else has written it, with %d bytes, where %d were to be: a new base is made; let nobody else write there", is, size)
 }
 
-// written notes up to when all is there.
+// written records the time up to which everything is replicated.
 func (r *Replicator) written(until time.Time) {
 	r.until.Store(until.UnixMicro())
 	r.drop()
 }
 
-// guard ends the writing of a segment when the log has grown too large meanwhile.
+// guard cancels the writing of a segment if the log grows too large in that time.
 func (r *Replicator) guard(ctx context.Context, cancel context.CancelFunc) {
 	look := time.NewTicker(shipEvery)
 	defer look.Stop()
@@ -554,8 +553,8 @@ func (r *Replicator) guard(ctx context.Context, cancel context.CancelFunc) {
 	}
 }
 
-// prune removes generations all of which are older than Keep, where there is a later one
-// that was begun before that.
+// prune removes generations that ended before Keep ago, if a later generation with a base has a
+// restore point that old.
 func (r *Replicator) prune(ctx context.Context) {
 	now := r.Maker.Clock()
 	if r.Keep == 0 || now.Sub(r.pruned) < pruneEvery && !now.Before(r.pruned) {
@@ -571,14 +570,14 @@ func (r *Replicator) prune(ctx context.Context) {
 	})
 }
 
-// extent is what is known of a generation by its names.
+// extent is what the names of a generation's objects show.
 type extent struct {
 	base        bool
 	first, last time.Time
 	number      int64
 }
 
-// extents lists the generations of a key server. What is empty says nothing of one.
+// extents lists the generations of a key server. It ignores empty objects.
 func (p Place) extents(ctx context.Context, system keyserver.SystemID) (map[string]*extent, error) {
 	all := map[string]*extent{}
 	err := p.eachSegment(ctx, func(k keptSegment) error {
@@ -625,7 +624,7 @@ func (p Place) pruneReplicas(ctx context.Context, system keyserver.SystemID, cur
 	if len(old) == 0 {
 		return nil
 	}
-	// The base comes first: without it nobody takes the rest for something to restore.
+	// The base is removed first: without it the rest is not taken for something to restore.
 	err = p.eachSegment(ctx, func(k keptSegment) error {
 		if !old[k.generation] {
 			return nil
@@ -640,7 +639,7 @@ func (p Place) pruneReplicas(ctx context.Context, system keyserver.SystemID, cur
 	return err
 }
 
-// Observe says up to when everything is replicated.
+// Observe registers the metrics of replication.
 func (r *Replicator) Observe(to prometheus.Registerer) {
 	to.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -23,23 +23,24 @@ import (
 // Options of a restore.
 type Options struct {
 	Target sqlstore.Config // an empty directory or database
-	// Name of the backup, for people and for the row of the trail.
+	// Name of the backup, for people and for the row of the audit log.
 	Name string
-	// Noted are checkpoints that were noted elsewhere, the newest of which says how much
-	// there was. Without any nobody knows what is missing.
+	// Noted are checkpoints that were stored elsewhere. The newest shows how many rows
+	// there were. Without any, missing rows are not detected.
 	Noted []tree.Noted
-	// Key is what the checkpoint of the backup has to be signed by. nil: nobody says whose
-	// it is, and whoever knows the recipient may have made it.
+	// Key must have signed the checkpoint of the backup. nil: the signer is not checked,
+	// and anyone who knows the recipient may have made the backup.
 	Key note.Verifier
-	// AcceptLoss restores although rows are missing. It needs Key.
+	// AcceptLoss permits a restore with missing rows. It needs Key.
 	AcceptLoss bool
 	Clock      func() time.Time
 	Logger     *slog.Logger
-	// Before is called with what is complete, before it gets its name. nil: nothing to do.
+	// Before is called when the database is complete, before it gets its name. nil: not
+	// called.
 	Before func() error
 }
 
-// Restored is what a restore has made.
+// Restored is the result of a restore.
 type Restored struct {
 	Head   Head
 	Rows   int64 // of all tables
@@ -47,7 +48,7 @@ type Restored struct {
 	Lost   Range
 }
 
-// Range are rows of the audit trail, none where First is zero.
+// Range is a range of rows of the audit log; it is empty if First is zero.
 type Range struct{ First, Last int64 }
 
 func (r Range) String() string {
@@ -57,14 +58,14 @@ func (r Range) String() string {
 	return fmt.Sprintf("rows %d to %d", r.First, r.Last)
 }
 
-// ErrLoss is wrapped where a backup lacks what was noted.
+// ErrLoss is wrapped if a backup lacks rows of a noted checkpoint.
 var ErrLoss = errors.New("something is missing")
 
-// ErrStranger is wrapped where a backup is not of the key server that it was taken for.
+// ErrStranger is wrapped if a backup is not of the expected key server.
 var ErrStranger = errors.New("it is of another key server, or somebody else has made it")
 
-// Restore makes a database of a backup. Unless all of it is as it was written, and the
-// audit trail in it is intact, it leaves nothing.
+// Restore makes a database from a backup. It leaves nothing unless everything is as it was
+// written and the audit log in it is intact.
 func Restore(ctx context.Context, from *Reader, o Options) (done Restored, err error) {
 	done.Head, done.Tables = from.Head, len(from.Head.Tables)
 	if err := signed(from.Head, o); err != nil {
@@ -77,7 +78,7 @@ func Restore(ctx context.Context, from *Reader, o Options) (done Restored, err e
 	if err != nil {
 		return done, err
 	}
-	defer func() { err = errors.Join(err, r.Abandon()) }() // nothing, once it is finished
+	defer func() { err = errors.Join(err, r.Abandon()) }() // does nothing after Finish
 	if done.Rows, err = load(ctx, from, r); err != nil {
 		return done, err
 	}
@@ -95,7 +96,7 @@ func Restore(ctx context.Context, from *Reader, o Options) (done Restored, err e
 	})
 }
 
-// object is what the row of the trail says was done.
+// object returns the object of the audit row of a restore.
 func object(h Head, lost Range) string {
 	text := fmt.Sprintf("rows up to %d, of a backup of %s", h.Last, h.MadeAt.Format(time.RFC3339))
 	if lost.First > 0 {
@@ -104,8 +105,8 @@ func object(h Head, lost Range) string {
 	return text
 }
 
-// signed finds out whether the trail is signed by whom it is to be. age says nothing of who
-// has written a backup, and what its recipient is everybody may know.
+// signed checks that the expected key has signed the checkpoint in the backup. age does not
+// show who wrote a backup, and its recipient may be public.
 func signed(h Head, o Options) error {
 	if o.Key != nil {
 		if _, err := tree.Open([]byte(h.Tree.Checkpoint), o.Key); err != nil {
@@ -124,7 +125,8 @@ func signed(h Head, o Options) error {
 	return nil
 }
 
-// lost finds out what was written behind the backup.
+// lost returns the rows that were written after the backup, as far as noted checkpoints
+// show them.
 func lost(h Head, o Options) (Range, error) {
 	var gone Range
 	for _, n := range o.Noted {
@@ -144,7 +146,7 @@ func lost(h Head, o Options) (Range, error) {
 	return gone, nil
 }
 
-// load loads every table, and looks at the end whether all were as they were written.
+// load loads every table, and checks at the end that all were as they were written.
 func load(ctx context.Context, from *Reader, r *sqlstore.Restore) (rows int64, err error) {
 	tables, err := r.Tables(ctx)
 	if err != nil {
@@ -172,8 +174,8 @@ func load(ctx context.Context, from *Reader, r *sqlstore.Restore) (rows int64, e
 	return rows, r.Loaded(ctx, tail)
 }
 
-// known refuses tables and columns that the schema of the backup's version does not have:
-// nothing that a file says becomes a name in a statement.
+// known rejects tables and columns that the schema of the backup's version does not have:
+// no text of a file becomes a name in a statement.
 func known(said []snapshot.Table, tables map[string]snapshot.Table) error {
 	if len(said) != len(tables) {
 		return damaged("it has %d tables, and its version has %d", len(said), len(tables))
@@ -199,7 +201,7 @@ func asDamage(err error) error {
 	return err
 }
 
-// verify holds the trail that was loaded against its chains, its tree, and what was noted.
+// verify checks the loaded audit log by its chains, its tree and the noted checkpoints.
 func verify(ctx context.Context, h Head, store *sqlstore.Store, o Options) error {
 	head, err := store.AuditTree(ctx)
 	if err != nil {

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked at most whether a backup is due.
+	// lookEvery is the longest interval between checks whether a backup is due.
 	lookEvery = time.Minute
-	// maxBackoff bounds how long nothing is tried after failures.
+	// maxBackoff bounds the pause after failures.
 	maxBackoff = 15 * time.Minute
 	// makeTime bounds the making of one backup.
 	makeTime = 6 * time.Hour
-	// lateAfter is how many times Every may pass without a backup.
+	// lateAfter is how many times Every may pass without a backup before Late reports it.
 	lateAfter = 2
 )
 
-// Schedule makes backups from time to time, and keeps the newest of them. Every field is
-// needed but Keep, where 0 keeps all.
+// Schedule makes backups at intervals, and keeps the newest of them. Every field is
+// required except Keep; 0 keeps all.
 type Schedule struct {
 	Maker     *Maker
 	Every     time.Duration
@@ -38,23 +38,23 @@ type Schedule struct {
 	Recipient string
 	Clock     func() time.Time
 	Logger    *slog.Logger
-	// Record writes the row of the audit trail that says what becomes of a backup.
+	// Record writes the row of the audit log for the outcome of a backup.
 	Record func(ctx context.Context, outcome keyserver.Outcome, name string) error
 
-	place   Place // without a Store until it could be opened
+	place   Place // without a Store until it was opened
 	begun   time.Time
 	waits   time.Duration // after a failure
 	failing error
-	strange string // the name of what was passed over last
+	strange string // the name of the last ignored object
 
 	failures   atomic.Int64
-	last, size atomic.Int64  // of the newest backup, whoever made it
+	last, size atomic.Int64  // of the newest backup, of any replica
 	took       atomic.Uint64 // seconds, as bits of a float64
 	late       atomic.Pointer[string]
 }
 
-// Run works until ctx ends. On PostgreSQL each replica runs it, and one makes the backup:
-// the others see that it is there.
+// Run works until ctx ends. On PostgreSQL each replica runs it, and one makes the backup;
+// the others then see that it exists.
 func (s *Schedule) Run(ctx context.Context) {
 	s.begun = s.Clock()
 	timer := time.NewTimer(0)
@@ -72,7 +72,8 @@ func (s *Schedule) Run(ctx context.Context) {
 	}
 }
 
-// pause says what became of a pass, once, and how long to wait for the next.
+// pause logs a change between success and failure, and returns the time until the next
+// pass.
 func (s *Schedule) pause(ctx context.Context, err error) time.Duration {
 	every := min(lookEvery, s.Every/10)
 	switch {
@@ -93,7 +94,7 @@ func (s *Schedule) pause(ctx context.Context, err error) time.Duration {
 	return max(s.waits, every)
 }
 
-// judge says whether the newest backup is too old.
+// judge updates Late.
 func (s *Schedule) judge() {
 	since := s.begun
 	if at := s.last.Load(); at > 0 {
@@ -110,7 +111,7 @@ func (s *Schedule) judge() {
 	s.late.Store(&text)
 }
 
-// Late says that backups have not been made for long, empty while they are.
+// Late returns a sentence if the newest backup is too old, otherwise "".
 func (s *Schedule) Late() string {
 	if text := s.late.Load(); text != nil {
 		return *text
@@ -118,7 +119,7 @@ func (s *Schedule) Late() string {
 	return ""
 }
 
-// Pass makes a backup where one is due, and removes those that are not to be kept.
+// Pass makes a backup if one is due, and removes those beyond Keep.
 func (s *Schedule) Pass(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, makeTime)
 	defer cancel()
@@ -144,7 +145,7 @@ func (s *Schedule) Pass(ctx context.Context) (err error) {
 		})
 	})
 	if fault.CodeOf(err) == fault.Overloaded && !recorded {
-		return nil // another replica, or somebody who asked for one, is at it
+		return nil // another replica, or a request, is making one
 	}
 	if err != nil {
 		if recorded {
@@ -160,7 +161,7 @@ func (s *Schedule) Pass(ctx context.Context) (err error) {
 	return s.prune(ctx)
 }
 
-// due looks at what there is, which other replicas may have made.
+// due checks the stored backups, which other replicas may have made.
 func (s *Schedule) due(ctx context.Context) (bool, error) {
 	all, err := s.kept(ctx)
 	if err != nil {
@@ -171,12 +172,12 @@ func (s *Schedule) due(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	age := s.Clock().Sub(all[len(all)-1].Begun)
-	return age >= s.Every || age < 0, nil // a clock that ran ahead does not end backups
+	return age >= s.Every || age < 0, nil // a clock that ran ahead must not stop backups
 }
 
-// kept are the backups of this key server. What is empty is none, and what names a time
-// that has not come was made by a clock that ran ahead, or by somebody else: it is not
-// taken for the newest one, nor are others removed for it.
+// kept returns the backups of this key server. It ignores empty objects, and backups from
+// the future, which a wrong clock or another writer made: neither counts as the newest
+// backup or as one of those to keep.
 func (s *Schedule) kept(ctx context.Context) ([]Kept, error) {
 	all, err := s.place.Kept(ctx, s.Maker.System)
 	if err != nil {
@@ -226,7 +227,7 @@ func (s *Schedule) prune(ctx context.Context) error {
 	return nil
 }
 
-// Observe says when the newest backup was made, and what it took.
+// Observe registers the metrics of backups.
 func (s *Schedule) Observe(r prometheus.Registerer) {
 	gauge := func(name, help string, value func() float64) {
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))

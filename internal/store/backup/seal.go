@@ -8,10 +8,10 @@ import (
 	"filippo.io/age"
 )
 
-// maxSealed bounds what is beside a backup.
+// maxSealed bounds a decrypted key-encryption key, in bytes.
 const maxSealed = 1 << 16
 
-// Seal encrypts something small for a recipient.
+// Seal encrypts a short text for a recipient.
 func Seal(to io.Writer, recipient age.Recipient, plain []byte) error {
 	w, err := age.Encrypt(to, recipient)
 	if err != nil {
@@ -23,7 +23,7 @@ func Seal(to io.Writer, recipient age.Recipient, plain []byte) error {
 	return w.Close()
 }
 
-// Unseal decrypts it. The caller wipes what it answers.
+// Unseal decrypts the output of Seal. The caller wipes the result.
 func Unseal(from, identity io.Reader) ([]byte, error) {
 	identities, err := parseIdentities(identity)
 	if err != nil {

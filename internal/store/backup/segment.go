@@ -15,9 +15,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/wal"
 )
 
-// A replica is a base, which is the file of an embedded database, and behind it segments,
-// each of which has what was committed behind the one before
-// (docs/adr/0053-a-log-that-is-shipped.md). Each is an object of the form of a backup.
+// A replica is a base, which is the file of an embedded database, and segments after it.
+// Each segment has what was committed after the one before it
+// (docs/adr/0053-a-log-that-is-shipped.md). Each is an object in the format of a backup.
 
 // Members and parts of them.
 const (
@@ -26,7 +26,7 @@ const (
 	logPart       = "log"
 )
 
-// segment says of what a base is, and a segment.
+// segment identifies the replica that a base or log segment belongs to.
 type segment struct {
 	Format     int                `json:"format"`
 	MadeBy     string             `json:"madeBy"`
@@ -35,28 +35,28 @@ type segment struct {
 	KEK        KEK                `json:"keyEncryptionKey"`
 	Generation string             `json:"generation"`
 	Number     int64              `json:"number"` // 0: the base
-	// Previous is the SHA-256 over what the one before says of itself, which has the
+	// Previous is the SHA-256 of the descriptions of the segment before, which have the
 	// SHA-256 of its parts.
 	Previous []byte `json:"previous,omitempty"`
-	// Until is the moment of a segment: all that was acknowledged before is in it, or in
-	// those before.
+	// Until is the restore point of a segment: everything that was acknowledged before is
+	// in it or in earlier ones.
 	Until time.Time `json:"until,omitzero"`
-	// Header, From and To say of which frames of a write-ahead log a segment is. A base
-	// has To, where the log goes on.
+	// Header, From and To identify the frames of the write-ahead log in a segment. A base
+	// has To, after which the log continues.
 	Header []byte       `json:"header,omitempty"`
 	From   wal.Position `json:"from"`
 	To     wal.Position `json:"to"`
 }
 
-// Names sort as segments follow each other.
+// Names sort in the order of segments.
 const untilTime = "20060102T150405.000Z"
 
 var segmentForm = regexp.MustCompile(`^(replica-([0-9]{1,10})-([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{8})-([0-9]{9})(?:-([0-9]{8}T[0-9]{6}\.[0-9]{3}Z))?\.age$`)
 
-// generationForm is what restore --backup may name.
+// generationForm matches what restore --backup accepts.
 var generationForm = regexp.MustCompile(`^replica-[0-9]{1,10}-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}$`)
 
-// generationName is that of a base and of what follows it.
+// generationName returns the name of a base and its segments.
 func generationName(system keyserver.SystemID, begun time.Time, id [4]byte) string {
 	return fmt.Sprintf("replica-%d-%s-%x", system, begun.UTC().Format(nameTime), id)
 }
@@ -68,7 +68,7 @@ func (s segment) name() string {
 	return fmt.Sprintf("%s-%09d-%s.age", s.Generation, s.Number, s.Until.UTC().Format(untilTime))
 }
 
-// keptSegment is a base or a segment that is somewhere.
+// keptSegment is a stored base or segment.
 type keptSegment struct {
 	object     string
 	generation string
@@ -79,7 +79,7 @@ type keptSegment struct {
 	size       int64
 }
 
-// segmentOf reads a name, false where it is none.
+// segmentOf parses a name. It returns false if it is not the name of a segment.
 func segmentOf(name string) (k keptSegment, ok bool) {
 	m := segmentForm.FindStringSubmatch(name)
 	if m == nil {
@@ -102,7 +102,7 @@ func segmentOf(name string) (k keptSegment, ok bool) {
 	return k, err == nil
 }
 
-// eachSegment calls with each that there is, by name. Everything else is passed over.
+// eachSegment calls found with each base and segment, by name. It ignores other objects.
 func (p Place) eachSegment(ctx context.Context, found func(keptSegment) error) error {
 	return p.Each(ctx, func(o blobstore.Object) error {
 		if !strings.HasPrefix(o.Name, "replica-") {
