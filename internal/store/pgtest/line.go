@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// Line is a way to a server that a test may cut.
+// Line is a network path to a server that a test can interrupt.
 type Line struct {
 	listener net.Listener
 	socket   string
 
 	mu     sync.Mutex
 	change *sync.Cond
-	holds  [2]bool // what goes to the server, what comes from it
+	holds  [2]bool // of data to the server, and of data from it
 	open   map[net.Conn]struct{}
 	closed bool
 	ways   sync.WaitGroup
 }
 
-// Line answers a way to the server, and the URL of a database over it.
+// Line returns a path to the server, and the URL of a database over it.
 func (c *Cluster) Line(t testing.TB, url string) (*Line, string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -36,9 +36,9 @@ func (c *Cluster) Line(t testing.TB, url string) (*Line, string) {
 	return l, fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", superuser, listener.Addr(), databaseOf(url))
 }
 
-// Hold swallows what goes to the server, what comes from it, or both: nobody is told that
-// a connection has ended, and new ones hear nothing. What is swallowed is sent again, as
-// TCP does, once Hold(false, false) heals the line.
+// Hold stops data to the server, data from it, or both: no side learns that a connection
+// has ended, and new ones get no response. After Hold(false, false) the data continues,
+// as TCP retransmits it.
 func (l *Line) Hold(questions, answers bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *Line) accept() {
 	}
 }
 
-// join carries one connection. It is opened to the server once a question may pass.
+// join carries one connection. It connects to the server when data may pass to it.
 func (l *Line) join(near net.Conn) {
 	defer l.forget(near)
 	if !l.keep(near) || !l.passable(0) {
@@ -102,7 +102,7 @@ func (l *Line) forget(c net.Conn) {
 	delete(l.open, c)
 }
 
-// carry takes one way, to its end.
+// carry copies data in one direction, to its end.
 func (l *Line) carry(to, from net.Conn, way int) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -115,7 +115,7 @@ func (l *Line) carry(to, from net.Conn, way int) {
 				err = writeErr
 			}
 		}
-		if err != nil { // io.EOF among them
+		if err != nil { // also io.EOF
 			_ = to.Close()
 			_ = from.Close()
 			return
@@ -123,7 +123,7 @@ func (l *Line) carry(to, from net.Conn, way int) {
 	}
 }
 
-// passable waits until something may pass, and answers false at the end.
+// passable waits until data may pass, and returns false after close.
 func (l *Line) passable(way int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -91,8 +91,8 @@ func needServer(t testing.TB) {
 	}
 }
 
-// start starts a server. It goes with the process owner, or with this process if owner
-// is 0.
+// start starts a server. It ends with the process owner, or with this process if owner is
+// 0.
 func start(settings []string, owner int) (*Cluster, error) {
 	c, err := prepare(settings, owner)
 	if err != nil {
@@ -110,7 +110,7 @@ func start(settings []string, owner int) (*Cluster, error) {
 	return c, nil
 }
 
-// prepare makes the directory of a server that has no data yet.
+// prepare creates the directory of a server without data.
 func prepare(settings []string, owner int) (*Cluster, error) {
 	bin, err := binaries()
 	if err != nil {
@@ -162,7 +162,7 @@ func (c *Cluster) Kill(t testing.TB) {
 	if c.postmaster == nil {
 		t.Fatal("pgtest: the server does not run")
 	}
-	// Each backend is in a group of its own, and would live on until it notices.
+	// Each backend is in its own process group, and would live until it notices.
 	postmaster := c.postmaster.Process.Pid
 	victims := append([]int{postmaster}, children(postmaster)...)
 	for _, pid := range victims {
@@ -170,7 +170,7 @@ func (c *Cluster) Kill(t testing.TB) {
 	}
 	<-c.exited
 	c.postmaster = nil
-	// One that it was just starting was in no list, and would keep the next server out.
+	// A backend that was just starting was in no list, and would block the next server.
 	for left := c.left(); len(left) > 0; left = c.left() {
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -179,13 +179,14 @@ func (c *Cluster) Kill(t testing.TB) {
 	}
 }
 
-// left lists the processes that work in the server's directory, as all of its own do.
+// left lists the processes whose working directory is the server's, as that of all its
+// processes is.
 func (c *Cluster) left() []int {
 	var pids []int
 	places, _ := filepath.Glob("/proc/[0-9]*/cwd") // only a malformed pattern fails
 	for _, place := range places {
 		if dir, err := os.Readlink(place); err != nil || dir != c.data() {
-			continue // gone, or somebody else
+			continue // gone, or another program
 		}
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(place))); err == nil {
 			pids = append(pids, pid)
@@ -257,7 +258,7 @@ func (c *Cluster) sql(statement string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// run starts the postmaster and waits until it answers.
+// run starts the postmaster and waits until it responds.
 func (c *Cluster) run() error {
 	log, err := os.OpenFile(filepath.Join(c.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -311,7 +312,7 @@ func (c *Cluster) close() {
 // process owner. If owner is 0, that is this process: the input of the shell ends with
 // it, even if a signal kills it.
 func (c *Cluster) employJanitor(owner int) error {
-	// A process that has ended may stay a zombie for long.
+	// A process that has ended may stay a zombie for a long time.
 	const script = `
 alive() { kill -0 "$1" 2>/dev/null && ! grep -q "^State:[[:space:]]*Z" "/proc/$1/status" 2>/dev/null; }
 clean() {
@@ -331,7 +332,7 @@ else
 fi
 clean "$1"`
 	cmd := exec.Command("/bin/sh", "-c", script, "pgtest-janitor", c.dir, strconv.Itoa(owner))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is not for it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal must not reach it
 	if owner != 0 {
 		if err := cmd.Start(); err != nil {
 			return fmt.Errorf("pgtest: %w", err)
@@ -364,8 +365,8 @@ func (c *Cluster) command(name string, args ...string) *exec.Cmd {
 
 var errNone = errors.New("pgtest: no PostgreSQL server binaries")
 
-// binaries finds the directory of the server's binaries: RIG_PG_BIN, the
-// one on PATH, or the newest of Debian's.
+// binaries returns the directory of the server's binaries: RIG_PG_BIN, the one on PATH, or
+// the newest of Debian's.
 func binaries() (string, error) {
 	if dir := os.Getenv("RIG_PG_BIN"); dir != "" {
 		if !complete(dir) {
@@ -401,7 +402,7 @@ func complete(dir string) bool {
 	return true
 }
 
-// unprivileged is who runs the server, because it refuses to run as root.
+// unprivileged returns the user that runs the server, which refuses to run as root.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
@@ -420,7 +421,7 @@ func unprivileged() (*syscall.Credential, error) {
 	return nil, errors.New("pgtest: PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
 }
 
-// Log answers what the server has logged, for a test that fails.
+// Log returns what the server has logged, for a test that fails.
 func (c *Cluster) Log() string {
 	text, _ := os.ReadFile(filepath.Join(c.dir, "log"))
 	return strings.TrimSpace(string(bytes.ToValidUTF8(text, nil)))

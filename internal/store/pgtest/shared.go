@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// hostVariable is the directory of the socket of the server for the whole run;
+// hostVariable names the directory of the socket of the server for the entire run;
 // hack/provide.sh sets it.
 const hostVariable = "RIG_PG_HOST"
 
@@ -103,8 +103,8 @@ func (c *Cluster) share() error {
 	c.db = stdlib.OpenDB(*cfg)
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	// Without fsync, the files are copied with a quarter of the work that the default
-	// takes, which writes a log of the copy. Older servers have no other way.
+	// Without fsync, copying the files takes a quarter of the work of the default, which
+	// writes a log of the copy. Older servers only have the default.
 	var copies bool
 	err = c.db.QueryRowContext(ctx, "SELECT current_setting('fsync') = 'off' AND current_setting('server_version_num')::int >= 150000").Scan(&copies)
 	switch {
@@ -118,8 +118,8 @@ func (c *Cluster) share() error {
 	return nil
 }
 
-// Provide starts a server for a whole run of tests and returns the directory of its
-// socket. Server and directory go when the process owner ends, however it ends.
+// Provide starts a server for an entire run of tests and returns the directory of its socket.
+// Server and directory are removed when the process owner ends, however it ends.
 func Provide(owner int) (host string, err error) {
 	c, err := start(fast, owner)
 	if err != nil {
@@ -142,7 +142,7 @@ func (c *Cluster) template(name string, fill func(ctx context.Context, url strin
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, conn.Close(ctx)) }() // and with it the lock goes
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }() // this releases the lock
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtext($1))", name); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (c *Cluster) template(name string, fill func(ctx context.Context, url strin
 		return err
 	}
 	if !complete {
-		// A process that was killed may have left a part of one.
+		// A killed process may have left an incomplete template.
 		for _, statement := range []string{"DROP DATABASE IF EXISTS " + name + " WITH (FORCE)", "CREATE DATABASE " + name} {
 			if _, err := conn.Exec(ctx, statement); err != nil {
 				return err
@@ -160,7 +160,7 @@ func (c *Cluster) template(name string, fill func(ctx context.Context, url strin
 		if err := fill(ctx, c.url(name)); err != nil {
 			return err
 		}
-		// A database cannot be copied while somebody is connected to it.
+		// A database cannot be copied while a connection to it is open.
 		if _, err := conn.Exec(ctx, "ALTER DATABASE "+name+" WITH IS_TEMPLATE true ALLOW_CONNECTIONS false"); err != nil {
 			return err
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Standby starts a server that follows this one, of its own data. Its name is what the
-// primary may list in synchronous_standby_names.
+// Standby starts a server that replicates this one into its own data. name is the name
+// for the primary's synchronous_standby_names.
 func (c *Cluster) Standby(t testing.TB, name string) *Cluster {
 	t.Helper()
 	s, err := prepare(c.settings, 0)
@@ -20,7 +20,7 @@ func (c *Cluster) Standby(t testing.TB, name string) *Cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.close)
-	// The connection string may name itself in what the standby is told to use.
+	// The name in the connection string is written to the standby's configuration.
 	source := fmt.Sprintf("host=%s user=%s application_name=%s", c.dir, superuser, name)
 	out, err := s.command("pg_basebackup", "--pgdata", s.data(), "--dbname", source, "--write-recovery-conf", "--checkpoint=fast", "--no-sync").CombinedOutput()
 	if err != nil {
@@ -38,9 +38,9 @@ func (c *Cluster) Promote(t testing.TB) {
 	c.SQL(t, "SELECT pg_promote()")
 }
 
-// Freeze stops every process of the server, as a machine does that is gone without a
-// word: connections stay, new ones are accepted, and nothing is answered.
-// It is killed when the test ends.
+// Freeze stops every process of the server, like a machine that disappears without
+// closing connections: connections stay, new ones are accepted, and there are no
+// responses. The server is killed when the test ends.
 func (c *Cluster) Freeze(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -65,7 +65,7 @@ func (c *Cluster) SQL(t testing.TB, statement string) {
 	}
 }
 
-// On is the URL of a database of the first of some servers that takes writes.
+// On returns the URL of a database on the first of some servers that accepts writes.
 func On(url string, servers ...*Cluster) string {
 	base, _, _ := strings.Cut(url, "?")
 	dirs := make([]string, len(servers))
@@ -75,11 +75,11 @@ func On(url string, servers ...*Cluster) string {
 	return base + "?host=" + strings.Join(dirs, ",") + "&target_session_attrs=read-write"
 }
 
-// URL is that of a database that belongs to no test.
+// URL returns the URL of a database that belongs to no test.
 func (c *Cluster) URL() string { return c.url("postgres") }
 
-// Disk is a small volume of the server's own. A test is skipped where nothing can be
-// mounted: no other way fills a disk and harms nobody else.
+// Disk mounts a small volume for the server. It skips the test if nothing can be
+// mounted: no other way to fill a disk leaves the rest of the machine alone.
 func (c *Cluster) Disk(t testing.TB, size int) (dir string) {
 	t.Helper()
 	dir = filepath.Join(c.dir, "disk")
@@ -96,7 +96,7 @@ func (c *Cluster) Disk(t testing.TB, size int) (dir string) {
 	return dir
 }
 
-// DatabaseOn makes an empty database on a volume, and answers its URL.
+// DatabaseOn creates an empty database on a volume, and returns its URL.
 func (c *Cluster) DatabaseOn(t testing.TB, disk string) string {
 	t.Helper()
 	c.SQL(t, "CREATE TABLESPACE own LOCATION '"+disk+"'")

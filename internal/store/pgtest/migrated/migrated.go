@@ -35,8 +35,8 @@ func migrate(ctx context.Context, url string) error {
 	return s.Close()
 }
 
-// template is the name of the template of these migrations. A server may outlive a change
-// to them.
+// template returns the name of the template of these migrations. It depends on their content,
+// because a server may outlive a change to them.
 var template = sync.OnceValues(func() (string, error) {
 	sum := sha256.New()
 	err := fs.WalkDir(migrations.Files, "postgres", func(path string, entry fs.DirEntry, err error) error {

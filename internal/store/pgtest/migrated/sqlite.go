@@ -26,8 +26,8 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// file is the content of a migrated database. A store that is closed leaves nothing in the
-// log beside it.
+// file returns the content of a migrated database. A closed store leaves nothing in the
+// log.
 var file = sync.OnceValues(func() (content []byte, err error) {
 	dir, err := os.MkdirTemp("", "migrated")
 	if err != nil {

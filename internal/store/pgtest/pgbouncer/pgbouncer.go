@@ -27,8 +27,8 @@ const (
 	Statement   = "statement"
 )
 
-// Start starts a pooler until the test ends, with so many connections to the server at
-// most, and answers the database's URL through it.
+// Start starts a pooler until the test ends, with at most most connections to the
+// server. It returns the URL of the database through the pooler.
 func Start(t testing.TB, database, mode string, most int) string {
 	t.Helper()
 	program := os.Getenv(variable)
@@ -56,7 +56,8 @@ default_pool_size = %d
 max_client_conn = 500
 server_login_retry = 1
 `, server, u.User.Username(), dir, mode, most), 0o644))
-	// As the user whose server it is: it refuses to be root, and the socket is private.
+	// It runs as the user of the server: it refuses to run as root, and the socket is
+	// private.
 	var owner syscall.Stat_t
 	rig.Must(t, syscall.Stat(server, &owner))
 	cmd := exec.Command(program, config)

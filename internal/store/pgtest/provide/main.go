@@ -1,6 +1,6 @@
-// Command provide starts a PostgreSQL server for a whole run of tests and prints the
-// directory of its socket. hack/provide.sh calls it with the process id of the shell
-// that runs the tests. The server ends when that shell ends.
+// Command provide starts a PostgreSQL server for an entire run of tests and prints
+// the directory of its socket. hack/provide.sh calls it with the process id of the
+// shell that runs the tests. The server ends when that shell ends.
 package main
 
 import (
