@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestTemplateConformance holds both databases to one behaviour with ACL
+// TestTemplateConformance checks that both databases behave the same with ACL
 // templates and templated directories.
 func TestTemplateConformance(t *testing.T) {
 	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
@@ -153,8 +153,8 @@ func testTemplates(t *testing.T, make newDatabase) {
 
 var butDigest = cmpopts.IgnoreFields(keyserver.ACLTemplate{}, "MembersDigest")
 
-// testMembersDigest: another one for each change of the members, the same for the same
-// members, and the same in a list as alone.
+// testMembersDigest checks that the digest changes with each change of the members,
+// depends only on the members, and is the same in a list as for one template.
 func testMembersDigest(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	ctx := t.Context()
@@ -226,7 +226,7 @@ func testDirectories(t *testing.T, make newDatabase) {
 	for _, d := range []keyserver.TemplatedDirectory{deep, upper, top} {
 		update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.InsertTemplatedDirectory(ctx, d) })
 	}
-	// By bytes, whatever the collation.
+	// The order is that of bytes, whatever the collation.
 	all := []keyserver.TemplatedDirectory{upper, top, deep}
 	if got, err := s.TemplatedDirectories(ctx); err != nil || !cmp.Equal(got, all) {
 		t.Errorf("%v: %s", err, cmp.Diff(all, got))

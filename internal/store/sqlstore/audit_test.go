@@ -137,11 +137,12 @@ func testAuditFilters(t *testing.T, make newDatabase) {
 	}
 }
 
-// longObject is longer than what an index has of it.
+// longObject is longer than its part in an index.
 const longObject = "object ü and much more"
 
-// testAuditPaging: a reader who goes down meets each row once, whatever is appended
-// meanwhile; one who goes up meets those as well.
+// testAuditPaging checks that a reader in descending order gets each row once, even
+// if rows are appended meanwhile. A reader in ascending order gets the appended
+// rows, too.
 func testAuditPaging(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	w := openWriter(t, s, audit.Options{})
@@ -291,7 +292,7 @@ func testAuditWhileServing(t *testing.T, make newDatabase) {
 	defer closeStore(t, s)
 	w := openWriter(t, s, audit.Options{})
 	defer closeWriter(t, w)
-	if err := w.Write(t.Context(), row("hmacData", "", 1)); err != nil { // however little the others get to do
+	if err := w.Write(t.Context(), row("hmacData", "", 1)); err != nil { // at least one row, whatever the goroutines do
 		t.Fatal(err)
 	}
 	stop := newSignal()
@@ -323,7 +324,8 @@ func testAuditWhileServing(t *testing.T, make newDatabase) {
 	}
 }
 
-// testAuditChains: a chain has one writer at a time, and the next continues it.
+// testAuditChains checks that a chain has one writer at a time, and that the next
+// writer continues it.
 func testAuditChains(t *testing.T, make newDatabase) {
 	d := make(t)
 	s := d.open(t)
@@ -353,7 +355,7 @@ func testAuditChains(t *testing.T, make newDatabase) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer chain.Release() //nolint:errcheck // the store goes with it
+	defer chain.Release() //nolint:errcheck // the store is closed after it
 	err = chain.Append(t.Context(), audit.Head{Chain: 1}, []keyserver.AuditEntry{row("hmacData", "", 1)},
 		func(int64) audit.Head { return audit.Head{Chain: 1, Position: 1} })
 	if err == nil || errors.Is(err, context.DeadlineExceeded) {

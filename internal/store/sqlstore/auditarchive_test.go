@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// query answers the texts of a column.
+// query returns the texts of a column.
 func (d database) query(t *testing.T, text string) (out []string) {
 	t.Helper()
 	db, err := sql.Open(d.driver, d.source)
@@ -37,7 +37,7 @@ func (d database) query(t *testing.T, text string) (out []string) {
 	return out
 }
 
-// appendRows writes so many rows by a chain.
+// appendRows writes n rows through one chain.
 func appendRows(t *testing.T, s audit.Store, n int) {
 	t.Helper()
 	w, err := audit.NewWriter(t.Context(), s, audit.Options{})
@@ -54,8 +54,8 @@ func appendRows(t *testing.T, s audit.Store, n int) {
 
 const partitionsOfAudit = `SELECT relname FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid WHERE inhparent = 'audit'::regclass ORDER BY 1`
 
-// TestTheTrailBecomesPartitions: an older table, with rows and with indexes that this
-// version does not know, is the first partition.
+// TestTheTrailBecomesPartitions checks that an older table becomes the first partition, with
+// its rows and with indexes that this version does not know.
 func TestTheTrailBecomesPartitions(t *testing.T) {
 	d := onServer(t)
 	s := d.open(t)
@@ -94,8 +94,9 @@ func TestTheTrailBecomesPartitions(t *testing.T) {
 	}
 }
 
-// TestPartitionsComeAndGo: they are made ahead, rows that have none are kept and read,
-// and what is archived goes without touching other rows.
+// TestPartitionsComeAndGo checks that partitions are created ahead, that rows without a
+// partition are kept and read, and that archived partitions are dropped without changes to
+// other rows.
 func TestPartitionsComeAndGo(t *testing.T) {
 	d := onServer(t)
 	s := d.open(t)
@@ -121,14 +122,15 @@ func TestPartitionsComeAndGo(t *testing.T) {
 	}
 	sweep()
 	count(6)
-	// The server was away for 9 million rows, and 7 were written beyond what there was.
+	// Numbers jump by 9 million, and 7 rows are written after the existing partitions.
 	d.tamper(t, fmt.Sprintf(`UPDATE sequences SET value = %d WHERE name = 'audit'`, 9<<20))
 	appendRows(t, s, 7)
 	if got := d.query(t, `SELECT count(*)::text FROM audit_default`); got[0] != "7" {
 		t.Fatalf("%q", got)
 	}
 	sweep()
-	// Those of 1 to 5, and ten to fourteen: 9<<20+1 is in the tenth, which is the default's.
+	// Partitions 1 to 5, and 10 to 14: 9<<20+1 belongs to the tenth, whose rows are in the
+	// default partition.
 	count(1 + 5 + 4)
 	rows, err := s.AuditRange(t.Context(), 9<<20, 9<<20+7, 10)
 	if err != nil || len(rows) != 7 {
@@ -146,7 +148,7 @@ func TestPartitionsComeAndGo(t *testing.T) {
 		t.Errorf("%q rows are left, want 4", got)
 	}
 
-	// Somebody reads for long: nobody waits for the sweep, and the sweep for nobody.
+	// While a transaction reads for long, neither it nor the sweep waits for the other.
 	db, err := sql.Open(d.driver, d.source)
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +174,7 @@ func TestPartitionsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatIsArchivedIsPruned, whatever is asked for.
+// TestOnlyWhatIsArchivedIsPruned checks that PruneAudit removes no row that is not archived.
 func TestOnlyWhatIsArchivedIsPruned(t *testing.T) {
 	for name, place := range map[string]newDatabase{"sqlite": inDirectory, "postgres": onServer} {
 		t.Run(name, func(t *testing.T) {

@@ -29,7 +29,7 @@ func testChanges(t *testing.T, make newDatabase) {
 	want := []keyserver.Change{
 		{Seq: 1, Kind: keyserver.ChangeRole, ID: id(1), Action: keyserver.Created},
 		{Seq: 2, Kind: keyserver.ChangePrincipal, ID: id(2), Action: keyserver.Created},
-		{Seq: 3, Kind: keyserver.ChangePrincipal, ID: id(2), Action: keyserver.Updated}, // once, though two calls made it
+		{Seq: 3, Kind: keyserver.ChangePrincipal, ID: id(2), Action: keyserver.Updated}, // once, despite two calls
 		{Seq: 4, Kind: keyserver.ChangeKey, ID: id(3), Action: keyserver.Created},
 		{Seq: 5, Kind: keyserver.ChangeTrustedCA, ID: id(5), Action: keyserver.Created},
 	}
@@ -64,8 +64,8 @@ func testChangesInOrder(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	const writers, each = 8, 25
 	hooked := collect(s)
-	// A reader that follows the feed must meet every number in order, whatever
-	// commits beside it.
+	// A reader of the feed must get every number in order, even while other
+	// stores commit.
 	stop, read := newSignal(), newSignal()
 	go func() {
 		defer close(read)
@@ -116,8 +116,8 @@ func testChangesInOrder(t *testing.T, make newDatabase) {
 	}
 }
 
-// collect answers what hooks have got so far. A change that is delivered again
-// counts once, where it came first.
+// collect returns a function with the changes that hooks have got so far. A
+// change that is delivered again counts once, at its first place.
 func collect(s *sqlstore.Store) func() []keyserver.Change {
 	var mu sync.Mutex
 	var got []keyserver.Change

@@ -26,17 +26,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// deadline is far longer than anything here takes.
+// deadline is much longer than any wait here.
 const deadline = 20 * time.Second
 
-// database is an empty place for a store, and a way around it.
+// database is an empty place for a store, with direct access to its data.
 type database struct {
 	config sqlstore.Config
 	driver string // of database/sql
 	source string
 }
 
-// newDatabase makes one for a test.
+// newDatabase creates a database for a test.
 type newDatabase func(t testing.TB) database
 
 func inDirectory(t testing.TB) database { return ofDirectory(t.TempDir()) }
@@ -87,7 +87,7 @@ func (d database) copy(t testing.TB) database {
 	return c
 }
 
-// tamper runs statements that no store would.
+// tamper runs statements that no store runs.
 func (d database) tamper(t testing.TB, statements ...string) {
 	t.Helper()
 	db, err := sql.Open(d.driver, d.source)
@@ -95,7 +95,7 @@ func (d database) tamper(t testing.TB, statements ...string) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	db.SetMaxOpenConns(1) // what is set for a connection holds for the statements behind it
+	db.SetMaxOpenConns(1) // settings of the connection apply to all statements
 	for _, s := range statements {
 		if _, err := db.ExecContext(t.Context(), s); err != nil {
 			t.Fatalf("%s: %v", s, err)
@@ -113,7 +113,7 @@ func (d database) open(t testing.TB) *sqlstore.Store {
 	return s
 }
 
-// rowKey is the key of the rows of every test.
+// rowKey returns the key of the MACs in every test.
 func rowKey(t testing.TB) *rowmac.Key {
 	t.Helper()
 	key, err := rowmac.Derive(make([]byte, 32))
@@ -130,8 +130,8 @@ func openStore(t testing.TB, make newDatabase) *sqlstore.Store {
 	return s
 }
 
-// closeStore also sees to it that every row agrees with its MAC, whatever the
-// test has written.
+// closeStore closes a store. It first checks that every row that the test has written agrees
+// with its MAC.
 func closeStore(t testing.TB, s *sqlstore.Store) {
 	t.Helper()
 	if !t.Failed() {
@@ -147,7 +147,7 @@ func closeStore(t testing.TB, s *sqlstore.Store) {
 	}
 }
 
-// TestConformance holds both databases to one behaviour.
+// TestConformance checks that both databases behave the same.
 func TestConformance(t *testing.T) {
 	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
 		"Refusals":           testRefusals,
@@ -186,7 +186,7 @@ func TestEmptyConformance(t *testing.T) {
 	})
 }
 
-// Things to store.
+// Objects to store.
 
 func id(n uint64) keyserver.ID { return keyserver.IDFromUint64(n) }
 
@@ -243,7 +243,7 @@ func session(n uint64) sessionrows.SessionRecord {
 	}
 }
 
-// update runs writes that have to succeed.
+// update runs writes that must succeed.
 func update(t testing.TB, s *sqlstore.Store, writes ...func(context.Context, *sqlstore.Tx) error) {
 	t.Helper()
 	if err := tryUpdate(t, s, writes...); err != nil {
@@ -452,11 +452,11 @@ func testFailedTransaction(t *testing.T, make newDatabase) {
 			t.Errorf("%s: %s: the write is there (%v)", name, tc.reason, err)
 		}
 	}
-	update(t, s, insertRole(role(1, "a"))) // and the store still works
+	update(t, s, insertRole(role(1, "a"))) // the store still works
 }
 
-// What is newer is refused where it is below the floor, or says nothing of one; what is
-// above it is opened, and said to be newer.
+// testOtherVersions checks that a newer database is rejected if its floor is above this
+// program or missing. Otherwise it is opened, and Ahead reports that it is newer.
 func testOtherVersions(t *testing.T, make newDatabase) {
 	const newer = `INSERT INTO keyserver_schema (version_id, is_applied) VALUES (999, true)`
 	const signed = `UPDATE schema_floor SET version = 999, release = '9.9.0'`
@@ -465,7 +465,7 @@ func testOtherVersions(t *testing.T, make newDatabase) {
 		tamper []string
 		want   error
 		ro     error
-		says   string // of the refusal, or what Ahead says
+		says   string // in the error, or in Ahead
 	}{
 		"TooNew": {
 			"it says that this program is too old", []string{newer, signed + `, floor = 998, floor_release = '9.8.0'`},
@@ -490,7 +490,7 @@ func testOtherVersions(t *testing.T, make newDatabase) {
 			want error
 		}{"reading only": {sqlstore.OpenReadOnly, tc.ro}, "to serve": {sqlstore.Open, tc.want}} {
 			if name == "Older" && open.want == nil {
-				continue // it would be migrated before it is read
+				continue // Open would migrate it
 			}
 			s, err := open.do(t.Context(), d.config)
 			if !errors.Is(err, open.want) {
@@ -829,7 +829,8 @@ func testUsageLimit(t *testing.T, make newDatabase) {
 	}
 }
 
-// Entries of one principal on the lists of a line share their uses, each up to its own limit.
+// testUsageLimitOfALine checks that entries of one principal in the ACLs of a key lineage
+// share their uses, each up to its own limit.
 func testUsageLimitOfALine(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	successor := func(n uint64, generation int) sqlstore.KeyRecord {
@@ -845,11 +846,11 @@ func testUsageLimitOfALine(t *testing.T, make newDatabase) {
 	insert := func(k sqlstore.KeyRecord, entries ...keyserver.ACLEntry) write {
 		return func(ctx context.Context, tx *sqlstore.Tx) error { return tx.InsertKey(ctx, k, entries...) }
 	}
-	update(t, s, // as they were counted one by one: 3 uses are spent
+	update(t, s, // as if they were counted separately: 3 uses are spent
 		insert(key(30), limited(40, 20, 5, 3), limited(41, 21, 5, 1)),
 		insert(successor(31, 2), limited(42, 20, 5, 2), limited(43, 21, 5, 0)),
 		insert(successor(32, 3), limited(44, 20, 6, 0), entry(45, 21)),
-		insert(key(33), limited(46, 20, 5, 0))) // of another line
+		insert(key(33), limited(46, 20, 5, 0))) // of another lineage
 	use := func(n uint64, want bool) {
 		t.Helper()
 		update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
@@ -890,10 +891,10 @@ func testUsageLimitOfALine(t *testing.T, make newDatabase) {
 	}
 	changed(func() { use(42, true) })
 	used(map[uint64][]int64{30: {4, 1}, 31: {4, 0}, 32: {4, 0}, 33: {0}})
-	changed(func() { use(44, true) }, 30, 31) // which are used up
+	changed(func() { use(44, true) }, 30, 31) // their entries are exhausted
 	changed(func() { use(40, false); use(42, false) })
 	changed(func() { use(44, true) }, 32)
-	changed(func() { use(44, false); use(45, true); use(41, true) }) // of another principal
+	changed(func() { use(44, false); use(45, true); use(41, true) }) // entries of another principal
 	used(map[uint64][]int64{30: {6, 2}, 31: {6, 2}, 32: {6, 0}, 33: {0}})
 	changed(func() {
 		update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.RestartUses(ctx, id(42)) })
@@ -924,13 +925,13 @@ func testTrustedCAs(t *testing.T, make newDatabase) {
 		t.Error(diff)
 	}
 	remove := func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteTrustedCA(ctx, id(50)) }
-	update(t, s, remove, insertCA(ca(52, "a"))) // gone, so it may come back
+	update(t, s, remove, insertCA(ca(52, "a"))) // it was removed, so it can be inserted again
 	if err := tryUpdate(t, s, remove); !errors.Is(err, sqlstore.ErrNotFound) {
 		t.Errorf("removed twice: %v", err)
 	}
 }
 
-// noise is bytes that do not compress well.
+// noise returns bytes that compress badly.
 func noise(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -1027,7 +1028,7 @@ func testDerivedSessions(t *testing.T, make newDatabase) {
 			t.Errorf("sessions of %s: got %d, %v, want %d", p, n, err, want)
 		}
 	}
-	counts(ref(9), 2) // logins, not what was made from them
+	counts(ref(9), 2) // logins only
 	counts(ref(8), 0)
 	acting := func(p keyserver.PrincipalRef, want int) {
 		t.Helper()
@@ -1048,7 +1049,7 @@ func testDerivedSessions(t *testing.T, make newDatabase) {
 	boom := errors.New("boom")
 	for idle, want := range map[keyserver.ID]struct{ alive, byParent, removed int }{
 		{}:       {4, 2, 0},
-		root.ID:  {0, 0, 2}, // the others follow: first those that nothing was made from
+		root.ID:  {0, 0, 2}, // the others are removed later: first come sessions without children
 		lent.ID:  {2, 1, 1},
 		scope.ID: {4, 2, 0},
 	} {

@@ -27,8 +27,8 @@ func TestDatabaseURLs(t *testing.T) {
 	}
 }
 
-// TestDatabaseURLWithRawPassword: no part of a password that is not percent-encoded becomes
-// the name of a host, a database or a parameter, or appears in the error.
+// TestDatabaseURLWithRawPassword checks a password that is not percent-encoded: none of its
+// parts becomes the name of a host, a database or a parameter, or appears in the error.
 func TestDatabaseURLWithRawPassword(t *testing.T) {
 	for _, url := range []string{
 		"postgres://user:secr@SECRET/SECRET#SECRET@host/db",
@@ -72,7 +72,8 @@ func TestDatabaseURLWithRawPassword(t *testing.T) {
 	}
 }
 
-// TestDatabaseURLWithUnknownParameter: what follows a & in a password may look like a parameter.
+// TestDatabaseURLWithUnknownParameter checks that a part of a password after a & does not appear
+// in the error.
 func TestDatabaseURLWithUnknownParameter(t *testing.T) {
 	d := onServer(t)
 	_, err := sqlstore.Open(t.Context(), sqlstore.Config{URL: d.config.URL + "&SECRET=1"})

@@ -9,7 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Of what a key has left nothing is given out twice, and nothing more than there is.
+// testEncryptions checks that no encryption of a key is reserved twice, and none
+// beyond the limit.
 func testEncryptions(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	const limit = 1000
@@ -49,8 +50,8 @@ func testEncryptions(t *testing.T, make newDatabase) {
 	}
 }
 
-// A key that succeeds another is announced as a change of the first of the line,
-// too, under which the line is known.
+// testSuccessors checks that a successor is announced also as a change of the first
+// key of the lineage, which identifies the lineage.
 func testSuccessors(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	heard := collect(s)

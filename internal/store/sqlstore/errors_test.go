@@ -7,7 +7,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestDriverErrorsAreOneLine: the driver writes a line for each attempt, and indents it.
+// TestDriverErrorsAreOneLine uses two hosts, because the driver writes one indented line
+// per attempt.
 func TestDriverErrorsAreOneLine(t *testing.T) {
 	_, err := sqlstore.Open(t.Context(), sqlstore.Config{URL: "postgres://user@127.0.0.1:1,127.0.0.1:2/db?sslmode=prefer"})
 	if err == nil || !keyserver.Printable(err.Error()) {

@@ -25,31 +25,31 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Versions of the schema since which something has been kept as it is now.
+// Versions of the schema since which something is stored as it is now.
 const (
 	trailSince       = 2
 	templatesSince   = 6
 	macsSince        = 17 // rows have MACs, and the data key says so
-	authoritiesSince = 26 // the own CA has a table
+	authoritiesSince = 26 // a table has the server's own CA
 	treeSince        = 29
 	witnessSince     = 32
 )
 
-// seeded are the tables whose rows migrations make themselves.
+// seeded are the tables whose rows migrations create.
 var seeded = []string{"keyserver_schema", "schema_floor", "sequences", "leases", "audit_extent", "audit_journal"}
 
-// former is a key server whose database holds everything as the first release of it did:
-// one data key alone, and its CA in settings as well.
+// former is a key server whose database has everything as its first release did: only
+// one data key, and its CA in settings, too.
 type former struct {
 	database
 	kek      string
-	dataKey  []byte // as it was before rows had MACs
+	dataKey  []byte // in its form from before rows had MACs
 	shape    shape
-	rowsOf   *sql.DB // what fill copies
+	rowsOf   *sql.DB // the source of fill
 	link     keyserver.HiddenLink
 	material []byte
 	template string
-	rows     int // of the audit trail
+	rows     int // of the audit log
 }
 
 func newFormer(t *testing.T, make newDatabase) *former {
@@ -77,7 +77,7 @@ func newFormer(t *testing.T, make newDatabase) *former {
 	if err := empty.Close(); err != nil {
 		t.Fatal(err)
 	}
-	t.Run("made", func(t *testing.T) { f.populate(t) }) // whose end closes it
+	t.Run("made", func(t *testing.T) { f.populate(t) }) // the store is closed at the end of this subtest
 	f.shape = shapeOf(t, f.database)
 	if f.rowsOf, err = sql.Open(f.driver, f.source); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,8 @@ func (f *former) populate(t *testing.T) {
 	f.rows = len(s.AllRows(t))
 }
 
-// fill puts into a database of some version what it can hold of all that.
+// fill copies the rows and columns that a version of the schema can hold into a
+// database.
 func (f *former) fill(t *testing.T, d database, version int64) {
 	t.Helper()
 	ctx := t.Context()
@@ -141,7 +142,7 @@ func (f *former) fill(t *testing.T, d database, version int64) {
 	}
 	parts := map[string]bool{}
 	if d.driver != "sqlite" {
-		run(`SET session_replication_role = replica`) // whatever the order of the tables
+		run(`SET session_replication_role = replica`) // the order of the tables does not matter
 		names, err := target.QueryContext(ctx, `SELECT relname FROM pg_class WHERE relispartition`)
 		if err != nil {
 			t.Fatal(err)
@@ -199,9 +200,10 @@ func (f *former) fill(t *testing.T, d database, version int64) {
 	}
 }
 
-// TestEverySchema: a database of every version that the schema has had, with what it
-// could hold, is one of now after a start: its keys make the same MACs, who had rights
-// has them, every row has its MAC, and the audit trail is whole.
+// TestEverySchema starts a server on a database of every version of the schema, filled
+// as far as the version allows. Afterwards the schema is the newest, keys make the same
+// MACs, principals have the same rights, every row has its MAC, and the audit log is
+// intact.
 func TestEverySchema(t *testing.T) {
 	for name, make := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -266,7 +268,7 @@ func (f *former) holds(t *testing.T, d database, version int64) {
 	}
 }
 
-// allRows are those of a query, each of n columns.
+// allRows returns the rows of a query, each with n columns.
 func allRows(t *testing.T, db *sql.DB, query string, n int) (all [][]any) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), query)
@@ -283,7 +285,7 @@ func allRows(t *testing.T, db *sql.DB, query string, n int) (all [][]any) {
 			t.Fatal(err)
 		}
 		for i, value := range values {
-			if b, ok := value.([]byte); ok && b == nil { // as SQLite's driver reads an empty one, which it would write as NULL
+			if b, ok := value.([]byte); ok && b == nil { // an empty value of SQLite's driver, which writes nil as NULL
 				values[i] = []byte{}
 			}
 		}

@@ -13,23 +13,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// expandedSince is the last migration of before the rule of ADR 56: those behind it add,
-// and take away only what a release has had two shapes of.
+// expandedSince is the last migration before the rule of ADR 56. Later ones add; they
+// remove only something for which a release supported both the old and the new shape.
 const expandedSince = 33
 
-// contractOf is the line of a migration that takes away what became superfluous by
-// another one, the expand.
+// contractOf matches the line of a migration that removes what another migration, the
+// expand, made superfluous.
 var contractOf = regexp.MustCompile(`(?m)^-- contract of ([0-9]{5})$`)
 
-// column is one of a table: its type, whether it may be NULL, and whether a row can be
+// column describes a column: its type, whether it may be NULL, and whether a row can be
 // inserted without it.
 type column struct {
 	kind            string
 	nullable, spare bool
 }
 
-// shape is what programs rely on of a schema: columns by table and name, and what has to
-// be unique.
+// shape is the part of a schema that programs rely on: columns by table and name, and
+// unique columns.
 type shape struct {
 	columns map[string]map[string]column
 	unique  map[string]bool
@@ -93,7 +93,7 @@ func shapeIn(t *testing.T, driver string, db *sql.DB) shape {
 	return out
 }
 
-// breaks says what a program that knows the one schema would stumble over in the other.
+// breaks lists the changes that break a program which knows only the schema before.
 func breaks(before, after shape) (all []string) {
 	for table, columns := range before.columns {
 		now, ok := after.columns[table]
@@ -129,7 +129,7 @@ func breaks(before, after shape) (all []string) {
 	return all
 }
 
-// What the rule is about is seen, on both databases.
+// TestWhatBreaksOlderPrograms checks that breaks finds such changes on both databases.
 func TestWhatBreaksOlderPrograms(t *testing.T) {
 	for name, make := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -156,9 +156,9 @@ func TestWhatBreaksOlderPrograms(t *testing.T) {
 	}
 }
 
-// A migration adds. One that contracts says so, a release has
-// had both shapes, and the floor is raised so that no program of before the
-// expand works with what is left (ADR 56).
+// TestMigrationsExpand checks that a migration only adds, unless it declares itself as a
+// contract. Then a release must have had both shapes. The floor must be raised, so that
+// no program from before the expand works with the rest (ADR 56).
 func TestMigrationsExpand(t *testing.T) {
 	for name, tc := range map[string]struct {
 		make newDatabase

@@ -23,13 +23,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// WithJournal is for the bounds and faults of a journal.
+// WithJournal sets bounds and faults of the journal.
 func (c Config) WithJournal(o journal.Options) Config {
 	c.journal = o
 	return c
 }
 
-// Versions are those that the schema has had, in order.
+// Versions returns all versions of the schema, in order.
 func Versions() (all []int64) {
 	names, err := fs.Glob(sqldb.MigrationDir("sqlite"), "*.sql")
 	if err != nil {
@@ -45,14 +45,13 @@ func Versions() (all []int64) {
 	return all
 }
 
-// MigrateTo brings a database up to a version of the schema, and makes it where there is
-// none.
+// MigrateTo brings a database to a version of the schema. It creates a missing database.
 func MigrateTo(ctx context.Context, cfg Config, version int64) error {
 	return migrateAlone(ctx, cfg, version, func(files fs.FS) (fs.FS, error) { return files, nil })
 }
 
-// DieMigrating is MigrateTo that ends the process by kill -9 within the migration to that
-// version, behind so many of its statements, or behind the last.
+// DieMigrating is MigrateTo, but kills the process with SIGKILL in the migration to that
+// version: after behind of its statements, or after the last.
 func DieMigrating(ctx context.Context, cfg Config, version int64, behind int) error {
 	return migrateAlone(ctx, cfg, version, func(files fs.FS) (fs.FS, error) {
 		deadly, death := fstest.MapFS{}, "SELECT die_now();\n"
@@ -77,8 +76,8 @@ func DieMigrating(ctx context.Context, cfg Config, version int64, behind int) er
 	})
 }
 
-// within puts a statement behind so many others. A statement ends with its line, and one
-// of several parts is left whole.
+// within inserts a statement after behind others. A statement ends at the end of a line;
+// one with several parts is not split.
 func within(text string, behind int, statement string) string {
 	var b strings.Builder
 	whole, put := false, false
@@ -155,7 +154,7 @@ func migrateAlone(ctx context.Context, cfg Config, version int64, change func(fs
 	return err
 }
 
-// MigrationText is what a migration consists of, by the directory of its dialect.
+// MigrationText returns the text of a migration, by the directory of its dialect.
 func MigrationText(dialect string, version int64) (string, error) {
 	files := sqldb.MigrationDir(dialect)
 	names, err := fs.Glob(files, "*.sql")
@@ -168,13 +167,13 @@ func MigrationText(dialect string, version int64) (string, error) {
 	return "", errors.Join(err, os.ErrNotExist)
 }
 
-// Release is a published one, with the version of the schema that it ended with.
+// Release is a published release, with the version of the schema that it ended with.
 type Release struct {
 	Name   string
 	Schema int64
 }
 
-// Releases are those that were published, in order.
+// Releases returns the published releases, in order.
 func Releases() (all []Release) {
 	for _, r := range sqldb.Releases {
 		all = append(all, Release{r.Name, r.Schema})
@@ -182,7 +181,7 @@ func Releases() (all []Release) {
 	return all
 }
 
-// SchemaList migrates an empty database, and lists the schema that it has then.
+// SchemaList migrates an empty database, and lists its schema.
 func SchemaList(ctx context.Context, cfg Config) (name, list string, err error) {
 	if cfg, err = cfg.complete(); err != nil {
 		return "", "", err

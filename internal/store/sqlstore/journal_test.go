@@ -32,10 +32,10 @@ func usedRow() keyserver.AuditEntry {
 	return e
 }
 
-// deaths are what a process does with a directory before it dies, by the value of
-// victimDeath.
+// deaths are the actions of a process on a directory before it kills itself, by the value
+// of victimDeath.
 var deaths = map[string]func(dir string) error{
-	// 30 rows in the tables and 20 that are not.
+	// 30 rows in the tables and 20 only in the journal.
 	"rows": func(dir string) error {
 		s, w, err := begin(sqlstore.Config{Dir: dir})
 		if err != nil {
@@ -50,7 +50,7 @@ var deaths = map[string]func(dir string) error{
 		return writeUsed(w, 20)
 	},
 	"full": fillDisk,
-	// All rows in the journal: nothing else can be written.
+	// All rows in the journal only: it has room for all of them.
 	"many": func(dir string) error {
 		s, w, err := begin(sqlstore.Config{Dir: dir}.WithJournal(journal.Options{SegmentBytes: int64(recoveredRows()) * 512}))
 		if err != nil {
@@ -104,7 +104,8 @@ func writeUsed(w *audit.Writer, n int) error {
 	return nil
 }
 
-// dies lets a process do that with a directory, which then kills itself.
+// dies starts a process that does this with a directory and then kills itself. It returns
+// the directory.
 func dies(t *testing.T, death string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -117,7 +118,7 @@ func dies(t *testing.T, death string) string {
 	return dir
 }
 
-// die is the end of a victim.
+// die runs a victim's action and kills the process.
 func die(death, dir string) error {
 	if err := deaths[death](dir); err != nil {
 		return err
@@ -125,7 +126,7 @@ func die(death, dir string) error {
 	return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 }
 
-// holds makes sure that a trail is whole, and that uses were counted once.
+// holds checks that the audit log is intact, and that uses were counted once.
 func holds(t *testing.T, cfg sqlstore.Config, rows int64) {
 	t.Helper()
 	s, err := sqlstore.Open(t.Context(), cfg)
@@ -156,7 +157,7 @@ func TestAStartTakesOverWhatAKilledProcessLeft(t *testing.T) {
 	for range 2 {
 		holds(t, cfg, 50)
 	}
-	// Between the last row and the end of the journal a process may die, too.
+	// A process can also die after the last row and before the end of the journal.
 	if err := copyFile(filepath.Join(kept, journal.File), filepath.Join(dir, journal.File)); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +236,7 @@ func TestAJournalThatDoesNotBelongIsRefused(t *testing.T) {
 	}
 }
 
-// verifyOnly verifies a trail, and changes nothing beside it.
+// verifyOnly verifies the audit log, and changes nothing in the directory.
 func verifyOnly(t *testing.T, cfg sqlstore.Config) error {
 	t.Helper()
 	s, err := sqlstore.OpenReadOnly(t.Context(), cfg)
@@ -247,8 +248,8 @@ func verifyOnly(t *testing.T, cfg sqlstore.Config) error {
 	return err
 }
 
-// TestWhatServeRefusesIsNotIntact: beside a database that was stopped, which has no journal
-// of its own.
+// TestWhatServeRefusesIsNotIntact puts a foreign journal next to the database of a stopped
+// server, which has no journal.
 func TestWhatServeRefusesIsNotIntact(t *testing.T) {
 	cfg := sqlstore.Config{Dir: t.TempDir()}
 	s, w, err := begin(cfg)
@@ -282,8 +283,8 @@ func TestAJournalThatCanBeUsedIsNotGivenUp(t *testing.T) {
 	holds(t, sqlstore.Config{Dir: dir}, 50)
 }
 
-// TestAJournalThatCannotBeWritten: nothing is acknowledged meanwhile, and it goes on
-// by itself.
+// TestAJournalThatCannotBeWritten checks that nothing is acknowledged while writes fail,
+// and that the journal recovers by itself.
 func TestAJournalThatCannotBeWritten(t *testing.T) {
 	var failing atomic.Bool
 	cfg := sqlstore.Config{Dir: t.TempDir()}.WithJournal(journal.Options{Write: func(f *os.File, b []byte, at int64) error {
@@ -317,8 +318,8 @@ func TestAJournalThatCannotBeWritten(t *testing.T) {
 	holds(t, cfg, 3)
 }
 
-// TestMoreThanTheJournalHolds: rows wait for the tables, and what is too large for
-// the journal goes there at once.
+// TestMoreThanTheJournalHolds checks that rows wait for the tables, and that rows that are
+// too large for the journal are written to the tables directly.
 func TestMoreThanTheJournalHolds(t *testing.T) {
 	cfg := sqlstore.Config{Dir: t.TempDir()}.WithJournal(journal.Options{SegmentBytes: 8 << 10})
 	s, w, err := begin(cfg)
@@ -341,14 +342,15 @@ func TestMoreThanTheJournalHolds(t *testing.T) {
 	holds(t, cfg, 110)
 }
 
-// fillDisk writes until the files of the database may not grow, in a process of its
-// own, and goes on when they may again.
+// fillDisk writes until the files of the database may not grow, in a separate process, and
+// continues when they may again.
 func fillDisk(dir string) error {
 	s, w, err := begin(sqlstore.Config{Dir: dir}.WithJournal(journal.Options{SegmentBytes: 64 << 10}))
 	if err != nil {
 		return err
 	}
-	// A file that may not grow answers as a disk that is full: the journal has its space.
+	// A limit on the size of files has the effect of a full disk; the journal has its space
+	// already.
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
 		return err
@@ -403,8 +405,8 @@ func TestAFullDisk(t *testing.T) {
 	holds(t, sqlstore.Config{Dir: dir}, rows)
 }
 
-// TestRecovery: -recovered 1000000 says how long a million rows take, in a journal
-// far larger than any.
+// TestRecovery measures, with -recovered 1000000, how long a million rows take, in a
+// journal much larger than the usual ones.
 func TestRecovery(t *testing.T) {
 	dir := dies(t, "many")
 	start, cpu := time.Now(), cpuTime(t)

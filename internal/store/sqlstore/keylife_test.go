@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestDestroyedBytesAreGone: nothing of the wrapped bytes of a destroyed key is left
-// in any file, however the pages were filled, split and written anew before.
+// TestDestroyedBytesAreGone checks that no file has any of the wrapped bytes of a destroyed
+// key, even if pages were filled, split and rewritten before.
 func TestDestroyedBytesAreGone(t *testing.T) {
 	d := inDirectory(t)
 	s := d.open(t)
@@ -39,7 +39,7 @@ func TestDestroyedBytesAreGone(t *testing.T) {
 		_, _ = seed.Read(wrapped[i])
 		k.Wrapped = wrapped[i]
 		update(t, s, insertKey(k, entry(uint64(i)+200_000, 20)))
-		if i%3 == 0 { // a row that is longer than it was moves others
+		if i%3 == 0 { // a row that grows moves others
 			update(t, s, life(uint64(i/2)+10_000, keyserver.KeyVerifyOnly))
 		}
 	}
@@ -96,8 +96,8 @@ func TestDestroyedBytesAreGone(t *testing.T) {
 	left("after it was closed")
 }
 
-// TestEraseWaitsForNobody: who reads what was keeps it in the log; nothing waits for
-// him, and it goes once he is done.
+// TestEraseWaitsForNobody checks that an open read keeps old data in the log. Erase does not
+// wait for it, and succeeds when the read has ended.
 func TestEraseWaitsForNobody(t *testing.T) {
 	d := inDirectory(t)
 	s := d.open(t)
@@ -132,7 +132,8 @@ func TestEraseWaitsForNobody(t *testing.T) {
 	}
 }
 
-// TestLease: one has it at a time, until he gives it back or its time is over.
+// TestLease checks that one process has a lease at a time, until it returns the lease or the
+// time is over.
 func TestLease(t *testing.T) {
 	for name, make := range migratedKinds {
 		t.Run(name, func(t *testing.T) {
@@ -152,7 +153,8 @@ func TestLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			take(at(2), true)
-			// Nobody can have it for longer than one lasts, whatever stands in the database.
+			// No process can have a lease for longer than its duration, whatever the
+			// database says.
 			d.tamper(t, `UPDATE leases SET until = 9000000000000000000 WHERE name = 'keyLife'`)
 			take(at(3), true)
 		})

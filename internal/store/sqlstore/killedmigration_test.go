@@ -17,8 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// victimMigration says in which migration the victim dies, and behind how many of its
-// statements.
+// victimMigration selects the migration in which the victim dies, and after how many of
+// its statements.
 const victimMigration = "SQLSTORE_TEST_MIGRATION"
 
 func dieMigrating(place, at string) error {
@@ -34,7 +34,7 @@ func dieMigrating(place, at string) error {
 	return errors.Join(sqlstore.DieMigrating(context.Background(), cfg, version, behind), errors.New("it lives"))
 }
 
-// dumped is the whole schema as the database tells it, and what migrations put in tables.
+// dumped returns the entire schema, and the rows that migrations created.
 func dumped(t *testing.T, d database) []string {
 	t.Helper()
 	queries := []string{
@@ -65,9 +65,9 @@ func dumped(t *testing.T, d database) []string {
 	return all
 }
 
-// TestKilledMigrating: kill -9 within each migration, behind its first statement and
-// before its commit. The next start goes on, and in the end the schema is that of a
-// database that was never disturbed.
+// TestKilledMigrating kills the process with SIGKILL in each migration, after its first
+// statement and before its commit. The next start continues. In the end the schema is
+// that of an undisturbed database.
 func TestKilledMigrating(t *testing.T) {
 	for name, make := range kinds {
 		t.Run(name, func(t *testing.T) {

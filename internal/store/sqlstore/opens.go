@@ -84,7 +84,7 @@ func PlaceOf(cfg Config) string {
 
 // NewScratch creates a Scratch on a volume with room for the database: in its directory, or
 // among temporary files for PostgreSQL. It rejects a directory that is not empty
-// (ErrUnusable, ErrInUse), and removes what a killed process has left. The caller has to
+// (ErrUnusable, ErrInUse), and removes the copies of killed processes. The caller has to
 // close it.
 func NewScratch(cfg Config) (*sqlite.Scratch, error) {
 	cfg, err := cfg.complete()

@@ -12,7 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestOwnerConformance holds both databases to one behaviour with owner marks.
+// TestOwnerConformance checks that both databases behave the same with owner
+// marks.
 func TestOwnerConformance(t *testing.T) {
 	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
 		"Refusals": testOwnerRefusals, "Marks": testOwners, "Deletions": testOwnersGoWithTheirObjects,
@@ -42,7 +43,7 @@ func testOwnerRefusals(t *testing.T, make newDatabase) {
 		t.Errorf("a mark that is not there was deleted: %v", err)
 	}
 	for _, o := range []keyserver.Object{
-		object(keyserver.ChangeRole, 11), object(keyserver.ChangePrincipal, 10), // of the other kind
+		object(keyserver.ChangeRole, 11), object(keyserver.ChangePrincipal, 10), // the id belongs to the other kind
 		object(keyserver.ChangeTrustedServer, 8), object(keyserver.ChangeTrustedServer, 1<<32+7), object(keyserver.ChangeTrustedServer, 1<<63+7),
 	} {
 		if err := s.OwnedObject(t.Context(), o); !errors.Is(err, sqlstore.ErrNotFound) {
@@ -94,11 +95,12 @@ func testOwners(t *testing.T, make newDatabase) {
 	}
 }
 
-// An object takes its mark along, whatever deletes it, and what comes under its id
-// has none. An object of another kind with the same id keeps its own.
+// testOwnersGoWithTheirObjects checks that the deletion of an object deletes its
+// mark, and that a new object with its id has none. An object of another kind with
+// the same id keeps its mark.
 func testOwnersGoWithTheirObjects(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
-	const n = 7 // of all, which no mark is to confuse
+	const n = 7 // the same id for all objects
 	template := keyserver.ACLTemplate{ID: id(n), Name: "template", Members: []keyserver.TemplateMember{{Principal: ref(20), Rights: keyserver.AllRights, MaxUsage: keyserver.NoUsageLimit}}}
 	type life struct{ make, end []write }
 	lives := map[keyserver.ChangeKind]life{
@@ -133,7 +135,7 @@ func testOwnersGoWithTheirObjects(t *testing.T, make newDatabase) {
 				func(ctx context.Context, tx *sqlstore.Tx) error { return tx.DeleteACLTemplate(ctx, id(90)) },
 			},
 		},
-		keyserver.ChangeKey: {[]write{insertKey(key(n), entry(40, 20))}, nil}, // a key is destroyed, and stays
+		keyserver.ChangeKey: {[]write{insertKey(key(n), entry(40, 20))}, nil}, // a key is destroyed, but its object stays
 	}
 	update(t, s, insertPrincipal(principal(20, "alice"), ""))
 	for _, kind := range keyserver.OwnedKinds {
@@ -171,7 +173,8 @@ func testOwnersGoWithTheirObjects(t *testing.T, make newDatabase) {
 	if _, err := s.Owner(t.Context(), object(keyserver.ChangeKey, n)); err != nil {
 		t.Errorf("the mark of the key: %v", err)
 	}
-	// A peer takes its transport principal along, and that one's mark.
+	// The deletion of a peer also deletes its transport principal and that
+	// principal's mark.
 	update(t, s, putOwner(keyserver.ChangePrincipal, 10, "owner"), lives[keyserver.ChangeTrustedServer].end[0])
 	if _, err := s.Owner(t.Context(), object(keyserver.ChangePrincipal, 10)); !errors.Is(err, sqlstore.ErrNotFound) {
 		t.Errorf("the mark of a transport principal that is gone: %v", err)

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
-// TestPeerConformance holds both databases to one behaviour with the calls of
-// peers and the entries of their principals.
+// TestPeerConformance checks that both databases behave the same with the calls
+// of peers and the entries of their principals.
 func TestPeerConformance(t *testing.T) {
 	for name, make := range migratedKinds {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func testPeerCalls(t *testing.T, make newDatabase) {
 	if got := known(now.Add(time.Minute)); !slices.Equal(got, []byte{10}) {
 		t.Errorf("ten have expired, though none is deleted, known: %v", got)
 	}
-	remember(9, now.Add(time.Minute)) // as if it were another call; those of the same peer that have expired go
+	remember(9, now.Add(time.Minute)) // known as a new call; expired calls of the same peer are deleted
 	if got := known(now); !slices.Equal(got, []byte{0, 2, 4, 6, 8, 9, 10}) {
 		t.Errorf("what has expired was not deleted: %v", got)
 	}
@@ -75,8 +75,8 @@ func testPeerCalls(t *testing.T, make newDatabase) {
 	}
 }
 
-// However many calls a peer makes within their time, so many are remembered:
-// the latest, and all of another peer.
+// testManyPeerCalls checks that the latest calls of a peer are remembered, up
+// to the bound, and all of another peer.
 func testManyPeerCalls(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

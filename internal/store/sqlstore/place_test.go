@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestTheDirectoryIsTakenAway: what is written to files that nobody finds again is not
-// acknowledged, and once they are back the service goes on.
+// TestTheDirectoryIsTakenAway checks that writes to files that were moved away are not
+// acknowledged, and that the service continues when they are back.
 func TestTheDirectoryIsTakenAway(t *testing.T) {
 	move := func(name string) func(*testing.T, string, string) {
 		return func(t *testing.T, dir, elsewhere string) {

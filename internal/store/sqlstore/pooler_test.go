@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestThroughAPooler: replicas start, write, and see each other's changes, with few
-// connections to the server for all of them.
+// TestThroughAPooler checks that replicas start, write, and see each other's changes,
+// with few connections to the server for all of them.
 func TestThroughAPooler(t *testing.T) {
 	for mode, most := range map[string]int{pgbouncer.Session: 40, pgbouncer.Transaction: 8} {
 		t.Run(mode, func(t *testing.T) {
@@ -76,8 +76,8 @@ func TestThroughAPooler(t *testing.T) {
 	}
 }
 
-// TestAPoolerThatIsCutOff: what replicas hold of the server goes with their connections,
-// and they take it again.
+// TestAPoolerThatIsCutOff checks that replicas lose their locks on the server with their
+// connections, and take them again.
 func TestAPoolerThatIsCutOff(t *testing.T) {
 	cluster := pgtest.Start(t)
 	d := database{config: sqlstore.Config{URL: pgbouncer.Start(t, cluster.Database(t), pgbouncer.Transaction, 10)}}
@@ -101,7 +101,8 @@ func TestAPoolerThatIsCutOff(t *testing.T) {
 	}
 }
 
-// TestAPoolerWithoutTransactions is refused by one sentence that says what to set.
+// TestAPoolerWithoutTransactions checks for an error of one sentence that says what to
+// set.
 func TestAPoolerWithoutTransactions(t *testing.T) {
 	through := pgbouncer.Start(t, pgtest.Database(t), pgbouncer.Statement, 4)
 	_, err := sqlstore.Open(t.Context(), sqlstore.Config{URL: through})
@@ -110,8 +111,8 @@ func TestAPoolerWithoutTransactions(t *testing.T) {
 	}
 }
 
-// TestSynchronousCommitThroughAPooler: a setting of the session does not hold there, so
-// that the one of the role has to be right.
+// TestSynchronousCommitThroughAPooler checks the setting of the role, because a setting
+// of the session does not last behind a pooler.
 func TestSynchronousCommitThroughAPooler(t *testing.T) {
 	d := onServer(t)
 	d.tamper(t, `DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET synchronous_commit = off'; END $$`)
@@ -119,5 +120,5 @@ func TestSynchronousCommitThroughAPooler(t *testing.T) {
 	if !errors.Is(err, sqlstore.ErrUnusable) || !strings.Contains(err.Error(), "synchronous_commit") {
 		t.Errorf("got %v", err)
 	}
-	closeStore(t, d.open(t)) // without a pooler it is set
+	closeStore(t, d.open(t)) // without a pooler the session sets it
 }

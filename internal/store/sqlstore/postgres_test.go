@@ -36,7 +36,8 @@ func TestServerRefused(t *testing.T) {
 	}
 }
 
-// TestReplicasStartTogether: one of them migrates, all of them serve.
+// TestReplicasStartTogether checks that one of them migrates, and that all of
+// them serve.
 func TestReplicasStartTogether(t *testing.T) {
 	d := onServer(t)
 	var wg sync.WaitGroup
@@ -81,8 +82,8 @@ func TestReplicasSeeEachOther(t *testing.T) {
 	}
 }
 
-// TestReplicasWriteInTurn: no two Updates overlap, so that a read in one cannot
-// be overtaken by the write of another.
+// TestReplicasWriteInTurn checks that no two Updates overlap, so that no write
+// comes between a read and the write of another Update.
 func TestReplicasWriteInTurn(t *testing.T) {
 	d := onServer(t)
 	stores := []*sqlstore.Store{d.open(t), d.open(t)}
@@ -113,8 +114,8 @@ func TestReplicasWriteInTurn(t *testing.T) {
 	}
 }
 
-// TestReplicasHaveTheirOwnChains: each writer takes the lowest free chain, and
-// all of them make one trail without gaps.
+// TestReplicasHaveTheirOwnChains checks that each writer takes the lowest free
+// chain, and that all of them make one audit log without gaps.
 func TestReplicasHaveTheirOwnChains(t *testing.T) {
 	d := onServer(t)
 	var writers []*audit.Writer
@@ -144,7 +145,7 @@ func TestReplicasHaveTheirOwnChains(t *testing.T) {
 	closeWriter(t, writers[1])
 	s := d.open(t)
 	defer closeStore(t, s)
-	for { // the server takes a moment to notice that a connection is gone
+	for { // the server notices a closed connection with a delay
 		chain, err := s.ClaimChain(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -164,8 +165,8 @@ func TestReplicasHaveTheirOwnChains(t *testing.T) {
 }
 
 // TestServerCrashes kills the database under load: rows are refused, never
-// lost; a replica that cannot confirm refuses; and everything goes on when the
-// database is back.
+// lost; a replica that cannot confirm that it is current refuses; and
+// everything continues when the database is back.
 func TestServerCrashes(t *testing.T) {
 	cluster := pgtest.Start(t)
 	d := database{config: sqlstore.Config{URL: cluster.Database(t)}}
@@ -238,8 +239,8 @@ func TestServerCrashes(t *testing.T) {
 	}
 }
 
-// TestMissedChanges: a process that was cut off for longer than changes are
-// kept is told to forget what it knows.
+// TestMissedChanges checks that a process that was cut off for longer than
+// changes are kept is notified that anything may have changed.
 func TestMissedChanges(t *testing.T) {
 	d := onServer(t)
 	d.config.KeptChanges = 5
@@ -250,7 +251,7 @@ func TestMissedChanges(t *testing.T) {
 	reset := make(chan struct{}, 1)
 	first := sync.OnceFunc(func() { <-release })
 	two.OnChange(func(changes []keyserver.Change) {
-		first() // holds the follower up, as a stopped process would be
+		first() // blocks the follower, like a stopped process
 		if changes == nil {
 			select {
 			case reset <- struct{}{}:

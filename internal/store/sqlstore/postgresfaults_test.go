@@ -22,8 +22,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// sleeper holds what orders the replicas, in the middle of a series of statements of
-// which the end never comes: nothing that the server itself would end.
+// sleeper holds a lock that orders the replicas, in the middle of a pipeline of statements
+// that never ends. The server itself does not end such a session.
 func sleeper(t *testing.T, url string, statements ...string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -45,8 +45,8 @@ func sleeper(t *testing.T, url string, statements ...string) *pgx.Conn {
 	return conn
 }
 
-// TestASleeperLosesWhatOthersWaitFor: a process that was stopped within a series of
-// statements keeps its locks for as long as nobody ends its session.
+// TestASleeperLosesWhatOthersWaitFor checks that a process that stops in a pipeline of
+// statements loses its locks: other replicas end its session.
 func TestASleeperLosesWhatOthersWaitFor(t *testing.T) {
 	d := onServer(t)
 	s := d.open(t)
@@ -72,8 +72,8 @@ func TestASleeperLosesWhatOthersWaitFor(t *testing.T) {
 	}
 }
 
-// TestAnIdleTransactionIsLost: between two statements the server itself ends it, and
-// who had it is told, and goes on.
+// TestAnIdleTransactionIsLost checks that the server itself ends a transaction that is idle
+// between two statements. Its process gets an error, and can continue.
 func TestAnIdleTransactionIsLost(t *testing.T) {
 	d := onServer(t)
 	one, two := d.open(t), d.open(t)
@@ -100,8 +100,8 @@ func TestAnIdleTransactionIsLost(t *testing.T) {
 	update(t, one, insertRole(role(1, "one")))
 }
 
-// TestADatabaseThatWentBack: a standby takes over that has not had the newest changes.
-// Nobody may go by them any more, and nobody writes before he has forgotten them.
+// TestADatabaseThatWentBack promotes a standby that lacks the newest changes. Replicas must
+// not use these changes any more, and must drop them before they write.
 func TestADatabaseThatWentBack(t *testing.T) {
 	primary := pgtest.Start(t)
 	url := primary.Database(t)
@@ -151,7 +151,7 @@ func TestADatabaseThatWentBack(t *testing.T) {
 		}
 		return err == nil
 	})
-	for range 20 { // the numbers of what is gone are given to others, and more
+	for range 20 { // other changes get the numbers of the lost ones
 		n++
 		update(t, one, insertRole(role(n, fmt.Sprint("after ", n))))
 	}
@@ -168,7 +168,7 @@ func TestADatabaseThatWentBack(t *testing.T) {
 	}
 }
 
-// TestAStandbyByMistake is refused by one sentence, whichever way the URL asks.
+// TestAStandbyByMistake checks for an error of one sentence, whichever way the URL asks.
 func TestAStandbyByMistake(t *testing.T) {
 	primary := pgtest.Start(t)
 	url := primary.Database(t)
@@ -180,11 +180,11 @@ func TestAStandbyByMistake(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
-	closeStore(t, database{config: sqlstore.Config{URL: pgtest.On(url, standby, primary)}}.open(t)) // the second one is it
+	closeStore(t, database{config: sqlstore.Config{URL: pgtest.On(url, standby, primary)}}.open(t)) // the second one works
 }
 
-// TestConnectionsAreBounded: a process has as many connections as it was allowed, and no
-// fewer than it needs.
+// TestConnectionsAreBounded checks that a process has at most the permitted connections,
+// and rejects fewer than it needs.
 func TestConnectionsAreBounded(t *testing.T) {
 	d := onServer(t)
 	d.config.MaxConnections = postgres.MinConnections - 1
@@ -222,8 +222,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAHostThatFallsSilentBetweenTwoLooks: none of them goes without an answer, and whoever
-// waits on the host is let go all the same when another one has taken over.
+// TestAHostThatFallsSilentBetweenTwoLooks checks that a statement that waits on a silent
+// host is ended when another host has taken over, even if every look got a response.
 func TestAHostThatFallsSilentBetweenTwoLooks(t *testing.T) {
 	primary := pgtest.Start(t)
 	url := primary.Database(t)
@@ -241,14 +241,15 @@ func TestAHostThatFallsSilentBetweenTwoLooks(t *testing.T) {
 		_, err := conn.Exec(t.Context(), statement)
 		rig.Must(t, err)
 	}
-	update(t, s, insertRole(role(1, "before"))) // so that there is a connection
+	update(t, s, insertRole(role(1, "before"))) // opens a connection
 	other, witness := connect(), connect()
 	waiting := func() bool {
 		var n int
 		rig.Must(t, witness.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`).Scan(&n))
 		return n > 0
 	}
-	// The look is answered, and what it leads to has to wait, until the host is silent.
+	// The look gets its response, and the read of the changes has to wait until the host is
+	// silent.
 	exec(other, `BEGIN`)
 	exec(other, `LOCK TABLE changes IN ACCESS EXCLUSIVE MODE`)
 	exec(witness, `UPDATE sequences SET value = value + 1 WHERE name = 'changes'`)

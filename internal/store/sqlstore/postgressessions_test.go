@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// administrator changes a database beside the store.
+// administrator returns a function that changes a database without the store.
 func administrator(t *testing.T, url string) func(text string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -30,8 +30,7 @@ func administrator(t *testing.T, url string) func(text string) {
 	}
 }
 
-// onOwnServer is a database whose administrator may change its settings without effect on
-// other tests.
+// onOwnServer returns a database whose settings can be changed without effect on other tests.
 func onOwnServer(t *testing.T) (config sqlstore.Config, admin func(string)) {
 	url := pgtest.Start(t).Database(t)
 	return sqlstore.Config{URL: url}, administrator(t, url)
@@ -52,8 +51,8 @@ func storeOnOwnServer(t *testing.T) (cfg sqlstore.Config, admin func(string), s 
 	return cfg, admin, s, w
 }
 
-// TestSettingsOfSessionsChange: sessions that began under settings of the role or the database
-// that were changed since are replaced, whether or not they fail.
+// TestSettingsOfSessionsChange checks that sessions are replaced when settings of the role or
+// the database change, whether or not they fail.
 func TestSettingsOfSessionsChange(t *testing.T) {
 	for name, tc := range map[string]struct{ set, reset string }{
 		"ReadOnly": {`ALTER DATABASE %s SET default_transaction_read_only = on`, `ALTER DATABASE %s RESET default_transaction_read_only`},
@@ -82,7 +81,7 @@ func TestSettingsOfSessionsChange(t *testing.T) {
 	}
 }
 
-// TestSessionsAreReplacedWhenSettingsChange: also those that work.
+// TestSessionsAreReplacedWhenSettingsChange checks that working sessions are replaced, too.
 func TestSessionsAreReplacedWhenSettingsChange(t *testing.T) {
 	cfg, admin, s, w := storeOnOwnServer(t)
 	use := func() {
@@ -106,7 +105,7 @@ func TestSessionsAreReplacedWhenSettingsChange(t *testing.T) {
 	})
 }
 
-// TestReadOnlyStart: a failed start says what the database said.
+// TestReadOnlyStart checks that a failed start reports the error of the database.
 func TestReadOnlyStart(t *testing.T) {
 	cfg, admin := onOwnServer(t)
 	u, err := pgx.ParseConfig(cfg.URL)

@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestPrincipalConformance holds both databases to one behaviour with
+// TestPrincipalConformance checks that both databases behave the same with
 // listings, identities and memberships.
 func TestPrincipalConformance(t *testing.T) {
 	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
@@ -80,7 +80,7 @@ func testListings(t *testing.T, make newDatabase) {
 	group := principal(500, "a group")
 	group.Type = keyserver.GroupPrincipal
 	update(t, s, insertPrincipal(group, ""))
-	// The order is that of the bytes, whatever language the database speaks.
+	// The order is that of bytes, whatever the locale of the database.
 	sorted := []string{"", " ", "%a", "A", "B", "_", "a", "a ", "a%", "a*", "aB", `a\`, "a_", "ab", "b", "z", "~", "é", "ß", "\ud7ff", "\ue000", "\U0010ffff", "\U0010ffffa"}
 	slices.Sort(sorted)
 	for i, name := range sorted {
@@ -121,8 +121,8 @@ func testListings(t *testing.T, make newDatabase) {
 	}
 }
 
-// Whatever the names, the prefix and the size of the pages: all pages together
-// are what begins with the prefix, in order, each once.
+// testAnyPrefix checks, for random names, prefixes and page sizes, that all
+// pages together are the names with the prefix, in order, each once.
 func testAnyPrefix(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	char := rapid.SampledFrom([]rune("ab%_\\*Aé\ud7ff\ue000\U0010ffff"))
@@ -166,7 +166,7 @@ func testAnyPrefix(t *testing.T, make newDatabase) {
 
 func testPrincipalsByID(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
-	const n = 130 // more than two statements' worth
+	const n = 130 // more than fit into two statements
 	var all []keyserver.ID
 	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
 		for i := uint64(1); i <= n; i++ {

@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestReplayConformance holds both databases to one behaviour.
+// TestReplayConformance checks that both databases behave the same.
 func TestReplayConformance(t *testing.T) {
 	for name, make := range migratedKinds {
 		t.Run(name, func(t *testing.T) {
@@ -40,7 +40,8 @@ func use(t testing.TB, s *sqlstore.Store, p sqlstore.UsedProof) bool {
 	return first
 }
 
-// Of many uses at once exactly one is the first.
+// testOnlyOneIsFirst checks that of many concurrent uses exactly one is the
+// first.
 func testOnlyOneIsFirst(t *testing.T, s *sqlstore.Store) {
 	for n := range byte(5) {
 		var firsts atomic.Int64
@@ -63,7 +64,7 @@ func testProofExpiry(t *testing.T, s *sqlstore.Store) {
 	for n := range byte(6) {
 		use(t, s, used(n, at(int64(n))))
 	}
-	for _, want := range []int{2, 2, 0} { // 0 to 3, at most two at a time
+	for _, want := range []int{2, 2, 0} { // the uses 0 to 3, at most two at a time
 		update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
 			n, err := tx.DeleteExpiredProofs(ctx, at(3), 2)
 			if n != want {
@@ -79,8 +80,8 @@ func testProofExpiry(t *testing.T, s *sqlstore.Store) {
 	}
 }
 
-// What a process leaves when it ends, and that the next can tell whether it
-// ended in order.
+// testResumeProofs checks what a process leaves when it ends, and that the next
+// one detects an unorderly end.
 func testResumeProofs(t *testing.T, s *sqlstore.Store) {
 	resume := func(all bool, want ...sqlstore.UsedProof) {
 		t.Helper()

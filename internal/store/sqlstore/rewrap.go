@@ -111,10 +111,9 @@ type RowCursor struct {
 	after any
 }
 
-// RemakeMACs checks the next rows, at most 64 keys of a table, and makes new MACs for
-// rows whose MAC is by another data key than the active one. It returns false at the
-// end. It adds rows that agree with no data key to refused, and writes nothing if all
-// MACs are current.
+// RemakeMACs checks the next rows, at most 64 keys of a table. It makes new MACs for
+// rows whose MAC is by an older data key. It returns false at the end. It adds rows
+// that agree with no data key to refused, and writes nothing if all MACs are current.
 func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) (more bool, err error) {
 	if at.table >= len(coveredTables) {
 		return false, nil

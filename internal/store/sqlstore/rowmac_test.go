@@ -21,8 +21,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
-// TestRowMACs: what is put into the database beside the store is found, whatever
-// it is.
+// TestRowMACs checks that every row that was written into the database without the
+// service is found.
 func TestRowMACs(t *testing.T) {
 	for name, make := range migratedKinds {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestRowMACs(t *testing.T) {
 
 const oneIssuer = "AB"
 
-// populate puts a row into each table that is covered.
+// populate inserts a row into each table with MACs.
 func populate(t *testing.T, s *sqlstore.Store) {
 	t.Helper()
 	member := keyserver.TemplateMember{Principal: ref(20), Rights: keyserver.AllRights, MaxUsage: keyserver.NoUsageLimit}
@@ -135,7 +135,7 @@ func findings(t *testing.T, s *sqlstore.Store) []rowmac.Finding {
 	return found
 }
 
-// outside is somebody who can write to the database and is held up by nothing.
+// outside is a connection of an attacker who can write anything to the database.
 type outside struct {
 	*sql.Conn
 	driver string
@@ -166,7 +166,7 @@ func (o outside) run(t *testing.T, text string, args ...any) {
 	}
 }
 
-// columns of all tables, by table.
+// columns returns the columns of all tables, by table.
 func (o outside) columns(t *testing.T) map[string][]string {
 	t.Helper()
 	query := `SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%'`
@@ -193,8 +193,8 @@ func (o outside) columns(t *testing.T) map[string][]string {
 	return tables
 }
 
-// testEveryColumn walks the schema. A table that nobody has thought of fails, and
-// so does a column that could be changed without notice.
+// testEveryColumn checks every column of the schema. It fails for an unknown table,
+// and for a column that could be changed without detection.
 func testEveryColumn(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	tables := o.columns(t)
 	for _, name := range slices.Sorted(maps.Keys(tables)) {
@@ -242,7 +242,7 @@ func literal(o outside, id keyserver.ID) string {
 	return `x'` + id.Hex() + `'`
 }
 
-// other is another value of the kind.
+// other returns another value of the same type.
 func other(v any, column string) any {
 	switch v := v.(type) {
 	case int64:
@@ -263,7 +263,7 @@ func other(v any, column string) any {
 	return []byte{1, 2, 3, 4, 5, 6, 7, 8}
 }
 
-// testEveryRow takes each row of a set away, and puts one into it.
+// testEveryRow deletes each row of a set, and inserts one into it.
 func testEveryRow(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	tables := o.columns(t)
 	for name, table := range rowmac.Tables {
@@ -288,7 +288,8 @@ func testEveryRow(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	}
 }
 
-// testMovedMACs: a MAC is good for its own row alone, and none is good for no row.
+// testMovedMACs checks that a MAC is valid for its own row only, and that no row is
+// valid without one.
 func testMovedMACs(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	o.run(t, `UPDATE principals SET mac = (SELECT mac FROM principals WHERE name = 'alice') WHERE name = 'group'`)
 	o.run(t, `UPDATE trusted_cas SET mac = NULL`)
@@ -297,12 +298,13 @@ func testMovedMACs(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	}
 }
 
-// failure is the error of a read.
+// failure returns the error of a read.
 func failure[T any](_ T, err error) error { return err }
 
 func tampered(err error) bool { return fault.CodeOf(err) == fault.StoreTampered }
 
-// testTamperedRowsRefused: what does not agree is not read, and told of.
+// testTamperedRowsRefused checks that a row that does not agree with its MAC is
+// refused and reported.
 func testTamperedRowsRefused(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	var told []rowmac.Finding
 	s.OnTampered(func(f rowmac.Finding) { told = append(told, f) })
@@ -353,7 +355,7 @@ func testTamperedRowsRefused(t *testing.T, _ database, s *sqlstore.Store, o outs
 	}
 }
 
-// testNotLaundered: a write of what was tampered with gives it no MAC.
+// testNotLaundered checks that no write gives a tampered row a valid MAC.
 func testNotLaundered(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	o.run(t, `INSERT INTO principal_roles (principal_id, role_id) VALUES (`+literal(o, id(21))+`, `+literal(o, id(10))+`)`)
 	o.run(t, `UPDATE acl_entries SET rights = 255`)
@@ -386,8 +388,8 @@ func testNotLaundered(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	}
 }
 
-// testDataKeyGone: rows whose data key was taken away get no other one, which would
-// hide that.
+// testDataKeyGone checks that a database with rows gets no new data key if its own
+// was deleted: that would hide the loss.
 func testDataKeyGone(t *testing.T, _ database, s *sqlstore.Store, _ outside) {
 	_, err := s.EnsureSetting(t.Context(), rowmac.DataKeySetting, func(context.Context) ([]byte, error) { return []byte("another"), nil })
 	if err == nil || !strings.Contains(err.Error(), "dataKey") {
@@ -398,8 +400,8 @@ func testDataKeyGone(t *testing.T, _ database, s *sqlstore.Store, _ outside) {
 	}
 }
 
-// testSealRows: a database of before gets its MACs once. Whoever takes them away
-// again does not get them back.
+// testSealRows checks that a database from before MACs gets its MACs once. If they
+// are deleted later, it does not get them again.
 func testSealRows(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	clearMACs := func() {
 		for name := range rowmac.Tables {
@@ -427,8 +429,8 @@ func testSealRows(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	}
 }
 
-// testSealBesideOthers: it is known that another process serves, which might be of
-// an older version and go on writing rows that do not agree.
+// testSealBesideOthers checks that a serving process is detected. It might be of an
+// older version and still write rows without MACs.
 func testSealBesideOthers(t *testing.T, d database, s *sqlstore.Store, _ outside) {
 	if d.config.URL == "" {
 		return // no other process can have it open
@@ -448,7 +450,7 @@ func testSealBesideOthers(t *testing.T, d database, s *sqlstore.Store, _ outside
 		t.Errorf("beside a process that serves: %d", n)
 	}
 	closeWriter(t, w)
-	// The server gives the lock up when it notices that the connection has ended.
+	// The server releases the lock when it notices that the connection has ended.
 	for end := time.Now().Add(deadline); held() != 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("a process that ended still holds its chain")

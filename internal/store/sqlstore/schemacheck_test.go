@@ -22,7 +22,7 @@ import (
 
 var writeLists = flag.Bool("write", false, "TestSchemaLists writes the lists of the schema instead of comparing them")
 
-// TestSchemaLists: the embedded lists have what the migrations make.
+// TestSchemaLists checks that the embedded lists have the schema that the migrations make.
 func TestSchemaLists(t *testing.T) {
 	for _, d := range []database{inDirectory(t), onServer(t)} {
 		name, list, err := sqlstore.SchemaList(t.Context(), d.config)
@@ -39,7 +39,7 @@ func TestSchemaLists(t *testing.T) {
 	}
 }
 
-// What a change of the schema leads to.
+// Reactions to a change of the schema.
 const (
 	tolerated = "nothing"
 	reported  = "a warning"
@@ -49,7 +49,7 @@ const (
 type schemaChange struct {
 	statements []string
 	want       string
-	undo       []string // of PostgreSQL
+	undo       []string // on PostgreSQL
 }
 
 const (
@@ -109,7 +109,7 @@ var onPostgres = map[string]schemaChange{
 	"statistics": {[]string{`ANALYZE`, `CREATE STATISTICS theirs ON kind, ended FROM sessions`}, tolerated, []string{`DROP STATISTICS theirs`}},
 }
 
-// judge is what a running server, start and doctor make of the findings.
+// judge returns the reaction of a running server to its findings.
 func judge(t *testing.T, s *sqlstore.Store) (verdict string, findings []sqldb.SchemaFinding) {
 	t.Helper()
 	findings, err := s.CheckSchema(t.Context())
@@ -124,8 +124,8 @@ func judge(t *testing.T, s *sqlstore.Store) (verdict string, findings []sqldb.Sc
 	}
 }
 
-// TestSchemaChanges: what can hide or change rows is severe, and what an administrator may
-// have is no finding.
+// TestSchemaChanges checks that changes which can hide or change rows are severe, and that
+// changes which an administrator may make are no findings.
 func TestSchemaChanges(t *testing.T) {
 	for _, changes := range []map[string]schemaChange{onBoth, onSQLite} {
 		for what, change := range changes {
@@ -167,7 +167,7 @@ func TestSchemaChanges(t *testing.T) {
 	}
 }
 
-// testVerdict: start and doctor come to the verdict of a running server.
+// testVerdict checks that start and doctor react like a running server.
 func testVerdict(t *testing.T, d database, want string) {
 	t.Helper()
 	beside, err := sqlstore.OpenReadOnly(t.Context(), d.config)
@@ -193,7 +193,8 @@ func testVerdict(t *testing.T, d database, want string) {
 	}
 }
 
-// TestSchemaOfANewerRelease: it may have more, and differ, but not by what hides or changes rows.
+// TestSchemaOfANewerRelease checks that a newer schema may have more objects and differ, but may
+// not hide or change rows.
 func TestSchemaOfANewerRelease(t *testing.T) {
 	for name, make := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -219,7 +220,7 @@ func TestSchemaOfANewerRelease(t *testing.T) {
 	}
 }
 
-// TestHiddenTables: a table of the same name that is found first.
+// TestHiddenTables checks a table of the same name that comes first in the search path.
 func TestHiddenTables(t *testing.T) {
 	cfg, admin := onOwnServer(t)
 	for what, path := range map[string]string{
@@ -241,7 +242,8 @@ func TestHiddenTables(t *testing.T) {
 	}
 }
 
-// TestEndedSessionsAreReadBack: no success is reported while the database keeps them.
+// TestEndedSessionsAreReadBack checks that no success is reported while the database keeps ended
+// sessions.
 func TestEndedSessionsAreReadBack(t *testing.T) {
 	keeps := map[string]map[string][]string{
 		"SQLite": {
@@ -286,7 +288,7 @@ func TestEndedSessionsAreReadBack(t *testing.T) {
 	}
 }
 
-// BenchmarkSchema is what the comparison adds to a start.
+// BenchmarkSchema measures the time that the comparison adds to a start.
 func BenchmarkSchema(b *testing.B) {
 	for name, make := range kinds {
 		b.Run(name, func(b *testing.B) {

@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// What a process that was killed has left is removed, what another one is at stays, and nobody else
-// reads it.
+// TestScratch checks that the directory of a killed process is removed, that the one of a running
+// process stays, and that no other user can read it.
 func TestScratch(t *testing.T) {
 	for kind, make := range map[string]func(t *testing.T) (sqlstore.Config, string, string){
 		"SQLite": func(t *testing.T) (sqlstore.Config, string, string) {

@@ -51,7 +51,7 @@ func copyOf(t *testing.T, s *sqlstore.Store) copied {
 	return c
 }
 
-// restoreRow is what a restore writes.
+// restoreRow is the audit row of a restore.
 var restoreRow = keyserver.AuditEntry{Operation: keyserver.AuditRestored, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession, Principal: keyserver.PrincipalRef{System: 1}}
 
 func (c copied) load(t *testing.T, r *sqlstore.Restore) error {
@@ -78,7 +78,7 @@ func (c copied) restore(t *testing.T, cfg sqlstore.Config) {
 	}
 }
 
-// content reads all rows of a database as texts that do not depend on its kind.
+// content returns all rows of a database as texts that do not depend on its kind.
 func (c copied) content(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -144,7 +144,8 @@ func TestSnapshotIsRestoredIntoEitherKind(t *testing.T) {
 		}
 		after := copyOf(t, restored)
 		was, is := before.content(t), after.content(t)
-		// What a restore changes, and the rows that only the journal had.
+		// Tables that a restore changes, and tables of the rows that only the journal
+		// had.
 		for _, name := range []string{"sessions", "changes", "sequences", "audit", "audit_chains", "leases", "key_uses"} {
 			if len(is[name]) > 0 && name == "sessions" {
 				t.Errorf("sessions are still open: %v", is[name])
@@ -161,7 +162,7 @@ func TestSnapshotIsRestoredIntoEitherKind(t *testing.T) {
 	})
 }
 
-// Rows that only the journal has come with what they count.
+// Rows that only the journal has are in the snapshot, with the uses that they count.
 func TestSnapshotHasWhatOnlyTheJournalHas(t *testing.T) {
 	s := inDirectory(t).open(t)
 	defer s.Close()
@@ -260,7 +261,7 @@ func TestRestoreRefusesWhatIsThere(t *testing.T) {
 			if _, err := sqlstore.NewRestore(t.Context(), make(t).config, c.Schema+1); !errors.Is(err, sqlstore.ErrNewerVersion) {
 				t.Errorf("of a version that comes: %v", err)
 			}
-			again := d.open(t) // as it was
+			again := d.open(t) // it opens as before
 			if err := again.Close(); err != nil {
 				t.Error(err)
 			}
@@ -284,8 +285,8 @@ func TestRestoreRefusesWhatIsThere(t *testing.T) {
 	})
 }
 
-// A restore that was killed leaves what nobody takes for a database, and the next one
-// begins anew.
+// No program takes the rest of a killed restore for a database, and the next restore
+// starts again.
 func TestAnInterruptedRestoreLooksLikeNothing(t *testing.T) {
 	for kind, make := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -301,7 +302,7 @@ func TestAnInterruptedRestoreLooksLikeNothing(t *testing.T) {
 			if err := c.load(t, r); err != nil {
 				t.Fatal(err)
 			}
-			if err := r.Store().Close(); err != nil { // nobody comes to abandon it
+			if err := r.Store().Close(); err != nil { // as if the process was killed
 				t.Fatal(err)
 			}
 			if _, err := sqlstore.Open(t.Context(), d.config); !errors.Is(err, sqlstore.ErrUnusable) && !errors.Is(err, sqlstore.ErrForeign) {

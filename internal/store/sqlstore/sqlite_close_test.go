@@ -29,7 +29,7 @@ func TestACleanStopFoldsTheLogIn(t *testing.T) {
 	}
 }
 
-// Reading the trail of a stopped server leaves no file behind.
+// Reading the audit log of a stopped server leaves no file behind.
 func TestReadingLeavesNothingBehind(t *testing.T) {
 	dir := t.TempDir()
 	s, err := sqlstore.Open(t.Context(), sqlstore.Config{Dir: dir})

@@ -28,8 +28,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestDirectoryRefused: each refusal is one sentence that names the directory,
-// and leaves it as it was.
+// TestDirectoryRefused checks that each error is one sentence that names the
+// directory, and that the directory is unchanged.
 func TestDirectoryRefused(t *testing.T) {
 	write := func(content string) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
@@ -135,7 +135,7 @@ func TestDirectoryRefused(t *testing.T) {
 	})
 }
 
-// filesOf returns every file of a directory: mode, size, time and content.
+// filesOf returns mode, size, time and content of every file of a directory.
 func filesOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -190,8 +190,8 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-// TestVersionInTheFile: every migration repeats its number where it can be read
-// before the database is opened.
+// TestVersionInTheFile checks that every migration writes its number into the
+// header of the file, which can be read without opening the database.
 func TestVersionInTheFile(t *testing.T) {
 	d := inDirectory(t)
 	closeStore(t, d.open(t))
@@ -208,8 +208,8 @@ func TestVersionInTheFile(t *testing.T) {
 	}
 }
 
-// TestDiesWhileCreating: what a first start leaves behind when it dies is not
-// taken for a database, and does not stop the next start.
+// TestDiesWhileCreating checks that the files of a first start that was killed
+// are not taken for a database, and do not block the next start.
 func TestDiesWhileCreating(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"keyserver.db.new", "keyserver.db.new-wal", "keyserver.db.new-shm"} {
@@ -242,7 +242,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beVictim writes roles and audit rows, and prints each after it was
+// beVictim writes roles and audit rows, and prints each one after it was
 // acknowledged, until it is killed.
 func beVictim(dir string) error {
 	ctx := context.Background()
@@ -286,8 +286,8 @@ func beVictim(dir string) error {
 
 var kills = flag.Int("kills", 4, "how often TestKilled kills a process")
 
-// TestKilled kills a process that writes, again and again, and finds every
-// write that it had acknowledged.
+// TestKilled repeatedly kills a process that writes, and checks that every
+// acknowledged write is there.
 func TestKilled(t *testing.T) {
 	d := inDirectory(t)
 	audited := int64(0)
@@ -309,7 +309,7 @@ func TestKilled(t *testing.T) {
 			what, number, _ := strings.Cut(scanner.Text(), " ")
 			n, err := strconv.ParseInt(number, 10, 64)
 			if err != nil {
-				break // the line it died over
+				break // the line that it was printing
 			}
 			acknowledged[what] = max(acknowledged[what], n)
 			if !killed && acknowledged["role"] > 0 && acknowledged["audit"] >= int64(50+100*(round%4)) {

@@ -89,10 +89,10 @@ type Store struct {
 }
 
 // Open opens the database for this process. It creates a missing database and migrates an older
-// one. It leaves a newer one as it is, if this program can work with it (Ahead). It rejects, with
-// one sentence and without a change, a database of another program (ErrForeign), one of a version
-// that is too new (ErrNewerVersion), and a directory that another process uses (ErrInUse) or that
-// cannot be used (ErrUnusable).
+// one. It leaves a newer one as it is, if this program can work with it (Ahead). It rejects a
+// database of another program (ErrForeign), and one of a version that is too new
+// (ErrNewerVersion). It rejects a directory that another process uses (ErrInUse) or that cannot
+// be used (ErrUnusable). Such an error is one sentence, and nothing was changed.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg, err := cfg.complete()
 	if err != nil {

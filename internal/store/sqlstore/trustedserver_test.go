@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestTrustConformance holds both databases to one behaviour with peers and
-// principal trusts.
+// TestTrustConformance checks that both databases behave the same with peers
+// and principal trusts.
 func TestTrustConformance(t *testing.T) {
 	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
 		"Refusals":        testTrustRefusals,
@@ -143,8 +143,8 @@ func testTrustedServers(t *testing.T, make newDatabase) {
 	}
 }
 
-// testReplacedServer replaces every column of a record but the transport
-// principal, which another record names in vain.
+// testReplacedServer replaces every column of a record except the transport
+// principal; the new record names another one, which is ignored.
 func testReplacedServer(t *testing.T, s *sqlstore.Store, old keyserver.TrustedServer) {
 	t.Helper()
 	other := peer(77, 12)
@@ -245,7 +245,7 @@ func testPurgedEntries(t *testing.T, make newDatabase) {
 	}
 	move("resurrecting twice", 0, resurrect)
 
-	// An entry made meanwhile is newer than the purged one.
+	// An entry that was added after the purge is newer than the purged one.
 	move("the second purge", 2, purge)
 	newer := foreign(105, 7, 50)
 	newer.ACL, newer.Rights = id(1001), keyserver.Read

@@ -29,7 +29,7 @@ func TestAwaitEndsWithTheCaller(t *testing.T) {
 	}
 }
 
-// Whoever has waited for nothing is refused by Lock, in its words.
+// After the patience of Await is over, Lock returns its usual error.
 func TestAwaitEndsWithItsPatience(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	quiet := slog.New(slog.DiscardHandler)
@@ -46,7 +46,7 @@ func TestAwaitEndsWithTheOther(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	says := &rig.Output{}
 	log := slog.New(slog.NewTextHandler(says, nil))
-	rig.Must(t, datadir.Await(t.Context(), dir, rig.Patience, log)) // there is none yet
+	rig.Must(t, datadir.Await(t.Context(), dir, rig.Patience, log)) // the directory does not exist yet
 	held, err := datadir.Lock(dir, log)
 	rig.Must(t, err)
 	ended := make(chan error, 1)

@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestPlace: a file that is gone, and another one of the same content, are told from the
-// one that is open.
+// TestPlace checks that Check detects a missing file, and another file with the same
+// content.
 func TestPlace(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -41,7 +41,7 @@ func TestPlace(t *testing.T) {
 	rig.Must(t, p.Check())
 }
 
-// BenchmarkPlace is what each commit pays for it.
+// BenchmarkPlace measures the cost of Check for each commit.
 func BenchmarkPlace(b *testing.B) {
 	dir := b.TempDir()
 	var p datadir.Place

@@ -92,7 +92,7 @@ func TestRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(rows, got) { // megabytes, of which nobody reads a difference
+	if !reflect.DeepEqual(rows, got) { // a printed difference would have megabytes
 		t.Errorf("%d rows were written, and %d others were read", len(rows), len(got))
 	}
 }

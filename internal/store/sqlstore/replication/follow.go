@@ -85,7 +85,7 @@ type Follower struct {
 	confirmed time.Time // when the last successful look began
 }
 
-// Start follows what is committed from now on.
+// Start starts a Follower of the changes from now on.
 func Start(ctx context.Context, s Source) (*Follower, error) {
 	began := s.Clock()
 	state, err := s.State(ctx)

@@ -13,12 +13,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/replication"
 )
 
-// database is one that can be away.
+// database can be away.
 type database struct {
 	away     atomic.Bool
 	attempts atomic.Int64 // to connect
 	at, most atomic.Int64 // connections at once
-	looked   atomic.Int64 // looks that were answered
+	looked   atomic.Int64 // looks that succeeded
 }
 
 var errAway = errors.New("connection refused")
@@ -41,7 +41,7 @@ func (d *database) listen(context.Context) (replication.Listener, error) {
 	return &connection{d}, nil
 }
 
-// connection is lost with the database.
+// connection fails while the database is away.
 type connection struct{ database *database }
 
 func (c *connection) Wait(ctx context.Context, atMost time.Duration) error {
@@ -58,9 +58,9 @@ func (c *connection) Wait(ctx context.Context, atMost time.Duration) error {
 
 func (c *connection) Close() { c.database.at.Add(-1) }
 
-// A database that is away is looked for by one connection at a time, five to ten times a
-// second and no more, however long it is away; and it is found as soon after an hour as after
-// a second.
+// While a database is away, one connection at a time tries to reach it, five to ten times a
+// second, however long it is away. Its return is noticed after an hour as fast as after a
+// second.
 func TestADatabaseThatIsAway(t *testing.T) {
 	for _, away := range []time.Duration{time.Second, time.Minute, time.Hour} {
 		t.Run(away.String(), func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestADatabaseThatIsAway(t *testing.T) {
 				defer f.Stop()
 				time.Sleep(2 * time.Second)
 				d.away.Store(true)
-				time.Sleep(time.Second) // the connection is found to be lost
+				time.Sleep(time.Second) // the follower notices that the connection is lost
 				before := d.attempts.Load()
 				time.Sleep(away)
 				if n := d.attempts.Load() - before; n < int64(away/(200*time.Millisecond))-1 || n > int64(away/(100*time.Millisecond))+1 {

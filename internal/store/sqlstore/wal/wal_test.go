@@ -16,7 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// written is a database with a log, and the file as it was before.
+// written returns the path of a database with a log, the log, and the file from
+// before it.
 func written(t *testing.T) (path string, log, base []byte) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "database")
@@ -40,7 +41,8 @@ func written(t *testing.T) (path string, log, base []byte) {
 	return path, log, base
 }
 
-// What is behind the last transaction, of another log, or damaged, is not of the log.
+// Frames after the last transaction, of another log, or with damage, do not belong to
+// the log.
 func TestScanAndApply(t *testing.T) {
 	_, log, base := written(t)
 	h, err := wal.ParseHeader(log[:wal.HeaderSize])
