@@ -31,13 +31,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// house is a key server that has done some work, and a backup of it.
+// house is a key server that has processed requests, and a backup of it.
 type house struct {
 	identity   *age.X25519Identity
 	backup     []byte
-	checkpoint []byte        // that was noted before the backup
+	checkpoint []byte        // stored before the backup
 	key        note.Verifier // of the checkpoints
-	dir        string        // with its key-encryption key
+	dir        string        // of its key-encryption key
 	server     *testserver.Server
 	link       schema.HiddenLink
 	mac        []byte
@@ -101,7 +101,7 @@ func (h *house) restore(t *testing.T, from []byte, o backup.Options) (backup.Res
 	return backup.Restore(t.Context(), r, o)
 }
 
-// looks says what doctor finds.
+// looks returns the findings of doctor.
 func (h *house) looks(t *testing.T, cfg sqlstore.Config) error {
 	t.Helper()
 	store, err := sqlstore.OpenReadOnly(t.Context(), cfg)
@@ -116,8 +116,8 @@ func (h *house) looks(t *testing.T, cfg sqlstore.Config) error {
 	return nil
 }
 
-// members takes the backup apart, lets it be changed, and makes one again that is well
-// formed: whoever has the recipient can.
+// members unpacks the backup, lets change edit the members, and packs a well-formed backup again.
+// Anyone with the recipient can do the same.
 func (h *house) members(t *testing.T, change func([]backup.Member) []backup.Member) []byte {
 	t.Helper()
 	all, err := backup.Members(bytes.NewReader(h.backup), h.identity)
@@ -131,7 +131,7 @@ func at(all []backup.Member, name string) *backup.Member {
 	return &all[slices.IndexFunc(all, func(m backup.Member) bool { return m.Name == name })]
 }
 
-// edited changes what a member of JSON says.
+// edited changes the content of a JSON member.
 func edited(m *backup.Member, change func(map[string]any)) {
 	d := json.NewDecoder(bytes.NewReader(m.Content))
 	d.UseNumber()
@@ -218,7 +218,7 @@ func TestWhatIsRefused(t *testing.T) {
 	})
 }
 
-// changedRoot is a checkpoint of as many rows with another root.
+// changedRoot returns a checkpoint of as many rows with another root.
 func changedRoot(t *testing.T, checkpoint []byte) []byte {
 	t.Helper()
 	lines := strings.SplitAfter(string(checkpoint), "\n")
@@ -226,11 +226,11 @@ func changedRoot(t *testing.T, checkpoint []byte) []byte {
 	return []byte(strings.Join(lines, ""))
 }
 
-// Whoever can write to a place of backups and knows the recipient can make one. It is not
-// signed by the key server that it is to be of, whatever it says it is, and whatever loss is accepted.
+// Anyone who can write to a place of backups and knows the recipient can make a backup. It is not
+// signed by the expected key server, whatever its content says, and whatever loss is accepted.
 func TestABackupOfSomebodyElse(t *testing.T) {
 	h := newHouse(t)
-	forger := newHouse(t) // of the same name and system id
+	forger := newHouse(t) // with the same name and system id
 	forger.identity = h.identity
 	forged := forger.make(t)
 	unsigned := h.members(t, func(all []backup.Member) []backup.Member {
@@ -238,7 +238,7 @@ func TestABackupOfSomebodyElse(t *testing.T) {
 		return all
 	})
 	large := h.noted(t)
-	large.Head.Size = 1 << 40 // so that something is missing
+	large.Head.Size = 1 << 40 // so that rows are missing
 	for reason, tc := range map[string]struct {
 		from []byte
 		o    backup.Options
@@ -266,7 +266,7 @@ func TestABackupOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// A trail that was tampered with before the backup is not made new by a restore.
+// A restore rejects an audit log that was tampered with before the backup.
 func TestATrailThatWasTamperedWith(t *testing.T) {
 	h := newHouse(t)
 	forged := h.members(t, func(all []backup.Member) []backup.Member {
@@ -331,8 +331,8 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	}
 }
 
-// What is restored serves, computes the same MACs, knows no session and says what was
-// done, on the kind that it was made on and on the other one.
+// A restored database serves and computes the same MACs. It has no session, and an audit row of
+// the restore. This holds on its own kind of database and on the other.
 func TestWhatIsRestoredServes(t *testing.T) {
 	kinds := map[string]func(t *testing.T) testserver.Option{
 		"SQLite": func(*testing.T) testserver.Option { return func(*server.Config) {} },
@@ -385,7 +385,7 @@ func TestWhatIsRestoredServes(t *testing.T) {
 				if len(page.Entries) != 1 || page.Entries[0].Filename != "a-backup.age" {
 					t.Errorf("what the trail says of it: %v", page.Entries)
 				}
-				rig.Succeeds(t, func() error { // the tree goes on behind what was signed
+				rig.Succeeds(t, func() error { // the tree grows after the signed checkpoint
 					later, err := now.GetAuditCheckpoint(t.Context())
 					if err == nil && noted(t, later).Head.Size <= page.Entries[0].Seq {
 						err = errors.New("the tree has yet to grow")
@@ -397,7 +397,7 @@ func TestWhatIsRestoredServes(t *testing.T) {
 	}
 }
 
-// A backup of an older version is brought up to date, as a database is.
+// A restore migrates a backup of an older version, as a start does.
 func TestAnOlderVersion(t *testing.T) {
 	h := newHouse(t)
 	older := h.members(t, func(all []backup.Member) []backup.Member {
@@ -429,7 +429,7 @@ func TestAnOlderVersion(t *testing.T) {
 	}
 }
 
-// Nothing of what is kept can be read in a backup, however much of it is known.
+// No stored text is readable in a backup, even if the text is known.
 func TestABackupShowsNothing(t *testing.T) {
 	h := newHouse(t)
 	for _, known := range []string{"admin", "keyserver", "audit", "test", "createKey", "head.json"} {
@@ -448,7 +448,7 @@ func TestABackupShowsNothing(t *testing.T) {
 	}
 }
 
-// A backup whose reader goes away is given up, and the next one can be made.
+// A backup is abandoned when its client disconnects, and the next one can be made.
 func TestABackupThatNobodyTakes(t *testing.T) {
 	h := newHouse(t)
 	c := h.server.Client(t, testserver.AdminName, testserver.AdminPassword)

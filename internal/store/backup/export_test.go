@@ -13,22 +13,22 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
 
-// Keep gives a schedule a place that is open, for which there is no URL.
+// KeepIn gives a schedule an open place for which there is no URL.
 func (s *Schedule) KeepIn(place *blobstore.Store) { s.place = Place{place} }
 
-// Turn is a pass, and what Run does behind it.
+// Turn runs a pass, and what Run does after it.
 func (s *Schedule) Turn(ctx context.Context) { s.pause(ctx, s.Pass(ctx)) }
 
-// Begin is what Run does first.
+// Begin does what Run does first.
 func (s *Schedule) Begin() { s.begun = s.Clock() }
 
-// Member is one of the tar.
+// Member is a member of the tar.
 type Member struct {
 	Name    string
 	Content []byte
 }
 
-// Members takes a backup apart.
+// Members unpacks a backup.
 func Members(from io.Reader, identity age.Identity) ([]Member, error) {
 	opened, err := age.Decrypt(from, identity)
 	if err != nil {
@@ -56,7 +56,7 @@ func Members(from io.Reader, identity age.Identity) ([]Member, error) {
 	}
 }
 
-// Assemble makes a backup of members.
+// Assemble packs a backup from members.
 func Assemble(to io.Writer, recipient age.Recipient, all []Member) error {
 	encrypted, err := age.Encrypt(to, recipient)
 	if err != nil {
@@ -84,18 +84,18 @@ func Assemble(to io.Writer, recipient age.Recipient, all []Member) error {
 	return encrypted.Close()
 }
 
-// Start is what Run does first, and End what it does last.
+// Start does what Run does first.
 func (r *Replicator) Start() {
 	r.start()
 }
 
-// FoldAt has the log folded sooner.
+// FoldAt sets the number of pages at which the log is folded.
 func (r *Replicator) FoldAt(pages int64) { r.foldAt = pages }
 
-// End is what Run does at last.
+// End does what Run does last.
 func (r *Replicator) End() { r.end() }
 
-// Turn is a pass, and what Run does behind it.
+// Turn runs a pass, and what Run does after it.
 func (r *Replicator) Turn(ctx context.Context) error {
 	err := r.Pass(ctx)
 	r.pause(ctx, err)
@@ -105,16 +105,16 @@ func (r *Replicator) Turn(ctx context.Context) error {
 // Making reports whether a base is being made.
 func (r *Replicator) Making() bool { return r.making != nil }
 
-// Current reports whether there is a base to follow.
+// Current reports whether there is a base.
 func (r *Replicator) Current() bool { return r.current != nil }
 
-// Folds counts how often the log was folded.
+// Folds returns how often the log was folded.
 func (r *Replicator) Folds() int64 { return r.folds }
 
-// Until is the newest moment that can be restored, as its name says it.
+// Until returns the newest restore point, as in its name.
 func (r *Replicator) Until() time.Time { return r.current.until }
 
-// Pruned waits for what goes on beside.
+// Pruned waits for background work, and makes the next pass prune.
 func (r *Replicator) Pruned() {
 	r.ended.Wait()
 	r.pruned = time.Time{}

@@ -123,7 +123,7 @@ func parseIdentities(from io.Reader) ([]age.Identity, error) {
 	return identities, nil
 }
 
-// Close releases what the Reader holds.
+// Close releases the decoder.
 func (r *Reader) Close() { r.zstd.Close() }
 
 // advance moves to the next member.

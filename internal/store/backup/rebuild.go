@@ -82,7 +82,7 @@ func FindMoment(ctx context.Context, from, name string, at time.Time) (_ *Moment
 	return m, nil
 }
 
-// missing returns an error that names the missing segment and what can still be restored.
+// missing returns an error that names the missing segment and an alternative.
 func (m *Moment) missing(before []keptSegment, number int64, generation string) error {
 	what := "missing"
 	for _, name := range m.Passed {

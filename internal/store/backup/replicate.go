@@ -192,7 +192,7 @@ func (r *Replicator) Late() string {
 	return ""
 }
 
-// Pass ships what was committed, and begins a base if one is needed.
+// Pass ships new commits, and begins a base if one is needed.
 func (r *Replicator) Pass(ctx context.Context) (err error) {
 	if r.log == nil {
 		if r.log, err = r.Store.Log(); err != nil {
@@ -233,7 +233,7 @@ func (r *Replicator) claim(ctx context.Context) error {
 	return nil
 }
 
-// follow ships what was committed after the base.
+// follow ships the commits after the base.
 func (r *Replicator) follow(ctx context.Context) error {
 	if whole, err := r.isThere(ctx); err != nil {
 		return err
@@ -429,7 +429,7 @@ func (r *Replicator) finish() error {
 	return nil
 }
 
-// ship writes what was committed and is not written yet.
+// ship writes the commits that are not written yet.
 func (r *Replicator) ship(ctx context.Context) error {
 	if r.pending != nil { // an earlier attempt may have succeeded unnoticed
 		if err := r.write(ctx); err != nil {
@@ -570,7 +570,7 @@ func (r *Replicator) prune(ctx context.Context) {
 	})
 }
 
-// extent is what the names of a generation's objects show.
+// extent is derived from the names of a generation's objects.
 type extent struct {
 	base        bool
 	first, last time.Time

@@ -28,7 +28,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/bucket"
 )
 
-// replica is a database that is replicated by hand, and what was written to it.
+// replica is a database that the test replicates step by step, and what was written to it.
 type replica struct {
 	*backup.Replicator
 	store    *sqlstore.Store
@@ -43,7 +43,7 @@ type replica struct {
 	moments  []moment
 }
 
-// moment is one of which it is known what was acknowledged.
+// moment is a restore point with the number of rows that were acknowledged before it.
 type moment struct {
 	at   time.Time
 	rows int64
@@ -100,7 +100,7 @@ func (r *replica) passes(t *testing.T) {
 	r.moments = append(r.moments, moment{r.Until(), r.written})
 }
 
-// restored restores a moment, and answers how many rows it has.
+// restored restores a restore point, and returns how many rows it has.
 func (r *replica) restored(t *testing.T, name string, at time.Time) (int64, error) {
 	t.Helper()
 	m, err := backup.FindMoment(t.Context(), r.place, name, at)
@@ -123,12 +123,12 @@ func (r *replica) restored(t *testing.T, name string, at time.Time) (int64, erro
 
 var errNoReplica = errors.New("no replica")
 
-// holds restores each moment, and the newest.
+// holds restores each restore point, and the newest.
 func (r *replica) holds(t *testing.T) {
 	t.Helper()
 	newest := r.moments[len(r.moments)-1]
 	last := moment{rows: newest.rows}
-	if r.ahead > time.Hour { // what has not come yet is taken only where somebody asks for it
+	if r.ahead > time.Hour { // a restore point in the future is used only if --at asks for it
 		if is, err := r.restored(t, "", last.at); err == nil || !strings.Contains(err.Error(), "there is no replica of") {
 			t.Errorf("of the future: %d rows, %v", is, err)
 		}
@@ -161,8 +161,8 @@ func (r *replica) walSize(t *testing.T) int64 {
 	return info.Size()
 }
 
-// The log is folded again and again, also while somebody reads what was for long, and
-// each moment can be restored.
+// The log is folded repeatedly, even during a long read of an older state, and each restore point
+// can be restored.
 func TestEachMomentOfAReplica(t *testing.T) {
 	r := newReplica(t, 7, t.TempDir())
 	r.FoldAt(300)
@@ -170,7 +170,7 @@ func TestEachMomentOfAReplica(t *testing.T) {
 	var reader *snapshot.Snapshot
 	for i := range 9 {
 		r.write(t, 400)
-		if i%2 == 0 { // a row that is in the journal only
+		if i%2 == 0 { // a row that is only in the journal
 			rig.Must(t, r.rows.Write(t.Context(), keyserver.AuditEntry{Operation: "hmacData", Outcome: keyserver.Allowed, Kind: keyserver.PasswordSession}))
 			r.written++
 		}
@@ -193,12 +193,12 @@ func TestEachMomentOfAReplica(t *testing.T) {
 	if folds := r.Folds(); folds < 3 {
 		t.Errorf("the log was folded %d times", folds)
 	}
-	r.moments = []moment{r.moments[2], r.moments[5], r.moments[9]} // each takes its time
+	r.moments = []moment{r.moments[2], r.moments[5], r.moments[9]} // each takes some time
 	r.holds(t)
 }
 
-// What was written is gone: nothing behind it could be restored, so there is a new base, and
-// it is said.
+// Objects of a replica are missing, so that later ones could not be restored. A new base is made,
+// and the loss is logged.
 func TestAReplicaThatIsGone(t *testing.T) {
 	for name, gone := range map[string]string{"Everything": "*", "TheBase": "*-000000000.age", "TheLast": "*-000000002-*.age"} {
 		t.Run(name, func(t *testing.T) {
@@ -228,8 +228,8 @@ func TestAReplicaThatIsGone(t *testing.T) {
 	}
 }
 
-// A place that is away holds nobody up. What was written meanwhile is there when it is
-// back; where that was too much, behind a new base.
+// A place that is away blocks no write. Data that was written in that time is replicated later; if
+// the log grew too large, after a new base.
 func TestAPlaceThatIsAway(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -291,7 +291,7 @@ func TestAPlaceThatIsAway(t *testing.T) {
 	}
 }
 
-// What was not read before the log was folded needs a new base.
+// A new base is needed if the log was folded before it was read.
 func TestALogThatIsFoldedByOthers(t *testing.T) {
 	r := newReplica(t, 7, t.TempDir())
 	r.passes(t)
@@ -308,7 +308,7 @@ func TestALogThatIsFoldedByOthers(t *testing.T) {
 	r.holds(t)
 }
 
-// Backups and replicas go into a bucket, and come from there.
+// Backups and replicas can be stored in a bucket and restored from it.
 func TestInABucket(t *testing.T) {
 	place, _ := bucket.New(t)
 	d := newDiary(t, sqlstore.Config{Dir: t.TempDir()}, place)
@@ -331,7 +331,7 @@ func TestInABucket(t *testing.T) {
 	}
 }
 
-// Generations that are too old go, when there is one of before the bound behind them.
+// Generations older than Keep are removed, if a later one has a restore point that old.
 func TestWhatIsTooOldGoes(t *testing.T) {
 	r := newReplica(t, 7, t.TempDir())
 	for range 8 {
@@ -450,14 +450,14 @@ func TestWhatIsRefusedOfAReplica(t *testing.T) {
 			}
 		})
 	}
-	// Before what is damaged there is something.
+	// Restore points before the damage can be restored.
 	rig.Must(t, os.Remove(filepath.Join(r.place, all[4])))
 	if is, err := r.restored(t, generation, r.moments[2].at); err != nil || is != r.moments[2].rows {
 		t.Errorf("before the segment that is missing: %d rows, %v", is, err)
 	}
 }
 
-// An older replica is not taken without a word where the base of the newest one is gone.
+// If the base of the newest replica is missing, an older replica is not restored silently.
 func TestABaseThatIsGone(t *testing.T) {
 	r := newReplica(t, 7, t.TempDir())
 	r.passes(t)
@@ -482,7 +482,7 @@ func TestABaseThatIsGone(t *testing.T) {
 	}
 }
 
-// Empty files with names of ours stop no restore.
+// Empty files with the names of segments do not stop a restore.
 func TestEmptySegmentsArePassedOver(t *testing.T) {
 	r := newReplica(t, 7, t.TempDir())
 	r.passes(t)
@@ -505,8 +505,8 @@ func TestEmptySegmentsArePassedOver(t *testing.T) {
 	r.holds(t)
 }
 
-// What stands under the name of a segment already, of which it was not known whether it was written,
-// and is not that, is followed by nothing: there is a new base.
+// After a failed write, another program has stored an object with the name of that segment. No
+// segment follows it; a new base is made.
 func TestASegmentOfSomebodyElse(t *testing.T) {
 	r := newReplica(t, 7, filepath.Join(t.TempDir(), "place"))
 	r.passes(t)
@@ -535,8 +535,8 @@ func TestASegmentOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// A second key server with the same system id neither writes where the first one does, nor
-// removes what that has written.
+// A second key server with the same system id neither writes to the place of the first one, nor
+// removes objects there.
 func TestAReplicaOfAnotherKeyServer(t *testing.T) {
 	first := newReplica(t, 7, t.TempDir())
 	first.passes(t)

@@ -25,7 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// diary is a schedule with a clock of its own, and the rows that it wrote.
+// diary is a schedule with its own clock, and the audit rows that it wrote.
 type diary struct {
 	*backup.Schedule
 	store *sqlstore.Store
@@ -82,8 +82,8 @@ func open(t *testing.T, place string) backup.Place {
 	return p
 }
 
-// Two key servers with one system id that were given the same place: the second one notices,
-// writes nothing there, and removes nothing.
+// Two key servers with the same system id use the same place. The second one detects that, writes
+// nothing there, and removes nothing.
 func TestAPlaceOfAnotherKeyServer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")
 	first, second := newDiary(t, sqlstore.Config{Dir: t.TempDir()}, dir), newDiary(t, sqlstore.Config{Dir: t.TempDir()}, dir)
@@ -105,14 +105,14 @@ func TestAPlaceOfAnotherKeyServer(t *testing.T) {
 	if text := second.log.String(); strings.Count(text, "of another key server with the system id 7") != 1 || !strings.Contains(text, backup.OwnerName(7)) {
 		t.Error(text)
 	}
-	rig.Must(t, os.Remove(filepath.Join(dir, backup.OwnerName(7)))) // as the sentence says, once the other is no more
+	rig.Must(t, os.Remove(filepath.Join(dir, backup.OwnerName(7)))) // as the error says, if the other one no longer exists
 	second.passes(t, time.Hour)
 	if len(second.rows) != 1 {
 		t.Errorf("%v\n%s", second.rows, second.log.String())
 	}
 }
 
-// What is empty and has the name of a backup is somebody's who was interrupted: it is passed over.
+// An empty file with the name of a backup comes from an interrupted write and is ignored.
 func TestEmptyBackupsArePassedOver(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, content string) {
@@ -139,7 +139,8 @@ func TestEmptyBackupsArePassedOver(t *testing.T) {
 func TestTheNewestAreKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")
 	rig.Must(t, os.Mkdir(dir, 0o700))
-	// Of another key server, of another program, and what a restore needs of one that goes.
+	// The files of another key server and of other programs; a backup that is removed, and its key
+	// file.
 	others := []string{"keyserver-8-20200101T000000Z.age", "notes.txt", "keyserver-7-20200101T000000Z.age.txt", "keyserver-7-latest.age"}
 	for _, name := range append([]string{"keyserver-7-20200101T000000Z.age", "keyserver-7-20200101T000000Z.age.kek"}, others...) {
 		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
@@ -147,7 +148,7 @@ func TestTheNewestAreKept(t *testing.T) {
 	d := newDiary(t, sqlstore.Config{Dir: t.TempDir()}, dir)
 	for range 5 {
 		d.passes(t, time.Hour)
-		d.passes(t, time.Minute) // none is due
+		d.passes(t, time.Minute) // no backup is due
 	}
 	if len(d.rows) != 5 || d.Late() != "" {
 		t.Errorf("%v, %s\n%s", d.rows, d.Late(), d.log.String())
@@ -165,8 +166,8 @@ func TestTheNewestAreKept(t *testing.T) {
 	}
 }
 
-// What names a time that has not come, or is empty, is no newest backup, and no backup is
-// removed for it.
+// A backup from the future, or an empty one, does not count as the newest, and no backup is
+// removed because of it.
 func TestBackupsOfTheFuture(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")
 	rig.Must(t, os.Mkdir(dir, 0o700))
@@ -178,7 +179,7 @@ func TestBackupsOfTheFuture(t *testing.T) {
 	d := newDiary(t, sqlstore.Config{Dir: t.TempDir()}, dir)
 	for range 3 {
 		d.passes(t, time.Hour)
-		d.passes(t, time.Minute) // none is due
+		d.passes(t, time.Minute) // no backup is due
 	}
 	if len(d.rows) != 3 || strings.Contains(d.log.String(), "backup removed") || strings.Count(d.log.String(), "passed over") != 1 {
 		t.Errorf("%v\n%s", d.rows, d.log.String())
@@ -195,8 +196,8 @@ func TestBackupsOfTheFuture(t *testing.T) {
 	}
 }
 
-// In a bucket, and behind a process that made one before: it is due when that is an hour
-// old, whoever made it.
+// A process finds a backup of an earlier process in a bucket. The next one is due when that is an
+// hour old.
 func TestABucketSaysWhenTheNextIsDue(t *testing.T) {
 	bucket := blobstore.In(memblob.OpenBucket(nil))
 	d := newDiary(t, sqlstore.Config{Dir: t.TempDir()}, "file:///nowhere")
@@ -241,8 +242,8 @@ func value(t *testing.T, r *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// A place that cannot be written is said once, and warned of when a backup is late; when it
-// can be again, so is that.
+// A place that cannot be written is logged once, and reported when a backup is late. Its recovery
+// is logged, too.
 func TestAPlaceThatCannotBeWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")
 	rig.Must(t, os.WriteFile(dir, nil, 0o600)) // a file in its place
@@ -268,7 +269,7 @@ func TestAPlaceThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A database that cannot be read has a row that says so, and nothing that looks like a backup.
+// If the audit row of a backup cannot be written, no backup is made.
 func TestABackupThatFails(t *testing.T) {
 	dir := t.TempDir()
 	d := newDiary(t, sqlstore.Config{Dir: t.TempDir()}, dir)
@@ -283,7 +284,7 @@ func TestABackupThatFails(t *testing.T) {
 	}
 }
 
-// Of replicas one makes a backup at a time.
+// Of several replicas, one makes a backup at a time.
 func TestReplicasMakeOne(t *testing.T) {
 	url, dir := migrated.Database(t), t.TempDir()
 	one, other := newDiary(t, sqlstore.Config{URL: url}, dir), newDiary(t, sqlstore.Config{URL: url}, dir)

@@ -16,7 +16,7 @@ import (
 )
 
 // A replica is a base, which is the file of an embedded database, and segments after it.
-// Each segment has what was committed after the one before it
+// Each segment has the commits after the one before it
 // (docs/adr/0053-a-log-that-is-shipped.md). Each is an object in the format of a backup.
 
 // Members and parts of them.
