@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Template is Copy without the copy.
+// Template creates a template as Copy does, without a copy of it.
 func Template(t testing.TB, name string, fill func(ctx context.Context, url string) error) error {
 	t.Helper()
 	return fastOne(t).template(name, fill)

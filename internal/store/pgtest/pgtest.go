@@ -421,7 +421,7 @@ func unprivileged() (*syscall.Credential, error) {
 	return nil, errors.New("pgtest: PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
 }
 
-// Log returns what the server has logged, for a test that fails.
+// Log returns the log of the server, for a test that fails.
 func (c *Cluster) Log() string {
 	text, _ := os.ReadFile(filepath.Join(c.dir, "log"))
 	return strings.TrimSpace(string(bytes.ToValidUTF8(text, nil)))

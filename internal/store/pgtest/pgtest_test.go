@@ -11,7 +11,7 @@ import (
 
 func TestDatabasesAreApart(t *testing.T) {
 	for range 2 {
-		execute(t, pgtest.Database(t), `CREATE TABLE mine (n INTEGER)`) // fails where there is one already
+		execute(t, pgtest.Database(t), `CREATE TABLE mine (n INTEGER)`) // fails if there is one already
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// run stands for a run of tests: a process, and the server that is provided for it.
+// run is a run of tests: a process, and the server that is provided for it.
 type run struct {
 	cmd  *exec.Cmd
 	in   io.Closer
@@ -55,7 +55,7 @@ func (r *run) query(t *testing.T, sql string) (answer string) {
 	return answer
 }
 
-// gone waits until nothing is left of the server.
+// gone waits until the server and its directory are gone.
 func (r *run) gone(t *testing.T, postmaster string) {
 	t.Helper()
 	rig.Soon(t, "the directory of the server is removed", func() bool {
@@ -68,8 +68,8 @@ func (r *run) gone(t *testing.T, postmaster string) {
 	})
 }
 
-// TestAProvidedServerEndsWithTheRun, whether the run ends by itself or is killed. A killed
-// run may stay a zombie, if its parent never waits for it.
+// TestAProvidedServerEndsWithTheRun ends the run normally and by a kill. A killed run may stay a
+// zombie, if its parent never waits for it.
 func TestAProvidedServerEndsWithTheRun(t *testing.T) {
 	short(t)
 	for name, end := range map[string]func(*run) error{
@@ -90,8 +90,8 @@ func TestAProvidedServerEndsWithTheRun(t *testing.T) {
 	}
 }
 
-// TestProcessesShareOneServer: several processes of a run create databases at the same
-// time, from one template that only one of them makes.
+// TestProcessesShareOneServer checks that several processes of a run create databases at the same
+// time, from one template that only one of them creates.
 func TestProcessesShareOneServer(t *testing.T) {
 	short(t)
 	r := newRun(t)
@@ -124,7 +124,7 @@ func TestProcessesShareOneServer(t *testing.T) {
 	}
 }
 
-// inRun says that a process is one of TestProcessesShareOneServer.
+// inRun marks a process as one of TestProcessesShareOneServer.
 const inRun = "PGTEST_IN_RUN"
 
 func TestProcessOfARun(t *testing.T) {
@@ -149,7 +149,8 @@ func TestProcessOfARun(t *testing.T) {
 	}
 }
 
-// TestAPartOfATemplateIsMadeAgain: a process that was killed has left it.
+// TestAPartOfATemplateIsMadeAgain checks that a template that a killed process left incomplete is
+// recreated.
 func TestAPartOfATemplateIsMadeAgain(t *testing.T) {
 	const name = "template_of_half"
 	failed := errors.New("failed")

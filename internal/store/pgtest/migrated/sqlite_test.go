@@ -11,7 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Opening a copy migrates nothing, and two copies are two databases.
+// TestDir checks that opening a copy migrates nothing, and that two copies are
+// separate databases.
 func TestDir(t *testing.T) {
 	one, other := migrated.Dir(t), migrated.Dir(t)
 	if one == other {

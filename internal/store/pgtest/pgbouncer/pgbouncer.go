@@ -27,7 +27,7 @@ const (
 	Statement   = "statement"
 )
 
-// Start starts a pooler until the test ends, with at most most connections to the
+// Start starts a pooler until the test ends. It opens up to most connections to the
 // server. It returns the URL of the database through the pooler.
 func Start(t testing.TB, database, mode string, most int) string {
 	t.Helper()
