@@ -40,7 +40,7 @@ const (
 	LockCopy      = -4
 )
 
-// changeChannel is where a commit announces its changes.
+// changeChannel is the channel on which a commit announces its changes.
 const changeChannel = "keyserver_changes"
 
 // Database keeps the state in a PostgreSQL database that replicas may share.

@@ -132,7 +132,7 @@ func (d *Database) Pool(cfg *pgx.ConnConfig, size int, setting string) sqldb.Poo
 	return db
 }
 
-// settings returns the statements that begin a session. They keep what the URL sets.
+// settings returns the statements that begin a session. They do not override the URL.
 func (d *Database) settings(cfg *pgx.ConnConfig, more string) string {
 	if d.Pooled {
 		return more

@@ -8,7 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/replication"
 )
 
-// Which connections are cut after looks that were not answered, and when.
+// TestSilence checks which connections are cut after looks without a response,
+// and when.
 func TestSilence(t *testing.T) {
 	var all lines
 	open := func() *line {
@@ -30,13 +31,13 @@ func TestSilence(t *testing.T) {
 	all.next()
 	before, meanwhile, slow := open(), open(), open()
 	look := all.next()
-	hear(meanwhile) // and then no more: the host falls silent while the look is on its way
+	hear(meanwhile) // and then nothing more: the host falls silent during the look
 	hear(slow)
 	quiet.goesOn(look, all.next())
-	look = all.next() // a second one, that is not answered either
+	look = all.next() // a second look without a response
 	quiet.goesOn(look, all.next())
 
-	all.next() // another host answers
+	all.next() // another host responds
 	fresh := open()
 	if n := all.cut(quiet.over(now)); n != 1 || isOpen(before) || !isOpen(meanwhile) {
 		t.Errorf("cut %d at once, want the one that was silent from the beginning", n)
@@ -54,7 +55,7 @@ func TestSilence(t *testing.T) {
 		t.Errorf("cut %d long after the silence", n)
 	}
 
-	// A silence that is interrupted for a moment is one.
+	// Two silences with one short response between them count as one.
 	look = all.next()
 	quiet.goesOn(look, all.next())
 	all.cut(quiet.over(now))
@@ -70,7 +71,7 @@ func TestSilence(t *testing.T) {
 		t.Error("what fell silent in the second part is open")
 	}
 
-	// Another host has taken over, and no question went without an answer.
+	// Another host has taken over, although every query got a response.
 	all.next()
 	old, busy := open(), open()
 	quiet.goesOn(0, all.next())
