@@ -50,7 +50,7 @@ type Base struct {
 	At   wal.Position
 }
 
-// Committed is what was committed after a position in the log.
+// Committed has the commits after a position in the log.
 type Committed struct {
 	Header   wal.Header
 	From, To wal.Position // of Header, both zero if there is no log yet
@@ -155,7 +155,7 @@ func (l *Log) Intact() bool { return l.dialect.unshipped.Load() == l.unshipped }
 // written.
 const tries = 100
 
-// Read returns what was committed after a position. The caller has to close it.
+// Read returns the commits after a position. The caller has to close the result.
 func (l *Log) Read(ctx context.Context, after wal.Position) (Committed, error) {
 	from := after
 	for range tries {
@@ -253,10 +253,10 @@ func (l *Log) scan(after wal.Position) (c Committed, err error) {
 	return Committed{Header: h, From: after, To: end, file: f}, nil
 }
 
-// Fold folds the log into the database. It returns what was committed after a position,
-// which the caller can then no longer read. If that is more than maxRest bytes, or the audit
-// log is being written, Fold does nothing and returns false. An open read of an older state
-// keeps Fold from folding all of the log.
+// Fold folds the log into the database. It returns the commits after a position, which the
+// caller can then no longer read. It does nothing and returns false if they have more than
+// maxRest bytes, if there is no log, or while the audit log is being written. An open read
+// of an older state keeps Fold from folding all of the log.
 func (l *Log) Fold(ctx context.Context, after wal.Position) (c Committed, done bool, err error) {
 	if err := l.on.Lock(ctx); err != nil {
 		return c, false, err

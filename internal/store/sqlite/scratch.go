@@ -33,7 +33,7 @@ type Scratch struct {
 
 // NewScratch creates a Scratch on a volume with room for the database: in its directory, or among
 // temporary files if d is nil. It rejects a directory that is not empty (ErrUnusable, ErrInUse),
-// and removes what a killed process has left. The caller has to close it.
+// and removes the copies of killed processes. The caller has to close it.
 func NewScratch(d *Database) (_ *Scratch, err error) {
 	parent, name := os.TempDir(), scratchBeside
 	if d != nil {

@@ -340,9 +340,9 @@ func (d *Database) ClaimRewrap(context.Context, *sqldb.DB) (func(), error) { ret
 // memory, and all writes wait.
 const vacuumedSize = 64 << 20
 
-// Erase rewrites a database of up to vacuumedSize and empties the log. secure_delete has overwritten deleted data with zeros,
-// but a row that was moved may have left a copy in an unused part of its page, and the log has the pages
-// as they were.
+// Erase rewrites a database of up to vacuumedSize and empties the log. secure_delete has overwritten
+// deleted data with zeros. But a row that was moved may have left a copy in an unused part of its
+// page, and the log has older versions of pages.
 func (d *Database) Erase(ctx context.Context, on *sqldb.DB) (done bool, err error) {
 	if err := on.Lock(ctx); err != nil {
 		return false, err

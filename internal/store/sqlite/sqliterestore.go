@@ -46,8 +46,8 @@ func (d *Database) Raise(ctx context.Context) (sqldb.Pools, error) {
 	return p, nil
 }
 
-// clear replaces what an interrupted restore left by an empty file. At each moment a
-// file marks the rest as incomplete.
+// clear replaces the files of an interrupted restore by an empty file. At each moment
+// a file marks the others as incomplete.
 func (d *Database) clear() error {
 	if err := d.vacant(); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (d *Database) clear() error {
 	return os.Rename(d.Path()+"-new", d.Path())
 }
 
-// vacant rejects a directory that holds anything but what an interrupted restore left.
+// vacant rejects a directory with other files than those of an interrupted restore.
 func (d *Database) vacant() error {
 	entries, err := os.ReadDir(d.Dir)
 	if err != nil {
