@@ -98,8 +98,8 @@ func (r *reading) tables(ctx context.Context) ([]Table, error) {
 // copyPause is the time after which a caller may try again.
 const copyPause = 10 * time.Second
 
-// errCopying returns the refusal of a second copy: each copy keeps what it sees from being
-// cleaned up.
+// errCopying returns the refusal of a second copy: each copy keeps the data that it sees
+// from being cleaned up.
 func errCopying() error {
 	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, copyPause, "another backup of this database is being made; try again when it is done")
 }

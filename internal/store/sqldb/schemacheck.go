@@ -33,8 +33,8 @@ var intrusive = map[schemaKind]bool{
 	kindTrigger: true, kindRule: true, kindPolicy: true, kindChild: true, kindShadow: true, kindFunction: true, kindPath: true,
 }
 
-// relied are the kinds whose absence or change alters what statements do. A difference in any
-// other kind, such as an index, alters how fast they are or what they refuse.
+// relied are the kinds whose absence or change alters the results of statements. A difference in
+// any other kind, such as an index, alters their speed or which writes they reject.
 var relied = map[schemaKind]bool{kindTable: true, kindColumn: true, KindReference: true}
 
 // SchemaObject is one object in a schema that concerns our tables.
@@ -69,7 +69,7 @@ func (o SchemaObject) String() string {
 // migrations make.
 type SchemaFinding struct {
 	Text string // for people
-	// Severe: it can hide or change what the key server reads and writes, so that no server
+	// Severe: it can hide or change the data that the key server reads and writes, so no server
 	// works on the database.
 	Severe bool
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// RevocationState is what is stored about the certificates of one issuer.
+// RevocationState has the stored policy and CRL of one issuer.
 type RevocationState struct {
 	Policy keyserver.RevocationPolicy // Mode is off if none was set
 	CRL    *keyserver.CRLFacts        // nil if none was imported

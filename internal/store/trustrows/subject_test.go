@@ -8,8 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The pattern says what a regular expression would in which only the wildcard
-// is special, and what thins the rows out never loses a match.
+// TestSubjectPattern compares a pattern with a regular expression in which only
+// the wildcard is special, and checks that the range of the SQL query contains
+// every match.
 func TestSubjectPattern(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOfN(rapid.RuneFrom([]rune(`aA/=%_\.*?[ü`)), 0, 8, -1)
