@@ -109,7 +109,7 @@ func (s *SessionRecord) row() *rowmac.Row {
 		Bytes(slices.Clone(s.BoundCertificate)) // an empty value is nil
 }
 
-// intoSome scans bytes; no bytes become nil.
+// intoSome scans bytes; an empty value becomes nil.
 type intoSome struct{ dest *[]byte }
 
 // Scan implements sql.Scanner.
