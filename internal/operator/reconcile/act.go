@@ -15,17 +15,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
-// result is what became of a decision.
+// result is the outcome of a decision.
 type result struct {
 	Decision
 	outcome Outcome
 	done    bool   // the action took effect and was read back
-	begun   bool   // the creation took effect, but did not come to its end
-	refused bool   // the object has changed in the cluster, or its owner mark has; decide anew
-	tried   Action // what failed, where the decision is about its failure
+	begun   bool   // the creation took effect, but not completely
+	refused bool   // the object has changed in the cluster, or its owner mark has; decide again
+	tried   Action // the action that failed, if the decision reports its failure
 }
 
-// act does what was decided.
+// act carries out a decision.
 func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (result, error) {
 	p.log.V(1).Info("decided", "rule", d.Rule, "action", d.Action, "reason", d.Reason)
 	conn := p.in.Conn
@@ -46,7 +46,7 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (
 				return out, r.disown(ctx, p, d.Target)
 			}
 			if err == nil {
-				r.marks.Of(conn).Drop(d.Target) // gone with it
+				r.marks.Of(conn).Drop(d.Target) // deleted with it
 			}
 			return out, err
 		})
@@ -54,13 +54,13 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (
 		res, err := r.write(ctx, p, d, func() (Outcome, error) {
 			return Outcome{ID: p.facts.External.ID, Evidence: p.facts.External.Evidence}, r.claim(ctx, p, d)
 		})
-		res.done = res.done && d.Action == actAdopt // nothing else has changed by a claim
+		res.done = res.done && d.Action == actAdopt // a claim changes nothing else
 		return res, err
 	case actForget:
 		d.Message += r.letGo(ctx, p, d.Target)
 		return result{Decision: d, done: true}, nil
 	case ActRelease:
-		if !p.facts.KindRemoved { // or the kind could not know its own again
+		if !p.facts.KindRemoved { // the marks of a removed kind stay, so that it finds its objects again
 			d.Message += r.letGo(ctx, p, p.leaves()...)
 		}
 		return result{Decision: d, done: true}, nil
@@ -72,7 +72,7 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (
 	}
 }
 
-// write sends one verified write and accounts for its failure.
+// write sends one verified write. If it fails, the result reports why and when to retry.
 func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision, send func() (Outcome, error)) (result, error) {
 	if !p.facts.Deleting {
 		held, err := r.hold(ctx, p, d.Action == actCreate)
@@ -84,7 +84,7 @@ func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision,
 	var err error
 	p.in.Conn.Write(func() { out, err = send() })
 	if err == nil && out.Unfinished != nil {
-		return r.unfinished(ctx, p, d, out), nil //nolint:nilerr // the result tells
+		return r.unfinished(ctx, p, d, out), nil //nolint:nilerr // the result reports the error
 	}
 	if err == nil || (d.deletes() && connection.IsGone(err)) {
 		r.failures.forget(client.ObjectKeyFromObject(p.obj))
@@ -102,7 +102,7 @@ func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision,
 	p.tripIfUnavailable(failed)
 	if failed.Outdated {
 		r.outdated(p)
-		// What is there was not made by this attempt.
+		// This attempt did not create the existing object.
 		if _, err := r.unmark(ctx, p); err != nil {
 			return result{}, err
 		}
@@ -117,8 +117,8 @@ func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision,
 	return result{Decision: d, tried: tried}, nil
 }
 
-// unfinished accounts for a creation that has made something, but not all.
-// What there is must be recorded, whatever kept it from its end.
+// unfinished handles a creation that took effect only in part.
+// That part must be recorded, whatever the cause.
 func (r *reconciler[T, D]) unfinished(ctx context.Context, p *pass[T, D], d Decision, out Outcome) result {
 	why, other := connection.AsProblem(ctx, out.Unfinished)
 	if other != nil {
@@ -131,12 +131,12 @@ func (r *reconciler[T, D]) unfinished(ctx context.Context, p *pass[T, D], d Deci
 	return result{Decision: d, outcome: out, begun: true}
 }
 
-// hold puts the finalizer on the object before anything outside is made for
-// it, and with it the mark of an attempted creation. It answers false where
-// the object has changed meanwhile.
+// hold adds the finalizer to the object before anything outside is
+// created for it. Before a creation it also adds the annotation of the
+// attempt. It returns false if the object has changed in the meantime.
 func (r *reconciler[T, D]) hold(ctx context.Context, p *pass[T, D], creating bool) (bool, error) {
 	controllerutil.AddFinalizer(p.obj, v1alpha1.FinalizerExternal)
-	if p.facts.Kept { // and tells by its mark who has made what
+	if p.facts.Kept { // the owner mark then identifies the creator, without the annotation
 		return r.unmark(ctx, p)
 	}
 	if creating {
@@ -161,7 +161,7 @@ func (r *reconciler[T, D]) unhold(ctx context.Context, p *pass[T, D], d Decision
 	if pub, is := any(r.adapter).(Publisher[T]); is && len(*pub.Publications(p.obj)) > 0 {
 		return res, nil
 	}
-	p.in.Conn.Outdated(connection.MarksFeed(r.kind.Feed)) // the creation may have come to its end since
+	p.in.Conn.Outdated(connection.MarksFeed(r.kind.Feed)) // the creation may have succeeded since
 	is, err := r.owns(ctx, p, p.facts.External)
 	if problem, err := connection.AsProblem(ctx, err); problem != nil || err != nil {
 		return res, err
@@ -176,9 +176,9 @@ func (r *reconciler[T, D]) unhold(ctx context.Context, p *pass[T, D], d Decision
 	return res, err
 }
 
-// holdAgain restores the finalizer of an object that owns something, if somebody has removed
-// it: a replacement of the whole object does. It returns false if the object has changed
-// meanwhile. A paused object is restored, too: nothing else would stop a deletion.
+// holdAgain restores the finalizer of an object that owns something if another client has
+// removed it, for example by replacing the entire object. It returns false if the object has
+// changed in the meantime. Paused objects are included: nothing else would stop a deletion.
 func (r *reconciler[T, D]) holdAgain(ctx context.Context, p *pass[T, D]) (bool, error) {
 	if r.Identity.Planned || p.facts.Deleting || p.facts.Provenance == "" || p.facts.Management == v1alpha1.Observe {
 		return true, nil
@@ -189,7 +189,8 @@ func (r *reconciler[T, D]) holdAgain(ctx context.Context, p *pass[T, D]) (bool, 
 	return r.rewrite(ctx, p)
 }
 
-// unmark takes the mark of an attempted creation off again.
+// unmark removes the annotation of an attempted creation. It
+// returns false if the object has changed.
 func (r *reconciler[T, D]) unmark(ctx context.Context, p *pass[T, D]) (bool, error) {
 	annotations := p.obj.GetAnnotations()
 	delete(annotations, v1alpha1.AnnotationCreatePending)
@@ -197,7 +198,7 @@ func (r *reconciler[T, D]) unmark(ctx context.Context, p *pass[T, D]) (bool, err
 	return r.rewrite(ctx, p)
 }
 
-// outdated has the kind's listings read anew.
+// outdated requests that the kind's listings are read again.
 func (r *reconciler[T, D]) outdated(p *pass[T, D]) {
 	p.in.Conn.Outdated(r.kind.Feed)
 	p.in.Conn.Outdated(connection.MarksFeed(r.kind.Feed))
@@ -209,10 +210,9 @@ func (r *reconciler[T, D]) rewrite(ctx context.Context, p *pass[T, D]) (bool, er
 	return written, err
 }
 
-// attempt spells the mark of an attempted creation. It is bound to the object,
-// to what it owned at the time and to what it declared, so that neither a copy
-// of the manifest nor a later declaration inherits it. Without claims it is
-// the prefix that every such mark has.
+// attempt returns the annotation value of an attempted creation. It contains the object,
+// what it owned at the time and what it declared, so that neither a copy of the manifest nor
+// a later declaration inherits it. Without claims it returns the prefix of all such values.
 func (p *pass[T, D]) attempt(claims []string) string {
 	mark := string(p.obj.GetUID()) + "/" + p.facts.Owned + "/"
 	if claims == nil {
@@ -222,14 +222,14 @@ func (p *pass[T, D]) attempt(claims []string) string {
 	return mark + hex.EncodeToString(sum[:8])
 }
 
-// drifted reports whether an action repairs an outside change: the object was
-// verified as it is declared now, and no longer agrees.
+// drifted reports whether an action repairs an outside change: the present
+// declaration was verified before, and the external object no longer agrees with it.
 func (p *pass[T, D]) drifted(a Action) bool {
 	_, was := p.read.Managed()
 	return (a == actCreate || a == actUpdate) && p.verified(was) && !p.facts.External.Renewed
 }
 
-// verified reports whether a status says Ready about the present generation.
+// verified reports whether a status says Ready for the current generation.
 func (p *pass[T, D]) verified(s *v1alpha1.ManagedStatus) bool {
 	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) && s.ObservedGeneration == p.obj.GetGeneration()
 }

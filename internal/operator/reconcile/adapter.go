@@ -19,11 +19,11 @@ type Object interface {
 	Managed() (*v1alpha1.ManagedSpec, *v1alpha1.ManagedStatus)
 }
 
-// Adapter is what differs from kind to kind. T is the kind, D what one object
-// of it declares, with every reference resolved.
+// Adapter has the code that differs between kinds. T is the kind, and
+// D is the declaration of one object with every reference resolved.
 //
-// An error that is a *connection.Problem, or that the service answered, ends up in the
-// object's conditions; any other is the cluster's and is retried.
+// A *connection.Problem and an error response of the service end up in the
+// object's conditions. Any other error comes from the cluster and is retried.
 type Adapter[T Object, D any] interface {
 	// Kind describes the kind.
 	Kind() Kind
@@ -31,14 +31,13 @@ type Adapter[T Object, D any] interface {
 	Sources(obj T) []sources.Ref
 	// Owned returns the id of the external object that the status records.
 	Owned(obj T) string
-	// Claims returns what the object declares to own, in a form that equals
-	// another object's exactly if both mean the same external object. want is
-	// nil where the declaration was not resolved.
+	// Claims returns what the object declares to own, as strings. A
+	// claim equals another object's claim exactly if both mean the same
+	// external object. want is nil if the declaration was not resolved.
 	Claims(obj T, want *D) []string
-	// Reach returns what the object would touch on the key server. in.Conn is nil,
-	// and want too, as long as the key server must not be asked: then it is what the
-	// object says by itself. The external object of one that is being deleted is
-	// what its status records.
+	// Reach returns the scope that the object would touch on the key server. in.Conn and want
+	// are nil until a grant allows requests to the key server; then only the object's own fields
+	// count. For a deleted object, the external object is the one that its status records.
 	Reach(ctx context.Context, in Input, obj T, want *D) (grants.Reach, error)
 	// Declared resolves what the object declares.
 	Declared(ctx context.Context, in Input, obj T) (D, error)
@@ -46,8 +45,8 @@ type Adapter[T Object, D any] interface {
 	// earlier than in.NotBefore. want is nil for an object that is being
 	// deleted and whose declaration can no longer be resolved.
 	Observe(ctx context.Context, in Input, obj T, want *D) (External, error)
-	// Create, Update and Delete are verified writes. They answer with the
-	// evidence of the re-read, and note it in the listings.
+	// Create, Update and Delete are verified writes. They return
+	// the evidence of the re-read and record it in the listings.
 	Create(ctx context.Context, c *connection.Connection, want D) (Outcome, error)
 	Update(ctx context.Context, c *connection.Connection, want D, seen External) (Outcome, error)
 	Delete(ctx context.Context, c *connection.Connection, obj T, id string) (Outcome, error)
@@ -59,35 +58,35 @@ type Adapter[T Object, D any] interface {
 // Rotator is implemented by adapters whose objects replace one external
 // object by another and keep both for a while.
 type Rotator[T Object] interface {
-	// Superseded returns the replaced ones, each with the claim that another
-	// object would have to make to keep it.
+	// Superseded returns the replaced external objects. Each has
+	// the claim that another object must make to keep it.
 	Superseded(obj T) []SupersededClaim
-	// Supersede adds one to the status, to be removed after its overlap.
+	// Supersede adds a replaced external object to the status. It is removed after its overlap.
 	Supersede(obj T, old SupersededClaim, now time.Time)
-	// Struck removes one from the status.
+	// Struck removes a replaced external object from the status.
 	Struck(obj T, id string)
 }
 
-// Stepwise is implemented by adapters whose creations take more than one write,
-// of which the first makes the external object.
+// Stepwise is implemented by adapters that create an external object
+// in several writes. The first write creates the object itself.
 type Stepwise interface {
-	// Begun reports that nothing of an external object has to be changed or
-	// taken away, only added.
+	// Begun reports whether the external object only needs
+	// additions: nothing of it has to be changed or removed.
 	Begun(seen External) bool
 }
 
-// Lasting is implemented by adapters whose external objects stay on the key server
-// when they have been deleted, and their owner marks with them: keys, which are
-// destroyed in time, and are known for ever. A mark that stayed would have the next
-// object of the name take what is gone for its own.
+// Lasting is implemented by adapters whose external objects stay on the key
+// server after they are deleted, with their owner marks. Such objects are keys:
+// they are destroyed later and stay known forever. The mark has to be released,
+// or the next object of the same name would take the deleted one for its own.
 type Lasting interface {
 	// Lasts does nothing.
 	Lasts()
 }
 
-// Follower is implemented by adapters whose external objects have parts that the
-// change feed tells of as another kind, by other ids. Without it a change of a part
-// would wake every object of the key server.
+// Follower is implemented by adapters whose external objects have parts
+// that the change feed reports under another kind and other ids. Without
+// it, a change of a part would wake every object of the key server.
 type Follower[T Object] interface {
 	// Follows returns the parts of the object's external object.
 	Follows(obj T) []Followed
@@ -109,20 +108,20 @@ type SupersededClaim struct {
 type Kind struct {
 	Name string // as in v1alpha1.Kinds: "TrustedCA"
 	Feed string // kind of its changes in the change feed
-	// Spell turns an id of the feed into the spelling that status uses.
+	// Spell formats an id of the feed in the way that the status uses.
 	Spell func(schema.HexID) string
-	// Parse turns it back.
+	// Parse is the inverse of Spell.
 	Parse func(string) (schema.HexID, error)
-	// Awaits are the feed's kinds that objects which are not ready may be
-	// waiting for. A change of a kind that it Uses may concern any of them.
+	// Awaits are the kinds of the feed that objects may wait for while they
+	// are not ready. A change of a kind in Uses may concern every object.
 	Awaits []string
 	Uses   []string
-	// Follows are the feed's kinds that tell of its objects by other ids than
-	// their own (Follower).
+	// Follows are the kinds of the feed that report parts of this
+	// kind's objects under other ids (Follower).
 	Follows []string
 }
 
-// Input is what an adapter may use to resolve and to observe.
+// Input has what an adapter may use to resolve a declaration and to observe.
 type Input struct {
 	Conn      *connection.Connection
 	Sources   *sources.Reader
@@ -132,28 +131,27 @@ type Input struct {
 	Now       time.Time
 	NotBefore time.Time
 	Deleting  bool
-	// Superseded are what a rotation has replaced and not removed yet.
+	// Superseded are the external objects that a rotation has replaced but not removed yet.
 	Superseded []Superseded
 
 	marked func(context.Context) (string, bool, error)
 }
 
-// Marked returns the id of an external object that bears the mark of this object: of
-// a kind whose external objects have no name, nothing else finds again what was made
-// and never recorded, or was recorded in a cluster that is lost. It fails as
-// unsupported (connection.IsUnsupported) where the key server keeps no marks.
+// Marked returns the id of an external object that bears the mark of this object.
+// If external objects of the kind have no name, only the mark can find one whose id
+// was never recorded, or was recorded in a cluster that is lost. If the key server
+// keeps no marks, the error is an unsupported one (connection.IsUnsupported).
 func (in Input) Marked(ctx context.Context) (id string, marked bool, err error) {
 	return in.marked(ctx)
 }
 
-// Outcome is what a verified write has read back.
+// Outcome is the result of a verified write, according to the re-read.
 type Outcome struct {
 	ID       string
 	Evidence string
-	// Unfinished is what kept a creation of more than one write from its end:
-	// the object has its identity, and the rest is drift.
+	// Unfinished is the error that interrupted a creation of several
+	// writes. The object has its identity; the rest is drift.
 	Unfinished error
-	// Noted takes the place of what was noted in the observation before, where it
-	// is not nil.
+	// Noted replaces the Noted of the observation before the write, unless it is nil.
 	Noted any
 }

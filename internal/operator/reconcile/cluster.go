@@ -17,18 +17,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
-// Cluster is what every reconciler needs of the cluster.
+// Cluster has the clients and settings that every reconciler needs of the cluster.
 type Cluster struct {
-	Name   string        // in audit trails; empty where nobody named it
+	Name   string        // in audit logs; empty if the cluster has no name
 	Client client.Client // reads from the cache
 	Live   client.Reader // reads from the API server
-	// Secrets has the metadata of Secrets watched; nil where nothing is watched.
+	// Secrets reads the metadata of watched Secrets; nil disables the watch.
 	Secrets  metadata.Interface
 	Recorder events.EventRecorder
 	Clock    clock.Clock
 	Identity *Identity
-	Issuer   *sources.Issuer // nil without a cluster to ask
-	Tracer   *tracing.Tracer // nil: nobody makes spans
+	Issuer   *sources.Issuer // nil without a cluster
+	Tracer   *tracing.Tracer // nil disables tracing
 }
 
 // KindRemoved reports whether a custom resource definition is being deleted,

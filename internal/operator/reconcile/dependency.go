@@ -17,23 +17,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// Consumer is implemented by adapters whose objects need objects of another
-// kind: they are woken when those change.
+// Consumer is implemented by adapters whose objects need objects
+// of another kind. A change of a needed object wakes them.
 type Consumer[T Object] interface {
-	// Needs spells what the object needs as Provides spells it.
+	// Needs returns the needs of the object, with the keys that Provides uses.
 	Needs(obj T) []Need
 }
 
-// Provider is implemented by adapters whose objects others need.
+// Provider is implemented by adapters whose objects are needed by others.
 type Provider[T Object] interface {
 	// Provides returns every key that the object can be needed by.
 	Provides(obj T) []string
 }
 
-// Need is one thing that an object cannot do without.
+// Need is one requirement of an object.
 type Need struct {
 	Key string
-	// Holds: whatever provides it must not be deleted while this object is there.
+	// Holds: a provider of Key must not be deleted while this object exists.
 	Holds bool
 }
 
@@ -55,13 +55,13 @@ type side struct {
 	keys   func(client.Object) []string
 	find   func(context.Context, string) ([]client.Object, error)
 	holds  func(client.Object, string) bool // of a consumer
-	// covered reports whether a grant covers one of the kind: who may declare nothing
-	// stands in nobody's way.
+	// covered reports whether a grant covers an object of this kind.
+	// An object that no grant covers does not block a deletion.
 	covered func(context.Context, client.Object) (bool, error)
 	name    func(client.Object) string
 }
 
-// join notes what the kind needs and provides, and has the cache index it.
+// join registers what the kind needs and provides, and adds the indexes of the cache for it.
 func join[T Object, D any](s *Registry, r *reconciler[T, D]) error {
 	of := func(index string, keys func(T) []string) (*side, error) {
 		byKey := indexed(keys)
@@ -122,8 +122,8 @@ func join[T Object, D any](s *Registry, r *reconciler[T, D]) error {
 	return nil
 }
 
-// watch has the controller of a kind woken by the kinds that it needs, and by
-// the going of those that need it.
+// watch makes changes of needed kinds wake the controller of a kind. The controller
+// is also woken when an object that needs this kind is deleted or needs it no longer.
 func (d *dependencies) watch(b *builder.Builder, needs, provides *side) *builder.Builder {
 	if needs != nil {
 		for _, p := range d.providers {
@@ -138,14 +138,14 @@ func (d *dependencies) watch(b *builder.Builder, needs, provides *side) *builder
 	return b
 }
 
-// sharing maps an object to those that share one of its keys.
+// sharing maps an object to the objects that share one of its keys.
 func sharing(keys func(client.Object) []string, find func(context.Context, string) ([]client.Object, error)) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []ctrl.Request {
 		var requests []ctrl.Request
 		for _, key := range keys(o) {
 			found, err := find(ctx, key)
 			if err != nil {
-				continue // the resync is the net
+				continue // the resync covers this
 			}
 			for _, other := range found {
 				requests = append(requests, ctrl.Request{NamespacedName: types.NamespacedName{Namespace: other.GetNamespace(), Name: other.GetName()}})
@@ -155,25 +155,25 @@ func sharing(keys func(client.Object) []string, find func(context.Context, strin
 	}
 }
 
-// told lets through what may end, or begin, the waiting of those who need the
-// object.
+// told selects events that may start or end the waiting of objects that need this one.
 func (s *side) told() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return isReady(e.ObjectOld) != isReady(e.ObjectNew) || !slices.Equal(s.keys(e.ObjectOld), s.keys(e.ObjectNew))
 	}}
 }
 
-// gone lets through what may end the holding of a deletion.
+// gone selects events after which a deletion may no longer have to wait.
 func (s *side) gone() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },
-		// Enqueued for the old object, too, so that what it no longer needs hears of it.
+		// The old object is mapped, too, so that a provider it no longer needs is woken.
 		UpdateFunc: func(e event.UpdateEvent) bool { return !slices.Equal(s.keys(e.ObjectOld), s.keys(e.ObjectNew)) },
 	}
 }
 
-// dependants names the objects that must not lose what the keys stand for.
+// dependants returns the sorted names of the objects that
+// block a deletion of the provider of the keys.
 func (d *dependencies) dependants(ctx context.Context, keys []string) ([]string, error) {
 	var names []string
 	for _, c := range d.consumers {

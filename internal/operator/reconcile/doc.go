@@ -1,15 +1,14 @@
-// Package reconcile makes key servers agree with what objects declare, whatever
-// their kind, and says so only after a re-read.
+// Package reconcile makes key servers agree with the declarations of objects
+// of all kinds. It reports success only after it has read the result back.
 //
-// One generic reconciler (reconciler.go) serves every kind. It gathers facts
-// (facts.go), asks the pure rules (rules.go) for one action, acts through the
-// verified writes of /api, and records the outcome with one status patch. What
-// differs from kind to kind is an Adapter (adapter.go), which also says what
-// stands in the way of an external object of its kind (hindrance.go).
+// One generic reconciler (reconciler.go) serves every kind. It gathers facts (facts.go) and asks
+// the pure rules (rules.go) for one action. It acts through the verified writes of /api and
+// records the outcome with one status patch. An Adapter (adapter.go) has the code that differs
+// between kinds. It also reports what blocks actions on its external objects (hindrance.go).
 //
-// Kinds that need others say so (dependency.go): their objects are woken when
-// those change, and those are not deleted under them. Whom a change of the key
-// server concerns is found by indexes of the cache (wakeup.go).
+// Kinds declare which other kinds they need (dependency.go). A change of a needed
+// object wakes the objects that need it, and a needed object is not deleted. Indexes
+// of the cache (wakeup.go) find the objects that a change of the key server concerns.
 //
-// A plan (intent.go) is a pass like any other, asked what it has decided.
+// A plan (intent.go) is a normal pass that also returns what it has decided.
 package reconcile

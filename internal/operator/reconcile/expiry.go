@@ -20,15 +20,15 @@ type Expirer[T Object] interface {
 	Expiry(obj T) (notBefore, notAfter *metav1.Time, warn time.Duration)
 }
 
-// Renewer is implemented by adapters of objects whose certificate the key server
-// issues anew.
+// Renewer is implemented by adapters of objects whose certificate the key server reissues.
 type Renewer[T Object] interface {
-	// RenewAfter answers when, nil where that is not known or never.
+	// RenewAfter returns when the certificate is reissued, nil if that is unknown or never.
 	RenewAfter(obj T) *metav1.Time
 }
 
-// renewal is how long it takes until the object's certificate is to be issued anew, 0
-// where it is not. What is due is up to Observe, and to the retries of what failed.
+// renewal returns the time until the object's certificate has to be
+// reissued. It is 0 if the certificate is never reissued, or is due
+// already: then Observe and the retries of failed writes handle it.
 func (r *reconciler[T, D]) renewal(obj T, now time.Time) time.Duration {
 	x, ok := any(r.adapter).(Renewer[T])
 	if !ok {
@@ -41,22 +41,22 @@ func (r *reconciler[T, D]) renewal(obj T, now time.Time) time.Duration {
 	return max(at.Sub(now), 0)
 }
 
-// Aging is implemented by adapters of objects that are of no use without something
-// else that ends, whatever the key server holds of them.
+// Aging is implemented by adapters of objects that are useless without
+// something else that ends, even if the key server holds them unchanged.
 type Aging[T Object] interface {
-	// Terms are what has to be in force, as the status records it.
+	// Terms returns the conditions of use that have to be in force, as the status records them.
 	Terms(obj T) []Term
 }
 
-// Term is until when something is in force.
+// Term says until when something is in force.
 type Term struct {
-	Until   time.Time // from then on it is not; the zero time is past
+	Until   time.Time // not in force from then on; the zero time is past
 	Warn    time.Duration
 	Reason  v1alpha1.Reason // why the object is not Ready then
 	Message string          // what ends, and when
 }
 
-// expiry is until when something of an object is of use. Its zero value never ends.
+// expiry says until when a part of an object is usable. Its zero value never ends.
 type expiry struct {
 	notBefore time.Time // of the certificate
 	notAfter  time.Time
@@ -64,10 +64,10 @@ type expiry struct {
 	term      *Term // nil for the certificate
 }
 
-// expiries are all of an object.
+// expiries has every expiry of an object.
 type expiries []expiry
 
-// expiry returns that of the object's certificate.
+// expiry returns the expiry of the object's certificate.
 func (r *reconciler[T, D]) expiry(obj T) expiry {
 	x, ok := any(r.adapter).(Expirer[T])
 	if !ok {
@@ -105,7 +105,7 @@ func (e expiry) expiring(now time.Time) bool {
 // pending reports whether the certificate becomes valid later.
 func (e expiry) pending(now time.Time) bool { return now.Before(e.notBefore) && !e.expired(now) }
 
-// next is how long it takes until something is to be said, 0 where nothing is.
+// next returns the time until the next change to report, or 0 if there is none.
 func (e expiry) next(now time.Time) time.Duration {
 	switch {
 	case e.pending(now):
@@ -133,8 +133,8 @@ func (e expiry) reason() v1alpha1.Reason {
 	return v1alpha1.ReasonExpired
 }
 
-// heed says of an object that is as declared that something of it has expired, or is not
-// valid yet.
+// heed reports, for an object that is as declared, that a part
+// of it has expired or is not valid yet.
 func (all expiries) heed(res result, now time.Time) result {
 	for _, e := range all {
 		if res.Reason == v1alpha1.ReasonVerified && e.expired(now) {
@@ -150,8 +150,8 @@ func (all expiries) heed(res result, now time.Time) result {
 	return res
 }
 
-// warning keeps the condition Expiring, about what ends first. It answers whether there
-// is something new to say.
+// warning sets or removes the condition Expiring, which describes the
+// expiry that ends first. begins says whether the message is new.
 func (all expiries) warning(conditions *[]metav1.Condition, generation int64, now metav1.Time) (message string, begins bool) {
 	first := -1
 	for i, e := range all {

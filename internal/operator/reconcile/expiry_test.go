@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// TestNotYetValid: an object whose certificate becomes valid later is not Ready until
-// then, and is looked at again at that moment.
+// TestNotYetValid checks that an object whose certificate becomes valid
+// later is not Ready until then, and is reconciled at that moment.
 func TestNotYetValid(t *testing.T) {
 	e := expiry{notBefore: noon.Add(time.Hour), notAfter: noon.Add(48 * time.Hour), warn: 72 * time.Hour}
 	for after, want := range map[time.Duration]struct {
@@ -35,8 +35,8 @@ func TestNotYetValid(t *testing.T) {
 	}
 }
 
-// TestWhatEnds: until when a certificate is valid is a metric as long as its object is
-// there, and what is to be said of it comes in time.
+// TestWhatEnds checks that the end of a certificate is a metric as
+// long as its object exists, and that reports about it come in time.
 func TestWhatEnds(t *testing.T) {
 	const name = "keyserver_object_not_after_seconds"
 	at := types.NamespacedName{Namespace: "default", Name: "partners"}

@@ -10,12 +10,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
-// Facts are everything that a decision rests on. Nothing else is consulted,
-// not even the clock.
+// Facts has everything that a decision depends on. The rules use nothing else, not even the clock.
 type Facts struct {
 	Now time.Time
 
-	// What the object asks for.
+	// The policies of the object.
 	Management v1alpha1.ManagementPolicy
 	Adoption   v1alpha1.AdoptionPolicy
 	Deletion   v1alpha1.DeletionPolicy
@@ -28,33 +27,32 @@ type Facts struct {
 	KindRemoved bool     // the custom resource definition itself is being deleted
 	Dependants  []string // objects that need this one
 
-	// What it owns according to its status.
+	// The external object that its status records.
 	Owned      string // external id
 	Provenance v1alpha1.Provenance
-	// Attempted: a creation of exactly what is declared was begun and its
-	// outcome was never recorded.
+	// Attempted: a creation of exactly this declaration was
+	// started, and its outcome was never recorded.
 	Attempted bool
 	// Superseded are external objects that a rotation has replaced.
 	Superseded []Superseded
 
-	// Obstacle is what kept the rest from being gathered.
+	// Obstacle is the reason why the remaining facts could not be gathered.
 	Obstacle *connection.Problem
 
-	// External is what the key server holds.
+	// External is the external object on the key server.
 	External External
-	// Begun: nothing of it has to be changed or taken away, only added, as a
-	// creation leaves it that was cut short.
+	// Begun: the external object only needs additions, as after an interrupted creation.
 	Begun bool
 
-	// Ownership is whose that is.
+	// Ownership says who owns the external object.
 	Ownership
 
-	// Rival is the older object that claims the same; Heir is one that goes
-	// on claiming it when this one is deleted.
+	// Rival is an older object with the same claim. Heir is an object that
+	// continues to claim the external object when this one is deleted.
 	Rival string
 	Heir  string
 
-	// Failures is how many writes in a row have failed, RetryAt when the next is due.
+	// Failures is the number of writes in a row that failed. The next write is due at RetryAt.
 	Failures int
 	RetryAt  time.Time
 
@@ -67,25 +65,24 @@ type External struct {
 	What   string // for people: `CA "CN=..." (certificateId ...)`
 	Exists bool
 	ID     string
-	// Names are what the key server calls it, where that need not be what is
-	// declared. A grant has to cover them, too.
+	// Names are the names that the key server uses for it, if they can
+	// differ from the declared ones. A grant must cover them, too.
 	Names []grants.Name
 	Drift []v1alpha1.FieldDrift
 	// Evidence says how the reading was matched with the declaration.
 	Evidence string
-	// News is what has come about since the status was written, as it was meant to: no
-	// drift, and yet what the message says is out of date.
+	// News describes an intended change since the status was written.
+	// It is no drift, but the message of the status is out of date.
 	News string
-	// Renewed: the declaration has changed since the status was written, so
-	// that a difference is not the doing of somebody outside.
+	// Renewed: the declaration has changed since the status was
+	// written, so a difference is not an outside change.
 	Renewed bool
-	// Replaces is the claim on the object that is owned now, where the
-	// declaration has moved on to another one.
+	// Replaces is the claim on the object that is owned now, if
+	// the declaration has moved on to another one.
 	Replaces string
-	// Hindrances are what stands in the way of it, the most important first.
+	// Hindrances block actions on it, the most important first.
 	Hindrances []Hindrance
-	// Noted is what the adapter has to know later of what it has read. Nobody
-	// else looks at it.
+	// Noted has data of the reading that the adapter needs later. Only the adapter uses it.
 	Noted any
 }
 
@@ -97,8 +94,8 @@ type Superseded struct {
 	ClaimedBy   string // another object that declares it
 }
 
-// removable reports whether the deletion policy lets go of something of that
-// provenance.
+// removable reports whether the deletion policy allows the
+// deletion of an external object with that provenance.
 func (f Facts) removable(p v1alpha1.Provenance) bool {
 	switch f.Deletion {
 	case v1alpha1.DeleteIfCreated:
@@ -110,24 +107,23 @@ func (f Facts) removable(p v1alpha1.Provenance) bool {
 	}
 }
 
-// ours reports whether the external object belongs to this one.
+// ours reports whether the external object belongs to this object.
 func (f Facts) ours() bool {
 	return f.External.ID == f.Owned || f.resumes() || f.mine()
 }
 
-// resumes reports whether the external object is what an attempt at a creation
-// has made, all of it or its beginning.
+// resumes reports whether an earlier attempt created the external object, completely or in part.
 func (f Facts) resumes() bool {
 	return f.Attempted && (len(f.External.Drift) == 0 || f.Begun)
 }
 
-// ownsNothing reports whether what exists does not belong to the object, and the object has
-// nothing else on the key server.
+// ownsNothing reports whether the existing external object does not belong
+// to this object, and the object owns nothing else on the key server.
 func (f Facts) ownsNothing() bool {
 	return f.Obstacle == nil && !f.Deleting && f.External.Exists && !f.ours() && f.Owned == "" && !f.Attempted && len(f.Superseded) == 0
 }
 
-// comes is how the external object comes to this one by an action.
+// comes returns the provenance of the external object after an action.
 func (f Facts) comes(a Action) v1alpha1.Provenance {
 	switch {
 	case a == actCreate:
@@ -158,7 +154,7 @@ func (f Facts) supersedes(id string) bool {
 
 func (f Facts) fields() string { return FieldsOf(f.External.Drift) }
 
-// FieldsOf names the fields that differ, for people.
+// FieldsOf lists the names of the differing fields, for messages.
 func FieldsOf(drift []v1alpha1.FieldDrift) string {
 	names := make([]string, len(drift))
 	for i, d := range drift {

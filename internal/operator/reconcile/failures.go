@@ -11,12 +11,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// patience is how many writes in a row may fail before an object counts as
-// stalled. It is retried all the same, ever more seldom.
+// patience is the number of writes in a row that may fail before an
+// object counts as stalled. It is still retried, after growing pauses.
 const patience = 6
 
-// failures remembers, object by object, how many writes in a row have failed.
-// It starts anew when the object's spec changes or a reconcile is requested.
+// failures counts, for each object, the writes in a row that have failed. The
+// count restarts when the object's spec changes or a reconcile is requested.
 type failures struct {
 	mu sync.Mutex
 	by map[types.NamespacedName]failure
@@ -28,7 +28,7 @@ type failure struct {
 	token      string
 	count      int
 	retryAt    time.Time
-	repairs    bool // what was tried is the repair of an outside change
+	repairs    bool // a failed write was the repair of an outside change
 }
 
 func newFailures() *failures { return &failures{by: map[types.NamespacedName]failure{}} }
@@ -43,15 +43,14 @@ func (f *failures) of(obj client.Object, token string) (count int, retryAt time.
 	return have.count, have.retryAt
 }
 
-// repairing reports whether what has failed so far is the repair of an outside
-// change.
+// repairing reports whether one of the failed writes was the repair of an outside change.
 func (f *failures) repairing(obj client.Object) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.by[client.ObjectKeyFromObject(obj)].repairs
 }
 
-// add counts one more and returns the time to wait.
+// add counts one more failure and returns the time to wait before the retry.
 func (f *failures) add(obj client.Object, token string, repairs bool, now time.Time, t connection.Timing) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

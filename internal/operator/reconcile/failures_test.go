@@ -41,7 +41,7 @@ func TestFailuresBackOffAndForget(t *testing.T) {
 	}
 }
 
-// Objects that were made together are not checked together for ever.
+// Objects created together do not stay synchronized.
 func TestPausesAreSpread(t *testing.T) {
 	for name, draw := range map[string]func() time.Duration{
 		"resync": func() time.Duration { return again(time.Hour, time.Hour).RequeueAfter },

@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// gatherDeletion finds out whether the whole kind is being removed, and whether
-// others still need the object. It must know: an unanswered question keeps it.
+// gatherDeletion finds out whether the entire kind is being removed, and whether other objects
+// still need this one. If it cannot find out, it returns an error and the object stays.
 func (r *reconciler[T, D]) gatherDeletion(ctx context.Context, p *pass[T, D]) (err error) {
 	if !p.facts.Deleting {
 		return nil
@@ -30,8 +30,8 @@ func (r *reconciler[T, D]) gatherDeletion(ctx context.Context, p *pass[T, D]) (e
 	return err
 }
 
-// gather asks the key server, one step after the other. The first obstacle
-// ends it and becomes a fact itself.
+// gather runs the steps that need the key server, one after
+// the other. The first obstacle stops it and becomes a fact.
 func (r *reconciler[T, D]) gather(ctx context.Context, p *pass[T, D]) error {
 	for _, step := range []func(context.Context, *pass[T, D]) error{r.connect, r.declare, r.trace, r.observe, r.stay, r.weigh} {
 		obstacle, err := connection.AsProblem(ctx, step(ctx, p))
@@ -48,7 +48,7 @@ func (r *reconciler[T, D]) gather(ctx context.Context, p *pass[T, D]) error {
 	return nil
 }
 
-// connect resolves the KeyServer and passes its gate.
+// connect finds the KeyServer, checks its grants, and gets the connection to it.
 func (r *reconciler[T, D]) connect(ctx context.Context, p *pass[T, D]) error {
 	name := p.spec.KeyServerRef.Name
 	ks := &v1alpha1.KeyServer{}
@@ -74,7 +74,7 @@ func (r *reconciler[T, D]) connect(ctx context.Context, p *pass[T, D]) error {
 	return nil
 }
 
-// declare resolves what the object declares. A deletion goes on without it.
+// declare resolves what the object declares. A deletion continues without the declaration.
 func (r *reconciler[T, D]) declare(ctx context.Context, p *pass[T, D]) error {
 	want, err := r.adapter.Declared(ctx, p.in, p.obj)
 	if err == nil {
@@ -87,7 +87,8 @@ func (r *reconciler[T, D]) declare(ctx context.Context, p *pass[T, D]) error {
 	return nil
 }
 
-// trace finds out who else has what a rotation has replaced.
+// trace finds out whether another object claims or owns an
+// external object that a rotation has replaced.
 func (r *reconciler[T, D]) trace(ctx context.Context, p *pass[T, D]) error {
 	rot, ok := any(r.adapter).(Rotator[T])
 	if !ok {
@@ -126,7 +127,7 @@ func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err erro
 	if p.facts.Ownership, err = r.owns(ctx, p, p.facts.External); err != nil {
 		return err
 	}
-	if p.facts.Kept { // the mark tells who has made it; the annotation, whoever edits the object
+	if p.facts.Kept { // the mark proves the owner; any editor of the object can set the annotation
 		p.facts.Attempted = false
 	}
 	if p.facts.Owned == "" {
@@ -144,7 +145,7 @@ func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 	}
 	for _, o := range others {
 		spec, _ := o.object.Managed()
-		// Of those that mean the same and nothing else, whoever holds the mark keeps it.
+		// The object with the mark keeps the external object if the other one claims nothing more.
 		keeps := p.facts.mine() && !slices.ContainsFunc(r.adapter.Claims(o.object, nil), func(c string) bool { return !slices.Contains(claims, c) })
 		if p.facts.Rival == "" && !keeps && older(o.object, p.obj) {
 			p.facts.Rival = r.name(o.object)
@@ -156,9 +157,9 @@ func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 	return nil
 }
 
-// couldInherit reports whether nothing but its rival keeps an object from taking over.
-// What one that is paused, or waits for something else, were to inherit would be left
-// to nobody.
+// couldInherit reports whether only the conflicting owner keeps an
+// object from taking over. An object that is paused, or waits for
+// something else, would leave the external object without an owner.
 func couldInherit(obj Object) bool {
 	_, status := obj.Managed()
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)

@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 )
 
-// reach is what an object touches. One that only observes, or goes, hands out no
-// operations.
+// reach returns the scope that an object touches. An object
+// that only observes or is being deleted grants no operations.
 func (r *reconciler[T, D]) reach(ctx context.Context, in Input, obj T, want *D) (grants.Reach, error) {
 	reach, err := r.adapter.Reach(ctx, in, obj, want)
 	if spec, _ := obj.Managed(); spec.ManagementPolicy == v1alpha1.Observe || !obj.GetDeletionTimestamp().IsZero() {
@@ -22,8 +22,8 @@ func (r *reconciler[T, D]) reach(ctx context.Context, in Input, obj T, want *D) 
 	return reach, err
 }
 
-// enter asks, before the key server is asked anything, whether a grant covers what
-// the object says by itself.
+// enter checks, before any request to the key server, whether
+// a grant covers the scope that the object itself states.
 func (r *reconciler[T, D]) enter(ctx context.Context, p *pass[T, D]) error {
 	reach, err := r.reach(ctx, p.in, p.obj, nil)
 	if err != nil {
@@ -39,8 +39,8 @@ func (r *reconciler[T, D]) enter(ctx context.Context, p *pass[T, D]) error {
 	return v.Refusal
 }
 
-// stay asks, before anything is written, whether a grant covers what has been
-// resolved and found on the key server.
+// stay checks, before any write, whether a grant covers the
+// resolved scope and the names found on the key server.
 func (r *reconciler[T, D]) stay(ctx context.Context, p *pass[T, D]) error {
 	reach, err := r.reach(ctx, p.in, p.obj, p.want)
 	if err != nil {
@@ -58,8 +58,8 @@ func (r *reconciler[T, D]) stay(ctx context.Context, p *pass[T, D]) error {
 	return nil
 }
 
-// withhold keeps what the object has neither made nor taken over from it, where
-// the grant lets nothing be taken over.
+// withhold blocks the adoption of an external object that this object
+// neither created nor took over, if the grant does not allow adoption.
 func (f *Facts) withhold(g *v1alpha1.Grant) {
 	has := f.External.ID == f.Owned || f.resumes() || f.supersedes(f.External.ID) || f.mine()
 	if g.Adopt || has || f.Adoption == v1alpha1.AdoptNever {
@@ -72,8 +72,8 @@ func (f *Facts) withhold(g *v1alpha1.Grant) {
 	})
 }
 
-// granted reports whether a grant of its KeyServer covers an object, as far as it says
-// by itself what it touches. Without the KeyServer nothing does.
+// granted reports whether a grant of its KeyServer covers an object, as far as
+// the object itself states its scope. Without the KeyServer it is not covered.
 func (r *reconciler[T, D]) granted(ctx context.Context, obj T) (bool, error) {
 	spec, _ := obj.Managed()
 	ks := &v1alpha1.KeyServer{}
@@ -82,14 +82,14 @@ func (r *reconciler[T, D]) granted(ctx context.Context, obj T) (bool, error) {
 	}
 	reach, err := r.reach(ctx, Input{Cluster: r.Client, Sources: r.sources, Issuer: r.Issuer, Now: r.Clock.Now()}, obj, nil)
 	if err != nil {
-		return true, nil //nolint:nilerr // what it would touch is not known: it holds
+		return true, nil //nolint:nilerr // its scope is unknown: it blocks the deletion
 	}
 	v, err := grants.Judge(ctx, r.Client, ks, obj.GetNamespace(), r.kind.Name, reach)
 	return v.Grant != nil, err
 }
 
-// covered reports whether a grant covers another object as far as it says by
-// itself what it touches, and whether it may take over what exists.
+// covered reports whether a grant covers another object, as far as that object itself
+// states its scope. adopts says whether it may adopt existing external objects.
 func (r *reconciler[T, D]) covered(ctx context.Context, p *pass[T, D], other T) (is, adopts bool, err error) {
 	reach, err := r.reach(ctx, p.in, other, nil)
 	if err != nil {

@@ -7,38 +7,37 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// Hindrance is something that an adapter has found in the way of an external
-// object. It decides what the object says; what the machinery would do about the
-// external object otherwise is not done.
+// Hindrance is a reason to block actions on an external object, found by an adapter.
+// The status reports it, and the reconciler does not do what it would do otherwise.
 type Hindrance struct {
-	// Rule names it, for logs; where it has no name, the rule that heeds it does.
+	// Rule names it in logs. If it is empty, logs name the rule that applied it.
 	Rule    string
 	When    When
 	Reason  v1alpha1.Reason
 	Message string
 }
 
-// When says what a hindrance keeps from being done. None keeps an object that
-// observes from saying what it sees.
+// When says which actions a hindrance blocks. An object that
+// only observes still reports what it sees.
 type When int
 
 // The occasions.
 const (
-	// Always: it is neither made, nor taken over, nor corrected.
+	// Always: the external object is not created, adopted or corrected.
 	Always When = iota
-	// Absent: it is not made. What is there already needs nothing for it.
+	// Absent: it is not created. An existing one is not affected.
 	Absent
-	// Present: it is neither taken over nor corrected, where it is there.
+	// Present: an existing one is not adopted or corrected.
 	Present
-	// Agreed: nothing is kept from being done about it. Where it is as declared, that
-	// is not all that there is to say.
+	// Agreed: no action is blocked. If the external object is as
+	// declared, the status reports this reason instead of Verified.
 	Agreed
-	// Removed: it is not deleted before the status has said the message, which
-	// goes on after "removing ...: ".
+	// Removed: it is not deleted before the status has reported
+	// the message, which follows "removing ...: ".
 	Removed
 )
 
-// BuiltIn hinders the management of what the key server defines for itself.
+// BuiltIn blocks the management of objects that the key server defines itself.
 func BuiltIn(what string) Hindrance {
 	return Hindrance{
 		Rule: "readOnly", When: Present, Reason: v1alpha1.ReasonConflict,
@@ -46,30 +45,29 @@ func BuiltIn(what string) Hindrance {
 	}
 }
 
-// Uncreatable hinders the making of what cannot be made, only found.
+// Uncreatable blocks the creation of an object that cannot be created, only found.
 func Uncreatable(why string) Hindrance {
 	return Hindrance{Rule: "uncreatable", When: Absent, Reason: v1alpha1.ReasonInvalidSpec, Message: why}
 }
 
-// Fixed keeps what cannot be corrected, or made, from being tried again and
-// again, and from being replaced at a price that nobody has agreed to.
+// Fixed blocks repeated attempts to correct or create an object that cannot be
+// corrected or created. It also blocks a replacement, whose cost no user has accepted.
 func Fixed(why string) Hindrance {
 	return Hindrance{Rule: "fixed", When: Always, Reason: v1alpha1.ReasonConflict, Message: why}
 }
 
-// Dependency hinders what would be refused until something else is there:
-// Absent for the making of what is not there, Always where its correction is as
-// good as making it.
+// Dependency blocks writes that the key server would reject until something else exists. when
+// is Absent to block the creation, and Always if a correction needs the same as a creation.
 func Dependency(when When, why string) Hindrance {
 	return Hindrance{Rule: "dependency", When: when, Reason: v1alpha1.ReasonDependencyNotReady, Message: why}
 }
 
-// Consequence has what a deletion takes with it said before it does.
+// Consequence makes the status report what else a deletion removes, before the deletion.
 func Consequence(says string) Hindrance {
 	return Hindrance{When: Removed, Reason: v1alpha1.ReasonProgressing, Message: says}
 }
 
-// hindrance returns the first that counts at one of the occasions.
+// hindrance returns the first hindrance for one of the occasions.
 func (e External) hindrance(occasions ...When) (Hindrance, bool) {
 	for _, h := range e.Hindrances {
 		if slices.Contains(occasions, h.When) {

@@ -9,48 +9,47 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// PlannedAction is what the manager would do next about an object.
+// PlannedAction is the next action of the manager for an object.
 type PlannedAction string
 
 // The planned actions.
 const (
-	PlanCreate  PlannedAction = "create"  // make the external object
+	PlanCreate  PlannedAction = "create"  // create the external object
 	PlanUpdate  PlannedAction = "update"  // correct it
 	PlanAdopt   PlannedAction = "adopt"   // take it over as it is; the key server does not change
 	PlanDelete  PlannedAction = "delete"  // delete it, or one that it has replaced
 	PlanNone    PlannedAction = "none"    // nothing
-	PlanBlocked PlannedAction = "blocked" // something stands in the way; the reason says what
+	PlanBlocked PlannedAction = "blocked" // something blocks the action; the reason says what
 )
 
-// Writes reports whether the key server changes by it.
+// Writes reports whether the action changes the key server.
 func (a PlannedAction) Writes() bool { return a == PlanCreate || a == PlanUpdate || a == PlanDelete }
 
-// Intent is what the manager would do next about one object, and why.
+// Intent is the next action of the manager for one object, with the reason.
 type Intent struct {
 	Object  client.Object // with the status that the manager would write first
 	Kind    string
 	Action  PlannedAction
 	Reason  v1alpha1.Reason
 	Message string
-	// What names the external object, for people; ID is its id where it exists.
+	// What names the external object in messages. ID is its id if it exists.
 	What string
 	ID   string
-	// Drift lists what differs, where the external object exists.
+	// Drift lists the differences if the external object exists.
 	Drift []v1alpha1.FieldDrift
-	// WaitsFor names the objects of the plan that have to be dealt with first.
+	// WaitsFor names the objects of the plan that have to be handled first.
 	WaitsFor []string
-	// Needs are the keys of what the object needs, Provides of what others may
-	// need and would be there once the intent is carried out.
+	// Needs are the keys that the object needs. Provides are the keys
+	// that others may need and that exist once the intent is carried out.
 	Needs    []string
 	Provides []string
-	// Calls are the writes that were refused, by method and path: the first of
-	// each action, since what follows it depends on its answer.
+	// Calls are the writes that were refused, by method and path. Only the first
+	// write of each action is listed, since the later ones depend on its response.
 	Calls []string
 }
 
-// Plan implements Controller. The pass goes to its end, so that the object says
-// what it would say then; that it writes nothing is up to the connections and
-// the cluster that the reconciler was made with.
+// Plan implements Controller. The pass runs to its end, so that the object has the status it
+// would have then. The connections and the cluster of the reconciler have to prevent writes.
 func (r *reconciler[T, D]) Plan(ctx context.Context, at types.NamespacedName) (*Intent, error) {
 	p, d, err := r.consider(ctx, at)
 	if err != nil || p == nil {
@@ -69,8 +68,8 @@ func (r *reconciler[T, D]) Plan(ctx context.Context, at types.NamespacedName) (*
 	return i, r.succession(ctx, p, i)
 }
 
-// coming returns the keys that the object would provide if the intent had been
-// carried out, and does not provide yet.
+// coming returns the keys that the object would provide after the intent is
+// carried out. It returns nil if the intent leaves the external object as it is.
 func (r *reconciler[T, D]) coming(p *pass[T, D], i *Intent) []string {
 	prov, is := any(r.adapter).(Provider[T])
 	if !is || i.Action == PlanNone || i.Action == PlanAdopt {
@@ -83,7 +82,7 @@ func (r *reconciler[T, D]) coming(p *pass[T, D], i *Intent) []string {
 	return prov.Provides(then)
 }
 
-// intentOf says what a decision comes to.
+// intentOf converts a decision to an intent.
 func intentOf(kind string, obj client.Object, d Decision, f Facts) *Intent {
 	i := &Intent{
 		Object: obj, Kind: kind, Reason: d.Reason, Message: d.Message,
@@ -108,12 +107,12 @@ func intentOf(kind string, obj client.Object, d Decision, f Facts) *Intent {
 		i.Action = PlanNone
 	case actReport:
 		switch {
-		case d.Foretells: // what the deletion takes with it is said first
+		case d.Foretells: // the consequences are reported before the deletion
 			i.Action = PlanDelete
 		case d.Reason == v1alpha1.ReasonVerified, d.Reason == v1alpha1.ReasonDrifted:
 			i.Action = PlanNone
 		}
-	default: // actWait: a reading under change
+	default: // actWait: the obstacle is temporary
 		i.Reason = v1alpha1.ReasonProgressing
 		if f.Obstacle != nil {
 			i.Message = f.Obstacle.Message
@@ -122,9 +121,8 @@ func intentOf(kind string, obj client.Object, d Decision, f Facts) *Intent {
 	return i
 }
 
-// succession has the intent say what becomes of the external object that the
-// action replaces. Where it is removed, not even taking over leaves the key
-// server as it is.
+// succession adds to the message what happens to the external object that the
+// action replaces. If it is removed, even an adoption changes the key server.
 func (r *reconciler[T, D]) succession(ctx context.Context, p *pass[T, D], i *Intent) error {
 	claim := p.facts.External.Replaces
 	if claim == "" || (i.Action != PlanCreate && i.Action != PlanAdopt) {

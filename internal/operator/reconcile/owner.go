@@ -24,8 +24,8 @@ import (
 )
 
 // Identity is the UID of the namespace kube-system, which lives as long as the
-// cluster: by it key servers tell clusters apart. Where a plan is made without a
-// cluster, or by somebody who may not read the namespace, it is empty.
+// cluster. Key servers tell clusters apart by it. It is empty if a plan is made
+// without a cluster, or by a user without permission to read the namespace.
 type Identity struct {
 	Planned bool
 
@@ -52,14 +52,15 @@ func (i *Identity) of(ctx context.Context, live client.Reader) (types.UID, error
 	return i.uid, nil
 }
 
-// asAdopted follows the name of an owner that has not made what it owns. No name of
-// an object has a slash.
+// asAdopted is the suffix of an owner that did not create what
+// it owns. No object name contains a slash.
 const asAdopted = "/Adopted"
 
-// maxOwner is how long the key server lets the name of an owner be.
+// maxOwner is the maximum length of an owner on the key server.
 const maxOwner = 256
 
-// ownerOf spells an object as an owner on key servers.
+// ownerOf returns the owner string of an object on key servers.
+// A digest replaces the end of a string that is too long.
 func ownerOf(cluster types.UID, kind, namespace, name string) string {
 	owner := strings.Join([]string{string(cluster), namespace, kind, name}, "/")
 	const most = maxOwner - len(asAdopted)
@@ -71,16 +72,15 @@ func ownerOf(cluster types.UID, kind, namespace, name string) string {
 	return owner[:most-len(digest)] + digest
 }
 
-// Ownership is whose an external object is, by the mark that the key server keeps.
+// Ownership says who owns an external object, according to the mark on the key server.
 type Ownership struct {
-	// Kept: the key server keeps marks at all.
+	// Kept: the key server supports owner marks.
 	Kept bool
-	// Me is this object as an owner; Holder is who owns the external object, empty
-	// where nobody does.
+	// Me is the owner string of this object. Holder is the owner
+	// of the external object, empty if it has none.
 	Me     string
 	Holder string
-	// Marked is what the mark says where it has to be moved to this object, because
-	// whoever it names is gone.
+	// Marked is the present mark if it has to be moved to this object because its owner is gone.
 	Marked string
 }
 
@@ -94,7 +94,7 @@ func (o Ownership) others() bool { return o.Holder != "" && !o.mine() }
 // unmarked reports whether the mark has to be set or moved.
 func (o Ownership) unmarked() bool { return o.Kept && (o.Holder == "" || o.Marked != "") }
 
-// provenance is how the external object came to this object, by its mark.
+// provenance returns how the external object came to this object, according to its mark.
 func (o Ownership) provenance() v1alpha1.Provenance {
 	switch {
 	case o.made():
@@ -106,7 +106,7 @@ func (o Ownership) provenance() v1alpha1.Provenance {
 	}
 }
 
-// as spells this object as the owner of what has come to it like that.
+// as returns the owner string of this object for the given provenance.
 func (o Ownership) as(p v1alpha1.Provenance) string {
 	if p == v1alpha1.Created {
 		return o.Me
@@ -114,7 +114,7 @@ func (o Ownership) as(p v1alpha1.Provenance) string {
 	return o.Me + asAdopted
 }
 
-// owns finds out whose an external object is.
+// owns finds out who owns an external object.
 func (r *reconciler[T, D]) owns(ctx context.Context, p *pass[T, D], seen External) (Ownership, error) {
 	cluster, err := r.Identity.of(ctx, r.Live)
 	if err != nil {
@@ -134,9 +134,9 @@ func (r *reconciler[T, D]) owns(ctx context.Context, p *pass[T, D], seen Externa
 	return r.succeed(ctx, p, o, cluster)
 }
 
-// succeed has the object take the place of an owner that is gone: of itself in a
-// cluster that this one succeeds, or of an object that this cluster had, or that no
-// grant of the KeyServer covers any more.
+// succeed lets the object replace an owner that is gone. The owner may be the
+// same object in a cluster that this one succeeds, or an object that no longer
+// exists in this cluster or that no grant of the KeyServer covers any more.
 func (r *reconciler[T, D]) succeed(ctx context.Context, p *pass[T, D], o Ownership, cluster types.UID) (Ownership, error) {
 	before, rest, _ := strings.Cut(o.Holder, "/")
 	parts := strings.Split(rest, "/")
@@ -189,8 +189,8 @@ func (p *pass[T, D]) succeeds(cluster string) bool {
 	return o != nil && slices.Contains(o.Succeeds, cluster)
 }
 
-// markedFor finds what bears the mark of an object: that of this cluster, or of one
-// that it succeeds. Where a plan does not know the cluster, any will do.
+// markedFor finds the external object with the mark of an object: of this cluster, or of
+// one that it succeeds. If a plan does not know its cluster, a mark of any cluster counts.
 func (r *reconciler[T, D]) markedFor(ctx context.Context, p *pass[T, D]) (id string, marked bool, err error) {
 	cluster, err := r.Identity.of(ctx, r.Live)
 	if err != nil {
@@ -224,8 +224,8 @@ func (r *reconciler[T, D]) markedFor(ctx context.Context, p *pass[T, D]) (id str
 	return r.marks.ID(mark), marked, err
 }
 
-// claim marks the external object as this object's, before anything is changed
-// about it. Whoever is second is refused.
+// claim marks the external object as this object's before it changes anything
+// about it. If two objects try, the key server rejects the second one.
 func (r *reconciler[T, D]) claim(ctx context.Context, p *pass[T, D], d Decision) error {
 	o := p.facts.Ownership
 	if !o.unmarked() {
@@ -234,7 +234,7 @@ func (r *reconciler[T, D]) claim(ctx context.Context, p *pass[T, D], d Decision)
 	return r.marks.Set(ctx, p.in.Conn, p.facts.External.ID, o.as(p.facts.comes(d.Action)), o.Marked)
 }
 
-// create makes the external object with the mark on it.
+// create creates the external object together with its mark.
 func (r *reconciler[T, D]) create(ctx context.Context, p *pass[T, D]) (Outcome, error) {
 	o := p.facts.Ownership
 	if !o.Kept {
@@ -242,7 +242,7 @@ func (r *reconciler[T, D]) create(ctx context.Context, p *pass[T, D]) (Outcome, 
 	}
 	out, err := r.adapter.Create(connection.OwnedBy(ctx, o.Me), p.in.Conn, *p.want)
 	if err != nil {
-		// It may have been made all the same.
+		// The creation may have succeeded despite the error.
 		p.in.Conn.Outdated(connection.MarksFeed(r.kind.Feed))
 		return out, err
 	}
@@ -250,9 +250,9 @@ func (r *reconciler[T, D]) create(ctx context.Context, p *pass[T, D]) (Outcome, 
 	return out, nil
 }
 
-// disown takes the object's mark off what it lets go. The object goes whatever
-// comes of it: a mark that stays keeps others from what it names, until the object
-// comes back or somebody removes it.
+// disown removes the object's mark from an external object that it gives up. A mark that stays
+// keeps other objects from the external object until this object is created again or an
+// administrator removes the mark.
 func (r *reconciler[T, D]) disown(ctx context.Context, p *pass[T, D], id string) error {
 	cluster, err := r.Identity.of(ctx, r.Live)
 	if err != nil || id == "" {
@@ -279,7 +279,8 @@ func (r *reconciler[T, D]) disown(ctx context.Context, p *pass[T, D], id string)
 	return err
 }
 
-// letGo takes the object's marks off what it leaves behind.
+// letGo removes the object's marks from what it leaves behind. It continues after a failure, and
+// returns a message about the marks that stay.
 func (r *reconciler[T, D]) letGo(ctx context.Context, p *pass[T, D], ids ...string) (remains string) {
 	for _, id := range ids {
 		if err := r.disown(ctx, p, id); err != nil {
@@ -290,7 +291,7 @@ func (r *reconciler[T, D]) letGo(ctx context.Context, p *pass[T, D], ids ...stri
 	return remains
 }
 
-// leaves are the ids of what a released object leaves behind.
+// leaves returns the ids of the external objects that a released object leaves behind.
 func (p *pass[T, D]) leaves() []string {
 	ids := []string{p.facts.Owned}
 	if p.facts.Owned == "" {
@@ -302,9 +303,9 @@ func (p *pass[T, D]) leaves() []string {
 	return ids
 }
 
-// LeftBehind implements Controller. The mark of an object goes with what it owns, or is
-// released, before the finalizer is removed. Where it stays, the deletion bypassed the
-// finalizer, or could not release the mark.
+// LeftBehind implements Controller. The mark of an object is deleted with
+// what it owns, or released, before the finalizer is removed. If a mark is
+// left, the deletion bypassed the finalizer, or could not release the mark.
 func (r *reconciler[T, D]) LeftBehind(ctx context.Context, keyServer string, conn *connection.Connection) ([]string, error) {
 	cluster, err := r.Identity.of(ctx, r.Live)
 	if err != nil || cluster == "" {
@@ -318,7 +319,7 @@ func (r *reconciler[T, D]) LeftBehind(ctx context.Context, keyServer string, con
 		return nil, err
 	}
 	of := string(cluster) + "/"
-	owned := map[string]string{} // what is marked, by its owner
+	owned := map[string]string{} // ids of marked external objects by owner
 	marks.Each(func(m schema.OwnerMark) {
 		owner := strings.TrimSuffix(m.Owner, asAdopted)
 		if parts := strings.Split(owner, "/"); strings.HasPrefix(owner, of) && len(parts) == 4 && parts[2] == r.kind.Name {
@@ -328,7 +329,7 @@ func (r *reconciler[T, D]) LeftBehind(ctx context.Context, keyServer string, con
 	if len(owned) == 0 {
 		return nil, nil
 	}
-	// Read after the marks: whatever set one was there before.
+	// Read after the marks: an object that sets a mark exists before it.
 	all, err := r.list(ctx, client.MatchingFields{keyServerIndex: keyServer})
 	if err != nil {
 		return nil, err

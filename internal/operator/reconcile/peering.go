@@ -13,18 +13,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 )
 
-// Peered is implemented by adapters whose objects may refer to a second
-// KeyServer, as a peer: they are woken when it comes, goes or starts anew.
+// Peered is implemented by adapters whose objects may refer to a second KeyServer,
+// as a peer. They are woken when the peer appears, disappears or restarts.
 type Peered[T Object] interface {
 	// Peer returns the KeyServer that the object refers to, nil for none.
 	Peer(obj T) *v1alpha1.PeerReference
 }
 
-// trustInfo answers what a service says of itself to peers. No change feed
-// tells that it says something else: a process that comes back under another
-// name or port may be so quick that no call fails, and a certificate is renewed
-// while the process goes on. So it is asked again from time to time, and
-// whenever a process takes its leave.
+// trustInfo caches the data that a service gives its peers about itself. No change feed
+// reports changes of it. A process may restart under another name or port so quickly
+// that no call fails, and a certificate may be renewed while the process runs. So it
+// is read again at intervals, and when a process announces its shutdown.
 var trustInfo = connection.Answers[schema.TrustInfo]{
 	Name: "trust info",
 	Read: func(ctx context.Context, c *connection.Connection, _ string) (schema.TrustInfo, error) {
@@ -33,15 +32,15 @@ var trustInfo = connection.Answers[schema.TrustInfo]{
 	ID: func(schema.TrustInfo) string { return "" },
 }
 
-// Peering asks KeyServers what others have to know of them.
+// Peering reads from KeyServers what other key servers need to know about them.
 type Peering struct {
 	Cluster
 	connections *connection.Connections
 }
 
-// Info returns what a KeyServer says of itself, for an object in a namespace.
-// While it does not answer, what it said last holds: that a peer is down says
-// nothing about its registration here.
+// Info returns the trust info of a KeyServer, for an object in a
+// namespace. While it does not respond, Info returns its last response:
+// an outage of the peer says nothing about its registration here.
 func (p Peering) Info(ctx context.Context, in Input, namespace, name string) (schema.TrustInfo, error) {
 	if err := p.admit(ctx, namespace, name); err != nil {
 		return schema.TrustInfo{}, err
@@ -61,8 +60,8 @@ func (p Peering) Info(ctx context.Context, in Input, namespace, name string) (sc
 	return p.last(name, why)
 }
 
-// admit reports why an object must not, or cannot, ask a KeyServer. Any grant for
-// its namespace will do: what is asked is told to every peer.
+// admit returns an error if an object must not or cannot query a KeyServer. Any grant
+// for the object's namespace is enough: every peer receives the same information.
 func (p Peering) admit(ctx context.Context, namespace, name string) error {
 	ks := &v1alpha1.KeyServer{}
 	err := p.Client.Get(ctx, types.NamespacedName{Name: name}, ks)
@@ -79,8 +78,8 @@ func (p Peering) admit(ctx context.Context, namespace, name string) error {
 	return v.Refusal
 }
 
-// last returns what a KeyServer said last, or why it says nothing. The reason
-// is the peer's, never this object's KeyServer's: that one may answer well.
+// last returns the last response of a KeyServer, or the reason why there is none. The
+// reason concerns the peer, not the object's own KeyServer, which may respond well.
 func (p Peering) last(name string, why *connection.Problem) (schema.TrustInfo, error) {
 	if conn := p.connections.Any(name); conn != nil && why.Reason == v1alpha1.ReasonKeyServerUnavailable {
 		if info, known := trustInfo.Of(conn).Last(""); known {

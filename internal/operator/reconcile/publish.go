@@ -24,34 +24,34 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
-// Publisher is implemented by adapters whose objects tell others in the cluster what
-// they stand for, once it was read back.
+// Publisher is implemented by adapters whose objects publish verified data in the cluster.
 type Publisher[T Object] interface {
-	// Publishes names what the declaration asks for, resolved as far as the object
-	// says it by itself: a change of one of these wakes the object.
+	// Publishes returns the references that the declaration requests, as far as
+	// the object itself names them. A change of one of them wakes the object.
 	Publishes(obj T) []v1alpha1.PublishedReference
-	// Published is all that is to be there, from the status that was just recorded.
+	// Published returns everything that has to be published, from
+	// the status that was just recorded.
 	Published(ctx context.Context, in Input, obj T) ([]Publication, error)
-	// Publications is where the status has what is there.
+	// Publications returns the status field that lists what is published.
 	Publications(obj T) *[]v1alpha1.PublishedReference
 }
 
-// NamespaceSelector is implemented by adapters whose objects publish in namespaces that
-// are picked by their labels: they are woken when those change.
+// NamespaceSelector is implemented by adapters whose objects publish in namespaces
+// selected by labels. Changes of namespaces and their labels wake them.
 type NamespaceSelector[T Object] interface {
 	SelectsNamespaces(obj T) bool
 }
 
-// Publication is an object of the cluster that the manager writes, whole.
+// Publication is an object of the cluster that the manager writes completely.
 type Publication struct {
-	// Kind of the object. Without a version it is the one that the API server prefers.
+	// Kind of the object. Without a version, the API server's preferred one is used.
 	Kind            schema.GroupVersionKind
 	Namespace, Name string
-	// Content are its fields besides the metadata, as JSON has them.
+	// Content has all fields except the metadata, as JSON values.
 	Content map[string]any
 }
 
-// ConfigMap is a publication of texts that are no secret.
+// ConfigMap returns a publication of texts that are not secret.
 func ConfigMap(namespace, name string, data map[string]string) Publication {
 	texts := make(map[string]any, len(data))
 	for key, text := range data {
@@ -67,13 +67,13 @@ func (p Publication) ref() v1alpha1.PublishedReference {
 	return v1alpha1.PublishedReference{Kind: p.Kind.Kind, APIVersion: p.Kind.GroupVersion().String(), Namespace: p.Namespace, Name: p.Name}
 }
 
-// retryPublication is when to look again at what no event announces: a right of the
-// manager's, or somebody else's object that stands in the way.
+// retryPublication is the pause before a retry if no event will announce the change:
+// a permission that the manager lacks, or another client's object in the way.
 const retryPublication = 30 * time.Second
 
-// publish has what the object publishes be there, and no more. It counts only where
-// the external object agrees with the declaration: what was published before stays
-// otherwise.
+// publish creates and corrects what the object publishes, and deletes
+// what it no longer publishes. It does so only if the external object
+// agrees with the declaration; otherwise the earlier publications stay.
 func (r *reconciler[T, D]) publish(ctx context.Context, p *pass[T, D], res *result) error {
 	pub, is := any(r.adapter).(Publisher[T])
 	if !is || p.facts.Deleting || p.facts.Management == v1alpha1.Observe || !p.verified(p.status) {
@@ -105,7 +105,7 @@ func (r *reconciler[T, D]) republish(ctx context.Context, p *pass[T, D], pub Pub
 	}
 	there := pub.Publications(p.obj)
 	var failed []error
-	for _, w := range wanted { // one that cannot be written keeps no other from it
+	for _, w := range wanted { // one that cannot be written does not stop the others
 		if err := r.show(ctx, p.obj, w); err != nil {
 			failed = append(failed, err)
 			continue
@@ -126,7 +126,7 @@ func (r *reconciler[T, D]) republish(ctx context.Context, p *pass[T, D], pub Pub
 	return firstOf(failed)
 }
 
-// firstOf says the first failure, and how many others there are.
+// firstOf returns the first failure, with the number of the others.
 func firstOf(failed []error) error {
 	var p *connection.Problem
 	switch {
@@ -140,17 +140,17 @@ func firstOf(failed []error) error {
 	return &more
 }
 
-// republished reports why what is published is not what it should be by now, so that
-// nothing is retired that somebody may still have to find there.
+// republished updates the publications and returns the problem that prevents it.
+// Then nothing is retired, because readers of the publication may still need it.
 func (r *reconciler[T, D]) republished(ctx context.Context, p *pass[T, D]) (*connection.Problem, error) {
 	pub, is := any(r.adapter).(Publisher[T])
 	if !is || r.Identity.Planned {
-		return nil, nil //nolint:nilnil // nothing is published, and that is no mistake
+		return nil, nil //nolint:nilnil // nothing is published, and that is not an error
 	}
 	return connection.AsProblem(ctx, r.republish(ctx, p, pub))
 }
 
-// served is the kind of a publication in a version that the API server serves.
+// served returns the kind of a publication with a version that the API server serves.
 func (r *reconciler[T, D]) served(w Publication) (schema.GroupVersionKind, error) {
 	if w.Kind.Version != "" {
 		return w.Kind, nil
@@ -165,15 +165,15 @@ func (r *reconciler[T, D]) served(w Publication) (schema.GroupVersionKind, error
 	return mapping.GroupVersionKind, nil
 }
 
-// withdraw takes away what a deleted object has published. Where the manager may not,
-// the object goes all the same.
+// withdraw deletes what a deleted object has published. If the
+// manager is not allowed to, the object is deleted all the same.
 func (r *reconciler[T, D]) withdraw(ctx context.Context, p *pass[T, D]) error {
 	pub, is := any(r.adapter).(Publisher[T])
-	if !is || p.facts.KindRemoved || r.Identity.Planned { // the next installation finds its own again
+	if !is || p.facts.KindRemoved || r.Identity.Planned { // the next installation finds its publications again
 		return nil
 	}
 	all := slices.Clone(*pub.Publications(p.obj))
-	for _, ref := range pub.Publishes(p.obj) { // of a status that was lost, too
+	for _, ref := range pub.Publishes(p.obj) { // if the status was lost
 		if !slices.Contains(all, ref) {
 			all = append(all, ref)
 		}
@@ -191,7 +191,7 @@ func (r *reconciler[T, D]) withdraw(ctx context.Context, p *pass[T, D]) error {
 	return nil
 }
 
-// show has one publication be there as it is wanted.
+// show creates or corrects one publication.
 func (r *reconciler[T, D]) show(ctx context.Context, obj T, w Publication) error {
 	ref, me := w.ref(), r.publisher(obj)
 	if r.unchanged(ctx, w) {
@@ -233,8 +233,7 @@ func (r *reconciler[T, D]) show(ctx context.Context, obj T, w Publication) error
 	return nil
 }
 
-// thaw deletes a publication that somebody has made immutable. The next pass makes it
-// anew.
+// thaw deletes a publication that a client has made immutable. The next pass creates it again.
 func (r *reconciler[T, D]) thaw(ctx context.Context, ref v1alpha1.PublishedReference, have client.Object) error {
 	version := have.GetResourceVersion()
 	if err := r.Client.Delete(ctx, have, client.Preconditions{ResourceVersion: &version}); client.IgnoreNotFound(err) != nil {
@@ -243,8 +242,8 @@ func (r *reconciler[T, D]) thaw(ctx context.Context, ref v1alpha1.PublishedRefer
 	return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: ref.String() + " was immutable, and is made anew"}
 }
 
-// vanished reports whether whoever has published something is an object of this kind
-// that is no longer there.
+// vanished reports whether the publisher of something is an
+// object of this kind that no longer exists.
 func (r *reconciler[T, D]) vanished(ctx context.Context, by string) bool {
 	parts := strings.Split(by, "/")
 	if len(parts) != 3 || parts[0] != r.kind.Name {
@@ -253,7 +252,7 @@ func (r *reconciler[T, D]) vanished(ctx context.Context, by string) bool {
 	return apierrors.IsNotFound(r.Live.Get(ctx, client.ObjectKey{Namespace: parts[1], Name: parts[2]}, r.New()))
 }
 
-// hide deletes one publication, if it is still the object's.
+// hide deletes one publication if it still belongs to the object.
 func (r *reconciler[T, D]) hide(ctx context.Context, obj T, old v1alpha1.PublishedReference) error {
 	have := &metav1.PartialObjectMetadata{}
 	have.SetGroupVersionKind(schema.FromAPIVersionAndKind(old.APIVersion, old.Kind))
@@ -271,12 +270,12 @@ func (r *reconciler[T, D]) hide(ctx context.Context, obj T, old v1alpha1.Publish
 	return unpublished(old, err)
 }
 
-// publisher spells an object as one that publishes.
+// publisher returns the name of an object as a publisher.
 func (r *reconciler[T, D]) publisher(obj T) string {
 	return r.kind.Name + "/" + obj.GetNamespace() + "/" + obj.GetName()
 }
 
-// onto lays the content over an object, in place of any other.
+// onto replaces the content of an object by that of the publication. The metadata stays.
 func (p Publication) onto(obj *unstructured.Unstructured, publisher string) {
 	for field := range obj.Object {
 		if _, wanted := p.Content[field]; !wanted && !slices.Contains([]string{"apiVersion", "kind", "metadata"}, field) {
@@ -297,7 +296,7 @@ func with(m map[string]string, key, value string) map[string]string {
 	return m
 }
 
-// unpublished says what keeps a publication from being written.
+// unpublished converts the error of a write or read into the reason for the status.
 func unpublished(ref v1alpha1.PublishedReference, err error) error {
 	switch {
 	case err == nil:
@@ -311,7 +310,7 @@ func unpublished(ref v1alpha1.PublishedReference, err error) error {
 			"%s is not published: the manager's service account may not write it; let it, as docs/install.md says under \"Namespaces\": %s", ref, err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s is not published: %s", ref, err)
-	case apierrors.IsNotFound(err): // its namespace
+	case apierrors.IsNotFound(err): // its namespace does not exist
 		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s is not published: %s", ref, err)
 	default:
 		return fmt.Errorf("publish %s: %w", ref, err)

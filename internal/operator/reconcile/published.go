@@ -12,9 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// published remembers which version of what the manager publishes has the content
-// that is wanted, so that one which nobody has touched is not read again: its
-// metadata is watched anyway.
+// published remembers which version of each publication has the wanted content,
+// so that an unchanged one is not read again: its metadata is watched anyway.
 type published struct {
 	mu sync.Mutex
 	by map[v1alpha1.PublishedReference]shown
@@ -39,10 +38,10 @@ func (s *published) forget(ref v1alpha1.PublishedReference) {
 	delete(s.by, ref)
 }
 
-// unchanged reports whether a publication is known to be as it is wanted.
+// unchanged reports whether a publication is known to have the wanted content.
 func (r *reconciler[T, D]) unchanged(ctx context.Context, p Publication) bool {
 	if p.Kind.Kind != sources.ConfigMap {
-		return false // nobody watches those
+		return false // other kinds are not watched
 	}
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(p.Kind)

@@ -35,7 +35,7 @@ type reconciler[T Object, D any] struct {
 	timing      connection.Timing
 	population  *status.Population
 	failures    *failures
-	// The kind's sides in the dependencies; nil where it has none.
+	// The kind's sides in the dependencies; nil if it has none.
 	dependencies *dependencies
 	needs        *side
 	provides     *side
@@ -44,7 +44,7 @@ type reconciler[T Object, D any] struct {
 	wake         chan event.TypedGenericEvent[Wake]
 }
 
-// pass is one walk of Reconcile over one object.
+// pass is one run of Reconcile for one object.
 type pass[T Object, D any] struct {
 	log       logr.Logger
 	read      T // as the API server has it
@@ -56,8 +56,8 @@ type pass[T Object, D any] struct {
 	in        Input
 	want      *D
 	facts     Facts
-	outrun    bool // the object has changed in the cluster; decide anew
-	// repairs: what has failed in earlier passes is the repair of an outside change.
+	outrun    bool // the object has changed in the cluster; decide again
+	// repairs: a write that failed in earlier passes was the repair of an outside change.
 	repairs bool
 }
 
@@ -67,7 +67,7 @@ func (r *reconciler[T, D]) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	result, err := r.pass(ctx, req)
 	switch {
 	case err != nil:
-		span.End("error") // its words are in the log, and may name the object
+		span.End("error") // its message is in the log, and may name the object
 	default:
 		span.End("")
 	}
@@ -86,8 +86,8 @@ func (r *reconciler[T, D]) pass(ctx context.Context, req ctrl.Request) (ctrl.Res
 	return r.carryOut(ctx, p, d)
 }
 
-// consider gathers the facts about an object and decides. There is no pass
-// where the object is gone, or held by somebody else.
+// consider gathers the facts about an object and decides. It returns no
+// pass if the object does not exist, or if only other finalizers hold it.
 func (r *reconciler[T, D]) consider(ctx context.Context, at types.NamespacedName) (*pass[T, D], Decision, error) {
 	obj, found, err := r.fetch(ctx, at)
 	if err != nil || !found {
@@ -111,7 +111,7 @@ func (r *reconciler[T, D]) consider(ctx context.Context, at types.NamespacedName
 	return p, d, nil
 }
 
-// carryOut acts, and records what has become of it.
+// carryOut carries out the decision and records the outcome.
 func (r *reconciler[T, D]) carryOut(ctx context.Context, p *pass[T, D], d Decision) (ctrl.Result, error) {
 	if d.Action == actRetire && !p.facts.Deleting {
 		problem, err := r.republished(ctx, p)
@@ -150,12 +150,12 @@ func (r *reconciler[T, D]) fetch(ctx context.Context, at types.NamespacedName) (
 		return obj, false, fmt.Errorf("read the object: %w", err)
 	}
 	if !obj.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(obj, v1alpha1.FinalizerExternal) {
-		return obj, false, nil // held by somebody else
+		return obj, false, nil // only other finalizers hold it
 	}
 	return obj, true, nil
 }
 
-// begin notes what the object itself says.
+// begin starts a pass with the facts that the object itself states.
 func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 	p := &pass[T, D]{log: ctrl.LoggerFrom(ctx), obj: obj}
 	p.read = copyOf(obj)
@@ -173,15 +173,15 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 		Deleting:   !obj.GetDeletionTimestamp().IsZero(),
 		Provenance: p.status.Provenance,
 	}
-	// What was only observed has an id in the status, and belongs to nobody.
+	// An external object that was only observed has an id in the status, but is not owned.
 	if p.facts.Provenance != "" {
 		p.facts.Owned = r.adapter.Owned(obj)
 	}
 	if ready := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady); ready != nil {
 		p.facts.Said = ready.Message
 	}
-	// Before the declaration is resolved, an attempt at anything counts: it
-	// only keeps the object from being let go too early.
+	// Before the declaration is resolved, any attempt counts: it
+	// only prevents a release that is too early.
 	p.facts.Attempted = strings.HasPrefix(obj.GetAnnotations()[v1alpha1.AnnotationCreatePending], p.attempt(nil)) ||
 		p.facts.Owned == "" && controllerutil.ContainsFinalizer(obj, v1alpha1.FinalizerExternal)
 	if rot, ok := any(r.adapter).(Rotator[T]); ok {
@@ -201,7 +201,7 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 	return p
 }
 
-// finish writes what has changed and says when to come back.
+// finish writes the changes and returns when to reconcile again.
 func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result) (ctrl.Result, error) {
 	if res.refused {
 		return SoonUnless(false), nil
@@ -234,7 +234,7 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 	return again(r.soonest(p, p.facts.settle(Decision{}).Again), p.facts.Resync), nil
 }
 
-// soonest is when to come back, so that an expiry is said, and prevented, in time.
+// soonest shortens the pause so that an expiry is reported, and a renewal happens, in time.
 func (r *reconciler[T, D]) soonest(p *pass[T, D], after time.Duration) time.Duration {
 	times := []time.Duration{r.renewal(p.obj, p.facts.Now)}
 	for _, e := range r.expiries(p.obj) {
@@ -248,15 +248,13 @@ func (r *reconciler[T, D]) soonest(p *pass[T, D], after time.Duration) time.Dura
 	return after
 }
 
-// lookAgain is when an object that begins to wait looks for what it waits for
-// a second time.
+// lookAgain is the pause before an object that starts to wait checks a second time.
 const lookAgain = 50 * time.Millisecond
 
-// beginsToWait reports whether the status that was just written is the first to
-// say that the object waits, or for what. Whoever provides it finds those to
-// wake in the cache, which did not say so until then: what became ready in
-// between woke nobody. The second look starts from a cache that has the status:
-// from an older one it could not write, and would be repeated.
+// beginsToWait reports whether the status just written is the first to say that the object
+// waits, or for what. Providers find the objects to wake in the cache, which did not have that
+// status before: an object that became ready in between woke nothing. The second check starts
+// from a cache with the status. With an older one it could not write, and would be repeated.
 func (r *reconciler[T, D]) beginsToWait(p *pass[T, D]) bool {
 	_, was := p.read.Managed()
 	before := meta.FindStatusCondition(was.Conditions, v1alpha1.ConditionReady)
@@ -266,8 +264,7 @@ func (r *reconciler[T, D]) beginsToWait(p *pass[T, D]) bool {
 	return r.needs != nil && !slices.Equal(r.needs.keys(p.read), r.needs.keys(p.obj))
 }
 
-// SoonUnless comes back in a moment if the object had changed in the cluster
-// and so could not be written.
+// SoonUnless requeues after 50 ms if the object had changed in the cluster and was not written.
 func SoonUnless(written bool) ctrl.Result {
 	if written {
 		return ctrl.Result{}
@@ -275,7 +272,7 @@ func SoonUnless(written bool) ctrl.Result {
 	return ctrl.Result{RequeueAfter: 50 * time.Millisecond}
 }
 
-// release lets a deleted object go.
+// release removes the finalizer of a deleted object, after its publications are deleted.
 func (r *reconciler[T, D]) release(ctx context.Context, p *pass[T, D], res result) (ctrl.Result, error) {
 	if res.Action == actDelete {
 		r.say(p, status.DeletedEvent(p.facts.External.What, res.outcome.Evidence))
@@ -297,9 +294,8 @@ func (r *reconciler[T, D]) release(ctx context.Context, p *pass[T, D], res resul
 	return ctrl.Result{}, nil
 }
 
-// again comes back after a time. A resync is jittered, so that objects made
-// together do not come back together, and of low priority, so that it never
-// keeps a new object waiting.
+// again requeues after a time. A resync has jitter, so that objects created together
+// do not return together, and low priority, so that it never delays new objects.
 func again(after, resync time.Duration) ctrl.Result {
 	if after <= 0 {
 		return ctrl.Result{}
@@ -338,7 +334,7 @@ func resyncOf(spec *v1alpha1.ManagedSpec) time.Duration {
 	return spec.ResyncInterval.Duration
 }
 
-// older orders objects that claim the same: by age, then by name.
+// older orders objects with the same claim: by age, then by name.
 func older(a, b client.Object) bool {
 	at, bt := a.GetCreationTimestamp(), b.GetCreationTimestamp()
 	if !at.Equal(&bt) {

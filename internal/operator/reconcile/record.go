@@ -13,10 +13,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
-// maxDrift is how many differences the status lists.
+// maxDrift is the maximum number of differences that the status lists.
 const maxDrift = 64
 
-// record turns the result into status and events.
+// record writes the result to the status and records events.
 func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	now := status.Stamp(r.Clock.Now())
 	switch {
@@ -46,12 +46,12 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	}
 	owner := seen.Exists && (res.done || res.begun || p.facts.Management == v1alpha1.Observe || seen.ID == p.facts.Owned)
 	if p.facts.Management == v1alpha1.Observe && seen.Exists && seen.ID != p.facts.Owned {
-		p.status.Provenance = "" // it looks at another one than it has made
+		p.status.Provenance = "" // it observes another external object than the one it owned
 	}
 	if p.facts.Obstacle == nil {
 		r.recordSeen(p, res, seen, owner, now)
 	}
-	// What the last write has shown stays in the message while it holds.
+	// The message of the last write stays as long as it is true.
 	if res.Reason == v1alpha1.ReasonVerified && !res.done && wasVerified && p.token == "" && seen.News == "" {
 		res.Message = before.Message
 	} else if res.Reason == v1alpha1.ReasonVerified {
@@ -91,7 +91,7 @@ func (r *reconciler[T, D]) recordSeen(p *pass[T, D], res result, seen External, 
 	}
 }
 
-// recordDone notes what an action has changed, and returns what is there now.
+// recordDone records what an action has changed, and returns the external object as it is now.
 func (r *reconciler[T, D]) recordDone(p *pass[T, D], res result, seen External) External {
 	rot, rotates := any(r.adapter).(Rotator[T])
 	if rotates && !res.deletes() && res.Action != actForget && seen.Replaces != "" && res.outcome.ID != p.facts.Owned {
@@ -103,7 +103,7 @@ func (r *reconciler[T, D]) recordDone(p *pass[T, D], res result, seen External) 
 	switch res.Action {
 	case actCreate, actAdopt, actUpdate:
 		p.status.Provenance = p.facts.comes(res.Action)
-	default: // Retire, Forget: about another external object
+	default: // Retire, Forget: they concern another external object
 		if rotates {
 			rot.Struck(p.obj, res.Target)
 		}
@@ -116,7 +116,7 @@ func (r *reconciler[T, D]) recordDone(p *pass[T, D], res result, seen External) 
 	return seen
 }
 
-// sentence is what the conditions say after a verified write.
+// sentence returns the message of the conditions after a verified write.
 func (res result) sentence() string {
 	verb := map[Action]string{
 		actCreate: "created", actUpdate: "corrected", actAdopt: "took over",
@@ -163,25 +163,25 @@ func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Co
 	}
 }
 
-// foundDrift reports whether the pass has found an outside change, whatever
-// became of its repair. It is said once: afterwards the object is not Ready.
+// foundDrift reports whether the pass found an outside change, repaired
+// or not. It is true once per change: afterwards the object is not Ready.
 func (r *reconciler[T, D]) foundDrift(p *pass[T, D], res result) bool {
 	_, was := p.read.Managed()
 	return p.drifted(res.Action) || p.drifted(res.tried) ||
 		res.Reason == v1alpha1.ReasonDrifted && p.verified(was) && !p.facts.External.Renewed
 }
 
-// validity reports whether a reason is about when a certificate is valid.
+// validity reports whether a reason concerns the validity period of a certificate.
 func validity(reason v1alpha1.Reason) bool {
 	return reason == v1alpha1.ReasonExpired || reason == v1alpha1.ReasonNotYetValid
 }
 
-// notable says which states are worth an event on each object. That a key
-// server is down is said once, on the KeyServer, unless it holds a deletion.
+// notable reports whether a reason is worth an event on each object. An unavailable
+// key server is reported once, on the KeyServer, unless it delays a deletion.
 func notable(reason v1alpha1.Reason, deleting bool) bool {
 	switch reason {
 	case v1alpha1.ReasonVerified, v1alpha1.ReasonProgressing,
-		v1alpha1.ReasonExpired, v1alpha1.ReasonNotYetValid: // which have their own
+		v1alpha1.ReasonExpired, v1alpha1.ReasonNotYetValid: // these have their own events
 		return false
 	case v1alpha1.ReasonKeyServerUnavailable:
 		return deleting

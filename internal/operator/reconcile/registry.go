@@ -25,36 +25,36 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
-// workers per kind. Most of a pass is waiting for the service.
+// workers is the number of workers per kind. A pass spends
+// most of its time waiting for the service.
 const workers = 8
 
-// Controller is the reconciler of one kind, its types forgotten.
+// Controller is the reconciler of one kind, without its type parameters.
 type Controller interface {
 	reconcile.Reconciler
-	// Control makes the manager run it. Every kind is registered by then:
-	// which kinds need which others is known only at the end.
+	// Control registers the reconciler with the manager. Call it after all
+	// kinds are registered: the dependencies between kinds are known only then.
 	Control(mgr ctrl.Manager) error
-	// Concerns lets through the events of the kind's objects that ask for a pass.
+	// Concerns selects the events of the kind's objects that require a pass.
 	Concerns() predicate.Predicate
 	// Kind is the name of the kind.
 	Kind() string
-	// New returns an empty object of the kind, Has reports whether one is of it.
+	// New returns an empty object of the kind. Has reports whether an object is of the kind.
 	New() client.Object
 	Has(obj client.Object) bool
-	// Dependants names the objects that refer to a KeyServer.
+	// Dependants returns the names of the objects that refer to a KeyServer.
 	Dependants(ctx context.Context, keyServer string) ([]string, error)
-	// LeftBehind names what a key server has by the marks of objects of this cluster that are
-	// gone, or refer to another KeyServer.
+	// LeftBehind lists the external objects on a key server with marks of this cluster's objects that
+	// do not exist, or refer to another KeyServer.
 	LeftBehind(ctx context.Context, keyServer string, conn *connection.Connection) ([]string, error)
-	// Peer returns the name of the KeyServer that an object refers to as a
-	// peer of its own, or "".
+	// Peer returns the name of the KeyServer that an object refers to as its peer, or "".
 	Peer(obj client.Object) string
-	// Plan makes one pass over an object and says what was decided, nil where
-	// the object is none of its business.
+	// Plan makes one pass over an object and returns the decision. It returns
+	// nil if the object does not exist, or if only other finalizers hold it.
 	Plan(ctx context.Context, at types.NamespacedName) (*Intent, error)
 }
 
-// Registry is what the reconcilers of all kinds share, and these reconcilers.
+// Registry has the reconcilers of all kinds and what they share.
 type Registry struct {
 	Cluster
 	indexer      client.FieldIndexer
@@ -65,7 +65,7 @@ type Registry struct {
 	dependencies *dependencies
 }
 
-// NewRegistry has no reconciler yet.
+// NewRegistry returns a registry without reconcilers.
 func NewRegistry(c Cluster, indexer client.FieldIndexer, connections *connection.Connections, t connection.Timing) *Registry {
 	return &Registry{
 		Cluster: c, indexer: indexer, Connections: connections, timing: t,
@@ -74,7 +74,7 @@ func NewRegistry(c Cluster, indexer client.FieldIndexer, connections *connection
 	}
 }
 
-// Register makes the reconciler of one kind.
+// Register creates the reconciler of one kind.
 func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 	k := a.Kind()
 	api, known := v1alpha1.KindNamed(k.Name)
@@ -99,7 +99,7 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 	s.Connections.Spell(k.Feed, k.Spell)
 	s.Connections.Spell(connection.MarksFeed(k.Feed), k.Spell)
 	for _, awaited := range slices.Concat(k.Awaits, k.Uses, k.Follows) {
-		if !s.Connections.Spelt(awaited) { // no kind of ours, or not yet
+		if !s.Connections.Spelt(awaited) { // not a kind of the operator, or not registered yet
 			s.Connections.Spell(awaited, schema.HexID.String)
 		}
 	}

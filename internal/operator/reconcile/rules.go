@@ -11,43 +11,42 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
-// Action is what one pass over an object does.
+// Action is the action of one pass over an object.
 type Action string
 
 // The actions.
 const (
-	actWait    Action = "Wait"    // nothing now, and what the status says stays
+	actWait    Action = "Wait"    // nothing now; the status stays as it is
 	actReport  Action = "Report"  // nothing now; the status says why
-	actCreate  Action = "Create"  // make the external object
+	actCreate  Action = "Create"  // create the external object
 	actAdopt   Action = "Adopt"   // take it over as it is
-	actUpdate  Action = "Update"  // correct it, taking it over if need be
-	actClaim   Action = "Claim"   // mark as one's own what is so already
+	actUpdate  Action = "Update"  // correct it, and take it over if necessary
+	actClaim   Action = "Claim"   // set the mark on an object that is owned already
 	actRetire  Action = "Retire"  // delete one that a rotation has replaced
-	actForget  Action = "Forget"  // strike a replaced one off without deleting it
+	actForget  Action = "Forget"  // remove a replaced one from the status without deleting it
 	actDelete  Action = "Delete"  // delete it, because the object is being deleted
-	ActRelease Action = "Release" // let the object go
+	ActRelease Action = "Release" // remove the finalizer of the object
 )
 
-// Decision is what a rule answers.
+// Decision is the result of a rule.
 type Decision struct {
 	Rule    string // which rule, or which hindrance, for logs and tests
 	Action  Action
 	Reason  v1alpha1.Reason
 	Message string
 	Target  string        // external id, for Retire, Forget and Delete
-	Again   time.Duration // come back after this, 0 where something else will call
-	// Foretells: a deletion that comes next is only announced.
+	Again   time.Duration // reconcile again after this; 0 if another event triggers that
+	// Foretells: the decision only announces a deletion that comes next.
 	Foretells bool
 }
 
-// rule is one reason to act or not to. ok is false where it does not apply.
+// rule is one reason to act or not to act. ask returns false if the rule does not apply.
 type rule struct {
 	name string
 	ask  func(Facts) (Decision, bool)
 }
 
-// objectRules need only the object: while one applies, the key server is not
-// asked anything.
+// objectRules need only the object. If one applies, no request is sent to the key server.
 var objectRules = []rule{
 	{"kindRemoved", kindRemoved},
 	{"abandoned", abandoned},
@@ -56,8 +55,7 @@ var objectRules = []rule{
 	{"nothingToDelete", nothingToDelete},
 }
 
-// serverRules take what the key server holds into account. The last one always
-// applies.
+// serverRules also consider what the key server holds. The last one always applies.
 var serverRules = []rule{
 	{"obstacle", obstacle},
 	{"backoff", backoff},
@@ -80,7 +78,7 @@ var serverRules = []rule{
 	{"verified", verified},
 }
 
-// decide returns the answer of the first rule that applies.
+// decide returns the decision of the first rule that applies, or false if none does.
 func decide(rules []rule, f Facts) (Decision, bool) {
 	for _, r := range rules {
 		if d, ok := r.ask(f); ok {
@@ -91,12 +89,11 @@ func decide(rules []rule, f Facts) (Decision, bool) {
 	return Decision{}, false
 }
 
-// ByObject decides as far as the object itself says what to do. ok is false
-// where a key server has to be asked.
+// ByObject decides from the object alone. ok is false if the decision needs the key server.
 func ByObject(f Facts) (d Decision, ok bool) { return decide(objectRules, f) }
 
-// Removing a custom resource definition deletes every object of the kind. It
-// must never delete the trust that they declared.
+// kindRemoved releases objects whose custom resource definition is being removed, which
+// deletes every object of the kind. It must never delete the trust that they declared.
 func kindRemoved(f Facts) (Decision, bool) {
 	if !f.Deleting || !f.KindRemoved {
 		return Decision{}, false
@@ -125,8 +122,8 @@ func inUse(f Facts) (Decision, bool) {
 	return report(v1alpha1.ReasonInUse, "deletion waits: still needed by %s", brief.List(f.Dependants)), true
 }
 
-// nothingToDelete lets an object go that has nothing outside to delete, so
-// that its deletion does not wait for a key server that may never answer.
+// nothingToDelete releases an object that has nothing outside to delete, so
+// that its deletion does not wait for a key server that may never respond.
 func nothingToDelete(f Facts) (Decision, bool) {
 	if !f.Deleting {
 		return Decision{}, false
@@ -157,7 +154,7 @@ func obstacle(f Facts) (Decision, bool) {
 	d := report(f.Obstacle.Reason, "%s", f.Obstacle.Message)
 	d.Again = f.Obstacle.Again
 	if d.Again == 0 {
-		d.Again = f.Resync // the net; an event normally comes first
+		d.Again = f.Resync // a fallback: an event normally comes first
 	}
 	if f.Obstacle.Passing {
 		d.Action = actWait
@@ -168,13 +165,13 @@ func obstacle(f Facts) (Decision, bool) {
 	return d, true
 }
 
-// waits says of a deletion why it is not done, and what ends the waiting.
+// waits returns the message of a delayed deletion: why it waits, and how to end that.
 func waits(why string) string {
 	return "deletion waits: " + strings.TrimPrefix(why, "deletion waits: ") +
 		"; the annotation " + v1alpha1.AnnotationAbandon + " releases it and leaves what is on the key server"
 }
 
-// backoff bounds the writes to a key server that does not keep them: however
+// backoff limits writes to a key server that does not keep them. However
 // often an object is woken, it writes no earlier than its retry is due.
 func backoff(f Facts) (Decision, bool) {
 	if f.Failures == 0 || !f.Now.Before(f.RetryAt) {
@@ -205,7 +202,7 @@ func deletedAlready(f Facts) (Decision, bool) {
 	return release(cmp.Or(f.External.Evidence, "the key server no longer has it")), true
 }
 
-// passedOn leaves alone what has come to belong to somebody else.
+// passedOn leaves an external object unchanged if another owner has it now.
 func passedOn(f Facts) (Decision, bool) {
 	if !f.Deleting || !f.others() {
 		return Decision{}, false
@@ -220,7 +217,7 @@ func inherited(f Facts) (Decision, bool) {
 	return release(f.External.What + " is also declared by " + f.Heir + ", which takes it over; it stays on the key server"), true
 }
 
-// consequence says what a deletion takes with it before it does.
+// consequence reports what else a deletion removes, before the deletion.
 func consequence(f Facts) (Decision, bool) {
 	h, hinders := f.External.hindrance(Removed)
 	if !f.Deleting || !hinders || (!f.Attempted && !f.removable(f.Provenance)) {
@@ -265,8 +262,8 @@ func observe(f Facts) (Decision, bool) {
 	}
 }
 
-// ownedByOther writes nothing about what belongs to somebody else, who would
-// only write it back.
+// ownedByOther prevents writes to an external object of
+// another owner, which would only overwrite them.
 func ownedByOther(f Facts) (Decision, bool) {
 	if !f.others() {
 		return Decision{}, false
@@ -276,7 +273,7 @@ func ownedByOther(f Facts) (Decision, bool) {
 			"delete it there with deletionPolicy Retain, or set its managementPolicy to Observe", f.External.What, f.Holder, f.Me)), true
 }
 
-// hindered says what the kind has found in the way of its external object.
+// hindered reports what blocks actions on the external object.
 func hindered(f Facts) (Decision, bool) {
 	occasion := Absent
 	if f.External.Exists {
@@ -298,8 +295,8 @@ func create(f Facts) (Decision, bool) {
 	return Decision{Action: actCreate, Reason: v1alpha1.ReasonProgressing, Message: "creating " + f.External.What}, true
 }
 
-// resume takes back what is the object's own already: by its mark, a creation whose
-// outcome was never recorded, or a certificate that a rotation returns to.
+// resume takes over an external object that already belongs to this object: by its mark, by a
+// creation whose outcome was never recorded, or as a certificate that a rotation returns to.
 func resume(f Facts) (Decision, bool) {
 	if f.External.ID == f.Owned {
 		return Decision{}, false
@@ -339,8 +336,8 @@ func drift(f Facts) (Decision, bool) {
 	return f.correct(), true
 }
 
-// claim marks what the object owns and has no mark, as it was made before there
-// were any, or lost it.
+// claim marks an owned external object without a mark. It was
+// created before marks existed, or has lost its mark.
 func claim(f Facts) (Decision, bool) {
 	if !f.unmarked() {
 		return Decision{}, false
@@ -388,9 +385,8 @@ func (f Facts) correct() Decision {
 	}
 }
 
-// dispose deals with a replaced external object whose time has come. It is
-// deleted only if it could be deleted together with the object, and if nobody
-// else declares it.
+// dispose decides about a replaced external object whose overlap is over. It is deleted
+// only if it could be deleted together with the object, and if no other object declares it.
 func (f Facts) dispose(s Superseded) Decision {
 	d := Decision{Action: actForget, Reason: v1alpha1.ReasonVerified, Target: s.ID}
 	switch {
@@ -404,8 +400,8 @@ func (f Facts) dispose(s Superseded) Decision {
 	return d
 }
 
-// settle sets when to come back to an object that needs nothing now: at the
-// resync, or earlier if an overlap ends.
+// settle sets when to reconcile an object again that needs
+// nothing now: at the resync, or earlier if an overlap ends.
 func (f Facts) settle(d Decision) Decision {
 	d.Again = f.Resync
 	for _, s := range f.Superseded {

@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// settledFacts are those of an object at rest: owned, identical, managed.
+// settledFacts returns the facts of an object at rest: owned, identical, managed.
 func settledFacts() Facts {
 	return Facts{
 		Now: noon, Management: v1alpha1.Manage, Adoption: v1alpha1.AdoptIfIdentical,
@@ -23,7 +23,7 @@ func settledFacts() Facts {
 	}
 }
 
-// held is the ownership of something that somebody holds.
+// held returns the ownership of an external object with this owner.
 func held(by string) Ownership {
 	return Ownership{Kept: true, Me: "here/ns/Thing/a", Holder: by}
 }
@@ -34,7 +34,7 @@ func differing() []v1alpha1.FieldDrift {
 	return []v1alpha1.FieldDrift{{Field: "operations", Declared: "a", Observed: "b"}}
 }
 
-// both asks the rules in the order that Reconcile does.
+// both applies the rules in the order that Reconcile uses.
 func both(f Facts) Decision {
 	if d, ok := decide(objectRules, f); ok {
 		return d
@@ -65,7 +65,7 @@ func TestDecide(t *testing.T) {
 			says:   "re-read: same",
 		},
 
-		// What has to be there first, and what cannot be changed.
+		// Required objects, and fields that cannot be changed.
 		"dependencyFirst": {
 			reason: "nothing is made before what it needs is there",
 			given:  func(f *Facts) { f.Owned, f.External.Exists = "", false; hinder(f, Dependency(Absent, "no CA")) },
@@ -104,7 +104,7 @@ func TestDecide(t *testing.T) {
 			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
 		},
 
-		// What a kind has found in the way.
+		// Hindrances of a kind.
 		"hindered": {
 			reason: "a kind says why in words of its own, and the first that counts is said",
 			given: func(f *Facts) {
@@ -124,7 +124,7 @@ func TestDecide(t *testing.T) {
 			want: want{"create", actCreate, v1alpha1.ReasonProgressing, "", 0},
 		},
 
-		// What is corrected by making it anew.
+		// Corrections by replacement.
 		"anew": {
 			reason: "what is there is corrected, and goes on being there",
 			given:  func(f *Facts) { f.External.Drift = differing() },
@@ -155,7 +155,7 @@ func TestDecide(t *testing.T) {
 			want: want{"observe", actReport, v1alpha1.ReasonDrifted, "", 10 * time.Minute},
 		},
 
-		// A creation that was cut short.
+		// An interrupted creation.
 		"begun": {
 			reason: "what an attempt has begun is brought to its end, whatever the adoption policy",
 			given: func(f *Facts) {
@@ -590,7 +590,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// What an object is to have made again after its status is gone is what it made.
+// The mark decides the provenance of an external object after the status is lost.
 func TestMarksTellHowSomethingCame(t *testing.T) {
 	for owner, want := range map[string]v1alpha1.Provenance{
 		"here/ns/Thing/a": v1alpha1.Created, "here/ns/Thing/a/Adopted": v1alpha1.Adopted, "": v1alpha1.Adopted,
@@ -623,7 +623,7 @@ func TestOwnersFit(t *testing.T) {
 	}
 }
 
-// Whatever the facts, an object under Observe or one that is paused causes no write.
+// Regardless of the facts, an object under Observe or a paused one causes no write.
 func TestNoWriteWithoutPermission(t *testing.T) {
 	writes := map[Action]bool{actClaim: true, actCreate: true, actAdopt: true, actUpdate: true, actRetire: true, actDelete: true}
 	for _, observe := range []bool{true, false} {

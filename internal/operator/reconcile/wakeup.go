@@ -24,21 +24,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
-// Indexes of the cache, so that no event needs a walk over all objects.
+// Indexes of the cache, so that an event does not need a scan of all objects.
 const (
 	keyServerIndex = "spec.keyServerRef.name"
 	ownedIndex     = "external id"
 	claimIndex     = "claim"
 	sourceIndex    = "source"
-	peerIndex      = "peer" // of kinds that are peered
+	peerIndex      = "peer" // of kinds that implement Peered
 	followIndex    = "followed"
 	selectIndex    = "selects namespaces"
 )
 
-// IndexKey keeps the ids and claims of different key servers apart.
+// IndexKey returns an index key that keeps the ids and claims of different key servers apart.
 func IndexKey(keyServer, id string) string { return keyServer + "\x00" + id }
 
-// indexes returns what the cache indexes the kind's objects by.
+// indexes returns the indexes of the cache for the kind's objects.
 func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 	indexes := map[string]client.IndexerFunc{
 		keyServerIndex: indexed(func(obj T) []string {
@@ -147,8 +147,8 @@ func (r *reconciler[T, D]) list(ctx context.Context, by client.ListOption) ([]T,
 	return found, err
 }
 
-// hear wakes the objects that a notice of the connections concerns: those that
-// own what has changed, and those that are waiting for something to.
+// hear wakes the objects that a notice of the connections concerns: the owners of
+// what has changed, and objects that are not ready and may wait for the change.
 func (r *reconciler[T, D]) hear(ctx context.Context, n connection.Notice) {
 	awaited, used, peers := slices.Contains(r.kind.Awaits, n.Kind), slices.Contains(r.kind.Uses, n.Kind), n.Kind == trustInfo.Name
 	own := n.Kind == r.kind.Feed || n.Kind == connection.MarksFeed(r.kind.Feed)
@@ -157,7 +157,7 @@ func (r *reconciler[T, D]) hear(ctx context.Context, n connection.Notice) {
 		return
 	}
 	if n.Kind == "" && n.IDs != nil {
-		return // about the KeyServer alone
+		return // it concerns only the KeyServer
 	}
 	woken := map[types.NamespacedName]bool{}
 	enqueue := func(key, value string, want func(T) bool) {
@@ -184,7 +184,7 @@ func (r *reconciler[T, D]) hear(ctx context.Context, n connection.Notice) {
 		enqueue(peerIndex, n.KeyServer, all)
 	}
 	if peers {
-		return // the KeyServer's own objects are as they were
+		return // the objects of the KeyServer itself are unchanged
 	}
 	if n.IDs == nil || used {
 		enqueue(keyServerIndex, n.KeyServer, all)
@@ -194,7 +194,7 @@ func (r *reconciler[T, D]) hear(ctx context.Context, n connection.Notice) {
 		if followed {
 			enqueue(followIndex, IndexKey(n.KeyServer, followKey(n.Kind, id)), all)
 		}
-		if own { // and not about objects of another kind
+		if own { // not for ids of another kind
 			enqueue(ownedIndex, IndexKey(n.KeyServer, id), all)
 		}
 	}
@@ -206,8 +206,8 @@ func unready[T Object](obj T) bool {
 	return !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
 }
 
-// claimantsOf maps an object to the others that claim the same, so that the
-// next in line takes over when it goes.
+// claimantsOf maps an object to the others with the same
+// claims, so that the next one takes over when it is deleted.
 func (r *reconciler[T, D]) claimantsOf(ctx context.Context, o client.Object) []ctrl.Request {
 	obj, ok := o.(T)
 	if !ok {
@@ -218,7 +218,7 @@ func (r *reconciler[T, D]) claimantsOf(ctx context.Context, o client.Object) []c
 	for _, claim := range r.adapter.Claims(obj, nil) {
 		found, err := r.list(ctx, client.MatchingFields{claimIndex: IndexKey(spec.KeyServerRef.Name, claim)})
 		if err != nil {
-			continue // the resync is the net
+			continue // the resync covers this
 		}
 		for _, other := range found {
 			if other.GetUID() != obj.GetUID() {
@@ -235,7 +235,7 @@ func (r *reconciler[T, D]) readersOf(sourceKind string) handler.MapFunc {
 		src := sources.Ref{Kind: sourceKind, Namespace: o.GetNamespace(), Name: o.GetName()}
 		found, err := r.list(ctx, client.MatchingFields{sourceIndex: src.String()})
 		if err != nil {
-			return nil // the resync is the net
+			return nil // the resync covers this
 		}
 		requests := make([]ctrl.Request, len(found))
 		for i, obj := range found {
@@ -250,7 +250,7 @@ func (r *reconciler[T, D]) readersOf(sourceKind string) handler.MapFunc {
 func (r *reconciler[T, D]) residentsOf(ctx context.Context, namespace client.Object) []ctrl.Request {
 	all := &v1alpha1.KeyServerList{}
 	if err := r.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // the resync is the net
+		return nil // the resync covers this
 	}
 	if !slices.ContainsFunc(all.Items, func(ks v1alpha1.KeyServer) bool {
 		return slices.ContainsFunc(ks.Spec.Grants, func(g v1alpha1.Grant) bool { return g.Namespaces.Selector != nil })
@@ -268,14 +268,14 @@ func (r *reconciler[T, D]) residentsOf(ctx context.Context, namespace client.Obj
 	return requests
 }
 
-// selectorsOf are the objects that publish in namespaces which they select.
+// selectorsOf returns the objects that publish in selected namespaces.
 func (r *reconciler[T, D]) selectorsOf(ctx context.Context, _ client.Object) []ctrl.Request {
 	if _, selects := any(r.adapter).(NamespaceSelector[T]); !selects {
 		return nil
 	}
 	found, err := r.list(ctx, client.MatchingFields{selectIndex: "yes"})
 	if err != nil {
-		return nil // the resync is the net
+		return nil // the resync covers this
 	}
 	requests := make([]ctrl.Request, len(found))
 	for i, obj := range found {
@@ -284,7 +284,7 @@ func (r *reconciler[T, D]) selectorsOf(ctx context.Context, _ client.Object) []c
 	return requests
 }
 
-// selectable lets through namespaces that come, go or are relabelled.
+// selectable selects the events of namespaces that are created, deleted or relabelled.
 func selectable() predicate.Predicate {
 	return predicate.Funcs{
 		GenericFunc: func(event.GenericEvent) bool { return false },
@@ -294,10 +294,10 @@ func selectable() predicate.Predicate {
 	}
 }
 
-// relabelled lets through namespaces whose labels have changed.
+// relabelled selects the events of namespaces whose labels have changed.
 func relabelled() predicate.Predicate {
 	return predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false }, // its objects come later
+		CreateFunc:  func(event.CreateEvent) bool { return false }, // its objects are created later
 		DeleteFunc:  func(event.DeleteEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -306,16 +306,16 @@ func relabelled() predicate.Predicate {
 	}
 }
 
-// Wake is what hear has the queue of a kind do.
+// Wake is one object that hear adds to the queue of its kind.
 type Wake struct {
 	Object types.NamespacedName
-	// Everybody is woken, whether it concerns them or not.
+	// Everybody: all objects are woken, whether the notice concerns them or not.
 	Everybody bool
 }
 
-// Enqueue handles the events that hear sends. Where everybody is woken, after a
-// key server has come back for instance, nobody who is new or concerned has to
-// wait for all of them.
+// Enqueue handles the events that hear sends. If all objects are woken,
+// for example when a key server is back, they have low priority: new
+// objects and those that a change concerns do not wait for them.
 func Enqueue() handler.TypedFuncs[Wake, ctrl.Request] {
 	return handler.TypedFuncs[Wake, ctrl.Request]{
 		GenericFunc: func(_ context.Context, e event.TypedGenericEvent[Wake], q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
@@ -330,16 +330,16 @@ func Enqueue() handler.TypedFuncs[Wake, ctrl.Request] {
 	}
 }
 
-// Concerns implements Controller. An object that was Ready in the cache until now was told of
-// nothing but what it was found by. Where notices find it by more from now on, or it waits for
-// any, it looks for what it has missed meanwhile.
+// Concerns implements Controller. While the cache had an object as Ready,
+// notices woke it only by the ids in its indexes. If the object gets more ids,
+// or begins to wait, it needs a pass to catch up on notices that it has missed.
 func (r *reconciler[T, D]) Concerns() predicate.Predicate {
 	indexes := r.indexes()
 	missed := func(e event.UpdateEvent) bool {
 		old, is := e.ObjectOld.(T)
 		now, are := e.ObjectNew.(T)
 		if !is || !are || unready(old) {
-			return false // any notice has woken it
+			return false // any notice has woken it before
 		}
 		if unready(now) {
 			return true

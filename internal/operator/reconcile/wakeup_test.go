@@ -22,7 +22,7 @@ func TestWhoIsConcernedDoesNotWaitForEverybody(t *testing.T) {
 		add(fmt.Sprintf("resting-%d", i), true)
 	}
 	add("changed-outside", false)
-	add("resting-500", false)                         // concerned after all
+	add("resting-500", false)                         // a change concerns it, too
 	q.Add(ctrl.Request{NamespacedName: named("new")}) // as the watch of its kind does
 
 	first := map[string]bool{}
