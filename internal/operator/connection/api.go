@@ -16,10 +16,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
-// API is what the controllers ask of one service, as one identity.
-// *client.Client implements it; tests put a service behind it that lies. The
-// answer of a write has its evidence in it, or there is an error (schema's
-// Unproven).
+// API has the calls that the controllers make to one service, as one identity.
+// *client.Client implements it; tests use a service that lies. The response of a
+// write contains its evidence, or the write returns an error (schema's Unproven).
 type API interface {
 	GetReadiness(ctx context.Context) (schema.Ready, error)
 	GetVersion(ctx context.Context) (schema.Version, error)
@@ -102,37 +101,35 @@ type API interface {
 
 var _ API = (*client.Client)(nil)
 
-// For has calls made with the context say, in the key server's audit trail, what
-// they are made for.
+// For returns a context whose calls record their purpose in the key server's audit log.
 func For(ctx context.Context, what string) context.Context { return client.For(ctx, what) }
 
-// OwnedBy has what calls made with the context create marked as the owner's, in the
-// same transaction.
+// OwnedBy returns a context whose calls mark the objects that
+// they create as the owner's, in the same transaction.
 func OwnedBy(ctx context.Context, owner string) context.Context { return client.OwnedBy(ctx, owner) }
 
-// Endpoint is where and as whom to log in.
+// Endpoint says where to log in, and as which identity.
 type Endpoint struct {
-	// Credential names what the password or the token comes from, for people: where it
-	// lies, not what it holds.
+	// Credential names the source of the password or the token,
+	// for messages. It is the location, not the value.
 	Credential string
 	BaseURL    string
-	ProofURL   string         // by which the service knows itself; empty: BaseURL
+	ProofURL   string         // the URL by which the service knows itself; empty: BaseURL
 	RootCAs    *x509.CertPool // nil means the system's roots
 	Username   string
-	// Password is read at each login and kept nowhere.
+	// Password is read at each login and not stored.
 	Password func(context.Context) (string, error)
-	// TokenFile, where there is one, has a service account token to log in with
-	// instead. It is read at each login.
+	// TokenFile has a service account token for the login. If it
+	// is empty, Password is used. It is read at each login.
 	TokenFile string
-	// Observe is told of each call that has ended (client.Options); the
-	// connections set it.
+	// Observe is called after each call (client.Options). Connections sets it.
 	Observe func(route string, err error)
 }
 
-// Dial makes an API for an endpoint. It speaks to nobody yet.
+// Dial returns an API for an endpoint. It sends no request.
 type Dial func(Endpoint) (API, error)
 
-// The gate retries with more patience than the client needs to have.
+// Bounds of one call. The gate retries for longer than the client has to.
 const (
 	CallTimeout = 15 * time.Second
 	CallRetries = 1
@@ -141,7 +138,7 @@ const (
 // DialHTTP is the Dial of the manager.
 func DialHTTP(e Endpoint) (API, error) { return DialTraced(nil)(e) }
 
-// DialTraced is DialHTTP with a span for each attempt at a call, where there is a tracer.
+// DialTraced is DialHTTP with a span for each attempt at a call if tracer is not nil.
 func DialTraced(tracer *tracing.Tracer) Dial {
 	return func(e Endpoint) (API, error) {
 		o, err := options(e)
@@ -159,11 +156,10 @@ func DialTraced(tracer *tracing.Tracer) Dial {
 	}
 }
 
-// options are where and as whom the manager logs in. Its sessions are bound to a
-// key that is drawn here and kept nowhere else, so that a session id is worth
-// nothing to whoever finds one. Only those of a password are not where nobody says
-// by which URL the service knows itself: proofs for another one would shut out who
-// has logged in without until now.
+// options returns the URL and credentials of the manager's logins. Its sessions are bound
+// to a key that is generated here and stored nowhere else, so that a stolen session id is
+// useless. Password sessions are not bound if the service's own URL is unknown: proofs
+// for another URL would lock out a manager that could log in without them so far.
 func options(e Endpoint) (client.Options, error) {
 	o := client.Options{BaseURL: e.BaseURL, ProofURL: e.ProofURL, RootCAs: e.RootCAs}
 	if e.TokenFile != "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// refusing answers every probe with one code, or takes it where there is none.
+// refusing responds to every probe with one code, or with success if the code is empty.
 type refusing struct {
 	API
 	mu    sync.Mutex
@@ -47,8 +47,8 @@ func (r *refusing) GetVersion(context.Context) (schema.Version, error) {
 	return schema.Version{}, &client.Error{Code: r.code, Detail: "no"}
 }
 
-// TestWrongCredentialsAreTriedRarely: they become right when somebody changes
-// something, and until then each try is a failed login in an audit trail.
+// TestWrongCredentialsAreTriedRarely: they become right only after a
+// change, and until then each try is a failed login in an audit log.
 func TestWrongCredentialsAreTriedRarely(t *testing.T) {
 	for code, c := range map[string]struct{ least, most int64 }{
 		"INVALID_CREDENTIALS": {5, 25},
@@ -78,7 +78,7 @@ func TestWrongCredentialsAreTriedRarely(t *testing.T) {
 	}
 }
 
-// TestRefusedCredentialsAreNamed: whoever reads the condition has to know what to change.
+// TestRefusedCredentialsAreNamed: a reader of the condition has to know what to change.
 func TestRefusedCredentialsAreNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		admin, officer string // code of each identity's refusal, empty for none
@@ -111,8 +111,8 @@ func TestRefusedCredentialsAreNamed(t *testing.T) {
 	}
 }
 
-// TestRefusedLoginOfACallShutsTheGate: each object that is let through would be one more
-// failed login.
+// TestRefusedLoginOfACallShutsTheGate: each object that passes
+// the gate would cause one more failed login.
 func TestRefusedLoginOfACallShutsTheGate(t *testing.T) {
 	clock := testclock.NewFakeClock(time.Unix(0, 0))
 	api := &refusing{}

@@ -17,20 +17,20 @@ import (
 
 const progressing = v1alpha1.ReasonProgressing
 
-// Timing is how patient a connection is. Tests are less patient.
+// Timing has the pauses and bounds of a connection. Tests use shorter ones.
 type Timing struct {
-	ProbeMin time.Duration // first pause while the service does not answer
-	ProbeMax time.Duration // longest
-	ReadyMax time.Duration // longest while it does not say that it is ready, which costs it nothing to be asked
-	LoginMax time.Duration // longest while the service does not take the credentials
-	FeedWait time.Duration // one long poll, and how often is asked what the feed does not tell
-	PollEach time.Duration // between two probes where there is no feed
-	LookEach time.Duration // between two looks whether the service is ready, while the gate is open
+	ProbeMin time.Duration // first pause while the service does not respond
+	ProbeMax time.Duration // longest pause
+	ReadyMax time.Duration // longest pause while the service is not ready: the readiness check is cheap for it
+	LoginMax time.Duration // longest pause while the service rejects the credentials
+	FeedWait time.Duration // one long poll, and the interval of rechecks of data without a feed
+	PollEach time.Duration // pause between probes if there is no feed
+	LookEach time.Duration // pause between readiness checks while the gate is open
 	RetryMin time.Duration // first pause after a failed write of one object
 	RetryMax time.Duration // longest
 }
 
-// DefaultTiming is that of the manager.
+// DefaultTiming is the timing of the manager.
 var DefaultTiming = Timing{
 	ProbeMin: 500 * time.Millisecond,
 	ProbeMax: 15 * time.Second,
@@ -50,7 +50,7 @@ type FeedState struct {
 	Message   string
 }
 
-// State is what is known of a service.
+// State is the known state of a service.
 type State struct {
 	Open    bool
 	Problem *Problem // why the gate is shut
@@ -59,21 +59,20 @@ type State struct {
 	Feed    FeedState
 }
 
-// Notice says that something may concern objects. An empty Kind means every
-// kind.
+// Notice reports a change that may concern objects. An empty Kind means every kind.
 type Notice struct {
 	KeyServer string
 	Kind      string
 	IDs       map[string]bool // external ids; nil means every object
 }
 
-// invalidator is a listing of any row type.
+// invalidator is a Listing of any row type.
 type invalidator interface {
 	invalidate()
 	Changed(id, action string) bool
 }
 
-// forgetter is a memo of any answer.
+// forgetter is a Memo of any value type.
 type forgetter interface {
 	invalidate()
 	Changed(kind, id, action string) (whole string, news bool)
@@ -81,24 +80,24 @@ type forgetter interface {
 	recheck(ctx context.Context) (changed bool, err error)
 }
 
-// Connection is what all objects of one KeyServer share. Its one goroutine
-// probes the service, opens and shuts the gate, and follows the change feed.
+// Connection is shared by all objects of one KeyServer. Its goroutine probes
+// the service, opens and shuts the gate, and follows the change feed.
 type Connection struct {
 	Name    string
 	version string // of the configuration it was made from
 	Admin   API
-	Officer API // trust is managed as this identity
+	Officer API // the identity that manages trust
 	as      credentials
 	clock   clock.Clock
 	timing  Timing
 	log     logr.Logger
 	tell    func(context.Context, Notice)
-	// ids spells an id of the feed as the kind's objects do.
+	// ids has, by kind, the function that formats an id of the feed as the kind's objects do.
 	ids map[string]func(schema.HexID) string
 
 	stop  context.CancelFunc
 	done  chan struct{}
-	asked chan struct{} // somebody wants to know now
+	asked chan struct{} // requests a probe now
 
 	mu       sync.Mutex
 	state    State
@@ -108,15 +107,15 @@ type Connection struct {
 	writes   map[chan struct{}]struct{}
 }
 
-// Status returns what is known now.
+// Status returns the present state.
 func (c *Connection) Status() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state
 }
 
-// Write sends a write and lets the feed wait for its end, so that the feed
-// finds own changes noted already and tells nobody about them.
+// Write runs send, a write. The feed waits for its end, so that own changes are
+// already recorded when the feed reports them, and no object is woken for them.
 func (c *Connection) Write(send func()) {
 	done := make(chan struct{})
 	c.mu.Lock()
@@ -131,7 +130,7 @@ func (c *Connection) Write(send func()) {
 	send()
 }
 
-// ownWrites waits, for a moment, until the writes under way have ended.
+// ownWrites waits until the present writes have ended, but not longer than 250 ms.
 func (c *Connection) ownWrites(ctx context.Context) {
 	const moment = 250 * time.Millisecond
 	c.mu.Lock()
@@ -156,8 +155,8 @@ func (c *Connection) ownWrites(ctx context.Context) {
 	}
 }
 
-// Trip shuts the gate because a call got no answer, and has the service probed
-// at once. Nothing else is sent until the probe succeeds.
+// Trip shuts the gate because a call got no response, and starts
+// a probe at once. Nothing else is sent until the probe succeeds.
 func (c *Connection) Trip(p *Problem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,12 +168,12 @@ func (c *Connection) Trip(p *Problem) {
 	}
 }
 
-// Refresh forgets every reading and has the service probed.
+// Refresh discards every reading and starts a probe.
 func (c *Connection) Refresh() {
 	c.invalidateAll()
 	select {
 	case c.asked <- struct{}{}:
-	default: // it was asked already
+	default: // a probe is requested already
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,7 +182,7 @@ func (c *Connection) Refresh() {
 	}
 }
 
-// Outdated makes the next reader of a list read it anew.
+// Outdated makes the next reader of a list read it again. All memos are invalidated, too.
 func (c *Connection) Outdated(list string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,8 +236,8 @@ func (c *Connection) run(ctx context.Context) {
 	}
 }
 
-// open probes the service and, if it answers, opens the gate. The context it
-// returns ends when the gate is tripped.
+// open probes the service and opens the gate if the service
+// responds. The returned context ends when the gate is tripped.
 func (c *Connection) open(ctx context.Context) (context.Context, error) {
 	following, cancel := context.WithCancel(ctx)
 	c.mu.Lock()
@@ -256,7 +255,7 @@ func (c *Connection) open(ctx context.Context) (context.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Whatever was read before this moment may have changed while nobody listened.
+	// Earlier readings may have changed while the feed was not followed.
 	c.invalidateAll()
 	c.mu.Lock()
 	c.state = State{Open: true, Version: version, Cursor: cursor, Feed: feed}
@@ -266,12 +265,12 @@ func (c *Connection) open(ctx context.Context) (context.Context, error) {
 	return following, nil
 }
 
-// lookPatience is how long a service that is up may take to say whether it is ready.
-// One that was stopped, or that nobody reaches any more, says nothing at all.
+// lookPatience is the time limit for a readiness check. A
+// service that is stopped or unreachable does not respond to it.
 const lookPatience = 5 * time.Second
 
-// attend follows the changes of the service for as long as it says that it is ready: one
-// that cannot do its work any more may still hold a long poll open.
+// attend follows the changes of the service while it says that it is ready.
+// A service that can no longer work may still hold a long poll open.
 func (c *Connection) attend(opened context.Context) error {
 	ctx, leave := context.WithCancelCause(opened)
 	looked := make(chan struct{})
@@ -288,7 +287,8 @@ func (c *Connection) attend(opened context.Context) error {
 	return err
 }
 
-// look leaves with what is wrong, as soon as the service is not ready.
+// look checks the readiness of the service at intervals. It calls
+// leave with the problem as soon as the service is not ready.
 func (c *Connection) look(ctx context.Context, leave context.CancelCauseFunc) {
 	for c.timing.LookEach > 0 && ctx.Err() == nil {
 		c.sleep(ctx, c.timing.LookEach)
@@ -299,8 +299,8 @@ func (c *Connection) look(ctx context.Context, leave context.CancelCauseFunc) {
 	}
 }
 
-// unready asks whether the service is ready, and answers why it is not. One that has no
-// such question is.
+// unready returns why the service is not ready, or nil if it
+// is. A service without a readiness check counts as ready.
 func (c *Connection) unready(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
@@ -315,12 +315,13 @@ func (c *Connection) unready(ctx context.Context) error {
 	}
 }
 
-// notReadyError says that the service was asked for nothing but whether it is ready.
+// notReadyError says that only the readiness check was sent to the service.
 type notReadyError struct{ error }
 
 func (e notReadyError) Unwrap() error { return e.error }
 
-// probe is the one thing that is sent while the gate is shut.
+// probe sends the only requests that are allowed while the
+// gate is shut. It returns the version of the service.
 func (c *Connection) probe(ctx context.Context) (string, error) {
 	if err := c.unready(ctx); err != nil {
 		return "", notReadyError{err}
@@ -337,7 +338,8 @@ func (c *Connection) probe(ctx context.Context) (string, error) {
 	return v.Version, nil
 }
 
-// notReady names the parts that are not ready, which the service knows best.
+// notReady returns the problem of a service that is not ready.
+// Its message names the first part that is not ready.
 func (c *Connection) notReady(ctx context.Context, ready schema.Ready, err error) error {
 	p, other := AsProblem(ctx, err)
 	if p == nil {
@@ -352,8 +354,8 @@ func (c *Connection) notReady(ctx context.Context, ready schema.Ready, err error
 	return p
 }
 
-// shut closes the gate. The objects are told at the second failure in a row:
-// a restart that takes a moment is not worth a write to each of them. The
+// shut closes the gate. It notifies the objects at the second failure
+// in a row: a short restart is not worth a write to each of them. The
 // message of the first failure stays, so that retries cost no writes.
 func (c *Connection) shut(ctx context.Context, err error, failures int) {
 	p, other := AsProblem(ctx, refused(err, c.as.administrator))
@@ -372,7 +374,7 @@ func (c *Connection) shut(ctx context.Context, err error, failures int) {
 	c.mu.Unlock()
 	verbosity := 0
 	if failures > 2 {
-		verbosity = 1 // said already
+		verbosity = 1 // logged already
 	}
 	c.log.V(verbosity).Info("the key server does not answer", "reason", p.Reason, "cause", p.Message, "failures", failures)
 	if failures <= 2 {
@@ -380,7 +382,7 @@ func (c *Connection) shut(ctx context.Context, err error, failures int) {
 	}
 }
 
-// onlyKeyServer addresses the KeyServer object alone at the first failure.
+// onlyKeyServer limits the notice to the KeyServer object at the first failure.
 func onlyKeyServer(failures int) map[string]bool {
 	if failures == 1 {
 		return map[string]bool{}
@@ -388,11 +390,11 @@ func onlyKeyServer(failures int) map[string]bool {
 	return nil
 }
 
-// credentials name where those of the identities come from.
+// credentials has the sources of the identities' credentials.
 type credentials struct{ administrator, officer string }
 
-// refusedLogin: trying again does not help before somebody has changed something,
-// and looks like guessing.
+// refusedLogin reports whether a login was rejected. Retries do not
+// help until a user changes something, and they look like guessing.
 func refusedLogin(err error) bool {
 	code := client.CodeOf(err)
 	var p *Problem
@@ -402,8 +404,8 @@ func refusedLogin(err error) bool {
 	return code == "INVALID_CREDENTIALS" || code == "LOGIN_THROTTLED"
 }
 
-// refused says which credential it was that a login was refused with. Any other error
-// stays as it is, and so does one that has been named.
+// refused adds to a rejected login which credential was used. It returns any
+// other error unchanged, and also an error that names its credential already.
 func refused(err error, credential string) error {
 	var p *Problem
 	if !refusedLogin(err) || errors.As(err, &p) || credential == "" {
@@ -414,8 +416,8 @@ func refused(err error, credential string) error {
 	return &m
 }
 
-// heed shuts the gate where a call of anybody could not log in: each further one would
-// be one more failed login, and a thousand objects would be a thousand.
+// heed shuts the gate if a call could not log in. Each further call would
+// be one more failed login, and a thousand objects would make a thousand.
 func (c *Connection) heed(err error, credential string) {
 	var p *Problem
 	if refusedLogin(err) && errors.As(refused(err, credential), &p) {
@@ -426,7 +428,7 @@ func (c *Connection) heed(err error, credential string) {
 // sleep waits for d.
 func (c *Connection) sleep(ctx context.Context, d time.Duration) { c.rest(ctx, d, nil) }
 
-// rest sleeps, until somebody asks for a probe where that may be.
+// rest waits for d, or until a probe is requested through asked.
 func (c *Connection) rest(ctx context.Context, d time.Duration, asked <-chan struct{}) {
 	timer := c.clock.NewTimer(d)
 	defer timer.Stop()

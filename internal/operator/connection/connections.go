@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// Connections holds the connection of each KeyServer. It is a runnable of the
-// manager: it owns the connections' goroutines and waits for them at the end.
+// Connections has the connection of each KeyServer. It is a runnable of the
+// manager: it owns the goroutines of the connections and waits for them at the end.
 type Connections struct {
 	dial   Dial
 	clock  clock.Clock
@@ -21,7 +21,7 @@ type Connections struct {
 	log    logr.Logger
 	ids    map[string]func(schema.HexID) string
 
-	ctx  context.Context //nolint:containedctx // the life of the goroutines that this owns, not a call's
+	ctx  context.Context //nolint:containedctx // the lifetime of the goroutines that this owns, not of a call
 	quit context.CancelFunc
 	wg   sync.WaitGroup
 
@@ -31,7 +31,7 @@ type Connections struct {
 	listeners []func(context.Context, Notice)
 }
 
-// NewConnections holds none yet.
+// NewConnections returns Connections without a connection.
 func NewConnections(dial Dial, c clock.Clock, t Timing, log logr.Logger) *Connections {
 	ctx, quit := context.WithCancel(context.Background())
 	return &Connections{
@@ -57,19 +57,18 @@ func (c *Connections) Close() {
 	c.wg.Wait()
 }
 
-// Spell has the ids of a kind spelt as its objects spell them. It is called
-// before the start.
+// Spell sets the function that formats the ids of a kind as its objects do. Call it before Start.
 func (c *Connections) Spell(kind string, spelling func(schema.HexID) string) { c.ids[kind] = spelling }
 
-// Spelt reports whether somebody has said how the ids of a kind are spelt.
+// Spelt reports whether the ids of a kind have a format.
 func (c *Connections) Spelt(kind string) bool { return c.ids[kind] != nil }
 
-// Listen registers who is told of notices. It is called before the start.
+// Listen adds a listener for notices. Call it before Start.
 func (c *Connections) Listen(hear func(context.Context, Notice)) {
 	c.listeners = append(c.listeners, hear)
 }
 
-// Tell passes a notice on to everybody who listens.
+// Tell sends a notice to all listeners.
 func (c *Connections) Tell(ctx context.Context, n Notice) {
 	for _, hear := range c.listeners {
 		hear(ctx, n)
@@ -83,7 +82,8 @@ type Login struct {
 	SecurityOfficer *Endpoint
 }
 
-// Ensure makes the KeyServer's connection, anew if its configuration changed.
+// Ensure returns the KeyServer's connection. It replaces the
+// connection if its configuration changed.
 func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +124,7 @@ func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
 	return conn, nil
 }
 
-// dialObserved has the calls of everybody counted, and logins that are refused heeded.
+// dialObserved dials an API whose calls are counted and whose rejected logins shut the gate.
 func (c *Connections) dialObserved(conn *Connection, e Endpoint) (API, error) {
 	count := counting(conn.Name)
 	e.Observe = func(route string, err error) {
@@ -134,7 +134,7 @@ func (c *Connections) dialObserved(conn *Connection, e Endpoint) (API, error) {
 	return c.dial(e)
 }
 
-// Block ends the KeyServer's connection because it cannot be had, and says why.
+// Block ends the KeyServer's connection because it is not possible, and records why.
 func (c *Connections) Block(ctx context.Context, name string, p *Problem) {
 	c.mu.Lock()
 	was := c.blocked[name]
@@ -146,7 +146,7 @@ func (c *Connections) Block(ctx context.Context, name string, p *Problem) {
 	}
 }
 
-// Remove forgets a KeyServer that is gone.
+// Remove forgets a KeyServer that no longer exists.
 func (c *Connections) Remove(ctx context.Context, name string) {
 	c.mu.Lock()
 	had := c.end(name)
@@ -176,8 +176,7 @@ func (c *Connections) Any(name string) *Connection {
 	return c.byName[name]
 }
 
-// Get returns the connection of a KeyServer if its gate is open, and otherwise
-// why it is not.
+// Get returns the connection of a KeyServer if its gate is open. Otherwise it returns the reason.
 func (c *Connections) Get(name string) (*Connection, *Problem) {
 	c.mu.Lock()
 	conn, why := c.byName[name], c.blocked[name]

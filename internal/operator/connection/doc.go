@@ -1,10 +1,9 @@
-// Package connection is how the operator reaches key servers.
+// Package connection connects the operator to key servers.
 //
-// All objects of one KeyServer share one connection (connection.go): its gate,
-// through which nothing passes while the service does not answer, its listings
-// and memos, which hold what the service has said (listing.go, memo.go), and the
-// change feed, which keeps those current and says whom a change concerns.
+// All objects of one KeyServer share one connection (connection.go). It has a gate, which stops all
+// requests while the service does not respond. Its listings and memos cache responses (listing.go,
+// memo.go). The change feed keeps them current and says which objects a change concerns.
 //
-// What the service refuses becomes a reason of the resources in problem.go. The
-// package knows no object and no kind: whoever is told of a notice does.
+// problem.go converts refusals of the service to reasons of the resources.
+// The package knows no object and no kind; the listeners of notices do.
 package connection

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// catchUp moves to the end of the change feed. What happened before does not
-// matter: the listings are read after it.
+// catchUp moves to the end of the change feed. Earlier changes
+// do not matter: the listings are read afterwards.
 func (c *Connection) catchUp(ctx context.Context) (int64, FeedState, error) {
 	const pages = 10000
 	var cursor int64
@@ -31,7 +31,8 @@ func (c *Connection) catchUp(ctx context.Context) (int64, FeedState, error) {
 	return cursor, FeedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "outside changes are seen as they happen"}, nil
 }
 
-// noFeed reports whether the service has no change feed for us.
+// noFeed reports whether the service has no change feed for
+// the manager, and returns the state to show then.
 func noFeed(err error) (FeedState, bool) {
 	switch {
 	case err == nil:
@@ -57,14 +58,14 @@ func (c *Connection) follow(ctx context.Context) error {
 	for {
 		page, err := c.Admin.ListChanges(ctx, changesAfter(cursor, untilDue(c.clock.Now(), due)))
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // tripped: the probe will tell
+			return nil //nolint:nilerr // tripped: the next probe finds the cause
 		}
 		if err != nil {
 			return err
 		}
 		c.ownWrites(ctx)
 		quiet := page.Cursor == cursor && !page.Reset
-		// A service that was set up anew starts counting anew.
+		// The cursor of a reinstalled service starts again at zero.
 		if page.Reset || page.Cursor < cursor {
 			c.invalidateAll()
 			c.tell(ctx, Notice{KeyServer: c.Name})
@@ -81,29 +82,29 @@ func (c *Connection) follow(ctx context.Context) error {
 	}
 }
 
-// untilDue is how long a poll may take, in the whole seconds that it is asked
-// for in.
+// untilDue returns the maximum duration of a poll, rounded up
+// to whole seconds as the request requires.
 func untilDue(now, due time.Time) time.Duration {
 	return max(due.Sub(now), 0).Truncate(time.Second) + time.Second
 }
 
-// longestPoll is how long a service can be asked to wait for a change.
+// longestPoll is the maximum time that a service waits for a change.
 const longestPoll = 60 * time.Second
 
-// changesAfter asks for what changed after a cursor, and waits for that.
+// changesAfter returns a query for the changes after a cursor.
+// The service waits up to wait for one.
 func changesAfter(cursor int64, wait time.Duration) schema.ChangesQuery {
 	seconds := int(min(max(wait, 0), longestPoll) / time.Second)
 	return schema.ChangesQuery{After: &cursor, Wait: &seconds}
 }
 
-// AfterDrain is how long a process that drains is given to be gone.
+// AfterDrain is the time that a draining process gets to exit.
 const AfterDrain = time.Second
 
-// recheckDue asks again what the feed does not tell, when it is time to, and
-// answers when it is next. A poll that ends early without a change is how a
-// process takes its leave. The next may come so soon that no call ever fails,
-// and say something else. Until then it is not asked without a pause, each
-// time to say that it leaves.
+// recheckDue runs recheck if it is due, and returns when it is due next. A poll
+// that ends early without a change means that the process shuts down. Its successor
+// may start so quickly that no call fails, and may say something else about itself.
+// Until it starts, the pause keeps the old process from being polled in a loop.
 func (c *Connection) recheckDue(ctx context.Context, due time.Time, quiet bool) (time.Time, error) {
 	if c.clock.Now().Before(due) {
 		if !quiet {
@@ -114,8 +115,8 @@ func (c *Connection) recheckDue(ctx context.Context, due time.Time, quiet bool) 
 	return c.clock.Now().Add(c.timing.FeedWait), c.recheck(ctx)
 }
 
-// recheck asks again what the feed does not tell, and tells those that it may
-// concern. Only an answer that does not come is a failure.
+// recheck reads the data again whose changes the feed does not report, and notifies the
+// objects that a change may concern. It fails only if the service does not respond.
 func (c *Connection) recheck(ctx context.Context) error {
 	c.mu.Lock()
 	memos := maps.Clone(c.memos)
@@ -132,13 +133,13 @@ func (c *Connection) recheck(ctx context.Context) error {
 	return nil
 }
 
-// poll stands in for the feed where there is none: it notices when the service
-// goes away; the objects' own resyncs notice changes.
+// poll replaces the feed if there is none. It notices when the service
+// becomes unavailable; the objects' own resyncs notice changes.
 func (c *Connection) poll(ctx context.Context) error {
 	for {
 		c.sleep(ctx, c.timing.PollEach)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // tripped: the probe will tell
+			return nil //nolint:nilerr // tripped: the next probe finds the cause
 		}
 		if _, err := c.probe(ctx); err != nil {
 			return err
@@ -146,8 +147,7 @@ func (c *Connection) poll(ctx context.Context) error {
 	}
 }
 
-// apply notes changes in the listings and tells the objects that each page
-// concerns, once.
+// apply records changes in the listings and notifies the objects that each page concerns, once.
 func (c *Connection) apply(ctx context.Context, changes []schema.Change) {
 	news, every := map[string]map[string]bool{}, map[string]bool{}
 	for _, ch := range changes {
@@ -188,8 +188,8 @@ func (c *Connection) apply(ctx context.Context, changes []schema.Change) {
 	}
 }
 
-// keyFeed is the kind of changes of keys and of their lists. The id zero stands for
-// more of them than are worth naming.
+// keyFeed is the kind of changes of keys and their ACLs. The
+// id zero stands for too many of them to list.
 const keyFeed = "key"
 
 func (c *Connection) anyKeyChanged() {

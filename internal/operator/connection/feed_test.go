@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// A change wakes whoever has what it is about, the whole of a part included; the id
-// zero of a key wakes everybody.
+// A change wakes the owner of its object, also if the change
+// concerns a part of it. The id zero of a key wakes every object.
 func TestWhomAChangeConcerns(t *testing.T) {
 	first, second := schema.HexID{7: 1}, schema.HexID{7: 2}
 	for name, c := range map[string]struct {

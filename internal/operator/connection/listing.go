@@ -9,15 +9,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// List describes one list that a service offers: how to read it and by which
-// keys its rows are found. An adapter declares the lists it needs; each
-// connection then holds one listing of each.
+// List describes one list that a service offers: how to read it and which keys find its rows.
+// An adapter declares the lists that it needs. Each connection then has one Listing of each.
 type List[Row any] struct {
-	// Name tells lists apart, and is the kind that the change feed uses.
+	// Name identifies the list, and is the kind that the change feed uses.
 	Name string
 	Read func(context.Context, *Connection) ([]Row, error)
-	// Keys returns every key of a row, its id first. Where two rows share a
-	// key, the first in the list is found by it.
+	// Keys returns every key of a row, its id first. If two rows
+	// share a key, it finds the first row of the list.
 	Keys func(Row) []string
 }
 
@@ -37,15 +36,15 @@ func (l *List[Row]) Of(c *Connection) *Listing[Row] {
 	return s
 }
 
-// Bounds on how often a list is read, however many objects ask.
+// Bounds on how often a list is read, independent of the number of objects.
 const (
 	readPause  = 100 * time.Millisecond // between two reads
-	errorPause = 2 * time.Second        // how long a failed read answers for
+	errorPause = 2 * time.Second        // how long the error of a failed read is returned
 )
 
-// Listing is one list as last read, shared by all objects of a connection. It
-// is kept current by the connection's own verified writes (Put, Drop) and by
-// the change feed (Changed); whatever it cannot follow makes it read anew.
+// Listing is one list as last read, shared by all objects of a connection. The
+// connection's own verified writes (Put, Drop) and the change feed (Changed) keep it
+// current. A change that they cannot apply makes the next reader read the list again.
 type Listing[Row any] struct {
 	clock clock.Clock
 	read  func(context.Context) ([]Row, error)
@@ -59,14 +58,14 @@ type Listing[Row any] struct {
 	readAt  time.Time
 	tried   time.Time
 	err     error
-	// flight is closed when the read under way ends. Own writes that end
-	// meanwhile are also kept in journal, because the read may not have them.
+	// flight is closed when the current read ends. Own writes that end during
+	// the read are also kept in journal, because the read may not include them.
 	flight  chan struct{}
 	journal []func()
-	// heard is when the feed last had news of a row, and reset when it last had of all.
+	// heard is when the feed last reported a row, and reset when all rows were last invalidated.
 	heard map[string]time.Time
 	reset time.Time
-	// own is what own writes have done to rows last, of which the feed has not told yet.
+	// own has the last own write to each row that the feed has not reported yet.
 	own map[string]string
 }
 
@@ -75,18 +74,18 @@ const (
 	deleted = "deleted"
 )
 
-// disputed is how long a notice counts against what a write has read back: longer than any
-// write takes. Of the two nobody knows which is the later.
+// disputed is how long a notice of the feed counts against the result of a write.
+// It is longer than any write takes. It is not known which of the two is later.
 const disputed = 5 * time.Minute
 
-// maxHeard bounds the notices that are kept, and the own writes. Where there are more, all
-// rows count as told of, and own writes as those of others.
+// maxHeard limits the number of recorded notices and of own writes. Above
+// it, all rows count as reported, and own writes count as those of others.
 const maxHeard = 10_000
 
 var errListMoved = errors.New("the list changed faster than it could be read")
 
-// Find returns the first row with one of the keys, from a reading that is no
-// older than notBefore. It makes no request if it has one.
+// Find returns the first row with one of the keys, from a reading that is
+// no older than notBefore. It sends no request if it has such a reading.
 func (l *Listing[Row]) Find(ctx context.Context, notBefore time.Time, keys ...string) (row Row, ok bool, err error) {
 	if err := l.Refresh(ctx, notBefore); err != nil {
 		return row, false, err
@@ -110,8 +109,8 @@ func (l *Listing[Row]) Each(visit func(Row)) {
 	}
 }
 
-// Refresh reads the list unless a reading that is good enough is there. Those
-// who ask at the same time share one read.
+// Refresh reads the list unless it has a reading that is
+// recent enough. Concurrent callers share one read.
 func (l *Listing[Row]) Refresh(ctx context.Context, notBefore time.Time) error {
 	const attempts = 5
 	for range attempts {
@@ -149,7 +148,7 @@ func (l *Listing[Row]) Refresh(ctx context.Context, notBefore time.Time) error {
 		return l.err
 	}
 	if l.rows != nil && !l.readAt.Before(notBefore) {
-		return nil // read moments ago; the feed will call again
+		return nil // read moments ago; the feed will cause another pass
 	}
 	return &Problem{Reason: progressing, Message: errListMoved.Error(), Again: time.Second, Passing: true}
 }
@@ -171,7 +170,7 @@ func (l *Listing[Row]) fly(ctx context.Context, pause time.Duration, flight chan
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flight, l.tried = nil, l.clock.Now()
-	if ctx.Err() == nil { // whoever read was not cancelled; that would be nobody else's failure
+	if ctx.Err() == nil { // the error of a cancelled reader is not that of the other callers
 		l.err = err
 	}
 	if err == nil {
@@ -188,8 +187,8 @@ func (l *Listing[Row]) fly(ctx context.Context, pause time.Duration, flight chan
 	close(flight)
 }
 
-// Put records a row that a verified write has read back. Where the feed has told of the row
-// meanwhile, the answer may be older than what was read since: the list is read again.
+// Put records a row that a verified write has read back. If the feed has reported the row
+// in the meantime, the response may be older than a later reading: the list is read again.
 func (l *Listing[Row]) Put(row Row) {
 	id := l.keys(row)[0]
 	l.write(id, created, func() {
@@ -207,7 +206,7 @@ func (l *Listing[Row]) write(id, action string, apply func()) {
 	delete(l.own, id)
 	told, since := l.heard[id], l.clock.Now().Add(-disputed)
 	switch _, there := l.rows[id]; {
-	case told.After(since) || l.reset.After(since): // of this very write, maybe
+	case told.After(since) || l.reset.After(since): // possibly about this same write
 		l.current = false
 		l.stale++
 	case there == (action == deleted):
@@ -224,9 +223,9 @@ func (l *Listing[Row]) write(id, action string, apply func()) {
 	}
 }
 
-// Changed takes note of a change that the feed reports. It answers false where the change
-// was the manager's own. What a reading had before the feed told of it is news all the
-// same: whoever made the list be read may not be who it concerns.
+// Changed records a change that the feed reports. It returns false if the change was the
+// manager's own. A change that a reading included before the feed reported it is still
+// news: the caller that caused the reading may not be the object that it concerns.
 func (l *Listing[Row]) Changed(id, action string) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -240,7 +239,7 @@ func (l *Listing[Row]) Changed(id, action string) (news bool) {
 	switch {
 	case !l.current:
 		if !noted {
-			l.stale++ // a read under way may have missed it
+			l.stale++ // a current read may have missed it
 		}
 		return true
 	case noted:
@@ -257,7 +256,7 @@ func (l *Listing[Row]) Changed(id, action string) (news bool) {
 	return true
 }
 
-// invalidate makes the next find read anew.
+// invalidate makes the next Find read the list again.
 func (l *Listing[Row]) invalidate() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

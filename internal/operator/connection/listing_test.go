@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// shelf is a list that a service offers, read with a pause that a test holds.
+// shelf is a list that a service offers. A test can hold its reads.
 type shelf struct {
 	mu    sync.Mutex
 	rows  []string
@@ -98,8 +98,8 @@ func TestListingFollowsOwnWritesAndTheFeed(t *testing.T) {
 	}
 }
 
-// Whoever had the list read may not be who it concerns: that what it misses now is told to
-// the owner is up to the feed.
+// The caller that caused a reading may not be the owner of a
+// changed row, so the feed has to notify the owner.
 func TestWhatAReadingSawFirstIsNews(t *testing.T) {
 	s := &shelf{rows: []string{"a"}}
 	l := listingOf(s)
@@ -114,11 +114,11 @@ func TestWhatAReadingSawFirstIsNews(t *testing.T) {
 	if s.reads != 2 {
 		t.Errorf("%d reads: what is known was read again", s.reads)
 	}
-	l.Put("a") // a late answer to a write of before
+	l.Put("a") // a late response to an earlier write
 	mustFind(t, l, "a", false)
 }
 
-// An own write is no news once, and only where the feed tells of it after it was noted.
+// An own write is no news once, and only if the feed reports it after it was recorded.
 func TestAnOwnWriteIsNoNewsOnce(t *testing.T) {
 	for name, until := range map[string]func(*Listing[string]){
 		"told":      func(l *Listing[string]) { l.Put("b"); l.Changed("b", created) },
@@ -141,7 +141,7 @@ func TestAnOwnWriteIsNoNewsOnce(t *testing.T) {
 	}
 }
 
-// What a write has read back may be older than what was read before its answer came.
+// The result of a write may be older than a reading that was made before its response came.
 func TestAnAnswerThatCameLateIsReadAgain(t *testing.T) {
 	s := &shelf{rows: []string{"a"}}
 	l := listingOf(s)
@@ -169,7 +169,7 @@ func TestListingKeepsWritesThatAReadInFlightMissed(t *testing.T) {
 		_, old, _ := l.Find(context.Background(), time.Time{}, "old")
 		found <- ok && !old
 	}()
-	<-s.began // the service has answered already, without the new row
+	<-s.began // the service has responded already, without the new row
 	l.Put("new")
 	l.Drop("old")
 	close(s.gate)
@@ -197,8 +197,8 @@ func TestListingReadsAgainWhatChangedDuringARead(t *testing.T) {
 	}
 }
 
-// The listing waits for a read already when the feed reports the next change,
-// which that read may have missed.
+// The listing waits for a read when the feed reports the next
+// change, which that read may have missed.
 func TestListingReadsAgainWhatTheFeedReportsDuringARead(t *testing.T) {
 	for change, id := range map[string]string{"updated": "a", "created": "b", "deleted": "old"} {
 		t.Run(change, func(t *testing.T) {
@@ -230,8 +230,8 @@ func TestListingReadsAgainWhatTheFeedReportsDuringARead(t *testing.T) {
 	}
 }
 
-// What the listing has noted already does not make it read for ever while the
-// manager makes one thing after the other.
+// Changes that are recorded already do not make the listing read again
+// and again while the manager creates one object after the other.
 func TestListingIsNotReadAgainForOwnWritesDuringARead(t *testing.T) {
 	s := &shelf{rows: []string{"a", "old"}}
 	l := listingOf(s)

@@ -16,8 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// holding has a feed without changes, whose long polls it holds open, and may say of
-// itself that it is not ready, or nothing at all.
+// holding has a feed without changes and holds its long polls
+// open. Its readiness check may fail, or not respond.
 type holding struct {
 	API
 	unready, silent atomic.Bool
@@ -43,8 +43,8 @@ func (h *holding) GetReadiness(ctx context.Context) (schema.Ready, error) {
 
 func (h *holding) GetVersion(context.Context) (schema.Version, error) { return schema.Version{}, nil }
 
-// TestTheGateFollowsReady: a service that is not ready any more, or does not say so, has
-// its gate shut while a long poll is open, and open again once it is ready.
+// TestTheGateFollowsReady: if a service is no longer ready, or does not respond, its gate
+// is shut while a long poll is open. The gate opens again when the service is ready.
 func TestTheGateFollowsReady(t *testing.T) {
 	for name, c := range map[string]struct {
 		broken func(*holding) *atomic.Bool

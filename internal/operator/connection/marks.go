@@ -7,7 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// Marks are the owner marks of the objects of one kind.
+// Marks has the owner marks of the objects of one kind.
 type Marks struct {
 	kind  string
 	spell func(schema.HexID) string
@@ -18,8 +18,8 @@ type Marks struct {
 // MarksFeed is the change feed's kind for the owner marks of a kind.
 func MarksFeed(kind string) string { return kind + "Owner" }
 
-// NewMarks describes the marks of a kind, whose ids objects spell in a way of
-// their own.
+// NewMarks describes the marks of a kind. spell and parse convert
+// between the ids of the service and those of the kind's objects.
 func NewMarks(kind string, spell func(schema.HexID) string, parse func(string) (schema.HexID, error)) *Marks {
 	return &Marks{kind: kind, parse: parse, list: List[schema.OwnerMark]{
 		Name: MarksFeed(kind),
@@ -28,17 +28,17 @@ func NewMarks(kind string, spell func(schema.HexID) string, parse func(string) (
 	}, spell: spell}
 }
 
-// ByOwner is the key by which the listing has what somebody owns, the first of it
-// where that is more than one.
+// ByOwner returns the key that finds the external object of an
+// owner in the listing, the first one if it owns several.
 func ByOwner(owner string) string { return "owner:" + owner }
 
-// ID spells the id of what is marked.
+// ID returns the id of a marked object as objects of the kind format it.
 func (m *Marks) ID(mark schema.OwnerMark) string { return m.spell(mark.ID) }
 
 // Of returns the connection's listing.
 func (m *Marks) Of(c *Connection) *Listing[schema.OwnerMark] { return m.list.Of(c) }
 
-// Set marks an object as the owner's, in place of whom the mark names until then.
+// Set marks an object as the owner's. expect is the owner that the present mark names.
 func (m *Marks) Set(ctx context.Context, c *Connection, id, owner, expect string) error {
 	at, err := m.object(id)
 	if err != nil {
@@ -52,8 +52,7 @@ func (m *Marks) Set(ctx context.Context, c *Connection, id, owner, expect string
 	return nil
 }
 
-// Release takes the owner's mark off an object. It is no failure that there is
-// none.
+// Release removes the owner's mark from an object. A missing mark is not an error.
 func (m *Marks) Release(ctx context.Context, c *Connection, id, owner string) error {
 	at, err := m.object(id)
 	if err != nil {
@@ -66,7 +65,7 @@ func (m *Marks) Release(ctx context.Context, c *Connection, id, owner string) er
 	return nil
 }
 
-// Made notes that an object was made with the owner's mark on it.
+// Made records that an object was created with the owner's mark.
 func (m *Marks) Made(c *Connection, id, owner string) {
 	if at, err := m.object(id); err == nil {
 		m.Of(c).Put(schema.OwnerMark{Kind: at.Kind, ID: at.ID, Owner: owner})
@@ -81,7 +80,7 @@ func (m *Marks) object(id string) (schema.OwnedObject, error) {
 // IsUnsupported reports that a service does not have a call.
 func IsUnsupported(err error) bool { return client.IsUnsupported(err) }
 
-// markPages is how many pages of marks are read at most: a million objects.
+// markPages is the maximum number of pages of marks that are read: a million objects.
 const markPages = 1000
 
 func readMarks(ctx context.Context, c *Connection, kind string) ([]schema.OwnerMark, error) {

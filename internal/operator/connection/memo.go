@@ -10,19 +10,18 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Answers describes single answers that a service gives about objects of
-// which there are too many to list, or that have no list.
+// Answers describes single responses of a service about
+// objects that are too many to list, or that have no list.
 type Answers[V any] struct {
-	// Feed is the kind of changes that make an answer void. Where it is empty,
-	// the change feed says nothing of them, and the service is asked again.
+	// Feed is the kind of changes that invalidate a response. If it is empty, the
+	// change feed does not report them, and the response is read again at intervals.
 	Feed string
 	Name string
 	Read func(ctx context.Context, c *Connection, key string) (V, error)
-	// ID returns the id of the object that an answer is about.
+	// ID returns the id of the object that a response describes.
 	ID func(V) string
-	// Parts returns the ids of further objects that an answer is about, as which
-	// parts of its object are known to the change feed: a change of one is a change
-	// of the object. Nil where there are none.
+	// Parts returns the ids of further objects that the change feed reports as parts of the
+	// object: a change of a part is a change of the object. It is nil if there are none.
 	Parts func(V) []string
 }
 
@@ -42,7 +41,7 @@ func (a *Answers[V]) Of(c *Connection) *Memo[V] {
 	return m
 }
 
-// Memo remembers answers, each until the change feed reports on its object.
+// Memo remembers responses, each until the change feed reports on its object.
 type Memo[V any] struct {
 	clock clock.Clock
 	feed  string
@@ -52,22 +51,21 @@ type Memo[V any] struct {
 
 	mu    sync.Mutex
 	by    map[string]remembered[V]
-	about map[string]map[string]bool // the keys of by, by the id of what their answers are about
-	stale int                        // counts changes: a reading during which one happened is not kept
-	// whole are the ids of objects by those of their parts. They outlive the answers
-	// that told them: whoever waits for one has to be woken between two answers, too.
+	about map[string]map[string]bool // keys of by, by the id of the object that the response describes
+	stale int                        // counts changes: a reading is not kept if one happened during it
+	// whole has the id of each object by those of its parts. Entries stay after their
+	// response is discarded: an object that waits for a part has to be woken then, too.
 	whole map[string]string
 }
 
 type remembered[V any] struct {
 	value  V
 	readAt time.Time
-	void   bool // kept for comparison, and for as long as there is no other
-	own    bool // what a write of the manager's own has made
+	void   bool // kept for comparison, until another one replaces it
+	own    bool // created by a write of the manager
 }
 
-// Get returns the answer for a key, read no earlier than notBefore. Failures
-// are not remembered.
+// Get returns the response for a key, read no earlier than notBefore. Failures are not remembered.
 func (m *Memo[V]) Get(ctx context.Context, notBefore time.Time, key string) (V, error) {
 	m.mu.Lock()
 	have, ok := m.by[key]
@@ -84,7 +82,7 @@ func (m *Memo[V]) Get(ctx context.Context, notBefore time.Time, key string) (V, 
 	return value, err
 }
 
-// learn notes the parts that an answer tells, whether it is kept or not.
+// learn records the parts that a response names, whether or not the response is kept.
 func (m *Memo[V]) learn(value V) {
 	if m.parts == nil {
 		return
@@ -96,16 +94,17 @@ func (m *Memo[V]) learn(value V) {
 	}
 }
 
-// Put records what a verified write has read back. made says that the write has
-// made it, which the change feed then reports as no news.
+// Put records the object that a verified write has read back. made says
+// that the write created it; Changed then returns that creation as no news.
 func (m *Memo[V]) Put(key string, value V, made bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stale++ // a reading under way may not have it
+	m.stale++ // a current reading may not include it
 	m.set(key, remembered[V]{value: value, readAt: m.clock.Now(), own: made})
 }
 
-// set has to be told of each answer. Nobody looks through all of them at a change.
+// set adds a response. Every response must be added here: a
+// change finds its responses by the index about, without a scan.
 func (m *Memo[V]) set(key string, is remembered[V]) {
 	m.forget(key)
 	id := m.id(is.value)
@@ -128,7 +127,7 @@ func (m *Memo[V]) forget(key string) {
 	}
 }
 
-// keep remembers a reading, unless a change has come since.
+// keep remembers a reading, unless a change was reported since.
 func (m *Memo[V]) keep(key string, is remembered[V], stale int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,8 +136,8 @@ func (m *Memo[V]) keep(key string, is remembered[V], stale int) {
 	}
 }
 
-// recheck asks again what the change feed does not tell, and reports whether
-// any answer is another one.
+// recheck reads the responses again whose changes the feed does
+// not report. changed says whether one of them is different.
 func (m *Memo[V]) recheck(ctx context.Context) (changed bool, err error) {
 	if m.feed != "" {
 		return false, nil
@@ -158,8 +157,8 @@ func (m *Memo[V]) recheck(ctx context.Context) (changed bool, err error) {
 	return changed, nil
 }
 
-// Confirm counts the answer for a key as read no earlier than a time, where another
-// answer of that time says that it would still be the same.
+// Confirm counts the response for a key as read no earlier than readAt,
+// if another response of that time shows that it is still the same.
 func (m *Memo[V]) Confirm(key string, readAt time.Time, same func(V) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,7 +168,7 @@ func (m *Memo[V]) Confirm(key string, readAt time.Time, same func(V) bool) {
 	}
 }
 
-// Last returns the answer for a key however old it is.
+// Last returns the response for a key regardless of its age.
 func (m *Memo[V]) Last(key string) (V, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,9 +176,9 @@ func (m *Memo[V]) Last(key string) (V, bool) {
 	return have.value, ok
 }
 
-// Changed forgets the answers about one object. Where it is a part of another one,
-// it forgets those about that, too, and returns its id. It answers false where the
-// change is that the manager itself has made the object, which is known here already.
+// Changed forgets the responses about one object. If it is a part of another object,
+// Changed also forgets the responses about that one and returns its id. news is false if
+// the change is the creation of the object by the manager, which is recorded already.
 func (m *Memo[V]) Changed(kind, id, action string) (whole string, news bool) {
 	if kind != m.feed {
 		return "", true
@@ -203,15 +202,15 @@ func (m *Memo[V]) Changed(kind, id, action string) (whole string, news bool) {
 	return whole, news
 }
 
-// anyChanged forgets all answers of a kind.
+// anyChanged forgets all responses if kind is the memo's feed.
 func (m *Memo[V]) anyChanged(kind string) {
 	if kind == m.feed {
 		m.invalidate()
 	}
 }
 
-// invalidate makes the next reader ask. What the change feed does not tell is
-// kept: somebody has to find out that it is another answer.
+// invalidate makes the next reader read again. Responses without a feed
+// are kept, so that recheck can find out whether they are different.
 func (m *Memo[V]) invalidate() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// start is when the clock of a memo starts.
+// start is the initial time of a memo's clock.
 var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// teller counts what it is asked.
+// teller counts its requests.
 type teller struct {
 	asked  int
 	says   string // "id" if empty
@@ -42,7 +42,7 @@ func TestMemoAsksOnceUntilSomethingChanges(t *testing.T) {
 		reason string
 		event  func(*Memo[string])
 		after  time.Time // the answer must not be older
-		want   int       // times asked in all
+		want   int       // total number of requests
 	}{
 		"nothing":       {"an answer is kept", func(*Memo[string]) {}, time.Time{}, 1},
 		"another kind":  {"a change of another kind concerns nobody here", func(m *Memo[string]) { m.Changed("role", "id of a", "updated") }, time.Time{}, 1},
@@ -70,14 +70,14 @@ func TestMemoAsksOnceUntilSomethingChanges(t *testing.T) {
 	}
 }
 
-// TestMemoIsConfirmed by what another answer says of the same moment.
+// TestMemoIsConfirmed by another response of the same moment.
 func TestMemoIsConfirmed(t *testing.T) {
 	same, other := func(v string) bool { return v == "id of a" }, func(string) bool { return false }
 	cases := map[string]struct {
 		reason string
 		before func(*Memo[string])
 		same   func(string) bool
-		want   int // times asked in all
+		want   int // total number of requests
 	}{
 		"other":   {"another answer is read", func(*Memo[string]) {}, other, 2},
 		"changed": {"what the feed has voided stays void", func(m *Memo[string]) { m.Changed("principal", "id of a", "updated") }, same, 2},
@@ -136,7 +136,7 @@ func TestMemoRechecksWhatTheFeedDoesNotTell(t *testing.T) {
 		event  func(*Memo[string], *teller)
 		want   bool
 		err    error
-		asked  int // in all
+		asked  int // in total
 	}{
 		"told by the feed":   {"nobody is asked in vain", "principal", func(*Memo[string], *teller) {}, false, nil, 1},
 		"the same":           {"the same answer is no news", "", func(*Memo[string], *teller) {}, false, nil, 2},
@@ -186,7 +186,7 @@ func TestMemoKnowsTheWholeByItsParts(t *testing.T) {
 	if whole, _ := m.Changed("principal", "part", "updated"); whole != "" {
 		t.Errorf("%q is known before anybody asked", whole)
 	}
-	// The first answer is too old to be kept, and yet tells what belongs together.
+	// The first response is too old to be kept, and still tells which parts belong together.
 	s.during = func() { m.Changed("principal", "another", "updated"); s.during = nil }
 	for range 2 { // the second time there is no answer any more
 		if _, err := m.Get(context.Background(), time.Time{}, "a"); err != nil {
@@ -204,7 +204,7 @@ func TestMemoKnowsTheWholeByItsParts(t *testing.T) {
 	}
 }
 
-// What the manager itself has made is no news to it, once; what becomes of it then is.
+// The creation of an object by the manager is no news to it, once; later changes of the object are.
 func TestMemoKnowsWhatItsOwnWritesHaveMade(t *testing.T) {
 	cases := map[string]struct {
 		reason string

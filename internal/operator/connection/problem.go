@@ -11,21 +11,21 @@ import (
 )
 
 // Problem is a failure in the terms of the resources: a reason from the
-// catalogue and a message for the status. It never holds a secret.
+// catalogue and a message for the status. It never contains a secret.
 type Problem struct {
 	Reason  v1alpha1.Reason
 	Message string
-	// Again is when to look again; 0 where something else will call.
+	// Again is the pause before the next pass; 0 if another event causes it.
 	Again time.Duration
-	// Passing problems are over in a moment, so that what the status says stays.
+	// Passing problems are over in a moment, so the status stays as it is.
 	Passing bool
-	// Outdated: the key server is no longer as it was read; read it anew.
+	// Outdated: the key server has changed since it was read, and has to be read again.
 	Outdated bool
-	// Code that the service answered, for metrics.
+	// Code of the service's response, for metrics.
 	Code string
 }
 
-// NewProblem makes a problem of a reason and a message.
+// NewProblem returns a problem with a reason and a message.
 func NewProblem(reason v1alpha1.Reason, format string, args ...any) *Problem {
 	return &Problem{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
@@ -33,24 +33,23 @@ func NewProblem(reason v1alpha1.Reason, format string, args ...any) *Problem {
 // Error implements error.
 func (p *Problem) Error() string { return string(p.Reason) + ": " + p.Message }
 
-// retryLater is when to look again at a failure that no event will announce
-// the end of.
+// retryLater is the pause after a failure whose end no event announces.
 const retryLater = 30 * time.Second
 
-// retrySeldom is when to look again at what waits for people.
+// retrySeldom is the pause if a user has to act first.
 const retrySeldom = 5 * time.Minute
 
-// meanings says what a service's code means for a resource. A code that is
-// missing here is a failure without further meaning: Progressing, tried again.
+// meanings maps the codes of a service to problems of a
+// resource. Any other code means Progressing and a retry.
 var meanings = map[string]Problem{
-	// The write was accepted and does not show.
+	// The write was accepted, but the re-read does not show it.
 	"NOT_SAVED":       {Reason: v1alpha1.ReasonNotVerified},
 	"NOT_REMOVED":     {Reason: v1alpha1.ReasonNotVerified},
 	"NOT_PERSISTED":   {Reason: v1alpha1.ReasonNotVerified},
 	"NOT_VERIFIED":    {Reason: v1alpha1.ReasonNotVerified},
 	"READBACK_FAILED": {Reason: v1alpha1.ReasonNotVerified},
 
-	// Somebody else was faster.
+	// Another client was faster.
 	"ALREADY_TRUSTED": {Reason: v1alpha1.ReasonProgressing, Outdated: true},
 	"ALREADY_EXISTS":  {Reason: v1alpha1.ReasonConflict, Outdated: true},
 	"NOT_TRUSTED":     {Reason: v1alpha1.ReasonProgressing, Outdated: true},
@@ -61,19 +60,19 @@ var meanings = map[string]Problem{
 	"OWNED":           {Reason: v1alpha1.ReasonConflict, Outdated: true},
 	"DUTIES_CONFLICT": {Reason: v1alpha1.ReasonConflict, Again: retryLater},
 	"BUILT_IN":        {Reason: v1alpha1.ReasonConflict, Outdated: true},
-	// A principal that is not the manager's to change.
+	// A principal that the manager must not change.
 	"BUILT_IN_PRINCIPAL": {Reason: v1alpha1.ReasonConflict, Outdated: true},
 	"OWN_ACCOUNT":        {Reason: v1alpha1.ReasonConflict, Again: retryLater},
 
-	// Others use it.
+	// Other objects use it.
 	"IN_USE":      {Reason: v1alpha1.ReasonInUse, Again: retryLater},
 	"LAST_WRITER": {Reason: v1alpha1.ReasonConflict, Outdated: true},
 
-	// The declaration cannot be.
+	// The declaration is not possible.
 	"BAD_REQUEST":      {Reason: v1alpha1.ReasonInvalidSpec},
 	"INVALID_ARGUMENT": {Reason: v1alpha1.ReasonInvalidSpec},
 
-	// The manager may not.
+	// The manager is not authorized.
 	"ACCESS_DENIED":                 {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"ACL_DENIED":                    {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 	"PRINCIPAL_DISABLED":            {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
@@ -89,8 +88,8 @@ var meanings = map[string]Problem{
 	"REVOCATION_EVIDENCE_STALE":     {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
 }
 
-// AsProblem says what a failed call means. It returns nil for nil, and the
-// error itself where the pass was cancelled or the failure is the cluster's.
+// AsProblem converts the error of a call. It returns nil for nil. It returns the
+// error itself if the pass was cancelled or the failure comes from the cluster.
 func AsProblem(ctx context.Context, err error) (*Problem, error) {
 	if err == nil {
 		return nil, nil
@@ -119,7 +118,7 @@ func AsProblem(ctx context.Context, err error) (*Problem, error) {
 	return &m, nil
 }
 
-// IsGone reports that a deletion found nothing to delete.
+// IsGone reports whether a deletion found nothing to delete.
 func IsGone(err error) bool {
 	code := client.CodeOf(err)
 	return !client.IsUnsupported(err) && (code == "NOT_TRUSTED" || code == "NOT_FOUND")
@@ -130,8 +129,8 @@ func isAnswer(err error) bool {
 	return errors.As(err, &e)
 }
 
-// Plain is the error without the request id, which would make each message
-// differ from the one before and cost a write; the log has it.
+// Plain returns the text of an error without the request id, which
+// would make every message different and cost a write. The log has it.
 func Plain(err error) string {
 	var e *client.Error
 	if !errors.As(err, &e) {

@@ -35,8 +35,8 @@ func TestMeanings(t *testing.T) {
 	}
 }
 
-// What a refusal of the key server makes of an object, and when it is looked at
-// again without anything having happened.
+// The condition that a refusal of the key server leads to, and
+// when the object is reconciled again without an event.
 func TestWhatRefusalsMean(t *testing.T) {
 	const seldom = 30 * time.Second // no event announces that it is over
 	cases := []struct {
@@ -81,7 +81,7 @@ func TestWhatRefusalsMean(t *testing.T) {
 	}
 }
 
-// A key server that cannot be asked, and failures that are not its own.
+// An unavailable key server, and failures that are not its own.
 func TestWhatFailuresMean(t *testing.T) {
 	for _, status := range []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
 		p, err := AsProblem(context.Background(), &client.Error{Status: status, Code: "STORE_UNAVAILABLE", Detail: "d"})

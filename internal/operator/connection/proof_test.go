@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// The manager's password logins are bound to a key where it knows for which URL to
-// prove that, so that a service which asks for proofs takes them.
+// The manager's password sessions are bound to a key if it knows the URL
+// to prove that for, so that a service that requires proofs accepts them.
 func TestPasswordLoginsAreBound(t *testing.T) {
 	const external = "https://keyserver.example:8443"
 	for name, x := range map[string]struct {

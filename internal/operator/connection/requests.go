@@ -14,7 +14,7 @@ var apiRequests = prometheus.NewCounterVec(prometheus.CounterOpts{
 
 func init() { metrics.Registry.MustRegister(apiRequests) }
 
-// counting returns what counts the calls to one KeyServer.
+// counting returns a function that counts the calls to one KeyServer.
 func counting(keyServer string) func(route string, err error) {
 	requests := apiRequests.MustCurryWith(prometheus.Labels{"keyserver": keyServer})
 	return func(route string, err error) { requests.WithLabelValues(route, codeLabel(err)).Inc() }
@@ -27,7 +27,8 @@ func codeUnless(err error) string {
 	return codeLabel(err)
 }
 
-// codeLabel is bounded: the codes are a catalogue.
+// codeLabel returns the metric label of an error. The number
+// of labels is bounded, because the codes are a catalogue.
 func codeLabel(err error) string {
 	switch {
 	case err == nil:

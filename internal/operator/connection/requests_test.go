@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 )
 
-// Calls are counted by the KeyServer, the operationId and the code, which for
-// what was not answered is one of two words.
+// Calls are counted by KeyServer, operationId and code. Calls
+// without a response have one of two other words as code.
 func TestCallsAreCounted(t *testing.T) {
 	count := counting("counted")
 	for _, err := range []error{nil, nil, &client.Error{Code: "NOT_SAVED"}, &client.NetworkError{Err: errors.New("reset")}, errors.New("other")} {
