@@ -9,9 +9,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// Issuer knows who issues the tokens of the service accounts of the manager's own
-// cluster. It does not change while the API server runs, so that it is asked until
-// it has answered once. Nil stands for no cluster, as in a plan of files alone.
+// Issuer reads the issuer of service account tokens in the manager's own cluster. The
+// issuer does not change while the API server runs, so it is read until the first
+// success. A nil Issuer means that there is no cluster, as in a plan from files alone.
 type Issuer struct {
 	ask func(context.Context) (string, error)
 
@@ -19,13 +19,14 @@ type Issuer struct {
 	url string
 }
 
-// NewIssuer asks as it is told.
+// NewIssuer returns an Issuer that calls ask to read the issuer.
 func NewIssuer(ask func(context.Context) (string, error)) *Issuer { return &Issuer{ask: ask} }
 
-// issuerPause is when to ask again who did not answer: no event tells.
+// issuerPause is the pause before the issuer is read again
+// after a failure: no event announces a change.
 const issuerPause = 30 * time.Second
 
-// URL answers the claim iss of the tokens.
+// URL returns the claim iss of the tokens.
 func (i *Issuer) URL(ctx context.Context) (string, error) {
 	const instead = "give it in spec.serviceAccount.issuer"
 	if i == nil {

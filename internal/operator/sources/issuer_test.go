@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// Who cannot be asked is waited for, by a message that says what helps.
+// If the issuer cannot be read, the object waits, and its message says what helps.
 func TestIssuerThatDoesNotAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		issuer *Issuer

@@ -19,19 +19,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// maxSecretNamespaces bounds the namespaces in which Secrets are watched. In others a
-// changed Secret is seen when its objects are looked at next.
+// maxSecretNamespaces limits the namespaces in which Secrets are watched. In other
+// namespaces, a changed Secret is noticed in the next pass over its objects.
 const maxSecretNamespaces = 1000
 
-// secretWatch watches the metadata of Secrets in the namespaces in which objects refer to
-// any, so that the manager needs no right to read those of others. A watch that is not
-// allowed is tried again, with pauses that grow to a minute, and keeps nobody waiting.
-// It owns its goroutines.
+// secretWatch watches the metadata of Secrets in the namespaces in which
+// objects refer to Secrets, so that the manager needs no permission to read
+// Secrets elsewhere. A forbidden watch is retried after pauses that grow to
+// a minute, and does not block any caller. secretWatch owns its goroutines.
 type secretWatch struct {
 	client metadata.Interface
 	log    logr.Logger
 
-	ctx  context.Context //nolint:containedctx // the life of the goroutines that this owns, not a call's
+	ctx  context.Context //nolint:containedctx // the lifetime of the goroutines that this owns, not of a call
 	quit context.CancelFunc
 	wg   sync.WaitGroup
 
@@ -47,20 +47,20 @@ type referrer struct {
 	types.NamespacedName
 }
 
-// secretSpace is one namespace.
+// secretSpace is the watch of one namespace.
 type secretSpace struct {
 	informer cache.SharedIndexInformer
 	readers  map[referrer]bool
 	end      context.CancelFunc
 
 	mu sync.Mutex
-	// refused: the last attempt to watch was, when as much had been read as refusedAt
-	// says.
+	// refused: the last attempt to watch was forbidden. refusedAt
+	// is the resource version that had been read by then.
 	refused   bool
 	refusedAt string
 }
 
-// newSecretWatch returns nil for no client: then every Secret is read when it is needed.
+// newSecretWatch returns nil if client is nil: then every Secret is read when it is needed.
 func newSecretWatch(client metadata.Interface, log logr.Logger) *secretWatch {
 	if client == nil {
 		return nil
@@ -80,7 +80,7 @@ func (w *secretWatch) close() {
 	w.wg.Wait()
 }
 
-// refer notes which Secrets an object refers to now, and begins and ends watches.
+// refer records which Secrets an object refers to now, and starts and stops watches accordingly.
 func (w *secretWatch) refer(who referrer, to []Ref) {
 	if w == nil {
 		return
@@ -117,7 +117,7 @@ func (w *secretWatch) refer(who referrer, to []Ref) {
 	}
 }
 
-// begin begins to watch a namespace, nil where there are too many already.
+// begin starts the watch of a namespace. It returns nil if there are too many already.
 func (w *secretWatch) begin(namespace string) *secretSpace {
 	if w.ctx.Err() != nil {
 		return nil
@@ -145,7 +145,7 @@ func (w *secretWatch) begin(namespace string) *secretSpace {
 			}
 		})
 	}
-	if err != nil { // of an informer that has begun already
+	if err != nil { // the informer has started already
 		end()
 		w.log.Error(err, "Secrets are not watched", "namespace", namespace)
 		return nil
@@ -155,8 +155,8 @@ func (w *secretWatch) begin(namespace string) *secretSpace {
 	return space
 }
 
-// bare leaves of a Secret's metadata what is needed. Its annotations may hold all of it
-// once more: those of kubectl apply do.
+// bare reduces the metadata of a Secret to the needed fields. Annotations
+// may contain the entire Secret again, for example those of kubectl apply.
 func bare(obj any) (any, error) {
 	m, is := obj.(*metav1.PartialObjectMetadata)
 	if !is {
@@ -184,7 +184,7 @@ func (w *secretWatch) changed(obj any) {
 	}
 }
 
-// changes are what wakes the objects that read a Secret.
+// changes returns a source of events that wakes the objects that read a changed Secret.
 func (w *secretWatch) changes(readersOf handler.MapFunc) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
 		if w == nil {
@@ -202,8 +202,8 @@ func (w *secretWatch) changes(readersOf handler.MapFunc) source.Source {
 	})
 }
 
-// version returns the version of a Secret, empty where there is none. known is false
-// where its namespace is not watched, not yet, or no more.
+// version returns the version of a Secret, or "" if it does
+// not exist. known is false if its namespace is not watched.
 func (w *secretWatch) version(src Ref) (version string, known bool) {
 	if w == nil {
 		return "", false
@@ -222,7 +222,7 @@ func (w *secretWatch) version(src Ref) (version string, known bool) {
 	return versionOf(m), true
 }
 
-// failed notes that the manager may not watch, and reports whether that is new.
+// failed records that the manager is not allowed to watch, and reports whether that is new.
 func (s *secretSpace) failed(err error) bool {
 	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 		return false
@@ -235,7 +235,7 @@ func (s *secretSpace) failed(err error) bool {
 	return news
 }
 
-// follows reports whether what the informer has is what there is.
+// follows reports whether the informer's content is current.
 func (s *secretSpace) follows() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,7 +34,7 @@ type Ref struct {
 	Name      string
 }
 
-// String names the source, for people.
+// String names the source for messages.
 func (s Ref) String() string { return s.Kind + " " + s.Namespace + "/" + s.Name }
 
 // Key is one value in a source.
@@ -43,10 +43,10 @@ type Key struct {
 	Key string
 }
 
-// String names the value, for people.
+// String names the value for messages.
 func (k Key) String() string { return fmt.Sprintf("key %q of %s", k.Key, k.Ref) }
 
-// Refs lists the source, none for nil.
+// Refs returns the source, or nil for a nil Key.
 func (k *Key) Refs() []Ref {
 	if k == nil {
 		return nil
@@ -54,8 +54,8 @@ func (k *Key) Refs() []Ref {
 	return []Ref{k.Ref}
 }
 
-// In is what an object refers to in its own namespace: a Secret, or a
-// ConfigMap, or nil.
+// In returns the value that an object refers to in its own namespace, in
+// a Secret or a ConfigMap. It returns nil if both references are nil.
 func In(namespace string, secret, configMap *v1alpha1.LocalKeyReference) *Key {
 	within := func(local *v1alpha1.LocalKeyReference) *v1alpha1.NamespacedKeyReference {
 		if local == nil {
@@ -66,8 +66,8 @@ func In(namespace string, secret, configMap *v1alpha1.LocalKeyReference) *Key {
 	return At(within(secret), within(configMap))
 }
 
-// At is what an object refers to in any namespace: a Secret, or a ConfigMap,
-// or nil.
+// At returns the value that an object refers to in any namespace, in
+// a Secret or a ConfigMap. It returns nil if both references are nil.
 func At(secret, configMap *v1alpha1.NamespacedKeyReference) *Key {
 	of := func(kind string, at *v1alpha1.NamespacedKeyReference) *Key {
 		return &Key{Ref{Kind: kind, Namespace: at.Namespace, Name: at.Name}, at.Key}
@@ -82,18 +82,18 @@ func At(secret, configMap *v1alpha1.NamespacedKeyReference) *Key {
 	}
 }
 
-// Reader reads values from Secrets and ConfigMaps. Only their metadata is cached and
-// watched, that of Secrets in the namespaces alone in which objects refer to any; a value
-// is read when its version is a new one.
+// Reader reads values from Secrets and ConfigMaps. It caches and watches only
+// their metadata, and that of Secrets only in namespaces in which objects
+// refer to Secrets. It reads a value again when the version has changed.
 type Reader struct {
 	cached  client.Reader // serves metadata
 	live    client.Reader
-	secrets *secretWatch // nil where nothing is watched
+	secrets *secretWatch // nil if nothing is watched
 	mu      sync.Mutex
 	seen    map[Ref]reading
 }
 
-// reading is what was asked for of one version of a source.
+// reading has the values that were read from one version of a source.
 type reading struct {
 	version string
 	values  map[string][]byte
@@ -112,17 +112,17 @@ func (s *Reader) Start(ctx context.Context) error {
 	return nil
 }
 
-// Refer notes which sources an object refers to; none for one that is gone.
+// Refer records the sources that an object refers to; none for a deleted object.
 func (s *Reader) Refer(kind string, at types.NamespacedName, to []Ref) {
 	s.secrets.refer(referrer{kind, at}, to)
 }
 
-// SecretChanges wakes the objects that read a Secret which has changed.
+// SecretChanges returns a source of events that wakes the objects that read a changed Secret.
 func (s *Reader) SecretChanges(readersOf handler.MapFunc) source.Source {
 	return s.secrets.changes(readersOf)
 }
 
-// Version returns what changes whenever the source's content does.
+// Version returns a string that changes whenever the source's content changes.
 func (s *Reader) Version(ctx context.Context, src Ref) (string, error) {
 	from := s.cached
 	if src.Kind == Secret && s.secrets != nil {
@@ -150,7 +150,7 @@ func (s *Reader) Version(ctx context.Context, src Ref) (string, error) {
 
 func versionOf(o metav1.Object) string { return string(o.GetUID()) + "/" + o.GetResourceVersion() }
 
-// unread says why a source cannot be read.
+// unread returns the error for a source that cannot be read.
 func (s *Reader) unread(src Ref, err error) error {
 	if src.Kind != Secret || s.secrets == nil || !apierrors.IsForbidden(err) {
 		return fmt.Errorf("read %s: %w", src, err)
@@ -163,12 +163,12 @@ func (s *Reader) unread(src Ref, err error) error {
 	return p
 }
 
-// retryForbidden is when to look again at a Secret that the manager may not read. It is
-// tried again to watch it, too, but that tells nobody of one that does not exist.
+// retryForbidden is the pause before a retry to read a Secret without permission. The
+// watch is retried, too, but it reports nothing about a Secret that does not exist.
 const retryForbidden = 30 * time.Second
 
-// Public returns a value that is no secret, a certificate for instance. It is
-// remembered for as long as the source stays as it is.
+// Public returns a value that is not secret, such as a certificate.
+// It caches the value as long as the source does not change.
 func (s *Reader) Public(ctx context.Context, from Key) ([]byte, error) {
 	src, key := from.Ref, from.Key
 	version, err := s.Version(ctx, src)
@@ -195,7 +195,7 @@ func (s *Reader) Public(ctx context.Context, from Key) ([]byte, error) {
 	return value, nil
 }
 
-// Secret reads a value that is kept nowhere.
+// Secret reads a value and does not cache it.
 func (s *Reader) Secret(ctx context.Context, src Ref, key string) ([]byte, error) {
 	value, _, err := s.read(ctx, src, key)
 	return value, err
