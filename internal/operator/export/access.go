@@ -38,8 +38,8 @@ func (e *exporter) roles(ctx context.Context) ([]candidate, error) {
 	return found, nil
 }
 
-// candidateRole names the role; one with a name that no manifest takes is
-// declared by its id, which leaves the name as it is.
+// candidateRole declares a role by its name. If no manifest accepts the
+// name, it declares the role by its id and leaves the name as it is.
 func candidateRole(r schema.Role, names map[schema.HexID]string) candidate {
 	operations := make([]string, len(r.Operations))
 	for i, id := range r.Operations {
@@ -84,7 +84,7 @@ func (e *exporter) aclTemplates(ctx context.Context) ([]candidate, error) {
 		if obj, is := c.object.(*v1alpha1.ACLTemplate); is {
 			slices.Sort(paths[t.ID])
 			obj.Spec.Directories = paths[t.ID]
-			// They are then left as they are.
+			// Without them, the directories stay as they are.
 			c.spares = append(c.spares, once("spec.directories", "its directories", func() { obj.Spec.Directories = nil }))
 		}
 		found = append(found, c)
@@ -110,7 +110,7 @@ func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, 
 	for _, m := range held.Members {
 		self := m.SystemID == own.SystemID && m.PrincipalID == own.PrincipalID
 		if self && (locksOut(m) || len(held.Members) > maxMembers) {
-			continue // the manager refuses to declare that of itself, or need not, and leaves it as it is
+			continue // the manager rejects this for itself, or does not need it, and leaves it as it is
 		}
 		member, cannot := e.member(m)
 		if cannot != "" {
@@ -126,12 +126,12 @@ func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, 
 	return c, nil
 }
 
-// maxMembers is how many a manifest takes. A full template has one more, the
-// manager's own.
+// maxMembers is the maximum number of members in a manifest. A
+// full template has one more, the manager's own.
 const maxMembers = 255
 
-// renamed spells those members by their ids whose names a refusal is about. It
-// reports whether there were any.
+// renamed replaces the names of those members by ids that the
+// error is about. It reports whether there were any.
 func renamed(members []v1alpha1.ACLTemplateMember, byID map[string]string, refusal string) (any bool) {
 	for i := range members {
 		id, named := byID[members[i].Principal]
@@ -146,8 +146,7 @@ func locksOut(m schema.TemplateMember) bool {
 	return !m.Rights.Has(schema.RightNamed("WRITE")) || !m.StartTime.IsUnset() || !m.EndTime.IsUnset()
 }
 
-// member spells one member. Its rights are those that it holds, what they bring
-// with them included.
+// member declares one member. Its rights are the ones that it has, including the implied ones.
 func (e *exporter) member(m schema.TemplateMember) (out v1alpha1.ACLTemplateMember, cannot string) {
 	out.Principal = e.people.member(m.SystemID, schema.HexID(m.PrincipalID))
 	for _, name := range m.Rights.Names() {
@@ -166,7 +165,7 @@ func (e *exporter) member(m schema.TemplateMember) (out v1alpha1.ACLTemplateMemb
 	return out, ""
 }
 
-// timeOf reads a stamp; exact is false where a manifest would say another time.
+// timeOf converts a stamp. exact is false if a manifest would declare another time.
 func timeOf(s schema.Stamp) (t *metav1.Time, exact bool) {
 	if s.IsUnset() {
 		return nil, true

@@ -1,5 +1,5 @@
-// Package export turns what a key server holds into manifests that declare it,
-// so that objects applied from them take it over without a change. What no
+// Package export converts the content of a key server to manifests. Objects
+// applied from them take the content over without a change. Content that no
 // manifest can declare exactly is left out, with the reason.
 package export
 
@@ -24,7 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/manifest"
 )
 
-// API is what is asked of a key server: reading, and nothing else.
+// API has the requests to a key server. All of them only read.
 type API interface {
 	ListTrustedCAs(ctx context.Context, in schema.TrustedCAsQuery) (schema.TrustedCAList, error)
 	ListRevocationIssuers(ctx context.Context) (schema.RevocationIssuerList, error)
@@ -46,17 +46,17 @@ type API interface {
 
 var _ API = (*apiclient.Client)(nil)
 
-// Options say what is exported, and where the manifests are to be applied.
+// Options select what is exported, and the target of the manifests.
 type Options struct {
-	// Admin manages roles and Officer trust; they may be one.
+	// Admin manages roles and Officer manages trust; they may be the same.
 	Admin, Officer API
 	Namespace      string
-	KeyServer      string   // what keyServerRef names
+	KeyServer      string   // name for keyServerRef
 	Kinds          []string // of Kinds; none means all
 }
 
-// Kinds are the kinds that can be exported, in the order of their manifests:
-// what others need comes first.
+// Kinds are the kinds that can be exported, in the order of their
+// manifests: needed kinds come before those that need them.
 var Kinds = managedKinds()
 
 func managedKinds() (names []string) {
@@ -68,18 +68,17 @@ func managedKinds() (names []string) {
 	return names
 }
 
-// collectors read what a key server holds of each kind. Each adds itself.
+// collectors read the objects of each kind from the key server. Each file registers its own.
 var collectors = map[string]func(*exporter, context.Context) ([]candidate, error){}
 
-// LeftOut is something that the key server holds and the export does not: all
-// of it, or one part.
+// LeftOut is an object of the key server that the export does not declare, completely or in part.
 type LeftOut struct {
 	What string
-	Part string // empty where it is all
+	Part string // empty if the entire object is left out
 	Why  string
 }
 
-// String is one line for people.
+// String formats it as one line for people.
 func (l LeftOut) String() string {
 	if l.Part == "" {
 		return fmt.Sprintf("left out: %s: %s", l.What, l.Why)
@@ -87,11 +86,11 @@ func (l LeftOut) String() string {
 	return fmt.Sprintf("exported without %s: %s: %s", l.Part, l.What, l.Why)
 }
 
-// Export is what a key server holds, as manifests.
+// Export is the content of a key server as manifests.
 type Export struct {
 	Objects []*unstructured.Unstructured
-	// Owners say who manages what an object stands for, for people; empty where the
-	// key server keeps no marks.
+	// Owners says, for people, which owner manages the external object
+	// of a manifest. It is empty if the key server keeps no marks.
 	Owners  map[*unstructured.Unstructured]string
 	LeftOut []LeftOut
 }
@@ -106,8 +105,7 @@ type exporter struct {
 	peers map[schema.SystemID]string
 }
 
-// Collect reads the key server. Reading anew what has not changed gives the
-// same again.
+// Collect reads the key server. Two exports of the same content are equal.
 func Collect(ctx context.Context, o Options) (*Export, error) {
 	schemas, err := manifest.NewSchemas()
 	if err != nil {
@@ -134,32 +132,31 @@ func Collect(ctx context.Context, o Options) (*Export, error) {
 	return &e.out, nil
 }
 
-// candidate is one object to be, not named yet.
+// candidate is a future manifest without its name.
 type candidate struct {
-	what   string       // for people
-	title  string       // what its name is made from
-	id     string       // tells it from others of the same title
-	marked schema.HexID // by which its owner mark names it
+	what   string       // for messages
+	title  string       // the name is made from it
+	id     string       // distinguishes it from others with the same title
+	marked schema.HexID // the id in its owner mark
 	object client.Object
-	// spares are what can be said otherwise, or not at all.
+	// spares are the parts that can be declared otherwise or left out.
 	spares []spare
-	// named is told the name, if the object is a part of the export.
+	// named is called with the name if the manifest is part of the export.
 	named func(name string)
-	// cannot says why no manifest can declare it, empty if one can.
+	// cannot is the reason why no manifest can declare it, or empty.
 	cannot string
 }
 
-// spare is a part of a candidate that it can do without where the schema refuses
-// it, so that the rest can be tried again.
+// spare is a part of a candidate that can be changed or removed if
+// the schema rejects it, so that the rest can be validated again.
 type spare struct {
-	field string // which the refusal then names
-	part  string // what is lost, for people; empty where it is said otherwise
-	// without takes it away, as far as the refusal asks for. It reports false
-	// where that changes nothing.
+	field string // which the error then names
+	part  string // the lost part, for messages; empty if it is declared otherwise
+	// without removes it, as far as the error requires. It returns false if nothing changes.
 	without func(refusal string) bool
 }
 
-// once is a spare that can be taken away one time.
+// once returns a spare that can be removed one time.
 func once(field, part string, without func()) spare {
 	taken := false
 	return spare{field: field, part: part, without: func(string) bool {
@@ -172,8 +169,7 @@ func once(field, part string, without func()) spare {
 	}}
 }
 
-// add names the candidates of one kind and takes over those that admission
-// would let pass.
+// add names the candidates of one kind and adds those that admission would accept.
 func (e *exporter) add(ctx context.Context, kind string, found []candidate) error {
 	owners, err := e.owners(ctx, kind, len(found))
 	if err != nil {
@@ -216,9 +212,9 @@ func (e *exporter) add(ctx context.Context, kind string, found []candidate) erro
 
 func (e *exporter) leaveOut(parts ...LeftOut) { e.out.LeftOut = append(e.out.LeftOut, parts...) }
 
-// checked spells the object as a manifest and validates it, completed, as
-// admission does. Where it is refused it is tried again without what can be
-// spared of what was refused; lost says what that was.
+// checked converts the object to a manifest, completes it, and validates
+// it as admission does. If it is rejected, checked tries again without
+// the spares that the error names. lost lists the removed parts.
 func (e *exporter) checked(ctx context.Context, kind string, c candidate) (u *unstructured.Unstructured, lost []LeftOut, refusal, err error) {
 	for {
 		if u, err = e.spell(kind, c.object); err != nil {
@@ -243,7 +239,7 @@ func (e *exporter) checked(ctx context.Context, kind string, c candidate) (u *un
 	}
 }
 
-// spell leaves out what is not the author's to say.
+// spell converts obj to a manifest. It leaves out the fields that the author does not set.
 func (e *exporter) spell(kind string, obj client.Object) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -261,7 +257,7 @@ func (e *exporter) spell(kind string, obj client.Object) (*unstructured.Unstruct
 	}}, nil
 }
 
-// YAML prints the manifests.
+// YAML writes the manifests as YAML documents.
 func (x *Export) YAML(out io.Writer) error {
 	var b bytes.Buffer
 	for _, u := range x.Objects {
@@ -279,12 +275,12 @@ func (x *Export) YAML(out io.Writer) error {
 	return err
 }
 
-// maxTitle leaves room for an id within what a label value takes.
+// maxTitle leaves room for an id within the length of a label value.
 const maxTitle = 40
 
-// unique names candidates after their titles. Those that would share a name,
-// or have a title that no name can be made from, get their id after two
-// dashes, which no title gives: such a name is nobody else's.
+// unique names candidates after their titles. Candidates that would
+// share a name, or whose title gives no name, get their id after
+// two dashes. No title gives two dashes, so such a name is unique.
 func unique(kind string, found []candidate) []string {
 	names := make([]string, len(found))
 	times := map[string]int{}
@@ -303,7 +299,7 @@ func unique(kind string, found []candidate) []string {
 	return names
 }
 
-// slug makes letters, digits and single dashes of a title: a DNS label.
+// slug returns a DNS label made of the title's letters and digits, with single dashes between.
 func slug(title string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(title) {

@@ -16,8 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// stranger is a service of another make: it tells less, or holds what no
-// manifest can declare. A key server of this project cannot be brought to that.
+// stranger is a service of another make: it reports less, or has content that no
+// manifest can declare. A key server of this project cannot be in such a state.
 type stranger struct {
 	API
 	cas       []schema.TrustedCA
@@ -28,7 +28,7 @@ type stranger struct {
 	members   []schema.TemplateMember
 	found     []schema.TemplatedDirectory
 	called    string // the principal 1
-	class     string // of every principal, where they share one
+	class     string // of every principal, if they share one
 	refusal   error  // of looking principals up
 	owners    []schema.OwnerMark
 }
@@ -110,8 +110,8 @@ func called(name string, s stranger) stranger {
 	return s
 }
 
-// What no manifest can declare is left out with its reason, whole or in part,
-// and takes nothing else with it.
+// Content that no manifest can declare is left out with its
+// reason, completely or in part. The rest is exported.
 func TestLeftOut(t *testing.T) {
 	yes, system, notACA := true, schema.SystemID(7), schema.Base64("not a certificate")
 	blob, name, odd := schema.TrustBlob{System: 7, ServerName: "peer.example", Port: 9443, Chain: []byte{1, 2, 3}}, "A peer", "two\nlines"
@@ -142,9 +142,9 @@ func TestLeftOut(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		from stranger
-		left []string // the lines about it, each a pattern
-		has  string   // pattern of what the manifest says; empty where there is none
-		not  string   // pattern of what it does not say
+		left []string // the lines about it, as patterns
+		has  string   // pattern that the manifest matches; empty if there is none
+		not  string   // pattern that the manifest does not match
 	}{
 		"CAWithoutBody": {from: stranger{cas: []schema.TrustedCA{{}}}, left: []string{"^left out: trusted CA .* does not answer its certificate"}},
 		"NoCA":          {from: stranger{cas: []schema.TrustedCA{{Certificate: schema.Certificate{Certificate: &notACA}}}}, left: []string{"^left out: .* not that of an X.509 CA"}},
@@ -211,7 +211,7 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// Who manages an object stands above it, in one line whatever the mark holds.
+// The owner of an object is in a comment above it, of one line regardless of the mark's content.
 func TestOwners(t *testing.T) {
 	for owner, want := range map[string]string{
 		"c/default/Role/a":         `# owned by "c/default/Role/a", which made it`,
@@ -237,7 +237,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// A service that refuses to be read is not a service that holds nothing.
+// A service that refuses to be read is not exported as empty.
 func TestCollectFails(t *testing.T) {
 	from := &stranger{refusal: errors.New("down"), trusts: []schema.PrincipalTrust{{ID: one, PrincipalID: &one}}}
 	if made, err := Collect(t.Context(), Options{Admin: from, Officer: from, Namespace: "default", KeyServer: "default"}); !errors.Is(err, from.refusal) {
@@ -259,7 +259,7 @@ func TestPagesOfTrusts(t *testing.T) {
 	}
 }
 
-// Names are labels, unique, and say as much of the title as a label can.
+// Names are labels, unique, and keep as much of the title as fits.
 func TestUniqueNames(t *testing.T) {
 	titled := func(titles ...string) (out []candidate) {
 		for i, title := range titles {

@@ -13,11 +13,11 @@ import (
 
 func init() { collectors["Key"] = (*exporter).keys }
 
-// keyPage is how many keys are asked for at once.
+// keyPage is the number of keys per request.
 const keyPage = 500
 
-// keys exports a Key for each line whose keys the administrator owns. They are read page
-// by page; where keys are minted cannot be told.
+// keys exports a Key for each key lineage whose keys the administrator owns.
+// It reads page by page. The place where keys are minted cannot be read.
 func (e *exporter) keys(ctx context.Context) ([]candidate, error) {
 	session, err := e.Admin.GetCurrentSession(ctx)
 	if err != nil {
@@ -42,7 +42,7 @@ func (e *exporter) keys(ctx context.Context) ([]candidate, error) {
 	return found, nil
 }
 
-// lines are the keys by their lines, each oldest first.
+// lines returns the keys by lineage, each from oldest to newest.
 func (e *exporter) lines(ctx context.Context) ([][]schema.KeyFacts, error) {
 	limit, in := keyPage, schema.KeyQuery{}
 	in.Limit = &limit
@@ -116,7 +116,7 @@ func (e *exporter) candidateKey(ctx context.Context, line []schema.KeyFacts, own
 	}}
 	if r := newest.Rotation; r != nil {
 		obj.Spec.Rotation = &v1alpha1.KeyRotation{
-			EveryDays: int32(r.EveryDays), VerifyOnlyDays: int32(r.VerifyOnlyDays), DestroyAfterDays: int32(r.DestroyAfterDays), //nolint:gosec // contract 7.17 bounds them
+			EveryDays: int32(r.EveryDays), VerifyOnlyDays: int32(r.VerifyOnlyDays), DestroyAfterDays: int32(r.DestroyAfterDays), //nolint:gosec // contract 7.17 limits them
 		}
 	}
 	c.object = obj
@@ -126,8 +126,8 @@ func (e *exporter) candidateKey(ctx context.Context, line []schema.KeyFacts, own
 	return c, err
 }
 
-// holders declares who has rights on the keys of a line, where all its lists agree.
-// Otherwise nothing is declared of them, so that they stay as they are.
+// holders declares the principals with rights on the keys of a lineage, if all
+// its ACLs agree. Otherwise it declares none, so that the ACLs stay as they are.
 func (e *exporter) holders(ctx context.Context, obj *v1alpha1.Key, line []schema.KeyFacts, own schema.SessionPrincipal) (byID map[string]string, cannot string, err error) {
 	var lists [][]schema.TemplateMember
 	for _, k := range line {
@@ -172,7 +172,7 @@ func (e *exporter) holders(ctx context.Context, obj *v1alpha1.Key, line []schema
 	obj.Spec.Members, byID = []v1alpha1.ACLTemplateMember{}, map[string]string{}
 	for _, m := range members {
 		if isSelf(m, own) && m.Rights == schema.RightNamed("OWNER").Widen() {
-			continue // whoever it is that the manager logs in as is OWNER anyway
+			continue // the principal that the manager logs in as is OWNER anyway
 		}
 		member, cannot := e.member(m)
 		if cannot != "" {

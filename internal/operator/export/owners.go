@@ -9,20 +9,20 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// markKinds are the kinds of the change feed, which marks go by.
+// markKinds maps kinds to the kinds of the change feed, which owner marks use.
 var markKinds = map[string]string{
 	"TrustedCA": "trustedCA", "TrustedServer": "trustedServer", "PrincipalTrust": "principalTrust", "Role": "role", "Principal": "principal", "ACLTemplate": "aclTemplate",
 	"Key": "key",
 }
 
-// Bounds of what is read of marks: a million objects of a kind.
+// Bounds on the marks that are read: a million objects of a kind.
 const (
 	markPage  = 1000
 	markPages = 1000
 )
 
-// owners reads who manages the objects of a kind, and is nil where the key server
-// does not say.
+// owners returns a text about the owner of each object of a
+// kind. It returns nil if the key server does not report owners.
 func (e *exporter) owners(ctx context.Context, kind string, objects int) (map[schema.HexID]string, error) {
 	feed, is := markKinds[kind]
 	if !is {
@@ -37,7 +37,7 @@ func (e *exporter) owners(ctx context.Context, kind string, objects int) (map[sc
 	for range markPages {
 		page, err := e.Admin.ListOwners(ctx, in)
 		if apiclient.IsUnsupported(err) || apiclient.CodeOf(err) == "ACCESS_DENIED" {
-			return nil, nil // a comment less
+			return nil, nil // the manifests have one comment less
 		}
 		if err != nil {
 			return nil, err
@@ -53,14 +53,14 @@ func (e *exporter) owners(ctx context.Context, kind string, objects int) (map[sc
 	return nil, fmt.Errorf("the key server has more than %d owner marks of kind %s", markPage*markPages, feed)
 }
 
-// sentence says what a mark says. It stands in a comment, of one line.
+// sentence describes a mark, for a comment of one line.
 func sentence(m schema.OwnerMark) string {
 	owner, adopted := strings.CutSuffix(m.Owner, "/Adopted")
 	how := "which made it"
 	if adopted {
 		how = "which took it over"
 	}
-	if strings.Count(owner, "/") != 3 { // not one of ours
+	if strings.Count(owner, "/") != 3 { // not set by this operator
 		return fmt.Sprintf("owned by %q", owner)
 	}
 	return fmt.Sprintf("owned by %q, %s", owner, how)

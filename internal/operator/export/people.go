@@ -9,10 +9,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// person is what a manifest calls a principal of the key server.
+// person is the name of a principal in a manifest.
 type person struct{ kind, name string }
 
-// people knows principals by their ids.
+// people maps ids of principals to names.
 type people struct {
 	api    API
 	system schema.SystemID
@@ -20,11 +20,11 @@ type people struct {
 	byID   map[schema.HexID]*person
 }
 
-// pageOfPeople is how many a service resolves at once.
+// pageOfPeople is the number of principals that a service resolves per request.
 const pageOfPeople = 500
 
-// meet looks up those that are not known yet. One that the key server does not
-// have, or does not tell, stays an id.
+// meet looks up principals that are not known yet. A principal that the
+// key server does not have, or does not report, is declared by its id.
 func (p *people) meet(ctx context.Context, ids []schema.HexID) error {
 	if err := p.begin(ctx); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (p *people) meet(ctx context.Context, ids []schema.HexID) error {
 	return nil
 }
 
-// begin learns the key server's own system id, and how it calls the types.
+// begin reads the key server's own system id and the class names of the principal types.
 func (p *people) begin(ctx context.Context) error {
 	if p.types != nil {
 		return nil
@@ -81,7 +81,7 @@ func (p *people) begin(ctx context.Context) error {
 	return nil
 }
 
-// member spells a principal as a member of a template.
+// member formats a principal as a member of a template.
 func (p *people) member(system schema.SystemID, id schema.HexID) string {
 	if who := p.byID[id]; who != nil && system == p.system {
 		return who.kind + "/" + who.name

@@ -14,11 +14,11 @@ import (
 
 func init() { collectors["Principal"] = (*exporter).principals }
 
-// principalTypes are those that are listed: all.
+// principalTypes are the listed types: all.
 var principalTypes = []string{"group", "xauth", "ldap", "certificate", "password"}
 
-// principals reads all but those that the key server defines for itself, that stand
-// for peers, and those that the export logs in as.
+// principals reads all principals except those that the key server
+// defines itself, those of peers, and those that the export logs in as.
 func (e *exporter) principals(ctx context.Context) ([]candidate, error) {
 	r := registry{exporter: e, roles: map[schema.HexID]string{}, at: map[schema.HexID]int{}, skip: map[schema.HexID]bool{}}
 	if err := r.begin(ctx); err != nil {
@@ -39,7 +39,7 @@ type registry struct {
 	skip  map[schema.HexID]bool
 	found []candidate
 	held  []schema.Principal   // of each candidate
-	at    map[schema.HexID]int // where a principal is among the candidates
+	at    map[schema.HexID]int // index of a principal among the candidates
 }
 
 func (r *registry) begin(ctx context.Context) error {
@@ -66,7 +66,7 @@ func (r *registry) begin(ctx context.Context) error {
 	return err
 }
 
-// pageOfPrincipals is the longest page that a service answers.
+// pageOfPrincipals is the longest page that a service returns.
 const pageOfPrincipals = 500
 
 func (r *registry) list(ctx context.Context, kind string) error {
@@ -93,7 +93,7 @@ func (r *registry) list(ctx context.Context, kind string) error {
 	}
 }
 
-// candidate declares a principal without those that it refers to.
+// candidate declares a principal without its references to others.
 func (r *registry) candidate(ctx context.Context, kind string, p schema.Principal) (candidate, error) {
 	c := candidate{what: fmt.Sprintf("%s principal %q (id %s)", kind, p.Name, p.ID), title: p.Name, id: p.ID.String(), marked: p.ID}
 	obj := &v1alpha1.Principal{Spec: v1alpha1.PrincipalSpec{Disabled: p.Disabled}}
@@ -122,7 +122,7 @@ func (r *registry) candidate(ctx context.Context, kind string, p schema.Principa
 	return c, err
 }
 
-// serviceAccount declares an xauth principal by whom its tokens are of.
+// serviceAccount declares an xauth principal by the service account that its tokens belong to.
 func serviceAccount(p schema.Principal, obj *v1alpha1.Principal) (cannot string) {
 	parts := strings.Split(strings.TrimPrefix(p.Subject, "system:serviceaccount:"), ":")
 	if !strings.HasPrefix(p.Subject, "system:serviceaccount:") || len(parts) != 2 {
@@ -135,8 +135,7 @@ func serviceAccount(p schema.Principal, obj *v1alpha1.Principal) (cannot string)
 	return ""
 }
 
-// certificate declares a certificate principal by the certificate of its that lasts
-// longest.
+// certificate declares a certificate principal by the one of its certificates that expires last.
 func (r *registry) certificate(ctx context.Context, p schema.Principal, obj *v1alpha1.Principal) (cannot string, err error) {
 	found, err := r.Admin.FindCertificatesByTransportPrincipal(ctx, schema.CertificatesRequest{Subject: p.Name, IncludeBodies: true})
 	if err != nil {
@@ -160,9 +159,9 @@ func (r *registry) certificate(ctx context.Context, p schema.Principal, obj *v1a
 	return "", nil
 }
 
-// refer names groups and delegates by their objects. Whoever refers to what no
-// manifest can declare cannot be declared either: his lists are complete, and what is
-// left out of them is taken away.
+// refer declares groups and delegates by the names of their objects. A
+// principal that refers to one that no manifest can declare cannot be declared
+// either: its lists are complete, and a missing entry would be removed.
 func (r *registry) refer(ctx context.Context) error {
 	names := unique("Principal", r.found)
 	for i := range r.found {

@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// trustPage is the longest page of principal trusts that a service answers.
+// trustPage is the longest page of principal trusts that a service returns.
 const trustPage = 500
 
 func init() { collectors["TrustedCA"] = (*exporter).trustedCAs }
@@ -53,8 +53,8 @@ func idOf(ca schema.TrustedCA) schema.Base64ID {
 	return *ca.CertificateID
 }
 
-// revoke has a candidate declare the policy that was set for its CA. What nobody has
-// set stays undeclared.
+// revoke adds the revocation policy of a CA to its candidate.
+// A policy that was never set stays undeclared.
 func (e *exporter) revoke(c candidate, issuer schema.RevocationIssuer) {
 	if issuer.CRL != nil {
 		e.leaveOut(LeftOut{What: c.what, Part: "its revocation list", Why: "lists change; put it into a ConfigMap and name that in spec.revocation.crl"})
@@ -133,7 +133,7 @@ func (e *exporter) candidatePeer(peer schema.TrustedServer) candidate {
 	}}
 	if peer.Description != nil && *peer.Description != "" {
 		obj.Spec.Description = peer.Description
-		// It is then left as it is.
+		// Without it, the description stays as it is.
 		c.spares = append(c.spares, once("spec.description", "its description", func() { obj.Spec.Description = nil }))
 	}
 	if peer.Witness != nil && *peer.Witness {
@@ -182,8 +182,8 @@ func (e *exporter) trustRows(ctx context.Context) ([]schema.PrincipalTrust, erro
 	}
 }
 
-// candidateTrust names the principal as people do where that is known, and the
-// peer by its TrustedServer where that is exported, too.
+// candidateTrust declares the principal by its name if that is
+// known, and the peer by its TrustedServer if that is exported, too.
 func (e *exporter) candidateTrust(t schema.PrincipalTrust) candidate {
 	c := candidate{what: "principal trust " + t.ID.String(), id: t.ID.String(), marked: t.ID}
 	if t.PrincipalID == nil || t.TrustedServerSystemID == nil || t.FlagLabel == nil {
