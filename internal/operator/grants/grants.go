@@ -16,31 +16,30 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
-// Reach is what an object would touch on a key server, which a grant of the
-// KeyServer has to cover.
+// Reach is the scope that an object would touch on a key
+// server. A grant of the KeyServer must cover it.
 type Reach struct {
 	Names      []Name
-	Operations []Operation // that it hands out
+	Operations []Operation // that the object grants to others
 }
 
-// Name is one name on a key server, in each of its spellings. A grant covers it
-// by any of them.
+// Name is one name on a key server, in each of its formats. A grant covers it by any of them.
 type Name []string
 
-// Operation is one that a role grants.
+// Operation is an operation that a role grants.
 type Operation struct {
 	ID   string // 16 hexadecimal digits
 	Name string
 	Duty string
 }
 
-// grantedBy reports whether an entry of a grant is for the operation: its name, its
-// id, or its duty.
+// grantedBy reports whether an entry of a grant matches the
+// operation: by its name, its id, or its duty.
 func (o Operation) grantedBy(entry string) bool {
 	return entry == o.Name || strings.EqualFold(entry, o.ID) || (o.Duty != "" && entry == "duty:"+o.Duty)
 }
 
-// String names the operation, for people.
+// String names the operation for messages.
 func (o Operation) String() string {
 	if o.Duty == "" {
 		return fmt.Sprintf("%q", o.Name)
@@ -48,7 +47,7 @@ func (o Operation) String() string {
 	return fmt.Sprintf("%q (duty %s)", o.Name, o.Duty)
 }
 
-// Verdict is what the grants of a KeyServer say about an object.
+// Verdict is the decision of a KeyServer's grants about an object.
 type Verdict struct {
 	// Grant covers all of the object. If several do, it is one that lets the object adopt, if there is one. Nil for none.
 	Grant *v1alpha1.Grant
@@ -56,9 +55,9 @@ type Verdict struct {
 	Refusal *connection.Problem
 }
 
-// Judge asks the grants of a KeyServer about an object of a kind in a namespace.
-// One grant has to cover all of it. An empty kind asks whether any grant is for the namespace. Judge reads the labels of
-// namespaces from the cluster.
+// Judge decides whether a grant of a KeyServer covers an object of a kind in a
+// namespace. A single grant must cover all of reach. For an empty kind, any grant for
+// the namespace is enough. Judge reads the labels of namespaces from the cluster.
 func Judge(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, namespace, kind string, reach Reach) (Verdict, error) {
 	var v Verdict
 	var nearest *lack
@@ -116,7 +115,7 @@ func resident(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer
 	return selector.Matches(labels.Set(m.Labels)), nil
 }
 
-// lack is what a grant does not cover of an object.
+// lack lists the parts of an object that a grant does not cover.
 type lack struct {
 	grant      string
 	kind       string
@@ -146,8 +145,8 @@ func lacking(g *v1alpha1.Grant, kind string, reach Reach) lack {
 
 func (l lack) none() bool { return l.kind == "" && len(l.names) == 0 && len(l.operations) == 0 }
 
-// less reports whether less is missing than elsewhere: the kind weighs most, then
-// names.
+// less reports whether l misses less than another lack. A
+// missing kind counts most, then the number of names.
 func (l lack) less(than lack) bool {
 	if (l.kind == "") != (than.kind == "") {
 		return l.kind == ""
@@ -158,7 +157,7 @@ func (l lack) less(than lack) bool {
 	return len(l.operations) < len(than.operations)
 }
 
-// String says what is missing, for people.
+// String lists the missing parts for messages.
 func (l lack) String() string {
 	var parts []string
 	if l.kind != "" {
@@ -177,7 +176,7 @@ func (l lack) String() string {
 	return strings.Join(parts, " and ")
 }
 
-// spellings names a name, for people.
+// spellings formats a name for messages.
 func spellings(n Name) string {
 	quoted := make([]string, len(n))
 	for i, s := range n {
@@ -186,8 +185,8 @@ func spellings(n Name) string {
 	return strings.Join(quoted, " or ")
 }
 
-// matches reports whether a glob is for a name. '*' stands for any characters,
-// '/' among them, or none; everything else for itself.
+// matches reports whether a glob matches a name. '*' matches any number
+// of any characters, including '/'. Other characters match themselves.
 func matches(glob, name string) bool {
 	parts := strings.Split(glob, "*")
 	if len(parts) == 1 {
@@ -199,7 +198,7 @@ func matches(glob, name string) bool {
 	if !begins || !ends {
 		return false
 	}
-	for _, part := range between { // the first place that it is found at leaves the most
+	for _, part := range between { // the first match leaves most of the rest
 		_, after, found := strings.Cut(rest, part)
 		if !found {
 			return false

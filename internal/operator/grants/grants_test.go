@@ -54,8 +54,8 @@ func TestGrants(t *testing.T) {
 		grants []v1alpha1.Grant
 		kind   string
 		reach  Reach
-		want   string // the grant that covers it
-		says   string // or what the refusal says
+		want   string // name of the grant that covers it
+		says   string // part of the refusal otherwise
 	}{
 		"none at all": {
 			reason: "nothing is allowed by omission",
