@@ -11,11 +11,11 @@ import (
 	goyaml "go.yaml.in/yaml/v2"
 )
 
-// unreadable is said where the parser's words are not known here.
+// unreadable replaces messages of the parser that are not listed here.
 const unreadable = "it cannot be read"
 
-// complaints are the parser's sentences about syntax that are passed on. No
-// other words of it are: they may quote the file, and that may be a secret.
+// complaints are the syntax messages of the parser that are passed on.
+// Other messages are not: they may quote the file, which may be secret.
 var complaints = []string{
 	"block sequence entries are not allowed in this context",
 	"control characters are not allowed",
@@ -44,7 +44,8 @@ var complaints = []string{
 	"mapping values are not allowed in this context",
 }
 
-// reworded are beginnings of sentences that go on with a part of the file.
+// reworded maps the beginnings of messages that continue with
+// a part of the file to texts without it.
 var reworded = []struct{ begins, says string }{
 	{"key ", "a key is given twice"},
 	{"unknown anchor", "an alias (*) names no anchor (&)"},
@@ -59,8 +60,8 @@ var reworded = []struct{ begins, says string }{
 
 var placed = regexp.MustCompile(`^(?:yaml: )?(?:line ([0-9]+): )?`)
 
-// plain says what the parser of YAML complains of, without its content. It
-// counts lines of a document; the first is that many lines into its file.
+// plain returns the error of the YAML parser without content of the file. Its line
+// numbers count within a document; before is the number of lines before the document.
 func plain(err error, before int) error {
 	sentences := []string{err.Error()}
 	var several *goyaml.TypeError

@@ -1,5 +1,4 @@
-// Package manifest reads manifests from files and says of each what a
-// kube-apiserver with the custom resource definitions of this build would say
-// at admission: unknown and duplicate fields, the schema, its rules in CEL, and
-// what metadata may be. It talks to no cluster.
+// Package manifest reads manifests from files and validates them as a kube-apiserver with
+// the custom resource definitions of this build does at admission: unknown and duplicate
+// fields, the schema, its CEL rules, and the metadata. It does not connect to a cluster.
 package manifest

@@ -13,14 +13,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What a file is refused for that a reader could take a part of in silence.
+// Reasons to reject a file of which a reader could silently use only a part.
 var (
 	errUTF16   = errors.New("is UTF-16 text, as PowerShell writes it; save it as UTF-8")
 	errNotUTF8 = errors.New("is no text: it is not UTF-8")
 	errSecond  = errors.New("holds a second document that does not begin with a line of three dashes; whoever applies the file may pass it over")
 )
 
-// utf8Text answers the text of a file without its byte order mark.
+// utf8Text returns the text of a file without its byte order mark.
 func utf8Text(content []byte) ([]byte, error) {
 	start := content[:min(2, len(content))]
 	switch {
@@ -34,16 +34,16 @@ func utf8Text(content []byte) ([]byte, error) {
 
 // document is a part of a file.
 type document struct {
-	line int // where it begins
+	line int // of its first line
 	text []byte
 	json bool
 }
 
-// parts splits a file where a line begins with three dashes and nothing but
-// space follows them directly.
+// parts splits a file at lines that begin with three dashes, if
+// only white space or a comment follows the dashes directly.
 func parts(content []byte) []document {
 	all := []document{{line: 1}}
-	line, begins, read := 0, 0, 0 // the last part begins at an offset
+	line, begins, read := 0, 0, 0 // the last part begins at the offset begins
 	for text := range bytes.Lines(content) {
 		line++
 		ends := read
@@ -55,7 +55,7 @@ func parts(content []byte) []document {
 			continue
 		}
 		last.text = content[begins:ends]
-		if len(bytes.TrimSpace(last.text)) == 0 { // before the first mark, or between two
+		if len(bytes.TrimSpace(last.text)) == 0 { // empty: before the first mark, or between two marks
 			all = all[:len(all)-1]
 		}
 		if said := bytes.TrimSpace(rest); len(said) == 0 || said[0] == '#' {
@@ -69,8 +69,8 @@ func parts(content []byte) []document {
 	return all
 }
 
-// documents takes a part apart that is one JSON object after the other. Every
-// other part is one document of YAML, also where it begins like JSON.
+// documents splits a part that consists of JSON objects, one after the
+// other. Any other part is one YAML document, even if it begins like JSON.
 func documents(part document) []document {
 	if !bytes.HasPrefix(bytes.TrimSpace(part.text), []byte("{")) {
 		return []document{part}
@@ -94,7 +94,7 @@ func documents(part document) []document {
 	}
 }
 
-// objects reads a document without letting a key count twice.
+// objects decodes a document. It rejects duplicate keys.
 func (d document) objects() ([]*unstructured.Unstructured, error) {
 	raw := d.text
 	if !d.json {
@@ -104,7 +104,7 @@ func (d document) objects() ([]*unstructured.Unstructured, error) {
 		}
 	}
 	if bytes.Equal(raw, []byte("null")) {
-		return nil, nil // comments, or nothing
+		return nil, nil // only comments, or empty
 	}
 	if raw[0] != '{' {
 		return nil, errors.New("is not a manifest: it must be a mapping with apiVersion, kind and metadata")
@@ -120,8 +120,8 @@ func (d document) objects() ([]*unstructured.Unstructured, error) {
 	return flatten(object)
 }
 
-// toJSON converts a document of YAML. The parser does not say in which line
-// something is wrong if that is the first, so that an empty one comes first.
+// toJSON converts a YAML document. The parser reports no line number
+// for an error in the first line, so an empty line is put before it.
 func (d document) toJSON() ([]byte, error) {
 	text := append([]byte("\n"), d.text...)
 	raw, err := yaml.YAMLToJSONStrict(text)
@@ -134,8 +134,8 @@ func (d document) toJSON() ([]byte, error) {
 	return raw, err
 }
 
-// alone says whether all of a text is one document: the conversion stops after
-// the first.
+// alone returns an error unless the entire text is one
+// document: the conversion stops after the first.
 func alone(text []byte) error {
 	decoder := goyaml.NewDecoder(bytes.NewReader(text))
 	for n := 0; ; n++ {
@@ -151,7 +151,7 @@ func alone(text []byte) error {
 	}
 }
 
-// passedOver takes any value and keeps nothing of it.
+// passedOver accepts any value and stores nothing.
 type passedOver struct{}
 
 func (*passedOver) UnmarshalYAML(func(any) error) error { return nil }

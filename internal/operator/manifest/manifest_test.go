@@ -21,7 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// What cannot be read is refused with its place and without its content.
+// Input that cannot be read is rejected with its place and without its content.
 func TestReadRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ text, says string }{
 		"Text":       {"planted", "document 1 (line 1): is not a manifest"},
@@ -86,7 +86,7 @@ func objectJSON(name string) string {
 	return `{"apiVersion": "v1", "kind": "A", "metadata": {"name": "` + name + `"}}`
 }
 
-// A file is what kubectl would take it for.
+// A file gives the same objects as for kubectl.
 func TestReadDocuments(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"None":      {"", ""},
@@ -126,7 +126,7 @@ func TestReadDocuments(t *testing.T) {
 	}
 }
 
-// A link is what it leads to, but for a directory below the one that is read.
+// A link is read as its target, except for a link to a directory below the one that is read.
 func TestReadLinks(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"real/deep", "other"} {
@@ -178,7 +178,7 @@ func TestReadLinks(t *testing.T) {
 	}
 }
 
-// A reader that waits for somebody to write ends when it is told to.
+// A read that waits for a writer ends with its context.
 func TestReadIsInterrupted(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe.yaml")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -203,12 +203,12 @@ func TestReadIsInterrupted(t *testing.T) {
 			t.Fatalf("reading %s goes on", path)
 		}
 	}
-	// In a directory nobody meant it.
+	// In a directory, a pipe is not a manifest.
 	_, err := Read(t.Context(), []string{filepath.Dir(pipe)}, nil)
 	if err == nil || !strings.Contains(err.Error(), "pipe.yaml is no file") {
 		t.Errorf("got %v", err)
 	}
-	// Nor are documents read that nobody waits for.
+	// After a cancellation no more documents are parsed.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := parse(ctx, nil, Stdin, []byte(object("a"))); !errors.Is(err, context.Canceled) {
@@ -216,7 +216,7 @@ func TestReadIsInterrupted(t *testing.T) {
 	}
 }
 
-// Both bounds hold, and end the reading where they are passed.
+// Both bounds hold, and end the reading when they are exceeded.
 func TestReadBounds(t *testing.T) {
 	item := `{"apiVersion":"v1","kind":"A"}`
 	most := `{"apiVersion":"v1","kind":"List","items":[` + strings.Repeat(item+",", maxManifests-2) + item + "]}\n" + item + "\n"
@@ -227,7 +227,7 @@ func TestReadBounds(t *testing.T) {
 	if want := "document 3 (line 3): more than 100000 manifests"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
-	longest := strings.Repeat("\xff", maxFile) // its length is asked first
+	longest := strings.Repeat("\xff", maxFile) // the length is checked first
 	if _, err := Read(t.Context(), []string{Stdin}, strings.NewReader(longest)); err == nil || !strings.Contains(err.Error(), "is no text") {
 		t.Errorf("got %v", err)
 	}
@@ -236,8 +236,8 @@ func TestReadBounds(t *testing.T) {
 	}
 }
 
-// A document costs the same wherever it stands: a file of a hundred thousand
-// is read in the time that it takes to write it.
+// A document costs the same at every position: a file of a
+// hundred thousand documents is read in linear time.
 func TestReadIsLinear(t *testing.T) {
 	document := object("a") + strings.Repeat("\n", 50) + "---\n"
 	perDocument := func(n int) uint64 {
@@ -260,7 +260,7 @@ type spec struct{ kind, spec string }
 
 const onePEM = "-----BEGIN CERTIFICATE-----\\nAAAA\\n-----END CERTIFICATE-----\\n"
 
-// invalid are manifests that admission refuses, with what is said about them.
+// invalid has manifests that admission rejects, and part of the error.
 var invalid = map[string]struct {
 	spec
 	says string
@@ -308,7 +308,7 @@ func (s spec) object(t testing.TB, name string) *unstructured.Unstructured {
 	return found[0].Object
 }
 
-// check is what a reader of manifests does.
+// check completes and validates as a reader of manifests does.
 func check(t testing.TB, s *Schemas, u *unstructured.Unstructured) error {
 	t.Helper()
 	if err := s.Complete(u); err != nil {
@@ -317,8 +317,8 @@ func check(t testing.TB, s *Schemas, u *unstructured.Unstructured) error {
 	return s.Validate(t.Context(), u, nil)
 }
 
-// What is refused here is refused by a kube-apiserver, what passes here passes
-// there, and both put in the same defaults.
+// Both this package and a kube-apiserver reject the same
+// objects, accept the same, and set the same defaults.
 func TestSameAsTheAPIServer(t *testing.T) {
 	cluster, err := client.New(controlplane.Start(t).Config, client.Options{})
 	if err != nil {
@@ -338,7 +338,7 @@ func TestSameAsTheAPIServer(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v, want %q", err, c.says)
 			}
-			// Of what we name it must complain, too: a field, or a rule in its words.
+			// The API server must name the same field, or the same rule.
 			about, _, _ := strings.Cut(c.says, ":")
 			if there := fmt.Sprint(create(c.object(t, "case"))); !strings.Contains(there, about) {
 				t.Errorf("the API server says %s, and nothing about %s", there, about)
@@ -370,7 +370,7 @@ func TestSameAsTheAPIServer(t *testing.T) {
 	}
 }
 
-// What does not have its type is named, without what is in it.
+// An error names the field with a wrong type, without its value.
 func TestMisfit(t *testing.T) {
 	schemas, err := NewSchemas()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Misfit reads an object into its type. Its error names the field that does not
-// have the type that it must have, and not what is in it.
+// Misfit decodes an object into its type. Its error names the
+// field with a wrong type, without the value.
 func Misfit(u *unstructured.Unstructured, into any) error {
 	raw, err := json.Marshal(u.Object)
 	if err == nil {
@@ -35,14 +35,14 @@ func Misfit(u *unstructured.Unstructured, into any) error {
 	return fmt.Errorf("%s: must be %s", field, wanted(wrong.Type))
 }
 
-// metadataMisfit does so for the metadata alone.
+// metadataMisfit checks only the metadata in the same way.
 func metadataMisfit(u *unstructured.Unstructured) error {
 	metadata := &unstructured.Unstructured{Object: map[string]any{"metadata": u.Object["metadata"]}}
 	return Misfit(metadata, &metav1.PartialObjectMetadata{})
 }
 
-// memberThatIsNoText finds the label, annotation or key, which the decoder does
-// not name.
+// memberThatIsNoText returns the path of the label, annotation
+// or key that is not text. The decoder names only the map.
 func memberThatIsNoText(field string, members map[string]any) string {
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		if _, is := members[key].(string); !is && members[key] != nil {

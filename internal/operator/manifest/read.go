@@ -15,16 +15,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/await"
 )
 
-// Bounds on what is read.
+// Bounds on the input.
 const (
 	maxFile      = 64 << 20
 	maxManifests = 100_000
 )
 
-// Stdin is the path that stands for standard input.
+// Stdin is the path for standard input.
 const Stdin = "-"
 
-// Source is where a manifest stands.
+// Source is the place of a manifest.
 type Source struct {
 	File     string
 	Document int // counted from 1
@@ -36,17 +36,16 @@ func (s Source) String() string {
 	return fmt.Sprintf("%s, document %d (line %d)", s.File, s.Document, s.Line)
 }
 
-// Manifest is one object as it stands in a file.
+// Manifest is one object as written in a file.
 type Manifest struct {
 	Source Source
 	Object *unstructured.Unstructured
 }
 
-// Read reads the manifests of files and, recursively, of directories, in the
-// order of the paths and then of the file names. A directory's files are those
-// that end in .yaml, .yml or .json. Its errors name the place and quote
-// nothing: a path may be that of a secret by mistake. It ends with ctx, also
-// while it waits for a pipe.
+// Read reads the manifests of files and, recursively, of directories, in the order of
+// the paths and then of the file names. In directories it reads files that end in
+// .yaml, .yml or .json. Its errors name the place and quote nothing: a path may be
+// that of a secret by mistake. It ends when ctx ends, even while it waits for a pipe.
 func Read(ctx context.Context, paths []string, stdin io.Reader) ([]Manifest, error) {
 	var all []Manifest
 	for _, path := range paths {
@@ -74,7 +73,7 @@ func interrupted(ctx context.Context, file string) error {
 	return fmt.Errorf("reading %s was interrupted: %w", shown(file), ctx.Err())
 }
 
-// shown is what a path is called in a sentence.
+// shown returns the name of a path in messages.
 func shown(file string) string {
 	if file == Stdin {
 		return "standard input"
@@ -100,8 +99,8 @@ func filesOf(path string) ([]string, error) {
 	return files, err
 }
 
-// filesBelow lists the files of a directory, which may be a link to one. Links
-// to directories below it are not followed: they could lead in a circle.
+// filesBelow lists the files of a directory, or of the directory that a link points
+// to. It does not follow links to directories below: they could form a cycle.
 func filesBelow(dir string) ([]string, error) {
 	var files []string
 	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -124,8 +123,8 @@ func filesBelow(dir string) ([]string, error) {
 	return files, err
 }
 
-// regular refuses what looks like a file of manifests and is none: to pass over
-// it would leave out what somebody put there.
+// regular rejects an entry that has the name of a manifest file and
+// is not a file. Ignoring it would silently leave out manifests.
 func regular(file string) error {
 	info, err := os.Stat(file)
 	switch {
@@ -159,7 +158,7 @@ func contentOf(file string, stdin io.Reader) ([]byte, error) {
 	return content, nil
 }
 
-// parse appends what the documents of one file are.
+// parse appends the manifests in the documents of one file.
 func parse(ctx context.Context, all []Manifest, file string, content []byte) ([]Manifest, error) {
 	content, err := utf8Text(content)
 	if err != nil {
@@ -188,7 +187,7 @@ func parse(ctx context.Context, all []Manifest, file string, content []byte) ([]
 	return all, nil
 }
 
-// flatten takes lists apart.
+// flatten returns the items of a list, recursively, or the object itself.
 func flatten(object map[string]any) ([]*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{Object: object}
 	for _, member := range []string{"apiVersion", "kind"} {

@@ -29,12 +29,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/config"
 )
 
-// Schemas are the custom resource definitions of this build.
+// Schemas has the custom resource definitions of this build.
 type Schemas struct {
 	kinds map[string]*kindSchema
 }
 
-// kindSchema is what one kind's definition asks for.
+// kindSchema has the requirements of one kind's definition.
 type kindSchema struct {
 	namespaced bool
 	structural *structuralschema.Structural
@@ -42,7 +42,7 @@ type kindSchema struct {
 	rules      *cel.Validator
 }
 
-// NewSchemas reads the definitions that the binary brings with it.
+// NewSchemas reads the definitions that are embedded in the binary.
 func NewSchemas() (*Schemas, error) {
 	s := &Schemas{kinds: map[string]*kindSchema{}}
 	const dir = "crd/bases"
@@ -90,7 +90,7 @@ func (s *Schemas) add(content []byte) error {
 	return nil
 }
 
-// Knows returns nil if the object is of a kind that is defined here.
+// Knows returns an error unless the object is of a kind that is defined here.
 func (s *Schemas) Knows(u *unstructured.Unstructured) error {
 	if u.GetAPIVersion() != v1alpha1.GroupVersion.String() {
 		return fmt.Errorf("apiVersion %q is not known; this build knows %s", u.GetAPIVersion(), v1alpha1.GroupVersion)
@@ -106,17 +106,17 @@ func (s *Schemas) Knows(u *unstructured.Unstructured) error {
 	return fmt.Errorf("kind %q is not known; %s has %s", u.GetKind(), v1alpha1.GroupVersion, strings.Join(names, ", "))
 }
 
-// Namespaced reports whether objects of the kind stand in a namespace.
+// Namespaced reports whether objects of the kind are namespaced.
 func (s *Schemas) Namespaced(kind string) bool {
 	return s.kinds[kind] != nil && s.kinds[kind].namespaced
 }
 
-// Complete refuses fields that the kind does not have, and puts in the
-// defaults. The status is not the author's: it is dropped.
+// Complete rejects fields that the kind does not have, and sets the
+// defaults. It drops the status, which the author does not set.
 func (s *Schemas) Complete(u *unstructured.Unstructured) error {
 	k := s.kinds[u.GetKind()]
 	if err := metadataMisfit(u); err != nil {
-		return err // what follows would drop the member and say that it is missing, or nothing
+		return err // the code below would drop the member and report it as missing, or not report it
 	}
 	unknown := pruning.PruneWithOptions(u.Object, k.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	_, inMeta := objectmeta.CoerceWithOptions(nil, u.Object, k.structural, true, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
@@ -127,12 +127,12 @@ func (s *Schemas) Complete(u *unstructured.Unstructured) error {
 	delete(u.Object, "status")
 	defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, k.structural)
 	defaulting.Default(u.Object, k.structural)
-	delete(u.Object, "status") // which has a default of its own
+	delete(u.Object, "status") // the status has a default
 	return nil
 }
 
-// Validate checks a completed object. old is what the cluster has of it, nil if
-// nothing: some fields must not change.
+// Validate checks a completed object. old is the object in the
+// cluster, or nil: some fields must not change.
 func (s *Schemas) Validate(ctx context.Context, u, old *unstructured.Unstructured) error {
 	k := s.kinds[u.GetKind()]
 	errs := apivalidation.ValidateObjectMetaAccessor(u, k.namespaced, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
@@ -149,7 +149,7 @@ func (s *Schemas) Validate(ctx context.Context, u, old *unstructured.Unstructure
 		errs = append(errs, validation.ValidateCustomResource(nil, u.Object, k.values)...)
 	}
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, k.structural, u.Object)...)
-	if len(errs) == 0 && k.rules != nil { // rules may rely on the schema
+	if len(errs) == 0 && k.rules != nil { // the rules may rely on the schema
 		var found any
 		if before != nil {
 			found = before
@@ -160,8 +160,8 @@ func (s *Schemas) Validate(ctx context.Context, u, old *unstructured.Unstructure
 	return sentence(errs)
 }
 
-// sentence joins what is wrong, without the values: one may be a key that was
-// pasted by mistake.
+// sentence joins errors into one, without the values: a value
+// may be a key that was pasted by mistake.
 func sentence(errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
