@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// Every reason leads to conditions that kubectl, Flux and Argo CD read alike.
+// Every reason leads to conditions that kubectl, Flux and Argo CD understand in the same way.
 func TestConcludeEveryReason(t *testing.T) {
 	now := metav1.Now()
 	for _, entry := range v1alpha1.Reasons {

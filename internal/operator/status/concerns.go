@@ -13,9 +13,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// Concerns lets the updates through that ask for a pass: what people change, a lost finalizer, and a status that
-// differs from what this manager concluded last. The manager may have written such a status itself, without an
-// answer, and not have seen it when it found nothing to write.
+// Concerns selects the updates that require a pass: changes by users, a lost
+// finalizer, and a status that differs from the last one that this manager
+// recorded. The manager may have written such a status itself, without receiving
+// the response, and may not have seen it when it found nothing to write.
 func Concerns(p *Population) predicate.Predicate {
 	return predicate.Or(declarationChanged(), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		if unheld(e.ObjectOld, e.ObjectNew) {
@@ -26,8 +27,8 @@ func Concerns(p *Population) predicate.Predicate {
 	}})
 }
 
-// unheld reports whether a finalizer of the manager is gone from an object that is not being
-// deleted. The manager itself removes one only from an object that owns nothing.
+// unheld reports whether a finalizer of the manager was removed from an object that is not
+// being deleted. The manager itself removes one only from an object that owns nothing.
 func unheld(old, now client.Object) bool {
 	return now.GetDeletionTimestamp().IsZero() && slices.ContainsFunc([]string{v1alpha1.FinalizerExternal, v1alpha1.FinalizerInUse}, func(f string) bool {
 		return controllerutil.ContainsFinalizer(old, f) && !controllerutil.ContainsFinalizer(now, f)
@@ -48,8 +49,7 @@ func conditionsOf(o client.Object) []metav1.Condition {
 	}
 }
 
-// declarationChanged lets through the changes that people make, and none that the manager
-// makes itself.
+// declarationChanged selects the changes that users make, and none that the manager makes.
 func declarationChanged() predicate.Predicate {
 	return predicate.Or[client.Object](
 		predicate.GenerationChangedPredicate{},

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// Of statuses the one that was not concluded last asks for a pass, and none of the others:
-// a manager that reads back what it writes would have each pass followed by another.
+// Only a status that differs from the last conclusion requires a pass. If
+// the manager reacted to its own writes, each pass would cause another one.
 func TestAStatusThatWasNotConcludedIsLookedAt(t *testing.T) {
 	population := NewPopulation("Role")
 	concerns := Concerns(population)

@@ -19,16 +19,16 @@ type Event struct {
 	Note    string
 }
 
-// maxNote is what the events API takes.
+// maxNote is the maximum length of a note in the events API.
 const maxNote = 1024
 
-// Record has the event recorded.
+// Record sends the event to the recorder.
 func (e Event) Record(r events.EventRecorder, about runtime.Object) {
 	kind := corev1.EventTypeNormal
 	if e.Warning {
 		kind = corev1.EventTypeWarning
 	}
-	// The note is an argument, never the format: a name may hold a percent sign.
+	// The note is an argument, never the format: a name may contain a percent sign.
 	r.Eventf(about, nil, kind, e.Reason, e.Action, "%s", brief.Clip(e.Note, maxNote))
 }
 
@@ -62,7 +62,7 @@ func ForgottenEvent(message string) Event {
 	return Event{Reason: "SupersededLeft", Action: "Forget", Note: message}
 }
 
-// RotatedEvent says what has come about by itself, as it was declared.
+// RotatedEvent reports a change that happened by itself, as declared.
 func RotatedEvent(what, news string) Event {
 	return Event{Reason: "Rotated", Action: "Observe", Note: fmt.Sprintf("%s: %s", what, news)}
 }
@@ -72,12 +72,12 @@ func DeletedEvent(what, evidence string) Event {
 	return Event{Reason: "Deleted", Action: "Delete", Note: fmt.Sprintf("deleted %s: %s", what, evidence)}
 }
 
-// RemovingEvent says what a deletion takes with it, before it does.
+// RemovingEvent reports what else a deletion removes, before the deletion.
 func RemovingEvent(message string) Event {
 	return Event{Warning: true, Reason: "Removing", Action: "Delete", Note: message}
 }
 
-// ExpiringEvent says that what an object declares is about to expire.
+// ExpiringEvent reports that something that an object declares is about to expire.
 func ExpiringEvent(message string) Event {
 	return Event{Warning: true, Reason: "Expiring", Action: "Observe", Note: message}
 }
@@ -87,13 +87,13 @@ func ReleasedEvent(message string) Event {
 	return Event{Reason: "Released", Action: "Release", Note: message}
 }
 
-// LeftBehindEvent says, of a KeyServer, what it still has of objects that are gone.
+// LeftBehindEvent reports that the key server of a KeyServer
+// still has external objects of deleted objects.
 func LeftBehindEvent(message string) Event {
 	return Event{Warning: true, Reason: "LeftBehind", Action: "Observe", Note: message}
 }
 
-// ReasonEvent says that an object has come into a state that people may have
-// to act upon.
+// ReasonEvent reports that an object has entered a state that may need action by a user.
 func ReasonEvent(reason v1alpha1.Reason, deleting bool, message string) Event {
 	e := Event{
 		Warning: reason.Entry().Outlook != v1alpha1.Settled,

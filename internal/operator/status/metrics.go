@@ -21,13 +21,13 @@ var (
 		Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 	}, []string{"kind"})
 
-	// DriftFound counts differences that somebody outside has made.
+	// DriftFound counts differences caused by outside changes.
 	DriftFound = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keyserver_drift_found_total",
 		Help: "Objects found to differ from the key server after they had been verified.",
 	}, []string{"kind"})
 
-	// DriftRepaired counts those that were corrected.
+	// DriftRepaired counts the differences that were corrected.
 	DriftRepaired = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keyserver_drift_repaired_total",
 		Help: "Such differences corrected and verified.",
@@ -53,12 +53,12 @@ type Population struct {
 	at   map[types.NamespacedName]string
 }
 
-// NewPopulation counts none yet.
+// NewPopulation returns a Population without objects.
 func NewPopulation(kind string) *Population {
 	return &Population{kind: kind, at: map[types.NamespacedName]string{}}
 }
 
-// Differs reports whether an object's state was recorded, as another one.
+// Differs reports whether another state is recorded for an object.
 func (p *Population) Differs(object types.NamespacedName, state string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +66,7 @@ func (p *Population) Differs(object types.NamespacedName, state string) bool {
 	return known && is != state
 }
 
-// Move records an object's state. An empty state means that it is gone.
+// Move records an object's state. An empty state means that the object no longer exists.
 func (p *Population) Move(object types.NamespacedName, state string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,20 +15,20 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
-// MaxMessage is what a condition holds.
+// MaxMessage is the maximum length of a condition's message.
 const MaxMessage = 4096
 
-// Conclusion is what the conditions are to say.
+// Conclusion is the content of the conditions.
 type Conclusion struct {
 	Reason  v1alpha1.Reason
 	Message string
-	// Exhausted: so many tries have failed that the object no longer counts as
-	// making progress, though it is still retried.
+	// Exhausted: so many attempts have failed that the object no
+	// longer counts as making progress. It is still retried.
 	Exhausted bool
 }
 
-// Conclude writes Ready, Verified, Reconciling and Stalled as the catalogue of
-// reasons says. Nothing else writes them.
+// Conclude writes Ready, Verified, Reconciling and Stalled as the
+// catalogue of reasons defines them. No other code writes them.
 func Conclude(conditions *[]metav1.Condition, generation int64, now metav1.Time, c Conclusion) {
 	entry := c.Reason.Entry()
 	outlook := entry.Outlook
@@ -61,11 +61,11 @@ func SetCondition(conditions *[]metav1.Condition, kind string, status metav1.Con
 	})
 }
 
-// Stamp returns a status time, cut to what the API keeps.
+// Stamp returns a time for the status, truncated to the seconds that the API keeps.
 func Stamp(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
-// Pause says that nobody looks: whether the object is as declared is not known, and
-// what was known of it stays.
+// Pause reports that the object is not checked: whether it is
+// as declared is unknown, and the earlier status stays.
 func Pause(conditions *[]metav1.Condition, generation int64, now metav1.Time, message string) {
 	c := Conclusion{Reason: v1alpha1.ReasonPaused, Message: message}
 	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionVerified} {
@@ -76,12 +76,11 @@ func Pause(conditions *[]metav1.Condition, generation int64, now metav1.Time, me
 	SetCondition(conditions, v1alpha1.ConditionPaused, metav1.ConditionTrue, generation, now, c)
 }
 
-// Patch writes the status if it differs from what was read. The patch
-// is bound to the version that was read: a decision made on an older one is
-// refused, and the next pass decides anew. written is false then. It is, too, where
-// nothing had to be written on the version that was read, and the cache has a newer one by
-// now: its status may be one that this manager has written without an answer, and that
-// nobody would put right before the resync.
+// Patch writes the status if it differs from read. The patch is bound to the version
+// that was read: a write based on an older version is rejected, written is false, and
+// the next pass decides again. written is also false if nothing had to be written but
+// the cache has a newer version by now. This manager may have written that version's
+// status without receiving the response, and nothing would correct it before the resync.
 func Patch(ctx context.Context, c client.Client, read, now client.Object) (written bool, err error) {
 	if equality.Semantic.DeepEqual(read, now) {
 		newer, err := outrun(ctx, c, read)
@@ -90,26 +89,26 @@ func Patch(ctx context.Context, c client.Client, read, now client.Object) (writt
 	return patch(ctx, c.Status().Patch, read, now)
 }
 
-// outrun reports whether the cache has a newer version of an object than the one that was
-// read. The caller has noted by then what it concludes, so that Concerns sees any that is
-// newer still.
+// outrun reports whether the cache has a newer version of an object than
+// the one that was read. The caller must have recorded its conclusion
+// before, so that Concerns sees any version that is newer still.
 func outrun(ctx context.Context, c client.Client, read client.Object) (bool, error) {
-	have := read.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the type of what is copied
+	have := read.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the type of the original
 	err := c.Get(ctx, client.ObjectKeyFromObject(read), have)
 	if apierrors.IsNotFound(err) {
-		return false, nil // an event tells of that
+		return false, nil // an event reports the deletion
 	}
 	if err != nil {
 		return false, err
 	}
 	order, err := resourceversion.CompareResourceVersion(have.GetResourceVersion(), read.GetResourceVersion())
-	if err != nil { // no etcd: which is newer is not known
-		return have.GetResourceVersion() != read.GetResourceVersion(), nil //nolint:nilerr // it tells only that they have no order
+	if err != nil { // the API server does not use etcd: the order is unknown
+		return have.GetResourceVersion() != read.GetResourceVersion(), nil //nolint:nilerr // the versions have no order
 	}
 	return order > 0, nil
 }
 
-// PatchMetadata writes finalizers and annotations, with the same guard.
+// PatchMetadata writes finalizers and annotations, bound to the version that was read.
 func PatchMetadata(ctx context.Context, c client.Client, read, now client.Object) (written bool, err error) {
 	if equality.Semantic.DeepEqual(read, now) {
 		return true, nil
@@ -120,7 +119,8 @@ func PatchMetadata(ctx context.Context, c client.Client, read, now client.Object
 	return patch(ctx, send, read, now)
 }
 
-// patch sends a difference from the version that was read.
+// patch sends the difference from the version that was read.
+// It returns false if the object has changed or is deleted.
 func patch(
 	ctx context.Context,
 	send func(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error,

@@ -25,16 +25,16 @@ func (c cacheOf) Get(_ context.Context, at client.ObjectKey, to client.Object, _
 	return nil
 }
 
-// Who has nothing to write has looked at the newest there is, or looks again: what came
-// meanwhile, and was seen before the conclusion was noted, tells nobody any more.
+// If nothing has to be written, either the cache has no newer version, or another pass is
+// needed: no event would report a version that arrived before the conclusion was recorded.
 func TestNothingToWriteIsSaidOfTheNewestVersion(t *testing.T) {
 	read := &v1alpha1.Role{}
 	read.Name, read.ResourceVersion = "a", "99"
 	for version, want := range map[string]bool{
 		"100":              false,
 		"99":               true,
-		"98":               true, // what was read is an answer to an own write
-		"":                 true, // deleted, of which an event tells
+		"98":               true, // the version that was read is the response to an own write
+		"":                 true, // deleted: an event reports that
 		"of another store": false,
 	} {
 		written, err := Patch(t.Context(), cacheOf{version: version}, read, read.DeepCopy())
