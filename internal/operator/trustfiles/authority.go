@@ -24,11 +24,11 @@ const AuthorityKey = "ca.crt"
 
 const fieldManager = "keyserver-operator-handover"
 
-// Authority publishes the CA certificate of the key server beside the manager
-// in a ConfigMap, where a KeyServer's caBundle and workloads find it.
+// Authority publishes the CA certificate of the key server in the same Pod
+// in a ConfigMap. The caBundle of a KeyServer and workloads read it there.
 type Authority struct {
 	ConfigMaps corev1client.ConfigMapsGetter
-	ConfigMap  types.NamespacedName // exists already: the manager may not create one
+	ConfigMap  types.NamespacedName // must exist: the manager may not create one
 	File       string               // PEM; written by serve --ca-file
 	Each       time.Duration
 	Logger     *slog.Logger
@@ -40,11 +40,10 @@ func (a Authority) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: the file is of
-// this Pod.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: the file belongs to this Pod.
 func (a Authority) NeedLeaderElection() bool { return false }
 
-// Publish brings the ConfigMap up to date, once.
+// Publish updates the ConfigMap once.
 func (a Authority) Publish(ctx context.Context) error {
 	content, err := readBounded(a.File)
 	if errors.Is(err, os.ErrNotExist) {
@@ -71,8 +70,8 @@ func (a Authority) Publish(ctx context.Context) error {
 	return a.write(ctx, have, string(content))
 }
 
-// write owns one key of the ConfigMap and leaves the others to whoever set
-// them. The uid keeps it from making anew what was deleted meanwhile.
+// write sets one key of the ConfigMap and leaves the others unchanged. The
+// uid prevents it from creating a ConfigMap that was deleted in the meantime.
 func (a Authority) write(ctx context.Context, have *corev1.ConfigMap, content string) error {
 	want := applycorev1.ConfigMap(a.ConfigMap.Name, a.ConfigMap.Namespace).
 		WithUID(have.UID).WithData(map[string]string{AuthorityKey: content})

@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// What cannot be published is left alone, and the error says what to do. That
-// it is published test/install shows, with a real kube-apiserver and the rights
-// of the manifests.
+// A certificate that cannot be published leaves the ConfigMap unchanged,
+// and the error says what to do. test/install tests a successful
+// publication with a real kube-apiserver and the rights of the manifests.
 func TestAuthorityRefuses(t *testing.T) {
 	where := types.NamespacedName{Namespace: "system", Name: "ca"}
 	empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: where.Namespace, Name: where.Name}}
 	for name, c := range map[string]struct {
-		content  string // of the file; empty: there is none
+		content  string // of the file; empty: the file does not exist
 		existing *corev1.ConfigMap
 		says     string
 	}{
@@ -55,7 +55,7 @@ func TestAuthorityRefuses(t *testing.T) {
 	}
 }
 
-// Where the key server has several CAs, all are published as the file has them.
+// If the key server has several CAs, all are published as they are in the file.
 func TestPublishesAll(t *testing.T) {
 	where := types.NamespacedName{Namespace: "keyserver-system", Name: "keyserver-ca"}
 	client := fake.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: where.Namespace, Name: where.Name}})
@@ -75,7 +75,7 @@ func TestPublishesAll(t *testing.T) {
 	}
 }
 
-// certificate is one of the samples' CAs, whose key was thrown away.
+// certificate is one of the samples' CAs, whose private key was discarded.
 const certificate = `-----BEGIN CERTIFICATE-----
 MIIB6TCCAZCgAwIBAgIQANcJ8D0eeXPJkoYXKY5mtzAKBggqhkjOPQQDAjBUMTMw
 MQYDVQQKEypFeGFtcGxlOiBrZXkgdGhyb3duIGF3YXksIGZvciBzYW1wbGVzIG9u

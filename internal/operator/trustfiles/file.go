@@ -9,12 +9,11 @@ import (
 	"path/filepath"
 )
 
-// fileMode lets the other container read, which may run as another user. What
-// is handed over is public.
+// fileMode lets the other container read the file, which may
+// run as another user. The content is public.
 const fileMode = 0o644
 
-// replace brings a file to a content, whole or not at all, and reports whether
-// it had to.
+// replace writes a file atomically if its content differs, and reports whether it did.
 func replace(path string, content []byte) (changed bool, err error) {
 	switch have, err := readBounded(path); {
 	case err == nil && bytes.Equal(have, content):
@@ -40,7 +39,7 @@ func replace(path string, content []byte) (changed bool, err error) {
 	return true, os.Rename(tmp.Name(), path)
 }
 
-// maxBytes bounds everything that is handed over.
+// maxBytes limits the size of every file and response.
 const maxBytes = 1 << 20
 
 func readBounded(path string) ([]byte, error) {
@@ -48,7 +47,7 @@ func readBounded(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // only read: nothing can be lost
+	defer func() { _ = file.Close() }() // only read: no data can be lost
 	content, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
 	if err == nil && len(content) > maxBytes {
 		return nil, fmt.Errorf("%s holds more than %d bytes", path, maxBytes)

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Where kube-apiserver answers, whatever its issuer is called. The ClusterRole
-// system:service-account-issuer-discovery grants both.
+// Paths of kube-apiserver, independent of the issuer's name. The
+// ClusterRole system:service-account-issuer-discovery grants both.
 const (
 	discoveryPath = "/.well-known/openid-configuration"
 	keysPath      = "/openid/v1/jwks"
@@ -33,13 +33,12 @@ func FromCluster(c rest.Interface) Document {
 	}
 }
 
-// IssuerKeys keeps File at the public keys with which the cluster signs the
-// tokens of its service accounts, as a JWK set (RFC 7517). A key server reads
-// it as --oidc-jwks-file.
+// IssuerKeys writes to File the public keys with which the cluster signs the tokens of its
+// service accounts, as a JWK set (RFC 7517). A key server reads it as --oidc-jwks-file.
 type IssuerKeys struct {
 	Fetch  Document
 	File   string
-	Issuer string // what the key server was told the issuer is; empty if unknown
+	Issuer string // the issuer that the key server is configured with; empty if unknown
 	Each   time.Duration
 	Logger *slog.Logger
 }
@@ -50,13 +49,11 @@ func (k IssuerKeys) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: each Pod has a
-// file of its own.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: each Pod has its own file.
 func (k IssuerKeys) NeedLeaderElection() bool { return false }
 
-// Refresh brings the file up to date, once. Keys are written even if the
-// issuer's name is not the expected one: they are right, and only a flag of the
-// key server is wrong, which the error says.
+// Refresh updates the file once. It writes the keys even if the issuer is not the expected
+// one: the keys are right and only a flag of the key server is wrong. The error says so.
 func (k IssuerKeys) Refresh(ctx context.Context) error {
 	answer, err := k.Fetch(ctx, keysPath)
 	if err != nil {
@@ -90,7 +87,7 @@ func (k IssuerKeys) checkIssuer(ctx context.Context) error {
 	return nil
 }
 
-// Issuer is who the cluster says signs the tokens of its service accounts.
+// Issuer returns the issuer of service account tokens according to the cluster.
 func (d Document) Issuer(ctx context.Context) (string, error) {
 	answer, err := d(ctx, discoveryPath)
 	if err != nil {
@@ -105,8 +102,8 @@ func (d Document) Issuer(ctx context.Context) (string, error) {
 	return about.Issuer, nil
 }
 
-// publicKeys takes over what is a public key and nothing else. A set without
-// any is refused: the keys of an earlier answer are better than none.
+// publicKeys returns a JWK set with only the usable public keys of the response.
+// It fails if there is none: the keys of an earlier response are better than none.
 func publicKeys(answer []byte) ([]byte, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`

@@ -18,7 +18,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// cluster answers what a kube-apiserver would.
+// cluster responds like a kube-apiserver.
 type cluster struct {
 	keys   string
 	issuer string
@@ -53,8 +53,7 @@ func jwks(t *testing.T, keys ...jose.JSONWebKey) string {
 	return string(text)
 }
 
-// Whatever the cluster answers, the file holds a set of public keys or what it
-// held before.
+// For any response of the cluster, the file has a set of public keys or its earlier content.
 func TestIssuerKeysRefuses(t *testing.T) {
 	private := newKey(t)
 	public := jose.JSONWebKey{Key: private.Public(), KeyID: "one", Algorithm: "ES256", Use: "sig"}
@@ -114,7 +113,7 @@ func TestIssuerKeysTakesOverPublicKeys(t *testing.T) {
 		t.Errorf("mode is %o", info.Mode().Perm())
 	}
 
-	// The same answer again touches nothing; another one replaces the file.
+	// The same response again changes nothing; another one replaces the file.
 	if err := keeper.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +136,7 @@ func TestIssuerKeysTakesOverPublicKeys(t *testing.T) {
 	}
 }
 
-// The keys are right whatever the issuer is called, but nobody can log in.
+// The keys are right regardless of the issuer's name, but no service account can log in.
 func TestIssuerKeysNamesAWrongIssuer(t *testing.T) {
 	from := &cluster{keys: jwks(t, jose.JSONWebKey{Key: newKey(t).Public(), KeyID: "one"}), issuer: "https://real.example"}
 	file := filepath.Join(t.TempDir(), "jwks.json")
@@ -155,7 +154,7 @@ func TestIssuerKeysNamesAWrongIssuer(t *testing.T) {
 	}
 }
 
-// A loop says a reason once, goes on, and ends with its context.
+// A loop logs a reason once, continues, and ends with its context.
 func TestLoopGoesOn(t *testing.T) {
 	var log bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Pauses after steps that failed: soon again at first, because the two
-// containers start together and one waits for the other.
+// Pauses after failed steps. They are short at first, because
+// the two containers start together and one waits for the other.
 const (
 	retryFirst   = 250 * time.Millisecond
 	retryLongest = 10 * time.Second
 )
 
-// stepTimeout bounds one step.
+// stepTimeout limits the duration of one step.
 const stepTimeout = 30 * time.Second
 
 // loop repeats a step until its context ends.
@@ -25,8 +25,8 @@ type loop struct {
 	step   func(context.Context) error
 }
 
-// run never returns an error: what goes wrong here must not end the manager,
-// whose other duties do not depend on it.
+// run repeats the step until ctx ends. It returns no error: a failure
+// here must not end the manager, whose other tasks do not depend on it.
 func (l loop) run(ctx context.Context) {
 	said, retry := "", retryFirst
 	for {
@@ -44,7 +44,7 @@ func (l loop) run(ctx context.Context) {
 			said, retry = "", retryFirst
 			l.logger.Info(l.what, "recovered", true)
 		}
-		// Managers that were started together do not ask together.
+		// Jitter, so that managers that were started together do not send requests together.
 		timer := time.NewTimer(pause - rand.N(pause/10+1)) //nolint:gosec // jitter, not a secret
 		select {
 		case <-timer.C:
