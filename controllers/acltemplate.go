@@ -28,7 +28,7 @@ var aclTemplates = connection.List[schema.ACLTemplate]{
 	Keys: func(t schema.ACLTemplate) []string { return []string{t.ID.String(), byName(t.Name)} },
 }
 
-// identity answers whom the manager changes templates as.
+// identity caches the principal that the manager changes templates as.
 var identity = connection.Answers[schema.SessionPrincipal]{
 	Name: "own identity", // for as long as the connection is the same
 	Read: func(ctx context.Context, c *connection.Connection, _ string) (schema.SessionPrincipal, error) {
@@ -38,12 +38,11 @@ var identity = connection.Answers[schema.SessionPrincipal]{
 	ID: func(schema.SessionPrincipal) string { return "" },
 }
 
-// declaredTemplate is what an ACLTemplate declares, its references resolved.
+// declaredTemplate is the declaration of an ACLTemplate with its references resolved.
 type declaredTemplate struct {
 	membership
 	name string
-	// paths that use it, each with its trailing slash; nil where they are left
-	// as they are.
+	// paths that use it, each with its trailing slash; nil if they stay as they are.
 	paths map[string]bool
 }
 
@@ -68,8 +67,8 @@ func (aclTemplateAdapter) Sources(*v1alpha1.ACLTemplate) []sources.Ref { return 
 // Owned implements reconcile.Adapter.
 func (aclTemplateAdapter) Owned(obj *v1alpha1.ACLTemplate) string { return obj.Status.TemplateID }
 
-// Claims implements reconcile.Adapter: an ACLTemplate claims a name, and the id of the
-// template that it has made or taken over.
+// Claims implements reconcile.Adapter: an ACLTemplate claims a
+// name, and the id of the template that it has created or adopted.
 func (aclTemplateAdapter) Claims(obj *v1alpha1.ACLTemplate, _ *declaredTemplate) []string {
 	claims := []string{byName(obj.Spec.TemplateName)}
 	if obj.Status.TemplateID != "" && obj.Status.Provenance != "" {
@@ -78,8 +77,8 @@ func (aclTemplateAdapter) Claims(obj *v1alpha1.ACLTemplate, _ *declaredTemplate)
 	return claims
 }
 
-// Reach implements reconcile.Adapter: a template reaches the keys under its directories. The
-// name that it has now is found out by observing it.
+// Reach implements reconcile.Adapter: a template affects the keys
+// under its directories. Observe finds the template's present name.
 func (aclTemplateAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.ACLTemplate, _ *declaredTemplate) (grants.Reach, error) {
 	reach := grants.Reach{Names: []grants.Name{{obj.Spec.TemplateName}}}
 	for _, p := range obj.Spec.Directories {
@@ -97,7 +96,7 @@ func (aclTemplateAdapter) Provides(obj *v1alpha1.ACLTemplate) []string {
 	return keys
 }
 
-// Needs implements reconcile.Consumer: who is a member stays, where an object declares him.
+// Needs implements reconcile.Consumer: a member that an object declares must not be deleted.
 func (aclTemplateAdapter) Needs(obj *v1alpha1.ACLTemplate) []reconcile.Need {
 	needs := make([]reconcile.Need, len(obj.Spec.Members))
 	for i, m := range obj.Spec.Members {
@@ -179,19 +178,19 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in reconcile.Input, obj
 	return seen, nil
 }
 
-// templateNotes is what is to be known later of a template that was read.
+// templateNotes is data of a template reading for later use.
 type templateNotes struct {
 	begun bool // members and directories are missing, and nothing else differs
 }
 
-// Begun implements reconcile.Stepwise: a template is made first, its members and
-// directories then.
+// Begun implements reconcile.Stepwise: a template is created
+// first, then its members and directories.
 func (aclTemplateAdapter) Begun(seen reconcile.External) bool {
 	noted, _ := seen.Noted.(templateNotes)
 	return noted.begun
 }
 
-// fixedBy is in the way for the first of the reasons that is one.
+// fixedBy returns a hindrance for the first nonempty reason, or nil.
 func fixedBy(reasons ...string) []reconcile.Hindrance {
 	if why := cmp.Or(reasons...); why != "" {
 		return []reconcile.Hindrance{reconcile.Fixed(why)}
@@ -199,8 +198,8 @@ func fixedBy(reasons ...string) []reconcile.Hindrance {
 	return nil
 }
 
-// heldName says which template has a name that another one is to get, empty if
-// none has.
+// heldName says which template already has a name that another
+// one should get. It returns "" if no template has it.
 func heldName(ctx context.Context, in reconcile.Input, name string) (string, error) {
 	holder, taken, err := aclTemplates.Of(in.Conn).Find(ctx, in.NotBefore, byName(name))
 	if err != nil || !taken {
@@ -209,8 +208,8 @@ func heldName(ctx context.Context, in reconcile.Input, name string) (string, err
 	return fmt.Sprintf("ACL template %q (id %s) has the name that spec.templateName asks for; rename or delete it first, or declare another name", holder.Name, holder.ID), nil
 }
 
-// Create implements reconcile.Adapter. The template is there as soon as it has a name;
-// whatever of the rest fails is taken up by the next pass.
+// Create implements reconcile.Adapter. The template exists as soon
+// as it has a name. If a later write fails, the next pass continues.
 func (a aclTemplateAdapter) Create(ctx context.Context, c *connection.Connection, want declaredTemplate) (reconcile.Outcome, error) {
 	saved, err := c.Officer.CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: want.name})
 	if err != nil {
@@ -239,7 +238,7 @@ func (a aclTemplateAdapter) Update(ctx context.Context, c *connection.Connection
 	return reconcile.Outcome{ID: seen.ID, Evidence: evidence}, err
 }
 
-// fill makes members and directories what is declared.
+// fill changes members and directories to the declared ones.
 func (a aclTemplateAdapter) fill(ctx context.Context, c *connection.Connection, want declaredTemplate, id schema.HexID) (string, error) {
 	if err := enroll(ctx, c, want, id); err != nil {
 		return "", err
@@ -247,8 +246,8 @@ func (a aclTemplateAdapter) fill(ctx context.Context, c *connection.Connection, 
 	return fmt.Sprintf("reads back with exactly the declared %s", plural(len(want.members), "member")), place(ctx, c, want.paths, id)
 }
 
-// Delete implements reconcile.Adapter. Directories go with it only where the object
-// declares them; others hold it.
+// Delete implements reconcile.Adapter. It deletes directories
+// only if the object declares them; others block the deletion.
 func (aclTemplateAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1alpha1.ACLTemplate, id string) (reconcile.Outcome, error) {
 	template, err := spelt(schema.ParseHexID, id)
 	if err != nil {
@@ -277,13 +276,13 @@ func (aclTemplateAdapter) Record(obj *v1alpha1.ACLTemplate, want *declaredTempla
 	if want == nil || len(seen.Drift) > 0 {
 		return
 	}
-	members := int32(len(want.members)) //nolint:gosec // the schema bounds it
+	members := int32(len(want.members)) //nolint:gosec // the schema limits it
 	if _, declared := want.members[want.own]; !declared {
 		members++
 	}
 	s.MemberCount, s.DirectoryCount = &members, nil
 	if want.paths != nil {
-		n := int32(len(want.paths)) //nolint:gosec // the schema bounds it
+		n := int32(len(want.paths)) //nolint:gosec // the schema limits it
 		s.DirectoryCount = &n
 	}
 }

@@ -26,10 +26,10 @@ var directories = connection.List[schema.TemplatedDirectory]{
 
 func byPath(path string) string { return "path:" + path }
 
-// directoryPath is a path as the key server stores it: with one trailing slash.
+// directoryPath returns a path as the key server stores it: with one trailing slash.
 func directoryPath(path string) string { return strings.TrimRight(path, "/") + "/" }
 
-// directoriesAbove lists the directories that a path lies under.
+// directoriesAbove lists the directories that contain a path.
 func directoriesAbove(path string) (above []string) {
 	path = directoryPath(path)
 	for i := range path {
@@ -40,9 +40,9 @@ func directoriesAbove(path string) (above []string) {
 	return above
 }
 
-// compareDirectories lists where the directories that use the template differ
-// from the declaration. added reports that none has to be taken away; taken
-// says which belongs to another template.
+// compareDirectories lists the differences between the directories that
+// use the template and the declared ones. added says that none has to
+// be removed. taken is a message about directories of other templates.
 func compareDirectories(ctx context.Context, in reconcile.Input, template string, want map[string]bool) (drift []v1alpha1.FieldDrift, added bool, taken string, err error) {
 	if want == nil {
 		return nil, true, "", nil
@@ -74,8 +74,8 @@ func compareDirectories(ctx context.Context, in reconcile.Input, template string
 	return drift, added, taken, nil
 }
 
-// place makes the directories that use the template those that are declared,
-// always in the same order.
+// place changes the directories that use the template to the
+// declared ones, always in the same order.
 func place(ctx context.Context, c *connection.Connection, want map[string]bool, template schema.HexID) error {
 	if want == nil {
 		return nil
@@ -97,9 +97,9 @@ func place(ctx context.Context, c *connection.Connection, want map[string]bool, 
 	return nil
 }
 
-// displace deletes the directories that use the template, but for some, and
-// returns those. Other templates may be waiting for a path that comes free, so
-// that the change feed is left to tell of it.
+// displace deletes the directories that use the template unless keep
+// selects them, and returns the kept ones. Another template may wait
+// for a deleted path, so the change is left to the feed to report.
 func displace(ctx context.Context, c *connection.Connection, template schema.HexID, keep func(path string) bool) (kept map[string]bool, err error) {
 	all, err := c.Officer.ListTemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
 	if err != nil {

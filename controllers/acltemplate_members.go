@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// templateMembers answers who the members of a template are.
+// templateMembers caches the members of templates.
 var templateMembers = connection.Answers[schema.TemplateMemberList]{
 	Feed: aclTemplates.Name, Name: "members of a template",
 	Read: func(ctx context.Context, c *connection.Connection, key string) (schema.TemplateMemberList, error) {
@@ -32,17 +32,17 @@ var templateMembers = connection.Answers[schema.TemplateMemberList]{
 	ID: func(l schema.TemplateMemberList) string { return l.ID.String() },
 }
 
-// readMembers reads the members of a template, unless those read before have the digest
-// that the list of templates shows: so a resync of all templates costs one request.
+// readMembers reads the members of a template. It uses an earlier reading if that has the
+// digest of the list of templates, so that a resync of all templates costs one request.
 func readMembers(ctx context.Context, in reconcile.Input, t schema.ACLTemplate) (schema.TemplateMemberList, error) {
 	memo := templateMembers.Of(in.Conn)
-	if t.MembersDigest != "" { // a service of before has none
+	if t.MembersDigest != "" { // older services send none
 		memo.Confirm(t.ID.String(), in.NotBefore, func(l schema.TemplateMemberList) bool { return l.Digest == t.MembersDigest })
 	}
 	return memo.Get(ctx, in.NotBefore, t.ID.String())
 }
 
-// memberKey names a principal among the members of a template.
+// memberKey identifies a principal among the members of a template.
 type memberKey struct {
 	system    schema.SystemID
 	principal schema.DecimalID
@@ -55,16 +55,16 @@ func (k memberKey) compare(other memberKey) int {
 	return cmp.Or(cmp.Compare(k.system, other.system), slices.Compare(k.principal[:], other.principal[:]))
 }
 
-// declaredMember is one member, its principal resolved.
+// declaredMember is a member with its principal resolved.
 type declaredMember struct {
 	schema.TemplateMemberRequest
-	spelled string // as the spec names the principal
+	spelled string // the principal as named in the spec
 }
 
-// membership is who is to have which rights.
+// membership is a set of principals with their declared rights.
 type membership struct {
 	members map[memberKey]declaredMember
-	own     memberKey // as whom the manager logs in
+	own     memberKey // the principal that the manager logs in as
 }
 
 // declareMembers resolves a list of members.
@@ -83,8 +83,7 @@ func declareMembers(ctx context.Context, in reconcile.Input, list []v1alpha1.ACL
 	return want, nil
 }
 
-// resolveMember finds the principal that "TYPE/NAME" or "id/SYSTEM/PRINCIPAL"
-// names.
+// resolveMember finds the principal of a "TYPE/NAME" or "id/SYSTEM/PRINCIPAL".
 func resolveMember(ctx context.Context, in reconcile.Input, spelled string) (memberKey, error) {
 	kind, rest, _ := strings.Cut(spelled, "/")
 	if kind != "id" {
@@ -111,7 +110,7 @@ func memberOf(key memberKey, m v1alpha1.ACLTemplateMember) schema.TemplateMember
 	}
 }
 
-// stampOf spells a time as the key server does, nil for none.
+// stampOf converts a time to a stamp of the key server, nil for none.
 func stampOf(t *metav1.Time) *schema.Stamp {
 	if t == nil {
 		return nil
@@ -121,7 +120,7 @@ func stampOf(t *metav1.Time) *schema.Stamp {
 	return &s
 }
 
-// timeOf reads a stamp, for people.
+// timeOf formats a stamp for messages.
 func timeOf(s schema.Stamp) string {
 	ms := binary.BigEndian.Uint64(s[:])
 	const year9999 = 253402300799999
@@ -135,9 +134,8 @@ func locksOut(m schema.TemplateMemberRequest) bool {
 	return !m.Rights.Widen().Has(schema.RightNamed("WRITE")) || m.StartTime != nil || m.EndTime != nil
 }
 
-// compareMembers lists where the members differ from the declaration. begun
-// reports that nothing but members is missing. The manager's own principal is
-// a member whether it is declared or not.
+// compareMembers lists the differences between the members and the declared ones. begun says that
+// only members are missing. The manager's own principal may be a member without being declared.
 func compareMembers(want membership, held []schema.TemplateMember) (drift []v1alpha1.FieldDrift, begun bool) {
 	begun = true
 	seen := map[memberKey]bool{}
@@ -166,14 +164,14 @@ func compareMembers(want membership, held []schema.TemplateMember) (drift []v1al
 
 func memberField(name string) string { return "members[" + name + "]" }
 
-// agree compares by what widening explains: the key server holds more than it
-// was asked for.
+// agree compares a declared member with the one on the key server,
+// which may have more rights: those that the declared ones imply.
 func agree(want schema.TemplateMemberRequest, held schema.TemplateMember) bool {
 	return held.Rights.Has(want.Rights) && want.Rights.Widen().Has(held.Rights) &&
 		held.MaxUsage == usage(want.MaxUsage) && held.StartTime == deref(want.StartTime) && held.EndTime == deref(want.EndTime)
 }
 
-// usage spells no limit as the key server does.
+// usage returns the key server's value for a limit: -1 for none.
 func usage(limit *int64) int64 {
 	if limit == nil {
 		return -1
@@ -203,10 +201,10 @@ func terms(rights schema.Rights, limit int64, start, end schema.Stamp) string {
 	return says
 }
 
-// enroll makes the members those that are declared. Those who lose rights lose
-// them first.
+// enroll changes the members to the declared ones. It removes
+// members before it adds or changes others.
 func enroll(ctx context.Context, c *connection.Connection, want declaredTemplate, id schema.HexID) error {
-	// Whatever becomes of it, what was remembered is out of date.
+	// The cached members are outdated, even if this fails.
 	defer templateMembers.Of(c).Changed(aclTemplates.Name, id.String(), "updated")
 	held, err := c.Officer.ListACLTemplateMembers(ctx, schema.ByID{ID: id})
 	if err != nil {
@@ -231,15 +229,14 @@ func enroll(ctx context.Context, c *connection.Connection, want declaredTemplate
 		}
 		members = saved.Members
 	}
-	// Each write was verified; what differs now is the doing of somebody else.
+	// Each write was verified: a difference now is an outside change.
 	if drift, _ := compareMembers(want.membership, members); len(drift) > 0 {
 		return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: reconcile.FieldsOf(drift) + " changed outside while the members were written"}
 	}
 	return nil
 }
 
-// lacking returns the declared members that are not there or differ, always in
-// the same order.
+// lacking returns the declared members that are missing or differ, always in the same order.
 func lacking(want membership, held []schema.TemplateMember) []schema.TemplateMemberRequest {
 	var out []schema.TemplateMemberRequest
 	for _, key := range slices.SortedFunc(maps.Keys(want.members), memberKey.compare) {

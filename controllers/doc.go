@@ -1,12 +1,11 @@
-// Package controllers has the kinds: an adapter for each that is managed, in a
-// file that is named after the kind, and the reconciler of KeyServers
-// (keyserver.go), to which all of them refer. What the adapters plug into is
-// package reconcile, how a key server is reached is package connection.
+// Package controllers has the kinds: an adapter for each managed kind, in a file named
+// after it, and the reconciler of KeyServers (keyserver.go), which all of them refer to.
+// The adapters plug into package reconcile. Package connection connects to key servers.
 //
-// A kind is a line of v1alpha1.Kinds and one file here, which adds its adapter by
-// itself (kinds.go). No file of package reconcile knows of it, and of connection only
-// api.go, where the service is asked something new.
+// A kind is a line of v1alpha1.Kinds and one file here, which registers
+// its adapter (kinds.go). No file of package reconcile knows the kind,
+// and of package connection only api.go if the kind needs new requests.
 //
-// Setup runs them in a manager. A Planner (plan.go) asks the same reconcilers
-// what they would do, and lets them do nothing.
+// Setup runs the reconcilers in a manager. A Planner (plan.go) asks
+// the same reconcilers for their next actions and prevents all writes.
 package controllers

@@ -14,12 +14,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// issuerTimeout bounds one question. Objects that wait for the answer wait for each
-// other.
+// issuerTimeout limits one request. Objects that wait for its response wait one after the other.
 const issuerTimeout = 10 * time.Second
 
-// IssuerOf asks a cluster who issues the tokens of its service accounts, as it tells
-// whoever has the role system:service-account-issuer-discovery.
+// IssuerOf returns an Issuer that reads the cluster's OpenID configuration.
+// The role system:service-account-issuer-discovery permits that.
 func IssuerOf(config *rest.Config, c *http.Client) (*sources.Issuer, error) {
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(config, c)
 	if err != nil {

@@ -24,12 +24,12 @@ import (
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keys,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keys/status,verbs=patch
 
-// declaredKey is what a Key declares, its references resolved.
+// declaredKey is the declaration of a Key with its references resolved.
 type declaredKey struct {
 	mint schema.MintKeyRequest
-	// membership has the manager's own principal, too, as the owner that it is.
+	// membership includes the manager's own principal as OWNER.
 	membership
-	left     bool // the lists are left as they are
+	left     bool // the ACLs stay as they are
 	rotation schema.KeyRotation
 }
 
@@ -37,8 +37,8 @@ type keyAdapter struct{}
 
 func init() { adapted(keyAdapter{}) }
 
-// Kind implements reconcile.Adapter. What the feed and owner marks call a line is the id
-// of its first key.
+// Kind implements reconcile.Adapter. The feed and the owner
+// marks identify a key lineage by the id of its first key.
 func (keyAdapter) Kind() reconcile.Kind {
 	return reconcile.Kind{
 		Name: "Key", Feed: keyLines.Feed,
@@ -54,7 +54,7 @@ func (keyAdapter) Sources(*v1alpha1.Key) []sources.Ref { return nil }
 // Owned implements reconcile.Adapter.
 func (keyAdapter) Owned(obj *v1alpha1.Key) string { return idOfLink(obj.Status.Lineage) }
 
-// Claims implements reconcile.Adapter: a Key claims the line that it names, or has made.
+// Claims implements reconcile.Adapter: a Key claims the lineage that it names or has created.
 func (keyAdapter) Claims(obj *v1alpha1.Key, _ *declaredKey) []string {
 	claims := []string{}
 	if obj.Spec.Lineage != nil {
@@ -65,8 +65,8 @@ func (keyAdapter) Claims(obj *v1alpha1.Key, _ *declaredKey) []string {
 	return claims
 }
 
-// Reach implements reconcile.Adapter. Keys have no names, so that one without a path
-// stands for itself.
+// Reach implements reconcile.Adapter. Keys have no names, so a
+// Key without a path has its own name as scope.
 func (keyAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.Key, _ *declaredKey) (grants.Reach, error) {
 	name := "key/" + obj.Namespace + "/" + obj.Name
 	if obj.Spec.Path != nil {
@@ -79,8 +79,8 @@ func (keyAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.Key,
 	return reach, nil
 }
 
-// Needs implements reconcile.Consumer. Members by id are nobody's objects. A directory
-// is needed for minting alone, and any above the path will do.
+// Needs implements reconcile.Consumer. Members given by id have no object. A
+// directory is needed only to mint, and any directory above the path is enough.
 func (keyAdapter) Needs(obj *v1alpha1.Key) []reconcile.Need {
 	var needs []reconcile.Need
 	for _, m := range obj.Spec.Members {
@@ -96,7 +96,7 @@ func (keyAdapter) Needs(obj *v1alpha1.Key) []reconcile.Need {
 	return needs
 }
 
-// Lasts implements reconcile.Lasting: a key that is destroyed is known for ever.
+// Lasts implements reconcile.Lasting: a destroyed key stays known forever.
 func (keyAdapter) Lasts() {}
 
 // Declared implements reconcile.Adapter.
@@ -136,7 +136,7 @@ func disowns(m schema.TemplateMemberRequest) bool {
 	return !m.Rights.Has(schema.RightNamed("OWNER")) || m.MaxUsage != nil || m.StartTime != nil || m.EndTime != nil
 }
 
-// keyNotes is what is to be known later of a line that was read.
+// keyNotes is data of a lineage reading for later use.
 type keyNotes struct {
 	first schema.HiddenLink
 	keys  []schema.KeyFacts
@@ -144,8 +144,8 @@ type keyNotes struct {
 
 func (n keyNotes) newest() schema.KeyFacts { return n.keys[len(n.keys)-1] }
 
-// Observe implements reconcile.Adapter. The line is found by the link that the object
-// declares or has recorded, and then by the mark that it was made with.
+// Observe implements reconcile.Adapter. It finds the lineage by the link that the
+// object declares or has recorded, and otherwise by the owner mark of its creation.
 func (a keyAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, want *declaredKey) (reconcile.External, error) {
 	seen := reconcile.External{What: "a line of " + string(obj.Spec.Algorithm) + " keys"}
 	first, found, err := a.first(ctx, in, obj)
@@ -172,13 +172,13 @@ func (a keyAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alph
 	if in.Deleting {
 		a.observeGoing(in, obj, &seen)
 	}
-	if want == nil || !seen.Exists { // or going, with all that can be said of it
+	if want == nil || !seen.Exists { // or being destroyed, and reported already
 		return seen, nil
 	}
 	return seen, a.compare(ctx, in, obj, want, &seen)
 }
 
-// first finds the hidden link by which the line is known.
+// first finds the hidden link that identifies the lineage.
 func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) (first schema.HiddenLink, found bool, err error) {
 	known := obj.Status.Lineage
 	if obj.Spec.Lineage != nil {
@@ -191,7 +191,7 @@ func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.K
 	id, marked, err := in.Marked(ctx)
 	if err != nil || !marked {
 		if connection.IsUnsupported(err) {
-			if in.Deleting { // what could have been made was not
+			if in.Deleting { // then no key was minted either
 				return "", false, nil
 			}
 			err = connection.NewProblem(v1alpha1.ReasonUnsupported, "this key server keeps no owner marks, without which a key that was minted is not found again")
@@ -206,8 +206,8 @@ func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.K
 	return schema.LinkOf(self.SystemID, key), err == nil, err
 }
 
-// unmintable says what is in the way of a new key. A path under no directory is
-// refused, and waits for one. Who may not list directories asks by minting.
+// unmintable returns what blocks the minting of a new key. A path below no directory is
+// refused, and waits for one. If the manager may not list directories, minting is tried.
 func (keyAdapter) unmintable(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) ([]reconcile.Hindrance, error) {
 	switch {
 	case in.Deleting:
@@ -234,8 +234,8 @@ func (keyAdapter) unmintable(ctx context.Context, in reconcile.Input, obj *v1alp
 		"spec.path %q lies under no templated directory of KeyServer %q; declare one in an ACLTemplate", *obj.Spec.Path, in.Conn.Name))}, nil
 }
 
-// observeGoing says what a deletion comes to. It is done when every key is being
-// destroyed.
+// observeGoing reports the progress of a deletion. The deletion
+// is done when every key is being destroyed or destroyed.
 func (keyAdapter) observeGoing(in reconcile.Input, obj *v1alpha1.Key, seen *reconcile.External) {
 	noted, _ := seen.Noted.(keyNotes)
 	living := 0
@@ -253,8 +253,8 @@ func (keyAdapter) observeGoing(in reconcile.Input, obj *v1alpha1.Key, seen *reco
 		"schedules the destruction of %s for %s; nothing uses them from now on, and until then POST /api/keys/restore brings them back", plural(living, "key"), day(last))))
 }
 
-// Create implements reconcile.Adapter. The line is there as soon as its first key is
-// minted; whatever of the rest fails is taken up by the next pass.
+// Create implements reconcile.Adapter. The lineage exists as soon as its
+// first key is minted. If a later write fails, the next pass continues.
 func (a keyAdapter) Create(ctx context.Context, c *connection.Connection, want declaredKey) (reconcile.Outcome, error) {
 	minted, err := c.Admin.MintKey(ctx, want.mint)
 	if err != nil {
@@ -279,10 +279,10 @@ func (a keyAdapter) Update(ctx context.Context, c *connection.Connection, want d
 	return a.fill(ctx, c, want, keyNotes(line))
 }
 
-// fill makes the lists and the rotation what is declared, the newest key's first: it
-// is the one that a successor takes its list from.
+// fill changes the ACLs and the rotation to the declared ones. The
+// newest key comes first, because its successor inherits its ACL.
 func (keyAdapter) fill(ctx context.Context, c *connection.Connection, want declaredKey, line keyNotes) (reconcile.Outcome, error) {
-	// Whatever becomes of it, what was remembered is out of date.
+	// The cached lineage is outdated, even if this fails.
 	defer keyLines.Of(c).Changed(keyLines.Feed, idOfLink(line.first.String()), "updated")
 	newest := &line.keys[len(line.keys)-1]
 	out := reconcile.Outcome{ID: idOfLink(line.first.String()), Noted: line}
@@ -308,8 +308,8 @@ func (keyAdapter) fill(ctx context.Context, c *connection.Connection, want decla
 	return out, nil
 }
 
-// Delete implements reconcile.Adapter: it has every key destroyed in time. The newest
-// comes first, so that none succeeds it.
+// Delete implements reconcile.Adapter: it schedules the destruction of
+// every key. The newest key comes first, so that no successor is created.
 func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1alpha1.Key, id string) (reconcile.Outcome, error) {
 	key, err := spelt(schema.ParseHexID, id)
 	if err != nil {
@@ -377,7 +377,7 @@ func (keyAdapter) Record(obj *v1alpha1.Key, want *declaredKey, seen reconcile.Ex
 	}
 	s.MemberCount = nil
 	if !want.left {
-		members := int32(len(want.members)) //nolint:gosec // the schema bounds it
+		members := int32(len(want.members)) //nolint:gosec // the schema limits it
 		s.MemberCount = &members
 	}
 }
@@ -390,8 +390,8 @@ func (keyAdapter) Publishes(obj *v1alpha1.Key) []v1alpha1.PublishedReference {
 	return []v1alpha1.PublishedReference{{APIVersion: "v1", Kind: sources.ConfigMap, Namespace: obj.Namespace, Name: obj.Spec.Publish.ConfigMap.Name}}
 }
 
-// Published implements reconcile.Publisher: with it, a Pod that has nothing but a token
-// finds the key server, trusts it, and names the key.
+// Published implements reconcile.Publisher. With this data, a Pod that
+// has only a token can find the key server, trust it, and name the key.
 func (keyAdapter) Published(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) ([]reconcile.Publication, error) {
 	if obj.Spec.Publish == nil {
 		return nil, nil

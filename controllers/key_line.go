@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// keyLines answers which keys a line has, by the hidden link of its first. There are
-// too many keys to list them all.
+// keyLines caches the keys of a lineage, by the hidden link of
+// its first key. There are too many keys to list them all.
 var keyLines = connection.Answers[keyLine]{
 	Feed: "key", Name: "keys of a line",
 	Read: readLine,
@@ -27,14 +27,14 @@ var keyLines = connection.Answers[keyLine]{
 	},
 }
 
-// keyLine is a line of keys, oldest first: none where no key that may be read is the
-// first of a line.
+// keyLine is a key lineage, oldest key first. It has no keys if
+// first is not the first key of a lineage that the manager may read.
 type keyLine struct {
 	first schema.HiddenLink
 	keys  []schema.KeyFacts
 }
 
-// Bounds of reading one line: ten thousand keys, a new one each day for 27 years.
+// Bounds on one lineage: ten thousand keys, which is a new one each day for 27 years.
 const (
 	linePage  = 500
 	linePages = 20
@@ -62,7 +62,7 @@ func readLine(ctx context.Context, c *connection.Connection, first string) (keyL
 	return line, connection.NewProblem(v1alpha1.ReasonConflict, "the line of keys %s has more than %d keys, which nobody reads; declare a new key", first, linePage*linePages)
 }
 
-// keyLists answers who has which rights on one key, by its hidden link.
+// keyLists caches the ACL of one key, by its hidden link.
 var keyLists = connection.Answers[keyList]{
 	Feed: "key", Name: "list of a key",
 	Read: func(ctx context.Context, c *connection.Connection, key string) (keyList, error) {
@@ -81,8 +81,7 @@ type keyList struct {
 	members []schema.TemplateMember
 }
 
-// membersOf reads the entries of a list as members of a template, which they are made
-// from.
+// membersOf converts ACL entries to members of a template, which the entries are created from.
 func membersOf(list schema.ACLInfo) []schema.TemplateMember {
 	members := make([]schema.TemplateMember, len(list.Entries))
 	for i, e := range list.Entries {
@@ -93,12 +92,12 @@ func membersOf(list schema.ACLInfo) []schema.TemplateMember {
 	return members
 }
 
-// makeOwner says what to do where a list shuts the manager out.
+// makeOwner says what to do if an ACL denies the manager.
 const makeOwner = "the list of the key no longer gives the principal that the manager logs in as what it needs; an owner of the key makes it OWNER again (POST /api/keys/acl/grant)"
 
-// readable reports why not all keys of a line can be read, where there are any. One
-// that is left out was kept from the manager: to take the next one for the newest, or
-// to mint another line, would be wrong.
+// readable returns an error if a lineage has keys that the manager cannot
+// read. A missing generation was hidden from the manager. It would be
+// wrong to take an older key for the newest, or to mint another lineage.
 func (keyAdapter) readable(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, line keyLine) error {
 	if len(line.keys) == 0 {
 		_, err := keyLists.Of(in.Conn).Get(ctx, in.NotBefore, line.first.String())
@@ -108,7 +107,7 @@ func (keyAdapter) readable(ctx context.Context, in reconcile.Input, obj *v1alpha
 		case "ACL_DENIED":
 			return connection.NewProblem(v1alpha1.ReasonAccessDenied, "the line of keys %s: %s", line.first, makeOwner)
 		}
-		return err // that the key is there, and is no first one, is none
+		return err // nil if the key exists but is not the first of a lineage
 	}
 	last := deref(obj.Status.Generation)
 	for i, k := range line.keys {
@@ -116,13 +115,13 @@ func (keyAdapter) readable(ctx context.Context, in reconcile.Input, obj *v1alpha
 			return connection.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", i+1, line.first, makeOwner)
 		}
 	}
-	if newest := int32(len(line.keys)); newest < last && obj.Status.Lineage == line.first.String() { //nolint:gosec // readLine bounds it
+	if newest := int32(len(line.keys)); newest < last && obj.Status.Lineage == line.first.String() { //nolint:gosec // readLine limits it
 		return connection.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", last, line.first, makeOwner)
 	}
 	return nil
 }
 
-// compare says where a line differs from the declaration.
+// compare lists the differences between a lineage and the declaration.
 func (keyAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, want *declaredKey, seen *reconcile.External) error {
 	noted, _ := seen.Noted.(keyNotes)
 	newest := noted.newest()
@@ -170,8 +169,8 @@ func (keyAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1
 	return nil
 }
 
-// withdrawn says that somebody has taken the newest key out of use, perhaps in an
-// emergency. Nobody takes that back behind his back.
+// withdrawn reports that a user has disabled or destroyed the newest
+// key, perhaps in an emergency. The manager does not undo that.
 func withdrawn(line string, newest schema.KeyFacts) reconcile.Hindrance {
 	says := fmt.Sprintf("generation %d, the newest of %s, is %s", generationOf(newest), line, stateOf(newest))
 	switch stateOf(newest) {
@@ -186,8 +185,8 @@ func withdrawn(line string, newest schema.KeyFacts) reconcile.Hindrance {
 	return reconcile.Hindrance{Rule: "withdrawn", When: reconcile.Agreed, Reason: v1alpha1.ReasonConflict, Message: says}
 }
 
-// admit makes the list of a key what is declared. Those who lose rights lose them
-// first, but for the manager, who has to be an owner before anything else.
+// admit changes the ACL of a key to the declared one. It makes the manager
+// OWNER first if it is not. Then it revokes entries before it grants others.
 func admit(ctx context.Context, c *connection.Connection, want membership, ttag schema.HiddenLink) error {
 	got, err := c.Admin.GetACL(ctx, schema.KeyRequest{TTag: ttag})
 	if err != nil {
@@ -215,7 +214,7 @@ func admit(ctx context.Context, c *connection.Connection, want membership, ttag 
 		if slices.ContainsFunc(held, func(h schema.TemplateMember) bool {
 			return h.SystemID == m.SystemID && h.PrincipalID == m.PrincipalID
 		}) {
-			send = c.Admin.UpdateACL // which takes rights away, too
+			send = c.Admin.UpdateACL // it also removes rights
 		}
 		saved, err := send(ctx, change)
 		if err == nil {
@@ -244,7 +243,7 @@ func admit(ctx context.Context, c *connection.Connection, want membership, ttag 
 			return err
 		}
 	}
-	// Each write was verified; what differs now is the doing of somebody else.
+	// Each write was verified: a difference now is an outside change.
 	if drift, _ := compareMembers(want, list); len(drift) > 0 {
 		return changedMeanwhile(reconcile.FieldsOf(drift))
 	}
@@ -255,7 +254,7 @@ func changedMeanwhile(what string) error {
 	return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: what + " changed outside while the keys were written"}
 }
 
-// The states of a key that are told apart here.
+// The states of a key that this package distinguishes.
 const (
 	stateEnabled    = "enabled"
 	stateDestroying = "destroying"
@@ -264,13 +263,13 @@ const (
 
 func stateOf(k schema.KeyFacts) string { return deref(k.State) }
 
-// ending reports whether the bytes of a key go, or went.
+// ending reports whether a key is destroyed or scheduled for destruction.
 func ending(k schema.KeyFacts) bool {
 	return stateOf(k) == stateDestroying || stateOf(k) == stateDestroyed
 }
 
 func generationOf(k schema.KeyFacts) int32 {
-	return int32(deref(k.Generation)) //nolint:gosec // readLine bounds it
+	return int32(deref(k.Generation)) //nolint:gosec // readLine limits it
 }
 
 func rotationOf(k schema.KeyFacts) schema.KeyRotation { return deref(k.Rotation) }
@@ -282,7 +281,7 @@ func spellRotation(r schema.KeyRotation) string {
 	return fmt.Sprintf("everyDays %d, verifyOnlyDays %d, destroyAfterDays %d", r.EveryDays, r.VerifyOnlyDays, r.DestroyAfterDays)
 }
 
-// evidence says how a line was matched with the declaration.
+// evidence says how a lineage was matched with the declaration.
 func evidence(want declaredKey, line keyNotes) string {
 	says := fmt.Sprintf("the line of keys %s is at generation %d", line.first, generationOf(line.newest()))
 	if want.left {
@@ -291,7 +290,7 @@ func evidence(want declaredKey, line keyNotes) string {
 	return says + fmt.Sprintf("; each list has exactly the declared %s", plural(len(want.members), "member"))
 }
 
-// destroyed says until when keys can be restored.
+// destroyed says until when the keys can be restored.
 func destroyed(line []schema.KeyFacts) string {
 	var last *time.Time
 	for _, k := range line {
@@ -320,8 +319,8 @@ func parseLink(text string) (l schema.HiddenLink, err error) {
 	return l, err
 }
 
-// idOfLink is the id by which the change feed and owner marks know a key, empty where
-// the text is no hidden link.
+// idOfLink returns the id of a key in the change feed and in
+// owner marks. It returns "" if the text is not a hidden link.
 func idOfLink(text string) string {
 	l, err := parseLink(text)
 	if err != nil {

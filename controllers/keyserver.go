@@ -32,26 +32,26 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get,resourceNames=keyservers.trust.keyserver.dev;trustedcas.trust.keyserver.dev;roles.trust.keyserver.dev;trustedservers.trust.keyserver.dev;principaltrusts.trust.keyserver.dev;principals.trust.keyserver.dev;acltemplates.trust.keyserver.dev;keys.trust.keyserver.dev
 
-// keyServerReconciler keeps the connection of each KeyServer as its spec and
-// its Secrets say, and reports what the connection finds.
+// keyServerReconciler keeps the connection of each KeyServer as its spec
+// and its Secrets require, and reports the state of the connection.
 type keyServerReconciler struct {
 	reconcile.Cluster
 	connections *connection.Connections
 	sources     *sources.Reader
 	population  *status.Population
-	controllers []reconcile.Controller // of the objects that refer to KeyServers
-	tokenFiles  map[string]string      // with tokens of the manager's service account, by audience
+	controllers []reconcile.Controller // of kinds that refer to KeyServers
+	tokenFiles  map[string]string      // files with tokens of the manager's service account, by audience
 	wake        chan event.TypedGenericEvent[reconcile.Wake]
-	told        sync.Map // the generation that was told of, by name
+	told        sync.Map // the generation of the last notice to the objects, by name
 }
 
-// generation is one of one object.
+// generation identifies one generation of one object.
 type generation struct {
 	uid types.UID
 	n   int64
 }
 
-// keyServerKind is the one kind that is not managed.
+// keyServerKind is the only kind that is not managed.
 var keyServerKind, _ = v1alpha1.KindNamed("KeyServer")
 
 // Reconcile implements reconcile.Reconciler.
@@ -83,14 +83,14 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	case held.Action == reconcile.ActRelease:
 		return r.release(ctx, read, ks)
 	case held.Reason == v1alpha1.ReasonPaused:
-		// The brake for everything that uses this KeyServer.
+		// A paused KeyServer stops everything that uses it.
 		r.connections.Block(ctx, ks.Name, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s", held.Message))
 		say = status.Conclusion{Reason: held.Reason, Message: held.Message}
 	default:
 		if say, err = r.connect(ctx, ks); err != nil {
 			return ctrl.Result{}, err
 		}
-		if held.Reason != "" { // the dependants need the connection to go
+		if held.Reason != "" { // the dependants need the connection for their deletion
 			say = status.Conclusion{Reason: held.Reason, Message: held.Message}
 		}
 	}
@@ -99,8 +99,8 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	if err != nil || !written {
 		return reconcile.SoonUnless(written), err
 	}
-	// Who may use it may have changed. Whether that was told is not for the status to say: it
-	// may have been written without an answer.
+	// The grants may have changed. The status cannot tell whether the
+	// objects were notified: it may have been written without a response.
 	if was, _ := r.told.Swap(req.NamespacedName, generation{ks.UID, ks.Generation}); was != (generation{ks.UID, ks.Generation}) {
 		r.connections.Tell(ctx, connection.Notice{KeyServer: ks.Name})
 	}
@@ -131,7 +131,7 @@ func (r *keyServerReconciler) deletion(ctx context.Context, ks *v1alpha1.KeyServ
 	return d, nil
 }
 
-// connect brings the connection in line with the spec and says what it finds.
+// connect updates the connection to the spec and returns what to report about it.
 func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServer) (status.Conclusion, error) {
 	conn, err := r.connection(ctx, ks)
 	if err != nil {
@@ -158,7 +158,7 @@ func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServe
 	if err := r.recordLeftBehind(ctx, ks, conn); err != nil {
 		return status.Conclusion{}, err
 	}
-	// The cursor moves all the time; it is written when something else is.
+	// The cursor changes all the time; it is written only with another change.
 	if ks.Status.ObservedGeneration != ks.Generation || !meta.IsStatusConditionTrue(ks.Status.Conditions, v1alpha1.ConditionReady) {
 		ks.Status.Cursor = s.Cursor
 	}
@@ -178,8 +178,8 @@ func (r *keyServerReconciler) connection(ctx context.Context, ks *v1alpha1.KeySe
 	return conn, nil
 }
 
-// login resolves what the spec refers to. Its version changes with every
-// Secret and ConfigMap that it rests on.
+// login resolves the references of the spec. Its version
+// changes with every Secret and ConfigMap that it depends on.
 func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer) (connection.Login, error) {
 	roots, pem, err := r.roots(ctx, ks.Spec.CABundle)
 	if err != nil {
@@ -208,7 +208,7 @@ func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer)
 	return l, nil
 }
 
-// credential is as whom an endpoint logs in, and what that rests on.
+// credential returns the login of an endpoint, and the versions of the sources that it depends on.
 func (r *keyServerReconciler) credential(ctx context.Context, c v1alpha1.AdministratorCredential) (e connection.Endpoint, version []string, err error) {
 	if account := c.ServiceAccount; account != nil {
 		if e.TokenFile = r.tokenFiles[account.Audience]; e.TokenFile == "" {
@@ -251,7 +251,7 @@ func (r *keyServerReconciler) roots(ctx context.Context, from *v1alpha1.CABundle
 	return pool, pem, err
 }
 
-// bundle reads the certificates by which a service is trusted.
+// bundle reads the CA certificates that a service is trusted by.
 func bundle(ctx context.Context, values *sources.Reader, from *v1alpha1.CABundle) ([]byte, error) {
 	where, pem := "spec.caBundle.inline", []byte(deref(from.Inline))
 	if key := sources.At(from.SecretKeyRef, from.ConfigMapKeyRef); from.Inline == nil && key != nil {
@@ -277,7 +277,7 @@ func (r *keyServerReconciler) record(read, ks *v1alpha1.KeyServer, say status.Co
 	}
 	ks.Status.ObservedGeneration = ks.Generation
 	status.Conclude(&ks.Status.Conditions, ks.Generation, now, say)
-	meta.RemoveStatusCondition(&ks.Status.Conditions, v1alpha1.ConditionVerified) // Ready says it all
+	meta.RemoveStatusCondition(&ks.Status.Conditions, v1alpha1.ConditionVerified) // Ready has the same information
 	before := meta.FindStatusCondition(read.Status.Conditions, v1alpha1.ConditionReady)
 	if say.Reason != v1alpha1.ReasonProgressing && (before == nil || before.Reason != string(say.Reason)) {
 		status.ReasonEvent(say.Reason, !ks.DeletionTimestamp.IsZero(), say.Message).Record(r.Recorder, ks)
@@ -300,7 +300,7 @@ func (r *keyServerReconciler) release(ctx context.Context, read, ks *v1alpha1.Ke
 	return reconcile.SoonUnless(written), err
 }
 
-// hear wakes the KeyServer that a notice is about, unless it is about one kind.
+// hear wakes the KeyServer of a notice, unless the notice concerns one kind.
 func (r *keyServerReconciler) hear(ctx context.Context, n connection.Notice) {
 	if n.Kind != "" {
 		return
@@ -330,7 +330,7 @@ func (r *keyServerReconciler) readersOf(sourceKind string) func(context.Context,
 	}
 }
 
-// sourcesOf lists what a KeyServer reads.
+// sourcesOf lists the Secrets and ConfigMaps that a KeyServer reads.
 func sourcesOf(ks *v1alpha1.KeyServer) (from []sources.Ref) {
 	if secret := ks.Spec.Credentials.Administrator.SecretRef; secret != nil {
 		from = append(from, secretSource(*secret))

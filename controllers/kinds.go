@@ -10,10 +10,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// adapters of the kinds. Each adds itself, in its own file.
+// adapters of the kinds. Each is added by its own file.
 var adapters []registration
 
-// registration is an adapter, its types forgotten.
+// registration is an adapter without its type parameters.
 type registration struct {
 	kind     func() reconcile.Kind
 	register func(*reconcile.Registry) error
@@ -27,8 +27,8 @@ func adapted[T reconcile.Object, D any](a reconcile.Adapter[T, D]) {
 	})
 }
 
-// registerKinds makes the reconciler of each kind. Those that others wait for
-// come first, so that a plan knows of them.
+// registerKinds creates the reconciler of each kind. Kinds that
+// others wait for come first, so that a plan knows their objects.
 func registerKinds(s *reconcile.Registry) error {
 	var kinds []reconcile.Kind
 	register := map[string]func(*reconcile.Registry) error{}
@@ -54,7 +54,7 @@ func registerKinds(s *reconcile.Registry) error {
 	return nil
 }
 
-// spelt reads an id that an object holds as text, for a request about it.
+// spelt parses an id that an object has as text, for a request about it.
 func spelt[ID any](parse func(string) (ID, error), text string) (ID, error) {
 	id, err := parse(text)
 	if err != nil {
@@ -63,13 +63,13 @@ func spelt[ID any](parse func(string) (ID, error), text string) (ID, error) {
 	return id, nil
 }
 
-// inOrder puts the kinds that wait for others behind those. Kinds of which none
-// waits for the other stay in their order.
+// inOrder sorts kinds after the kinds that they wait for.
+// Kinds that do not wait for each other keep their order.
 func inOrder(kinds []reconcile.Kind) []reconcile.Kind {
 	var after func(k reconcile.Kind, way []string) int
 	after = func(k reconcile.Kind, way []string) (depth int) {
 		for _, other := range kinds {
-			// Kinds that wait for each other are of one depth.
+			// Kinds that wait for each other have the same depth.
 			if slices.Contains(k.Awaits, other.Feed) && !slices.Contains(way, other.Feed) {
 				depth = max(depth, 1+after(other, append(way, other.Feed)))
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
-// recordLeftBehind says what the key server still has of objects that are gone. Nothing is
-// deleted there: who removed a finalizer may have meant to keep what it held.
+// recordLeftBehind reports the external objects that deleted objects left behind. It deletes
+// nothing: a user that removed a finalizer may have wanted to keep the external object.
 func (r *keyServerReconciler) recordLeftBehind(ctx context.Context, ks *v1alpha1.KeyServer, conn *connection.Connection) error {
 	var left []string
 	for _, c := range r.controllers {
@@ -21,7 +21,7 @@ func (r *keyServerReconciler) recordLeftBehind(ctx context.Context, ks *v1alpha1
 		if why, other := connection.AsProblem(ctx, err); other != nil {
 			return other
 		} else if why != nil {
-			return nil //nolint:nilerr // it is not known, and stays as it was said
+			return nil //nolint:nilerr // unknown: the condition stays as it is
 		}
 		left = append(left, names...)
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
-// maxShownName is how many characters of an unknown name a message has.
+// maxShownName is the maximum number of characters that a message shows of an unknown name.
 const maxShownName = 32
 
-// unknownNames says that the key server does not know some names, and which of those that
-// it knows may be meant. list says where all of them are.
+// unknownNames returns a message about names that the key server does not know.
+// It suggests known names that may be meant. list says where to find all names.
 func unknownNames(unknown, known []string, list string) string {
 	var quoted, meant []string
 	for _, name := range unknown {

@@ -1,19 +1,19 @@
 package controllers
 
-// What objects need of others, and are needed by: each is spelled in one way, here.
+// The keys by which objects need others. Each kind of key has one format, defined here.
 
-// objectKey is an object of the cluster.
+// objectKey returns the key of an object of the cluster.
 func objectKey(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
 
-// peerKey is a peer of a key server, by its system id.
+// peerKey returns the key of a peer of a key server, by its system id.
 func peerKey(system string) string { return "peer " + system }
 
-// roleKey is a role of a key server, by its name.
+// roleKey returns the key of a role of a key server, by its name.
 func roleKey(name string) string { return "role " + name }
 
-// directoryKey is a templated directory of a key server, by its path with the slash at
-// the end.
+// directoryKey returns the key of a templated directory of a
+// key server, by its path with the trailing slash.
 func directoryKey(path string) string { return "directory " + path }
 
-// principalKey is a principal of a key server, as TYPE/NAME.
+// principalKey returns the key of a principal of a key server, given as TYPE/NAME.
 func principalKey(principal string) string { return "principal " + principal }

@@ -13,16 +13,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 )
 
-// peerChain is what a trust blob says of a peer's certificate.
+// peerChain is the certificate chain of a trust blob.
 type peerChain struct {
 	leaf *x509.Certificate
-	// path leads from the leaf's issuer upwards, as far as the blob has it.
+	// path leads from the leaf's issuer upwards, as far as the blob contains it.
 	path []*x509.Certificate
 }
 
-// parsePeerChain reads the chain of a trust blob. Its errors complete a
-// sentence that begins with where the blob comes from. What may be wrong with a
-// chain beyond that is for the key server to say.
+// parsePeerChain reads the chain of a trust blob. Its errors continue a sentence that
+// begins with the source of the blob. Other errors of a chain are found by the key server.
 func parsePeerChain(der []byte) (peerChain, error) {
 	p7, err := pkcs7.Parse(der)
 	if err != nil {
@@ -53,7 +52,7 @@ func parsePeerChain(der []byte) (peerChain, error) {
 	}
 }
 
-// issuer names the CA that the chain needs: the last that it has or names.
+// issuer returns the name of the CA that the chain needs: the issuer of its last certificate.
 func (c peerChain) issuer() string {
 	if len(c.path) == 0 {
 		return c.leaf.Issuer.String()
@@ -61,8 +60,8 @@ func (c peerChain) issuer() string {
 	return c.path[len(c.path)-1].Issuer.String()
 }
 
-// complete reports whether the chain ends at a root, so that none of the CAs
-// that could vouch for it is missing from it.
+// complete reports whether the chain ends at a root: then it
+// contains every CA that could vouch for it.
 func (c peerChain) complete() bool {
 	if len(c.path) == 0 {
 		return false

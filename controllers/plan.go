@@ -27,21 +27,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// PlanOptions say what a plan is made from.
+// PlanOptions are the inputs of a plan.
 type PlanOptions struct {
-	// Client holds the objects, and everything that they refer to. The
-	// reconcilers write to it; what becomes of that is the caller's to decide.
+	// Client has the objects, and everything that they refer to. The reconcilers
+	// write to it; the caller decides what happens with these writes.
 	Client  client.Client
 	Indexer client.FieldIndexer
 	Log     logr.Logger
-	// Issuer is that of the cluster; nil where there is none.
+	// Issuer of the cluster; nil without a cluster.
 	Issuer *sources.Issuer
-	// Clock is nil for the system's.
+	// Clock is the system's if nil.
 	Clock clock.Clock
 }
 
-// Planner runs the manager's own reconcilers, one pass over each object, on
-// connections that let no write through.
+// Planner runs the manager's reconcilers, one pass for each
+// object, on connections that refuse all writes.
 type Planner struct {
 	registry   *reconcile.Registry
 	keyServers *keyServerReconciler
@@ -49,11 +49,11 @@ type Planner struct {
 	settled    chan struct{}
 
 	mu      sync.Mutex
-	calls   []string // refused during the pass under way
+	calls   []string // refused during the present pass
 	clients []*apiclient.Client
 }
 
-// NewPlanner makes a planner. Close ends its connections.
+// NewPlanner returns a Planner. Close ends its connections.
 func NewPlanner(o PlanOptions) (*Planner, error) {
 	p := &Planner{log: o.Log.WithName("connection"), settled: make(chan struct{}, 1)}
 	c := reconcile.Cluster{Client: o.Client, Live: o.Client, Recorder: silent{}, Identity: &reconcile.Identity{Planned: true}, Issuer: o.Issuer}
@@ -80,8 +80,8 @@ func (p *Planner) Close(ctx context.Context) {
 	}
 }
 
-// Connect connects to a KeyServer and reports why it cannot be asked. One that
-// is paused is no error: its objects say so.
+// Connect connects to a KeyServer. It returns an error if the connection
+// fails. A paused KeyServer is not an error: its objects report it.
 func (p *Planner) Connect(ctx context.Context, name string) error {
 	ctx = ctrl.LoggerInto(ctx, p.log)
 	request := ctrl.Request{NamespacedName: types.NamespacedName{Name: name}}
@@ -101,12 +101,12 @@ func (p *Planner) Connect(ctx context.Context, name string) error {
 			return ctx.Err()
 		}
 	}
-	// Again, so that its status says what was found.
+	// The second pass writes the state of the connection to the status.
 	if _, err := p.keyServers.Reconcile(ctx, request); err != nil {
 		return fmt.Errorf("KeyServer %q: %w", name, err)
 	}
 	if _, why := p.registry.Connections.Get(name); why == nil {
-		return nil // whatever else there is to say of it, its deletion for instance
+		return nil // even if there is more to report, such as its deletion
 	}
 	ks := &v1alpha1.KeyServer{}
 	if err := p.registry.Client.Get(ctx, request.NamespacedName, ks); err != nil {
@@ -119,8 +119,8 @@ func (p *Planner) Connect(ctx context.Context, name string) error {
 	return nil
 }
 
-// Peer returns the name of the KeyServer that an object refers to as a peer of
-// its own, or "". It need not answer: what it said before may do.
+// Peer returns the name of the KeyServer that an object refers to as its peer, or
+// "". That KeyServer does not have to respond: its last response may be enough.
 func (p *Planner) Peer(obj client.Object) string {
 	for _, c := range p.registry.Controllers {
 		if c.Has(obj) {
@@ -130,13 +130,12 @@ func (p *Planner) Peer(obj client.Object) string {
 	return ""
 }
 
-// Plan makes one pass over each object, those that others need first, and
-// returns the intents in that order. Their KeyServers must be connected.
+// Plan makes one pass over each object and returns the intents in the same order. Needed
+// objects come before those that need them. The KeyServers of the objects must be connected.
 func (p *Planner) Plan(ctx context.Context, objects []client.Object) ([]reconcile.Intent, error) {
 	ctx = ctrl.LoggerInto(ctx, p.log)
 	intents := make([]reconcile.Intent, 0, len(objects))
-	// coming is who provides what is not there yet, by the keys that others
-	// need it by.
+	// coming has the objects that will provide keys that others need.
 	coming := map[string]string{}
 	for _, c := range p.registry.Controllers {
 		for _, obj := range objects {
@@ -159,8 +158,8 @@ func (p *Planner) Plan(ctx context.Context, objects []client.Object) ([]reconcil
 	return intents, nil
 }
 
-// look makes a pass over one object. A pass that met a reading under change is
-// made again.
+// look makes a pass over one object. It repeats a pass that
+// met a list that changed while it was read.
 func (p *Planner) look(ctx context.Context, c reconcile.Controller, obj client.Object) (*reconcile.Intent, error) {
 	const attempts = 3
 	for attempt := 1; ; attempt++ {
@@ -186,7 +185,8 @@ func (p *Planner) look(ctx context.Context, c reconcile.Controller, obj client.O
 	}
 }
 
-// await has the intent name what it waits for, once all of that is known.
+// await adds to the intent the names of the objects that it
+// waits for. Call it when coming is complete.
 func await(i *reconcile.Intent, coming map[string]string) {
 	if i.Action != reconcile.PlanBlocked || i.Reason != v1alpha1.ReasonDependencyNotReady {
 		return
@@ -198,11 +198,11 @@ func await(i *reconcile.Intent, coming map[string]string) {
 	}
 }
 
-// codePlanned is what a refused write fails with. No service answers it.
+// codePlanned is the code of a refused write. No service returns it.
 const codePlanned = "PLANNED"
 
-// dial is the Dial of a plan: the client is the manager's, and nothing but
-// reading passes its transport.
+// dial is the Dial of a plan: the client is the manager's, and
+// its transport passes only reading requests.
 func (p *Planner) dial(e connection.Endpoint) (connection.API, error) {
 	base, err := url.Parse(e.BaseURL)
 	if err != nil {
@@ -231,9 +231,9 @@ func (p *Planner) dial(e connection.Endpoint) (connection.API, error) {
 	return unmarking{c}, nil
 }
 
-// unmarking is a service on which a plan sets no owner marks. They change nothing of
-// what is planned, and so are no part of it: only one that stands in the way is,
-// which is seen before.
+// unmarking is a service on which a plan does not set owner marks. They
+// do not change the planned objects, so they are not part of the plan.
+// A mark of another owner is still found, because it is read earlier.
 type unmarking struct{ *apiclient.Client }
 
 // SetOwner implements connection.API.
@@ -252,17 +252,16 @@ func (p *Planner) refused(call string) {
 	p.calls = append(p.calls, call)
 }
 
-// lettingReads lets reading through, and refuses and reports everything else. It
-// stands below the client, so that a call that is added there later is refused
-// until it is known to read.
+// lettingReads passes reading requests on, and refuses and reports all others. It is below the
+// client, so a call that is added to the client later is refused until it is listed as reading.
 type lettingReads struct {
 	next    http.RoundTripper
 	under   string // the path of the base URL
 	refused func(call string)
 }
 
-// reads are the calls that read although their method is not GET, or that
-// are about the plan's own session.
+// reads are the requests that read although their method is
+// not GET, and those about the plan's own session.
 var reads = []string{
 	"POST /api/sessions",
 	"DELETE /api/sessions/current",
@@ -286,7 +285,7 @@ func (t lettingReads) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, &apiclient.Error{Code: codePlanned, Detail: "a plan writes nothing: " + call + " was not sent"}
 }
 
-// CloseIdleConnections is what http.Client looks for.
+// CloseIdleConnections is called by http.Client.
 func (t lettingReads) CloseIdleConnections() {
 	if c, is := t.next.(interface{ CloseIdleConnections() }); is {
 		c.CloseIdleConnections()

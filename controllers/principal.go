@@ -23,7 +23,7 @@ import (
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principals,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principals/status,verbs=patch
 
-// The types of principals that an object can declare, as the key server calls them.
+// The types of principals that an object can declare, with the key server's names.
 const (
 	xauthType       = "xauth"
 	ldapType        = "ldap"
@@ -31,12 +31,12 @@ const (
 	certificateType = "certificate"
 )
 
-// classNames are what the key server calls their classes.
+// classNames are the key server's class names of the types.
 var classNames = map[string]string{
 	xauthType: "XAuthPrincipal", ldapType: "LDAPPrincipal", groupType: "GroupPrincipal", certificateType: "CertificatePrincipal",
 }
 
-// declaredPrincipal is what a Principal declares, its references resolved.
+// declaredPrincipal is the declaration of a Principal with its references resolved.
 type declaredPrincipal struct {
 	kind     string
 	name     string
@@ -46,8 +46,8 @@ type declaredPrincipal struct {
 	roles     []schema.HexID // sorted
 	groups    []schema.HexID // sorted
 	disabled  bool
-	anybody   bool           // that may act for others may act for it
-	delegates []schema.HexID // who alone may, sorted
+	anybody   bool           // every principal that may act for others may act for it
+	delegates []schema.HexID // the only principals that may act for it, sorted
 }
 
 type principalAdapter struct{}
@@ -85,7 +85,7 @@ func (principalAdapter) Claims(obj *v1alpha1.Principal, want *declaredPrincipal)
 	return []string{typeSaid(obj) + "/" + name}
 }
 
-// typeSaid is the type of principal that the object says.
+// typeSaid returns the type of principal that the object declares.
 func typeSaid(obj *v1alpha1.Principal) string {
 	switch s := obj.Spec; {
 	case s.ServiceAccount != nil:
@@ -99,8 +99,8 @@ func typeSaid(obj *v1alpha1.Principal) string {
 	}
 }
 
-// nameSaid is the name of the principal, as far as the object says it by itself.
-// Where a certificate comes from a source, the status knows which name it was.
+// nameSaid returns the name of the principal as far as the object itself states
+// it. If a certificate comes from a source, the status has the last known name.
 func nameSaid(obj *v1alpha1.Principal) string {
 	switch s := obj.Spec; {
 	case s.PrincipalName != nil:
@@ -118,9 +118,9 @@ func nameSaid(obj *v1alpha1.Principal) string {
 	return obj.Status.Name
 }
 
-// Reach implements reconcile.Adapter. A service account gets in by its subject, whatever
-// its principal is called, so that both are names of it. What it hands out is all that
-// its roles and those of its groups grant.
+// Reach implements reconcile.Adapter. A service account logs in by its
+// subject, whatever the name of its principal is, so both are names of
+// it. It has the operations of its roles and of its groups' roles.
 func (a principalAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (grants.Reach, error) {
 	var reach grants.Reach
 	for _, claim := range a.Claims(obj, want) {
@@ -143,9 +143,9 @@ func (a principalAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1
 	return reach, err
 }
 
-// entered are the groups that the principal is to be in. Whoever is in a group has what
-// the lists of keys give it, which no operation tells. One that is not there has no name
-// yet, and nobody is in it.
+// entered returns the groups that the principal should be in. A member
+// has the rights that ACLs give to the group, and no operation shows
+// these. A group that does not exist has no name yet, and no members.
 func entered(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (names []grants.Name) {
 	if in.Cluster == nil || !obj.DeletionTimestamp.IsZero() {
 		return nil
@@ -160,7 +160,7 @@ func entered(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (
 	return names
 }
 
-// Follows implements reconcile.Follower: what a group is given, its members have.
+// Follows implements reconcile.Follower: the members of a group have its operations.
 func (principalAdapter) Follows(obj *v1alpha1.Principal) []reconcile.Followed {
 	ids := make([]reconcile.Followed, len(obj.Status.GroupIDs))
 	for i, id := range obj.Status.GroupIDs {
@@ -169,8 +169,8 @@ func (principalAdapter) Follows(obj *v1alpha1.Principal) []reconcile.Followed {
 	return ids
 }
 
-// Needs implements reconcile.Consumer. A delegate is not held: two that act for each
-// other could never be deleted.
+// Needs implements reconcile.Consumer. A principal does not block the
+// deletion of a delegate: two that act for each other could never be deleted.
 func (principalAdapter) Needs(obj *v1alpha1.Principal) []reconcile.Need {
 	var needs []reconcile.Need
 	for _, r := range obj.Spec.Roles {
@@ -210,7 +210,7 @@ func (a principalAdapter) Declared(ctx context.Context, in reconcile.Input, obj 
 			want.name = want.leaf.name
 		}
 	}
-	if err != nil || in.Deleting { // one that goes needs no roles
+	if err != nil || in.Deleting { // a deletion needs no roles
 		return want, err
 	}
 	if want.roles, err = rolesDeclared(ctx, in, obj); err != nil {
@@ -226,17 +226,17 @@ func (a principalAdapter) Declared(ctx context.Context, in reconcile.Input, obj 
 	return want, err
 }
 
-// maxPrincipalName is the longest name that the key server takes.
+// maxPrincipalName is the longest name that the key server accepts.
 const maxPrincipalName = 128
 
-// principalNotes is what is to be known later of a principal that was read.
+// principalNotes is data of a principal reading for later use.
 type principalNotes struct {
 	held  schema.Principal
 	begun bool // something is missing, and nothing else differs
 }
 
-// Observe implements reconcile.Adapter. The principal is found by the id that the object
-// owns, and only then by type and name.
+// Observe implements reconcile.Adapter. It finds the principal by
+// the id that the object owns, and otherwise by type and name.
 func (a principalAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (reconcile.External, error) {
 	name := obj.Status.Name
 	if want != nil {
@@ -263,7 +263,7 @@ func (a principalAdapter) Observe(ctx context.Context, in reconcile.Input, obj *
 func (principalAdapter) find(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (schema.Principal, bool, error) {
 	if id := obj.Status.PrincipalID; id != "" {
 		held, err := principalsByID.Of(in.Conn).Get(ctx, in.NotBefore, id)
-		// An id that stands for somebody of another type was never this object's.
+		// A principal of another type with this id was never this object's.
 		if err != nil && !connection.IsGone(err) || err == nil && held.ClassName == classNames[typeSaid(obj)] {
 			return held, err == nil, err
 		}
@@ -282,8 +282,8 @@ func (principalAdapter) find(ctx context.Context, in reconcile.Input, obj *v1alp
 	return held, err == nil, err
 }
 
-// compare lists where the principal differs from the declaration, and what of that
-// cannot be corrected.
+// compare lists the differences between the principal and the
+// declaration, and which of them cannot be corrected.
 func (a principalAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal, held schema.Principal, seen *reconcile.External) (begun bool, err error) {
 	own, err := selves(ctx, in.Conn)
 	if err != nil {
@@ -307,15 +307,15 @@ func (a principalAdapter) compare(ctx context.Context, in reconcile.Input, obj *
 	return begun, nil
 }
 
-// Begun implements reconcile.Stepwise: a principal is made with its roles first, groups
-// and flags follow.
+// Begun implements reconcile.Stepwise: a principal is created
+// with its roles; groups and flags follow.
 func (principalAdapter) Begun(seen reconcile.External) bool {
 	noted, _ := seen.Noted.(principalNotes)
 	return noted.begun
 }
 
-// Create implements reconcile.Adapter. One that is declared as disabled has no role
-// before it is.
+// Create implements reconcile.Adapter. A principal that is
+// declared as disabled gets its roles only after it is disabled.
 func (a principalAdapter) Create(ctx context.Context, c *connection.Connection, want declaredPrincipal) (reconcile.Outcome, error) {
 	with := want.roles
 	if want.disabled {
@@ -335,7 +335,7 @@ func (a principalAdapter) Create(ctx context.Context, c *connection.Connection, 
 	return out, nil
 }
 
-// make sends the one call that makes a principal.
+// make sends the one call that creates a principal.
 func (principalAdapter) make(ctx context.Context, c *connection.Connection, want declaredPrincipal, with []schema.HexID) (schema.Principal, error) {
 	var saved schema.PrincipalSaved
 	var err error
@@ -366,7 +366,7 @@ func (principalAdapter) make(ctx context.Context, c *connection.Connection, want
 func (principalAdapter) Update(ctx context.Context, c *connection.Connection, want declaredPrincipal, seen reconcile.External) (reconcile.Outcome, error) {
 	noted, _ := seen.Noted.(principalNotes)
 	held := noted.held
-	// Whatever becomes of it, what was remembered is out of date.
+	// The cached principal is outdated, even if this fails.
 	defer forgetPrincipal(c, seen.ID)
 	if slices.ContainsFunc(seen.Drift, func(d v1alpha1.FieldDrift) bool { return d.Field == "certificate" }) {
 		var err error
@@ -413,8 +413,8 @@ func (principalAdapter) Delete(ctx context.Context, c *connection.Connection, ob
 	return reconcile.Outcome{ID: id, Evidence: fmt.Sprintf("%s; %s ended", gone.Detail, plural(gone.SessionsEnded, "session"))}, nil
 }
 
-// shutOut disables a principal whose deletion has to wait: what has left Git is revoked,
-// whatever it owns by then. A group logs nobody in.
+// shutOut disables a principal whose deletion has to wait: its access is revoked when its object
+// is deleted, even if it still owns keys. Groups are not disabled, because they do not log in.
 func shutOut(ctx context.Context, c *connection.Connection, obj *v1alpha1.Principal, id schema.HexID, why *connection.Problem) error {
 	held, err := principalsByID.Of(c).Get(ctx, time.Time{}, id.String())
 	if err != nil {
@@ -433,7 +433,7 @@ func shutOut(ctx context.Context, c *connection.Connection, obj *v1alpha1.Princi
 	return why
 }
 
-// inUseAgain is when to look again whether something is in use: no event tells.
+// inUseAgain is the pause before a blocked deletion is retried: no event announces its end.
 const inUseAgain = 30 * time.Second
 
 // Record implements reconcile.Adapter.
@@ -451,7 +451,7 @@ func (principalAdapter) Record(obj *v1alpha1.Principal, want *declaredPrincipal,
 	if want == nil || len(seen.Drift) > 0 {
 		return
 	}
-	n := int32(len(want.roles)) //nolint:gosec // the schema bounds it to 64
+	n := int32(len(want.roles)) //nolint:gosec // the schema limits it to 64
 	s.RoleCount = &n
 	s.GroupIDs = nil
 	for _, id := range want.groups {
@@ -462,8 +462,8 @@ func (principalAdapter) Record(obj *v1alpha1.Principal, want *declaredPrincipal,
 	}
 }
 
-// Expiry implements reconcile.Expirer. A certificate that is renewed by itself is about
-// to expire only where that fails.
+// Expiry implements reconcile.Expirer. A certificate that the key
+// server renews is about to expire only if the renewal fails.
 func (principalAdapter) Expiry(obj *v1alpha1.Principal) (notBefore, notAfter *metav1.Time, warn time.Duration) {
 	warn = warnBefore(obj.Spec.WarnBefore)
 	if s := obj.Status; s.NotAfter != nil && s.RenewAfter != nil {
@@ -477,7 +477,7 @@ func (principalAdapter) RenewAfter(obj *v1alpha1.Principal) *metav1.Time {
 	return obj.Status.RenewAfter
 }
 
-// listed names what is listed, for people.
+// listed joins names for messages.
 func listed(names []string) string {
 	if len(names) == 0 {
 		return "none"

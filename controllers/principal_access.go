@@ -37,8 +37,8 @@ func rolesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princi
 	return asSet(ids), nil
 }
 
-// roleNamed answers what a role is found by on the key server, and what it is, for
-// people.
+// roleNamed returns the key that finds a role on the key
+// server, and a text about the role for messages.
 func roleNamed(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, r v1alpha1.PrincipalRole) (key, what string, err error) {
 	if r.RoleRef == nil {
 		return byName(deref(r.Name)), fmt.Sprintf("role %q", deref(r.Name)), nil
@@ -68,7 +68,7 @@ func groupsDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princ
 		if other.Spec.Group == nil {
 			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.groups names Principal %s/%s, which is no group", obj.Namespace, other.Name)
 		}
-		if other.Status.Provenance == "" { // to look at a group is not to say who is in it
+		if other.Status.Provenance == "" { // an object that only observes a group does not decide about its members
 			return nil, connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
 				"spec.groups names Principal %s/%s, which has neither made its group nor taken it over; let it manage the group, or have whoever owns the group put this principal into it", obj.Namespace, other.Name)
 		}
@@ -77,7 +77,7 @@ func groupsDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princ
 	return asSet(ids), nil
 }
 
-// delegatesDeclared resolves who may act for the principal.
+// delegatesDeclared resolves the principals that may act for this one.
 func delegatesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
 	ids := []schema.HexID{}
 	for _, d := range obj.Spec.Delegation.Delegates {
@@ -96,8 +96,7 @@ func delegatesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Pr
 	return asSet(ids), nil
 }
 
-// principalNamed resolves a Principal of the same namespace to what it is on the key
-// server.
+// principalNamed resolves a Principal of the same namespace to the principal on the key server.
 func principalNamed(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, name string) (*v1alpha1.Principal, schema.Principal, error) {
 	at := types.NamespacedName{Namespace: obj.Namespace, Name: name}
 	other := &v1alpha1.Principal{}
@@ -117,7 +116,7 @@ func principalNamed(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princ
 	return other, held, err
 }
 
-// absent says that an object is not there; any other failure is the cluster's.
+// absent reports that an object does not exist. Any other failure comes from the cluster.
 func absent(err error, kind string, at types.NamespacedName) error {
 	if apierrors.IsNotFound(err) {
 		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s %s does not exist", kind, at)
@@ -129,7 +128,7 @@ func notThereYet(kind string, at types.NamespacedName) error {
 	return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s %s is not on the key server yet; its own conditions say why", kind, at)
 }
 
-// sameKeyServer refuses an object that is about another KeyServer.
+// sameKeyServer returns an error if an object belongs to another KeyServer.
 func sameKeyServer(kind string, other, obj reconcile.Object) error {
 	its, _ := other.Managed()
 	mine, _ := obj.Managed()
@@ -140,8 +139,8 @@ func sameKeyServer(kind string, other, obj reconcile.Object) error {
 		reconcile.NameOf(kind, other), its.KeyServerRef.Name, mine.KeyServerRef.Name)
 }
 
-// handedOut are the operations that the roles of the principal grant, and those of its
-// groups. What cannot be resolved is not handed out.
+// handedOut returns the operations that the roles of the principal and
+// of its groups grant. References that cannot be resolved grant nothing.
 func handedOut(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) ([]grants.Operation, error) {
 	if want == nil {
 		want = &declaredPrincipal{}
@@ -175,7 +174,7 @@ func handedOut(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal,
 		if err != nil {
 			return nil, err
 		}
-		if !ok { // one without a duty
+		if !ok { // without a duty
 			op.Name = id.String()
 		}
 		out = append(out, grants.Operation{ID: id.String(), Name: op.Name, Duty: op.Duty})
@@ -183,14 +182,14 @@ func handedOut(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal,
 	return out, nil
 }
 
-// unsolvable reports a failure that is not about what the object names.
+// unsolvable reports a failure that does not concern the references of the object.
 func unsolvable(err error) bool {
 	var p *connection.Problem
 	return err != nil && !errors.As(err, &p)
 }
 
-// differsInAccess lists where roles, groups, flags and delegates differ. begun reports
-// that there is nothing to take away.
+// differsInAccess lists the differences in roles, groups, flags
+// and delegates. begun says that nothing has to be removed.
 func differsInAccess(ctx context.Context, in reconcile.Input, want *declaredPrincipal, held schema.Principal, seen *reconcile.External) (begun bool) {
 	begun = true
 	differs := func(field, declared, observed string, less bool) {
@@ -217,17 +216,18 @@ func within(some, all []schema.HexID) bool {
 	return !slices.ContainsFunc(some, func(id schema.HexID) bool { return !slices.Contains(all, id) })
 }
 
-// lending says whether others may act with the rights of a principal, and who alone.
+// lending is the delegation setting of a principal: whether
+// others may act with its rights, and which.
 type lending struct {
 	on bool
-	to []schema.HexID // sorted; nobody is anybody
+	to []schema.HexID // sorted; empty means any principal
 }
 
 func (d *declaredPrincipal) lends() lending {
 	return lending{on: d.anybody || len(d.delegates) > 0, to: d.delegates}
 }
 
-// lends is what a principal has. Names without the flag let nobody act.
+// lends returns the delegation setting of a principal. Delegates without the flag have no effect.
 func lends(p schema.Principal) lending {
 	if !p.Delegation {
 		return lending{}
@@ -270,8 +270,9 @@ func principalNames(ctx context.Context, in reconcile.Input, ids []schema.HexID)
 	return listed(names)
 }
 
-// grantAccess makes roles, groups, flags and delegates what is declared. What is taken
-// away goes first, and a principal is disabled before everything else and enabled after.
+// grantAccess changes roles, groups, flags and delegates to the declared
+// ones. Within a step it removes before it adds, except for delegates. It
+// disables a principal before all other steps and enables it after them.
 func grantAccess(ctx context.Context, c *connection.Connection, want declaredPrincipal, held schema.Principal) (schema.Principal, error) {
 	w := accessWriter{c: c, want: want, held: held}
 	for _, step := range []func(context.Context) error{w.disable, w.setRoles, w.setGroups, w.setDelegation, w.enable} {
@@ -280,7 +281,7 @@ func grantAccess(ctx context.Context, c *connection.Connection, want declaredPri
 			return w.held, err
 		}
 	}
-	// Each write was verified; what differs now is the doing of somebody else.
+	// Each write was verified: a difference now is an outside change.
 	seen := reconcile.External{}
 	if differsInAccess(ctx, reconcile.Input{Conn: c}, &want, w.held, &seen); len(seen.Drift) > 0 {
 		return w.held, &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true,
@@ -289,7 +290,8 @@ func grantAccess(ctx context.Context, c *connection.Connection, want declaredPri
 	return w.held, nil
 }
 
-// accessWriter brings one principal to what is declared. held is as last read back.
+// accessWriter changes one principal to the declared state.
+// held is the principal as last read back.
 type accessWriter struct {
 	c    *connection.Connection
 	want declaredPrincipal
@@ -354,8 +356,8 @@ func (w *accessWriter) setGroups(ctx context.Context) error {
 	return nil
 }
 
-// setDelegation adds names before it takes others away: without a name the flag would
-// mean anybody, and the key server clears it with the last one.
+// setDelegation adds delegates before it removes others: without a delegate the flag
+// would mean any principal, and the key server clears the flag with the last one.
 func (w *accessWriter) setDelegation(ctx context.Context) error {
 	on := w.want.lends().on
 	if !on && w.held.Delegation {

@@ -22,13 +22,13 @@ import (
 
 // declaredLeaf is the client certificate that a Principal declares.
 type declaredLeaf struct {
-	name string // its subject, by which the principal is called
+	name string // its subject, which is the name of the principal
 	now  time.Time
-	// request is what the key server issues it from, nil where it is declared itself.
+	// request is the request that the key server issues it from,
+	// nil if the certificate itself is declared.
 	request      *x509.CertificateRequest
 	validityDays *int
-	// cert is the certificate: the one declared, or the one that was issued last, nil
-	// before that.
+	// cert is the declared certificate, or the last one that was issued. It is nil before that.
 	cert *x509.Certificate
 }
 
@@ -38,9 +38,9 @@ type enrolledLeaves struct {
 	certs     []*x509.Certificate
 }
 
-// leaves answers which certificates a principal gets in with. Its key is the id of the
-// principal and its name. The change feed tells of the principal only, so that what
-// becomes of a certificate is found at the resync.
+// leaves caches the certificates that a principal can log in with. The key
+// is the id of the principal followed by its name. The change feed reports
+// only the principal, so a changed certificate is found at the resync.
 var leaves = connection.Answers[enrolledLeaves]{
 	Feed: principals.Feed, Name: "certificates of a principal",
 	Read: func(ctx context.Context, c *connection.Connection, key string) (enrolledLeaves, error) {
@@ -60,8 +60,8 @@ var leaves = connection.Answers[enrolledLeaves]{
 	ID: func(l enrolledLeaves) string { return l.principal },
 }
 
-// currentCertificate is the body of a certificate, nil where it was replaced by a
-// renewal or is not answered.
+// currentCertificate returns the body of a certificate, or nil
+// if a renewal replaced it or the response has no body.
 func currentCertificate(c schema.Certificate) *x509.Certificate {
 	if c.Certificate == nil || deref(c.StatusLabel) == "Expired" {
 		return nil
@@ -73,8 +73,8 @@ func currentCertificate(c schema.Certificate) *x509.Certificate {
 	return cert
 }
 
-// leafSource is where the certificate, or the request, is read; nil where it comes
-// from no source.
+// leafSource returns the source of the certificate or the
+// request, or nil if the object has it inline.
 func leafSource(obj *v1alpha1.Principal) *sources.Key {
 	from := deref(obj.Spec.Certificate)
 	if from.Request != nil {
@@ -83,7 +83,7 @@ func leafSource(obj *v1alpha1.Principal) *sources.Key {
 	return sources.In(obj.Namespace, deref(from.Certificate).SecretKeyRef, deref(from.Certificate).ConfigMapKeyRef)
 }
 
-// inlineLeaf is the certificate, or the request, that the object holds itself.
+// inlineLeaf returns the certificate or the request that the object has inline.
 func inlineLeaf(obj *v1alpha1.Principal) *string {
 	from := deref(obj.Spec.Certificate)
 	if from.Request != nil {
@@ -92,7 +92,7 @@ func inlineLeaf(obj *v1alpha1.Principal) *string {
 	return deref(from.Certificate).Inline
 }
 
-// leafDeclared reads the certificate, or the request for one.
+// leafDeclared reads the certificate or the request.
 func leafDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (*declaredLeaf, error) {
 	var text []byte
 	var where string
@@ -113,16 +113,16 @@ func leafDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princip
 	if err != nil {
 		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
-	if leaf.name == "" { // by which a grant covers it, and the key server knows it
+	if leaf.name == "" { // the name identifies it for grants and on the key server
 		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s has an empty subject, which is the name of the principal; give it one", where)
 	}
 	leaf.now = in.Now
 	return leaf, nil
 }
 
-// parseLeaf reads a client certificate, of a chain the first, or one request. Its
-// errors complete a sentence that begins with where the text comes from, and quote
-// none of it: a reference may name a private key by mistake.
+// parseLeaf reads a client certificate, the first one of a chain, or one
+// request. Its errors continue a sentence that begins with the source of the
+// text. They quote nothing of it: a reference may name a private key by mistake.
 func parseLeaf(text []byte, obj *v1alpha1.Principal) (*declaredLeaf, error) {
 	from := obj.Spec.Certificate
 	if from.Request == nil {
@@ -152,15 +152,14 @@ func parseLeaf(text []byte, obj *v1alpha1.Principal) (*declaredLeaf, error) {
 	return leaf, nil
 }
 
-// renewalOf is when two thirds of a certificate's life are over, to the second, as the
-// status has it.
+// renewalOf returns when two thirds of a certificate's
+// lifetime are over, truncated to seconds as in the status.
 func renewalOf(cert *x509.Certificate) time.Time {
 	life := cert.NotAfter.Sub(cert.NotBefore)
 	return status.Stamp(cert.NotBefore.Add(life * 2 / 3)).Time
 }
 
-// newest is the certificate for the key of the request that lasts longest, nil for
-// none.
+// newest returns the certificate for the key of the request that expires last, or nil.
 func (l *declaredLeaf) newest(certs []*x509.Certificate) *x509.Certificate {
 	var best *x509.Certificate
 	for _, c := range certs {
@@ -171,11 +170,11 @@ func (l *declaredLeaf) newest(certs []*x509.Certificate) *x509.Certificate {
 	return best
 }
 
-// due reports whether a certificate is to be replaced.
+// due reports whether a certificate has to be replaced.
 func (l *declaredLeaf) due(cert *x509.Certificate) bool { return !l.now.Before(renewalOf(cert)) }
 
-// differsInLeaf lists that the certificate does not get in, or is to be renewed. Other
-// certificates of the principal are not declared.
+// differsInLeaf reports a difference if the certificate is not enrolled or
+// has to be renewed. Other certificates of the principal are not declared.
 func differsInLeaf(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, leaf *declaredLeaf, held schema.Principal, seen *reconcile.External) error {
 	enrolled, err := leaves.Of(in.Conn).Get(ctx, in.NotBefore, held.ID.String()+held.Name)
 	if err != nil {
@@ -209,8 +208,8 @@ func (l *declaredLeaf) issued(text string) bool {
 	return err == nil && l.newest(certs) != nil
 }
 
-// enrol has the certificate get in, issued first where there is a request. making says
-// that it makes the principal, with some roles.
+// enrol enrolls the certificate, which is issued first if there is a request.
+// making says that the call creates the principal, with the given roles.
 func enrol(ctx context.Context, c *connection.Connection, leaf *declaredLeaf, with []schema.HexID, making bool) (schema.Principal, error) {
 	if leaf.request != nil {
 		cert, err := issue(ctx, c, leaf)
@@ -232,9 +231,9 @@ func enrol(ctx context.Context, c *connection.Connection, leaf *declaredLeaf, wi
 	return as.Principal, nil
 }
 
-// issue has the key server issue a certificate. One that was issued for the same
-// request and never enrolled does as well: what keeps failing afterwards leaves no row
-// for each try.
+// issue returns a certificate that the key server issues. It reuses
+// one that was issued for the same request and is not due, so that
+// repeated failures of later steps do not issue more certificates.
 func issue(ctx context.Context, c *connection.Connection, leaf *declaredLeaf) (*x509.Certificate, error) {
 	found, err := c.Admin.FindCertificatesBySubject(ctx, schema.CertificatesRequest{Subject: leaf.name, IncludeBodies: true})
 	if err != nil {
@@ -257,7 +256,7 @@ func issue(ctx context.Context, c *connection.Connection, leaf *declaredLeaf) (*
 	return cert, nil
 }
 
-// record writes what is known of the certificate into the status.
+// record writes the data of the certificate into the status.
 func (l *declaredLeaf) record(s *v1alpha1.PrincipalStatus) {
 	if l.cert == nil {
 		return

@@ -12,8 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// principals answers who has a type and a name. There may be too many of them
-// to list.
+// principals caches principals by type and name. There may be too many of them to list.
 var principals = connection.Answers[schema.Principal]{
 	Feed: "principal", Name: "principal by name",
 	Read: func(ctx context.Context, c *connection.Connection, key string) (schema.Principal, error) {
@@ -23,7 +22,7 @@ var principals = connection.Answers[schema.Principal]{
 	ID: func(p schema.Principal) string { return p.ID.String() },
 }
 
-// principalsByID answers who has an id.
+// principalsByID caches principals by id.
 var principalsByID = connection.Answers[schema.Principal]{
 	Feed: principals.Feed, Name: "principal by id",
 	Read: func(ctx context.Context, c *connection.Connection, key string) (schema.Principal, error) {
@@ -36,7 +35,7 @@ var principalsByID = connection.Answers[schema.Principal]{
 	ID: func(p schema.Principal) string { return p.ID.String() },
 }
 
-// administrator answers whom the manager changes principals and keys as.
+// administrator caches the principal that the manager changes principals and keys as.
 var administrator = connection.Answers[schema.SessionPrincipal]{
 	Name: "own identity as administrator", // for as long as the connection is the same
 	Read: func(ctx context.Context, c *connection.Connection, _ string) (schema.SessionPrincipal, error) {
@@ -46,7 +45,7 @@ var administrator = connection.Answers[schema.SessionPrincipal]{
 	ID: func(schema.SessionPrincipal) string { return "" },
 }
 
-// selves are the ids of whom the manager logs in as.
+// selves returns the ids of the principals that the manager logs in as.
 func selves(ctx context.Context, c *connection.Connection) ([]schema.HexID, error) {
 	who := []*connection.Answers[schema.SessionPrincipal]{&administrator}
 	if c.Officer != c.Admin {
@@ -63,25 +62,25 @@ func selves(ctx context.Context, c *connection.Connection) ([]schema.HexID, erro
 	return ids, nil
 }
 
-// notePrincipal records what a write has read back. made says that it has made the
-// principal.
+// notePrincipal records the principal that a write has read
+// back. made says that the write created it.
 func notePrincipal(c *connection.Connection, kind string, p schema.Principal, made bool) {
 	principals.Of(c).Put(kind+"/"+p.Name, p, made)
 	principalsByID.Of(c).Put(p.ID.String(), p, made)
 }
 
-// forgetPrincipal has the next reader ask.
+// forgetPrincipal makes the next reader read the principal again.
 func forgetPrincipal(c *connection.Connection, id string) {
 	principals.Of(c).Changed(principals.Feed, id, "updated")
 	principalsByID.Of(c).Changed(principals.Feed, id, "updated")
 	leaves.Of(c).Changed(principals.Feed, id, "updated")
 }
 
-// principalPage is the longest page of principals that a service answers.
+// principalPage is the longest page of principals that a service returns.
 const principalPage = 500
 
-// findPrincipal pages through the names that begin with name, which it would
-// be the first of if they were sorted by their bytes. They need not be.
+// findPrincipal reads the pages of names that begin with name. In byte order,
+// name would be the first of them, but a service may use another order.
 func findPrincipal(ctx context.Context, c *connection.Connection, kind, name string) (schema.Principal, error) {
 	const pages = 200 // 100,000 names that begin alike
 	limit := principalPage
@@ -103,8 +102,7 @@ func findPrincipal(ctx context.Context, c *connection.Connection, kind, name str
 	return schema.Principal{}, nobody
 }
 
-// codeNoPrincipal tells that nobody has a name from other failures. No service
-// answers it.
+// codeNoPrincipal distinguishes a missing principal from other failures. No service returns it.
 const codeNoPrincipal = "NO_PRINCIPAL"
 
 // resolvePrincipal finds a principal by its type and its exact name.

@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// tokenIdentity is what tokens call an xauth principal.
+// tokenIdentity is the identity of an xauth principal in tokens.
 type tokenIdentity struct {
 	issuer, subject string
 	audiences       []string // sorted
@@ -19,7 +19,7 @@ type tokenIdentity struct {
 
 func (i tokenIdentity) String() string { return fmt.Sprintf("%q of issuer %q", i.subject, i.issuer) }
 
-// subjectSaid is what tokens of the service account call it.
+// subjectSaid returns the subject of the service account's tokens.
 func subjectSaid(obj *v1alpha1.Principal) string {
 	account := obj.Spec.ServiceAccount
 	namespace := obj.Namespace
@@ -29,7 +29,7 @@ func subjectSaid(obj *v1alpha1.Principal) string {
 	return "system:serviceaccount:" + namespace + ":" + account.Name
 }
 
-// identityDeclared is whom tokens of the service account are of.
+// identityDeclared returns the identity in tokens of the service account.
 func identityDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (*tokenIdentity, error) {
 	account := obj.Spec.ServiceAccount
 	if n := len(nameSaid(obj)); n > maxPrincipalName {
@@ -44,8 +44,8 @@ func identityDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Pri
 	return is, err
 }
 
-// differsAsWhole reports that the principal is another one than is declared, which
-// cannot be corrected, nor what its tokens have to name.
+// differsAsWhole reports whether the principal is not the declared one, which cannot be
+// corrected. It also lists a difference in the audiences, which cannot be corrected either.
 func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *reconcile.External) bool {
 	fixed := func(field, declared, observed, why string) {
 		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})

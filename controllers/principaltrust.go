@@ -20,7 +20,7 @@ import (
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principaltrusts,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principaltrusts/status,verbs=patch
 
-// trustPage is the longest page of principal trusts that a service answers.
+// trustPage is the longest page of principal trusts that a service returns.
 const trustPage = 500
 
 // principalTrusts is the list of principal trusts, found by id and by the pair
@@ -54,7 +54,7 @@ func pairKey(principal schema.HexID, system schema.SystemID) string {
 	return principal.String() + " for " + systemKey(system)
 }
 
-// declaredTrust is what a PrincipalTrust declares, its references resolved.
+// declaredTrust is the declaration of a PrincipalTrust with its references resolved.
 type declaredTrust struct {
 	principal schema.HexID
 	system    schema.SystemID
@@ -85,8 +85,8 @@ func (principalTrustAdapter) Owned(obj *v1alpha1.PrincipalTrust) string {
 	return obj.Status.PrincipalTrustID
 }
 
-// Claims implements reconcile.Adapter: a PrincipalTrust claims a principal and a peer, of
-// which there is one row. The status knows what was resolved.
+// Claims implements reconcile.Adapter: a PrincipalTrust claims a pair of principal
+// and peer, for which there is one row. The status has the resolved pair.
 func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declaredTrust) []string {
 	if want != nil {
 		return []string{want.pair()}
@@ -95,11 +95,11 @@ func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declared
 	if obj.Status.SystemID == nil || id.UnmarshalText([]byte(obj.Status.PrincipalID)) != nil {
 		return nil
 	}
-	return []string{pairKey(id, schema.SystemID(*obj.Status.SystemID))} //nolint:gosec // the schema bounds it
+	return []string{pairKey(id, schema.SystemID(*obj.Status.SystemID))} //nolint:gosec // the schema limits it
 }
 
-// Reach implements reconcile.Adapter: a PrincipalTrust is known by its principal, as the
-// object names it.
+// Reach implements reconcile.Adapter: the name of a
+// PrincipalTrust is its principal, as the object names it.
 func (principalTrustAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.PrincipalTrust, _ *declaredTrust) (grants.Reach, error) {
 	ref := obj.Spec.Principal
 	name := fmt.Sprintf("%s/%s", deref(ref.Type), deref(ref.Name))
@@ -146,7 +146,7 @@ func (a principalTrustAdapter) Declared(ctx context.Context, in reconcile.Input,
 // peer resolves the peer's system id.
 func (principalTrustAdapter) peer(ctx context.Context, in reconcile.Input, obj *v1alpha1.PrincipalTrust) (schema.SystemID, error) {
 	if obj.Spec.SystemID != nil {
-		return schema.SystemID(*obj.Spec.SystemID), nil //nolint:gosec // the schema bounds it
+		return schema.SystemID(*obj.Spec.SystemID), nil //nolint:gosec // the schema limits it
 	}
 	name := types.NamespacedName{Namespace: obj.Namespace, Name: deref(obj.Spec.TrustedServerRef).Name}
 	server := &v1alpha1.TrustedServer{}
@@ -192,7 +192,7 @@ func (principalTrustAdapter) Observe(ctx context.Context, in reconcile.Input, ob
 	return seen, nil
 }
 
-// unregistered is in the way of a row for a peer that is not registered.
+// unregistered returns a hindrance if the peer is not registered.
 func unregistered(ctx context.Context, in reconcile.Input, system schema.SystemID) ([]reconcile.Hindrance, error) {
 	_, ok, err := trustedServers.Of(in.Conn).Find(ctx, in.NotBefore, systemKey(system))
 	if err != nil || ok {

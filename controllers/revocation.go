@@ -24,8 +24,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
-// revocationIssuers is the list of trusted CAs with their revocation policy and list,
-// found by the id that the change feed has for them and by the certificate's.
+// revocationIssuers is the list of trusted CAs with their revocation policies and
+// lists. It is found by the id in the change feed and by the certificate's id.
 var revocationIssuers = connection.List[schema.RevocationIssuer]{
 	Name: "revocation",
 	Read: func(ctx context.Context, c *connection.Connection) ([]schema.RevocationIssuer, error) {
@@ -39,10 +39,10 @@ var revocationIssuers = connection.List[schema.RevocationIssuer]{
 
 func byCertificate(id string) string { return "certificate " + id }
 
-// issuerID is what the change feed names an issuer by.
+// issuerID returns the id of an issuer in the change feed.
 func issuerID(digest schema.IssuerDigest) string { return strings.ToLower(string(digest[:16])) }
 
-// issuerDigest is what the revocation routes name a CA by (contract 2.9).
+// issuerDigest returns the id of a CA in the revocation routes (contract 2.9).
 func issuerDigest(cert *x509.Certificate) schema.IssuerDigest {
 	if key, ok := cert.PublicKey.(*ecdsa.PublicKey); ok && key.Params().BitSize >= 384 {
 		sum := sha512.Sum384(cert.Raw)
@@ -52,39 +52,40 @@ func issuerDigest(cert *x509.Certificate) schema.IssuerDigest {
 	return schema.IssuerDigest(strings.ToUpper(hex.EncodeToString(sum[:])))
 }
 
-// declaredRevocation is what a TrustedCA declares about the revocation of its CA.
+// declaredRevocation is the declaration of a TrustedCA about
+// the revocation of its CA's certificates.
 type declaredRevocation struct {
 	issuer schema.IssuerDigest
 	mode   v1alpha1.RevocationMode
 	maxAge time.Duration
-	crl    *declaredCRL // nil where lists are imported by somebody else
+	crl    *declaredCRL // nil if another client imports the lists
 }
 
 // declaredCRL is a revocation list that the CA has signed.
 type declaredCRL struct {
 	list  *x509.RevocationList
-	where string // it was read, for people
-	// overdue says that a newer list is due, and that the key server would not take
-	// this one; empty where it would.
+	where string // its source, for messages
+	// overdue says that a newer list is due and the key server would reject this one; empty if not.
 	overdue string
 }
 
-// revocationNotes is what an observation has found of a CA's revocation.
+// revocationNotes is data of a reading of a CA's revocation.
 type revocationNotes struct {
 	issuer schema.RevocationIssuer
-	// policy and list are to be sent; superseded are issuers whose policy is.
+	// policy and list say whether they have to be sent; superseded
+	// are issuers whose policy has to be.
 	policy, list bool
 	superseded   []schema.IssuerDigest
-	// notImported says why the declared list is not the one that is held.
+	// notImported says why the key server has another list than the declared one.
 	notImported string
 }
 
-// declareRevocation resolves spec.revocation, nil where there is none. A list that the
-// key server would refuse for what it is, is refused here.
+// declareRevocation resolves spec.revocation, or returns nil if it is not
+// set. It rejects a list that the key server would reject for its content.
 func declareRevocation(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, ca *x509.Certificate) (*declaredRevocation, error) {
 	spec := obj.Spec.Revocation
 	if spec == nil {
-		return nil, nil //nolint:nilnil // nothing is declared, and that is no mistake
+		return nil, nil //nolint:nilnil // nothing is declared, and that is not an error
 	}
 	want := &declaredRevocation{issuer: issuerDigest(ca), mode: spec.Mode}
 	if spec.MaxAge != nil {
@@ -112,7 +113,7 @@ func declareRevocation(ctx context.Context, in reconcile.Input, obj *v1alpha1.Tr
 	return want, nil
 }
 
-// crlSource is where the list is read, nil where none is.
+// crlSource returns the source of the list, nil if none is declared.
 func crlSource(obj *v1alpha1.TrustedCA) *sources.Key {
 	if r := obj.Spec.Revocation; r != nil && r.CRL != nil {
 		return sources.In(obj.Namespace, nil, &r.CRL.ConfigMapKeyRef)
@@ -120,15 +121,15 @@ func crlSource(obj *v1alpha1.TrustedCA) *sources.Key {
 	return nil
 }
 
-// Bounds on a list: how long it may be, and how far in the future it may have been
-// made. They are the key server's.
+// Bounds on a list: its length, and how far in the future it
+// may have been created. The key server has the same bounds.
 const (
 	maxCRL    = 4 << 20
 	clockSkew = 5 * time.Minute
 )
 
-// parseCRL reads exactly one complete list, in PEM or DER. Its errors complete a
-// sentence that begins with where the text comes from, and quote none of it.
+// parseCRL reads exactly one complete list, in PEM or DER. Its errors continue
+// a sentence that begins with the source of the text, and quote nothing of it.
 func parseCRL(text []byte) (*x509.RevocationList, error) {
 	if len(text) > maxCRL {
 		return nil, errors.New("is longer than 4 MiB")
@@ -164,7 +165,8 @@ func critical(extensions []pkix.Extension) bool {
 	return false
 }
 
-// signedBy reports why a list is not one of the CA. Its errors are as parseCRL's.
+// signedBy returns an error if the CA has not issued the list.
+// Its errors are like those of parseCRL.
 func signedBy(list *x509.RevocationList, ca *x509.Certificate, now time.Time) error {
 	switch {
 	case !bytes.Equal(list.RawIssuer, ca.RawSubject):
@@ -181,7 +183,7 @@ func signedBy(list *x509.RevocationList, ca *x509.Certificate, now time.Time) er
 
 func date(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// String names the list, for people.
+// String names the list for messages.
 func (d declaredCRL) String() string {
 	var number []byte
 	if d.list.Number != nil {
@@ -197,7 +199,7 @@ func listName(number []byte, thisUpdate time.Time) string {
 	return "list of " + date(thisUpdate)
 }
 
-// listNumber is a CRL number in decimal digits, empty where there is none.
+// listNumber returns a CRL number in decimal digits, "" for none.
 func listNumber(number []byte) string {
 	if len(number) == 0 {
 		return ""
@@ -219,9 +221,8 @@ func heldNumber(held *schema.CRL) []byte {
 	return *held.Number
 }
 
-// follows reports whether the list is newer than the one held. One that is as new is
-// not: of two sources with lists of one number, each would take the other's place
-// again and again.
+// follows reports whether the list is newer than the present one. A list that is as new is not:
+// otherwise two sources with lists of the same number would replace each other again and again.
 func (d declaredCRL) follows(held *schema.CRL) bool {
 	if held == nil {
 		return true
@@ -237,13 +238,13 @@ func (d declaredCRL) follows(held *schema.CRL) bool {
 	return d.list.ThisUpdate.After(held.ThisUpdate)
 }
 
-// observeRevocation compares what the key server holds about the revocation of a CA,
-// and of those that it has replaced, with what is declared.
+// observeRevocation compares the revocation policy and list of a CA on the key server with
+// the declared ones. It also compares the policies of the CAs that this one has replaced.
 func observeRevocation(ctx context.Context, in reconcile.Input, want *declaredRevocation) (revocationNotes, []v1alpha1.FieldDrift, error) {
 	var noted revocationNotes
 	listed := revocationIssuers.Of(in.Conn)
 	issuer, ok, err := listed.Find(ctx, in.NotBefore, issuerID(want.issuer))
-	if err == nil && !ok { // no change tells that a CA is new among them
+	if err == nil && !ok { // no change reports that the list has a new CA
 		issuer, ok, err = listed.Find(ctx, in.Now, issuerID(want.issuer))
 	}
 	if err != nil {
@@ -297,8 +298,8 @@ func (d *declaredRevocation) policyDrift(at string, held schema.RevocationIssuer
 	return drift
 }
 
-// enforce sends what differs, and returns what was read back of it. The policy is set
-// although the list was refused: until then the CA's certificates pass unseen.
+// enforce sends the differences, and returns the state that was read back. It sets the policy
+// even if the list was rejected: until then the CA's certificates are not checked.
 func (d *declaredRevocation) enforce(ctx context.Context, c *connection.Connection, todo revocationNotes) (revocationNotes, error) {
 	done := revocationNotes{issuer: todo.issuer, notImported: todo.notImported}
 	var failed error
@@ -337,7 +338,7 @@ func (d *declaredRevocation) begin(ctx context.Context, c *connection.Connection
 	return d.enforce(ctx, c, todo)
 }
 
-// evidence names what was read back, for people.
+// evidence describes the state that was read back, for messages.
 func (n revocationNotes) evidence() string {
 	text := "revocation policy " + n.issuer.Mode
 	if n.issuer.CRL != nil {
@@ -346,7 +347,7 @@ func (n revocationNotes) evidence() string {
 	return text
 }
 
-// record is what the status says of it.
+// record returns the status of the revocation.
 func (n revocationNotes) record(now time.Time) *v1alpha1.RevocationStatus {
 	s := &v1alpha1.RevocationStatus{
 		Issuer: issuerID(n.issuer.Digest), Mode: v1alpha1.RevocationMode(n.issuer.Mode),
@@ -370,8 +371,8 @@ func (n revocationNotes) record(now time.Time) *v1alpha1.RevocationStatus {
 	return s
 }
 
-// Terms implements reconcile.Aging: a list counts where its policy refuses every
-// certificate without it, or where the object says which one it is to be.
+// Terms implements reconcile.Aging: the end of a list matters if the policy
+// rejects every certificate without a list, or if the object declares a list.
 func (trustedCAAdapter) Terms(obj *v1alpha1.TrustedCA) []reconcile.Term {
 	spec, s := obj.Spec.Revocation, obj.Status.Revocation
 	if spec == nil || s == nil || s.Mode == v1alpha1.RevocationOff || (s.Mode == v1alpha1.RevocationWhenAvailable && spec.CRL == nil) {
@@ -419,8 +420,7 @@ func (trustedCAAdapter) Follows(obj *v1alpha1.TrustedCA) []reconcile.Followed {
 	return ids
 }
 
-// Begun implements reconcile.Stepwise: a CA is trusted first, its policy and its list
-// come then.
+// Begun implements reconcile.Stepwise: a CA is trusted first; its policy and its list follow.
 func (trustedCAAdapter) Begun(seen reconcile.External) bool {
 	noted, is := seen.Noted.(revocationNotes)
 	return is && noted.issuer.Mode == string(v1alpha1.RevocationOff) && noted.issuer.MaxAgeSeconds == 0 && noted.issuer.CRL == nil && len(noted.superseded) == 0

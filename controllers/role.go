@@ -29,8 +29,8 @@ var roles = connection.List[schema.Role]{
 	Keys: func(r schema.Role) []string { return []string{r.ID.String(), byName(r.Name)} },
 }
 
-// operations is the catalogue of operations, found by id and by name. It
-// changes with the service only, so that no feed reports on it.
+// operations is the catalogue of operations, found by id and by
+// name. It changes only with the service, so no feed reports on it.
 var operations = connection.List[schema.Operation]{
 	Name: "operation",
 	Read: func(ctx context.Context, c *connection.Connection) ([]schema.Operation, error) {
@@ -40,13 +40,13 @@ var operations = connection.List[schema.Operation]{
 	Keys: func(o schema.Operation) []string { return []string{o.ID.String(), byName(o.Name)} },
 }
 
-// byName keeps names apart from ids, which they may look like.
+// byName distinguishes names from ids, since a name may look like an id.
 func byName(name string) string { return "name:" + name }
 
-// declaredRole is what a Role declares, with its operations resolved.
+// declaredRole is the declaration of a Role with its operations resolved.
 type declaredRole struct {
-	id         string // empty where any role of the name will do
-	name       string // empty where the name is left as it is
+	id         string // empty if the role is identified by its name
+	name       string // empty if the name stays as it is
 	operations []schema.HexID
 }
 
@@ -83,14 +83,14 @@ func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
 	return claims
 }
 
-// Reach implements reconcile.Adapter. The name that the role has now is found out by
-// observing it. An operation that the key server does not know has no duty.
+// Reach implements reconcile.Adapter. Observe finds the present name of
+// the role. An operation that the key server does not know has no duty.
 func (roleAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.Role, _ *declaredRole) (grants.Reach, error) {
 	var reach grants.Reach
 	if obj.Spec.RoleName != nil {
 		reach.Names = []grants.Name{{*obj.Spec.RoleName}}
 	}
-	if in.Conn == nil || !obj.DeletionTimestamp.IsZero() { // one that goes needs no catalogue
+	if in.Conn == nil || !obj.DeletionTimestamp.IsZero() { // a deletion needs no catalogue
 		return reach, nil
 	}
 	for _, asked := range obj.Spec.Operations {
@@ -109,7 +109,7 @@ func (roleAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.
 
 var hexID = regexp.MustCompile(`^[0-9a-fA-F]{16}$`)
 
-// operationKey is what the catalogue finds an operation by that a spec names.
+// operationKey returns the key that finds an operation of a spec in the catalogue.
 func operationKey(asked string) string {
 	if hexID.MatchString(asked) {
 		return strings.ToLower(asked)
@@ -117,8 +117,8 @@ func operationKey(asked string) string {
 	return byName(asked)
 }
 
-// Provides implements reconcile.Provider: a role is needed by its name on the key server,
-// or by the object.
+// Provides implements reconcile.Provider: others need a role
+// by its name on the key server, or by its object.
 func (roleAdapter) Provides(obj *v1alpha1.Role) []string {
 	keys := []string{objectKey("Role", obj.Namespace, obj.Name)}
 	if obj.Spec.RoleName != nil && obj.Status.RoleID != "" {
@@ -158,8 +158,8 @@ func (roleAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alph
 	return want, nil
 }
 
-// Observe implements reconcile.Adapter. The role is found by the id that the object owns
-// or names, and only then by name.
+// Observe implements reconcile.Adapter. It finds the role by
+// the id that the object owns or names, and otherwise by name.
 func (roleAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.Role, want *declaredRole) (reconcile.External, error) {
 	seen := reconcile.External{What: "role " + describe(obj)}
 	keys := []string{obj.Status.RoleID}
@@ -213,7 +213,7 @@ func (roleAdapter) Create(ctx context.Context, c *connection.Connection, want de
 	return roleSaved(c, saved, err)
 }
 
-// Update implements reconcile.Adapter. Only what differs is sent.
+// Update implements reconcile.Adapter. It sends only the differences.
 func (roleAdapter) Update(ctx context.Context, c *connection.Connection, want declaredRole, seen reconcile.External) (reconcile.Outcome, error) {
 	id, err := spelt(schema.ParseHexID, seen.ID)
 	if err != nil {
@@ -263,7 +263,7 @@ func (roleAdapter) Record(obj *v1alpha1.Role, want *declaredRole, seen reconcile
 	}
 	obj.Status.RoleID = seen.ID
 	if want != nil && len(seen.Drift) == 0 {
-		n := int32(len(want.operations)) //nolint:gosec // the schema bounds it to 256
+		n := int32(len(want.operations)) //nolint:gosec // the schema limits it to 256
 		obj.Status.OperationCount = &n
 	}
 }
@@ -285,8 +285,7 @@ func asSet(ids []schema.HexID) []schema.HexID {
 	return slices.Compact(out)
 }
 
-// spelled lists operations by name. One that the catalogue does not know, or
-// that it fails to tell, keeps its id.
+// spelled lists operations by name. If the name is unknown or cannot be read, it lists the id.
 func spelled(ctx context.Context, catalogue *connection.Listing[schema.Operation], ids []schema.HexID) string {
 	out := make([]string, len(ids))
 	for i, id := range ids {

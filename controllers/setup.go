@@ -24,17 +24,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
-// Options of the controllers. The zero value is what the manager uses.
+// Options of the controllers. The zero value has the manager's defaults.
 type Options struct {
-	// Dial makes the API of an endpoint; nil speaks HTTP.
+	// Dial returns the API of an endpoint; nil uses HTTP.
 	Dial connection.Dial
-	// ClusterName is what audit trails of key servers call this cluster.
+	// ClusterName is the name of this cluster in the audit logs of key servers.
 	ClusterName string
-	// TokenFiles have tokens of the manager's service account, by their audience.
+	// TokenFiles are files with tokens of the manager's service account, by audience.
 	TokenFiles map[string]string
-	// Tracer makes spans of passes and of calls to key servers; nil: nobody does.
+	// Tracer creates spans of passes and of calls to key servers; nil disables tracing.
 	Tracer *tracing.Tracer
-	// Clock is nil for the system's.
+	// Clock is the system's if nil.
 	Clock clock.Clock
 
 	timing *connection.Timing // nil for the default
@@ -78,7 +78,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	return controlKeyServers(mgr, s, o.TokenFiles)
 }
 
-// registry makes what the reconcilers share.
+// registry creates the registry that the reconcilers share.
 func (o Options) registry(c reconcile.Cluster, indexer client.FieldIndexer, log logr.Logger) *reconcile.Registry {
 	if o.Dial == nil {
 		o.Dial = connection.DialTraced(o.Tracer)
@@ -104,7 +104,7 @@ func newKeyServerReconciler(s *reconcile.Registry) *keyServerReconciler {
 	}
 }
 
-// controlKeyServers makes the controller of KeyServers.
+// controlKeyServers registers the controller of KeyServers.
 func controlKeyServers(mgr ctrl.Manager, s *reconcile.Registry, tokenFiles map[string]string) error {
 	r := newKeyServerReconciler(s)
 	r.tokenFiles = tokenFiles
@@ -115,7 +115,7 @@ func controlKeyServers(mgr ctrl.Manager, s *reconcile.Registry, tokenFiles map[s
 		WatchesRawSource(s.Sources.SecretChanges(r.readersOf(sources.Secret))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(sources.ConfigMap))).
 		WatchesRawSource(source.TypedChannel(r.wake, reconcile.Enqueue()))
-	// A KeyServer whose deletion waits goes with its last dependant.
+	// The deletion of a KeyServer waits for the deletion of its last dependant.
 	gone := predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
 		UpdateFunc:  func(event.UpdateEvent) bool { return false },

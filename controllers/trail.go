@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// trailEvery is how often is asked what a key server has seen as a witness.
+	// trailEvery is the interval of reading what a key server has seen as a witness.
 	trailEvery = time.Minute
-	// checkpointEvery is how often the newest checkpoint is written at most.
+	// checkpointEvery is the minimum interval of writing the newest checkpoint.
 	checkpointEvery = time.Hour
-	// maxLiars bounds the logs that a message names.
+	// maxLiars limits the number of logs in a message.
 	maxLiars = 8
 )
 
-// recordTrail says what the key server has seen of the logs of others, and notes what
-// verifies its own trail.
+// recordTrail reports what the key server has seen of the audit logs of others.
+// It also records the key and a checkpoint that verify its own audit log.
 func (r *keyServerReconciler) recordTrail(ctx context.Context, ks *v1alpha1.KeyServer, conn *connection.Connection) error {
 	consistent, say, err := consistency(ctx, conn)
 	if err != nil {
@@ -51,13 +51,14 @@ func (r *keyServerReconciler) recordTrail(ctx context.Context, ks *v1alpha1.KeyS
 	return nil
 }
 
-// ignoreAnswer is nil for what the service says: the next look may find more.
+// ignoreAnswer returns nil for an error of the service: the
+// next pass may succeed. It returns other errors.
 func ignoreAnswer(ctx context.Context, err error) error {
 	_, other := connection.AsProblem(ctx, err)
 	return other
 }
 
-// consistency is the condition TrailConsistent.
+// consistency returns the condition TrailConsistent.
 func consistency(ctx context.Context, conn *connection.Connection) (metav1.ConditionStatus, status.Conclusion, error) {
 	w, err := conn.Admin.GetWitness(ctx)
 	if why, other := connection.AsProblem(ctx, err); why != nil || other != nil {

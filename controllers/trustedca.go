@@ -43,7 +43,7 @@ type declaredCA struct {
 	fingerprint string // lower-case hexadecimal SHA-256
 	subject     string
 	cert        *x509.Certificate
-	revocation  *declaredRevocation // nil where it is left as it is
+	revocation  *declaredRevocation // nil if it stays as it is
 }
 
 type trustedCAAdapter struct{}
@@ -68,7 +68,7 @@ func (trustedCAAdapter) Sources(obj *v1alpha1.TrustedCA) []sources.Ref {
 	return append(certificateSource(obj).Refs(), crlSource(obj).Refs()...)
 }
 
-// certificateSource is where the certificate is read, nil where it comes from no source.
+// certificateSource returns the source of the certificate, nil if it comes from no source.
 func certificateSource(obj *v1alpha1.TrustedCA) *sources.Key {
 	from := obj.Spec.Certificate
 	return sources.In(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
@@ -77,8 +77,8 @@ func certificateSource(obj *v1alpha1.TrustedCA) *sources.Key {
 // Owned implements reconcile.Adapter.
 func (trustedCAAdapter) Owned(obj *v1alpha1.TrustedCA) string { return obj.Status.CertificateID }
 
-// Claims implements reconcile.Adapter: a TrustedCA claims a certificate. Where it comes
-// from a source, the status knows which it was.
+// Claims implements reconcile.Adapter: a TrustedCA claims a certificate. If
+// the certificate comes from a source, the status has the last known one.
 func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []string {
 	switch {
 	case want != nil:
@@ -93,8 +93,8 @@ func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []stri
 	return nil
 }
 
-// Reach implements reconcile.Adapter: whoever makes a certificate chooses its subject, so
-// that a grant may name the certificate by its fingerprint.
+// Reach implements reconcile.Adapter. The creator of a certificate chooses
+// its subject, so a grant may also name the certificate by its fingerprint.
 func (trustedCAAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (grants.Reach, error) {
 	published, err := publishedNames(ctx, in, obj)
 	if err != nil {
@@ -119,8 +119,8 @@ func (trustedCAAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1al
 	return grants.Reach{Names: published}, nil
 }
 
-// Provides implements reconcile.Provider: a CA is needed by its subject as long as
-// nobody knows which certificate it will be, then by its fingerprint.
+// Provides implements reconcile.Provider: others need a CA by its subject
+// as long as the certificate is not known, and then by its fingerprint.
 func (trustedCAAdapter) Provides(obj *v1alpha1.TrustedCA) []string {
 	if obj.Status.CertificateID == "" {
 		return nil
@@ -179,7 +179,7 @@ func (trustedCAAdapter) issuerOf(ctx context.Context, in reconcile.Input, obj *v
 	return declareCA(chain.path[0]), nil
 }
 
-// text reads the certificate, and says where from.
+// text reads the certificate, and returns its source.
 func (a trustedCAAdapter) text(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (text []byte, where string, err error) {
 	from := obj.Spec.Certificate
 	if from.Inline != nil {
@@ -190,8 +190,8 @@ func (a trustedCAAdapter) text(ctx context.Context, in reconcile.Input, obj *v1a
 	return text, key.String(), err
 }
 
-// Observe implements reconcile.Adapter. A certificate never changes, so that there is no
-// drift but absence and what is declared about its revocation.
+// Observe implements reconcile.Adapter. A certificate never changes, so the
+// only drift is its absence, or a difference in the declared revocation.
 func (trustedCAAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (reconcile.External, error) {
 	var keys []string
 	seen := reconcile.External{What: "CA " + quoted(obj.Status.Subject)}
@@ -226,7 +226,7 @@ func (trustedCAAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1
 	if err != nil {
 		return seen, err
 	}
-	seen.Renewed = seen.Renewed || noted.list // by whoever keeps the ConfigMap
+	seen.Renewed = seen.Renewed || noted.list // a new list in the ConfigMap is not an outside change
 	seen.Noted, seen.Drift = noted, drift
 	seen.Evidence += "; " + noted.evidence()
 	return seen, nil
@@ -261,8 +261,8 @@ func (trustedCAAdapter) Create(ctx context.Context, c *connection.Connection, wa
 	return out, nil
 }
 
-// Update implements reconcile.Adapter. Nothing of a certificate drifts but what is declared
-// about its revocation.
+// Update implements reconcile.Adapter. It corrects the
+// declared revocation, the only part that can drift.
 func (trustedCAAdapter) Update(ctx context.Context, c *connection.Connection, want declaredCA, seen reconcile.External) (reconcile.Outcome, error) {
 	todo, is := seen.Noted.(revocationNotes)
 	if !is || want.revocation == nil {
@@ -314,7 +314,8 @@ func (trustedCAAdapter) Expiry(obj *v1alpha1.TrustedCA) (notBefore, notAfter *me
 	return obj.Status.NotBefore, obj.Status.NotAfter, warnBefore(obj.Spec.WarnBefore)
 }
 
-// warnBefore is what the schema has as the default, for objects from before it had one.
+// warnBefore returns the given time, or the default of the
+// schema for objects that are older than the default.
 func warnBefore(given *metav1.Duration) time.Duration {
 	if given == nil {
 		return 30 * 24 * time.Hour
@@ -334,14 +335,15 @@ func (trustedCAAdapter) Superseded(obj *v1alpha1.TrustedCA) []reconcile.Supersed
 	return out
 }
 
-// maxSuperseded is where rotations outrun their overlaps: the oldest goes early.
+// maxSuperseded limits the replaced CAs if rotations are
+// faster than their overlaps: the oldest is removed early.
 const maxSuperseded = 32
 
 // Supersede implements reconcile.Rotator.
 func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old reconcile.SupersededClaim, now time.Time) {
 	s := &obj.Status
 	issuer := ""
-	if s.Revocation != nil { // still that of the old one
+	if s.Revocation != nil { // it still belongs to the old one
 		issuer = s.Revocation.Issuer
 	}
 	s.Superseded = append(s.Superseded, v1alpha1.SupersededCA{
@@ -353,10 +355,10 @@ func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old reconcile.Superse
 	}
 }
 
-// keepUntilValid has a replaced CA stay trusted as long as the CA that replaces it, which
-// is valid from one time until another, is not valid: its overlap begins with that
-// validity. This concerns the last one of the list. Those before it were replaced by it.
-// If the CA is valid, none stays longer than an overlap from now.
+// keepUntilValid keeps a replaced CA trusted until the CA that replaces it is
+// valid: its overlap begins then. from and until limit the validity of the new CA.
+// This concerns the last entry of replaced; the entries before it were replaced by
+// that one. If the new CA is valid, no entry stays longer than an overlap from now.
 func keepUntilValid(replaced []v1alpha1.SupersededCA, from, until, now time.Time, overlap time.Duration) {
 	if len(replaced) == 0 {
 		return
@@ -365,7 +367,7 @@ func keepUntilValid(replaced []v1alpha1.SupersededCA, from, until, now time.Time
 	switch {
 	case now.Before(from):
 		last.RemoveAfter = status.Stamp(from.Add(overlap))
-	case !now.Before(until): // it replaces nothing, until another one is declared
+	case !now.Before(until): // it replaces no CA until another one is declared
 		last.RemoveAfter = status.Stamp(until.AddDate(100, 0, 0))
 	default:
 		for i := range replaced {
@@ -390,9 +392,9 @@ func (trustedCAAdapter) Struck(obj *v1alpha1.TrustedCA, id string) {
 	obj.Status.Superseded = slices.DeleteFunc(obj.Status.Superseded, func(s v1alpha1.SupersededCA) bool { return s.CertificateID == id })
 }
 
-// parseCA reads exactly one PEM certificate of a CA. Its errors complete a
-// sentence that begins with where the text comes from, and quote none of it: a
-// reference may name a private key by mistake.
+// parseCA reads exactly one PEM certificate of a CA. Its errors
+// continue a sentence that begins with the source of the text. They
+// quote nothing of it: a reference may name a private key by mistake.
 func parseCA(text []byte) (declaredCA, error) {
 	der, err := certtext.One(text, certtext.CertificateType)
 	if err != nil {
@@ -422,7 +424,8 @@ func certificateID(c schema.Certificate) string {
 	return c.CertificateID.String()
 }
 
-// fingerprintOf prefers the body to the hash that the service states.
+// fingerprintOf returns the fingerprint of the body. Without a
+// body it uses the hash that the service states.
 func fingerprintOf(c schema.Certificate) string {
 	if c.Certificate != nil && len(*c.Certificate) > 0 {
 		sum := sha256.Sum256(*c.Certificate)

@@ -28,7 +28,7 @@ var trustedServers = connection.List[schema.TrustedServer]{
 	Name: "trustedServer",
 	Read: func(ctx context.Context, c *connection.Connection) ([]schema.TrustedServer, error) {
 		l, err := c.Officer.ListTrustedServers(ctx, schema.TrustedServersQuery{IncludeBodies: true})
-		// A row without a system id names nobody.
+		// A row without a system id identifies no peer.
 		return slices.DeleteFunc(l.TrustedServers, func(s schema.TrustedServer) bool { return s.SystemID == nil }), err
 	},
 	Keys: func(s schema.TrustedServer) []string { return []string{systemKey(*s.SystemID)} },
@@ -58,7 +58,7 @@ func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []sources.Ref {
 	return trustBlobSource(obj).Refs()
 }
 
-// trustBlobSource is where the trust blob is read, nil where it comes from no source.
+// trustBlobSource returns the source of the trust blob, nil if it comes from no source.
 func trustBlobSource(obj *v1alpha1.TrustedServer) *sources.Key {
 	from := obj.Spec.TrustBlob
 	return sources.In(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
@@ -87,8 +87,8 @@ func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declared
 	}
 }
 
-// Reach implements reconcile.Adapter: a peer is known by its server name, or by its system
-// id, which it does not choose by its name.
+// Reach implements reconcile.Adapter: a grant names a peer by its server
+// name, or by its system id, which does not follow from the name.
 func (a trustedServerAdapter) Reach(_ context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (grants.Reach, error) {
 	named := func(server, system string) (grants.Reach, error) {
 		return grants.Reach{Names: []grants.Name{peerName(server, system)}}, nil
@@ -106,11 +106,11 @@ func (a trustedServerAdapter) Reach(_ context.Context, in reconcile.Input, obj *
 	return grants.Reach{}, nil
 }
 
-// peerName is what a grant may call a peer.
+// peerName returns the names that a grant may use for a peer.
 func peerName(server, system string) grants.Name { return grants.Name{server, "id/" + system} }
 
-// Needs implements reconcile.Consumer: the CA that vouches for the peer. It is not held
-// until it is known to.
+// Needs implements reconcile.Consumer: a peer needs the CA that vouches for
+// it. It blocks the deletion of the CA only if the CA's certificate is known.
 func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []reconcile.Need {
 	ks, s := obj.Spec.KeyServerRef.Name, obj.Status
 	switch {
@@ -166,7 +166,7 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in reconcile.Input, 
 	return want, nil
 }
 
-// text reads the trust blob, and says where from.
+// text reads the trust blob, and returns its source.
 func (a trustedServerAdapter) text(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer) (text, where string, err error) {
 	from := obj.Spec.TrustBlob
 	if from.Inline != nil {
@@ -180,7 +180,7 @@ func (a trustedServerAdapter) text(ctx context.Context, in reconcile.Input, obj 
 	return string(raw), key.String(), err
 }
 
-// blobOf asks a KeyServer for its trust blob.
+// blobOf reads the trust blob of a KeyServer.
 func (trustedServerAdapter) blobOf(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer, peer string) (text, where string, err error) {
 	info, err := in.Peers.Info(ctx, in, obj.Namespace, peer)
 	if err != nil {
@@ -230,7 +230,7 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, o
 			seen.Hindrances = append(seen.Hindrances, reconcile.Fixed(want.unchangeable(fixed)))
 		default:
 			seen.Renewed, noted.anew = !want.recorded(obj.Status), true
-			if waits != "" { // a record is replaced as it is made
+			if waits != "" { // a replacement needs the same as a registration
 				seen.Hindrances = append(seen.Hindrances, reconcile.Dependency(reconcile.Always, waits+staysRegistered))
 			}
 		}
@@ -246,13 +246,13 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, o
 	return seen, err
 }
 
-// peerNotes is what is to be known later of a peer that was read.
+// peerNotes is data of a peer reading for later use.
 type peerNotes struct {
 	vouched string // fingerprint of the CA that its chain leads to
-	// anew: what differs is corrected by replacing its record.
+	// anew: the difference is corrected by replacing the peer's record.
 	anew bool
-	// leaving: it is about to be removed, and leaves orphans behind, which are
-	// the ids of principal trusts.
+	// leaving: the peer is about to be removed. orphans are the
+	// ids of principal trusts that it leaves behind.
 	leaving bool
 	orphans []string
 }
@@ -262,8 +262,8 @@ func notesOn(seen reconcile.External) peerNotes {
 	return noted
 }
 
-// vouched returns the fingerprint of the trusted CA that the chain leads to, or
-// what is missing.
+// vouched returns the fingerprint of the trusted CA that the
+// chain leads to, or a message about the missing CA.
 func (trustedServerAdapter) vouched(ctx context.Context, in reconcile.Input, chain peerChain) (waits, anchor string, err error) {
 	listed := trustedCAs.Of(in.Conn)
 	for _, ca := range chain.path {
@@ -273,16 +273,17 @@ func (trustedServerAdapter) vouched(ctx context.Context, in reconcile.Input, cha
 		}
 	}
 	if !chain.complete() {
-		return "", "", nil // a CA that the blob does not have may vouch for it; the key server knows
+		return "", "", nil // a CA outside the blob may vouch for it; the key server decides
 	}
 	return fmt.Sprintf("the peer's certificate was issued by %q, which KeyServer %q does not trust; declare that CA as a TrustedCA",
 		chain.issuer(), in.Conn.Name), "", nil
 }
 
-// staysRegistered is said where a peer's record cannot be replaced.
+// staysRegistered is added to messages if a peer's record cannot be replaced.
 const staysRegistered = "; until then the peer stays registered as it was"
 
-// consequence says what removing the peer takes with it.
+// consequence describes what else the removal of the peer removes.
+// It also returns the ids of the principal trusts that stay.
 func (trustedServerAdapter) consequence(ctx context.Context, in reconcile.Input, system string) (string, []string, error) {
 	trusts := principalTrusts.Of(in.Conn)
 	if err := trusts.Refresh(ctx, in.NotBefore); err != nil {
@@ -302,7 +303,7 @@ func (trustedServerAdapter) consequence(ctx context.Context, in reconcile.Input,
 	return says, orphans, nil
 }
 
-// purges is the side effect on access that every removal has.
+// purges describes the effect on access that every removal has.
 const purges = "the ACL rows of its principals are purged, until the system id is registered again"
 
 // Create implements reconcile.Adapter.
@@ -314,7 +315,7 @@ func (trustedServerAdapter) Create(ctx context.Context, c *connection.Connection
 	return want.registered(c, saved)
 }
 
-// Update implements reconcile.Adapter. Only what differs is sent.
+// Update implements reconcile.Adapter. It sends only the differences.
 func (a trustedServerAdapter) Update(ctx context.Context, c *connection.Connection, want declaredPeer, seen reconcile.External) (reconcile.Outcome, error) {
 	if notesOn(seen).anew {
 		return a.replace(ctx, c, want, seen)
@@ -338,9 +339,9 @@ func (a trustedServerAdapter) Update(ctx context.Context, c *connection.Connecti
 	return reconcile.Outcome{ID: seen.ID, Evidence: saved.Detail}, nil
 }
 
-// replace puts a peer's record as it is now in the place of the one before, in
-// one step. Nobody's access changes by it: who shut the peer out has done so
-// until he lets it in again. What is refused leaves the old record in force.
+// replace replaces a peer's record in one step. It changes no access: a peer
+// that a principal has shut out stays shut out until that principal admits
+// it again. If the key server refuses, the old record stays in force.
 func (trustedServerAdapter) replace(ctx context.Context, c *connection.Connection, want declaredPeer, seen reconcile.External) (reconcile.Outcome, error) {
 	row, _, err := trustedServers.Of(c).Find(ctx, time.Time{}, seen.ID)
 	if err != nil {
@@ -360,7 +361,7 @@ func (trustedServerAdapter) replace(ctx context.Context, c *connection.Connectio
 	return made, err
 }
 
-// Delete implements reconcile.Adapter. What it took with it goes into the event.
+// Delete implements reconcile.Adapter. Its side effects go into the event.
 func (trustedServerAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1alpha1.TrustedServer, id string) (reconcile.Outcome, error) {
 	system, err := strconv.ParseUint(id, 10, 32)
 	if err != nil {
@@ -397,8 +398,8 @@ func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPe
 	s.Fingerprint, s.Issuer, s.IssuerFingerprint = fingerprint(want.chain.leaf), want.chain.issuer(), noted.vouched
 }
 
-// Expiry implements reconcile.Expirer. The key server registers no certificate that
-// becomes valid later.
+// Expiry implements reconcile.Expirer. notBefore is nil: the
+// key server registers no certificate that becomes valid later.
 func (trustedServerAdapter) Expiry(obj *v1alpha1.TrustedServer) (notBefore, notAfter *metav1.Time, warn time.Duration) {
 	return nil, obj.Status.NotAfter, warnBefore(obj.Spec.WarnBefore)
 }
@@ -410,7 +411,7 @@ func deref[V any](p *V) (v V) {
 	return v
 }
 
-// because joins what a service says it did.
+// because joins the texts in which a service reports its actions.
 func because(says ...string) string {
 	return strings.Join(slices.DeleteFunc(says, func(s string) bool { return s == "" }), "; ")
 }

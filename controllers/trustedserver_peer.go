@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// declaredPeer is what a TrustedServer declares, its trust blob read.
+// declaredPeer is the declaration of a TrustedServer with its trust blob parsed.
 type declaredPeer struct {
 	system       schema.SystemID
 	blob         schema.TrustBlob
@@ -22,17 +22,17 @@ type declaredPeer struct {
 	port         int
 	chain        peerChain
 	friendlyName string
-	description  *string // nil where it is left as it is
-	witness      *bool   // nil where it is left as it is
-	// follows names the KeyServer whose word this is: the record is replaced
-	// when it says something else.
+	description  *string // nil if it stays as it is
+	witness      *bool   // nil if it stays as it is
+	// follows is the name of the KeyServer that the trust blob was read
+	// from. The record is replaced when that KeyServer changes its blob.
 	follows string
 }
 
-// settle takes the registered certificate for the declared one where the two
-// are for one public key: a peer is the key of its certificate, and whichever
-// of two replicas is asked shows its own. Only a certificate that lasts longer
-// than the registered one is worth another record, so that there is an end.
+// settle uses the registered certificate instead of the declared one if both have the
+// same public key. A peer is identified by the key of its certificate, and each of
+// its replicas shows its own certificate. Only a certificate that is valid longer
+// than the registered one is worth a new record, so that replacements come to an end.
 func (d *declaredPeer) settle(row schema.TrustedServer) {
 	held, shown := certificateIn(row), d.chain.leaf
 	if held == nil || !bytes.Equal(held.RawSubjectPublicKeyInfo, shown.RawSubjectPublicKeyInfo) {
@@ -44,8 +44,7 @@ func (d *declaredPeer) settle(row schema.TrustedServer) {
 	}
 }
 
-// certificateIn is the certificate that a peer is registered with, nil where
-// the row does not have it.
+// certificateIn returns the certificate that a peer is registered with, nil if the row has none.
 func certificateIn(row schema.TrustedServer) *x509.Certificate {
 	if row.Certificate == nil || row.Certificate.Certificate == nil {
 		return nil
@@ -57,8 +56,8 @@ func certificateIn(row schema.TrustedServer) *x509.Certificate {
 	return held
 }
 
-// compare lists where a registered peer differs from the declaration, and what
-// of it a key server offers no change of.
+// compare lists the differences between a registered peer and the
+// declaration. fixed are those that a key server cannot change.
 func (d *declaredPeer) compare(row schema.TrustedServer) (drift, fixed []v1alpha1.FieldDrift) {
 	differs := func(field, declared, observed string) {
 		if declared != observed {
@@ -83,13 +82,13 @@ func (d *declaredPeer) compare(row schema.TrustedServer) (drift, fixed []v1alpha
 	return drift, fixed
 }
 
-// recorded reports whether the status was written for the same trust blob, so
-// that a difference is not the peer's doing.
+// recorded reports whether the status was written for the same
+// trust blob, so that a difference is not a change by the peer.
 func (d *declaredPeer) recorded(s v1alpha1.TrustedServerStatus) bool {
 	return s.Fingerprint == fingerprint(d.chain.leaf) && s.ServerName == d.serverName && int(deref(s.Port)) == d.port
 }
 
-// unchangeable says what it would take to correct what cannot be changed.
+// unchangeable returns a message about how to correct fields that cannot be changed.
 func (d *declaredPeer) unchangeable(fixed []v1alpha1.FieldDrift) string {
 	return fmt.Sprintf("the peer with the system id %d is registered with another %s than the trust blob says, and a blob that was carried by hand may be the older of the two. "+
 		"If the peer has changed, send the blob to POST /api/trusted-servers with replace, which keeps the access of its principals; "+
@@ -97,13 +96,13 @@ func (d *declaredPeer) unchangeable(fixed []v1alpha1.FieldDrift) string {
 		d.system, reconcile.FieldsOf(fixed))
 }
 
-// request is a registration of the peer.
+// request returns the request to register the peer.
 func (d *declaredPeer) request() schema.AddTrustedServerRequest {
 	return schema.AddTrustedServerRequest{TrustBlob: d.blob, FriendlyName: d.friendlyName, Description: deref(d.description), Witness: deref(d.witness)}
 }
 
-// refused says what a refusal of a registration means for the object. What a
-// peer says of itself is not its owner's to correct.
+// refused converts the refusal of a registration to a problem of the
+// object. Its owner cannot correct data that comes from the peer.
 func (d *declaredPeer) refused(err error, besides string) error {
 	switch {
 	case apiclient.CodeOf(err) != "INVALID_ARGUMENT":
@@ -118,7 +117,7 @@ func (d *declaredPeer) refused(err error, besides string) error {
 	}
 }
 
-// registered takes the verdict on a registration.
+// registered converts the response of a registration to an outcome.
 func (d *declaredPeer) registered(c *connection.Connection, saved schema.TrustedServerSaved) (reconcile.Outcome, error) {
 	i := slices.IndexFunc(saved.TrustedServers, func(s schema.TrustedServer) bool {
 		return s.SystemID != nil && *s.SystemID == d.system
@@ -130,8 +129,8 @@ func (d *declaredPeer) registered(c *connection.Connection, saved schema.Trusted
 	return reconcile.Outcome{ID: systemKey(d.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil
 }
 
-// embodied is a row as it was read back after a write, with the certificate
-// that its hash stands for.
+// embodied returns a row that was read back after a write,
+// with the declared certificate added if its hash matches.
 func (d *declaredPeer) embodied(row schema.TrustedServer) schema.TrustedServer {
 	if row.Certificate != nil && row.Certificate.Certificate == nil && fingerprintOf(*row.Certificate) == fingerprint(d.chain.leaf) {
 		certificate, body := *row.Certificate, schema.Base64(d.chain.leaf.Raw)

@@ -21,10 +21,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// trustBundle is the kind of ClusterTrustBundles, in whichever version is served.
+// trustBundle is the kind of ClusterTrustBundles, in the version that the API server serves.
 var trustBundle = schema.GroupVersionKind{Group: certificatesv1beta1.GroupName, Kind: "ClusterTrustBundle"}
 
-// maxPublished bounds the namespaces that one object publishes in.
+// maxPublished limits the namespaces that one object publishes in.
 const maxPublished = 256
 
 // Publishes implements reconcile.Publisher.
@@ -95,7 +95,7 @@ func bundleName(obj *v1alpha1.TrustedCA) string {
 	return obj.Namespace + "." + obj.Name
 }
 
-// bundle is the certificate and those that it replaces and that are still trusted.
+// bundle returns the certificate, and the replaced ones that are still trusted.
 func (a trustedCAAdapter) bundle(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (string, error) {
 	ca, err := a.certificate(ctx, in, obj)
 	if err != nil {
@@ -119,14 +119,14 @@ func (a trustedCAAdapter) bundle(ctx context.Context, in reconcile.Input, obj *v
 	return b.String(), nil
 }
 
-// trustedBody is a certificate that the key server trusts, empty where it does not.
+// trustedBody is a certificate that the key server trusts, empty if it does not.
 type trustedBody struct {
 	id  string
 	der []byte
 }
 
-// trustedBodies answers certificates by their ids. They are read during a rotation only:
-// the list that everybody reads has no bodies.
+// trustedBodies caches certificates by their ids. They are
+// read only during a rotation: the shared list has no bodies.
 var trustedBodies = connection.Answers[trustedBody]{
 	Feed: trustedCAs.Name, Name: "trusted CA by id",
 	Read: func(ctx context.Context, c *connection.Connection, id string) (trustedBody, error) {
@@ -141,7 +141,7 @@ var trustedBodies = connection.Answers[trustedBody]{
 	ID: func(b trustedBody) string { return b.id },
 }
 
-// publishedIn are the namespaces of the ConfigMaps, those that are named first.
+// publishedIn returns the sorted namespaces of the ConfigMaps.
 func publishedIn(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) ([]string, error) {
 	where := obj.Spec.Publish.ConfigMap.Namespaces
 	if where == nil {
@@ -172,8 +172,8 @@ func publishedIn(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedC
 	return namespaces, nil
 }
 
-// publishedNames are what a grant has to cover of what an object publishes: everything
-// outside of its own namespace.
+// publishedNames returns the names of publications that a grant
+// has to cover: those outside of the object's own namespace.
 func publishedNames(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (names []grants.Name, err error) {
 	p := obj.Spec.Publish
 	if p == nil || !obj.DeletionTimestamp.IsZero() {
