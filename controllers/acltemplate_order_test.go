@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// clerk is a service that notes in which order a template is filled.
+// clerk is a service that records the order in which a template is filled.
 type clerk struct {
 	connection.API
 	members []schema.TemplateMember
@@ -21,7 +21,7 @@ type clerk struct {
 }
 
 func (c *clerk) GetReadiness(ctx context.Context) (schema.Ready, error) {
-	<-ctx.Done() // the connection is not what is tested
+	<-ctx.Done() // this test does not need the connection
 	return schema.Ready{}, ctx.Err()
 }
 
@@ -44,8 +44,8 @@ func (c *clerk) CreateTemplatedDirectory(_ context.Context, in schema.CreateTemp
 	return schema.TemplatedDirectorySaved{Saved: true, Directory: &schema.TemplatedDirectory{Path: in.Path}}, nil
 }
 
-// The same declaration is written in the same order each time, whichever way a
-// map is walked through.
+// The same declaration is always written in the same order,
+// independent of the order of map iteration.
 func TestTemplatesAreFilledInOrder(t *testing.T) {
 	service := &clerk{}
 	connections := connection.NewConnections(func(connection.Endpoint) (connection.API, error) { return service, nil }, clock.RealClock{}, connection.DefaultTiming, logr.Discard())

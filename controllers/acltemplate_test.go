@@ -17,7 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// aclTemplate makes an ACLTemplate, not yet applied.
+// aclTemplate returns an ACLTemplate that is not applied yet.
 func (s *stage) aclTemplate(name string, members []v1alpha1.ACLTemplateMember, change ...func(*v1alpha1.ACLTemplate)) *v1alpha1.ACLTemplate {
 	obj := &v1alpha1.ACLTemplate{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("template-%d", objects.Add(1))},
@@ -41,7 +41,7 @@ func members(all ...v1alpha1.ACLTemplateMember) []v1alpha1.ACLTemplateMember {
 	return all
 }
 
-// template returns the id of a template, empty where there is none.
+// template returns the id of a template, "" if it does not exist.
 func (s *stage) template(ctx context.Context, name string) string {
 	GinkgoHelper()
 	list, err := s.admin().ListACLTemplates(ctx, schema.ACLTemplateQuery{})
@@ -99,12 +99,12 @@ var _ = Describe("ACLTemplate", func() {
 		for _, obj := range objs {
 			apply(ctx, obj, beReady("created"))
 		}
-		come := func() { // each of them, twice
+		come := func() { // each template, twice
 			GinkgoHelper()
 			lists := shown.templates.Load()
 			Eventually(func() int32 { return shown.templates.Load() - lists }).WithTimeout(time.Minute).Should(BeNumerically(">=", 3))
 		}
-		come() // they remember what a reading has said
+		come() // now they have earlier readings
 		rolls := shown.rolls.Load()
 		come()
 		Expect(shown.rolls.Load()).To(Equal(rolls))

@@ -25,14 +25,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// badManifest is a mistake that people make, and what they are told of it.
+// badManifest is a mistake that users make, and the message that they get.
 type badManifest struct {
 	mistake string
 	kind    string
 	spec    string // without keyServerRef
-	// reason is what Ready says; empty where the API server does not admit it.
+	// reason is the reason of Ready; empty if the API server does not admit it.
 	reason v1alpha1.Reason
-	// says are parts of the message: the field, and what is wrong with it or to be done.
+	// says are parts of the message: the field, and the problem or the remedy.
 	says []string
 }
 
@@ -52,7 +52,7 @@ var badManifests = []badManifest{
 	{"a token for an audience that the manager has none for", "KeyServer", `{url: "https://127.0.0.1:1", credentials: {administrator: {serviceAccount: {audience: "https://other.example"}}}}`,
 		v1alpha1.ReasonDependencyNotReady, []string{"https://other.example", "--token-file"}},
 
-	// Nothing is said that has to be said, or a word is misspelt.
+	// A required field is missing, or a field is misspelt.
 	{"an empty role", "Role", `{}`, "", []string{"spec", "give roleName, or roleId"}},
 	{"a misspelt field", "Role", `{rolename: a, operations: []}`, "", []string{`unknown field "spec.rolename"`}},
 	{"a list that is a text", "Role", `{roleName: a, operations: HMAC Data}`, "", []string{"spec.operations", "array"}},
@@ -65,7 +65,7 @@ var badManifests = []badManifest{
 	{"an id that is none", "Role", `{roleId: "12", operations: []}`, "", []string{"spec.roleId", "16 hexadecimal digits"}},
 	{"an operation twice", "Role", `{roleName: a, operations: [HMAC Data, HMAC Data]}`, "", []string{"spec.operations[1]", "Duplicate"}},
 
-	// What only the key server knows is reported, and not tried.
+	// Mistakes that only the key server can find are reported, and not tried.
 	{"an operation that there is not", "Role", `{roleName: Bad 1, operations: [HMAC Date]}`, v1alpha1.ReasonInvalidSpec,
 		[]string{"spec.operations", `"HMAC Date"`, `did you mean "HMAC Data"?`}},
 	{"an operation in lower case", "Role", `{roleName: Bad 2, operations: [hmac data]}`, v1alpha1.ReasonInvalidSpec, []string{"spec.operations", `"hmac data"`}},
@@ -195,7 +195,7 @@ var _ = Describe("Bad manifests", func() {
 	})
 })
 
-// typed is an object of a kind of ours, by its name.
+// typed returns an object of one of our kinds, by its name.
 func typed(u *unstructured.Unstructured) client.Object {
 	GinkgoHelper()
 	kind, known := v1alpha1.KindNamed(u.GetKind())
@@ -207,7 +207,7 @@ func typed(u *unstructured.Unstructured) client.Object {
 	return obj
 }
 
-// newLeaf is a certificate that issues nothing.
+// newLeaf returns a certificate that cannot issue others.
 func newLeaf() string {
 	GinkgoHelper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

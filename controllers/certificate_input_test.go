@@ -15,8 +15,8 @@ import (
 
 const damagedPEM = "-----BEGIN CERTIFICATE-----\nAAA\n-----END CERTIFICATE-----\n"
 
-// A damaged certificate is named by its line, never skipped, and a certificate that
-// cannot be parsed is rejected with the parser's cause.
+// A damaged certificate is named by its line and never skipped. A
+// certificate that cannot be parsed is rejected with the parser's error.
 func TestDamagedCertificates(t *testing.T) {
 	good := rig.NewCA(t, "good").PEM
 	negative, err := os.ReadFile(filepath.Join("..", "internal", "crypto", "pki", "certtext", "testdata", "negative.crt"))

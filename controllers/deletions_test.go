@@ -50,7 +50,7 @@ func scheduleOfDeletions(t *testing.T, seed uint64) (o outcome) {
 
 // deleteAll deletes roles and objects while calls fail, and waits for the end of the objects.
 func (w *simWorld) deleteAll() {
-	time.Sleep(peoplePause + time.Second) // people end, because there are no faults
+	time.Sleep(peoplePause + time.Second) // the simulated users stop, because there are no faults
 	w.mu.Lock()
 	w.before = len(w.known)
 	w.mu.Unlock()
@@ -133,7 +133,7 @@ func (w *simWorld) release(at types.NamespacedName, lag time.Duration) {
 	})
 }
 
-// ends reports whether nothing holds a deleted object.
+// ends reports whether a deleted object has no finalizer of the manager.
 func ends(obj *v1alpha1.Role) bool {
 	return !obj.DeletionTimestamp.IsZero() && !slices.Contains(obj.Finalizers, v1alpha1.FinalizerExternal)
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// In the simulated world without faults: a replacement of the whole object removes the finalizer,
-// which the manager restores. An object that is deleted without its finalizer is found out by
-// its owner mark.
+// In the simulated world without faults: a replacement of the entire
+// object removes the finalizer, and the manager restores it. An object
+// that is deleted without its finalizer is detected by its owner mark.
 func TestAFinalizerThatIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(1, false)

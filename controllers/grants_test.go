@@ -14,12 +14,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// labelled are the namespaces that have a label.
+// labelled selects the namespaces with a label.
 func labelled(label, value string) v1alpha1.GrantedNamespaces {
 	return v1alpha1.GrantedNamespaces{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{label: value}}}
 }
 
-// grant is one to the namespace default.
+// grant returns a grant for the namespace default.
 func grant(name string, kinds []v1alpha1.GrantedKind, names []string, operations ...string) v1alpha1.Grant {
 	return v1alpha1.Grant{
 		Name: name, Namespaces: v1alpha1.GrantedNamespaces{Names: []string{"default"}},
@@ -27,7 +27,7 @@ func grant(name string, kinds []v1alpha1.GrantedKind, names []string, operations
 	}
 }
 
-// newGrantingStage is a stage whose KeyServer has these grants and no other.
+// newGrantingStage returns a stage whose KeyServer has only these grants.
 func newGrantingStage(ctx context.Context, grants ...v1alpha1.Grant) *stage {
 	GinkgoHelper()
 	return newStage(ctx, func(ks *v1alpha1.KeyServer) { ks.Spec.Grants = grants })

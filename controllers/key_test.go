@@ -21,7 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// key makes a Key, not yet applied.
+// key returns a Key that is not applied yet.
 func (s *stage) key(change ...func(*v1alpha1.Key)) *v1alpha1.Key {
 	obj := &v1alpha1.Key{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("key-%d", objects.Add(1))},
@@ -42,7 +42,7 @@ func taking(line schema.HiddenLink) func(*v1alpha1.Key) {
 	return func(o *v1alpha1.Key) { text := line.String(); o.Spec.Lineage = &text }
 }
 
-// mint makes a key outside of Kubernetes.
+// mint creates a key outside of Kubernetes.
 func (s *stage) mint(ctx context.Context) schema.HiddenLink {
 	GinkgoHelper()
 	no := false
@@ -51,7 +51,7 @@ func (s *stage) mint(ctx context.Context) schema.HiddenLink {
 	return made.TTag
 }
 
-// line reads the keys of a line.
+// line reads the keys of a lineage.
 func (s *stage) line(ctx context.Context, first string) []schema.KeyFacts {
 	GinkgoHelper()
 	lineage := read(parseLink, first)
@@ -69,7 +69,7 @@ func (s *stage) states(ctx context.Context, first string) func() []string {
 	}
 }
 
-// keys counts those that the administrator may read.
+// keys counts the keys that the administrator may read.
 func (s *stage) keys(ctx context.Context) int {
 	GinkgoHelper()
 	page, err := s.admin().ListKeys(ctx, schema.KeyQuery{})
@@ -77,7 +77,7 @@ func (s *stage) keys(ctx context.Context) int {
 	return page.Count
 }
 
-// rightsOn are the rights on a key by the ids of the principals.
+// rightsOn returns the rights on a key by the ids of the principals.
 func (s *stage) rightsOn(ctx context.Context, key schema.HiddenLink) func() map[string]string {
 	return func() map[string]string {
 		got, err := s.admin().GetACL(ctx, schema.KeyRequest{TTag: key})
@@ -92,7 +92,7 @@ func (s *stage) rightsOn(ctx context.Context, key schema.HiddenLink) func() map[
 	}
 }
 
-// self is the principal of the manager as an entry of a list names it.
+// self returns the manager's principal as an ACL entry names it.
 func (s *stage) self(ctx context.Context) string {
 	GinkgoHelper()
 	session, err := s.admin().GetCurrentSession(ctx)
@@ -102,7 +102,7 @@ func (s *stage) self(ctx context.Context) string {
 
 func idOf(p schema.Principal) string { return memberKey{p.SystemID, p.PrincipalID}.String() }
 
-// keyMark is who owns a line on the key server, empty for nobody.
+// keyMark returns the owner of a lineage on the key server, "" for none.
 func (s *stage) keyMark(ctx context.Context, first string) func() string {
 	return func() string {
 		list, err := s.admin().ListOwners(ctx, schema.OwnerQuery{Kind: keyLines.Feed})
@@ -118,14 +118,14 @@ func (s *stage) keyMark(ctx context.Context, first string) func() string {
 	}
 }
 
-// lose takes a Key away as vanish does.
+// lose removes a Key in the same way as vanish.
 func lose(ctx context.Context, obj *v1alpha1.Key) {
 	GinkgoHelper()
 	vanish(ctx, obj)
 	obj.Status = v1alpha1.KeyStatus{}
 }
 
-// notes are what the events of a reason about an object say.
+// notes returns the notes of the events about an object with a reason.
 func notes(ctx context.Context, obj client.Object, reason string) func() []string {
 	return func() (said []string) {
 		all := &eventsv1.EventList{}
@@ -449,7 +449,7 @@ var _ = Describe("Key", func() {
 	})
 
 	It("rotates from Git, and old MACs go on being verified", func(ctx context.Context) {
-		var ahead atomic.Int64 // of the clock of the key server
+		var ahead atomic.Int64 // offset of the key server's clock
 		s := newStageOn(ctx, testserver.Start(GinkgoTB(), func(c *server.Config) {
 			c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		}))

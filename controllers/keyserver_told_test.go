@@ -17,8 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// oneKeyServer is a cluster with one. It takes what is written into its status, and the first
-// answer is lost.
+// oneKeyServer is a cluster with one KeyServer. It stores its
+// status, and the response of the first write is lost.
 type oneKeyServer struct {
 	client.Client
 	object *v1alpha1.KeyServer
@@ -50,12 +50,12 @@ func (s oneStatus) Patch(_ context.Context, obj client.Object, _ client.Patch, _
 	return nil
 }
 
-// Who may use a KeyServer changes with it. Its objects are told, even where the status that
-// says that it was looked at was written without an answer; and they are told once.
+// The grants may change with a KeyServer. Its objects are notified
+// once, even if the status was written without a response.
 func TestAChangedKeyServerIsToldOf(t *testing.T) {
 	ks := &v1alpha1.KeyServer{}
 	ks.Name, ks.UID, ks.ResourceVersion, ks.Generation = "ks", "1", "1", 2
-	ks.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"} // or it were asked
+	ks.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"} // otherwise it would be connected
 	ks.Status.ObservedGeneration = 1
 	controllerutil.AddFinalizer(ks, v1alpha1.FinalizerInUse)
 	kube := &oneKeyServer{object: ks}

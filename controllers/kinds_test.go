@@ -25,7 +25,7 @@ func TestKindsAreRegisteredInTheOrderOfTheirNeeds(t *testing.T) {
 	var got []string
 	want := []string{"TrustedCA", "Role", "TrustedServer", "Principal", "PrincipalTrust", "ACLTemplate", "Key"}
 	for _, k := range inOrder(kinds) {
-		if slices.Contains(want, k.Name) { // a kind that comes later finds its place
+		if slices.Contains(want, k.Name) { // a later kind may be in any place
 			got = append(got, k.Name)
 		}
 	}
@@ -48,8 +48,8 @@ func TestKindsThatWaitForEachOtherHaveAnOrder(t *testing.T) {
 	}
 }
 
-// TestMetricsOfKindsBeginAtZero requires the series of each kind before there is anything to
-// count. Prometheus sees no increase in a series that begins with its first event.
+// TestMetricsOfKindsBeginAtZero requires that the series of each kind exist before its
+// first event. Prometheus sees no increase in a series that begins with its first event.
 func TestMetricsOfKindsBeginAtZero(t *testing.T) {
 	kube := &simCluster{w: newWorld(1, false)}
 	if err := registerKinds(Options{}.registry(reconcile.Cluster{Client: kube, Live: kube}, kube, logr.Discard())); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// The message about unknown names suggests the nearest ones and stays short, however many
-// and however long the names are.
+// The message about unknown names suggests the nearest ones
+// and stays short, for any number and length of names.
 func TestUnknownNames(t *testing.T) {
 	var known []string
 	for _, op := range keyserver.Operations {

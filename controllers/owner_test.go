@@ -18,7 +18,7 @@ import (
 )
 
 var _ = Describe("Owner marks", func() {
-	// holder is who owns a role on the key server, empty for nobody.
+	// holder returns the owner of a role on the key server, "" for none.
 	holder := func(ctx context.Context, s *stage, role string) string {
 		GinkgoHelper()
 		list, err := s.admin().ListOwners(ctx, schema.OwnerQuery{Kind: roles.Name})

@@ -22,7 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// newPeeringStage runs a key server that can be a peer of others.
+// newPeeringStage starts a key server that can be a peer of others.
 func newPeeringStage(ctx context.Context, change ...func(*v1alpha1.KeyServer)) (*stage, int64) {
 	GinkgoHelper()
 	system := 100 + systems.Add(1)
@@ -71,7 +71,7 @@ var _ = Describe("peerRef", func() {
 			ca, peer := shown.federates(hidden)
 			apply(ctx, peer, beUnready(v1alpha1.ReasonDependencyNotReady, "has no trust blob: it has no external listener"))
 			remove(ctx, peer)
-			apply(ctx, ca, beReady("created")) // a CA is a CA
+			apply(ctx, ca, beReady("created")) // the CA needs no external listener
 			remove(ctx, ca)
 		})
 
@@ -171,7 +171,7 @@ var _ = Describe("peerRef", func() {
 	})
 })
 
-// removedPeers counts how often a peer was removed.
+// removedPeers returns how often a peer was removed.
 func (s *stage) removedPeers(ctx context.Context) int {
 	GinkgoHelper()
 	page, err := s.admin().ListAuditEntries(ctx, schema.AuditQuery{Operation: "removeTrustedServer"})

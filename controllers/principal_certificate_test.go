@@ -24,7 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// A reference may name a private key by mistake: what is refused is never quoted.
+// A reference may name a private key by mistake: rejected input is never quoted.
 func TestParseLeafRefuses(t *testing.T) {
 	block := func(kind, body string) string {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: []byte(body)}))
@@ -59,8 +59,8 @@ func TestParseLeafRefuses(t *testing.T) {
 	}
 }
 
-// A certificate is replaced when two thirds of its life are over, to the second that
-// the status says: the object is woken then, and must find it due.
+// A certificate is replaced when two thirds of its lifetime are over, to the
+// second of the status: the object is woken then, and the certificate must be due.
 func TestRenewal(t *testing.T) {
 	from := time.Date(2026, 1, 1, 0, 0, 0, 700_000_000, time.UTC)
 	cert := &x509.Certificate{NotBefore: from, NotAfter: from.Add(30 * time.Hour)}
@@ -75,7 +75,8 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// What renews itself is not about to expire before that has failed for a while.
+// A certificate with automatic renewal is about to expire only
+// after the renewal has failed for a while.
 func TestExpiryOfPrincipals(t *testing.T) {
 	at := func(day int) *metav1.Time {
 		s := metav1.NewTime(time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC))
@@ -99,7 +100,7 @@ func TestExpiryOfPrincipals(t *testing.T) {
 	}
 }
 
-// connected is a connection to a key server of its own.
+// connected returns a connection to a new key server.
 func connected(t *testing.T) *connection.Connection {
 	t.Helper()
 	s := testserver.Start(t)
@@ -125,7 +126,7 @@ func connected(t *testing.T) *connection.Connection {
 	return c
 }
 
-// requesting declares a certificate that is to be issued for three days.
+// requesting declares a certificate that is issued for three days.
 func requesting(t *testing.T, name string) *v1alpha1.Principal {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -138,7 +139,7 @@ func requesting(t *testing.T, name string) *v1alpha1.Principal {
 	}}}
 }
 
-// A certificate whose time has come is followed by another, and goes on being good.
+// A certificate that is due gets a successor, and stays valid.
 func TestRenewalLeavesTheOldOne(t *testing.T) {
 	c, a, obj := connected(t), principalAdapter{}, requesting(t, "renewed")
 	in := reconcile.Input{Conn: c, Now: time.Now()}
@@ -181,7 +182,7 @@ func TestRenewalLeavesTheOldOne(t *testing.T) {
 	}
 }
 
-// What is issued and cannot be enrolled is not issued for each try.
+// A certificate that is issued and cannot be enrolled is not issued again by each try.
 func TestFailedEnrolmentsIssueOnce(t *testing.T) {
 	c, a, obj := connected(t), principalAdapter{}, requesting(t, "tried")
 	in := reconcile.Input{Conn: c, Now: time.Now()}
@@ -193,7 +194,7 @@ func TestFailedEnrolmentsIssueOnce(t *testing.T) {
 	for range 3 {
 		want, err := a.Declared(t.Context(), in, obj)
 		rig.Must(t, err)
-		want.roles = []schema.HexID{{7: 0xff}} // which nobody has
+		want.roles = []schema.HexID{{7: 0xff}} // a role that does not exist
 		if out, err := a.Create(t.Context(), c, want); err == nil {
 			t.Fatalf("made %+v", out)
 		}

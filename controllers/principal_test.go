@@ -24,7 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// principal makes a Principal, not yet applied.
+// principalOf returns a Principal that is not applied yet.
 func (s *stage) principalOf(change ...func(*v1alpha1.Principal)) *v1alpha1.Principal {
 	obj := &v1alpha1.Principal{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("principal-%d", objects.Add(1))}}
 	obj.Spec.KeyServerRef.Name = s.name
@@ -72,13 +72,13 @@ func withRole(ref string) func(*v1alpha1.Principal) {
 	}
 }
 
-// fresh is a name that nothing else has.
+// fresh returns a unique name.
 func fresh(what string) string { return fmt.Sprintf("%s-%d", what, objects.Add(1)) }
 
-// subjectOf is what tokens of a service account of the namespace default call it.
+// subjectOf returns the subject in tokens of a service account of the namespace default.
 func subjectOf(account string) string { return "system:serviceaccount:default:" + account }
 
-// held returns a principal by its type and name, nil where there is none.
+// held returns a principal by its type and name, nil if it does not exist.
 func (s *stage) held(ctx context.Context, kind, name string) *schema.Principal {
 	GinkgoHelper()
 	page, err := s.admin().ListPrincipals(ctx, schema.PrincipalQuery{Type: kind, Name: name})
@@ -91,7 +91,7 @@ func (s *stage) held(ctx context.Context, kind, name string) *schema.Principal {
 	return nil
 }
 
-// access spells what a principal holds on the key server, by names.
+// access lists a principal's roles, groups and flags on the key server, by names.
 func (s *stage) access(ctx context.Context, kind, name string) func() string {
 	return func() string {
 		p := s.held(ctx, kind, name)
@@ -121,7 +121,7 @@ func (s *stage) access(ctx context.Context, kind, name string) func() string {
 	}
 }
 
-// leaf is a client certificate of a CA, as PEM.
+// leaf returns a client certificate of a CA, as PEM.
 func leaf(name string, ca *x509.Certificate, by *ecdsa.PrivateKey) string {
 	GinkgoHelper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -135,7 +135,7 @@ func leaf(name string, ca *x509.Certificate, by *ecdsa.PrivateKey) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// issuingCA is a CA that the key server trusts.
+// issuingCA returns a CA that the key server trusts.
 func (s *stage) issuingCA(ctx context.Context) (*x509.Certificate, *ecdsa.PrivateKey) {
 	GinkgoHelper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -154,7 +154,7 @@ func (s *stage) issuingCA(ctx context.Context) (*x509.Certificate, *ecdsa.Privat
 	return cert, key
 }
 
-// certificates returns the bodies of the certificates that a subject gets in with.
+// certificates returns the bodies of the certificates that a subject can log in with.
 func (s *stage) certificates(ctx context.Context, subject string) func() [][]byte {
 	return func() (bodies [][]byte) {
 		found, err := s.admin().FindCertificatesByTransportPrincipal(ctx, schema.CertificatesRequest{Subject: subject, IncludeBodies: true})
@@ -166,7 +166,7 @@ func (s *stage) certificates(ctx context.Context, subject string) func() [][]byt
 	}
 }
 
-// request is a certificate request, as PEM.
+// request returns a certificate request, as PEM.
 func request(name string) string {
 	GinkgoHelper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -25,7 +25,7 @@ func (s *stage) principal(ctx context.Context, kind, name string) schema.Princip
 	return schema.Principal{}
 }
 
-// group makes a group with a name of its own.
+// group creates a group with a unique name.
 func (s *stage) group(ctx context.Context) schema.Principal {
 	GinkgoHelper()
 	made, err := s.admin().CreateGroup(ctx, schema.CreateGroupRequest{Name: fmt.Sprintf("Group %d", objects.Add(1))})
@@ -33,7 +33,7 @@ func (s *stage) group(ctx context.Context) schema.Principal {
 	return *made.Principal
 }
 
-// registers makes a peer known to the key server, outside of Kubernetes.
+// registers registers a peer on the key server, outside of Kubernetes.
 func (s *stage) registers(ctx context.Context, p peer) {
 	GinkgoHelper()
 	s.trusts(ctx, p)
@@ -50,7 +50,7 @@ func byTypeAndName(kind v1alpha1.PrincipalType, name string) v1alpha1.PrincipalR
 	return v1alpha1.PrincipalReference{Type: &kind, Name: &name}
 }
 
-// principalTrust makes a PrincipalTrust for a system id, not yet applied.
+// principalTrust returns a PrincipalTrust for a system id that is not applied yet.
 func (s *stage) principalTrust(system int64, of v1alpha1.PrincipalReference, change ...func(*v1alpha1.PrincipalTrust)) *v1alpha1.PrincipalTrust {
 	obj := &v1alpha1.PrincipalTrust{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("trust-%d", objects.Add(1))},

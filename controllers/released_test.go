@@ -38,7 +38,7 @@ var _ = Describe("A deleted object", func() {
 		Entry("and the answer is lost", &apiclient.NetworkError{Sent: true, Err: errors.New("connection reset")}),
 	)
 
-	// The manager ended between the creation and the status.
+	// The manager ended after the creation and before it wrote the status.
 	It("leaves nothing that bears its mark if its status names an older one", func(ctx context.Context) {
 		s := newStage(ctx)
 		const before = "00000000000000ff"

@@ -26,10 +26,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// revocationCalls counts what the controllers send about revocation.
+// revocationCalls counts the writes of the controllers about revocation.
 type revocationCalls struct {
 	imports, policies atomic.Int32
-	refuses           atomic.Bool // each list
+	refuses           atomic.Bool // rejects each list
 }
 
 // ImportCRL implements connection.API.
@@ -99,7 +99,7 @@ func crlPEM(der ...[]byte) (text string) {
 	return text
 }
 
-// revoking is what the key server has about the revocation of a CA.
+// revoking returns the revocation policy and list of a CA on the key server.
 func (s *stage) revoking(ctx context.Context, i issuer) func() schema.RevocationIssuer {
 	return func() schema.RevocationIssuer {
 		list, err := s.admin().ListRevocationIssuers(ctx)
@@ -119,7 +119,7 @@ func bePolicy(mode v1alpha1.RevocationMode, maxAge time.Duration) OmegaMatcher {
 	return And(HaveField("Mode", string(mode)), HaveField("MaxAgeSeconds", int64(maxAge/time.Second)))
 }
 
-// setPolicy is what somebody else does.
+// setPolicy sets the policy as another client would.
 func (s *stage) setPolicy(ctx context.Context, i issuer, mode v1alpha1.RevocationMode) {
 	GinkgoHelper()
 	_, err := s.admin().SetRevocationPolicy(ctx, schema.SetRevocationPolicyRequest{Digest: issuerDigest(i.cert), Mode: string(mode)})
@@ -135,7 +135,7 @@ func withRevocation(mode v1alpha1.RevocationMode, configMap string) func(*v1alph
 	}
 }
 
-// lists makes the ConfigMap that a list comes from.
+// lists creates the ConfigMap that a list comes from.
 func lists(ctx context.Context, text string) string {
 	GinkgoHelper()
 	name := fmt.Sprintf("crl-%d", objects.Add(1))
@@ -356,7 +356,7 @@ var _ = Describe("TrustedCA revocation", func() {
 
 		By("leaving the old one to another object that declares it")
 		other := shown.trustedCA(old.testCA, withRevocation(v1alpha1.RevocationOff, ""), func(o *v1alpha1.TrustedCA) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
-		apply(ctx, other, beUnready(v1alpha1.ReasonConflict, "is owned by")) // the manager knows of it from here on
+		apply(ctx, other, beUnready(v1alpha1.ReasonConflict, "is owned by")) // the manager knows the owner from now on
 		shown.setPolicy(ctx, old, v1alpha1.RevocationOff)
 		policies := shown.revocation.policies.Load()
 		Consistently(shown.revoking(ctx, old)).Should(bePolicy(v1alpha1.RevocationOff, 0))

@@ -11,7 +11,7 @@ import (
 )
 
 var _ = Describe("Role", func() {
-	// grants returns the operations that a role grants, nil where there is no such role.
+	// grants returns the operations that a role grants, nil if the role does not exist.
 	grants := func(ctx context.Context, name string) func() []schema.HexID {
 		return func() []schema.HexID {
 			role, ok := shown.roles(ctx)[name]
@@ -93,7 +93,7 @@ var _ = Describe("Role", func() {
 				edit(ctx, o, func(o *v1alpha1.Role) { o.Spec.RoleName = &name })
 			}
 			rename(obj, "Name Held")
-			// Whoever is younger is told of the older one's claim.
+			// The message of the younger object names the older claim.
 			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is claimed by Role default/"+holder.Name))
 			outside := exists(ctx, "Name Outside")
 			rename(obj, "Name Outside")

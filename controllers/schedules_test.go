@@ -35,24 +35,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/schedules"
 )
 
-// The loop of the manager in simulated time: the reconciler of Roles, its connection with
-// listings and change feed, and a key server and an API server whose answers come late,
-// get lost, take effect later or twice, and overtake each other, while people change what
-// is declared and what is there. What becomes of a call is drawn from the seed, the method
-// and how many calls of it there were, so that a seed is a schedule.
+// The manager's loop in simulated time. It has the reconciler of Roles, its
+// connection with listings and change feed, a key server and an API server. Responses
+// are late or lost, take effect later or twice, and overtake each other. In addition,
+// simulated users change declarations and the key server. The fate of a call is drawn
+// from the seed, the method and the number of its calls, so a seed is a schedule.
 //
-// Never may a status say Ready of what the key server has not had within upToDate. When
-// the faults end, everything becomes Ready, and is so.
+// A status must never say Ready for a state that the key server did not have within
+// upToDate. When the faults end, everything becomes Ready, and is as declared.
 const (
 	faultsLast  = 90 * time.Second // simulated
-	upToDate    = 30 * time.Second // how old what Ready says may be
-	peoplePause = 40 * time.Second // the longest between two changes by people
-	settleTime  = 8 * time.Minute  // the longest pause between two tries, and no resync: that is the net
-	simulated   = 2                // objects
+	upToDate    = 30 * time.Second // maximum age of the state that Ready reports
+	peoplePause = 40 * time.Second // longest pause between two changes by the simulated users
+	settleTime  = 8 * time.Minute  // longest pause between two tries, without a resync, which would hide mistakes
+	simulated   = 2                // number of objects
 	cluster     = "11111111-simulated"
 )
 
-// TestSchedules runs SCHEDULES of them, from SCHEDULES_FROM on.
+// TestSchedules runs SCHEDULES schedules, starting at SCHEDULES_FROM.
 func TestSchedules(t *testing.T) {
 	var ready atomic.Uint64
 	n := schedules.Each(t, 500, func(seed uint64) string {
@@ -66,16 +66,15 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// The answer to a write comes after a reading that is newer than what it has read back, and
-// must not take its place: role-0 said Ready until the next resync.
+// The response of a write arrives after a reading that is newer than its content,
+// and must not replace that reading: role-0 said Ready until the next resync.
 func TestSchedule30278(t *testing.T) {
 	if wrong := schedule(t, 30278, false).asTest(); wrong != "" {
 		t.Error(wrong)
 	}
 }
 
-// Whom a notice finds goes by what the cache has of a status. Where that comes late, it has
-// found nobody.
+// The cache decides which objects a notice finds. If the cache is late, the notice finds no object.
 func TestWhoWasFoundByNoNoticeLooksAgain(t *testing.T) {
 	concerns := newWorld(1, false).registry(t).Controllers[0].Concerns()
 	role := func(id string, reason v1alpha1.Reason) *v1alpha1.Role {
@@ -102,8 +101,8 @@ func TestWhoWasFoundByNoNoticeLooksAgain(t *testing.T) {
 	}
 }
 
-// A key server that acknowledges what it does not do is found in most schedules, so that
-// the check can fail.
+// A key server that acknowledges writes without doing them is
+// detected in most schedules. This proves that the check can fail.
 func TestSchedulesFindALiar(t *testing.T) {
 	const n = 50
 	found := 0
@@ -117,17 +116,17 @@ func TestSchedulesFindALiar(t *testing.T) {
 	}
 }
 
-// outcome is what a schedule has shown.
+// outcome is the result of a schedule.
 type outcome struct {
 	seed    uint64
-	call    string // returns the same outcome again
+	call    string // the call that returns the same outcome again
 	created int    // roles that the manager knows, during deleteAll
 	readies int
 	wrong   []string
 	trace   *schedules.Trace
 }
 
-// asTest is empty where nothing went wrong.
+// asTest returns the outcome as the text of a test, or "" if nothing went wrong.
 func (o outcome) asTest() string {
 	if len(o.wrong) == 0 {
 		return ""
@@ -145,7 +144,7 @@ func schedule(t *testing.T, seed uint64, lies bool) (o outcome) {
 	return o
 }
 
-// simWorld is a cluster, a key server and people.
+// simWorld is a cluster, a key server and users.
 type simWorld struct {
 	dice  *schedules.Dice
 	trace *schedules.Trace
@@ -164,13 +163,13 @@ type simWorld struct {
 	roles   map[schema.HexID]schema.Role
 	marks   map[schema.HexID]string
 	known   map[schema.HexID]bool // roles whose creation was acknowledged
-	before  int                   // how many at the begin of deleteAll
+	before  int                   // number of roles when deleteAll starts
 	past    map[schema.HexID][]heldAt
 	changes []schema.Change
 	changed chan struct{} // closed at the next change
 	ids     uint64
 
-	// The API server, and the watch of what it has.
+	// The API server, and the watch of its objects.
 	versions map[types.NamespacedName][]version
 	specs    map[types.NamespacedName]map[int64]*v1alpha1.Role // by generation
 	indexes  map[string]client.IndexerFunc
@@ -179,13 +178,13 @@ type simWorld struct {
 	concerns predicate.Predicate // of the kind
 }
 
-// heldAt is a role from a moment on, nil where there is none.
+// heldAt is the state of a role from a moment on, nil if it does not exist.
 type heldAt struct {
 	at   time.Time
 	role *schema.Role
 }
 
-// version is an object as it was stored, and when the cache of the manager has it.
+// version is a stored version of an object, and when the cache of the manager has it.
 type version struct {
 	object *v1alpha1.Role
 	seen   time.Time
@@ -202,7 +201,7 @@ func newWorld(seed uint64, lies bool) *simWorld {
 	return w
 }
 
-// registry has the reconciler of roles.
+// registry returns a registry with the reconciler of roles.
 func (w *simWorld) registry(t *testing.T) *reconcile.Registry {
 	t.Helper()
 	kube := &simCluster{w: w}
@@ -216,7 +215,7 @@ func (w *simWorld) registry(t *testing.T) *reconcile.Registry {
 	return registry
 }
 
-// run plays the schedule and looks at the end.
+// run plays the schedule and checks the end.
 func (w *simWorld) run(t *testing.T) {
 	ctx, stop := context.WithCancel(ctrl.LoggerInto(t.Context(), logr.Discard()))
 	registry := w.registry(t)
@@ -270,7 +269,7 @@ func (w *simWorld) run(t *testing.T) {
 	w.all.Wait()
 }
 
-// settled reports whether everything is declared, there, and said to be.
+// settled reports whether every object is Ready, and the key server has what it declares.
 func (w *simWorld) settled() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -298,8 +297,8 @@ func holds(role *schema.Role, obj *v1alpha1.Role) bool {
 	return role != nil && role.Name == *obj.Spec.RoleName && slices.Equal(asSet(role.Operations), asSet(want))
 }
 
-// work is the queue of one object: one pass at a time, again after a failure, or when
-// asked for.
+// work is the queue of one object: one pass at a time, which
+// is repeated after a failure or when requested.
 func (w *simWorld) work(ctx context.Context, loop reconcile.Controller, at types.NamespacedName) {
 	pause := 5 * time.Millisecond
 	var later <-chan time.Time
@@ -332,7 +331,7 @@ func (w *simWorld) enqueue(at types.NamespacedName) {
 	}
 }
 
-// hear wakes whom a notice concerns.
+// hear wakes the objects that a notice concerns.
 func (w *simWorld) hear(_ context.Context, n connection.Notice) {
 	if n.Kind == "" && n.IDs != nil {
 		return
@@ -354,7 +353,7 @@ func (w *simWorld) hear(_ context.Context, n connection.Notice) {
 	}
 }
 
-// people change what is declared, and the key server behind the manager's back.
+// people simulates users that change declarations, and the key server behind the manager's back.
 func (w *simWorld) people(ctx context.Context, at types.NamespacedName) {
 	for {
 		d := w.dice.Of("people " + at.Name)
@@ -425,7 +424,7 @@ func (w *simWorld) tell(kind string, id schema.HexID, action string) {
 	w.changed = make(chan struct{})
 }
 
-// judge looks at a status as it is written; the caller holds mu.
+// judge checks a status when it is written; the caller holds mu.
 func (w *simWorld) judge(obj *v1alpha1.Role) {
 	ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil || ready.Status != metav1.ConditionTrue {
@@ -436,7 +435,7 @@ func (w *simWorld) judge(obj *v1alpha1.Role) {
 	id, err := schema.ParseHexID(obj.Status.RoleID)
 	if err == nil && said != nil {
 		past := w.past[id]
-		for i := len(past) - 1; i >= 0; i-- { // what was there within the time, the newest first
+		for i := len(past) - 1; i >= 0; i-- { // states within the time, the newest first
 			if holds(past[i].role, said) {
 				return
 			}
@@ -449,13 +448,13 @@ func (w *simWorld) judge(obj *v1alpha1.Role) {
 		time.Since(w.begin).Seconds(), obj.Name, ready.ObservedGeneration, ready.Message, obj.Status.RoleID, upToDate))
 }
 
-// fate is what becomes of a call.
+// fate decides what happens to a call.
 type fate struct {
 	name          string
-	before, after time.Duration // until it takes effect, and until the answer is there
-	lost          bool          // the answer
+	before, after time.Duration // until it takes effect, and until the response arrives
+	lost          bool          // the response is lost
 	never         bool          // it does not take effect
-	later         time.Duration // it takes effect after the caller was told that it failed
+	later         time.Duration // it takes effect after the caller got an error
 	again         time.Duration // it takes effect once more
 }
 
@@ -484,7 +483,7 @@ func (w *simWorld) fate(method string, writes bool) fate {
 
 var errLost = &keyclient.NetworkError{Sent: true, Err: errors.New("the connection was lost")}
 
-// ask makes a call of the key server: effect is what it does, under mu.
+// ask makes a call to the key server. effect is its effect, which runs under mu.
 func ask[T any](ctx context.Context, w *simWorld, method string, writes bool, effect func() (T, error)) (answer T, err error) {
 	f := w.fate(method, writes)
 	take := func() (T, error) {
@@ -540,7 +539,7 @@ func operationID(name string) schema.HexID {
 	return schema.HexID{7: byte(1 + slices.Index(operationNames, name))}
 }
 
-// simServer is the key server.
+// simServer is the simulated key server.
 type simServer struct {
 	connection.API
 	w *simWorld
@@ -677,7 +676,7 @@ func (s *simServer) ListChanges(ctx context.Context, in schema.ChangesQuery) (sc
 	})
 }
 
-// simCluster is the API server, behind a cache that lags.
+// simCluster is the API server behind a cache that lags.
 type simCluster struct {
 	client.Client
 	w *simWorld
@@ -689,7 +688,7 @@ func (c *simCluster) IndexField(_ context.Context, _ client.Object, field string
 	return nil
 }
 
-// declare stores a spec as people do.
+// declare stores a spec as a user does.
 func (w *simWorld) declare(obj *v1alpha1.Role) {
 	lag := w.lag()
 	w.trace.Say("people: %s declares %q", obj.Name, obj.Spec.Operations)
@@ -709,7 +708,7 @@ func (w *simWorld) declare(obj *v1alpha1.Role) {
 	w.store(obj, lag)
 }
 
-// lag is how long the cache takes: longer where the watch has ended, and is begun anew.
+// lag returns the delay of the cache. It is longer if the watch has ended and restarts.
 func (w *simWorld) lag() time.Duration {
 	if !w.faulty.Load() {
 		return 5 * time.Millisecond
@@ -722,8 +721,8 @@ func (w *simWorld) lag() time.Duration {
 	return time.Duration(d.Int64N(int64(most)))
 }
 
-// store makes a version, which the cache has a little later, and then tells of it as an
-// informer does; the caller holds mu.
+// store adds a version of an object. The cache has it after lag,
+// and then sends an event as an informer does. The caller holds mu.
 func (w *simWorld) store(obj *v1alpha1.Role, lag time.Duration) {
 	at := client.ObjectKeyFromObject(obj)
 	w.number++
@@ -743,7 +742,7 @@ func (w *simWorld) store(obj *v1alpha1.Role, lag time.Duration) {
 	})
 }
 
-// newest is an object as the API server has it; the caller holds mu.
+// newest returns an object as the API server has it; the caller holds mu.
 func (w *simWorld) newest(at types.NamespacedName) *v1alpha1.Role {
 	have := w.versions[at]
 	if len(have) == 0 {
@@ -752,7 +751,7 @@ func (w *simWorld) newest(at types.NamespacedName) *v1alpha1.Role {
 	return have[len(have)-1].object
 }
 
-// cached is an object as the cache has it; the caller holds mu.
+// cached returns an object as the cache has it; the caller holds mu.
 func (w *simWorld) cached(at types.NamespacedName) *v1alpha1.Role {
 	have := w.versions[at]
 	for i := len(have) - 1; i >= 0; i-- {
@@ -830,8 +829,8 @@ func (s simStatus) Patch(_ context.Context, obj client.Object, _ client.Patch, _
 	})
 }
 
-// patch is bound to the version that was read, as all of the manager's are. Its answer may
-// come late or be lost.
+// patch is bound to the version that was read, as all patches
+// of the manager are. Its response may be late or lost.
 func (c *simCluster) patch(sent client.Object, change func(next, sent *v1alpha1.Role)) error {
 	obj, is := sent.(*v1alpha1.Role)
 	if !is {

@@ -29,8 +29,7 @@ import (
 // managerAccount is the manager as the shipped manifests run it.
 const managerAccount = "system:serviceaccount:keyserver-system:keyserver-manager"
 
-// shippedRole reads a ClusterRole of config/rbac, with the prefix that kustomize puts
-// before its name.
+// shippedRole reads a ClusterRole of config/rbac. Its name gets the prefix that kustomize adds.
 func shippedRole(file string) *rbacv1.ClusterRole {
 	GinkgoHelper()
 	text, err := os.ReadFile(filepath.Join("..", "config", "rbac", file))
@@ -46,7 +45,7 @@ func boundTo(role string) (rbacv1.RoleRef, []rbacv1.Subject) {
 		[]rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: managerAccount}}
 }
 
-// bind does what config/access does in a namespace.
+// bind creates the RoleBinding that config/access creates in a namespace.
 func bind(ctx context.Context, namespace string) *rbacv1.RoleBinding {
 	GinkgoHelper()
 	b := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "keyserver-manager"}}
@@ -55,7 +54,7 @@ func bind(ctx context.Context, namespace string) *rbacv1.RoleBinding {
 	return b
 }
 
-// watches are the requests of a manager for the Secrets of whole namespaces.
+// watches counts the requests of a manager to watch the Secrets of entire namespaces.
 type watches struct {
 	next http.RoundTripper
 	mu   sync.Mutex

@@ -31,8 +31,8 @@ const tokenAudience = "https://keys.example"
 
 var tokenFile string
 
-// writeToken puts a token of a service account into the manager's file, and answers
-// who issued it.
+// writeToken writes a token of a service account into the
+// manager's file, and returns the issuer of the token.
 func writeToken(ctx context.Context, cluster *kubernetes.Clientset, account string, audience string) (issuer string) {
 	GinkgoHelper()
 	life := int64(600)

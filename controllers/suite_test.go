@@ -32,14 +32,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// timing is that of the manager under test: quick.
+// timing is the timing of the manager under test, with short pauses.
 var timing = connection.Timing{
 	ProbeMin: 100 * time.Millisecond, ProbeMax: 500 * time.Millisecond, LoginMax: time.Minute,
 	FeedWait: 30 * time.Second, PollEach: 300 * time.Millisecond, LookEach: 200 * time.Millisecond,
 	RetryMin: 200 * time.Millisecond, RetryMax: 2 * time.Second,
 }
 
-// How long an outcome may take on a busy machine, and how long "never" is.
+// The maximum time of an outcome on a busy machine, and the time that stands for "never".
 const (
 	eventually = 30 * time.Second
 	never      = 1500 * time.Millisecond
@@ -99,7 +99,7 @@ type stage struct {
 	*meddler
 
 	mu sync.Mutex
-	by *apiclient.Client // its administrator, as whom everything that is polled asks
+	by *apiclient.Client // a client of the administrator, used for all polling
 	at string
 }
 
@@ -114,7 +114,7 @@ func newStageOn(ctx context.Context, server *testserver.Server, change ...func(*
 	GinkgoHelper()
 	s := &stage{server: server, name: fmt.Sprintf("server-%d", stages.Add(1))}
 	s.meddler = meddlerOf(s.server.URL())
-	DeferCleanup(meddlers.Delete, s.server.URL()) // a later server may get its port
+	DeferCleanup(meddlers.Delete, s.server.URL()) // a later server may get the same port
 	s.secret(ctx, s.name, testserver.AdminName, testserver.AdminPassword)
 	ca := string(s.server.CA(GinkgoTB()))
 	ks := &v1alpha1.KeyServer{
@@ -152,7 +152,8 @@ func (s *stage) secret(ctx context.Context, name, username, password string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// admin is one client for each address of the server: whoever polls opens no connection each time.
+// admin returns one client for each address of the server, so
+// that polling does not open a new connection each time.
 func (s *stage) admin() *apiclient.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +186,7 @@ func (s *stage) roles(ctx context.Context) map[string]schema.Role {
 	return byName
 }
 
-// read reads what a status or a source holds as text.
+// read parses the text of a status or a source.
 func read[V any](parse func(string) (V, error), text string) V {
 	GinkgoHelper()
 	v, err := parse(text)
@@ -207,8 +208,7 @@ func (s *stage) operation(ctx context.Context, name string) schema.HexID {
 	return schema.HexID{}
 }
 
-// meddler stands between the controllers and one service. Left alone it only
-// counts.
+// meddler is between the controllers and one service. By default it only counts.
 type meddler struct {
 	adds, removes, lists, writes, replaces, checkpoints, people, mints atomic.Int32
 	templates, rolls                                                   atomic.Int32 // lists of templates, and of the members of one
@@ -218,14 +218,14 @@ type meddler struct {
 	add     func(ctx context.Context, real connection.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)
 	changes func(ctx context.Context, real connection.API, in schema.ChangesQuery) (schema.ChangePage, error)
 	put     func(ctx context.Context) error // fails SetACLTemplateMember
-	give    func(ctx context.Context) error // fails GrantACL, where it says so
-	minted  func(schema.KeyMetadata) error  // loses the answer, where it says so
+	give    func(ctx context.Context) error // fails GrantACL if it returns an error
+	minted  func(schema.KeyMetadata) error  // loses the response if it returns an error
 	join    func() error                    // fails AddGroupMember
 	says    func(schema.TrustInfo) schema.TrustInfo
 	witness func(ctx context.Context) (schema.Witness, error)
 }
 
-// meddlers are those between the controllers and the running services, by URL.
+// meddlers has the meddler of each running service, by URL.
 var meddlers sync.Map
 
 func meddlerOf(url string) *meddler {
@@ -237,7 +237,7 @@ func meddlerOf(url string) *meddler {
 func meddle(e connection.Endpoint) (connection.API, error) {
 	real, err := connection.DialHTTP(e)
 	m, ok := meddlers.Load(e.BaseURL)
-	if !ok { // nobody has a stage there any more
+	if !ok { // its stage has ended
 		m = &meddler{}
 	}
 	return &meddled{API: real, meddler: m.(*meddler)}, err
@@ -279,14 +279,14 @@ func (m *meddler) onJoin(f func() error) {
 	m.join = f
 }
 
-// onTrustInfo has the service say something else of itself.
+// onTrustInfo changes the trust info of the service.
 func (m *meddler) onTrustInfo(f func(schema.TrustInfo) schema.TrustInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.says = f
 }
 
-// onWitness has the service have witnessed something else.
+// onWitness replaces the witness response of the service.
 func (m *meddler) onWitness(f func(context.Context) (schema.Witness, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -461,7 +461,7 @@ func newCAUntil(notAfter time.Time) testCA {
 
 var objects atomic.Int32
 
-// trustedCA makes a TrustedCA with an inline certificate, not yet applied.
+// trustedCA returns a TrustedCA with an inline certificate that is not applied yet.
 func (s *stage) trustedCA(ca testCA, change ...func(*v1alpha1.TrustedCA)) *v1alpha1.TrustedCA {
 	obj := &v1alpha1.TrustedCA{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("ca-%d", objects.Add(1))},
@@ -474,7 +474,7 @@ func (s *stage) trustedCA(ca testCA, change ...func(*v1alpha1.TrustedCA)) *v1alp
 	return obj
 }
 
-// role makes a Role, not yet applied.
+// role returns a Role that is not applied yet.
 func (s *stage) role(name string, operations []string, change ...func(*v1alpha1.Role)) *v1alpha1.Role {
 	obj := &v1alpha1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("role-%d", objects.Add(1))},
@@ -490,11 +490,11 @@ func (s *stage) role(name string, operations []string, change ...func(*v1alpha1.
 	return obj
 }
 
-// about is what a case expects of an object's Ready condition.
+// about is the expected Ready condition of an object.
 type about struct {
 	Status  metav1.ConditionStatus
 	Reason  v1alpha1.Reason
-	Current bool // about the present generation
+	Current bool // observed at the current generation
 	Message string
 }
 
@@ -509,19 +509,19 @@ func readiness(ctx context.Context, obj client.Object) func() about {
 	}
 }
 
-// beReady matches a Ready object whose message says something.
+// beReady matches a Ready object whose message contains says.
 func beReady(says string) OmegaMatcher {
 	return And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonVerified),
 		HaveField("Current", true), HaveField("Message", ContainSubstring(says)))
 }
 
-// beCorrected matches a Ready object after a difference was corrected. A pass that
-// began before the cache had the latest status corrects, cannot say so in the status,
-// and is repeated: then the message tells of the second pass, which found it correct.
+// beCorrected matches a Ready object after a difference was corrected. A pass that began
+// before the cache had the latest status corrects, but cannot write the status, and is
+// repeated: then the message is that of the second pass, which found no difference.
 func beCorrected() OmegaMatcher { return Or(beReady("corrected"), beReady("re-read")) }
 
-// beDone matches the answer to a change that nobody declares: it may have been repaired
-// before the key server has read it back.
+// beDone matches the result of a change that no object declares.
+// It may have been repaired before the key server read it back.
 func beDone() OmegaMatcher {
 	return Or(BeNil(), WithTransform(apiclient.CodeOf, BeElementOf("NOT_SAVED", "NOT_REMOVED", "NOT_VERIFIED")))
 }
@@ -532,14 +532,14 @@ func beUnready(reason v1alpha1.Reason, says string) OmegaMatcher {
 		HaveField("Message", ContainSubstring(says)))
 }
 
-// apply creates the object and waits for what it comes to.
+// apply creates the object and waits until its condition matches.
 func apply(ctx context.Context, obj client.Object, comes OmegaMatcher) {
 	GinkgoHelper()
 	Expect(kube.Create(ctx, obj)).To(Succeed())
 	Eventually(readiness(ctx, obj)).Should(comes)
 }
 
-// edit changes an object, whatever else changes it meanwhile.
+// edit changes an object, even if other clients change it at the same time.
 func edit[T client.Object](ctx context.Context, obj T, change func(T)) {
 	GinkgoHelper()
 	Eventually(func() error {
@@ -565,7 +565,7 @@ func annotate(ctx context.Context, obj client.Object, name, value string) {
 	})
 }
 
-// remove deletes an object and waits until it is gone.
+// remove deletes an object and waits until it no longer exists.
 func remove(ctx context.Context, obj client.Object) {
 	GinkgoHelper()
 	Expect(kube.Delete(ctx, obj)).To(Succeed())
@@ -595,8 +595,8 @@ func eventsAbout(ctx context.Context, obj client.Object) func() []string {
 	}
 }
 
-// vanish takes an object away without the manager, as the loss of a cluster's storage
-// does, and leaves what is to be applied again.
+// vanish removes an object without the manager, as the loss of a
+// cluster's storage does. It leaves obj ready to be applied again.
 func vanish(ctx context.Context, obj client.Object) {
 	GinkgoHelper()
 	annotate(ctx, obj, v1alpha1.AnnotationPaused, "true")

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// What whoever may write some objects tries, to get at what is not his or to stand in
-// the way of others.
+// Attempts of a user with write access to some objects to
+// reach other users' keys, or to block other users.
 var _ = Describe("Tenants", func() {
 	people := []v1alpha1.GrantedKind{"Key", "Principal"}
 
@@ -47,7 +47,7 @@ var _ = Describe("Tenants", func() {
 		apply(ctx, group, beReady("created"))
 		member := s.principalOf(ofAccount(fresh("member")), inGroup(group.Name))
 		apply(ctx, member, beReady("created"))
-		annotate(ctx, group, v1alpha1.AnnotationPaused, "true") // or its roles would be taken back
+		annotate(ctx, group, v1alpha1.AnnotationPaused, "true") // otherwise its roles would be corrected
 		Eventually(readiness(ctx, group)).Should(HaveField("Reason", v1alpha1.ReasonPaused))
 		_, err := s.admin().UpdatePrincipalRoles(ctx, schema.UpdatePrincipalRolesRequest{
 			ID: read(schema.ParseHexID, group.Status.PrincipalID), RoleIDs: []schema.HexID{s.roles(ctx)["Administrator"].ID},

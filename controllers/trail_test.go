@@ -93,7 +93,7 @@ var _ = Describe("The audit trail of a key server", func() {
 		By("looking again within the hour")
 		first, reads := *ks.Status.AuditCheckpoint, s.checkpoints.Load()
 		for range 3 {
-			look(ctx, ks) // whose rows make the trail grow
+			look(ctx, ks) // each pass adds rows to the audit log
 		}
 		Expect(*ks.Status.AuditCheckpoint).To(Equal(first))
 		Expect(s.checkpoints.Load()).To(Equal(reads))

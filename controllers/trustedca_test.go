@@ -65,7 +65,7 @@ var _ = Describe("TrustedCA", func() {
 			ca := newCA()
 			elder := shown.trustedCA(ca)
 			apply(ctx, elder, beReady(""))
-			time.Sleep(1100 * time.Millisecond) // creation times are kept to the second
+			time.Sleep(1100 * time.Millisecond) // creation times have a resolution of one second
 			younger := shown.trustedCA(ca)
 			apply(ctx, younger, beUnready(v1alpha1.ReasonConflict, "is claimed by TrustedCA default/"+elder.Name))
 

@@ -27,9 +27,8 @@ type peer struct {
 
 var systems atomic.Int64
 
-// newPeer runs another key server for a moment. Its server name is an address
-// for documentation (RFC 5737): a name that leads back to this machine would
-// be refused.
+// newPeer runs another key server for a moment. Its server name is an address for
+// documentation (RFC 5737): a name that resolves to this machine would be rejected.
 func newPeer(ctx context.Context) peer {
 	GinkgoHelper()
 	p := peer{system: 100 + systems.Add(1)}
@@ -47,7 +46,7 @@ func newPeer(ctx context.Context) peer {
 	return p
 }
 
-// trustedServer makes a TrustedServer, not yet applied.
+// trustedServer returns a TrustedServer that is not applied yet.
 func (s *stage) trustedServer(p peer, change ...func(*v1alpha1.TrustedServer)) *v1alpha1.TrustedServer {
 	n := objects.Add(1)
 	obj := &v1alpha1.TrustedServer{
@@ -192,7 +191,7 @@ var _ = Describe("TrustedServer", func() {
 			PrincipalID: admin.ID, TrustedServerSystemID: schema.SystemID(p.system), Flag: "expose",
 		})
 		Expect(err).NotTo(HaveOccurred())
-		// Held by somebody else, so that the last status can be read.
+		// Another finalizer holds it, so that the last status can be read.
 		edit(ctx, obj, func(o *v1alpha1.TrustedServer) { o.Finalizers = append(o.Finalizers, "example.com/watching") })
 		Expect(kube.Delete(ctx, obj)).To(Succeed())
 		Eventually(registered(ctx, p)).Should(BeEmpty())
