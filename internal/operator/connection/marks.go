@@ -77,7 +77,7 @@ func (m *Marks) object(id string) (schema.OwnedObject, error) {
 	return schema.OwnedObject{Kind: m.kind, ID: hex}, err
 }
 
-// IsUnsupported reports that a service does not have a call.
+// IsUnsupported reports whether an error says that the service does not have a call.
 func IsUnsupported(err error) bool { return client.IsUnsupported(err) }
 
 // markPages is the maximum number of pages of marks that are read: a million objects.

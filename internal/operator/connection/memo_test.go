@@ -41,7 +41,7 @@ func TestMemoAsksOnceUntilSomethingChanges(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		event  func(*Memo[string])
-		after  time.Time // the answer must not be older
+		after  time.Time // the response must not be older
 		want   int       // total number of requests
 	}{
 		"nothing":       {"an answer is kept", func(*Memo[string]) {}, time.Time{}, 1},
@@ -188,7 +188,7 @@ func TestMemoKnowsTheWholeByItsParts(t *testing.T) {
 	}
 	// The first response is too old to be kept, and still tells which parts belong together.
 	s.during = func() { m.Changed("principal", "another", "updated"); s.during = nil }
-	for range 2 { // the second time there is no answer any more
+	for range 2 { // the second time, the response has been discarded
 		if _, err := m.Get(context.Background(), time.Time{}, "a"); err != nil {
 			t.Fatal(err)
 		}

@@ -104,7 +104,7 @@ func join[T Object, D any](s *Registry, r *reconciler[T, D]) error {
 			if !ok {
 				return false
 			}
-			// An object that only observes holds nothing.
+			// An object that only observes blocks no deletion.
 			spec, _ := obj.Managed()
 			return spec.ManagementPolicy != v1alpha1.Observe && slices.Contains(c.Needs(obj), Need{Key: key, Holds: true})
 		}
