@@ -13,7 +13,7 @@ import (
 // Values of --admission.
 const (
 	AdmissionOff      = "off"      // every build may serve
-	AdmissionRequired = "required" // only one that a release manifest lists
+	AdmissionRequired = "required" // only a build that a release manifest lists may serve
 )
 
 // Bounds of --admission-retry.
@@ -36,10 +36,9 @@ func (c *Config) validateAdmission() error {
 	return nil
 }
 
-// admission watches the release manifest until Shutdown, and answers what the
-// API asks on every request: nil where every build is admitted. A manifest that
-// is refused stops no start, because a good one may come at any time; a release
-// key that cannot be read does, because only a new start reads it again.
+// admission watches the release manifest until Shutdown. It returns the check that the API makes for every
+// request, or nil if --admission is off. A rejected manifest does not stop the start, because a valid one may
+// come at any time. An unreadable release key does, because only a new start reads it again.
 func (s *Server) admission() (func() error, error) {
 	if s.cfg.Admission == AdmissionOff {
 		return nil, nil

@@ -12,10 +12,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// What is said of a start and a stop: to the log, the metrics and the trail.
+// Messages about the start and the stop: to the log, the metrics and the audit log.
 
-// warn logs what people have to put right. What was tampered with is refused to
-// whoever needs it, and does not keep everybody else from their work.
+// warn logs settings that an administrator has to correct. It ignores tampered rows: each read of such a row is
+// rejected, and other work must continue.
 func (s *Server) warn(ctx context.Context, deployment keyserver.Deployment) error {
 	unlessTampered := func(err error) error {
 		if fault.CodeOf(err) == fault.StoreTampered {
@@ -31,8 +31,7 @@ func (s *Server) warn(ctx context.Context, deployment keyserver.Deployment) erro
 	return unlessTampered(trust.WarnOfWeakCAs(ctx, s.store, s.cfg.Logger))
 }
 
-// warnOfBreakGlass tells whoever looks at the log or the metrics that approvals are
-// not asked for.
+// warnOfBreakGlass shows in the log and in a metric that the process requires no approvals.
 func (s *Server) warnOfBreakGlass(ctx context.Context) {
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "keyserver_break_glass", Help: "1 while the process lets through without an approval what takes one."})
 	s.registry.MustRegister(gauge)
@@ -42,8 +41,8 @@ func (s *Server) warnOfBreakGlass(ctx context.Context) {
 	}
 }
 
-// recordStart writes that the process serves, and before it, once in the life of
-// a key server, that it was made. What cannot be recorded does not start.
+// recordStart writes the audit row of the start. At the first start of a key server it first writes the row
+// that the key server was created. If a row cannot be written, the process does not start.
 func (s *Server) recordStart(ctx context.Context, prepared bootstrap.Prepared) error {
 	if prepared.First {
 		if err := s.record(ctx, keyserver.AuditMade); err != nil {
@@ -62,8 +61,8 @@ func (s *Server) recordStart(ctx context.Context, prepared bootstrap.Prepared) e
 	return err
 }
 
-// recordStop writes that the process stops by itself, as the last row of its
-// chain. That it was killed shows in the row that is missing.
+// recordStop writes the audit row of an orderly stop, as the last row of the chain. If the process was killed,
+// this row is missing.
 func (s *Server) recordStop(ctx context.Context) error {
 	if !s.started {
 		return nil

@@ -10,16 +10,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"
 )
 
-// countTimeout bounds what a scrape waits for the database.
+// countTimeout bounds how long a scrape waits for the database.
 const countTimeout = time.Second
 
-// observeApprovals shows how many approvals wait. Every replica counts the same ones.
+// observeApprovals registers the number of pending approvals. All replicas report the same number.
 func observeApprovals(r prometheus.Registerer, service *approval.Service) {
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "keyserver_approvals_pending",
 		Help: "Requests that wait for approval, in the whole key server; NaN where the database does not say.",
 	}, func() float64 {
-		ctx, cancel := context.WithTimeout(context.Background(), countTimeout) // a scrape brings none
+		ctx, cancel := context.WithTimeout(context.Background(), countTimeout) // a scrape has no context
 		defer cancel()
 		n, err := service.Pending(ctx)
 		if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// The gauge has what waits, and no number once nobody can tell.
+// TestPendingApprovalsAreShown checks that the gauge has the number of pending requests, and NaN if the
+// database does not respond.
 func TestPendingApprovalsAreShown(t *testing.T) {
 	store, err := sqlstore.Open(t.Context(), sqlstore.Config{Dir: t.TempDir()})
 	if err != nil {

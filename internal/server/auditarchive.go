@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// minRetention is what somebody needs at least to look into what happened.
+// minRetention is the shortest time in which an administrator can investigate an incident.
 const minRetention = time.Hour
 
 func (c *Config) validateArchive() error {
@@ -32,8 +32,7 @@ func (c *Config) validateArchive() error {
 	return nil
 }
 
-// archiveAudit starts to move audit rows into the archive, and to make room in the
-// database for those to come.
+// archiveAudit starts to move audit rows into the archive and to remove archived rows from the database.
 func (s *Server) archiveAudit() {
 	a := archive.New(archive.Config{
 		Store: s.store, URL: s.cfg.AuditArchive, Retention: s.cfg.AuditRetention,
@@ -51,8 +50,8 @@ func (s *Server) archiveAudit() {
 	s.background(a.Run)
 }
 
-// mayPrune reports whether a quorum of witnesses has cosigned the rows up to one, and
-// every sink of this process has them. Others stay in the database, however old they are.
+// mayPrune reports whether a quorum of witnesses has cosigned the rows up to last and every sink of this
+// process has received them. Otherwise the rows stay in the database, regardless of their age.
 func (s *Server) mayPrune(ctx context.Context, store *sqlstore.Store, feed *witness.Feed, last int64) (bool, error) {
 	cosigned, err := feed.Cosigned(ctx)
 	if err != nil || cosigned < last {
@@ -63,7 +62,7 @@ func (s *Server) mayPrune(ctx context.Context, store *sqlstore.Store, feed *witn
 		return false, err
 	}
 	for _, target := range s.cfg.sinks {
-		// One beyond the tree is not of a sink that has anything.
+		// A position beyond the tree is invalid: the sink cannot have received these rows.
 		sent, err := store.AuditSinkSent(ctx, target.Name)
 		if err != nil || sent < last || sent > head.Size {
 			return false, err

@@ -39,8 +39,8 @@ func TestWhatNoArchiveIs(t *testing.T) {
 	}
 }
 
-// TestRowsWaitForSinksAndWitnesses: they are removed once each sink that is configured
-// has them, and a quorum has cosigned them, not before.
+// TestRowsWaitForSinksAndWitnesses checks that rows are removed only after each configured sink has received
+// them and a quorum has cosigned them.
 func TestRowsWaitForSinksAndWitnesses(t *testing.T) {
 	store, err := sqlstore.Open(t.Context(), sqlstore.Config{Dir: t.TempDir()})
 	if err != nil {

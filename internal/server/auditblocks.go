@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	// blockPasses is how often it is seen whether a block of the trail is full.
+	// blockPasses is how often the process checks whether a block of the audit log is full.
 	blockPasses = 2 * time.Second
-	// blockPause is between two blocks where there are many, so that others can write.
+	// blockPause is the pause between two blocks if several are full, so that other writers get a turn.
 	blockPause = 100 * time.Millisecond
 )
 
-// noteBlocks notes which audit rows are where, behind those who write them. Every
-// replica does; a block is noted once.
+// noteBlocks returns a loop that indexes full blocks of audit rows, independently of the writers. Every replica
+// runs it. A block is indexed once.
 func (s *Server) noteBlocks(fill func(context.Context) (more bool, err error)) func(context.Context) {
 	return func(ctx context.Context) {
 		said := ""

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// TestBlocksAreNoted: one behind the other where there are many, with a rest for others,
-// and seldom where there is none; what fails is said once, tried again, and no reason to
-// hurry.
+// TestBlocksAreNoted checks the pauses between blocks: short if there are more blocks, long if there are none
+// or after an error. An error is logged once and the block is tried again.
 func TestBlocksAreNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full, away := errors.New("the disk is full"), errors.New("the database is away")
@@ -40,7 +39,7 @@ func TestBlocksAreNoted(t *testing.T) {
 			last = time.Now()
 			if n == len(answers) {
 				cancel()
-				return false, context.Canceled // as a store says it, and nobody is told
+				return false, context.Canceled // as a store returns it; it is not logged
 			}
 			n++
 			return answers[n-1].more, answers[n-1].err

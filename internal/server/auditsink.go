@@ -13,8 +13,8 @@ func (s *Server) auditSinks() {
 	if len(s.cfg.sinks) == 0 {
 		return
 	}
-	// Nobody else has an embedded database, so that whatever was held there before is
-	// this process's.
+	// An embedded database has one process only, so a lease of an earlier process belongs to this one: all use
+	// the zero holder.
 	holder := make([]byte, 16)
 	if s.cfg.DatabaseURL != "" {
 		_, _ = rand.Read(holder) // it never fails

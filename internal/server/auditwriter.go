@@ -11,17 +11,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// commitBuckets are the times of commits in seconds, from a journal on a fast disk to a
-// database that hangs.
+// commitBuckets are durations of commits in seconds. They range from a journal on a fast disk to a database
+// that hangs.
 var commitBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
 
-// trailMeter measures how rows of the audit trail are written.
+// trailMeter measures the writes of audit rows.
 type trailMeter struct {
 	rows     map[keyserver.Outcome]prometheus.Counter
 	all      *prometheus.CounterVec
 	commits  prometheus.Histogram
 	failures prometheus.Counter
-	newest   atomic.Int64 // row that this process has written
+	newest   atomic.Int64 // sequence number of the newest row that this process has written
 }
 
 func newTrailMeter() *trailMeter {
@@ -43,7 +43,7 @@ func newTrailMeter() *trailMeter {
 	return m
 }
 
-// measured is told of each commit, one at a time (audit.Options).
+// measured implements audit.Options.Measured: it records one commit. Calls do not overlap.
 func (m *trailMeter) measured(rows []keyserver.AuditEntry, took time.Duration, err error) {
 	m.commits.Observe(took.Seconds())
 	if err != nil {

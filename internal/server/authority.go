@@ -19,7 +19,7 @@ const (
 	stepTimeout = time.Minute
 )
 
-// authorities does what is due without anybody's word.
+// authorities prepares, activates and retires the key server's CAs without an administrator.
 type authorities struct {
 	manager *ca.Manager
 	rows    *audit.Writer
@@ -32,7 +32,7 @@ func (a authorities) run(ctx context.Context) {
 	each(ctx, stepEvery, func() { a.look(ctx) })
 }
 
-// look takes one step, if one is due. Its row is durable before it is taken.
+// look takes one step if one is due. The audit row of the step is durable before the step is taken.
 func (a authorities) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()

@@ -13,22 +13,22 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
 )
 
-// leastBackupEvery bounds how often backups are made: each reads all of the database.
+// leastBackupEvery is the shortest interval between backups. Each backup reads the entire database.
 const leastBackupEvery = time.Minute
 
-// backupRest leaves to a backup a tenth of one core: requests beside it are to keep nine
-// tenths of their rate, also on two cores that have nothing to spare.
+// backupRest limits a backup to a tenth of one core. Concurrent requests must keep nine tenths of their rate,
+// even on two cores that are fully used.
 const backupRest = 9
 
-// DefaultBackupKeep is a week of one a day.
+// DefaultBackupKeep keeps daily backups of a week.
 const DefaultBackupKeep = 7
 
-// Backups are made by the process itself.
+// Backups are the settings of the backups that the process makes.
 type Backups struct {
 	BackupEvery     time.Duration // 0: none
-	BackupTo        string        // a directory, or a URL
+	BackupTo        string        // a directory or a URL
 	BackupKeep      int           // 0: all
-	BackupRecipient string        // of age
+	BackupRecipient string        // a recipient of age
 }
 
 func (c *Config) validateBackups() error {
@@ -58,7 +58,7 @@ func (c *Config) validateBackups() error {
 	return nil
 }
 
-// within reports whether a place is in the data directory, by its name.
+// within reports whether the name of place is inside the data directory.
 func (c *Config) within(place string) bool {
 	if rest, is := strings.CutPrefix(place, "file://"); is {
 		place, _, _ = strings.Cut(rest, "?")
@@ -81,8 +81,8 @@ func (s *Server) newBackupMaker() *backup.Maker {
 	}
 }
 
-// scheduleBackups starts to make backups from time to time, and answers what is to be
-// said of them, empty where all is well.
+// scheduleBackups starts periodic backups. It returns a function that returns a warning about them, empty if
+// there is none.
 func (s *Server) scheduleBackups() func() string {
 	if s.cfg.BackupEvery == 0 {
 		return func() string { return "" }
@@ -99,7 +99,7 @@ func (s *Server) scheduleBackups() func() string {
 	return schedule.Late
 }
 
-// copied is the row that says that everything was copied for a recipient.
+// copied returns the audit row for a copy of all data that was made for a recipient.
 func (s *Server) copied(outcome keyserver.Outcome, recipient, name string) keyserver.AuditEntry {
 	return keyserver.AuditEntry{
 		Operation: keyserver.OpMakeBackup.Key, Outcome: outcome, Kind: keyserver.InternalSession,

@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 )
 
-// BuildInfo is which program runs.
+// BuildInfo returns a metric with the version, the commit and the Go version of the program.
 func BuildInfo() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "keyserver_build_info", Help: "Which program runs; always 1.",

@@ -13,10 +13,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// maxUnsaid bounds the steps of the clock whose rows could not be written yet.
+// maxUnsaid bounds the clock steps that wait for their audit rows.
 const maxUnsaid = 100
 
-// clockWatch tells of steps of the machine's clock, which the process does not follow.
+// clockWatch reports steps of the machine's clock, which the process does not follow.
 type clockWatch struct {
 	clock  *monotonic.Clock
 	store  *sqlstore.Store
@@ -24,12 +24,12 @@ type clockWatch struct {
 	rows   *audit.Writer
 	logger *slog.Logger
 	steps  prometheus.Counter
-	unsaid []string // the objects of rows that are to be written
+	unsaid []string // objects of the audit rows that are not written yet
 }
 
-// watchClock lets the process begin with the time that the database knows: replicas of one
-// database go by its clock, and one that is alone is never from before its newest row, or
-// what has ended since would live again. It answers nil where the clock is not steady.
+// watchClock sets the process clock from the database, or returns nil if the clock is not monotonic. With a
+// shared database, the time is that of its clock. With an embedded database, the time is at least that of its
+// newest row. Otherwise expired sessions would be valid again.
 func (s *Server) watchClock(ctx context.Context) (*clockWatch, error) {
 	if s.cfg.Steady == nil {
 		return nil, nil
@@ -54,7 +54,7 @@ func (s *Server) watchClock(ctx context.Context) (*clockWatch, error) {
 	return w, nil
 }
 
-// begin writes what was found at the start, and starts to look.
+// begin writes the steps that were found at the start, and starts the periodic check.
 func (w *clockWatch) begin(ctx context.Context, s *Server) {
 	if w == nil {
 		return
@@ -79,15 +79,15 @@ func (w *clockWatch) look(ctx context.Context) {
 	w.writeAll(ctx)
 }
 
-// writeAll writes what is to be written, in its order, as far as that goes now.
+// writeAll writes the waiting rows in order, until one cannot be written.
 func (w *clockWatch) writeAll(ctx context.Context) {
 	for len(w.unsaid) > 0 && w.write(ctx, w.unsaid[0]) == nil {
 		w.unsaid = w.unsaid[1:]
 	}
 }
 
-// agrees reports whether a database with a clock of its own says the same as the
-// machine's. Without one nobody can say which of both is right.
+// agrees reports whether the clock of a shared database agrees with the machine's clock. It returns false for
+// an embedded database, which has no clock to compare with.
 func (w *clockWatch) agrees(ctx context.Context) bool {
 	if !w.store.Shared() {
 		return false
@@ -104,7 +104,7 @@ func (w *clockWatch) note(step monotonic.Step) {
 	if step.By > 0 {
 		object = "+" + object
 	}
-	if len(w.unsaid) < maxUnsaid { // each is in the log, and counted
+	if len(w.unsaid) < maxUnsaid { // each step is also logged and counted
 		w.unsaid = append(w.unsaid, object)
 	}
 }

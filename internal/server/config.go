@@ -22,8 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 )
 
-// Config is what the flags of serve say (ADR 24). Errors name the
-// flags, because people set those.
+// Config holds the flags of serve (ADR 24). Errors name the flag, because users set flags.
 type Config struct {
 	Listen         string
 	ExternalListen string // empty: no listener for peers
@@ -33,42 +32,40 @@ type Config struct {
 	TLSKey         string
 	TLSMinVersion  string // of the API: TLS12 or TLS13
 	ExternalURL    string
-	TrustedProxies []string // whose X-Forwarded-For is believed
-	Console        bool     // pages for people below /console/
+	TrustedProxies []string // proxies whose X-Forwarded-For is used
+	Console        bool     // serve the web console below /console/
 
 	DataDir string
-	// DataDirWait is how long a start waits while another process holds DataDir; 0: it is
-	// refused at once.
+	// DataDirWait is how long a start waits while another process holds DataDir. With 0 the start fails
+	// immediately.
 	DataDirWait time.Duration
-	CAFile      string // a second place of the CA certificate, besides DataDir
+	CAFile      string // a second file for the CA certificate, in addition to the one in DataDir
 	DatabaseURL string
 	KEK         string // a URL; empty or "file": the one in DataDir
-	// KEKPrevious is the key-encryption key whose place KEK takes, or "file" for
-	// the one in DataDir; empty: none.
+	// KEKPrevious is the key-encryption key that KEK replaces, or "file" for the one in DataDir; empty: none.
 	KEKPrevious string
-	// MinFreeBytes of the volume of DataDir are to stay free; 0: a tenth of it, and
-	// no more than 5 GiB.
+	// MinFreeBytes of the volume of DataDir must stay free. 0 means a tenth of the volume, at most 5 GiB.
 	MinFreeBytes int64
 
 	SystemID           uint32
 	ServerName         string
 	CheckpointInterval time.Duration
-	AuditSinks         []string // URLs of receivers of the audit trail
+	AuditSinks         []string // URLs of receivers of the audit log
 	Stdout             io.Writer
-	AuditArchive       string        // a URL; empty: rows stay where they are
-	AuditRetention     time.Duration // 0: rows are kept for ever
+	AuditArchive       string        // a URL; empty: rows stay in the database
+	AuditRetention     time.Duration // 0: rows are kept forever
 	Witnessing
 	Backups
 	Replication
 	Deployment            string
 	BootstrapPasswordFile string
-	// BootstrapServiceAccount, NAMESPACE:NAME, is of the first administrator that
-	// needs no password. With it, admin is made where there is a file with its password.
+	// BootstrapServiceAccount, NAMESPACE:NAME, is the first administrator, which needs no password. With it,
+	// the user admin is created only if a password file is given.
 	BootstrapServiceAccount string
-	// BootstrapOfficerPasswordFile is of the officer of a split deployment.
+	// BootstrapOfficerPasswordFile holds the password of the officer of a split deployment.
 	BootstrapOfficerPasswordFile string
 
-	// BreakGlass lets through without an approval what takes one.
+	// BreakGlass lets operations run without the approvals that they require.
 	BreakGlass bool
 
 	Admission       string // AdmissionOff or AdmissionRequired
@@ -76,18 +73,18 @@ type Config struct {
 	ReleaseManifest string
 	AdmissionRetry  time.Duration
 
-	PeerTimeout time.Duration // of one call to a peer
+	PeerTimeout time.Duration // timeout of one call to a peer
 
 	SessionIdle     time.Duration
 	SessionLifetime time.Duration
-	ScopedLifetime  time.Duration // of a scoped credential that asks for none
+	ScopedLifetime  time.Duration // of a scoped credential if the request names no lifetime
 	RequireProof    string        // a session.Demand; empty: none
 	Limits
 
 	Providers Providers
 
-	// PasswordCost is that of password hashes. No flag sets it: zero is the shipped
-	// cost, and tests have a cheaper one.
+	// PasswordCost is the cost of password hashes. No flag sets it: zero is the shipped cost, and tests use a
+	// cheaper one.
 	PasswordCost password.Cost
 
 	Tracing tracing.Options
@@ -95,15 +92,14 @@ type Config struct {
 	Version keyserver.Version
 	Logger  *slog.Logger
 	Clock   func() time.Time
-	// Steady is what Clock tells the time of, where the machine's clock may be set; nil:
-	// nobody looks.
+	// Steady is the clock that Clock reads if the machine's clock may be set; nil: steps are not watched.
 	Steady *monotonic.Clock
 
-	proxies clientaddr.Proxies // TrustedProxies, as Validate read them
-	sinks   []sink.Target      // AuditSinks, likewise
+	proxies clientaddr.Proxies // the parsed TrustedProxies
+	sinks   []sink.Target      // the parsed AuditSinks
 }
 
-// maxDataDirWait is longer than any orderly end of another process takes.
+// maxDataDirWait is longer than any orderly stop of another process takes.
 const maxDataDirWait = 5 * time.Minute
 
 // Validate returns an error if no start could use the configuration. It stores the parsed
@@ -177,11 +173,11 @@ func (c *Config) parseLists() (err error) {
 	return nil
 }
 
-// serviceAccountPrefix is how Kubernetes begins the subject of a token.
+// serviceAccountPrefix is the first part of the subject of a Kubernetes token.
 const serviceAccountPrefix = "system:serviceaccount:"
 
-// validateServiceAccount refuses a name that no token has. The parts of one are
-// what Kubernetes calls labels and subdomains.
+// validateServiceAccount rejects names that no token can have. The namespace is a DNS label and the name a DNS
+// subdomain.
 func (c *Config) validateServiceAccount() error {
 	if c.BootstrapServiceAccount == "" {
 		return nil
@@ -202,7 +198,7 @@ func isDNSName(s string) bool {
 		!strings.ContainsAny(s[:1]+s[len(s)-1:], "-.")
 }
 
-// serviceAccount is the identity of --bootstrap-service-account, nil without.
+// serviceAccount returns the identity of --bootstrap-service-account, or nil without the flag.
 func (c *Config) serviceAccount() *keyserver.Identity {
 	if c.BootstrapServiceAccount == "" {
 		return nil
@@ -215,14 +211,14 @@ func isHostPort(address string) bool {
 	if err != nil {
 		return false
 	}
-	_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port) // a name from the system's table is a port, too
+	_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port) // service names of the system are ports, too
 	return err == nil
 }
 
 func (c *Config) validateURLs() error {
 	if c.ExternalURL != "" {
 		u, err := url.Parse(c.ExternalURL)
-		// It is printed, so that it must hold nothing that is not for everybody.
+		// The URL is printed, so it must not hold secrets.
 		if err != nil || u.Hostname() == "" || (u.Scheme != "https" && u.Scheme != "http") ||
 			strings.TrimSuffix(u.Path, "/") != "" || strings.ContainsAny(c.ExternalURL, "@?#") {
 			return errors.New("--external-url must be a URL of scheme, host and port alone, for instance https://keys.example.com")
@@ -241,7 +237,7 @@ func isLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// hosts are the names and addresses that the server certificate must cover.
+// hosts returns the names and addresses that the server certificate must cover.
 func (c *Config) hosts() []string {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
 	if name, err := os.Hostname(); err == nil && validHost(name) {
@@ -259,8 +255,8 @@ func (c *Config) hosts() []string {
 	return hosts
 }
 
-// validHost reports whether name can stand in a certificate as a DNS name or
-// an address. A server name may also be a mere label with spaces.
+// validHost reports whether a certificate can hold name as a DNS name or an address. A server name can also be
+// a label with spaces.
 func validHost(name string) bool {
 	return name != "" && !strings.ContainsAny(name, " /:_\\") || net.ParseIP(name) != nil
 }

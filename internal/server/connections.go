@@ -15,16 +15,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
 )
 
-// Why a connection is closed; the metric's label.
+// Reasons for closing a connection: the values of the metric's label.
 const (
-	closedAll     = "all"     // the process has as many as it may (--max-connections)
-	closedAddress = "address" // one address has (--max-connections-per-address)
-	closedIdle    = "idle"    // a newcomer took the place of one without a request in a session
+	closedAll     = "all"     // the process has reached --max-connections
+	closedAddress = "address" // one address has reached --max-connections-per-address
+	closedIdle    = "idle"    // a new connection replaced one without a request in a session
 	closedResets  = "resets"  // its client made the server reset too many streams
 )
 
-// ownFiles are the files that a process needs beside connections: of its database, its
-// listeners, and its own connections to others, but for PostgreSQL's.
+// ownFiles is the number of files that a process needs in addition to API connections: for its database, its
+// listeners and its own connections, without those to PostgreSQL.
 const ownFiles = 96
 
 // fitFiles lowers the limits of connections to the files that the process may open.
@@ -34,7 +34,7 @@ func (c *Config) fitFiles() {
 		others += c.DatabaseMaxConnections
 	}
 	wanted := c.MaxConnections
-	if c.ExternalListen != "" { // which has as many places again
+	if c.ExternalListen != "" { // it may have as many connections as the API
 		wanted *= 2
 	}
 	fits := listener.Fit(c.Logger, "--max-connections", wanted, others)
@@ -51,9 +51,9 @@ func (c *Config) fitStrangers() {
 	c.MaxStrangersPerAddress = min(c.MaxStrangersPerAddress, c.MaxStrangers)
 }
 
-// boundedListener bounds the connections of the API, in all and of one address. If there are as many
-// as there may be, a newcomer takes the place of a connection without a request in a session: the oldest
-// one of the address that has most. A connection that cannot be taken on is closed at once.
+// boundedListener bounds the connections of the API: in total and per address. At the limit, a new connection
+// replaces a connection without a request in a session: the oldest one of the address that has the most. If
+// there is none, it closes the new connection immediately.
 type boundedListener struct {
 	net.Listener
 	held    *quota.Crowd[holder]
@@ -95,12 +95,12 @@ func (b *boundedListener) Accept() (net.Conn, error) {
 		case quota.FullEach:
 			b.closed.WithLabelValues(closedAddress).Inc()
 		}
-		_ = conn.Close() // he learns that much
+		_ = conn.Close() // the client sees the closed connection
 	}
 }
 
-// holder is whom a connection counts for: its network, and by which port where
-// that is a proxy's, because everybody comes through it.
+// holder identifies the client that a connection counts for: its network. For a trusted proxy it also has the
+// port, because all clients of the proxy share its address.
 type holder struct {
 	network netip.Prefix
 	port    uint16
@@ -115,8 +115,8 @@ func (b *boundedListener) holder(conn net.Conn) holder {
 	return h
 }
 
-// site returns the group of the holder: its IPv6 network of 48 bits. A connection of a proxy is a
-// separate group.
+// site returns the group of the holder: its IPv6 network of 48 bits. Each connection of a proxy is a separate
+// group.
 func (h holder) site() holder {
 	if h.port == 0 {
 		h.network = clientaddr.Site(h.network)
@@ -124,11 +124,11 @@ func (h holder) site() holder {
 	return h
 }
 
-// heldConn gives its place back when it is closed.
+// heldConn releases its place when it is closed.
 type heldConn struct {
 	net.Conn
 	member *quota.Member[holder]
-	delay  atomic.Int64 // of the next read, in nanoseconds
+	delay  atomic.Int64 // delay of the next read, in nanoseconds
 }
 
 // Read implements net.Conn.

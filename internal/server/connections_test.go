@@ -25,7 +25,7 @@ func TestStrangersFitConnections(t *testing.T) {
 	}
 }
 
-// TestDelay checks that delays of a connection count once for its next read, and only for that.
+// TestDelay checks that several delays of a connection delay only its next read, and only once.
 func TestDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, end := net.Pipe()

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// keyPatience is how long a start waits for the service that holds the
-	// key-encryption key, and keyPause how long it rests in between.
+	// keyPatience is how long a start waits for the service that holds the key-encryption key. keyPause is the
+	// pause between two attempts.
 	keyPatience = 2 * time.Minute
 	keyPause    = 2 * time.Second
 
-	// fileKey is --kek, or --kek-previous, for the file of the data directory.
+	// fileKey is the value of --kek and --kek-previous for the key file in the data directory.
 	fileKey = "file"
 )
 
@@ -28,7 +28,7 @@ func (c *Config) validateKEK() error {
 		if url == "" || url == fileKey {
 			continue
 		}
-		keeper, err := keyring.Open(context.Background(), url) // speaks to nobody yet
+		keeper, err := keyring.Open(context.Background(), url) // it makes no connection yet
 		if err != nil {
 			return fmt.Errorf("%s: %w", flag, err)
 		}
@@ -45,8 +45,8 @@ func (c *Config) validateKEK() error {
 	return errors.New("--kek-previous is given and --kek is empty: name by --kek the key that takes its place; --kek file is the one in --data-dir")
 }
 
-// openKeeper opens the key-encryption key. It comes before the database: a new
-// key is made only where there is no database yet.
+// openKeeper opens the key-encryption key. It runs before the database is opened, because a new key is created
+// only if there is no database.
 func (s *Server) openKeeper(ctx context.Context) (*keyring.Keeper, error) {
 	url := s.cfg.KEK
 	if s.cfg.keyInFile() {
@@ -74,8 +74,8 @@ func (s *Server) keep(ctx context.Context, flag, url string) (*keyring.Keeper, e
 	return keeper, nil
 }
 
-// openKeyring opens the data keys. It waits for a service that is away, within
-// bounds: whoever restarts everything at once must not have to do it in order.
+// openKeyring opens the data keys. If the service of the key-encryption key does not respond, it waits at most
+// keyPatience, so that an administrator can restart all services in any order.
 func (s *Server) openKeyring(ctx context.Context, keeper *keyring.Keeper) (*keyring.Keyring, error) {
 	o := keyring.Options{Clock: s.cfg.Clock}
 	if url := s.cfg.KEKPrevious; url != "" {
@@ -118,7 +118,7 @@ func (c *Config) warnings() []string {
 		all = append(all, "the key-encryption key and the database are in one directory (--data-dir): whoever copies it has every key; see --kek")
 	}
 	if c.keyInFile() {
-		const others = 0o007 // a group may be the volume's own, as with fsGroup in Kubernetes
+		const others = 0o007 // a group may be that of the volume, as with fsGroup in Kubernetes
 		if info, err := os.Stat(filepath.Join(c.DataDir, keyring.KeyFile)); err == nil && info.Mode().Perm()&others != 0 {
 			all = append(all, "the file of the key-encryption key ("+keyring.KeyFile+" in --data-dir) is open to everybody on this machine: chmod 600, and consider a new key")
 		}
@@ -130,7 +130,7 @@ func (c *Config) keyInFile() bool { return c.KEK == "" || c.KEK == fileKey }
 
 func (c *Config) keyBesideDatabase() bool { return c.keyInFile() && c.DatabaseURL == "" }
 
-// observeKey shows the same to whoever looks at metrics.
+// observeKey registers a metric with the same warning.
 func (s *Server) observeKey() {
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "keyserver_kek_beside_database", Help: "1 where the key-encryption key and the database are in one directory."})
 	s.registry.MustRegister(gauge)

@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// databaseUse is how the connections to the database are used.
+// databaseUse collects how the connections to the database are used.
 type databaseUse struct{ *sqlstore.Store }
 
 var (

@@ -25,7 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// stranger is somebody who would be a peer: an identity with the chain of it.
+// stranger is a possible peer: an identity and the CA that issued it.
 type stranger struct {
 	ca, own pki.Identity
 }
@@ -43,7 +43,7 @@ func newStranger(t *testing.T, name string) stranger {
 	return stranger{ca, own}
 }
 
-// register makes the stranger a peer. Nobody is at its address (RFC 5737).
+// register makes the stranger a peer. No process listens at its address (RFC 5737).
 func (p stranger) register(t *testing.T, admin *client.Client, system int) {
 	t.Helper()
 	chain, err := pki.EncodeChain(p.own.Certificate, p.ca.Certificate)
@@ -60,7 +60,7 @@ func (p stranger) register(t *testing.T, admin *client.Client, system int) {
 	}
 }
 
-// with is TLS with a certificate of the stranger's CA, for its own key or for another.
+// with returns a TLS configuration with a certificate of the stranger's CA: for its own key or for another.
 func (p stranger) with(t *testing.T, s *testserver.Server, own pki.Identity) *tls.Config {
 	t.Helper()
 	return &tls.Config{
@@ -69,8 +69,9 @@ func (p stranger) with(t *testing.T, s *testserver.Server, own pki.Identity) *tl
 	}
 }
 
-// The external listener lets in the keys of registered peers under trusted
-// CAs, as both lists are at that moment, and closes what it let in before.
+// TestTheExternalListenerFollowsTheTrustList checks that the external listener accepts the keys of registered
+// peers under trusted CAs. Both lists apply as they are at that moment. When one changes, it closes the
+// connections that are no longer allowed.
 func TestTheExternalListenerFollowsTheTrustList(t *testing.T) {
 	ctx := context.Background()
 	address := rig.FreeAddress(t, "127.0.0.1")
@@ -149,8 +150,8 @@ func TestTheExternalListenerFollowsTheTrustList(t *testing.T) {
 	}
 }
 
-// Who is revoked, by himself or with his CA, is shut out once the CRL is
-// imported under a policy that looks at it, and his connections are closed.
+// TestTheExternalListenerFollowsRevocations checks that a peer is rejected when a CRL lists its certificate or
+// its CA and the policy uses CRLs. Its connections are closed.
 func TestTheExternalListenerFollowsRevocations(t *testing.T) {
 	ctx := t.Context()
 	address := rig.FreeAddress(t, "127.0.0.1")
@@ -203,7 +204,7 @@ func TestTheExternalListenerFollowsRevocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	anew := enter(t, address, p.with(t, s, renewed)) // the key is not what is revoked
+	anew := enter(t, address, p.with(t, s, renewed)) // the CRL revokes the certificate, not its key
 	revoke(p.ca, p.own.Certificate, renewed.Certificate)
 	closed(anew)
 	out(p, "it is revoked")
@@ -219,11 +220,11 @@ func TestTheExternalListenerFollowsRevocations(t *testing.T) {
 }
 
 func isTimeout(err error) bool {
-	timeout, ok := err.(net.Error) //nolint:errorlint // what a connection returns, unwrapped
+	timeout, ok := err.(net.Error) //nolint:errorlint // a connection returns it unwrapped
 	return ok && timeout.Timeout()
 }
 
-// knock makes one connection and says hello.
+// knock opens a connection and exchanges the first frames.
 func knock(address string, cfg *tls.Config) error {
 	conn, err := tls.Dial("tcp", address, cfg)
 	if err != nil {
@@ -233,7 +234,7 @@ func knock(address string, cfg *tls.Config) error {
 	return hello(conn) // in TLS 1.3 a refusal arrives after the client's part of the handshake
 }
 
-// enter is knock for a connection that stays open.
+// enter is like knock, but the connection stays open.
 func enter(t *testing.T, address string, cfg *tls.Config) *tls.Conn {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, cfg)
@@ -260,8 +261,8 @@ func hello(conn net.Conn) error {
 	return err
 }
 
-// Replicas tell others of one certificate, although another replica has renewed
-// it since one of them started, and show at handshakes what they tell of.
+// TestReplicasTellOfOneCertificate checks that replicas report the same certificate and show it at handshakes,
+// even if another replica has renewed it after one of them started.
 func TestReplicasTellOfOneCertificate(t *testing.T) {
 	ctx := context.Background()
 	database, address := pgtest.Database(t), rig.FreeAddress(t, "127.0.0.1")
@@ -276,7 +277,7 @@ func TestReplicasTellOfOneCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A name that the certificate has to cover besides makes the second one renew it.
+	// A new name that the certificate must cover makes the second replica renew it.
 	second := replica(func(c *server.Config) { c.ServerName = "another.example" })
 	theirs, err := second.Admin(t).GetLocalTrustInfo(ctx)
 	if err != nil {

@@ -24,25 +24,25 @@ const (
 	maxFirstPassword = 1024
 )
 
-// firstPassword finds or makes the first password of admin, or of the officer.
+// firstPassword reads or generates the first password of admin or of the officer.
 type firstPassword struct {
 	flag      string
 	given     string // the value of the flag
 	dir       string
-	file      string // name of a generated one
+	file      string // name of the generated file
 	random    io.Reader
-	generated string // path, set by read
+	generated string // path of the generated file, set by read
 }
 
-// firstPasswords are those of admin and of the officer.
+// firstPasswords returns those of admin and of the officer.
 func (c *Config) firstPasswords() (admin, officer firstPassword) {
 	return firstPassword{flag: "--bootstrap-password-file", given: c.BootstrapPasswordFile, dir: c.DataDir, file: passwordFile, random: rand.Reader},
 		firstPassword{flag: "--bootstrap-officer-password-file", given: c.BootstrapOfficerPasswordFile, dir: c.DataDir, file: officerPasswordFile, random: rand.Reader}
 }
 
-// read returns the password of the file that the flag names, or a generated one
-// from a file of its own, which is durable before the password is used: a
-// start that was cut off in between finds it again.
+// read returns the password from the file that the flag names. Without the flag it returns the generated
+// password. The generated file is durable before the password is used, so that a start after an interrupted one
+// finds it again.
 func (f *firstPassword) read() (string, error) {
 	if f.given != "" {
 		return readPassword(f.flag, f.given)
@@ -67,7 +67,7 @@ func readPassword(what, path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s cannot be read: %w", what, err)
 	}
-	defer func() { _ = file.Close() }() // only read: nothing can be lost
+	defer func() { _ = file.Close() }() // it was only read: nothing can be lost
 	b, err := io.ReadAll(io.LimitReader(file, maxFirstPassword+3))
 	if err != nil {
 		return "", fmt.Errorf("%s cannot be read: %w", what, err)
@@ -79,13 +79,13 @@ func readPassword(what, path string) (string, error) {
 	return text, nil
 }
 
-// Modes of files that this process makes.
+// Modes of files that this process creates.
 const (
 	privateFile os.FileMode = 0o600
 	publicFile  os.FileMode = 0o644
 )
 
-// writeFile writes a file, whole and durable or not at all.
+// writeFile writes a file durably. On an error the old file stays unchanged.
 func writeFile(path string, content []byte, mode os.FileMode) (err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -18,34 +18,32 @@ import (
 )
 
 const (
-	// lookEvery is how often the parts are looked at. Who asks for them is told
-	// what was seen: strangers ask, too, and must not cost anything.
+	// lookEvery is the interval of the checks. Requests get the last result, because strangers may send them
+	// and they must cost nothing.
 	lookEvery   = time.Second
 	lookTimeout = 5 * time.Second
-	// lookSoon is how often while nothing is written to PostgreSQL: nobody is sent here
-	// before it was seen that it takes writes again.
+	// lookSoon is the interval while writes to PostgreSQL fail, so that the process becomes ready soon after
+	// writes work again.
 	lookSoon = 150 * time.Millisecond
-	// schemaEvery is how often the schema of the database is compared with the one that the
-	// migrations make.
+	// schemaEvery is the interval at which the schema of the database is compared with that of the migrations.
 	schemaEvery = 30 * time.Second
-	// doubt is how long a commit that failed counts where none came after it.
+	// doubt is how long a failed commit counts if no commit follows it.
 	doubt = 4 * time.Second
 )
 
-// health looks after the parts without which operations fail, and says so
-// before the operations do.
+// health checks the parts that operations need, and reports a failure before operations fail.
 type health struct {
 	cfg   Config
 	store *sqlstore.Store
 	rows  *audit.Writer
 	key   *keyWatch
-	own   func() error // what is wrong with the own certificate and its CA
-	// backups is what is wrong with them, empty while they are made.
+	own   func() error // error of the process's own certificate and its CA
+	// backups returns the problem of the backups, empty if there is none.
 	backups func() string
-	// replica is what is not replicated, empty where all is.
+	// replica returns the problem of the replication, empty if there is none.
 	replica func() string
 
-	compared time.Time // when the schema was compared last
+	compared time.Time // when the schema was last compared
 	differs  atomic.Pointer[[]sqldb.SchemaFinding]
 
 	seen    atomic.Pointer[[]keyserver.Readiness]
@@ -69,7 +67,7 @@ func (h *health) run(ctx context.Context) {
 	}
 }
 
-// pause is how long until the next look.
+// pause returns the time until the next check.
 func (h *health) pause() time.Duration {
 	if h.cfg.DatabaseURL != "" && (h.failing[writesPart] || h.failing[auditPart]) {
 		return lookSoon
@@ -77,14 +75,13 @@ func (h *health) pause() time.Duration {
 	return lookEvery
 }
 
-// The parts that fail while PostgreSQL is away: rows of the trail that were not written, and
-// whether the database takes writes.
+// Parts that fail while PostgreSQL is away: writing audit rows, and whether the database takes writes.
 const (
 	auditPart  = "audit"
 	writesPart = "writes"
 )
 
-// parts answers what was last seen.
+// parts returns the result of the last check.
 func (h *health) parts() []keyserver.Readiness { return *h.seen.Load() }
 
 func (h *health) look(ctx context.Context) {
@@ -103,7 +100,7 @@ func (h *health) look(ctx context.Context) {
 	h.seen.Store(&parts)
 }
 
-// part says when a part that fails is looked at again.
+// part returns the readiness of a part. If it fails, RetryIn is the time until the next check.
 func (h *health) part(name string, err error, fine string) keyserver.Readiness {
 	h.report(name, err)
 	r := engine.Part(name, err, fine)
@@ -113,7 +110,7 @@ func (h *health) part(name string, err error, fine string) keyserver.Readiness {
 	return r
 }
 
-// report logs when a part begins to fail, and when it is well again.
+// report logs when a part begins to fail, and when it works again.
 func (h *health) report(name string, err error) {
 	failed := h.failing[name]
 	switch {
@@ -125,9 +122,8 @@ func (h *health) report(name string, err error) {
 	h.failing[name] = err != nil
 }
 
-// audit goes by how the last commit ended. After a while without one it gives
-// the benefit of the doubt, because without requests there is none; at once where the
-// database is another one since, or was started anew.
+// audit returns an error if the last commit of audit rows failed. The error ends after doubt, because without
+// requests there are no commits. It also ends when the database was restarted or replaced since.
 func (h *health) audit() error {
 	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < doubt && !h.store.Anew().After(at) {
 		return fault.New(fault.NotReady, "the last audit rows could not be written, so that operations are refused")
@@ -135,8 +131,7 @@ func (h *health) audit() error {
 	return nil
 }
 
-// schema goes by the last comparison. A database that does not answer is the matter of
-// another part.
+// schema returns the error of the last comparison. If the database does not respond, another part reports that.
 func (h *health) schema(ctx context.Context) error {
 	if now := h.cfg.Clock(); !h.failing[writesPart] && now.Sub(h.compared).Abs() >= schemaEvery {
 		if findings, err := h.store.CheckSchema(ctx); err == nil {
@@ -152,8 +147,8 @@ func (h *health) schema(ctx context.Context) error {
 	return nil
 }
 
-// warnings are what GET /api/ready says beside its parts: the service works, and should
-// not stay like this.
+// warnings returns the warnings that GET /api/ready adds to its parts: the service works, but the setup should
+// be corrected.
 func (h *health) warnings() []string {
 	all := h.cfg.warnings()
 	if w := h.key.warning(); w != "" {
@@ -199,7 +194,7 @@ func (h *health) observe(r prometheus.Registerer) {
 	}
 }
 
-// readyParts is 1 or 0 for each part of GET /api/ready.
+// readyParts collects 1 or 0 for each part of GET /api/ready.
 type readyParts func(context.Context) []keyserver.Readiness
 
 var readyDesc = prometheus.NewDesc("keyserver_ready", "Whether a part of the service can do its work, as GET /api/ready says it.", []string{"part"}, nil)

@@ -25,7 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// ready asks GET /api/ready as a load balancer does.
+// ready sends GET /api/ready as a load balancer does.
 func ready(t *testing.T, s *testserver.Server) (status int, out schema.Ready) {
 	t.Helper()
 	transport := &http.Transport{}
@@ -45,7 +45,7 @@ func ready(t *testing.T, s *testserver.Server) (status int, out schema.Ready) {
 	return resp.StatusCode, out
 }
 
-// failing is the part that is not ready, and what is said of it.
+// failing returns the part of a name, and whether it is not ready.
 func failing(t *testing.T, s *testserver.Server, name string) (schema.Part, bool) {
 	t.Helper()
 	status, out := ready(t, s)
@@ -68,7 +68,8 @@ func TestReadyWithoutRoom(t *testing.T) {
 	}
 }
 
-// A volume that is full: the start says so, and what to do; with room it goes on where it was.
+// TestStartOnAFullVolume checks that a start on a full volume fails with a remedy. When there is space again,
+// the server starts with its old state.
 func TestStartOnAFullVolume(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	rig.Must(t, os.Mkdir(disk, 0o700))
@@ -104,7 +105,7 @@ func TestReadyWithAnExpiredChain(t *testing.T) {
 	var ahead atomic.Int64
 	s := testserver.Start(t, func(c *server.Config) {
 		c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-		c.InsecureHTTP = true // or nobody could ask any more
+		c.InsecureHTTP = true // otherwise the expired certificate would prevent requests
 	})
 	if p, fails := failing(t, s, "chain"); fails {
 		t.Fatalf("from the start: %+v", p)
@@ -115,8 +116,7 @@ func TestReadyWithAnExpiredChain(t *testing.T) {
 	rig.Soon(t, "it is ready again by itself", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
 }
 
-// TestReadyWithAChainThatHasYetToBegin: a clock that ran ahead while the CA was made
-// is set right.
+// TestReadyWithAChainThatHasYetToBegin sets the clock back after it was ahead while the CA was created.
 func TestReadyWithAChainThatHasYetToBegin(t *testing.T) {
 	var ahead atomic.Int64
 	ahead.Store(int64(48 * time.Hour))
@@ -140,8 +140,8 @@ func TestReadyWithAChainThatHasYetToBegin(t *testing.T) {
 	rig.Soon(t, "another CA helps", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
 }
 
-// TestReadyWhileTheDatabaseRefusesWrites: what every operation would be refused
-// for is known to whoever decides where requests go, and so is its end.
+// TestReadyWhileTheDatabaseRefusesWrites checks that readiness shows a database that rejects writes, and its
+// end. A load balancer can then send requests to another replica.
 func TestReadyWhileTheDatabaseRefusesWrites(t *testing.T) {
 	cluster := pgtest.Start(t)
 	url := cluster.Database(t)
@@ -166,7 +166,8 @@ func TestReadyWhileTheDatabaseRefusesWrites(t *testing.T) {
 	rig.Soon(t, "it is ready again by itself", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
 }
 
-// TestReadyWithAChangedSchema: a running server notices what could hide or change rows.
+// TestReadyWithAChangedSchema checks that a running server notices schema changes that could hide or change
+// rows.
 func TestReadyWithAChangedSchema(t *testing.T) {
 	var ahead atomic.Int64
 	var dir string
@@ -199,14 +200,13 @@ func TestReadyWithAChangedSchema(t *testing.T) {
 	rig.Soon(t, "it is ready again by itself", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
 }
 
-// TestReadyWithoutItsDirectory: the data directory is moved away under the running
-// service. Nothing is acknowledged, the part says what to do, and all is well again
-// once it is back.
+// TestReadyWithoutItsDirectory moves the data directory away from a running server. No request succeeds, the
+// part names the remedy, and the server works again when the directory is back.
 func TestReadyWithoutItsDirectory(t *testing.T) {
 	var dir string
 	s := testserver.Start(t, func(c *server.Config) {
 		dir = c.DataDir
-		c.InsecureHTTP = true // the test reads the CA from there otherwise
+		c.InsecureHTTP = true // otherwise the test reads the CA from the directory
 	})
 	admin := s.Admin(t)
 	rig.Must(t, os.Rename(dir, dir+".away"))
@@ -225,9 +225,9 @@ func TestReadyWithoutItsDirectory(t *testing.T) {
 	rig.Must(t, err)
 }
 
-// Rows that could not be written say nothing of a database that was started anew since: where
-// nobody is sent because of them, nobody would show that they can be. The clock is so slow that
-// no doubt ends by itself.
+// TestReadyOnceADatabaseWasStartedAnew checks that failed audit rows do not count after the database was
+// restarted. Otherwise the load balancer would send no requests, and no later row could succeed. The clock is
+// so slow that the failure does not expire.
 func TestReadyOnceADatabaseWasStartedAnew(t *testing.T) {
 	database := pgtest.Start(t)
 	began := time.Now()

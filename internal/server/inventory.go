@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	// inventoryEvery is how often is counted what the database holds, and inventoryShare how
-	// often longer than a count took it rests: a large database is counted less often.
+	// inventoryEvery is the shortest pause between two counts. A pause is also inventoryShare times as long as
+	// the count before it, so a large database is counted less often.
 	inventoryEvery = 15 * time.Second
 	inventoryShare = 500
 	// inventoryTimeout bounds one count.
 	inventoryTimeout = time.Minute
 )
 
-// expiries are the labels of certificates, by how long they are still good.
+// expiries are the labels of certificates, by the time until they expire.
 var expiries = []struct {
 	within string
 	time.Duration
 }{{"expired", 0}, {"7d", 7 * 24 * time.Hour}, {"30d", 30 * 24 * time.Hour}, {"90d", 90 * 24 * time.Hour}}
 
-// laterThan is the label of those that are good for longer than the last of expiries.
+// laterThan is the label of certificates that expire after the last of expiries.
 const laterThan = "later"
 
-// inventory shows how much of what the key server holds. Who looks is told what was counted
-// last: whole tables are gone through for it.
+// inventory collects how many objects the key server holds. Scrapes get the last count, because a count reads
+// entire tables.
 type inventory struct {
 	store   *sqlstore.Store
 	wrapped *rewrap.Worker
@@ -109,7 +109,7 @@ func (i *inventory) Describe(to chan<- *prometheus.Desc) {
 func (i *inventory) Collect(to chan<- prometheus.Metric) {
 	c := i.seen.Load()
 	if c == nil {
-		return // nothing was counted yet
+		return // there is no count yet
 	}
 	gauge := func(d *prometheus.Desc, value int64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)

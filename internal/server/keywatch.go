@@ -9,31 +9,31 @@ import (
 )
 
 const (
-	// keyEvery is how often the key-encryption key is used, which may cost money.
+	// keyEvery is how often the key-encryption key is used. A use may cost money.
 	keyEvery = time.Minute
-	// aliveTimeout is how long whoever has the key-encryption key may be silent. A shorter
-	// one takes a plugin on a busy machine for gone.
+	// aliveTimeout is how long the service of the key-encryption key may take to respond. With a shorter time,
+	// a plugin on a busy machine would count as gone.
 	aliveTimeout = 2 * time.Second
 )
 
-// keyWatch looks after the key-encryption key. It does so apart from the looks at the other
-// parts, because one that hangs must not hold up what is said of them.
+// keyWatch checks the key-encryption key. It runs separately from the other checks, because a key service that
+// hangs must not delay their results.
 type keyWatch struct {
 	ring *keyring.Keyring
 	cfg  Config
 
 	used    time.Time
 	seen    atomic.Pointer[keySeen]
-	changed chan struct{} // has one when the key has begun to fail, or works again
+	changed chan struct{} // holds one value when the key has begun to fail or works again
 }
 
-// keySeen is what was last seen of a key.
+// keySeen is the result of the last check of the key.
 type keySeen struct {
 	warning string
 	err     error
 }
 
-// watchKey begins with a key that has just opened the data keys.
+// watchKey returns the watch of a key that has just opened the data keys.
 func watchKey(ring *keyring.Keyring, cfg Config) *keyWatch {
 	k := &keyWatch{ring: ring, cfg: cfg, used: cfg.Clock(), changed: make(chan struct{}, 1)}
 	k.seen.Store(&keySeen{})
@@ -53,8 +53,8 @@ func (k *keyWatch) run(ctx context.Context) {
 	}
 }
 
-// look asks whether anybody is there where that costs nothing, and uses the key now and
-// then, when it has just failed, and until it works again.
+// look checks whether the key service responds, if that costs nothing. It uses the key every keyEvery, after a
+// failure, and until the key works again.
 func (k *keyWatch) look(ctx context.Context) {
 	was, doubted := k.seen.Load(), k.ring.Doubted()
 	is := keySeen{warning: was.warning}
@@ -64,13 +64,13 @@ func (k *keyWatch) look(ctx context.Context) {
 		is = k.use(ctx)
 	}
 	if ctx.Err() != nil {
-		return // the end of the service says nothing of the key
+		return // the end of the process is no failure of the key
 	}
 	k.seen.Store(&is)
 	if (was.err == nil) != (is.err == nil) {
 		select {
 		case k.changed <- struct{}{}:
-		default: // it was not looked at since
+		default: // health has not read the last change yet
 		}
 	}
 	if was.warning == "" && is.warning != "" {
@@ -91,7 +91,7 @@ func (k *keyWatch) use(ctx context.Context) (seen keySeen) {
 	return seen
 }
 
-// trouble is what is wrong with the key, as far as was seen.
+// trouble returns the error of the key at the last check.
 func (k *keyWatch) trouble() error {
 	if err := k.ring.Behind(); err != nil {
 		return err

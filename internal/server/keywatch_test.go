@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// plugin is a KMS plugin that counts how often its key is used, and can be silent.
+// plugin is a KMS plugin that counts the uses of its key. It can stop responding.
 type plugin struct {
 	kms.UnimplementedKeyManagementServiceServer
 	used   atomic.Int64
@@ -67,8 +67,9 @@ func (p *plugin) listen(t *testing.T, socket string) (kill func()) {
 	return kill
 }
 
-// A plugin that is gone, or silent, is noticed without the key being used, which is why the
-// clock stands: no minute passes. It is well again by itself, once the key was used.
+// TestAPluginThatIsAwayIsNoticed checks that a plugin that is gone or does not respond is noticed without a use
+// of the key. Therefore the clock stands still: no minute passes. The part works again after a successful use
+// of the key.
 func TestAPluginThatIsAwayIsNoticed(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	p := &plugin{}
@@ -105,7 +106,7 @@ func TestAPluginThatIsAwayIsNoticed(t *testing.T) {
 	kill()
 	well("it is gone", false)
 	p.listen(t, socket)
-	for k.trouble() != nil { // the connection is made anew within half a second
+	for k.trouble() != nil { // the connection is reopened within half a second
 		k.look(t.Context())
 	}
 	if p.used.Load() == used {

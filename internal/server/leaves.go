@@ -18,18 +18,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/tlscert"
 )
 
-// filesEvery is how often the files of --tls-cert and --tls-key are read. That works on every file
-// system, for the swapped directory of a Secret and for a file that is written in place.
+// filesEvery is how often the files of --tls-cert and --tls-key are read. Reading works on every file system,
+// for the swapped directory of a Secret and for a file that is written in place.
 const filesEvery = 5 * time.Second
 
 // shown returns the certificate for a handshake (tls.Config.GetCertificate).
 type shown func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// leaves are the certificates of the two listeners.
+// leaves holds the certificates of the two listeners.
 type leaves struct {
-	issued *tlscert.Issued // by a CA of this key server
+	issued *tlscert.Issued // issued by a CA of this key server
 	files  *tlscert.Files  // of --tls-cert; nil without the flag
-	api    shown           // of files, or else issued; nil for plain HTTP
+	api    shown           // from files, or else issued; nil for plain HTTP
 }
 
 // openLeaves issues or loads the certificates. They are current until Shutdown once follow runs.
@@ -61,7 +61,7 @@ func (s *Server) openLeaves(ctx context.Context, files *tlscert.Files) (leaves, 
 	return l, nil
 }
 
-// publishAuthorities writes the certificates of the authorities for clients.
+// publishAuthorities writes the certificates of the CAs for clients.
 func (s *Server) publishAuthorities(trusted []*x509.Certificate) error {
 	var bundle []byte
 	for _, ca := range trusted {
@@ -73,7 +73,7 @@ func (s *Server) publishAuthorities(trusted []*x509.Certificate) error {
 	if s.cfg.CAFile == "" {
 		return nil
 	}
-	// Made to be read by others.
+	// This copy is for other users, so all may read it.
 	if err := writeBundle(s.cfg.CAFile, bundle, publicFile); err != nil {
 		return fmt.Errorf("--ca-file cannot be written: %w", err)
 	}
@@ -87,7 +87,7 @@ func writeBundle(path string, want []byte, mode os.FileMode) error {
 	return writeFile(path, want, mode)
 }
 
-// readiness are the parts of GET /api/ready that certificates add.
+// readiness returns the parts of GET /api/ready that certificates add.
 func (l leaves) readiness() []keyserver.Readiness {
 	if l.files == nil {
 		return nil

@@ -14,11 +14,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Failed delivers the error of a listener that stopped by itself.
+// Failed returns a channel with the error of a listener that stopped unexpectedly.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Shutdown stops accepting, waits for requests under way until ctx ends, and
-// closes everything in the reverse order of opening.
+// Shutdown stops accepting connections, waits for running requests until ctx ends, and closes everything in the
+// reverse order of opening.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if s.started {
 		s.cfg.Logger.InfoContext(ctx, "stopping")
@@ -37,7 +37,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 func (s *Server) onClose(f func(context.Context) error) { s.closers = append(s.closers, f) }
 
-// background runs a loop until Shutdown.
+// background runs loop in a goroutine until Shutdown, which waits for its end.
 func (s *Server) background(loop func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -69,7 +69,7 @@ func each(ctx context.Context, period time.Duration, work func()) {
 // serve runs one HTTP server until Shutdown.
 func (s *Server) serve(l net.Listener, srv *http.Server) {
 	srv.ReadHeaderTimeout, srv.IdleTimeout, srv.MaxHeaderBytes = headerTimeout, idleTimeout, maxHeaderBytes
-	srv.DisableGeneralOptionsHandler = true // OPTIONS * is an unknown path like any other, and is answered so
+	srv.DisableGeneralOptionsHandler = true // OPTIONS * is handled like any other unknown path
 	srv.ErrorLog = log.New(logWriter{s.cfg.Logger}, "", 0)
 	done := make(chan struct{})
 	go func() {
@@ -88,7 +88,7 @@ func (s *Server) serve(l net.Listener, srv *http.Server) {
 	})
 }
 
-// logWriter takes what net/http logs: handshakes of strangers and the like.
+// logWriter writes messages of net/http to the log at debug level, for example failed handshakes of strangers.
 type logWriter struct{ logger *slog.Logger }
 
 func (w logWriter) Write(line []byte) (int, error) {
@@ -96,7 +96,7 @@ func (w logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// reachable turns a listening address into one a client on this machine can use.
+// reachable converts the address of a listener into one that clients on this machine can use.
 func reachable(addr net.Addr) string {
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {

@@ -15,31 +15,30 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 )
 
-// Limits are the ceilings of one process. Whoever meets one is answered 503
-// with the scope and when to come back.
+// Limits are the ceilings of one process. A request beyond one gets a 503 with the scope and the time to retry.
 type Limits struct {
 	session.Limits
-	MaxRequests int // at work in the process
+	MaxRequests int // requests at work in the process
 	MaxWaiting  int // long polls held open
-	MaxStreams  int // messages that are read while they are worked on
+	MaxStreams  int // messages that are read while they are processed
 
 	MaxConnections           int // to the API
 	MaxConnectionsPerAddress int
 	DatabaseMaxConnections   int // to PostgreSQL
-	// Of requests that nobody has shown a session for, or none yet.
+	// Requests that have no session, or whose session is not checked yet.
 	MaxStrangers           int
 	MaxStrangersPerAddress int
-	// Of messages that come before the name of their key.
+	// Messages that arrive before the name of their key.
 	MaxSpoolBytes           int64
 	MaxSpoolBytesPerSession int64
 }
 
-// Defaults of Limits that are not another package's.
+// Defaults of Limits that no other package defines.
 const (
 	DefaultMaxConnectionsPerAddress = 512
 )
 
-// flags are the bounds by their flags.
+// flags returns the limits by flag name.
 func (l Limits) flags() map[string]int64 {
 	return map[string]int64{
 		"max-sessions": int64(l.MaxSessions), "max-sessions-per-principal": int64(l.MaxSessionsPerPrincipal), "max-derived-sessions": int64(l.MaxDerivedSessions),
@@ -52,7 +51,7 @@ func (l Limits) flags() map[string]int64 {
 	}
 }
 
-// observe shows each bound, so that how full it is can be told without knowing the flags.
+// observe registers each limit as a metric, so that a query can show the usage without knowing the flags.
 func (l Limits) observe(r prometheus.Registerer) {
 	bounds := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "keyserver_limit", Help: "What a flag bounds at: the most that there may be, by the flag without its dashes.",
@@ -63,7 +62,7 @@ func (l Limits) observe(r prometheus.Registerer) {
 	r.MustRegister(bounds)
 }
 
-// DefaultLimits are those of serve without flags.
+// DefaultLimits returns the limits of serve without flags.
 func DefaultLimits() Limits {
 	return Limits{
 		Limits: session.Limits{

@@ -7,7 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/trust"
 )
 
-// self describes the key server to its peers: names, certificate and addresses.
+// self returns the description of the key server for its peers: names, certificate and addresses.
 func (s *Server) self() trust.Self {
 	self := trust.Self{
 		ServerName: s.cfg.ServerName, Certificate: s.leaf.issued.Present,
@@ -19,20 +19,19 @@ func (s *Server) self() trust.Self {
 	return self
 }
 
-// listensAt is the address of a listener, with the port that the flag may have left
-// open; none where there is no listener.
+// listensAt returns the address of a listener. Its port is the real one if the flag had port 0. Without a
+// listener the address is invalid.
 func listensAt(l net.Listener) netip.AddrPort {
 	if l == nil {
 		return netip.AddrPort{}
 	}
-	at, _ := netip.ParseAddrPort(l.Addr().String()) // which a listener of TCP has
+	at, _ := netip.ParseAddrPort(l.Addr().String()) // a TCP listener always has a valid address
 	return at
 }
 
-// ownAddresses are the addresses of all interfaces, as each of them is
-// configured, and where the listener for peers is. The rest of a network does not
-// belong to the machine, not even of 127.0.0.0/8: two key servers on one machine
-// can tell each other apart.
+// ownAddresses returns the addresses of all network interfaces and of the listener for peers. Other addresses
+// of their networks do not belong to the machine, even in 127.0.0.0/8. So two key servers on one machine can
+// distinguish their addresses.
 func ownAddresses(listener netip.Addr) ([]netip.Addr, error) {
 	networks, err := net.InterfaceAddrs()
 	if err != nil {

@@ -14,14 +14,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// Providers say which identity providers logins may come from. Each that is not
-// configured refuses its method.
+// Providers configures the identity providers of logins. A login method without a provider is refused.
 type Providers struct {
 	OIDCIssuer    string
 	OIDCAudiences []string
-	OIDCKeysFile  string // empty: the issuer is asked
-	OIDCCAFile    string // PEM, for asking the issuer; empty: the system's
-	TokenReview   bool   // the cluster is asked, instead of keys being used
+	OIDCKeysFile  string // empty: keys are fetched from the issuer
+	OIDCCAFile    string // PEM, for connections to the issuer; empty: that of the system
+	TokenReview   bool   // the cluster verifies tokens; no keys are used
 	Kubeconfig    string // for TokenReview; empty: the Pod's service account
 	LDAP          ldap.Config
 }
@@ -57,7 +56,7 @@ func (p Providers) validateTokens() error {
 	return nil
 }
 
-// The ways to verify a token, as the configuration names them.
+// Names of the ways to verify a token, as in the configuration tree.
 const (
 	byReview    = "tokenReview"
 	byFile      = "file"
@@ -81,8 +80,8 @@ func (p Providers) discovery() oidc.Discovery {
 	return oidc.Discovery{Issuer: p.OIDCIssuer, CAFile: p.OIDCCAFile}
 }
 
-// providers prepares what is configured. None is spoken to before the first
-// login: one that is down must stop no start.
+// providers creates the configured identity providers. It connects to none before the first login, because a
+// provider that is down must not prevent the start.
 func (s *Server) providers() (session.Providers, error) {
 	p, clock := s.cfg.Providers, s.cfg.Clock
 	rules := oidc.Rules{Issuer: p.OIDCIssuer, Audiences: p.OIDCAudiences}
@@ -105,7 +104,7 @@ func (s *Server) providers() (session.Providers, error) {
 	return out, nil
 }
 
-// nodes are the providers as the configuration tree shows them.
+// nodes returns the providers for the configuration tree.
 func (p Providers) nodes() []keyserver.ConfigNode {
 	var list []keyserver.ConfigNode
 	if by := p.verifiedBy(); by != "" {

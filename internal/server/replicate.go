@@ -10,16 +10,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
 )
 
-// DefaultReplicateKeep is a day.
+// DefaultReplicateKeep is one day.
 const DefaultReplicateKeep = 24 * time.Hour
 
-// leastReplicateKeep bounds how often bases are made, each of which is all of the database.
+// leastReplicateKeep limits how often bases are made. Each base is a copy of the entire database.
 const leastReplicateKeep = time.Hour
 
-// Replication ships the log of the embedded database.
+// Replication configures the replication of the embedded database.
 type Replication struct {
-	ReplicateTo        string // a directory, or a URL; empty: none
-	ReplicateRecipient string // of age
+	ReplicateTo        string // a directory or a URL; empty: none
+	ReplicateRecipient string // a recipient of age
 	ReplicateKeep      time.Duration
 }
 
@@ -51,8 +51,8 @@ func (c *Config) validateReplication() error {
 	return nil
 }
 
-// replicating is what ends before the database is closed and after all else has ended
-// that writes, so that it ships what was written last.
+// replicating runs the replication. Shutdown ends it after all writers and before the database is closed, so
+// that it ships the last writes.
 type replicating struct {
 	server *Server
 	cancel context.CancelFunc
@@ -71,7 +71,7 @@ func (s *Server) openReplication() *replicating {
 	return r
 }
 
-// start answers what is to be said of it, empty where all is well.
+// start starts the replication. It returns a function that returns a warning about it, empty if there is none.
 func (r *replicating) start() func() string {
 	s := r.server
 	if s.cfg.ReplicateTo == "" {

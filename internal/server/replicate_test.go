@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestWhatIsNoReplica: each flag that cannot be is named, with what to do.
+// TestWhatIsNoReplica checks that the error for each invalid flag names the flag and a remedy.
 func TestWhatIsNoReplica(t *testing.T) {
 	const recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
 	for name, tc := range map[string]struct {

@@ -33,8 +33,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Bounds of the HTTP servers. Bodies have their own bounds and deadlines per
-// route, in package httpapi.
+// Bounds of the HTTP servers. Package httpapi has the bounds and deadlines of bodies, by route.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
@@ -49,8 +48,8 @@ type Server struct {
 	url      string
 	database string
 	started  bool
-	password string // path of the generated password, empty if none was generated now
-	// officerPassword is the same for the officer.
+	password string // path of the password file that this start generated; empty if none
+	// officerPassword is the same for the officer's password.
 	officerPassword string
 
 	auditKey   keyserver.AuditKey
@@ -60,7 +59,7 @@ type Server struct {
 	registry     *prometheus.Registry
 	listeners    listeners
 	store        *sqlstore.Store
-	clock        *clockWatch // nil if the clock is not steady
+	clock        *clockWatch // nil if the clock is not monotonic
 	alarm        *tamperAlarm
 	replication  *replicating
 	ring         *keyring.Keyring
@@ -79,37 +78,36 @@ type Server struct {
 	engine       *engine.Engine
 	sessions     *session.Manager
 
-	closers []func(context.Context) error // in the order in which they were opened
+	closers []func(context.Context) error // in opening order
 	failed  chan error
 }
 
-// Address is the address that the API listens on, the port included.
+// Address returns the address of the API listener, with the port.
 func (s *Server) Address() string { return s.address }
 
-// URL is where the API is reached from this machine, or --external-url.
+// URL returns --external-url, or else the URL of the API for clients on this machine.
 func (s *Server) URL() string { return s.url }
 
-// SystemID is the key server's system id.
+// SystemID returns the key server's system id.
 func (s *Server) SystemID() keyserver.SystemID { return s.system }
 
-// AuditKey is what verifies the checkpoints of the audit tree.
+// AuditKey returns the key that verifies the checkpoints of the audit tree.
 func (s *Server) AuditKey() keyserver.AuditKey { return s.auditKey }
 
-// WitnessKey is what verifies the cosignatures of this key server.
+// WitnessKey returns the key that verifies the cosignatures of this key server.
 func (s *Server) WitnessKey() string { return s.witnessKey }
 
-// Database says in a few words where the state is.
+// Database returns a short description of the database, for people.
 func (s *Server) Database() string { return s.database }
 
-// CAFile is the PEM file of the internal CA.
+// CAFile returns the path of the PEM file of the internal CA.
 func (s *Server) CAFile() string { return filepath.Join(s.cfg.DataDir, "ca.crt") }
 
-// PasswordFile is where this start wrote admin's first password, empty if it
-// wrote none.
+// PasswordFile returns the path where this start wrote admin's first password, or "" if it wrote none.
 func (s *Server) PasswordFile() string { return s.password }
 
-// OfficerPasswordFile is where this start wrote the officer's first password,
-// empty if it wrote none.
+// OfficerPasswordFile returns the path where this start wrote the officer's first password, or "" if it wrote
+// none.
 func (s *Server) OfficerPasswordFile() string { return s.officerPassword }
 
 // listen opens a listener, or returns nil for an empty address.
@@ -133,12 +131,11 @@ func (s *Server) listen(flag, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// givenFiles reads the files that flags name before anything is made, so that
-// a wrong path changes nothing on disk. It answers the certificate of
-// --tls-cert, nil where the flag is not given.
+// givenFiles reads the files that flags name before the start creates any file, so that a wrong path changes
+// nothing on disk. It returns the certificate of --tls-cert, or nil without the flag.
 func (s *Server) givenFiles() (*tlscert.Files, error) {
-	// Only the first start needs the password; later ones find a database, and
-	// the file gone, as it should be. What PostgreSQL holds is not known yet.
+	// Only the first start needs the password. Later starts find a database, and the password file may be
+	// deleted. The state of PostgreSQL is not known yet.
 	admin, officer := s.cfg.firstPasswords()
 	if s.cfg.Deployment != string(keyserver.Split) {
 		officer.given = ""
@@ -183,8 +180,8 @@ func (s *Server) openStore(ctx context.Context) (*sqlstore.Store, error) {
 	return store, nil
 }
 
-// makeDataDir makes the directory for this user alone. One that exists keeps
-// its mode.
+// makeDataDir creates the directory with access for this user only. It does not change the mode of an existing
+// directory.
 func makeDataDir(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -206,7 +203,7 @@ func (s *Server) prepare(ctx context.Context) (bootstrap.Prepared, error) {
 	state := s.bootstrap()
 	state.AdminPassword, state.OfficerPassword, state.ServiceAccount = admin.read, officer.read, s.cfg.serviceAccount()
 	if state.ServiceAccount != nil && s.cfg.BootstrapPasswordFile == "" {
-		state.AdminPassword = nil // a password that nobody needs is one that somebody finds
+		state.AdminPassword = nil // an unused password is a risk
 	}
 	prepared, err := bootstrap.Run(ctx, state)
 	if err != nil {
@@ -229,7 +226,7 @@ func (s *Server) bootstrap() bootstrap.Config {
 	}
 }
 
-// FirstPasswordFile is where admin's first password is, given or generated.
+// FirstPasswordFile returns the path of admin's first password, given or generated.
 func (s *Server) FirstPasswordFile() string {
 	if s.cfg.BootstrapPasswordFile != "" {
 		return s.cfg.BootstrapPasswordFile
@@ -237,13 +234,12 @@ func (s *Server) FirstPasswordFile() string {
 	return filepath.Join(s.cfg.DataDir, passwordFile)
 }
 
-// FirstPassword reads admin's first password. It fails once somebody has
-// removed the file, as they should.
+// FirstPassword reads admin's first password. It fails if the file was deleted, as the documents recommend.
 func (s *Server) FirstPassword() (string, error) {
 	return readPassword("the first password", s.FirstPasswordFile())
 }
 
-// Roots are the certificates that a client of this server has to trust.
+// Roots returns the CA certificates that a client of this server has to trust.
 func (s *Server) Roots() (*x509.CertPool, error) {
 	content, err := os.ReadFile(s.CAFile())
 	if err != nil {

@@ -12,13 +12,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// listeners are what this process listens on; nil is off.
+// listeners are the listeners of this process; a nil listener is off.
 type listeners struct{ api, external, metrics net.Listener }
 
-// settings is the configuration as POST /api/config/get reads it, the secret
-// settings included. What of it may leave is decided by
-// keyserver.ConfigAllowList alone: a setting that is added here and not there
-// stays here.
+// settings returns the configuration for POST /api/config/get, including secret settings. Only
+// keyserver.ConfigAllowList decides which settings leave the process. A setting that is not on that list stays
+// here.
 func settings(c Config, system keyserver.SystemID, on listeners) keyserver.ConfigNode {
 	return keyserver.ConfigNode{Tag: keyserver.ConfigRoot, Children: []keyserver.ConfigNode{
 		node("KeyServer", "systemId", strconv.FormatUint(uint64(system), 10), "serverName", c.ServerName, "deployment", c.Deployment, "breakGlass", either(c.BreakGlass, "on", "off"),
@@ -53,7 +52,7 @@ func (l listeners) nodes(c Config) []keyserver.ConfigNode {
 		name       string
 		on         net.Listener
 		minVersion string // of TLS; empty for plain HTTP
-		client     string // whether clients show a certificate
+		client     string // whether clients send a certificate
 	}{
 		{"api", l.api, either(c.InsecureHTTP, "", c.TLSMinVersion), either(c.InsecureHTTP, "none", "optional")},
 		{"external", l.external, TLS13, "required"}, {"metrics", l.metrics, "", "none"},
@@ -66,8 +65,7 @@ func (l listeners) nodes(c Config) []keyserver.ConfigNode {
 	return list
 }
 
-// node makes a node of names and values; a setting that is not set has no
-// attribute.
+// node returns a node with pairs of attribute names and values. Empty values add no attribute.
 func node(tag string, attrs ...string) keyserver.ConfigNode {
 	n := keyserver.ConfigNode{Tag: tag, Attrs: map[string]string{}}
 	for i := 0; i+1 < len(attrs); i += 2 {
@@ -78,8 +76,7 @@ func node(tag string, attrs ...string) keyserver.ConfigNode {
 	return n
 }
 
-// scheme names the kind of key-encryption key. The URL of some kinds is the
-// key itself.
+// scheme returns the kind of the key-encryption key. The entire URL of some kinds is secret.
 func scheme(kek string) string {
 	kind, _, found := strings.Cut(kek, "://")
 	if !found {

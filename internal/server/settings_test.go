@@ -12,15 +12,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// secret stands for every credential of these tests.
+// secret is the value of every credential in these tests.
 const secret = "hunter2"
 
-// public are the settings whose value may leave as it is. Every other text of
-// the configuration is taken for a secret by the tests below, so that a new
-// setting is one until it is listed here.
+// public lists the settings whose value may leave unchanged. The tests treat every other text of the
+// configuration as a secret, so a new setting is secret until it is listed here.
 var public = []string{"ServerName", "Deployment", "Listen", "ExternalListen", "MetricsListen", "TLSMinVersion", "RequireProof"}
 
-// planted is a configuration with a credential in every setting that can hold one.
+// planted returns a configuration with a credential in every setting that can hold one.
 func planted() Config {
 	c := Config{
 		ServerName: "keys", Deployment: "split", Listen: ":1", ExternalListen: ":2", MetricsListen: ":3", TLSMinVersion: TLS12,
@@ -35,7 +34,7 @@ func planted() Config {
 	return c
 }
 
-// walk calls visit with every node.
+// walk calls visit for every node.
 func walk(n keyserver.ConfigNode, visit func(keyserver.ConfigNode)) {
 	visit(n)
 	for _, c := range n.Children {
@@ -43,7 +42,7 @@ func walk(n keyserver.ConfigNode, visit func(keyserver.ConfigNode)) {
 	}
 }
 
-// plant puts a credential into every section: an attribute, text, and a child.
+// plant adds a credential to every section: as an attribute, as text and as a child.
 func plant(n keyserver.ConfigNode) keyserver.ConfigNode {
 	attrs := map[string]string{"password": secret, "token": secret, "url": secret}
 	for name, value := range n.Attrs {
@@ -92,7 +91,7 @@ func TestNoCredentialOfTheConfigurationLeaves(t *testing.T) {
 	}
 }
 
-// Every section can be read, and tells what is set.
+// TestSettings checks that every section can be read and shows the current settings.
 func TestSettings(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

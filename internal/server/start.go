@@ -34,13 +34,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// keyPasses is how often the process looks for keys that are due for rotation or destruction,
-// which is a matter of days.
+// keyPasses is how often the process looks for keys that are due for rotation or destruction. Both are due
+// after days.
 const keyPasses = time.Second
 
-// Start opens everything and returns once requests are answered. The listeners
-// are opened first, so that a port in use changes nothing on disk. ctx bounds
-// the start only. If a phase fails, Start closes the parts that are open, as Shutdown does.
+// Start opens everything and returns when the API serves requests. It opens the listeners first, so that a port
+// in use changes nothing on disk. ctx bounds only the start. If a phase fails, Start closes the open parts, as
+// Shutdown does.
 func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	cfg.fitFiles()
 	cfg.fitStrangers()

@@ -21,8 +21,8 @@ func TestASecondStartIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// With --data-dir-wait it takes the place of the first, and who asks it meanwhile waits
-// instead of being refused.
+// TestASecondStartWaitsForTheFirst checks that a start with --data-dir-wait takes over from the first process.
+// Requests to it wait during that time and are not refused.
 func TestASecondStartWaitsForTheFirst(t *testing.T) {
 	says := &rig.Output{}
 	var second server.Config

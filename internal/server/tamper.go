@@ -15,26 +15,26 @@ import (
 )
 
 const (
-	// alarmEvery is how long nothing more is said of a row that is refused again.
+	// alarmEvery is how long repeated alarms for the same row are suppressed.
 	alarmEvery = time.Minute
-	// maxAlarms bounds the rows that are remembered, and those that wait for their
-	// line of the audit trail. Beyond, they are counted alone.
+	// maxAlarms bounds the rows that are remembered, and the rows that wait for their audit row. Rows beyond
+	// the limit are only counted.
 	maxAlarms = 256
 )
 
-// What an alarm names that no MAC is about.
+// Tables of alarms about objects without a MAC.
 const (
 	tableAuditTree    = "audit_tree"
 	tableAuditArchive = "audit_archive"
 )
 
-// tamperAlarm tells of rows of the database that were refused: in the log, in a
-// metric, and in a row of the audit trail, once a minute for each. It has its own
-// turn to write, because rows are read while the database is being written.
+// tamperAlarm reports rejected rows of the database: in the log, in a metric, and in an audit row. Each
+// database row is reported once a minute. It writes audit rows in a separate goroutine, because rows are read
+// while the database is being written.
 type tamperAlarm struct {
 	cfg    Config
-	system keyserver.SystemID           // known once there are rows
-	rows   atomic.Pointer[audit.Writer] // nil until the trail is open
+	system keyserver.SystemID           // set before audit rows are written
+	rows   atomic.Pointer[audit.Writer] // nil until the audit log is open
 
 	quiet   *quiet // by row
 	waiting chan rowmac.Finding
@@ -52,7 +52,7 @@ func newTamperAlarm(cfg Config) *tamperAlarm {
 	a.refused.WithLabelValues(tableAuditArchive)
 	for name, table := range rowmac.Tables {
 		if table.In == "" {
-			a.refused.WithLabelValues(name) // so that an alert finds it before it counts anything
+			a.refused.WithLabelValues(name) // so that the series exists before the first alarm
 		}
 	}
 	return a
@@ -60,7 +60,7 @@ func newTamperAlarm(cfg Config) *tamperAlarm {
 
 func (a *tamperAlarm) observe(r prometheus.Registerer) { r.MustRegister(a.refused) }
 
-// raise is told of each row that is refused. It neither waits nor uses the store.
+// raise reports one rejected row. It does not block and does not use the store.
 func (a *tamperAlarm) raise(f rowmac.Finding) {
 	a.refused.WithLabelValues(f.Table).Inc()
 	if !a.quiet.due(f.Table+" "+f.ID, a.cfg.Clock()) {
@@ -74,7 +74,7 @@ func (a *tamperAlarm) raise(f rowmac.Finding) {
 	}
 }
 
-// quiet remembers what was told of late.
+// quiet remembers the recent reports.
 type quiet struct {
 	every time.Duration
 	mu    sync.Mutex
@@ -83,7 +83,7 @@ type quiet struct {
 
 func newQuiet(every time.Duration) *quiet { return &quiet{every: every, told: map[string]time.Time{}} }
 
-// due reports whether something is to be told, which it then has been.
+// due reports whether the event named what must be reported now. If so, it records the time.
 func (q *quiet) due(what string, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -104,7 +104,7 @@ func (q *quiet) due(what string, now time.Time) bool {
 	return true
 }
 
-// run writes what waits until ctx ends.
+// run writes the waiting audit rows until ctx ends.
 func (a *tamperAlarm) run(ctx context.Context) {
 	for {
 		select {
@@ -116,8 +116,8 @@ func (a *tamperAlarm) run(ctx context.Context) {
 	}
 }
 
-// write leaves the principal out: nobody is known to have done it. A row that
-// cannot be written is in the log.
+// write writes the audit row without a principal, because the author of the change is unknown. If it cannot
+// write the row, it logs that.
 func (a *tamperAlarm) write(ctx context.Context, f rowmac.Finding) {
 	err := a.rows.Load().Write(ctx, keyserver.AuditEntry{
 		Operation: keyserver.AuditTampered, Outcome: keyserver.Refused, Reason: string(fault.ReasonStoreTampered),

@@ -19,11 +19,11 @@ const (
 	TLS13 = "1.3"
 )
 
-// tlsVersions maps them to what crypto/tls calls them.
+// tlsVersions maps these values to the constants of crypto/tls.
 var tlsVersions = map[string]uint16{TLS12: tls.VersionTLS12, TLS13: tls.VersionTLS13}
 
-// modernSuites are those of TLS 1.2 with forward secrecy and authenticated
-// encryption. TLS 1.3 has no others.
+// modernSuites are the TLS 1.2 suites with forward secrecy and authenticated encryption. TLS 1.3 has no other
+// suites.
 var modernSuites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
@@ -37,8 +37,8 @@ func (c *Config) validateTLS() error {
 	return nil
 }
 
-// apiTLS is the TLS of the API listener: a client certificate is asked for and
-// not required, and judged by the gate.
+// apiTLS returns the TLS configuration of the API listener. It requests a client certificate without requiring
+// one, and gate checks it.
 func (s *Server) apiTLS(gate *tlscert.ClientGate) *tls.Config {
 	return &tls.Config{
 		MinVersion:       tlsVersions[s.cfg.TLSMinVersion],
@@ -48,8 +48,8 @@ func (s *Server) apiTLS(gate *tlscert.ClientGate) *tls.Config {
 		VerifyConnection: gate.Judge,
 		NextProtos:       []string{"h2", "http/1.1"},
 		Time:             s.cfg.Clock,
-		// A ticket would carry who the client is from an earlier handshake into a
-		// later one, past the question whether it still holds the key.
+		// A ticket would carry the client's identity from one handshake to a later one, without a check that
+		// the client still holds the key.
 		SessionTicketsDisabled: true,
 	}
 }
@@ -58,7 +58,7 @@ func (s *Server) apiTLS(gate *tlscert.ClientGate) *tls.Config {
 // the certificate that the API shows. With plain HTTP these are the loopback names.
 func (s *Server) site() session.Site {
 	show := s.leaf.api
-	_, port, _ := net.SplitHostPort(s.listeners.api.Addr().String()) // as the listener spells it
+	_, port, _ := net.SplitHostPort(s.listeners.api.Addr().String()) // in the format of the listener
 	switch {
 	case s.cfg.ExternalURL != "":
 		return dpop.At(s.cfg.ExternalURL)
@@ -68,16 +68,16 @@ func (s *Server) site() session.Site {
 	return dpop.ByCertificate(port, func() *x509.Certificate {
 		pair, err := show(nil)
 		if err != nil {
-			return &x509.Certificate{} // of no name
+			return &x509.Certificate{} // a certificate without names
 		}
 		return pair.Leaf
 	})
 }
 
-// maxStreams is how many requests one HTTP/2 connection may have under way.
+// maxStreams is the number of concurrent requests on one HTTP/2 connection.
 const maxStreams = 128
 
-// serveAPI serves the API on its listener, over TLS unless the listener shows no certificate.
+// serveAPI serves the API on its listener. It uses TLS unless the listener has no certificate.
 func (s *Server) serveAPI(bounded *boundedListener, handler http.Handler) error {
 	gate := tlscert.NewClientGate(s.store, s.cfg.Clock, s.cfg.Logger, s.registry)
 	var l net.Listener = bounded

@@ -66,8 +66,8 @@ func TestOldTLSIsRefused(t *testing.T) {
 	}
 }
 
-// A resumed connection would bring in who the client was in an earlier
-// handshake.
+// TestNoConnectionIsResumed checks that the server resumes no connection, because a resumed one would keep the
+// client's identity from an earlier handshake.
 func TestNoConnectionIsResumed(t *testing.T) {
 	s := testserver.Start(t, func(c *server.Config) { c.TLSMinVersion = server.TLS12 })
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
@@ -77,7 +77,7 @@ func TestNoConnectionIsResumed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// In TLS 1.3 tickets come after the handshake, with the first answer.
+			// In TLS 1.3 tickets follow the handshake, with the first response.
 			if _, err := io.WriteString(conn, "GET /api/health HTTP/1.1\r\nHost: keyserver\r\nConnection: close\r\n\r\n"); err != nil {
 				t.Fatal(err)
 			}
@@ -92,8 +92,8 @@ func TestNoConnectionIsResumed(t *testing.T) {
 	}
 }
 
-// Whoever opens a connection and says nothing keeps nobody out, not even while
-// connections are looked at for a CA that was removed.
+// TestASilentConnectionKeepsNobodyOut checks that silent connections do not block other clients, even while the
+// server checks connections for a removed CA.
 func TestASilentConnectionKeepsNobodyOut(t *testing.T) {
 	s := testserver.Start(t)
 	admin := s.Admin(t)
@@ -118,8 +118,7 @@ func TestASilentConnectionKeepsNobodyOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// One that finished its handshake and has not asked anything yet is found
-	// when it does.
+	// A connection after its handshake, without a request, is checked at its first request.
 	if err := conn.Handshake(); err != nil {
 		t.Fatal(err)
 	}
@@ -138,9 +137,9 @@ func TestASilentConnectionKeepsNobodyOut(t *testing.T) {
 	}
 }
 
-// The files of --tls-cert are taken over by a running server.
+// TestTheAPIShowsTheReplacedCertificate checks that a running server loads changed files of --tls-cert.
 func TestTheAPIShowsTheReplacedCertificate(t *testing.T) {
-	t.Parallel() // it waits
+	t.Parallel() // it waits for the files to be read
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	ca, err := pki.NewCA("files", time.Now(), rand.Reader)
@@ -170,7 +169,7 @@ func TestTheAPIShowsTheReplacedCertificate(t *testing.T) {
 	}
 }
 
-// clientOf has a CA sign a client certificate.
+// clientOf returns a client certificate issued by ca.
 func clientOf(t *testing.T, ca pki.Identity) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

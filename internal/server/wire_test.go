@@ -15,8 +15,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// What is no HTTP that a route could be looked up for is answered by Go's HTTP library,
-// in a line of text; docs/api.md lists it. All else is JSON with code and detail.
+// TestAnswersToWhatIsHardlyHTTP checks responses to malformed HTTP. If no route can be found, Go's HTTP library
+// responds with a line of text; docs/api.md lists these cases. All other responses are JSON with code and
+// detail.
 func TestAnswersToWhatIsHardlyHTTP(t *testing.T) {
 	s := testserver.Start(t)
 	address := strings.TrimPrefix(s.URL(), "https://")
@@ -33,7 +34,7 @@ func TestAnswersToWhatIsHardlyHTTP(t *testing.T) {
 		sent := make(chan struct{})
 		go func() {
 			defer close(sent)
-			_, _ = io.Copy(conn, strings.NewReader(request)) // the server may hang up before all is sent
+			_, _ = io.Copy(conn, strings.NewReader(request)) // the server may close the connection early
 		}()
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {

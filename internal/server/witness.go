@@ -22,7 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Witnessing is what the flags say of witnesses and of logs to be witnessed.
+// Witnessing configures the witnesses of this log, and the logs that this server witnesses.
 type Witnessing struct {
 	Witnesses      []string // URL=VKEY
 	WitnessQuorum  int
@@ -70,8 +70,8 @@ func (s *Server) openWitness(ctx context.Context, alarm *conflictAlarm) (*witnes
 	return witness.New(witness.Config{Store: s.store, Signer: signer, Own: s.tree.Key(), Clients: s.cfg.WitnessClients, Clock: s.cfg.Clock, Alarm: alarm.raise})
 }
 
-// openFeed starts to send the tree's checkpoints to witnesses, and to learn the keys of those that
-// are peers.
+// openFeed starts to send the tree's checkpoints to witnesses, and to fetch the keys of witnesses that are
+// peers.
 func (s *Server) openFeed() (*witness.Feed, error) {
 	var remotes []witness.Remote
 	client := witness.Client()
@@ -92,17 +92,17 @@ func (s *Server) openFeed() (*witness.Feed, error) {
 	return f, nil
 }
 
-// introductions ask peers that are witnesses for their keys.
+// introductions fetches the keys of peers that are witnesses.
 type introductions struct {
 	witness *witness.Witness
 	store   *sqlstore.Store
 	peers   *peer.Client
 	every   time.Duration
 	logger  *slog.Logger
-	asked   map[keyserver.SystemID]time.Time // that have answered what was expected
+	asked   map[keyserver.SystemID]time.Time // time of the last successful query
 }
 
-// askKeysAgain is how often a peer whose keys are known is asked for them again.
+// askKeysAgain is how often the keys of a peer are fetched again after a success.
 const askKeysAgain = time.Minute
 
 func (i *introductions) run(ctx context.Context) {
@@ -126,8 +126,8 @@ func (i *introductions) run(ctx context.Context) {
 	}
 }
 
-// ask asks all at once, because one that is away takes its time. known are those whose keys
-// are: not those of a peer that was registered anew since it was asked.
+// ask queries all witnesses concurrently, because an unreachable one takes long. known has the peers whose keys
+// are stored. A peer that was registered again since the last query is not in it.
 func (i *introductions) ask(ctx context.Context, list []keyserver.TrustedServer, known map[keyserver.SystemID]bool) {
 	var all errgroup.Group
 	all.SetLimit(witness.MaxWitnesses)
@@ -149,7 +149,7 @@ func (i *introductions) ask(ctx context.Context, list []keyserver.TrustedServer,
 			return nil
 		})
 	}
-	_ = all.Wait() // none fails
+	_ = all.Wait() // no function returns an error
 	for n, p := range list {
 		if answered[n] {
 			i.asked[p.System] = now
@@ -160,8 +160,8 @@ func (i *introductions) ask(ctx context.Context, list []keyserver.TrustedServer,
 	}
 }
 
-// conflictAlarm tells of logs that did what no log may: in the log, in a metric and in
-// a row of the audit trail, once an interval for each.
+// conflictAlarm reports logs that broke the rules of a log: in the log, in a metric, and in an audit row. Each
+// conflict is reported once per interval.
 type conflictAlarm struct {
 	cfg     Config
 	rows    *audit.Writer
@@ -178,12 +178,12 @@ func newConflictAlarm(cfg Config, rows *audit.Writer, every time.Duration) *conf
 		}, []string{"conflict"}),
 	}
 	for _, c := range keyserver.LogConflicts {
-		a.found.WithLabelValues(string(c)) // so that an alert finds it before it counts anything
+		a.found.WithLabelValues(string(c)) // so that the series exists before the first conflict
 	}
 	return a
 }
 
-// raise neither waits nor uses the store.
+// raise reports one conflict. It does not block and does not use the store.
 func (a *conflictAlarm) raise(l keyserver.WitnessedLog) {
 	a.found.WithLabelValues(string(l.Conflict)).Inc()
 	if !a.quiet.due(l.Origin+" "+string(l.Conflict), a.cfg.Clock()) {
@@ -197,7 +197,7 @@ func (a *conflictAlarm) raise(l keyserver.WitnessedLog) {
 	}
 }
 
-// run writes what waits until ctx ends.
+// run writes the waiting audit rows until ctx ends.
 func (a *conflictAlarm) run(ctx context.Context) {
 	for {
 		select {

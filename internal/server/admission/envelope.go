@@ -17,8 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
-// PayloadType names what the envelope holds. It is signed with the payload, so
-// that no other document under the same key can pass for a manifest.
+// PayloadType is the media type of the payload. It is signed with the payload, so that no other document under
+// the same key can pass for a manifest.
 const PayloadType = "application/vnd.keyserver-operator.release+json"
 
 // Bounds of an envelope.
@@ -35,7 +35,7 @@ type envelope struct {
 }
 
 type signature struct {
-	KeyID string `json:"keyid,omitempty"` // a hint, which nothing here relies on
+	KeyID string `json:"keyid,omitempty"` // a hint, which is not used
 	Sig   string `json:"sig"`             // canonical base64
 }
 
@@ -70,9 +70,8 @@ func Sign(key ed25519.PrivateKey, m Manifest) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// Verify returns the manifest in an envelope that the release key has signed.
-// The payload is read only once its signature has been verified. An error is a
-// *Refusal.
+// Verify returns the manifest in an envelope that the release key has signed. It parses the payload only after
+// the signature is verified. An error is a *Refusal.
 func Verify(key ed25519.PublicKey, text []byte) (Manifest, error) {
 	e, payload, err := open(text)
 	if err != nil {
@@ -116,18 +115,18 @@ func signed(key ed25519.PublicKey, e envelope, payload []byte) bool {
 	})
 }
 
-// strict refuses unknown and duplicate members, other letter case and trailing
-// data: what two readers could understand differently.
+// strict rejects unknown and duplicate members, other letter case and trailing data, because two readers could
+// interpret these differently.
 func strict(text []byte, into any) error {
 	return json.Unmarshal(text, into, json.RejectUnknownMembers(true))
 }
 
-// pae is DSSE's pre-authentication encoding: what is signed.
+// pae returns the pre-authentication encoding of DSSE, which is signed.
 func pae(payloadType string, payload []byte) []byte {
 	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(payload), payload)
 }
 
-// keyID is the SHA-256 of the public key as PKIX, in hex.
+// keyID returns the SHA-256 of the public key as PKIX, in hex.
 func keyID(key ed25519.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -137,9 +136,8 @@ func keyID(key ed25519.PublicKey) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// Read reads an envelope's file within its bound. Something else than a file is
-// not opened, because a pipe would hold the reader for ever. An error is a
-// *Refusal.
+// Read reads the file of an envelope, at most maxEnvelope bytes. It opens only regular files, because opening a
+// pipe would block forever. An error is a *Refusal.
 func Read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	publicType  = "PUBLIC KEY"  // PKIX
 )
 
-// maxKeyFile bounds what is read of a file that should hold some 120 bytes.
+// maxKeyFile bounds how much of a key file is read. A key file has about 120 bytes.
 const maxKeyFile = 16 << 10
 
 // GenerateKey returns a new release key as PEM: PKCS#8 and PKIX.
@@ -41,8 +41,7 @@ func GenerateKey(random io.Reader) (private, public []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: privateType, Bytes: private}), pem.EncodeToMemory(&pem.Block{Type: publicType, Bytes: public}), nil
 }
 
-// ReadPrivateKey reads a PEM file with an Ed25519 key in PKCS#8. No error
-// quotes the file.
+// ReadPrivateKey reads a PEM file with an Ed25519 key in PKCS#8. Errors never quote the file.
 func ReadPrivateKey(path string) (ed25519.PrivateKey, error) {
 	der, err := readPEM(path, privateType)
 	if err != nil {
@@ -69,8 +68,8 @@ func ReadPublicKey(path string) (ed25519.PublicKey, error) {
 	return nil, fmt.Errorf("%s does not hold an Ed25519 public key in PKIX", path)
 }
 
-// readPEM returns the one block of a PEM file. More than one could be the old
-// key and the new, and it would be chance which one counts.
+// readPEM returns the only block of a PEM file. Several blocks are an error: they could be the old and the new
+// key, and the choice would be arbitrary.
 func readPEM(path, kind string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

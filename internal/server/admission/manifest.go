@@ -1,7 +1,6 @@
-// Package admission decides whether a build may serve. A release manifest lists
-// the digests of the builds that may, and the time in which they may; the
-// release pipeline signs it. Everything here fails closed: what cannot be read,
-// verified or understood admits nothing.
+// Package admission decides whether a build may serve. A release manifest lists the digests of the allowed
+// builds and the time in which they are allowed. The release pipeline signs it. If the manifest cannot be read,
+// verified or parsed, no build is admitted.
 package admission
 
 import (
@@ -15,11 +14,11 @@ import (
 	"time"
 )
 
-// Manifest is what a release key vouches for.
+// Manifest is the content that a release key signs.
 type Manifest struct {
 	Digests   []string  `json:"digests"` // "sha256:" and 64 lower-case hex digits
 	NotBefore time.Time `json:"notBefore"`
-	NotAfter  time.Time `json:"notAfter"` // the last instant
+	NotAfter  time.Time `json:"notAfter"` // inclusive
 }
 
 // maxDigests bounds the builds of one manifest: a release has one per platform.
@@ -27,8 +26,8 @@ const maxDigests = 256
 
 var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// Admits returns nil where the manifest admits the build with that digest at
-// that time, and otherwise a *Refusal.
+// Admits returns nil if the manifest admits the build with that digest at that time. Otherwise it returns a
+// *Refusal.
 func (m Manifest) Admits(digest string, now time.Time) error {
 	switch {
 	case now.Before(m.NotBefore):
@@ -42,8 +41,8 @@ func (m Manifest) Admits(digest string, now time.Time) error {
 	}
 }
 
-// changesIn returns how long the answer of Admits can stand: until the
-// manifest begins or ends. A manifest that has ended changes no more.
+// changesIn returns how long the result of Admits stays valid: until the manifest begins or ends. It returns
+// false for an expired manifest, whose result does not change.
 func (m Manifest) changesIn(now time.Time) (time.Duration, bool) {
 	switch {
 	case now.Before(m.NotBefore):
@@ -55,8 +54,8 @@ func (m Manifest) changesIn(now time.Time) (time.Duration, bool) {
 	}
 }
 
-// Validate refuses a manifest that says too little, too much or nonsense. Both
-// sides ask: nothing is signed that no server would read.
+// Validate rejects an invalid manifest. Both Sign and Verify call it, so a manifest that no server would accept
+// is not signed.
 func (m Manifest) Validate() error {
 	switch {
 	case len(m.Digests) == 0:
@@ -78,13 +77,13 @@ func (m Manifest) Validate() error {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Digest returns the digest of a file, as manifests list it.
+// Digest returns the digest of a file in the format of manifests.
 func Digest(path string) (_ string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = f.Close() }() // only read: nothing can be lost
+	defer func() { _ = f.Close() }() // it was only read: nothing can be lost
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return "", fmt.Errorf("read %s: %w", path, err)

@@ -2,23 +2,23 @@ package admission
 
 import "fmt"
 
-// Cause is why nothing is admitted.
+// Cause is the reason why no build is admitted.
 type Cause string
 
-// The causes, in the order in which they are looked for.
+// The causes, in the order of the checks.
 const (
-	Unreadable   Cause = "unreadable"   // the file is not there, or not a file, or too long
+	Unreadable   Cause = "unreadable"   // the file is missing, not a regular file, or too long
 	NoEnvelope   Cause = "noEnvelope"   // not a DSSE envelope
-	OtherType    Cause = "otherType"    // an envelope around something else
+	OtherType    Cause = "otherType"    // an envelope of another type
 	BadSignature Cause = "badSignature" // not signed by the release key
-	Malformed    Cause = "malformed"    // signed, and not a manifest
+	Malformed    Cause = "malformed"    // signed, but not a manifest
 	NotYetValid  Cause = "notYetValid"
 	Expired      Cause = "expired"
 	NotListed    Cause = "notListed" // a manifest of other builds
 )
 
-// Refusal says in one sentence why a build is not admitted. Detail may be
-// answered to anybody: it names no path.
+// Refusal is the reason why a build is not admitted. Detail is one sentence that any user may see: it contains
+// no path.
 type Refusal struct {
 	Cause  Cause
 	Detail string
@@ -30,7 +30,7 @@ func refuse(cause Cause, err error, format string, args ...any) *Refusal {
 	return &Refusal{Cause: cause, Detail: fmt.Sprintf(format, args...), err: err}
 }
 
-// Error is the detail with what lies beneath, for logs and terminals.
+// Error returns the detail with the underlying error, for logs and terminals.
 func (r *Refusal) Error() string {
 	if r.err == nil {
 		return r.Detail
@@ -38,5 +38,5 @@ func (r *Refusal) Error() string {
 	return r.Detail + ": " + r.err.Error()
 }
 
-// Unwrap returns what lies beneath.
+// Unwrap returns the underlying error.
 func (r *Refusal) Unwrap() error { return r.err }

@@ -47,7 +47,7 @@ func sign(t testing.TB, key ed25519.PrivateKey, m Manifest) []byte {
 	return text
 }
 
-// wrap makes an envelope around any payload, signed for the type that it names.
+// wrap returns an envelope around any payload, signed for payloadType.
 func wrap(payloadType, payload string) string {
 	sig := ed25519.Sign(releaseKey, pae(payloadType, []byte(payload)))
 	return fmt.Sprintf(`{"payload":%q,"payloadType":%q,"signatures":[{"sig":%q}]}`,
@@ -66,7 +66,7 @@ func causeOf(t testing.TB, err error) Cause {
 	return r.Cause
 }
 
-// What is signed is DSSE's encoding: the example of its specification.
+// TestPreAuthenticationEncoding checks the example of the DSSE specification.
 func TestPreAuthenticationEncoding(t *testing.T) {
 	got := string(pae("http://example.com/HelloWorld", []byte("hello world")))
 	if want := "DSSEv1 29 http://example.com/HelloWorld 11 hello world"; got != want {
@@ -74,8 +74,8 @@ func TestPreAuthenticationEncoding(t *testing.T) {
 	}
 }
 
-// An envelope in any other spelling than the one is refused, and nothing but
-// the release key's signature of a manifest is accepted.
+// TestEnvelopesThatAreRefused checks that only the canonical encoding of an envelope is accepted, and only with
+// a signature of a manifest by the release key.
 func TestEnvelopesThatAreRefused(t *testing.T) {
 	good := string(sign(t, releaseKey, manifest()))
 	plain := fmt.Sprintf(`{"digests":[%q],"notBefore":"2026-01-02T03:04:05Z","notAfter":"2026-01-03T03:04:05Z"}`, thisBuild)
@@ -152,8 +152,8 @@ func TestEnvelopesThatAreRefused(t *testing.T) {
 	}
 }
 
-// What Sign writes is what Verify reads, and one good signature among others
-// is enough: that is how a release key is changed.
+// TestSignedManifestsAreRead checks that Verify reads the output of Sign. One valid signature among several is
+// enough: this allows a change of the release key.
 func TestSignedManifestsAreRead(t *testing.T) {
 	m := Manifest{Digests: []string{otherBuild, thisBuild, otherBuild}, NotBefore: begin.In(time.FixedZone("", 3600)), NotAfter: end}
 	text := sign(t, releaseKey, m)
@@ -175,7 +175,7 @@ func TestSignedManifestsAreRead(t *testing.T) {
 	}
 }
 
-// Nothing is signed that no server would read.
+// TestManifestsThatAreNotSigned checks that Sign rejects manifests that no server would accept.
 func TestManifestsThatAreNotSigned(t *testing.T) {
 	for name, change := range map[string]func(*Manifest){
 		"NoDigest":     func(m *Manifest) { m.Digests = nil },
@@ -195,7 +195,7 @@ func TestManifestsThatAreNotSigned(t *testing.T) {
 	}
 }
 
-// Who is admitted when: both ends belong to the time of a manifest.
+// TestAdmits checks when a manifest admits a build: both ends of its validity are included.
 func TestAdmits(t *testing.T) {
 	for name, c := range map[string]struct {
 		digest string
@@ -219,7 +219,8 @@ func TestAdmits(t *testing.T) {
 	}
 }
 
-// However an envelope is damaged, it is refused or says what was signed.
+// TestADamagedEnvelopeNeverSaysSomethingElse checks that a damaged envelope is rejected or yields the signed
+// manifest.
 func TestADamagedEnvelopeNeverSaysSomethingElse(t *testing.T) {
 	text := sign(t, releaseKey, manifest())
 	rapid.Check(t, func(t *rapid.T) {
@@ -234,8 +235,8 @@ func TestADamagedEnvelopeNeverSaysSomethingElse(t *testing.T) {
 	})
 }
 
-// A release key goes to its files and comes back; every other content of a key
-// file is refused without being quoted.
+// TestKeyFiles checks that a release key can be written to files and read again. Files with other content are
+// rejected, and the error does not quote them.
 func TestKeyFiles(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, content []byte) string {
@@ -289,7 +290,7 @@ func TestKeyFiles(t *testing.T) {
 	}
 }
 
-// A digest is that of the file's content.
+// TestDigest checks that the digest is that of the file's content.
 func TestDigest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "binary")
 	if _, err := Digest(path); !errors.Is(err, os.ErrNotExist) {

@@ -11,45 +11,43 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// DefaultRetry is how often a watch looks at the manifest.
+// DefaultRetry is the default interval at which a watch reads the manifest.
 const DefaultRetry = 30 * time.Second
 
-// soonest keeps a watch from spinning where a manifest is about to begin or end.
+// soonest is the shortest wait, so that the loop does not spin shortly before a manifest begins or ends.
 const soonest = 100 * time.Millisecond
 
-// WatchConfig is what a watch needs.
+// WatchConfig configures a watch.
 type WatchConfig struct {
 	Key      ed25519.PublicKey
-	Manifest string // the envelope's file
+	Manifest string // file of the envelope
 	Digest   string // of the build
 	Retry    time.Duration
 	Clock    func() time.Time
 	Logger   *slog.Logger
 }
 
-// Watch knows whether one build is admitted, and keeps that current.
+// Watch keeps current whether one build is admitted.
 type Watch struct {
 	cfg     WatchConfig
 	verdict atomic.Pointer[verdict]
 }
 
-// verdict is the outcome of one look. It is never changed.
+// verdict is the result of one check. It is immutable.
 type verdict struct {
 	refusal *Refusal // nil: admitted
 	wait    time.Duration
-	next    time.Time // of the next look, as far as the clock goes on evenly
+	next    time.Time // time of the next check, if the clock is not set
 }
 
-// NewWatch looks once, so that no request comes before the first verdict. Run
-// keeps looking.
+// NewWatch checks once, so that there is a verdict before the first request. Run continues the checks.
 func NewWatch(cfg WatchConfig) *Watch {
 	w := &Watch{cfg: cfg}
 	w.look()
 	return w
 }
 
-// Run looks again and again until ctx ends: on the timer, and when the
-// manifest begins or ends.
+// Run repeats the check until ctx ends: after each interval, and when the manifest begins or ends.
 func (w *Watch) Run(ctx context.Context) {
 	for {
 		timer := time.NewTimer(w.verdict.Load().wait)
@@ -63,8 +61,8 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// Refusal returns nil while the build is admitted; otherwise a fault that says
-// why it is not and when it is looked at again. It reads one pointer.
+// Refusal returns nil while the build is admitted. Otherwise it returns a fault with the reason and the time
+// until the next check. It only reads one pointer.
 func (w *Watch) Refusal() error {
 	v := w.verdict.Load()
 	if v.refusal == nil {
@@ -74,7 +72,7 @@ func (w *Watch) Refusal() error {
 		"the key server does not admit this build: %s", v.refusal.Detail)
 }
 
-// look reads the manifest anew and replaces the verdict.
+// look reads the manifest again and replaces the verdict.
 func (w *Watch) look() {
 	now := w.cfg.Clock()
 	m, err := w.read()
@@ -100,8 +98,7 @@ func (w *Watch) read() (Manifest, error) {
 	return Verify(w.cfg.Key, text)
 }
 
-// report logs a verdict that differs from the last one, so that a lasting
-// refusal is one record and not one for each look.
+// report logs a verdict that differs from the last one. So a lasting refusal is logged once.
 func (w *Watch) report(before, now *verdict) {
 	switch {
 	case now.refusal == nil && (before == nil || before.refusal != nil):

@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// watched is a watch under test: its file, its clock and what it logged.
+// watched is a watch under test, with its file, its clock and its log.
 type watched struct {
 	*Watch
 	path string
@@ -45,8 +45,8 @@ func (w *watched) put(t *testing.T, envelope []byte) {
 	}
 }
 
-// Whatever is wrong with the file, it is a temporary refusal of the process
-// that names the cause and not the path, and a good file ends it.
+// TestAWatchRefusesAndRecovers checks that a bad file causes a temporary refusal that names the cause and not
+// the path. A good file ends it.
 func TestAWatchRefusesAndRecovers(t *testing.T) {
 	good := sign(t, releaseKey, manifest())
 	for name, c := range map[string]struct {
@@ -90,7 +90,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// A refusal says when the next look is, and never less than a second.
+// TestARefusalCountsDown checks that RetryAfter is the time until the next check, and at least one second.
 func TestARefusalCountsDown(t *testing.T) {
 	w := watching(t, nil)
 	for after, want := range map[time.Duration]time.Duration{0: 30 * time.Second, 20 * time.Second: 10 * time.Second, 29900 * time.Millisecond: time.Second, time.Hour: time.Second} {
@@ -101,7 +101,8 @@ func TestARefusalCountsDown(t *testing.T) {
 	}
 }
 
-// The next look is on the timer, or sooner where the manifest begins or ends.
+// TestWhenAWatchLooksAgain checks that the next check comes after the interval, or earlier when the manifest
+// begins or ends.
 func TestWhenAWatchLooksAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		at   time.Duration // after the manifest's start
@@ -125,8 +126,7 @@ func TestWhenAWatchLooksAgain(t *testing.T) {
 	}
 }
 
-// A running watch follows the file and the clock without anybody's help, and
-// ends with its context.
+// TestAWatchRuns checks that a running watch follows the file and the clock, and ends with its context.
 func TestAWatchRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "release.json")
@@ -163,7 +163,7 @@ func TestAWatchRuns(t *testing.T) {
 	})
 }
 
-// A lasting refusal is one record, a change of it another.
+// TestAWatchLogsChanges checks that an unchanged refusal is logged once.
 func TestAWatchLogsChanges(t *testing.T) {
 	w := watching(t, nil)
 	w.look()

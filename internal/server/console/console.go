@@ -1,5 +1,5 @@
-// Package console has the files of the web console, which hack/console.sh builds
-// from the directory console of this repository.
+// Package console contains the files of the web console. hack/console.sh builds them from the directory console
+// of this repository.
 package console
 
 import (
@@ -14,28 +14,28 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 )
 
-// dist is empty but for .gitkeep until the console was built: git has nothing that was
-// generated, and everything compiles where there is no Node.js.
+// dist contains only .gitkeep until the console is built. So the repository has no generated files, and
+// everything compiles without Node.js.
 //
 //go:embed all:dist
 var dist embed.FS
 
-// ErrNotBuilt says what to do where the console is not in the binary.
+// ErrNotBuilt is the error of a binary without the console; its text names the remedy.
 var ErrNotBuilt = errors.New("--console: this binary was built without the console; build it by \"make build\" on a machine with Node.js 20.19 or newer, or drop the flag")
 
-// policy lets the page load what the service itself has, talk to it alone, and never
-// turn text into code: no inline script or style, no eval, no HTML made of text
-// (Trusted Types), no frame around it, no form that leaves the page.
+// policy allows the page to load files only from this server and to connect only to it. Text never becomes
+// code: no inline script or style, no eval, no HTML from text (Trusted Types). No page can frame it, and no
+// form leaves the page.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'; report-to csp"
 
-// Site is the console in memory.
+// Site holds the files of the console in memory.
 type Site struct {
 	pages map[string]httpapi.Page
 }
 
-// Open reads the files of the binary. ErrNotBuilt where there are none.
+// Open reads the files of the binary. It returns ErrNotBuilt if there are none.
 func Open() (*Site, error) {
 	built, err := fs.Sub(dist, "dist")
 	if err != nil {
@@ -62,12 +62,12 @@ func open(built fs.FS) (*Site, error) {
 		return nil, ErrNotBuilt
 	}
 	s.pages[""] = index
-	delete(s.pages, "index.html") // one address for one page
+	delete(s.pages, "index.html") // each page has one address
 	return s, nil
 }
 
-// header is what a file is answered with. Vite puts a hash of the content into the names
-// below assets, so that these never change.
+// header returns the response header of a file. Vite adds a hash of the content to the names below assets, so
+// these files never change.
 func header(name string) http.Header {
 	h := http.Header{}
 	kind := mime.TypeByExtension(path.Ext(name))

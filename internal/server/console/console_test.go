@@ -7,7 +7,7 @@ import (
 	"testing/fstest"
 )
 
-// A binary without the console says so, and how to get one that has it.
+// TestNotBuilt checks that a binary without the console returns ErrNotBuilt.
 func TestNotBuilt(t *testing.T) {
 	if _, err := open(fstest.MapFS{".gitkeep": {}}); !errors.Is(err, ErrNotBuilt) {
 		t.Errorf("got %v, want ErrNotBuilt", err)

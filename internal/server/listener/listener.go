@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// sayEvery is how often failed accepts and closed connections are logged: each one is counted.
+	// sayEvery is how often failed accepts and closed connections are logged. All are counted.
 	sayEvery = time.Minute
 	// mostProbes bounds the connections of a listener for probes or metrics.
 	mostProbes = 64
@@ -24,8 +24,8 @@ const (
 	share = 8
 )
 
-// Files returns how many files the process may have open (RLIMIT_NOFILE). It returns 0 if
-// there is no limit, or none that is known.
+// Files returns how many files the process may have open (RLIMIT_NOFILE). It returns 0 if there is no limit or
+// the limit is unknown.
 func Files() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > math.MaxInt32 {
@@ -34,8 +34,8 @@ func Files() int {
 	return int(limit.Cur)
 }
 
-// Fit returns a number of connections that fits the open files, of which others need some
-// in any case. It logs a warning if that is fewer than wanted; by names what sets the number.
+// Fit returns the number of connections that the limit of open files allows, after others files are reserved.
+// If that is less than wanted, it logs a warning. by names the setting of the number.
 func Fit(logger *slog.Logger, by string, wanted, others int) int {
 	files := Files()
 	return fit(logger, by, wanted, max(files-others, files/4, 1), files)

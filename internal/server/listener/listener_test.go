@@ -52,7 +52,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// failing fails with these errors, one by one.
+// failing is a listener whose Accept returns these errors in order.
 type failing struct {
 	net.Listener
 	errs []error
@@ -64,8 +64,8 @@ func (f *failing) Accept() (net.Conn, error) {
 	return nil, err
 }
 
-// Each failure is counted, and the first is logged as an error. The end of the listener is
-// no failure.
+// TestFailedAccepts checks that each failure is counted and the first is logged as an error. The end of the
+// listener is no failure.
 func TestFailedAccepts(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

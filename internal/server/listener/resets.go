@@ -28,8 +28,8 @@ const (
 )
 
 // ResetGuard closes HTTP/2 connections whose clients make the server reset streams (MadeYouReset,
-// CVE-2025-8671). The request of such a stream is worked on, but no longer counts as one of the
-// connection's concurrent streams.
+// CVE-2025-8671). The server still processes the request of a reset stream, but the request no longer counts as
+// one of the connection's concurrent streams.
 type ResetGuard struct {
 	perSecond rate.Limit
 	atOnce    int
@@ -44,12 +44,12 @@ func NewResetGuard(closed prometheus.Counter, logger *slog.Logger) *ResetGuard {
 	return &ResetGuard{perSecond: resetsPerSecond, atOnce: resetsAtOnce, stall: stallTime, closed: closed, logger: logger, say: rate.Sometimes{First: 1, Interval: sayEvery}}
 }
 
-// Configure makes srv serve HTTP/2 over guarded TLS connections, of which each has at most streams
-// under way. The HTTP/2 server is that of golang.org/x/net, because the one of net/http takes no
-// connection other than a *tls.Conn. The ConnState of srv sees guarded connections: see Unguarded.
+// Configure makes srv serve HTTP/2 over guarded TLS connections, each with at most streams concurrent streams.
+// It uses the HTTP/2 server of golang.org/x/net, because that of net/http requires a *tls.Conn. The ConnState
+// of srv gets guarded connections: see Unguarded.
 func (g *ResetGuard) Configure(srv *http.Server, streams int, idle time.Duration) error {
 	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
-	h2 := &http2.Server{IdleTimeout: idle, WriteByteTimeout: g.stall} //nolint:staticcheck // deprecated for net/http's, which takes no such connection
+	h2 := &http2.Server{IdleTimeout: idle, WriteByteTimeout: g.stall} //nolint:staticcheck // deprecated for that of net/http, which accepts no such connection
 	if err := http2.ConfigureServer(srv, h2); err != nil {            //nolint:staticcheck // as above
 		return err
 	}
@@ -64,7 +64,7 @@ func (g *ResetGuard) Configure(srv *http.Server, streams int, idle time.Duration
 	return nil
 }
 
-// Unguarded returns the TLS connection of a guarded one, and any other connection as it is.
+// Unguarded returns the TLS connection inside a guarded one. It returns any other connection unchanged.
 func Unguarded(conn net.Conn) net.Conn {
 	if guarded, ok := conn.(*guardedConn); ok {
 		return guarded.Conn
@@ -79,9 +79,9 @@ type guardedConn struct {
 	guard   *ResetGuard
 	allowed *rate.Limiter
 	scan    resetScanner
-	// recent are the streams that were reset last. A client may have sent DATA before it hears
-	// of a reset; the server resets the stream again for each such frame. There are as many as
-	// the client may have open, because it may hold all of them open that the server has closed.
+	// recent are the streams that were reset last. A client may send DATA before it receives the reset, and the
+	// server resets the stream again for each such frame. The length is the number of streams that a client may
+	// have open, because it may believe that all reset streams are still open.
 	recent []uint32
 	next   int
 }
@@ -113,16 +113,16 @@ func (c *guardedConn) provoked(stream uint32, code http2.ErrCode) bool {
 	c.recent[c.next] = stream
 	c.next = (c.next + 1) % len(c.recent)
 	switch code {
-	case http2.ErrCodeNo, // the request was answered before its body had arrived
+	case http2.ErrCodeNo, // the server responded before the body was complete
 		http2.ErrCodeInternal,      // the server gave up
-		http2.ErrCodeRefusedStream: // the client has not heard yet how many streams it may open
+		http2.ErrCodeRefusedStream: // the client does not know yet how many streams it may open
 		return false
 	default:
 		return true
 	}
 }
 
-// hangUp closes the connection after a GOAWAY frame.
+// hangUp sends a GOAWAY frame and closes the connection.
 func (c *guardedConn) hangUp(last uint32) {
 	if c.scan.between() {
 		_ = c.SetWriteDeadline(time.Now().Add(farewellTime))
@@ -142,11 +142,11 @@ const (
 	resetFrameLen  = frameHeaderLen + 4
 )
 
-// resetScanner finds the RST_STREAM frames in what an HTTP/2 server writes.
+// resetScanner finds RST_STREAM frames in the output of an HTTP/2 server.
 type resetScanner struct {
-	frame [resetFrameLen]byte // the header of the present frame, with the payload of RST_STREAM
+	frame [resetFrameLen]byte // header of the current frame, with the payload of RST_STREAM
 	have  int                 // bytes of it
-	skip  int                 // bytes that are left of the payload of another frame
+	skip  int                 // remaining payload bytes of another frame
 }
 
 // between reports whether the last frame is complete.
@@ -173,7 +173,7 @@ func (s *resetScanner) write(p []byte, found func(stream uint32, code http2.ErrC
 	}
 }
 
-// wanted returns how many bytes of the present frame are looked at.
+// wanted returns how many bytes of the current frame are read.
 func (s *resetScanner) wanted() int {
 	if s.have >= frameHeaderLen && s.reset() {
 		return resetFrameLen

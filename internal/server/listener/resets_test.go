@@ -21,7 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// guarded serves a handler over guarded connections, each of which may cause so many resets in all.
+// guarded serves a handler over guarded connections. Each may cause resets resets in total.
 func guarded(t testing.TB, resets int, handler http.HandlerFunc, adjust ...func(*ResetGuard, *http.Server)) (*httptest.Server, *ResetGuard) {
 	t.Helper()
 	g := NewResetGuard(prometheus.NewCounter(prometheus.CounterOpts{Name: "closed"}), slog.New(slog.DiscardHandler))
@@ -37,16 +37,16 @@ func guarded(t testing.TB, resets int, handler http.HandlerFunc, adjust ...func(
 	return s, g
 }
 
-// rude is a client that sends any frames.
+// rude is a client that can send any frames.
 type rude struct {
 	conn   *tls.Conn
 	frames *http2.Framer
 	header bytes.Buffer
 	coder  *hpack.Encoder
-	heard  chan http2.FrameHeader // of each stream, and of pings, until the connection is closed
+	heard  chan http2.FrameHeader // frames of each stream, and pings, until the connection is closed
 }
 
-// dialRude connects a client that has sent nothing but the preface, and reads nothing.
+// dialRude connects a client. It sends only the preface and reads nothing.
 func dialRude(t testing.TB, s *httptest.Server) *rude {
 	t.Helper()
 	conn, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13})
@@ -94,7 +94,7 @@ func (r *rude) headers(stream uint32, length int, complete bool) error {
 	return r.frames.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: r.header.Bytes(), EndHeaders: true, EndStream: complete})
 }
 
-// await reads until a frame of the stream arrives that ends it.
+// await reads until a frame ends the stream.
 func (r *rude) await(t testing.TB, stream uint32) {
 	t.Helper()
 	for f := range r.heard {
@@ -105,8 +105,8 @@ func (r *rude) await(t testing.TB, stream uint32) {
 	t.Fatalf("the connection was closed before stream %d ended", stream)
 }
 
-// TestResetsThatAClientProvokes: a connection is closed whose client makes the server reset
-// streams, in each way there is, and other clients are served on.
+// TestResetsThatAClientProvokes checks each way in which a client can make the server reset streams: its
+// connection is closed, and other clients are still served.
 func TestResetsThatAClientProvokes(t *testing.T) {
 	const enough = 2000
 	for name, provoke := range map[string]func(r *rude, stream uint32) error{
@@ -132,7 +132,7 @@ func TestResetsThatAClientProvokes(t *testing.T) {
 				if r.Header.Get("Content-Length") == "" {
 					return // the honest client
 				}
-				done := make(chan struct{}) // when 50 more have begun: a reset by the server does not end the context
+				done := make(chan struct{}) // closed when 50 more have begun: a reset by the server does not end the context
 				mu.Lock()
 				if atWork = append(atWork, done); len(atWork) > 50 {
 					close(atWork[0])
@@ -179,8 +179,8 @@ func TestResetsThatAClientProvokes(t *testing.T) {
 	}
 }
 
-// TestBodiesThatTheServerDoesNotWant: the server resets each stream whose body it does not read,
-// and again for what was on its way. The connection stays.
+// TestBodiesThatTheServerDoesNotWant checks that the connection stays open when the server resets streams whose
+// body it does not read, and again for later frames of that body.
 func TestBodiesThatTheServerDoesNotWant(t *testing.T) {
 	s, g := guarded(t, 1, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) })
 	r := newRude(t, s)
@@ -198,8 +198,8 @@ func TestBodiesThatTheServerDoesNotWant(t *testing.T) {
 	}
 }
 
-// TestClientThatReadsNothing: a connection is closed whose client leaves the TCP window closed, so
-// that not even the end of a stream reaches it.
+// TestClientThatReadsNothing checks that the server closes a connection if the client keeps the TCP window
+// closed, so that even the end of a stream does not reach it.
 func TestClientThatReadsNothing(t *testing.T) {
 	failed, closed := make(chan struct{}), make(chan struct{})
 	s, _ := guarded(t, resetsAtOnce, func(w http.ResponseWriter, _ *http.Request) {
@@ -231,7 +231,7 @@ func TestClientThatReadsNothing(t *testing.T) {
 	}
 }
 
-// TestResetScanner: resets are found however the frames are cut.
+// TestResetScanner checks that the scanner finds resets regardless of how the frames are split.
 func TestResetScanner(t *testing.T) {
 	var text bytes.Buffer
 	f := http2.NewFramer(&text, nil)
@@ -259,7 +259,7 @@ func TestResetScanner(t *testing.T) {
 	}
 }
 
-// FuzzFrames sends any bytes after the preface, next to an honest client.
+// FuzzFrames sends arbitrary bytes after the preface, concurrently with a correct client.
 func FuzzFrames(f *testing.F) {
 	s, _ := guarded(f, resetsAtOnce, func(http.ResponseWriter, *http.Request) {})
 	frame := func(write func(*http2.Framer) error) []byte {
@@ -285,7 +285,7 @@ func FuzzFrames(f *testing.F) {
 		}
 		_ = resp.Body.Close()
 		_ = r.conn.Close()
-		for range r.heard { // until its reader has ended
+		for range r.heard { // until its reader ends
 		}
 	})
 }

@@ -1,5 +1,4 @@
-// Package testserver runs the whole of serve inside a test: real TLS, a real
-// database, the real /api.
+// Package testserver runs a complete server in a test, with real TLS, a real database and the real /api.
 package testserver
 
 import (
@@ -21,16 +20,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
-// The first administrator of every test server, and the officer of one where
-// duties are apart, who has the same password.
+// Names and password of the first administrator of every test server, and of the officer of a split deployment.
+// Both have the same password.
 const (
 	AdminName     = "admin"
 	AdminPassword = "correct horse battery staple"
 	OfficerName   = "officer"
 )
 
-// Server is a running server. Stop and Start it again to restart it on the
-// same address and data.
+// Server is a running server. To restart it on the same address and data, call Stop and then Restart.
 type Server struct {
 	*server.Server
 	cfg server.Config
@@ -75,7 +73,7 @@ func (s *Server) Stop(t testing.TB) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	// What still holds it a second before it is given up is gone afterwards.
+	// One second before the timeout, the stacks show which goroutines still run.
 	held := make(chan string, 1)
 	late := time.AfterFunc(29*time.Second, func() {
 		var stacks strings.Builder
@@ -93,8 +91,7 @@ func (s *Server) Stop(t testing.TB) {
 	s.Server = nil
 }
 
-// Restart starts a stopped server again, on the address that it had, with its
-// configuration changed if need be.
+// Restart starts a stopped server again on the same address. changes change its configuration first.
 func (s *Server) Restart(t testing.TB, changes ...Option) {
 	t.Helper()
 	for _, change := range changes {
@@ -121,7 +118,7 @@ func (s *Server) Pool(t testing.TB) *x509.CertPool {
 	return pool
 }
 
-// CA returns them as PEM.
+// CA returns these certificates as PEM.
 func (s *Server) CA(t testing.TB) []byte {
 	t.Helper()
 	pem, err := os.ReadFile(s.CAFile())

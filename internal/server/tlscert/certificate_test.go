@@ -24,8 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// secretDir looks like a Secret in a Pod: the names are links into a directory
-// that is swapped as a whole.
+// secretDir is laid out like a Secret in a Pod: the names are links into a directory that is replaced.
 type secretDir struct{ dir string }
 
 func (d secretDir) cert() string { return filepath.Join(d.dir, "tls.crt") }
@@ -42,7 +41,7 @@ func newSecretDir(t *testing.T, cert, key []byte) secretDir {
 
 func (d secretDir) swap(t *testing.T, cert, key []byte) {
 	t.Helper()
-	version, err := os.MkdirTemp(d.dir, "..version-*") //nolint:usetesting // beside the link to it
+	version, err := os.MkdirTemp(d.dir, "..version-*") //nolint:usetesting // in the directory of the link to it
 	check(t, err)
 	check(t, os.WriteFile(filepath.Join(version, "tls.crt"), cert, 0o600))
 	check(t, os.WriteFile(filepath.Join(version, "tls.key"), key, 0o600))
@@ -58,7 +57,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// newPair makes a certificate with its key, as files have them.
+// newPair returns a certificate and its key as PEM.
 func newPair(t *testing.T, name string, now time.Time) (cert, key []byte) {
 	t.Helper()
 	ca, err := pki.NewCA("files", now, rand.Reader)
@@ -138,7 +137,7 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 	}
 }
 
-// newTestCertificate has one CA, and what keep answers for the server's certificate.
+// newTestCertificate returns a certificate with one CA. keep returns the server's certificate.
 func newTestCertificate(t *testing.T, authority pki.Identity, keep func() (pki.Identity, error)) *Issued {
 	t.Helper()
 	line := ca.Line{Issuer: authority, Members: []ca.Member{{Authority: keyserver.Authority{State: keyserver.AuthorityActive}, Parsed: authority.Certificate}}}
@@ -193,8 +192,8 @@ func TestTheOwnCertificateIsRenewedWhileTheServerRuns(t *testing.T) {
 	}
 }
 
-// What others are told of the certificate is what the database has, and what is
-// shown from then on.
+// TestTheOwnCertificateIsThatOfTheDatabaseWhenItIsAskedFor checks that Present returns the certificate of the
+// database and that handshakes then show it.
 func TestTheOwnCertificateIsThatOfTheDatabaseWhenItIsAskedFor(t *testing.T) {
 	ca, first, second := issuedTwice(t)
 	kept := first
@@ -208,8 +207,8 @@ func TestTheOwnCertificateIsThatOfTheDatabaseWhenItIsAskedFor(t *testing.T) {
 	}
 }
 
-// What is wrong with the own certificate is told apart from what is wrong with its
-// CA: people have to do something about the second alone.
+// TestTroubleWithTheOwnCertificate checks that errors distinguish the certificate from its CA. Only an error of
+// the CA needs an administrator.
 func TestTroubleWithTheOwnCertificate(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	later := now.Add(time.Hour)
@@ -220,7 +219,7 @@ func TestTroubleWithTheOwnCertificate(t *testing.T) {
 	o := newTestCertificate(t, ca, func() (pki.Identity, error) { return leaf, nil })
 	for _, s := range []struct {
 		at     time.Time
-		detail string // part of it; empty where all is well
+		detail string // part of the error; empty if there is none
 	}{
 		{ca.Certificate.NotBefore.Add(-time.Second), "own CA begins"},
 		{ca.Certificate.NotBefore, "own certificate begins"},

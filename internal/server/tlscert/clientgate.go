@@ -24,35 +24,33 @@ import (
 const (
 	// judgeTimeout bounds the reads that one handshake waits for.
 	judgeTimeout = 5 * time.Second
-	// sweepRetry is how soon open connections are looked at again where the
-	// trust list could not be read.
+	// sweepRetry is the delay before open connections are checked again if the trust list could not be read.
 	sweepRetry = time.Second
 )
 
-// Why a client's certificate is refused; the metric's label.
+// Reasons for refusing a client's certificate: the values of the metric's label.
 const (
 	refusedUntrusted   = "untrusted"   // its chain does not end in a CA that is trusted now
 	refusedDisabled    = "disabled"    // its transport principal is disabled
-	refusedUnavailable = "unavailable" // who is trusted could not be read
+	refusedUnavailable = "unavailable" // the trusted CAs could not be read
 )
 
-// ClientGate judges the client certificates of the API listener. A client needs
-// no certificate. The CA of a certificate must be trusted at this moment, and its transport
-// principal, if it has one, enabled. The gate closes open connections when their CA is
-// removed from the trust list.
+// ClientGate checks the client certificates of the API listener. A client needs no certificate. The CA of a
+// certificate must be trusted at this moment. If the certificate has a transport principal, this must be
+// enabled. The gate closes open connections when their CA is removed from the trust list.
 type ClientGate struct {
 	store   *sqlstore.Store
 	clock   func() time.Time
 	logger  *slog.Logger
 	refused *prometheus.CounterVec
 
-	// announced counts the changes that may have shut somebody out.
+	// announced counts the changes that may have removed a CA.
 	announced atomic.Uint64
 	open      sync.Map // net.Conn → *visitor
 	kick      chan struct{}
 }
 
-// visitor is a connection that may have come in with a certificate.
+// visitor is a connection that may have a client certificate.
 type visitor struct {
 	since  uint64 // announcements before its handshake
 	active atomic.Bool
@@ -97,7 +95,7 @@ func (g *ClientGate) verdict(ctx context.Context, chain []*x509.Certificate) (re
 	stored, err := g.store.Certificate(ctx, keyserver.DigestOf(chain[0].Raw))
 	switch {
 	case errors.Is(err, sqlstore.ErrNotFound), err == nil && stored.Principal.IsZero():
-		return "", nil // of nobody: it opens no session, and harms none that is opened another way
+		return "", nil // it has no principal: it opens no session, and does no harm to other logins
 	case err != nil:
 		return refusedUnavailable, err
 	}
@@ -111,8 +109,7 @@ func (g *ClientGate) verdict(ctx context.Context, chain []*x509.Certificate) (re
 	return "", nil
 }
 
-// roots are the CAs that are trusted at this moment: the list, and this key server's
-// own.
+// roots returns the CAs that are trusted at this moment: the trust list and this key server's own CAs.
 func (g *ClientGate) roots(ctx context.Context) (*x509.CertPool, error) {
 	issuers, err := ca.Issuers(ctx, g.store)
 	if err != nil {
@@ -145,9 +142,9 @@ func (g *ClientGate) Track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// arrived looks at a connection when its first request is there. A change that
-// was announced before finds the connection here, a later one in sweep: each
-// side writes its own mark before it reads the other's.
+// arrived checks a connection at its first request. If a change was announced during the handshake, arrived
+// notices it. Later changes are left to sweep. Each side writes its own mark before it reads the mark of the
+// other, so no change is missed.
 func (g *ClientGate) arrived(conn net.Conn) {
 	held, ok := g.open.Load(conn)
 	if !ok {
@@ -167,8 +164,8 @@ func (g *ClientGate) arrived(conn net.Conn) {
 	}
 }
 
-// changed has the open connections looked at where a CA may have left the
-// list. No changes at all means that some are no longer known.
+// changed starts a check of the open connections if a CA may have been removed. A nil slice means that changes
+// were missed.
 func (g *ClientGate) changed(changes []keyserver.Change) {
 	if keyserver.Concerned(changes, func(c keyserver.Change) bool {
 		return (c.Kind == keyserver.ChangeTrustedCA || c.Kind == keyserver.ChangeAuthority) && c.Action == keyserver.Deleted
@@ -181,7 +178,7 @@ func (g *ClientGate) changed(changes []keyserver.Change) {
 func (g *ClientGate) ask() {
 	select {
 	case g.kick <- struct{}{}:
-	default: // it was asked already
+	default: // a check is pending already
 	}
 }
 
@@ -203,9 +200,8 @@ func (g *ClientGate) Run(ctx context.Context) {
 	}
 }
 
-// sweep closes the connections whose certificate the list no longer lets in.
-// Those of a disabled principal stay: their requests are answered with a code,
-// which tells more than a broken connection.
+// sweep closes the connections whose certificate is no longer trusted. Connections of a disabled principal stay
+// open: their requests get a response with a code, which says more than a closed connection.
 func (g *ClientGate) sweep(ctx context.Context) error {
 	roots, err := g.roots(ctx)
 	if err != nil {
@@ -221,7 +217,7 @@ func (g *ClientGate) sweep(ctx context.Context) error {
 		}
 		if err := g.trusted(roots, conn.ConnectionState().PeerCertificates); err != nil {
 			g.logger.Info("closing the connection of a client whose CA is trusted no more", "remote", conn.RemoteAddr().String(), "cause", err)
-			_ = conn.NetConn().Close() // not with a farewell, which could wait for the client
+			_ = conn.NetConn().Close() // without a TLS alert, which could wait for the client
 		}
 		return true
 	})

@@ -27,9 +27,9 @@ type Files struct {
 	logger    *slog.Logger
 
 	current atomic.Pointer[tls.Certificate]
-	// broken is why the files are not what is shown, empty where they are.
+	// broken is the reason why the current files are not shown, empty if they are.
 	broken atomic.Pointer[string]
-	judged [sha256.Size]byte // content that was judged last; of look alone
+	judged [sha256.Size]byte // hash of the last checked content; only Look uses it
 }
 
 // OpenFiles reads the PEM files cert and key. It fails if the pair cannot be used, because
@@ -46,7 +46,7 @@ func OpenFiles(cert, key string, clock func() time.Time, logger *slog.Logger) (*
 	f.judged = digest
 	f.current.Store(pair)
 	f.broken.Store(new(string))
-	if err := f.valid(pair); err != nil { // there is no other one to show
+	if err := f.valid(pair); err != nil { // there is no other certificate to show
 		logger.Warn("the certificate of --tls-cert is shown, and no client accepts it now", "error", err)
 	}
 	return f, nil
@@ -85,8 +85,7 @@ func (f *Files) valid(pair *tls.Certificate) error {
 	return nil
 }
 
-// refuse goes on with the certificate there is. A lasting failure is one
-// record and not one for each look.
+// refuse keeps the current certificate. A repeated error is logged and counted only once.
 func (f *Files) refuse(err error) {
 	why := err.Error()
 	if *f.broken.Swap(&why) == why {
@@ -97,8 +96,8 @@ func (f *Files) refuse(err error) {
 		"error", why, "notAfter", f.current.Load().Leaf.NotAfter)
 }
 
-// read reads both files. Whoever replaces them does so one after the other, so
-// a pair that does not match is read once more.
+// read reads both files. If they do not match, it reads them once more, because they are replaced one after the
+// other.
 func (f *Files) read() (pair *tls.Certificate, digest [sha256.Size]byte, err error) {
 	for range 2 {
 		if pair, digest, err = f.readOnce(); err == nil {
@@ -132,8 +131,8 @@ func (f *Files) readOnce() (*tls.Certificate, [sha256.Size]byte, error) {
 	return &pair, digest, nil
 }
 
-// Readiness returns the part of GET /api/ready. The service is ready either way:
-// what it shows is still good, and taking it out would help nobody.
+// Readiness returns the part of GET /api/ready. It is always ready: the current certificate still works, and
+// taking the server out of service would not help.
 func (f *Files) Readiness() keyserver.Readiness {
 	r := keyserver.Readiness{Part: "certificate", Ready: true, Detail: "the API shows the certificate of --tls-cert"}
 	if *f.broken.Load() != "" {

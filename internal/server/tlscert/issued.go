@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// renewEvery is how often the issued certificate is checked. It is renewed
-	// when a third of its life is left, which is months.
+	// renewEvery is how often the issued certificate is checked. It is renewed when a third of its validity is
+	// left, which is months.
 	renewEvery = time.Hour
 	// renewTimeout bounds one renewal.
 	renewTimeout = time.Minute
@@ -36,9 +36,9 @@ type Issued struct {
 	// OnIssuer is called when another CA has issued the certificate. It may be nil. Set it before Follow.
 	OnIssuer func()
 
-	turn    sync.Mutex // of renewals, or two would each issue a certificate
+	turn    sync.Mutex // held during a renewal, so that two renewals do not each issue a certificate
 	current atomic.Pointer[shownCertificate]
-	failing atomic.Pointer[string] // why, empty where it did not
+	failing atomic.Pointer[string] // error of the last renewal, empty if it succeeded
 	kick    chan struct{}
 }
 
@@ -52,7 +52,7 @@ type IssuedConfig struct {
 	Logger  *slog.Logger
 }
 
-// shownCertificate is one certificate with the ways to it.
+// shownCertificate is one certificate with its chains.
 type shownCertificate struct {
 	api, peers *tls.Certificate
 	line       ca.Line
@@ -92,7 +92,7 @@ func (o *Issued) ForPeers() *tls.Certificate { return o.current.Load().peers }
 func (o *Issued) Follow(store *sqlstore.Store) func(context.Context) {
 	store.OnChange(o.changed)
 	return func(ctx context.Context) {
-		again := time.NewTimer(0) // it may have changed since the first look
+		again := time.NewTimer(0) // it may have changed since the first load
 		defer again.Stop()
 		for {
 			select {
@@ -110,12 +110,12 @@ func (o *Issued) Follow(store *sqlstore.Store) func(context.Context) {
 	}
 }
 
-// changed wakes the loop where an authority has changed.
+// changed wakes the loop if a CA has changed.
 func (o *Issued) changed(changes []keyserver.Change) {
 	if keyserver.Concerned(changes, func(c keyserver.Change) bool { return c.Kind == keyserver.ChangeAuthority }) {
 		select {
 		case o.kick <- struct{}{}:
-		default: // it was asked already
+		default: // a wake-up is pending already
 		}
 	}
 }
@@ -139,7 +139,7 @@ func (o *Issued) complain(ctx context.Context, err error) {
 	o.Logger.Warn("the server certificate could not be kept up to date; trying again", "error", why, "notAfter", o.current.Load().api.Leaf.NotAfter)
 }
 
-// renew takes over what the database has, after it was issued anew if that is due.
+// renew loads the certificate of the database. Keep issues a new one first if that is due.
 func (o *Issued) renew(ctx context.Context) error {
 	o.turn.Lock()
 	defer o.turn.Unlock()
@@ -197,8 +197,7 @@ func (o *Issued) Describe(to chan<- *prometheus.Desc) {
 	to <- ownDesc
 }
 
-// Collect implements prometheus.Collector. Of several that retire it is the one that
-// ends first.
+// Collect implements prometheus.Collector. If several CAs have the same state, it reports the earliest expiry.
 func (o *Issued) Collect(to chan<- prometheus.Metric) {
 	held := o.current.Load()
 	ends := map[keyserver.AuthorityState]time.Time{}
