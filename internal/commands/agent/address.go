@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/unixsocket"
 )
 
-// address is where requests are taken: a socket, or a port of loopback.
+// address is the address of the listener for requests: a socket, or a port of loopback.
 type address struct {
 	socket string
 	mode   fs.FileMode
@@ -57,7 +57,7 @@ func (a address) listen(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
-	if at, ok := l.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() { // localhost is what /etc/hosts says
+	if at, ok := l.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() { // /etc/hosts defines localhost
 		return nil, errors.Join(fmt.Errorf("--listen %q is refused: it stands for %s, which is not a loopback address", a.port, l.Addr()), l.Close())
 	}
 	return l, nil

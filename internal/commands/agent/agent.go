@@ -1,7 +1,6 @@
-// Package agent stands between the workload of one Pod and a key server: the workload
-// calls /api on a unix socket or on loopback and has no credential; the agent logs in
-// with the Pod's projected token, binds its session to a key that it keeps in memory,
-// and passes on what it is told to let through.
+// Package agent forwards requests of one Pod's workload to a key server. The workload calls /api on a unix
+// socket or on loopback without a credential. The agent logs in with the Pod's projected token, binds its
+// session to a key that it keeps in memory, and forwards the allowed requests.
 package agent
 
 import (
@@ -38,27 +37,27 @@ const (
 	DefaultMaxRequests = 64
 )
 
-// Bounds of the listeners, as serve has them.
+// Bounds of the listeners, as in serve.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 16 << 10
-	// connectionsPerRequest leaves room for connections that lie idle.
+	// connectionsPerRequest leaves room for idle connections.
 	connectionsPerRequest = 4
-	// ownFiles are the files that an agent needs beside the connections of requests.
+	// ownFiles is the number of files that an agent needs in addition to the connections of requests.
 	ownFiles = 48
-	// maxMaxRequests is far more than one session may have under way (serve
+	// maxMaxRequests is far more than the concurrent requests of one session (serve
 	// --max-requests-per-session).
 	maxMaxRequests = 4096
 	// logoutTime bounds the end of the session at a stop.
 	logoutTime = 5 * time.Second
 )
 
-// Config is what the flags of agent say. Errors name the flags.
+// Config holds the flags of agent. Errors name the flag.
 type Config struct {
 	Server      string
-	ExternalURL string // by which the key server knows itself; empty: Server
-	CAFile      string // PEM; empty: the system's
+	ExternalURL string // the key server's own name for its URL; empty: Server
+	CAFile      string // PEM; empty: that of the system
 	TokenFile   string
 
 	Listen     string // unix:///PATH, or host:port of loopback
@@ -67,20 +66,20 @@ type Config struct {
 
 	HealthListen  string // empty: none
 	MetricsListen string // empty: none
-	MaxRequests   int    // under way at once
+	MaxRequests   int    // concurrent requests
 
 	UserAgent string
 	Logger    *slog.Logger
 	Clock     func() time.Time
 }
 
-// Validate refuses what no start could make sense of. It touches nothing.
+// Validate returns an error if no start could use the configuration. It changes nothing.
 func (c *Config) Validate() error {
 	_, err := c.parts()
 	return err
 }
 
-// parts are what the settings come to.
+// parts are the parsed settings.
 type parts struct {
 	address address
 	allow   Allow
@@ -132,7 +131,7 @@ func (c *Config) checkServer() error {
 type Agent struct {
 	cfg     Config
 	allow   Allow
-	local   bool // the listener is a unix socket, which no browser reaches
+	local   bool // the listener is a unix socket, which browsers cannot reach
 	finder  *routes.Finder
 	client  *client.Client
 	token   *token
@@ -148,8 +147,8 @@ type Agent struct {
 	failed   chan error
 }
 
-// Start opens the listeners and returns once requests are taken. It does not wait for the
-// key server: until that answers, the agent says so. ctx bounds the start only.
+// Start opens the listeners and returns when the agent accepts requests. It does not wait for the key server:
+// until that responds, requests get an error. ctx bounds only the start.
 func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	p, err := cfg.parts()
 	if err != nil {
@@ -160,7 +159,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	if a.finder, err = routes.NewFinder(); err != nil {
 		return nil, err
 	}
-	// What is missing now is a mistake in the Pod, which nobody would look for later.
+	// A missing token now is an error in the Pod, which would be hard to find later.
 	if _, err := a.token.read(); err != nil {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
@@ -185,7 +184,7 @@ func (a *Agent) connect() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Kept nowhere else: a session id is worth nothing to whoever finds one.
+	// The key is only in memory, so a stolen session id is useless.
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		return nil, err
@@ -204,7 +203,7 @@ func (a *Agent) listen(ctx context.Context, at address, registry *prometheus.Reg
 	a.listener = l
 	accepts := listener.NewAccepts("keyserver_agent_accept_failures_total", a.cfg.Logger)
 	registry.MustRegister(accepts)
-	// Each request may have a connection to the key server.
+	// Each request may need a connection to the key server, too.
 	places := listener.Fit(a.cfg.Logger, "--max-requests", connectionsPerRequest*a.cfg.MaxRequests, ownFiles+a.cfg.MaxRequests)
 	a.serve(netutil.LimitListener(accepts.Watch(l), places), a, places)
 	shown := http.NewServeMux()
@@ -228,8 +227,8 @@ func (a *Agent) listen(ctx context.Context, at address, registry *prometheus.Reg
 	return nil
 }
 
-// serve runs one HTTP server until Shutdown. Of a listener with so many places no more than
-// half are kept by connections that lie idle: whoever leaves his open shuts nobody out.
+// serve runs one HTTP server until Shutdown. If more than half of the places are taken, responses close their
+// connection. So idle connections do not block other clients. places 0 means no limit.
 func (a *Agent) serve(l net.Listener, handler http.Handler, places int) {
 	var taken atomic.Int64
 	s := &http.Server{
@@ -245,7 +244,7 @@ func (a *Agent) serve(l net.Listener, handler http.Handler, places int) {
 				taken.Add(1)
 			case http.StateClosed, http.StateHijacked:
 				taken.Add(-1)
-			case http.StateActive, http.StateIdle: // it has its place
+			case http.StateActive, http.StateIdle: // it has its place already
 			}
 		},
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
@@ -259,7 +258,7 @@ func (a *Agent) serve(l net.Listener, handler http.Handler, places int) {
 	})
 }
 
-// logWriter takes what net/http logs.
+// logWriter writes messages of net/http to the log at debug level.
 type logWriter struct{ logger *slog.Logger }
 
 // Write implements io.Writer.
@@ -268,7 +267,7 @@ func (w logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Address is where requests are taken.
+// Address returns the address of the listener for requests.
 func (a *Agent) Address() string {
 	if a.local {
 		return "unix://" + a.listener.Addr().String()
@@ -276,17 +275,16 @@ func (a *Agent) Address() string {
 	return a.listener.Addr().String()
 }
 
-// HealthAddress is where the probes are, beside Address.
+// HealthAddress returns the address of --health-listen.
 func (a *Agent) HealthAddress() string { return a.beside.health.Addr().String() }
 
-// MetricsAddress is where /metrics is.
+// MetricsAddress returns the address of --metrics-listen.
 func (a *Agent) MetricsAddress() string { return a.beside.metrics.Addr().String() }
 
-// Failed delivers the error of a listener that stopped by itself.
+// Failed returns a channel with the error of a listener that stopped unexpectedly.
 func (a *Agent) Failed() <-chan error { return a.failed }
 
-// Shutdown takes no more requests, waits for those under way until ctx ends, and ends
-// the session.
+// Shutdown accepts no more requests, waits for running ones until ctx ends, and ends the session.
 func (a *Agent) Shutdown(ctx context.Context) error {
 	if a.watching != nil {
 		a.watching()
@@ -306,14 +304,14 @@ func (a *Agent) Shutdown(ctx context.Context) error {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), logoutTime)
 	defer cancel()
 	if err := a.client.Logout(ending); err != nil {
-		// It ends by itself, and nobody can use it without the key.
+		// The session expires, and it cannot be used without the key.
 		a.cfg.Logger.Warn("the session could not be ended", "error", err.Error())
 	}
 	a.client.CloseIdleConnections()
 	return errors.Join(errs...)
 }
 
-// maxFile bounds what is read of a file of certificates.
+// maxFile bounds how much of a certificate file is read.
 const maxFile = 1 << 20
 
 func readFile(name string) ([]byte, error) {

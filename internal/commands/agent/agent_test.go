@@ -25,7 +25,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// What the agent does not let through gets nowhere, and is told why like the service tells.
+// TestRefusals checks that rejected requests do not reach the key server, and that their errors have the key
+// server's format.
 func TestRefusals(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
@@ -63,12 +64,12 @@ func TestRefusals(t *testing.T) {
 		held, writer := io.Pipe()
 		give = writer
 		go func() { first <- load.asks(t, "POST", "/api/crypto/mac", held) }()
-		_, _ = io.WriteString(give, `{"lineage":"`+w.line.String()+`",`) // a refused request reads nothing
+		_, _ = io.WriteString(give, `{"lineage":"`+w.line.String()+`",`) // a refused request reads no body
 	}
 	hold()
 	rig.Succeeds(t, func() error {
 		select {
-		case <-first: // it was refused, because the request below came first
+		case <-first: // the request below came first, so this one was refused
 			hold()
 		default:
 		}
@@ -91,7 +92,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Without a rule all passes but these. A new route that is one of them has to be here.
+// TestWithheld checks which routes need a rule. A new route of this kind must be added here.
 func TestWithheld(t *testing.T) {
 	all, err := agent.ParseAllow(nil)
 	rig.Must(t, err)
@@ -153,8 +154,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Of a route that is let through for some keys only those pass that name one of them and
-// no other, however they are spelled.
+// TestKeys checks a rule that limits a route to some keys: only requests that name just these keys pass, in any
+// encoding.
 func TestKeys(t *testing.T) {
 	w := newWorld(t)
 	line, more := w.line.String(), w.more.String()
@@ -172,7 +173,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: %d %v", name, r.status, r.body)
 		}
 	}
-	// The service's own refusals, and that of what cannot be looked into.
+	// Errors of the key server, and of a body that the agent cannot parse.
 	for name, body := range map[string]string{
 		"Twice":        `{"lineage":"` + line + `","lineage":"` + more + `","data":""}`,
 		"TwiceLong":    `{"lineage":"` + line + `","data":"` + long + `","lineage":"` + more + `"}`,
@@ -196,7 +197,7 @@ func TestKeys(t *testing.T) {
 	made := load.works(t, "POST", "/api/crypto/mac", `{"data":"aGVsbG8=","lineage":"`+line+`"}`)
 	check := object{"mac": made.text("mac"), "data": "aGVsbG8="}
 	load.fails(t, 400, "BAD_REQUEST", "POST", "/api/crypto/mac/verify", check)
-	check["ttag"] = line // the first of a line
+	check["ttag"] = line // the first key of the lineage
 	if r := load.works(t, "POST", "/api/crypto/mac/verify", check); r.body["valid"] != true {
 		t.Errorf("got %v", r.body)
 	}
@@ -206,8 +207,8 @@ func TestKeys(t *testing.T) {
 	load.works(t, "POST", "/api/crypto/hmac", `{"hiddenLink":"`+line+`","data":"`+long+`"}`)
 }
 
-// 32 callers that come at once, before there is a session, lead to one login, and the
-// session is bound to a key.
+// TestOneLogin checks that 32 concurrent requests without a session cause one login, and that the session is
+// bound to a key.
 func TestOneLogin(t *testing.T) {
 	w := newWorld(t)
 	load := begin(t, w.config())
@@ -232,15 +233,15 @@ func TestOneLogin(t *testing.T) {
 	if r := load.works(t, "GET", "/api/health", nil, "X-Request-Id", "mine"); r.header.Get("X-Request-Id") != "mine" || r.header.Get("Date") == "" {
 		t.Errorf("got %v", r.header)
 	}
-	load.fails(t, 400, "BAD_REQUEST", "GET", "/api/roles", nil, "X-Keyserver-Owner", "nobody") // it is passed on
+	load.fails(t, 400, "BAD_REQUEST", "GET", "/api/roles", nil, "X-Keyserver-Owner", "nobody") // the header is passed on
 	load.stop(t)
 	if n := w.sessions(t); n != 0 {
 		t.Errorf("%d sessions are left behind", n)
 	}
 }
 
-// A session that an officer ends is replaced, once, and the request that met it is
-// answered; a long message is not lost by it.
+// TestSessionEnded checks that the agent replaces a session ended by an officer, once. The request that used it
+// succeeds, even with a long message.
 func TestSessionEnded(t *testing.T) {
 	w := newWorld(t)
 	load := begin(t, w.config())
@@ -263,8 +264,8 @@ func TestSessionEnded(t *testing.T) {
 	}
 }
 
-// A token is read at each login. One that is of no use is said to be, and the agent goes
-// on by itself when there is a good one.
+// TestTokens checks that the agent reads the token at each login. It reports an unusable token, and recovers
+// when there is a valid one.
 func TestTokens(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
@@ -319,7 +320,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A key server that is away is said to be, and the agent goes on by itself when it is back.
+// TestServerAway checks that the agent reports an unreachable key server, and recovers when it is back.
 func TestServerAway(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
@@ -328,7 +329,7 @@ func TestServerAway(t *testing.T) {
 	rig.Soon(t, "it is ready", func() bool { return load.asks(t, "GET", "/readyz", nil).status == 200 })
 	rig.Must(t, agent.Check(t.Context(), load.Address()))
 	w.Stop(t)
-	rig.Succeeds(t, func() error { // what was under way as it stopped has no answer
+	rig.Succeeds(t, func() error { // a request during the stop gets no response
 		r := load.asks(t, "POST", "/api/crypto/mac", w.mac(""))
 		if r.status != 503 || r.code() != "AGENT_SERVER_UNAVAILABLE" || r.header.Get("Retry-After") == "" || r.body["retryable"] != true {
 			return fmt.Errorf("%d %v %v", r.status, r.header, r.body)
@@ -351,7 +352,7 @@ func TestServerAway(t *testing.T) {
 	load.works(t, "POST", "/api/crypto/mac", w.mac(""))
 }
 
-// An agent starts before its key server does.
+// TestBeforeTheServer checks that an agent can start before its key server.
 func TestBeforeTheServer(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
@@ -363,7 +364,7 @@ func TestBeforeTheServer(t *testing.T) {
 	load.works(t, "GET", current, nil)
 }
 
-// liar is a key server that takes each login and then does what it should not.
+// liar starts a fake key server that accepts each login and then responds with then.
 func liar(t *testing.T, then http.HandlerFunc) (c agent.Config, logins *atomic.Int64) {
 	t.Helper()
 	logins = &atomic.Int64{}
@@ -385,8 +386,8 @@ func liar(t *testing.T, then http.HandlerFunc) (c agent.Config, logins *atomic.I
 	}, logins
 }
 
-// A key server that takes back each session that it opens is not asked for one with each
-// request.
+// TestSessionsThatAreRefused checks that the agent does not log in for each request if the key server rejects
+// every new session.
 func TestSessionsThatAreRefused(t *testing.T) {
 	c, logins := liar(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("WWW-Authenticate", "DPoP")
@@ -404,7 +405,7 @@ func TestSessionsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A write that was cut off may have been done; a read can be asked for again.
+// TestCutOff checks the errors of interrupted requests: a write may have been done, a read can be repeated.
 func TestCutOff(t *testing.T) {
 	var written atomic.Int64
 	c, _ := liar(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -421,7 +422,7 @@ func TestCutOff(t *testing.T) {
 	load.fails(t, 503, "AGENT_SERVER_UNAVAILABLE", "GET", "/api/roles", nil)
 }
 
-// An answer that is cut off does not look whole.
+// TestHalfAnAnswer checks that the workload notices an incomplete response.
 func TestHalfAnAnswer(t *testing.T) {
 	c, _ := liar(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "100")
@@ -440,7 +441,8 @@ func TestHalfAnAnswer(t *testing.T) {
 	}
 }
 
-// The socket has its mode, whatever was left in its place, and goes with the agent.
+// TestSocket checks the mode of the socket, the replacement of an old socket, and that the agent removes the
+// socket when it stops.
 func TestSocket(t *testing.T) {
 	w := newWorld(t)
 	path := filepath.Join(t.TempDir(), "agent.sock")
@@ -475,7 +477,7 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// Who leaves his connections open shuts nobody out.
+// TestIdleConnections checks that idle connections do not block other clients.
 func TestIdleConnections(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
@@ -495,8 +497,8 @@ func TestIdleConnections(t *testing.T) {
 	rig.Must(t, agent.Check(t.Context(), load.Address()))
 }
 
-// Messages under way are not held: 16 of them that have 16 MiB each, in the middle, with
-// the workload, the agent and the key server in one process.
+// TestStreamsStayOutOfMemory checks that long messages are not kept in memory: 16 messages of 16 MiB each are
+// in progress. Workload, agent and key server are one process.
 func TestStreamsStayOutOfMemory(t *testing.T) {
 	const messages, sent, most = 16, 8 << 20, 64 << 20
 	w := newWorld(t)
@@ -546,7 +548,7 @@ func inUse() int64 {
 	return int64(m.HeapInuse)
 }
 
-// Each flag that makes no sense is refused by its name.
+// TestSettings checks that the error for each invalid flag names the flag.
 func TestSettings(t *testing.T) {
 	w := world{token: "/run/token"}
 	good := agent.Config{Server: "https://keys.example", TokenFile: w.token, Listen: agent.DefaultListen, SocketMode: agent.DefaultSocketMode, MaxRequests: 1}
@@ -581,7 +583,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// The documentation has each code, and what it says of it.
+// TestCodesAreDocumented checks that the documentation has each code and its meaning.
 func TestCodesAreDocumented(t *testing.T) {
 	root, err := rig.Root()
 	rig.Must(t, err)

@@ -12,17 +12,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Allow is what passes: routes by their names, each for every key or for some.
+// Allow maps the names of the allowed routes to the allowed keys of each.
 type Allow map[string]Keys
 
-// Keys are the only ones that a request may name; nil: every one.
+// Keys are the keys that a request may name; nil: any key.
 type Keys map[schema.HiddenLink]bool
 
-// maxKeys bounds those of all rules together.
+// maxKeys bounds the keys of all rules in total.
 const maxKeys = 1024
 
-// ParseAllow reads rules of the form ROUTE[,ROUTE...][:KEY[,KEY...]]. A text may have
-// several, separated by white space. No rule lets everything pass that is not withheld.
+// ParseAllow parses rules of the form ROUTE[,ROUTE...][:KEY[,KEY...]]. A text may have several rules, separated
+// by white space. Without texts, every route is allowed that is not withheld.
 func ParseAllow(texts []string) (Allow, error) {
 	table := routes.All()
 	if len(texts) == 0 {
@@ -40,7 +40,7 @@ func ParseAllow(texts []string) (Allow, error) {
 	return all, nil
 }
 
-// unlimited is what passes where no rule says otherwise.
+// unlimited returns the allowed routes if there are no rules.
 func unlimited(table []routes.Route) Allow {
 	all := Allow{}
 	for _, r := range table {
@@ -51,8 +51,8 @@ func unlimited(table []routes.Route) Allow {
 	return all
 }
 
-// withheld routes open and end sessions, change who there is, or do one of these for
-// somebody else. They pass by a rule that names them, and not because nobody wrote one.
+// withheld reports whether a route needs a rule that names it. These routes open or end sessions, change
+// principals or groups, or do that for another principal.
 func withheld(r routes.Route) bool {
 	for _, op := range []keyserver.Operation{keyserver.OpIssueCertificate, keyserver.OpRenewCertificate, keyserver.OpEnrollCertificate, keyserver.OpResetTransportPrincipal} {
 		if slices.ContainsFunc(r.Operations, func(needed keyserver.Operation) bool { return needed.ID == op.ID }) {
@@ -106,7 +106,7 @@ func named(name string, table []routes.Route) (routes.Route, error) {
 	return routes.Route{}, fmt.Errorf("there is no route %q; docs/openapi.json has their names, as operationId", name)
 }
 
-// let adds keys to those of a route.
+// let adds keys to the allowed keys of a route.
 func (a Allow) let(r routes.Route, keys Keys) error {
 	before, there := a[r.Name]
 	switch {
@@ -134,7 +134,7 @@ func (a Allow) let(r routes.Route, keys Keys) error {
 	return nil
 }
 
-// Permit says what keys a request of the route may name, and whether it passes at all.
+// Permit returns the keys that a request of the route may name, and whether the route is allowed.
 func (a Allow) Permit(route string) (Keys, bool) {
 	keys, ok := a[route]
 	return keys, ok

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// flags are those of the command.
+// flags are the flags of the command.
 type flags struct {
 	Config
 	check    bool
@@ -80,7 +80,7 @@ func (o *flags) ask(cmd *cobra.Command) error {
 	return nil
 }
 
-// run runs until ctx ends, then drains.
+// serve runs the agent until ctx ends, then drains it.
 func (o *flags) serve(ctx context.Context, out, errOut io.Writer) (err error) {
 	if o.Logger, err = program.NewLogger(errOut, o.logLevel); err != nil {
 		return err

@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// answerTime is how long an answer may take beyond the time of its route.
+	// answerTime is how long a response may take in addition to the time of its route.
 	answerTime = 15 * time.Second
-	// attemptsTime is how many times of an attempt a request may take with all of them.
+	// attemptsTime bounds all attempts of a request, as a multiple of the time of one attempt.
 	attemptsTime = 2
-	// patience is the longest pause that the key server may ask for and the workload is
-	// not told of.
+	// patience is the longest pause requested by the key server that the agent waits for before a retry. After
+	// a longer one, the workload gets the error.
 	patience = 2 * time.Second
-	// streamHead is how much of a long body is held, so that it can be sent again.
+	// streamHead is how many bytes of a long body are kept, so that it can be sent again.
 	streamHead = 64 << 10
 )
 
-// exchange is one request of the workload on its way.
+// exchange is one request of the workload.
 type exchange struct {
 	agent   *Agent
 	w       http.ResponseWriter
@@ -45,19 +45,19 @@ type exchange struct {
 	written bool
 }
 
-// sessionRefused is a session that the key server takes back as soon as it is opened.
+// sessionRefused is the error if the key server rejects the agent's session.
 type sessionRefused struct{ said *client.Error }
 
-// Error says what the key server said.
+// Error returns the text of the key server's error.
 func (s *sessionRefused) Error() string { return s.said.Error() }
 
-// Unwrap returns it.
+// Unwrap returns the key server's error.
 func (s *sessionRefused) Unwrap() error { return s.said }
 
 // ServeHTTP implements http.Handler.
 func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// That of the request before stays on a connection. What knows no deadlines, as in
-	// tests, has none to set.
+	// The deadline of the previous request stays on a connection. Writers without deadlines, as in tests,
+	// return an error.
 	_ = http.NewResponseController(w).SetWriteDeadline(in(answerTime))
 	if r.URL.Path == livePath || r.URL.Path == readyPath {
 		a.health(w, r)
@@ -71,7 +71,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if x.written {
 		x.code = noAnswer.Code
-		panic(http.ErrAbortHandler) // half an answer must not look whole
+		panic(http.ErrAbortHandler) // the client must notice that the response is incomplete
 	}
 	x.refuse(err)
 }
@@ -108,7 +108,7 @@ func (x *exchange) handle() error {
 	if err != nil {
 		return err
 	}
-	_ = rc.SetReadDeadline(in(attemptsTime*attempt + answerTime)) // one that passes would end the request
+	_ = rc.SetReadDeadline(in(attemptsTime*attempt + answerTime)) // if it passed, it would end the request
 	f.Timeout, f.Patience = attempt, patience
 	if !f.Open {
 		if why := x.agent.gate.shut(); why != nil {
@@ -118,16 +118,16 @@ func (x *exchange) handle() error {
 	return x.ended(ctx, f, x.agent.client.Forward(ctx, f, x.handOn))
 }
 
-// in is a deadline of a connection. The machine keeps those, by its own clock.
+// in returns a deadline of a connection. It uses the machine's clock, as connections do.
 func in(d time.Duration) time.Time {
 	return time.Now().Add(d)
 }
 
-// credentials are headers by which somebody says who he is.
+// credentials are the headers that carry a credential.
 var credentials = []string{"Authorization", "Proxy-Authorization", "Dpop", "Cookie"}
 
-// caller refuses whoever brings a credential, which would be passed over without a word,
-// and whoever is a web page in a browser of this machine.
+// caller rejects requests with a credential, which the agent would otherwise ignore silently. Without a unix
+// socket it also rejects requests of web pages in a browser of this machine.
 func (x *exchange) caller() error {
 	for _, name := range credentials {
 		if _, sent := x.r.Header[name]; sent {
@@ -151,10 +151,10 @@ func forLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// passedOn are the headers of a request that mean something to a key server.
+// passedOn are the request headers that a key server uses.
 var passedOn = []string{"X-Keyserver-For", "X-Keyserver-Owner", "X-Request-Id"}
 
-// read reads as much of the request as it takes to decide, and to send it again.
+// read reads enough of the request to decide on it and to send it again.
 func (x *exchange) read(found *routes.Found, keys Keys) (client.Forwarded, error) {
 	f := client.Forwarded{
 		Route: found.Name, Method: found.Method, Target: x.r.URL.EscapedPath(), Header: http.Header{},
@@ -183,8 +183,8 @@ func (x *exchange) read(found *routes.Found, keys Keys) (client.Forwarded, error
 	return f, keys.check(found.Name, named...)
 }
 
-// readStream reads the beginning of a body that may be long: up to its key, where that
-// matters, and as much as is held anyway.
+// readStream reads the first part of a body that may be long: up to the key, if the allowed keys are limited,
+// and up to streamHead bytes.
 func (x *exchange) readStream(f client.Forwarded, found *routes.Found, keys Keys) (client.Forwarded, error) {
 	var head []byte
 	if keys != nil {
@@ -198,7 +198,7 @@ func (x *exchange) readStream(f client.Forwarded, found *routes.Found, keys Keys
 		head = read
 	}
 	n := len(head)
-	head = append(head, make([]byte, max(1, streamHead-n))...) // at least one byte more tells whether there is one
+	head = append(head, make([]byte, max(1, streamHead-n))...) // at least one more byte shows whether the body continues
 	more, err := io.ReadFull(x.body, head[n:])
 	f.Body, f.Length = head[:n+more], x.r.ContentLength
 	switch {
@@ -222,8 +222,8 @@ func (k Keys) check(route string, named ...schema.HiddenLink) error {
 	return nil
 }
 
-// incoming is the body of a request as it comes. It remembers what went wrong with it,
-// which whoever passes it on sees only as a connection that broke.
+// incoming is the body of a request. It remembers a read error, because its reader only sees a broken
+// connection.
 type incoming struct {
 	from   io.Reader
 	limit  int64
@@ -248,12 +248,11 @@ func (i *incoming) Read(p []byte) (int, error) {
 	return n, f
 }
 
-// answered are the headers of an answer that are for the workload.
+// answered are the response headers that the workload gets.
 var answered = []string{"Content-Type", "Content-Length", "Cache-Control", "X-Content-Type-Options", "X-Request-Id", "Retry-After", "Allow"}
 
-// handOn gives the workload the key server's answer. What is between the key server and
-// the agent stays there: a session that is refused is the agent's, and no business of the
-// workload's.
+// handOn sends the key server's response to the workload. Errors of the agent's session are not sent; the agent
+// handles them.
 func (x *exchange) handOn(resp *http.Response, failure *client.Error) error {
 	if failure != nil {
 		if failure.Reauth || failure.Status == http.StatusUnauthorized && failure.Code != "INVALID_CREDENTIALS" {
@@ -270,14 +269,14 @@ func (x *exchange) handOn(resp *http.Response, failure *client.Error) error {
 	}
 	x.written, x.status = true, resp.StatusCode
 	x.w.WriteHeader(resp.StatusCode)
-	if x.r.Method == http.MethodHead { // the key server was asked by GET
+	if x.r.Method == http.MethodHead { // the agent sent a GET to the key server
 		return nil
 	}
 	_, err := io.Copy(x.w, resp.Body)
 	return err
 }
 
-// ended says what became of a request that was passed on.
+// ended returns the error for the workload after a request was forwarded, or nil.
 func (x *exchange) ended(ctx context.Context, f client.Forwarded, err error) error {
 	broken := x.body.failed.Load()
 	switch {
@@ -289,7 +288,7 @@ func (x *exchange) ended(ctx context.Context, f client.Forwarded, err error) err
 	case broken != nil:
 		return broken
 	case x.written:
-		return err // either side may have gone
+		return err // either side may have closed the connection
 	case x.r.Context().Err() != nil:
 		return fault.New(fault.RequestTimeout, "the workload has gone")
 	}
@@ -325,16 +324,14 @@ func (x *exchange) refuse(err error) {
 	own.write(x.w)
 }
 
-// hurryBody bounds how long net/http waits for the rest of a body before it sends a
-// refusal.
+// hurryBody bounds how long net/http waits for the rest of a body before it sends an error response.
 func (x *exchange) hurryBody() {
 	if x.r.Body != http.NoBody {
 		_ = http.NewResponseController(x.w).SetReadDeadline(in(time.Second))
 	}
 }
 
-// finish counts the request, and logs it: refusals of the agent's own where people look,
-// what passed for those who want to see it.
+// finish counts and logs the request: the agent's own errors at level info, others at level debug.
 func (x *exchange) finish() {
 	took := x.agent.cfg.Clock().Sub(x.start)
 	x.agent.metrics.observe(x.route, x.code, took)

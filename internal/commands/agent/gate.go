@@ -12,17 +12,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 )
 
-// Bounds of the wait before another login. A key server that is away is there again at any
-// moment; one that refuses has a reason, and counts.
+// Bounds of the pause before another login. A key server that is away may return at any moment. A key server
+// that rejects the login counts failed logins, so the pause is longer.
 const (
 	firstPause  = time.Second
 	awayPause   = 5 * time.Second
 	refusePause = time.Minute
-	longest     = 10 * time.Minute // that a key server may ask for
+	longest     = 10 * time.Minute // longest pause that a key server may request
 )
 
-// gate remembers why there is no session: until it is worth another try, requests are
-// answered with that, and nobody logs in.
+// gate remembers why there is no session. Until the next try is due, requests get that error and no login is
+// sent.
 type gate struct {
 	clock  func() time.Time
 	logger *slog.Logger
@@ -31,12 +31,12 @@ type gate struct {
 	mu       sync.Mutex
 	failures int
 	until    time.Time
-	why      *refusal // of the last try; nil: it succeeded
-	tried    bool     // once
-	reached  bool     // the key server answered the last request
+	why      *refusal // error of the last try; nil: it succeeded
+	tried    bool     // there was a try
+	reached  bool     // the key server responded to the last request
 }
 
-// shut answers why no session can be had now, nil where it is worth a try.
+// shut returns why there can be no session now, or nil if a login may be tried.
 func (g *gate) shut() *refusal {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -51,7 +51,7 @@ func (g *gate) shut() *refusal {
 	return again.later(wait)
 }
 
-// passed notes that the key server took the session.
+// passed records that the key server accepted the session.
 func (g *gate) passed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -61,7 +61,7 @@ func (g *gate) passed() {
 	g.tried, g.reached, g.why, g.failures = true, true, nil, 0
 }
 
-// lost notes that the key server does not answer.
+// lost records that the key server does not respond.
 func (g *gate) lost(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -71,8 +71,8 @@ func (g *gate) lost(err error) {
 	g.tried, g.reached = true, false
 }
 
-// failed notes that no session could be had. Those who waited for the same login are told
-// the same, and it counts once.
+// failed records a failed login and returns the error for the workload. Several requests that waited for one
+// login get the same error, and it counts once.
 func (g *gate) failed(err error) *refusal {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -111,7 +111,7 @@ func (g *gate) explain(err error) string {
 	return err.Error()
 }
 
-// ready answers nil where the key server took the agent's session when it was last asked.
+// ready returns nil if the key server accepted the agent's session at the last request.
 func (g *gate) ready() *refusal {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,11 +128,11 @@ func (g *gate) ready() *refusal {
 	}
 }
 
-// probeEvery is how often a key server that was not reached is asked again.
+// probeEvery is how often an unreachable key server is queried again.
 const probeEvery = time.Second
 
-// watch asks the key server for as long as nobody knows whether it takes the session: at
-// the start, and when it did not answer.
+// watch queries the key server while it is unknown whether it accepts the session: at the start, and after it
+// did not respond.
 func (a *Agent) watch(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
@@ -140,7 +140,7 @@ func (a *Agent) watch(ctx context.Context) {
 		if a.gate.ready() != nil && a.gate.shut() == nil {
 			_, err := a.client.GetCurrentSession(ctx)
 			if ctx.Err() == nil {
-				_ = a.note(err) // nobody waits for an answer
+				_ = a.note(err) // no request waits for the result
 			}
 		}
 		select {
@@ -151,8 +151,7 @@ func (a *Agent) watch(ctx context.Context) {
 	}
 }
 
-// note takes in how a request ended, and answers what is to be said of it where it was
-// not answered.
+// note records how a request ended. It returns the error for the workload, or nil if the key server responded.
 func (a *Agent) note(err error) *refusal {
 	var noSession *client.LoginError
 	var refused *sessionRefused

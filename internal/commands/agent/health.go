@@ -14,18 +14,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// The probes, beside /api and at --health-listen.
+// Paths of the probes, at the address of /api and at --health-listen.
 const (
 	livePath  = "/livez"
 	readyPath = "/readyz"
-	// checkTime bounds a check from outside.
+	// checkTime bounds a check by another process.
 	checkTime = 2 * time.Second
-	// maxProbe bounds what is read of its answer.
+	// maxProbe bounds how much of a probe's response is read.
 	maxProbe = 64 << 10
 )
 
-// health answers the probes: that the process serves, and whether the key server took its
-// session when it was last asked.
+// health serves the probes: whether the process serves, and whether the key server accepted the session at the
+// last request.
 func (a *Agent) health(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != livePath && r.URL.Path != readyPath {
 		refusalOf(fault.New(fault.NotFound, "there is no such path; there are %s and %s", livePath, readyPath)).write(w)
@@ -44,11 +44,11 @@ func (a *Agent) health(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = io.WriteString(w, `{"status":"ok"}`+"\n") // whoever asks may be gone
+	_, _ = io.WriteString(w, `{"status":"ok"}`+"\n") // the client may be gone
 }
 
-// Check asks the agent that listens at an address whether it is ready, as the probe of a
-// container does that cannot reach a socket otherwise.
+// Check returns an error unless the agent at an address is ready. It is for exec probes of containers, because
+// other probes cannot reach a socket.
 func Check(ctx context.Context, listen string) error {
 	at, err := parseAddress(listen, DefaultSocketMode)
 	if err != nil {

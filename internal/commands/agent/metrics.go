@@ -9,8 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// metrics are labelled by names of the tables, never by anything that a workload or a key
-// server can invent.
+// metrics has only labels from tables, never values that a workload or a key server can choose.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -44,7 +43,7 @@ func newMetrics(into prometheus.Registerer, a *Agent) *metrics {
 	return m
 }
 
-// noRoute stands for every path that is not in the table.
+// noRoute is the label for all unknown paths.
 const noRoute = "none"
 
 func (m *metrics) observe(route, code string, took time.Duration) {
@@ -52,7 +51,7 @@ func (m *metrics) observe(route, code string, took time.Duration) {
 	m.duration.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// known is a code that is in a table, or a word for all that are not.
+// known returns the code if a table has it, or else OTHER.
 func known(code string) string {
 	if code == "" {
 		return "OK"

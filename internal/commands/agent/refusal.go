@@ -11,14 +11,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Code is why the agent itself did not pass a request on, or cannot say how it ended.
+// Code is an error code of the agent: it did not forward a request, or does not know how the request ended.
 type Code struct {
 	Code    string
 	Status  int
 	Meaning string
 }
 
-// Codes are those that no key server answers, in the order of the documentation.
+// Codes are the codes that no key server returns, in the order of the documentation.
 var Codes []Code
 
 func code(name string, status int, meaning string) Code {
@@ -39,12 +39,12 @@ var (
 	noAnswer       = code("AGENT_NO_ANSWER", http.StatusBadGateway, "The connection ended, or the time did, before the key server had answered. What was asked for may have been done.")
 )
 
-// refusal is an answer of the agent's own.
+// refusal is an error response of the agent.
 type refusal struct {
 	code, detail string
 	status       int
-	after        time.Duration // until another try makes sense; 0: never, or nobody knows
-	missing      bool          // there is no such path or method
+	after        time.Duration // time until a retry makes sense; 0: never, or unknown
+	missing      bool          // the path or method does not exist
 }
 
 func refuse(c Code, detail string) *refusal {
@@ -54,13 +54,14 @@ func refuse(c Code, detail string) *refusal {
 // Error implements error.
 func (r *refusal) Error() string { return r.code + ": " + r.detail }
 
-// later says after how long another try makes sense.
+// later sets the time until a retry makes sense, at least one second.
 func (r *refusal) later(after time.Duration) *refusal {
 	r.after = max(after, time.Second)
 	return r
 }
 
-// refusalOf is what the service would have refused as well, in its words.
+// refusalOf returns a refusal with the code and text of a key server, for requests that it would refuse as
+// well.
 func refusalOf(f *fault.Error) *refusal {
 	return &refusal{
 		code: string(f.Code), detail: f.Detail, status: routes.Status(f.Code),
@@ -68,7 +69,7 @@ func refusalOf(f *fault.Error) *refusal {
 	}
 }
 
-// write answers like the service does.
+// write sends the error in the format of a key server.
 func (r *refusal) write(w http.ResponseWriter) {
 	body := schema.Error{Code: r.code, Detail: r.detail, Unsupported: r.missing}
 	if r.status == http.StatusServiceUnavailable {
@@ -77,7 +78,7 @@ func (r *refusal) write(w http.ResponseWriter) {
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
-		text = []byte(`{"code":"OP_FAILED","detail":""}`) // only text that is not UTF-8 gets here
+		text = []byte(`{"code":"OP_FAILED","detail":""}`) // only invalid UTF-8 gets here
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

@@ -32,10 +32,10 @@ import (
 
 type object = map[string]any
 
-// issuer signs tokens as a cluster signs those of its service accounts.
+// issuer signs service account tokens like a cluster.
 type issuer struct {
 	key  *ecdsa.PrivateKey
-	file string // of its public half
+	file string // with its public key
 }
 
 const (
@@ -76,8 +76,7 @@ func (i issuer) token(t testing.TB, subject string, life time.Duration) string {
 
 func padded(n *big.Int) []byte { return n.FillBytes(make([]byte, 32)) }
 
-// world is a key server with a workload: its token in a file, and two lines of keys of
-// which it may use both.
+// world is a key server with a workload. The workload has a token in a file, and may use both key lineages.
 type world struct {
 	*testserver.Server
 	issuer     issuer
@@ -126,14 +125,14 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// project replaces the token as kubelet does.
+// project replaces the token file as kubelet does.
 func (w *world) project(t testing.TB, token string) {
 	t.Helper()
 	rig.Must(t, os.WriteFile(w.token+".new", []byte(token+"\n"), 0o600))
 	rig.Must(t, os.Rename(w.token+".new", w.token))
 }
 
-// config is that of an agent of the world, on loopback.
+// config returns the configuration of an agent on loopback.
 func (w *world) config() agent.Config {
 	return agent.Config{
 		Server: w.URL(), CAFile: w.CAFile(), TokenFile: w.token, Listen: "127.0.0.1:0", SocketMode: agent.DefaultSocketMode,
@@ -180,7 +179,7 @@ func (w *workload) stop(t testing.TB) {
 	rig.Must(t, w.Shutdown(ctx))
 }
 
-// reply is what the workload got.
+// reply is the response that the workload got.
 type reply struct {
 	status int
 	header http.Header
@@ -191,7 +190,7 @@ func (r reply) code() string { return r.text("code") }
 
 func (r reply) text(member string) string { s, _ := r.body[member].(string); return s }
 
-// asks sends a request. What is a reader is sent as it comes.
+// asks sends a request. It streams a body that is an io.Reader.
 func (w *workload) asks(t testing.TB, method, path string, body any, headers ...string) reply {
 	t.Helper()
 	var from io.Reader
@@ -226,7 +225,7 @@ func (w *workload) asks(t testing.TB, method, path string, body any, headers ...
 	return r
 }
 
-// fails asks for what has to be refused.
+// fails sends a request that must be refused.
 func (w *workload) fails(t testing.TB, status int, code, method, path string, body any, headers ...string) reply {
 	t.Helper()
 	r := w.asks(t, method, path, body, headers...)
@@ -236,7 +235,7 @@ func (w *workload) fails(t testing.TB, status int, code, method, path string, bo
 	return r
 }
 
-// works asks for what has to succeed.
+// works sends a request that must succeed.
 func (w *workload) works(t testing.TB, method, path string, body any, headers ...string) reply {
 	t.Helper()
 	r := w.asks(t, method, path, body, headers...)
@@ -252,7 +251,7 @@ func (w *world) mac(data string) object { return object{"lineage": w.line.String
 
 var loginsTried = regexp.MustCompile(`(?m)^keyserver_agent_logins_total ([0-9]+)$`)
 
-// logins are those that the agent has tried.
+// logins returns the number of logins that the agent has tried.
 func (w *workload) logins(t testing.TB) int {
 	t.Helper()
 	resp, err := http.Get("http://" + w.MetricsAddress() + "/metrics")
@@ -269,7 +268,7 @@ func (w *workload) logins(t testing.TB) int {
 	return n
 }
 
-// sessions of the workload that the key server has.
+// sessions returns the number of the workload's sessions.
 func (w *world) sessions(t testing.TB) int {
 	t.Helper()
 	page, err := w.admin.ListSessions(t.Context(), schema.SessionQuery{PrincipalID: &w.web})

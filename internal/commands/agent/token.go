@@ -16,14 +16,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// maxToken bounds what is read of a token file. No token is longer.
+// maxToken bounds how much of a token file is read. No token is longer.
 const maxToken = 16 << 10
 
-// token is the projected token of the Pod. Its file is read at each login, because
-// kubelet replaces it.
+// token is the projected token of the Pod. Each login reads the file, because kubelet replaces it.
 type token struct {
 	file   string
-	logins atomic.Int64 // that were tried
+	logins atomic.Int64 // number of tries
 }
 
 // Login implements client.Credentials.
@@ -53,12 +52,12 @@ func (t *token) read() (string, error) {
 	return token, nil
 }
 
-// Format prints where the token is.
+// Format prints the path of the token, never the token.
 func (t *token) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "service account token in "+t.file)
 }
 
-// claims are what a token says of itself, for people: the key server checks it.
+// claims are the claims of a token, for messages only: the key server verifies the token.
 type claims struct {
 	Issuer   string    `json:"iss"`
 	Subject  string    `json:"sub"`
@@ -66,7 +65,7 @@ type claims struct {
 	Expires  float64   `json:"exp"`
 }
 
-// audiences are one, or a list (RFC 7519 section 4.1.3).
+// audiences is one audience or a list (RFC 7519 section 4.1.3).
 type audiences []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -79,8 +78,7 @@ func (a *audiences) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(a))
 }
 
-// doubt says what may be wrong with the token where the key server has refused it and does
-// not say why.
+// doubt returns a possible defect of the token, for a key server that rejects it without a reason.
 func (t *token) doubt(now time.Time) string {
 	text, err := t.read()
 	if err != nil {

@@ -16,15 +16,14 @@ import (
 // Bounds of connections to the key server.
 const (
 	dialTimeout = 4 * time.Second
-	// A connection that is silent is asked whether anybody is there: the Pod of a key
-	// server may go without a word.
+	// A silent connection is probed, because the Pod of a key server may end without closing it.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 5 * time.Second
 	idleConns   = 64
 )
 
-// newTransport makes connections to the key server, each by the certificates that are in
-// the file then: kubelet replaces it while the agent runs.
+// newTransport returns a transport to the key server. It reads the CA file for each connection, because kubelet
+// replaces it while the agent runs.
 func newTransport(server, caFile string) (*http.Transport, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -55,10 +54,10 @@ func newTransport(server, caFile string) (*http.Transport, error) {
 	}, nil
 }
 
-// roots reads the certificates of a file, nil for the system's.
+// roots reads the certificates of a file. It returns nil for those of the system.
 func roots(file string) (*x509.CertPool, error) {
 	if file == "" {
-		return nil, nil //nolint:nilnil // the system's
+		return nil, nil //nolint:nilnil // nil means those of the system
 	}
 	text, err := readFile(file)
 	if err != nil {
