@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/unixsocket"
 )
 
-// flags are those of the command.
+// flags are the flags of the command.
 type flags struct {
 	Config
 	lineage  string
@@ -56,7 +56,7 @@ func (o *flags) run(cmd *cobra.Command) error {
 	})
 }
 
-// complete checks the flags and gives them a logger.
+// complete checks the flags and sets the logger.
 func (o *flags) complete(cmd *cobra.Command) (err error) {
 	if err := program.Needed(cmd, "server", "token-file", "lineage", "listen"); err != nil {
 		return err

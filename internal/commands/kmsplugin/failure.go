@@ -13,10 +13,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
-// maxSentence bounds what a caller is told of a failure.
+// maxSentence bounds the text of an error that a caller gets, in bytes.
 const maxSentence = 1 << 10
 
-// refusal is a failure that the plugin itself has found.
+// refusal is an error that the plugin itself found.
 type refusal struct {
 	code     codes.Code
 	sentence string
@@ -28,7 +28,7 @@ func refusef(code codes.Code, format string, args ...any) error {
 	return &refusal{code, fmt.Sprintf(format, args...)}
 }
 
-// coded is the one place where an error becomes the status of a call.
+// coded converts an error into the status of a call. No other code does this.
 func coded(err error) error {
 	if err == nil {
 		return nil
@@ -49,13 +49,13 @@ func codeOf(err error) codes.Code {
 	case errors.Is(err, context.DeadlineExceeded):
 		return codes.DeadlineExceeded
 	default:
-		return codes.Unavailable // the network, or a file that may be there at the next call
+		return codes.Unavailable // an error of the network, or of a file that may exist at the next call
 	}
 }
 
-// codeOfAnswer says of the key server's refusal who has to do something: nobody but the
-// one who repeats (Unavailable), whoever gives rights (PermissionDenied), whoever keeps
-// the token (Unauthenticated), or the owner of the keys (FailedPrecondition, NotFound).
+// codeOfAnswer returns the gRPC code for an error of the key server. The code shows which side has to act: only
+// the caller, with a retry (Unavailable), the owner of the ACLs and roles (PermissionDenied), the owner of the
+// token (Unauthenticated), or the owner of the keys (FailedPrecondition, NotFound).
 func codeOfAnswer(e *client.Error) codes.Code {
 	switch {
 	case e.Retryable:

@@ -17,18 +17,17 @@ import (
 )
 
 const (
-	// maxCall bounds a call whose caller would wait for longer; kube-apiserver waits for
-	// 3 s unless it is configured otherwise.
+	// maxCall bounds calls with a longer or no deadline. kube-apiserver waits 3 s unless it is configured
+	// otherwise.
 	maxCall = 30 * time.Second
-	// maxUnderWay is how many calls are worked on at once; others wait. kube-apiserver
-	// makes few: one for each seed that it does not know yet.
+	// maxUnderWay is the number of concurrent calls; other calls wait. kube-apiserver makes few calls: one for
+	// each seed that it does not know yet.
 	maxUnderWay = 16
-	// maxUID bounds what is repeated of a caller's words.
+	// maxUID bounds the values of a caller that are logged, in bytes.
 	maxUID = 128
 )
 
-// each is around every call: it bounds it, turns its error into a status, counts and
-// logs it.
+// each wraps every call: it bounds the call, converts its error into a status, counts it and logs it.
 func (p *plugin) each(ctx context.Context, in any, about *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
 	method, uid, began := path.Base(about.FullMethod), uidOf(in), p.clock()
 	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
@@ -54,8 +53,8 @@ func (p *plugin) each(ctx context.Context, in any, about *grpc.UnaryServerInfo, 
 	return handle(client.For(ctx, purpose), in)
 }
 
-// patience is for how long a call is worked on: less than its caller waits, who would learn
-// of no reason otherwise.
+// patience returns how long a call may run. That is shorter than the caller's deadline, so that the caller gets
+// the error.
 func patience(ctx context.Context) time.Duration {
 	end, bounded := ctx.Deadline()
 	if !bounded {
@@ -64,8 +63,7 @@ func patience(ctx context.Context) time.Duration {
 	return min(maxCall, time.Until(end)*9/10)
 }
 
-// note counts and logs a call that has ended. A status that is well is asked for too
-// often to be said each time.
+// note counts and logs a call that has ended. A successful status call is too frequent for the log.
 func (p *plugin) note(ctx context.Context, method, uid, key string, err error, took time.Duration) {
 	code := status.Code(err)
 	p.metrics.calls.WithLabelValues(method, code.String()).Inc()
@@ -88,7 +86,7 @@ func (p *plugin) note(ctx context.Context, method, uid, key string, err error, t
 	p.logger.Log(ctx, level, "kms call", attributes...)
 }
 
-// uidOf is how the caller names the call, to be found in both logs.
+// uidOf returns the caller's id of the call, so that it can be found in both logs.
 func uidOf(in any) string {
 	named, ok := in.(interface{ GetUid() string })
 	if !ok {
@@ -102,7 +100,7 @@ func uidOf(in any) string {
 	}, brief.Clip(named.GetUid(), maxUID))
 }
 
-// keyOf is the key id of an answer, or of what was asked.
+// keyOf returns the key id of a response, or else of the request.
 func keyOf(answer, in any) string {
 	for _, m := range []any{answer, in} {
 		if named, ok := m.(interface{ GetKeyId() string }); ok && named.GetKeyId() != "" {

@@ -20,45 +20,43 @@ import (
 )
 
 const (
-	// pause is between two attempts of one call.
+	// pause is the shortest time between two attempts of one call.
 	pause = 100 * time.Millisecond
-	// maxCAFile bounds what is read of a file of certificates.
+	// maxCAFile bounds how much of a certificate file is read.
 	maxCAFile = 1 << 20
-	// dialTime is for a connection, so that an address at which nobody is does not take
-	// all of a call.
+	// dialTime bounds a connection attempt, so that an unreachable address does not use up the time of a call.
 	dialTime = time.Second
-	// A connection on which nothing has come for silence is asked whether there is
-	// anybody, and given up when nothing comes for answerTime. Calls would wait on it
-	// otherwise, one after the other, for as long as the kernel repeats what it sent.
+	// A connection without incoming data for silence is probed. Without a response within answerTime it is
+	// closed. Otherwise calls would wait on it, one after the other, while the kernel repeats its packets.
 	silence    = 3 * time.Second
 	answerTime = 2 * time.Second
 )
 
-// connection is the client of a key server, by files that others replace: the token is
-// read at each login, the certificates at each call.
+// connection is the client of a key server. Its files may be replaced: it reads the token at each login and the
+// certificates at each call.
 type connection struct {
-	options client.Options // but for RootCAs
-	caFile  string         // empty: the system's roots
+	options client.Options // without RootCAs
+	caFile  string         // empty: the roots of the system
 
 	mu      sync.Mutex
 	ca      []byte
 	current *client.Client
 }
 
-// newConnection speaks to nobody yet, and needs none of the files: they may come later.
+// newConnection makes no connection yet and needs none of the files: they may come later.
 func newConnection(c Config, key crypto.Signer) (*connection, error) {
 	n := &connection{caFile: c.CAFile, options: client.Options{
 		BaseURL: c.Server, ProofURL: c.ExternalURL, UserAgent: c.UserAgent, ProofKey: key,
 		Credentials: client.KubernetesCredentials(c.TokenFile),
 		Timeout:     maxCall,
-		MaxRetries:  -1, // persist repeats, for as long as the caller waits
+		MaxRetries:  -1, // persist repeats calls until the caller's deadline
 	}}
 	_, err := client.New(n.options)
 	return n, err
 }
 
-// client is that of the certificates that are in the file now. One that cannot be read
-// while it is replaced leaves what was.
+// client returns a client that trusts the current certificates of the file. If the file cannot be read, it
+// returns the previous client.
 func (n *connection) client() (keyServer, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,13 +86,13 @@ func (n *connection) client() (keyServer, error) {
 		return nil, err
 	}
 	if n.current != nil {
-		n.current.CloseIdleConnections() // its session ends by lying idle
+		n.current.CloseIdleConnections() // its session expires
 	}
 	n.current = made
 	return made, nil
 }
 
-// transport is how the key server is reached; nil roots are the system's.
+// transport returns the transport to the key server. nil roots are those of the system.
 func transport(roots *x509.CertPool) *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -129,14 +127,13 @@ func (n *connection) close(ctx context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.current != nil {
-		_ = n.current.Logout(ctx) // it ends by itself otherwise
+		_ = n.current.Logout(ctx) // otherwise it expires
 		n.current.CloseIdleConnections()
 	}
 }
 
-// persist repeats a call that got no answer, or one by which the key server says that
-// another may help, for as long as ctx lasts. To encrypt or decrypt once more does no
-// harm: it may count another use of the key.
+// persist repeats a call until ctx ends, if there was no response or the key server's error is retryable.
+// Encrypting or decrypting again is harmless: it may count another use of the key.
 func persist[T any](ctx context.Context, keys func() (keyServer, error), ask func(context.Context, keyServer) (T, error)) (T, error) {
 	for {
 		var out T
@@ -151,8 +148,8 @@ func persist[T any](ctx context.Context, keys func() (keyServer, error), ask fun
 	}
 }
 
-// once gives an attempt two thirds of the time that is left, so that one which hangs is
-// not the only one.
+// once gives one attempt two thirds of the remaining time, so that there is time for another attempt if it
+// hangs.
 func once[T any](ctx context.Context, at keyServer, ask func(context.Context, keyServer) (T, error)) (T, error) {
 	if end, bounded := ctx.Deadline(); bounded {
 		attempt, cancel := context.WithTimeout(ctx, time.Until(end)*2/3)
@@ -162,14 +159,14 @@ func once[T any](ctx context.Context, at keyServer, ask func(context.Context, ke
 	return ask(ctx, at)
 }
 
-// mayHelp reports whether another attempt may succeed, and after how long.
+// mayHelp reports whether another attempt may succeed, and after which pause.
 func mayHelp(ctx context.Context, err error) (time.Duration, bool) {
 	var none *client.NetworkError
 	var said *client.Error
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return 0, false
-	case errors.As(err, &none), errors.Is(err, context.DeadlineExceeded): // that of the attempt
+	case errors.As(err, &none), errors.Is(err, context.DeadlineExceeded): // of the attempt, not of the call
 		return pause, true
 	case errors.As(err, &said):
 		return max(pause, said.RetryAfter), said.Retryable
@@ -178,7 +175,8 @@ func mayHelp(ctx context.Context, err error) (time.Duration, bool) {
 	}
 }
 
-// sleep waits for d, and not where ctx ends before.
+// sleep waits for d and returns true. It returns false if ctx ends before that, without waiting if the deadline
+// is known.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) <= d {
 		return false

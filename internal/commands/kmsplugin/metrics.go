@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
 )
 
-// metrics are what the plugin counts.
+// metrics are the metrics of the plugin.
 type metrics struct {
 	calls      *prometheus.CounterVec
 	seconds    *prometheus.HistogramVec
@@ -33,7 +33,7 @@ func newMetrics(logger *slog.Logger) *metrics {
 	}
 }
 
-// registry has them, and those of the process.
+// registry returns a registry with these metrics and those of the process.
 func (m *metrics) registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(m.calls, m.seconds, m.generation, m.accepts, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -1,7 +1,6 @@
-// Package kmsplugin is the Kubernetes KMS v2 API in front of a line of keys: a
-// kube-apiserver that encrypts what it stores has the seed of its data keys encrypted by
-// the newest key of the line, and decrypted by any of them. It is a client of /api and
-// keeps nothing but what it last saw of the line.
+// Package kmsplugin implements the Kubernetes KMS v2 API with a key lineage. kube-apiserver encrypts its
+// storage with data keys; the newest key of the lineage encrypts their seed, and any key of the lineage
+// decrypts it. The plugin is a client of /api and keeps only the last observed state of the lineage.
 package kmsplugin
 
 import (
@@ -19,46 +18,46 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/singleflight"
 )
 
-// What a plugin of KMS v2 says of itself.
+// Values in the status of a KMS v2 plugin.
 const (
 	apiVersion = "v2"
 	well       = "ok"
 )
 
-// kube-apiserver takes no longer ciphertext or key id.
+// Limits of kube-apiserver for a ciphertext and a key id.
 const (
 	maxCiphertext = 1 << 10
 	maxKeyID      = 1 << 10
-	// cipherOverhead is how much longer than its text a ciphertext is (contract 7.23).
+	// cipherOverhead is how many bytes a ciphertext is longer than its plaintext (contract 7.23).
 	cipherOverhead = 37
 	maxPlain       = maxCiphertext - cipherOverhead
 )
 
-// What is encrypted is bound to what it is for: nothing else that the line may be used
-// for opens here, and what was encrypted here does not open as anything else.
+// Associated data, which binds a ciphertext to its purpose. Ciphertexts of other uses of the lineage do not
+// decrypt here, and ciphertexts of the plugin do not decrypt elsewhere.
 const (
 	forAPIServer = "keyserver-operator kms v2"
 	forStatus    = "keyserver-operator kms v2 status"
 )
 
-// sample is what a look has encrypted.
+// sample is the plaintext that a check of the lineage encrypts.
 const sample = "is the line of keys there?"
 
-// fresh is for how long a look at the line is good: less than kube-apiserver lets pass
-// between two questions.
+// fresh is how long a check of the lineage stays valid. It is shorter than the interval of kube-apiserver's
+// status calls.
 const fresh = 10 * time.Second
 
-// telling is how short a text may be found in its ciphertext by chance.
+// telling is the length from which a plaintext does not occur in its ciphertext by chance.
 const telling = 16
 
-// keyServer is what the plugin asks of the key server.
+// keyServer has the operations of the key server that the plugin uses.
 type keyServer interface {
 	Encrypt(context.Context, schema.EncryptRequest) (schema.EncryptResponse, error)
 	Decrypt(context.Context, schema.DecryptRequest) (schema.DecryptResponse, error)
 }
 
-// plugin implements the Kubernetes KMS v2 API. Its methods answer errors of any kind;
-// what a caller gets of them is for each to say.
+// plugin implements the Kubernetes KMS v2 API. Its methods return errors of any kind; each converts them for
+// the caller.
 type plugin struct {
 	kms.UnimplementedKeyManagementServiceServer
 
@@ -67,25 +66,24 @@ type plugin struct {
 	clock   func() time.Time
 	logger  *slog.Logger
 	metrics *metrics
-	places  chan struct{} // has room for calls under way
+	places  chan struct{} // one element per concurrent call
 
 	looks singleflight.Group[sight]
 	mu    sync.Mutex
 	last  sight
 }
 
-// sight is what was last seen of the line.
+// sight is the last observed state of the lineage.
 type sight struct {
-	key        schema.HiddenLink // that encrypted
+	key        schema.HiddenLink // key that encrypted
 	generation int
-	at         time.Time // when; zero where it has to be looked anew
-	opens      bool      // what the key encrypted was decrypted since
+	at         time.Time // time of the check; zero if a new check is needed
+	opens      bool      // a ciphertext of this key was decrypted since
 }
 
-// Status implements the KMS v2 API. The key id is that of the key that encrypts now, and
-// it is well if that key has just encrypted. Where that cannot be known there is no
-// answer but an error: kube-apiserver takes a key id, though it be told that the plugin is
-// not well, for leave to go on writing under it.
+// Status implements the KMS v2 API. The key id is that of the key that encrypts now, after it has just
+// encrypted. If that is unknown, Status returns an error and not an unhealthy response, because kube-apiserver
+// would use the key id of such a response and continue to write under that key.
 func (p *plugin) Status(ctx context.Context, _ *kms.StatusRequest) (*kms.StatusResponse, error) {
 	s, err := p.look(ctx)
 	if err != nil {
@@ -126,14 +124,14 @@ func (p *plugin) Decrypt(ctx context.Context, in *kms.DecryptRequest) (*kms.Decr
 	return &kms.DecryptResponse{Plaintext: plain}, nil
 }
 
-// look answers what the line encrypts with, by having it encrypt. Whoever asks
-// meanwhile shares the look.
+// look returns the key that the lineage encrypts with, by encrypting and decrypting a sample. Concurrent
+// callers share one check.
 func (p *plugin) look(ctx context.Context) (sight, error) {
 	if s := p.seen(); p.isFresh(s) {
 		return s, nil
 	}
 	return p.looks.Do(ctx, "", func() (sight, error) {
-		if s := p.seen(); p.isFresh(s) { // by one that ended just now
+		if s := p.seen(); p.isFresh(s) { // a concurrent check has just ended
 			return s, nil
 		}
 		sealed, err := p.encrypt(ctx, []byte(sample), forStatus)
@@ -152,7 +150,7 @@ func (p *plugin) look(ctx context.Context) (sight, error) {
 	})
 }
 
-// encrypt has the newest key of the line encrypt.
+// encrypt encrypts with the newest key of the lineage.
 func (p *plugin) encrypt(ctx context.Context, plain []byte, use string) (schema.EncryptResponse, error) {
 	associated := schema.Base64(use)
 	out, err := persist(ctx, p.keys, func(ctx context.Context, k keyServer) (schema.EncryptResponse, error) {
@@ -169,7 +167,7 @@ func (p *plugin) encrypt(ctx context.Context, plain []byte, use string) (schema.
 	return out, nil
 }
 
-// believe refuses what kube-apiserver could not take, or should not.
+// believe rejects responses that kube-apiserver could not use, or must not use.
 func believe(out schema.EncryptResponse, plain []byte) error {
 	switch {
 	case out.TTag == "":
@@ -182,7 +180,7 @@ func believe(out schema.EncryptResponse, plain []byte) error {
 	return nil
 }
 
-// decrypt has the key of the line that encrypted decrypt.
+// decrypt decrypts with the key of the lineage that encrypted. It fails if that is not key.
 func (p *plugin) decrypt(ctx context.Context, sealed []byte, use string, key schema.HiddenLink) ([]byte, error) {
 	associated := schema.Base64(use)
 	out, err := persist(ctx, p.keys, func(ctx context.Context, k keyServer) (schema.DecryptResponse, error) {
@@ -210,7 +208,7 @@ func (p *plugin) isFresh(s sight) bool {
 	return !s.at.IsZero() && s.opens && p.clock().Sub(s.at) < fresh
 }
 
-// saw notes which key has encrypted.
+// saw records which key has encrypted.
 func (p *plugin) saw(key schema.HiddenLink, generation int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -224,7 +222,7 @@ func (p *plugin) saw(key schema.HiddenLink, generation int) {
 	p.metrics.generation.Set(float64(generation))
 }
 
-// opened notes that something of a key was decrypted.
+// opened records that a ciphertext of the key was decrypted.
 func (p *plugin) opened(key schema.HiddenLink) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -233,7 +231,7 @@ func (p *plugin) opened(key schema.HiddenLink) {
 	}
 }
 
-// forget has the next look ask for everything anew.
+// forget makes the next look check again.
 func (p *plugin) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

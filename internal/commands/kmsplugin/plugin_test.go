@@ -34,8 +34,8 @@ const (
 	second = schema.HiddenLink("the second key")
 )
 
-// pretended is a key server that does as it is told, and lies where it should. What it
-// encrypts is the name of its key, what it is bound to, and the text turned round.
+// pretended is a fake key server. encrypt and decrypt can change its responses. Its ciphertext is the name of
+// the key, the associated data, and the reversed plaintext.
 type pretended struct {
 	mu      sync.Mutex
 	key     schema.HiddenLink
@@ -93,7 +93,7 @@ func turned(b []byte) string {
 	return string(b)
 }
 
-// served is a plugin at a socket.
+// served is a plugin with a client at its socket.
 type served struct {
 	kms.KeyManagementServiceClient
 	log  *rig.Output
@@ -101,7 +101,7 @@ type served struct {
 	stop func() error
 }
 
-// serve answers by a key server until the test ends.
+// serve runs a plugin with the key server until the test ends.
 func serve(t *testing.T, keys keyServer) *served {
 	t.Helper()
 	s := &served{log: &rig.Output{}}
@@ -138,7 +138,8 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 	return conn
 }
 
-// What cannot be one of its calls is refused with the field, and reaches no key server.
+// TestMalformedCalls checks that invalid calls are rejected with the name of the field, and do not reach the
+// key server.
 func TestMalformedCalls(t *testing.T) {
 	k := &pretended{key: line}
 	s := serve(t, k)
@@ -182,7 +183,7 @@ func TestMalformedCalls(t *testing.T) {
 	}
 }
 
-// What the key server answers is believed only as far as it can be.
+// TestLyingKeyServer checks that the plugin rejects wrong responses of the key server.
 func TestLyingKeyServer(t *testing.T) {
 	encrypts := func(change func(*schema.EncryptResponse)) *pretended {
 		return &pretended{key: line, encrypt: func(_ context.Context, out *schema.EncryptResponse) error { change(out); return nil }}
@@ -210,7 +211,7 @@ func TestLyingKeyServer(t *testing.T) {
 	}
 }
 
-// The key id is that of the key that encrypts, and is the same as long as that is.
+// TestKeyIDFollowsTheLine checks that the key id is that of the encrypting key, and changes only with it.
 func TestKeyIDFollowsTheLine(t *testing.T) {
 	k := &pretended{key: line}
 	s := serve(t, k)
@@ -238,7 +239,7 @@ func TestKeyIDFollowsTheLine(t *testing.T) {
 		t.Errorf("after the rotation the key id is %q", got)
 	}
 
-	// An encryption knows it first, and a status never says another one afterwards.
+	// An encryption is the first to use a new key. After it, a status returns no other key id.
 	k.set(func() { k.key = line })
 	answer, err := s.Encrypt(t.Context(), &kms.EncryptRequest{Plaintext: []byte("seed"), Uid: "u"})
 	if err != nil || answer.GetKeyId() != line.String() || len(answer.GetAnnotations()) != 0 {
@@ -259,7 +260,7 @@ func TestKeyIDFollowsTheLine(t *testing.T) {
 	}
 }
 
-// Who has to do something is in the code, and what in the sentence.
+// TestCodes checks that the code shows which side has to act, and that the text names the remedy.
 func TestCodes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error
@@ -295,13 +296,13 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// What may be repeated is, for as long as the caller waits and no longer; one attempt
-// that hangs is not the only one.
+// TestRepeats checks that a retryable call is repeated until the caller's deadline, also after an attempt that
+// hangs.
 func TestRepeats(t *testing.T) {
 	k := &pretended{key: line}
 	s := serve(t, k)
 	away := func(hang bool) func(context.Context, *schema.EncryptResponse) error {
-		var attempts atomic.Int64 // the look at the start makes some, too
+		var attempts atomic.Int64 // the first check makes attempts, too
 		return func(ctx context.Context, _ *schema.EncryptResponse) error {
 			if attempts.Add(1) > 1 {
 				return nil
@@ -331,7 +332,7 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// A call that is under way when the process is to end is answered.
+// TestDrain checks that a call in progress gets its response when the process stops.
 func TestDrain(t *testing.T) {
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	k := &pretended{key: line}
@@ -363,7 +364,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// So many calls are worked on, and those that wait are answered when their time is over.
+// TestBound checks the limit of concurrent calls. Waiting calls get an error when their time is over.
 func TestBound(t *testing.T) {
 	k := &pretended{key: line}
 	s := serve(t, k)
@@ -401,7 +402,7 @@ func TestBound(t *testing.T) {
 	calls.Wait()
 }
 
-// The log has the caller's name of each call, and nothing of what was encrypted.
+// TestLog checks that the log has the caller's id of each call and no plaintext.
 func TestLog(t *testing.T) {
 	k := &pretended{key: line}
 	s := serve(t, k)
@@ -431,8 +432,8 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// The certificates are read again when they change, and a file that is being replaced
-// takes nothing away.
+// TestCertificatesAreReadAgain checks that changed certificates are loaded, and that an invalid file during a
+// replacement changes nothing.
 func TestCertificatesAreReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	n, err := newConnection(Config{Server: "https://keys.example", CAFile: file, TokenFile: "/nowhere"}, nil)
@@ -476,10 +477,10 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	}
 }
 
-// A connection whose other end is gone without a word is given up, and no call waits on
-// it afterwards.
+// TestSilentConnection checks that a connection is closed if its other end has disappeared without closing it.
+// No later call waits on it.
 func TestSilentConnection(t *testing.T) {
-	t.Parallel() // it waits
+	t.Parallel() // it waits for timeouts
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -508,14 +509,14 @@ func TestSilentConnection(t *testing.T) {
 						return
 					}
 					if silent.Load() {
-						n = 0 // it is lost
+						n = 0 // the data is lost
 					}
 					if _, err := to.Write(b[:n]); err != nil {
 						return
 					}
 				}
 			}
-			silent.Store(false) // the next connection leads to somebody
+			silent.Store(false) // the next connection reaches the server
 			go forward(behind, conn)
 			go forward(conn, behind)
 		}

@@ -24,30 +24,30 @@ import (
 )
 
 const (
-	// maxConnections is how many connections to the socket may be open: kube-apiserver
-	// has one for each provider that it is configured with.
+	// maxConnections is the number of open connections to the socket. kube-apiserver has one for each
+	// configured provider.
 	maxConnections = 64
-	// ownFiles are the files that the plugin needs beside these connections.
+	// ownFiles is the number of files that the plugin needs in addition to these connections.
 	ownFiles   = 48
 	maxStreams = 64
 	maxMessage = 64 << 10
 	maxHeader  = 16 << 10
-	// drainTime bounds how long an end waits for calls under way.
+	// drainTime bounds how long the shutdown waits for running calls.
 	drainTime = 10 * time.Second
-	// handshake bounds how long a connection may be silent at its beginning.
+	// handshake bounds the connection setup.
 	handshake = 10 * time.Second
-	// lookTime bounds a look that nobody else bounds.
+	// lookTime bounds a check that has no deadline of a caller.
 	lookTime = 3 * time.Second
-	// goodbye bounds the end of the session.
+	// goodbye bounds the logout.
 	goodbye = 2 * time.Second
 )
 
-// Config says whose keys are used, and who may ask.
+// Config is the configuration of the plugin.
 type Config struct {
 	Server      string // URL of the key server's API
-	ExternalURL string // by which the key server knows itself, empty where that is Server
-	CAFile      string // PEM certificates that the API's own is checked against, empty for the system's
-	TokenFile   string // of the service account token to log in with
+	ExternalURL string // the key server's own name for its URL; empty: Server
+	CAFile      string // PEM certificates that verify the API's certificate; empty: those of the system
+	TokenFile   string // file of the service account token for the login
 	Lineage     schema.HiddenLink
 	Socket      string // path
 	Metrics     string // address of metrics and health, empty for none
@@ -56,10 +56,10 @@ type Config struct {
 	Clock       func() time.Time
 }
 
-// Run serves until ctx ends, then drains. ready is called once callers are answered;
-// whether the key server answers is not waited for.
+// Run serves until ctx ends, then drains. It calls ready when it accepts calls, and does not wait for the key
+// server.
 func Run(ctx context.Context, c Config, ready func()) error {
-	// The session is bound to a key that nobody but this process has.
+	// The session is bound to a key that only this process has.
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("make the key of the session: %w", err)
@@ -93,7 +93,7 @@ func Run(ctx context.Context, c Config, ready func()) error {
 	return err
 }
 
-// serve answers until ctx ends, or a listener fails.
+// serve serves calls until ctx ends or a listener fails.
 func (p *plugin) serve(ctx context.Context, socket, observed net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -117,7 +117,7 @@ func (p *plugin) serve(ctx context.Context, socket, observed net.Listener) error
 		}()
 	}
 	looked := make(chan struct{})
-	go func() { // so that what is wrong is said at the start
+	go func() { // so that errors are logged at the start
 		defer close(looked)
 		p.firstLook(ctx)
 	}()
@@ -140,7 +140,7 @@ func (p *plugin) serve(ctx context.Context, socket, observed net.Listener) error
 	return failure
 }
 
-// drain waits for calls under way, but for no longer than it may.
+// drain waits for running calls, at most drainTime.
 func drain(server *grpc.Server) {
 	late := time.AfterFunc(drainTime, server.Stop)
 	defer late.Stop()
@@ -158,8 +158,8 @@ func (p *plugin) firstLook(ctx context.Context) {
 	}
 }
 
-// observe serves metrics, and health by two paths: /healthz says that the process runs,
-// /readyz that the line of keys encrypts.
+// observe returns the server of metrics and health: /healthz shows that the process runs, /readyz that the
+// lineage encrypts.
 func (p *plugin) observe() *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.metrics.registry(), promhttp.HandlerOpts{}))
