@@ -22,7 +22,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// Files that change what a cluster has: the plan says what the manager then does.
+// TestChangesToACluster checks the plan for files that change objects of a cluster. The manager then does the
+// same.
 func TestChangesToACluster(t *testing.T) {
 	k, c := start(t), startCluster(t)
 	c.register(t, k)
@@ -63,7 +64,7 @@ func TestChangesToACluster(t *testing.T) {
 			t.Fatalf("the key server was written to: %v", after[len(before):])
 		}
 
-		// And so it does.
+		// The manager does that.
 		c.apply(t, ca("ca", fresh, ""))
 		for end := time.Now().Add(patience); !slices.Contains(k.writes(t)[len(before):], "removeTrustedCA"); time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(end) {
@@ -106,8 +107,7 @@ func TestChangesToACluster(t *testing.T) {
 		}
 	})
 
-	// An annotation that came with a manifest goes with it; one that somebody
-	// has set by hand stays.
+	// An annotation from a manifest is removed with it. An annotation set by hand stays.
 	t.Run("Unpaused", func(t *testing.T) {
 		role := func(name, annotations string) string {
 			return strings.Replace(object("Role", name, "{roleName: "+name+", operations: []}"), "{name: "+name+"}", "{name: "+name+", annotations: {"+annotations+"}}", 1)
@@ -117,7 +117,7 @@ func TestChangesToACluster(t *testing.T) {
 		c.apply(t, role("applied", pause)+role("last-applied", fmt.Sprintf("%s: %q", corev1.LastAppliedConfigAnnotation, old))+role("by-hand", "")+role("taken-over", pause))
 		for _, name := range []string{"last-applied", "by-hand", "taken-over"} {
 			r := &v1alpha1.Role{}
-			// The manager writes to it, too.
+			// The manager also writes to it.
 			if err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 				if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, r); err != nil {
 					return err
@@ -137,7 +137,7 @@ func TestChangesToACluster(t *testing.T) {
 				t.Errorf("%s: %+v, paused should be %v", name, o, paused)
 			}
 		}
-		// And so the API server does.
+		// The API server does that.
 		c.apply(t, role("applied", ""))
 		left := &v1alpha1.Role{}
 		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "applied"}, left); err != nil || left.Annotations[v1alpha1.AnnotationPaused] != "" {
@@ -145,8 +145,8 @@ func TestChangesToACluster(t *testing.T) {
 		}
 	})
 
-	// What is being deleted is planned without a right to read definitions, and
-	// while its KeyServer is being deleted, too. This comes last: both go.
+	// An object that is being deleted is planned without permission to read definitions, also while its
+	// KeyServer is being deleted. This case is last, because it deletes both.
 	t.Run("Deleted", func(t *testing.T) {
 		manifests := object("Role", "going", "{roleName: Going, operations: []}")
 		c.apply(t, manifests)
@@ -181,8 +181,7 @@ func TestChangesToACluster(t *testing.T) {
 	})
 }
 
-// forbidding is a cluster that lets nobody read definitions, and in which one
-// role is being deleted.
+// forbidding is a cluster in which definitions cannot be read and one role is being deleted.
 type forbidding struct {
 	client.Reader
 	deleted *v1alpha1.Role
@@ -203,7 +202,8 @@ func (f forbidding) List(ctx context.Context, list client.ObjectList, opts ...cl
 	return f.Reader.List(ctx, list, opts...)
 }
 
-// A KeyServer that goes, and that nothing needs, is not waited for.
+// TestKeyServerThatGoes checks that a plan does not wait for a KeyServer that is being deleted and that no
+// object needs.
 func TestKeyServerThatGoes(t *testing.T) {
 	k, now := start(t), metav1.Now()
 	ks := v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "default", DeletionTimestamp: &now, Finalizers: []string{v1alpha1.FinalizerInUse}}}
@@ -215,7 +215,7 @@ func TestKeyServerThatGoes(t *testing.T) {
 	}
 }
 
-// Who may not read namespaces plans with those that the objects name.
+// TestNamespacesForbidden checks that a plan without permission to read namespaces uses those of the objects.
 func TestNamespacesForbidden(t *testing.T) {
 	k := start(t)
 	r := k.mustPlan(t, object("Role", "a", signers), func(o *plan.Options) { o.Cluster = secretive{} })
@@ -224,7 +224,7 @@ func TestNamespacesForbidden(t *testing.T) {
 	}
 }
 
-// secretive is an empty cluster that lets nobody read anything but lists.
+// secretive is an empty cluster that only permits lists.
 type secretive struct{ client.Reader }
 
 func (secretive) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
@@ -233,7 +233,7 @@ func (secretive) Get(_ context.Context, key client.ObjectKey, _ client.Object, _
 
 func (secretive) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-// onlyKeyServer is a cluster that has one KeyServer and nothing else.
+// onlyKeyServer is a cluster with one KeyServer and no other object.
 type onlyKeyServer struct {
 	forbidding
 	keyServer v1alpha1.KeyServer

@@ -31,10 +31,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// patience bounds a wait for the manager. Only a failure reaches it.
+// patience bounds a wait for the manager. Only a failing test waits that long.
 const patience = time.Minute
 
-// cluster is a kube-apiserver with the definitions, and a manager.
+// cluster is a kube-apiserver with the definitions and a running manager.
 type cluster struct {
 	client.Client
 }
@@ -56,7 +56,7 @@ func startCluster(t testing.TB) *cluster {
 	return &cluster{must[client.Client](t)(client.New(environment.Config, client.Options{Scheme: scheme}))}
 }
 
-// register makes the KeyServer "default" of a key server.
+// register creates the KeyServer "default" for a key server.
 func (c *cluster) register(t testing.TB, k *keys) {
 	t.Helper()
 	ca := string(k.CA(t))
@@ -89,7 +89,7 @@ func (c *cluster) apply(t testing.TB, manifests string) {
 	}
 }
 
-// managed are the objects of every kind.
+// managed returns the status of the objects of every kind, by kind and name.
 func (c *cluster) managed(t testing.TB) map[string]*v1alpha1.ManagedStatus {
 	t.Helper()
 	all := map[string]*v1alpha1.ManagedStatus{}
@@ -112,7 +112,7 @@ func (c *cluster) managed(t testing.TB) map[string]*v1alpha1.ManagedStatus {
 	return all
 }
 
-// settle waits until every object says the same about Ready.
+// settle waits until the condition Ready of every object has the reason.
 func (c *cluster) settle(t testing.TB, reason v1alpha1.Reason) map[string]*v1alpha1.ManagedStatus {
 	t.Helper()
 	var waiting []string
@@ -135,7 +135,7 @@ func (c *cluster) settle(t testing.TB, reason v1alpha1.Reason) map[string]*v1alp
 	return nil
 }
 
-// populate has the key server hold something of everything.
+// populate creates objects of every kind on the key server.
 func (k *keys) populate(t testing.TB) {
 	t.Helper()
 	ctx := t.Context()
@@ -151,7 +151,7 @@ func (k *keys) populate(t testing.TB) {
 			PrincipalID: group.ID, TrustedServerSystemID: system, Flag: "expose",
 		}))
 	}
-	// An orphan, which names its peer by number.
+	// A trust without its peer, which has only the peer's number.
 	must[schema.TrustedServerGone](t)(k.admin.RemoveTrustedServer(ctx, schema.BySystemID{SystemID: 8}))
 
 	var operations []schema.HexID
@@ -188,8 +188,8 @@ func (k *keys) populate(t testing.TB) {
 	}
 }
 
-// What is exported can be applied, is adopted, and then nothing is left to do;
-// the key server is not written to at any moment. An outside change shows.
+// TestExportApplyPlan checks that an export can be applied and adopted, and that then nothing is left to do.
+// Nothing writes to the key server except for owner marks. A plan shows a later change.
 func TestExportApplyPlan(t *testing.T) {
 	k := start(t)
 	k.populate(t)
@@ -200,7 +200,8 @@ func TestExportApplyPlan(t *testing.T) {
 	before := k.writes(t)
 
 	r := k.mustPlan(t, exported)
-	// But for whom refers to a Principal: what that is on the key server is only known once it is applied.
+	// The exception is an object that refers to a Principal. Its id on the key server is known only after it is
+	// applied.
 	if s := r.Summary; s.Adopt != len(r.Objects)-1 || len(r.Objects) != 17 || s.Blocked != 1 {
 		t.Errorf("from the files alone everything is adopted: %+v\n%s", s, exported)
 	}
@@ -216,7 +217,7 @@ func TestExportApplyPlan(t *testing.T) {
 			t.Errorf("%s is %s", name, status.Provenance)
 		}
 	}
-	for range r.Objects { // what is adopted is marked, and otherwise as it was
+	for range r.Objects { // adopted objects get an owner mark and stay the same otherwise
 		before = append(before, "setOwner")
 	}
 	inCluster := func(o *plan.Options) { o.Cluster, o.Access = c.Client, nil }
@@ -224,7 +225,7 @@ func TestExportApplyPlan(t *testing.T) {
 	if s := r.Summary; s.None != len(r.Objects) || len(r.Objects) != 17 || !s.Agrees {
 		t.Errorf("applied, it is left alone: %+v", s)
 	}
-	// It says who owns what by now, and the rest as before.
+	// The export now contains the owners, and is otherwise unchanged.
 	owned := regexp.MustCompile(`(?m)^# owned by ".*/[^"]*", which took it over$`)
 	if again, _ := k.export(t); owned.ReplaceAllString(again, "# no owner mark") != exported || len(owned.FindAllString(again, -1)) != len(r.Objects) {
 		t.Errorf("another export differs:\n%s\nfrom\n%s", again, exported)
@@ -233,7 +234,7 @@ func TestExportApplyPlan(t *testing.T) {
 		t.Fatalf("the key server was written to: %v", after[len(before):])
 	}
 
-	// A changed file against the cluster, and a file that may not be changed so.
+	// A changed file against the cluster, and a change that is not allowed.
 	changed := strings.Replace(exported, "roleName: Empty", "roleName: Emptier", 1)
 	r = k.mustPlan(t, changed, inCluster)
 	if o := find(t, r, "Role empty"); o.Action != reconcile.PlanUpdate || len(o.Fields) != 1 || r.Summary.None != len(r.Objects)-1 {
@@ -243,7 +244,7 @@ func TestExportApplyPlan(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "cannot be changed") {
 		t.Errorf("another peer: %v", err)
 	}
-	// A newcomer for what an object of the cluster owns.
+	// A new object that names a role of another object in the cluster.
 	r = k.mustPlan(t, object("Role", "late", "{roleName: Empty, operations: []}"), inCluster)
 	if o := find(t, r, "Role late"); o.Reason != v1alpha1.ReasonConflict || !strings.Contains(o.Message, "Role default/empty") {
 		t.Errorf("a newcomer: %+v", o)
@@ -253,9 +254,8 @@ func TestExportApplyPlan(t *testing.T) {
 	}
 }
 
-// Under managementPolicy Observe every kind says where the key server differs,
-// and the key server is not written to: neither for what is missing, nor for
-// what differs, nor when the object goes.
+// TestObserveWritesNothing checks managementPolicy Observe for every kind: the status shows differences, and
+// nothing writes to the key server, whether an object is missing, differs or is deleted.
 func TestObserveWritesNothing(t *testing.T) {
 	k := start(t)
 	k.populate(t)

@@ -1,9 +1,7 @@
-// Package plan says what the manager would do about manifests that are not
-// applied yet. It puts them, and what they refer to, where the manager's own
-// reconcilers find them (snapshot.go), lets each of those make one pass over
-// connections that let no write through, and prints what they decided.
+// Package plan reports what the manager would do about manifests that are not applied yet. It puts them, and
+// the objects that they refer to, into a snapshot for the manager's own reconcilers (snapshot.go). Each
+// reconciler makes one pass over connections that reject writes, and the package prints their decisions.
 //
-// Nothing leaves the process but reading: the snapshot keeps what the
-// reconcilers write to the cluster, and package controllers refuses what they
-// would write to a key server.
+// The process only reads: the snapshot keeps the reconcilers' writes to the cluster, and package controllers
+// rejects their writes to a key server.
 package plan

@@ -20,24 +20,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// Options say what is planned, and with what.
+// Options configure a plan.
 type Options struct {
 	Files []string // paths of files and directories; "-" is Stdin
 	Stdin io.Reader
-	// Namespace is that of manifests which name none.
+	// Namespace is the namespace of manifests that name none.
 	Namespace string
-	// Cluster answers for what the files do not have; nil where there is none.
+	// Cluster returns objects that are not in the files; nil without a cluster.
 	Cluster client.Reader
-	// Issuer is that of the cluster's service accounts; nil where there is none.
+	// Issuer is the issuer of the cluster's service accounts; nil without a cluster.
 	Issuer *sources.Issuer
-	// Access overrides how one KeyServer is reached; nil leaves all as declared.
+	// Access overrides how one KeyServer is reached; nil overrides nothing.
 	Access *Access
-	// Clock is nil for the system's.
+	// Clock is the clock of the reconcilers; nil: that of the system.
 	Clock clock.Clock
 	Log   logr.Logger
 }
 
-// Make reads the files and says what the manager would do about them.
+// Make reads the files and returns what the manager would do about them.
 func Make(ctx context.Context, o Options) (*Report, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -68,8 +68,7 @@ func Make(ctx context.Context, o Options) (*Report, error) {
 	return w.report(ctx, intents)
 }
 
-// connect connects to every KeyServer that the objects are about, and tries
-// those that they name as peers.
+// connect connects to every KeyServer that the objects refer to, and tries those that they name as peers.
 func (w *world) connect(ctx context.Context, planner *controllers.Planner) error {
 	var asked, peers []string
 	for _, p := range w.planned {
@@ -102,7 +101,7 @@ func (w *world) connect(ctx context.Context, planner *controllers.Planner) error
 		if !exists || slices.Contains(asked, name) {
 			continue
 		}
-		// The objects that need what it would say are blocked, and say so.
+		// Objects that need an unreachable peer are reported as blocked.
 		if err := planner.Connect(ctx, name); err != nil {
 			w.options.Log.Info("a peer does not answer", "keyServer", name, "cause", err.Error())
 		}
@@ -126,8 +125,7 @@ func unique(names []string) []string {
 	return slices.Compact(out)
 }
 
-// Access is how a KeyServer is reached when the command line says so. A part
-// that is empty is left as the KeyServer declares it.
+// Access overrides how a KeyServer is reached, from the command line. Empty fields override nothing.
 type Access struct {
 	KeyServer     string
 	URL           string
@@ -136,17 +134,16 @@ type Access struct {
 	Officer       *Login
 }
 
-// Login is a password principal.
+// Login is the name and password of a principal.
 type Login struct {
 	Name     string
 	Password string
 }
 
-// flagsNamespace holds the Secrets that stand for flags. It is no name that a
-// namespace can have.
+// flagsNamespace holds the Secrets made from flags. No namespace can have this name.
 const flagsNamespace = "(flags)"
 
-// override changes, or makes, the KeyServer that the flags are about.
+// override changes or creates the KeyServer of the flags.
 func (w *world) override(ctx context.Context, a *Access) error {
 	ks := &v1alpha1.KeyServer{}
 	err := w.snapshot.Get(ctx, client.ObjectKey{Name: a.KeyServer}, ks)
@@ -155,7 +152,7 @@ func (w *world) override(ctx context.Context, a *Access) error {
 		if a.URL == "" || a.Administrator == nil {
 			return fmt.Errorf("KeyServer %q is neither in the files nor in a cluster; give --server and --password-file, too", a.KeyServer)
 		}
-		// Nobody has said who may use it.
+		// There are no grants yet.
 		ks.Name, ks.UID = a.KeyServer, w.uid()
 		ks.Spec.Grants = []v1alpha1.Grant{v1alpha1.GrantAll("flags", v1alpha1.GrantedNamespaces{Selector: &metav1.LabelSelector{}})}
 	case err != nil:
@@ -193,10 +190,10 @@ func (w *world) credential(name string, l *Login) (v1alpha1.PasswordCredential, 
 	}}, w.snapshot.put(secret)
 }
 
-// errNothing is what a plan without objects is refused with.
+// errNothing is the error for files without objects to plan.
 var errNothing = errors.New("the files hold no object of " + v1alpha1.GroupVersion.Group + "; nothing is to be planned")
 
-// printable keeps what a terminal would act upon from reaching it.
+// printable replaces characters that control a terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || (r >= 0x7f && r < 0xa0) || (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069) {

@@ -34,7 +34,7 @@ import (
 
 const signers = "{roleName: Signers, operations: [HMAC Data]}"
 
-// There is no plan where something could not be read or asked.
+// TestRefusals checks that there is no plan if a file or a server cannot be read.
 func TestRefusals(t *testing.T) {
 	k := start(t)
 	for name, c := range map[string]struct {
@@ -82,8 +82,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What is not there is made; what waits for it says for what, and nothing is
-// written.
+// TestPlanOfAFreshKeyServer checks that missing objects are planned as new. Objects that must wait name what
+// they wait for. Nothing is written.
 func TestPlanOfAFreshKeyServer(t *testing.T) {
 	k, p := start(t), newPeer(t, 7)
 	r := k.mustPlan(t, object("PrincipalTrust", "trust", "{trustedServerRef: {name: peer}, principal: {id: 00000000000000aa}, flag: expose}")+
@@ -110,7 +110,7 @@ func TestPlanOfAFreshKeyServer(t *testing.T) {
 		"ACLTemplate template":     {reconcile.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/acl-templates"}},
 		"Principal till-abroad":    {reconcile.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/principals/xauth"}},
 		"Principal crew":           {reconcile.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/principals/groups"}},
-		"Principal till":           {reconcile.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{}, []string{}}, // nobody says which cluster
+		"Principal till":           {reconcile.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{}, []string{}}, // its cluster is unknown
 		"Principal team":           {reconcile.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"Role default/signers"}, []string{}},
 		"Principal ann":            {reconcile.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"Principal default/crew"}, []string{}},
 		"TrustedServer peer":       {reconcile.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedCA default/ca"}, []string{}},
@@ -130,7 +130,8 @@ func TestPlanOfAFreshKeyServer(t *testing.T) {
 	}
 }
 
-// What is there is adopted, corrected or left alone, as the policies say.
+// TestPlanOfWhatIsThere checks that existing objects are adopted, corrected or left unchanged, according to the
+// policies.
 func TestPlanOfWhatIsThere(t *testing.T) {
 	k := start(t)
 	must[schema.RoleSaved](t)(k.admin.CreateRole(t.Context(), schema.CreateRoleRequest{Name: "Signers"}))
@@ -171,8 +172,8 @@ func TestPlanOfWhatIsThere(t *testing.T) {
 	}
 }
 
-// A key server may stand behind a proxy, under any path: it is the calls below
-// that path which read or write.
+// TestPlanBehindAProxy checks a key server behind a proxy with any path. Only the path below it decides whether
+// a call reads or writes.
 func TestPlanBehindAProxy(t *testing.T) {
 	k := start(t)
 	behind, err := url.Parse(k.URL())
@@ -181,7 +182,7 @@ func TestPlanBehindAProxy(t *testing.T) {
 	}
 	const under = "/gw/api/keys"
 	forward := httputil.NewSingleHostReverseProxy(behind)
-	forward.ErrorLog = log.New(io.Discard, "", 0) // the plan hangs up on its long poll
+	forward.ErrorLog = log.New(io.Discard, "", 0) // the plan closes its long poll
 	forward.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: k.Pool(t), MinVersion: tls.VersionTLS12}}
 	proxy := httptest.NewTLSServer(http.StripPrefix(under, forward))
 	defer proxy.Close()
@@ -198,8 +199,8 @@ func TestPlanBehindAProxy(t *testing.T) {
 	}
 }
 
-// What a cluster has said of an object, its deletion most of all, is not part of
-// a manifest that somebody saved there.
+// TestSavedManifest checks that a plan ignores fields that a cluster has added to a saved manifest, in
+// particular the deletion timestamp.
 func TestSavedManifest(t *testing.T) {
 	k := start(t)
 	for name, finalizers := range map[string]string{"OurFinalizer": "trust.keyserver.dev/external", "AnotherFinalizer": "example.com/hold"} {
@@ -209,7 +210,7 @@ func TestSavedManifest(t *testing.T) {
 			if o := find(t, k.mustPlan(t, saved), "Role a"); o.Action != reconcile.PlanCreate {
 				t.Errorf("got %+v", o)
 			}
-			// Nor is one older than what is applied with it.
+			// The creation timestamp of the file does not count either.
 			r := k.mustPlan(t, strings.Replace(saved, "name: a", "name: z", 1)+object("Role", "b", signers))
 			if o := find(t, r, "Role z"); o.Reason != v1alpha1.ReasonConflict {
 				t.Errorf("an age from the file: %+v", o)
@@ -218,7 +219,7 @@ func TestSavedManifest(t *testing.T) {
 	}
 }
 
-// Files that take a while to read make no object older than another.
+// TestOneAge checks that new objects have the same age, even if reading the files takes time.
 func TestOneAge(t *testing.T) {
 	k := start(t)
 	r := k.mustPlan(t, object("Role", "z", signers)+object("Role", "b", signers), func(o *plan.Options) { o.Clock = &hasty{} })
@@ -230,7 +231,7 @@ func TestOneAge(t *testing.T) {
 	}
 }
 
-// hasty is a clock on which each look is a second after the one before.
+// hasty is a clock that advances by one second with each reading.
 type hasty struct {
 	clock.RealClock
 
@@ -241,7 +242,7 @@ func (h *hasty) Now() time.Time {
 	return h.RealClock.Now().Add(time.Duration(h.looks.Add(1)) * time.Second)
 }
 
-// A KeyServer, its Secret and a ConfigMap may stand in the files themselves.
+// TestEverythingFromFiles checks that the files can contain a KeyServer, its Secret and a ConfigMap.
 func TestEverythingFromFiles(t *testing.T) {
 	k, p := start(t), newPeer(t, 7)
 	manifests := object("KeyServer", "default", fmt.Sprintf("{url: %q, caBundle: {inline: %q}, credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}, grants: [{name: labelled, namespaces: {selector: {matchLabels: {trust: ok}}}, kinds: [TrustedCA], names: ['*']}]}",
@@ -275,8 +276,7 @@ func TestEverythingFromFiles(t *testing.T) {
 	}
 }
 
-// Names come from outside; a terminal must not act upon them, wherever they
-// stand.
+// TestPrintedNamesAreHarmless checks that names from outside cannot control the terminal, in any field.
 func TestPrintedNamesAreHarmless(t *testing.T) {
 	const evil = "\x1b[2J\u202eevil"
 	observed := evil
@@ -299,8 +299,8 @@ func TestPrintedNamesAreHarmless(t *testing.T) {
 // all grants trust to every namespace.
 const all = "[{name: all, namespaces: {selector: {}}, kinds: [TrustedCA, TrustedServer], names: ['*']}]"
 
-// What a grant forbids is said before anything is applied, and a KeyServer of the
-// files keeps its grants where flags say how to reach it.
+// TestGrantsForbid checks that the plan shows objects that a grant forbids. A KeyServer of the files keeps its
+// grants if flags change how it is reached.
 func TestGrantsForbid(t *testing.T) {
 	k, p := start(t), newPeer(t, 7)
 	r := k.mustPlan(t, object("KeyServer", "default", fmt.Sprintf("{url: %q, credentials: {administrator: {secretRef: {namespace: ns, name: none}}}, grants: [%s]}", k.URL(),
@@ -324,8 +324,8 @@ func TestGrantsForbid(t *testing.T) {
 	}
 }
 
-// The flags about the security officer are what trust is managed with; without
-// them, those about the administrator are, whatever a KeyServer declares.
+// TestOfficerFlags checks that trust is managed with the flags of the security officer. Without them it is
+// managed with those of the administrator, regardless of the KeyServer.
 func TestOfficerFlags(t *testing.T) {
 	k, p := start(t), newPeer(t, 7)
 	manifests := object("KeyServer", "default", fmt.Sprintf("{url: %q, credentials: {administrator: {secretRef: {namespace: ns, name: none}}, securityOfficer: {secretRef: {namespace: ns, name: none}}}, grants: %s}", k.URL(), all)) +
@@ -340,7 +340,7 @@ func TestOfficerFlags(t *testing.T) {
 	}
 }
 
-// A plan ends when its caller does.
+// TestCancelled checks that a plan ends when its context ends.
 func TestCancelled(t *testing.T) {
 	k := start(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -350,8 +350,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// A peer that is declared as a KeyServer is asked for its trust blob and its
-// CA; while it does not answer, those who need it say so.
+// TestPlanOfAPeerReference checks that the trust blob and the CA come from a peer that is declared as a
+// KeyServer. If the peer does not respond, the objects that need it report that.
 func TestPlanOfAPeerReference(t *testing.T) {
 	k, p := start(t), testserver.Start(t, func(c *server.Config) {
 		c.SystemID, c.ServerName, c.ExternalListen = 7, "192.0.2.7", rig.FreeAddress(t, "127.0.0.1")
@@ -377,7 +377,7 @@ func TestPlanOfAPeerReference(t *testing.T) {
 	}
 }
 
-// What somebody else owns is said before anything is applied, and a plan marks nothing.
+// TestOwnersForbid checks that the plan shows objects with another owner, and that a plan sets no owner marks.
 func TestOwnersForbid(t *testing.T) {
 	k := start(t)
 	for name, owner := range map[string]string{"Theirs": "elsewhere/ns/Role/theirs", "Ours": "some-cluster/default/Role/ours", "Nobody's": ""} {
@@ -394,7 +394,7 @@ func TestOwnersForbid(t *testing.T) {
 	if o := find(t, r, "Role theirs"); o.Action != reconcile.PlanBlocked || o.Reason != v1alpha1.ReasonConflict || !strings.Contains(o.Message, "is owned by elsewhere/ns/Role/theirs") {
 		t.Errorf("somebody else's: %+v", o)
 	}
-	// Without a cluster the plan is for the one whose object this is.
+	// Without a cluster, the plan assumes the cluster that owns the object.
 	if o := find(t, r, "Role ours"); o.Action != reconcile.PlanUpdate {
 		t.Errorf("one's own: %+v", o)
 	}

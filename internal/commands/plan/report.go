@@ -19,14 +19,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
-// Report is a plan, for people and programs.
+// Report is a plan, for people and for programs.
 type Report struct {
 	KeyServers []KeyServer `json:"keyServers"`
 	Objects    []Object    `json:"objects"`
 	Summary    Summary     `json:"summary"`
 }
 
-// KeyServer is one that was asked.
+// KeyServer is a key server that the plan has connected to.
 type KeyServer struct {
 	Name    string `json:"name"`
 	URL     string `json:"url"`
@@ -34,7 +34,7 @@ type KeyServer struct {
 	Message string `json:"message"`
 }
 
-// Object is what the manager would do about one object.
+// Object reports what the manager would do about one object.
 type Object struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
@@ -45,26 +45,26 @@ type Object struct {
 	Action  reconcile.PlannedAction `json:"action"`
 	Reason  v1alpha1.Reason         `json:"reason"`
 	Message string                  `json:"message"`
-	// External names what the action is about; ID is set where it exists.
+	// External names the object on the key server. ExternalID is set if it exists.
 	External   string `json:"external,omitempty"`
 	ExternalID string `json:"externalId,omitempty"`
-	// Fields are what differs, or all that is declared where nothing exists.
+	// Fields are the fields that differ, or all declared fields if nothing exists.
 	Fields []Field `json:"fields"`
-	// WaitsFor names objects of the files that come first.
+	// WaitsFor names objects of the files that must be applied first.
 	WaitsFor []string `json:"waitsFor"`
-	// Calls are writes that the plan has kept back.
+	// Calls are the writes that the plan did not send.
 	Calls []string `json:"calls"`
 }
 
-// Field is one field of the spec. Observed is nil where nothing exists.
+// Field is one field of the spec. Observed is nil if nothing exists.
 type Field struct {
 	Field    string  `json:"field"`
 	Declared string  `json:"declared"`
 	Observed *string `json:"observed"`
 }
 
-// Summary counts objects by action. Drifted are those that only observe and
-// differ; they count as none, too.
+// Summary counts objects by action. Drifted counts objects that are only observed and differ; None includes
+// them.
 type Summary struct {
 	Create  int `json:"create"`
 	Update  int `json:"update"`
@@ -73,10 +73,10 @@ type Summary struct {
 	None    int `json:"none"`
 	Blocked int `json:"blocked"`
 	Drifted int `json:"drifted"`
-	// Ignored are manifests of kinds that a plan has nothing to say about.
+	// Ignored counts manifests of kinds that a plan does not cover.
 	Ignored int `json:"ignored"`
-	// Agrees: the key servers hold what the files declare, so that applying
-	// these would change nothing there.
+	// Agrees is true if the key servers hold what the files declare. Then applying the files would change
+	// nothing there.
 	Agrees bool `json:"agrees"`
 }
 
@@ -148,9 +148,8 @@ func (w *world) objectOf(i reconcile.Intent) (Object, error) {
 	return o, nil
 }
 
-// declared lists what an object declares about something that does not exist
-// yet: its spec but for the part that says how it is managed, and for the texts
-// that nobody reads, of which the status knows what is in them.
+// declared returns the fields of an object that does not exist on the key server yet. It omits the fields that
+// all kinds share. Certificates and trust blobs are replaced by their description in the status.
 func declared(obj client.Object) ([]Field, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -185,8 +184,8 @@ func number[N int32 | int64](n *N) string {
 	return fmt.Sprint(*n)
 }
 
-// flatten lists the leaves of a spec. A list of scalars is one leaf; one of
-// members is keyed by whom they are about.
+// flatten lists the leaves of a spec. A list of scalars is one leaf. A list of objects is keyed by the
+// principal of each, or else by its index.
 func flatten(path string, value any, out *[]Field) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -231,7 +230,7 @@ func (r *Report) JSON(out io.Writer) error {
 	return err
 }
 
-// marks are what a line begins with.
+// marks are the first characters of the lines.
 var marks = map[reconcile.PlannedAction]string{
 	reconcile.PlanCreate: "+", reconcile.PlanUpdate: "~", reconcile.PlanAdopt: "=",
 	reconcile.PlanDelete: "-", reconcile.PlanNone: " ", reconcile.PlanBlocked: "!",
@@ -283,10 +282,10 @@ func (o Object) text(b *bytes.Buffer) {
 		fmt.Fprintf(w, "    - %s\t%s\n", printable(f.Field), short(*f.Observed))
 		fmt.Fprintf(w, "    + %s\t%s\n", printable(f.Field), short(f.Declared))
 	}
-	_ = w.Flush() // a buffer takes everything
+	_ = w.Flush() // a buffer returns no error
 }
 
-// short cuts a value to what a line holds; the whole of it is in the JSON.
+// short shortens a value for a line. The JSON has the full value.
 func short(s string) string {
 	const most = 400
 	s = printable(s)

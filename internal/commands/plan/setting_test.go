@@ -22,7 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// keys is a key server with what these tests need of it.
+// keys is a key server with an administrator's client.
 type keys struct {
 	*testserver.Server
 	admin *apiclient.Client
@@ -34,7 +34,7 @@ func start(t testing.TB) *keys {
 	return &keys{Server: s, admin: s.Admin(t)}
 }
 
-// access is what the flags of the command line would say.
+// access returns the access that command-line flags would give.
 func (k *keys) access(t testing.TB) *plan.Access {
 	return &plan.Access{
 		KeyServer: "default", URL: k.URL(), CA: string(k.CA(t)),
@@ -42,7 +42,7 @@ func (k *keys) access(t testing.TB) *plan.Access {
 	}
 }
 
-// plan plans manifests as they would stand in one file.
+// plan makes a plan of manifests in one file.
 func (k *keys) plan(t testing.TB, manifests string, change ...func(*plan.Options)) (*plan.Report, error) {
 	t.Helper()
 	o := plan.Options{
@@ -63,7 +63,7 @@ func (k *keys) mustPlan(t testing.TB, manifests string, change ...func(*plan.Opt
 	return r
 }
 
-// export prints what the key server holds.
+// export returns the exported manifests of the key server.
 func (k *keys) export(t testing.TB, kinds ...string) (manifests string, left []export.LeftOut) {
 	t.Helper()
 	made, err := export.Collect(t.Context(), export.Options{
@@ -79,8 +79,7 @@ func (k *keys) export(t testing.TB, kinds ...string) (manifests string, left []e
 	return b.String(), made.LeftOut
 }
 
-// writes returns the operations in the audit trail that do not read. What a
-// plan or an observer must never do shows here, whatever it believes itself.
+// writes returns the operations in the audit log that write. They show what a plan or an observer really did.
 func (k *keys) writes(t testing.TB) []string {
 	t.Helper()
 	limit := 1000
@@ -92,7 +91,7 @@ func (k *keys) writes(t testing.TB) []string {
 		}
 		for _, e := range page.Entries {
 			if e.SessionKind == "internal" {
-				continue // of the server's own, for instance its start
+				continue // an operation of the server itself, for instance its start
 			}
 			if !slices.ContainsFunc([]string{"list", "read", "find", "lookup", "login", "logout", "watch"}, func(verb string) bool {
 				return strings.HasPrefix(e.Operation, verb)
@@ -107,7 +106,7 @@ func (k *keys) writes(t testing.TB) []string {
 	}
 }
 
-// must ends the test on an error, and returns what came without one.
+// must returns a function that ends the test on an error, and otherwise returns the value.
 func must[V any](t testing.TB) func(V, error) V {
 	return func(v V, err error) V {
 		t.Helper()
@@ -118,7 +117,7 @@ func must[V any](t testing.TB) func(V, error) V {
 	}
 }
 
-// peer is a key server that could be registered.
+// peer is a key server that can be registered.
 type peer struct {
 	ca   pki.Identity
 	blob schema.TrustBlob
@@ -138,7 +137,7 @@ func newPeer(t testing.TB, system int) peer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An address for documentation (RFC 5737), which nobody has.
+	// An address for documentation (RFC 5737), which no machine uses.
 	blob, err := schema.ParseTrustBlob(fmt.Sprintf("%d\t192.0.2.7\t9443\t%s", system, base64.StdEncoding.EncodeToString(chain)))
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +147,7 @@ func newPeer(t testing.TB, system int) peer {
 
 func (p peer) pem() string { return string(pki.EncodePEM(p.ca.Certificate.Raw)) }
 
-// object spells an object. Its spec is YAML in flow style.
+// object returns the manifest of an object. Its spec is YAML in flow style.
 func object(kind, name, spec string) string {
 	return fmt.Sprintf("---\napiVersion: trust.keyserver.dev/v1alpha1\nkind: %s\nmetadata: {name: %s}\nspec: %s\n", kind, name, spec)
 }

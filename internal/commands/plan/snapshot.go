@@ -22,12 +22,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// snapshot is a cluster as it would be after the files were applied. What is
-// written to it stays in it.
+// snapshot is the state of a cluster after the files are applied. It keeps all writes to itself.
 type snapshot struct {
 	scheme *runtime.Scheme
-	// behind answers for Secrets, ConfigMaps and Namespaces that the files do
-	// not have; nil where there is no cluster.
+	// behind returns Secrets, ConfigMaps and Namespaces that are not in the files; nil without a cluster.
 	behind client.Reader
 
 	mu      sync.Mutex
@@ -62,7 +60,7 @@ func (s *snapshot) shelf(kind schema.GroupVersionKind) *shelf {
 	return s.kinds[kind]
 }
 
-// put stores a copy of an object in place of the one of that name.
+// put stores a copy of an object and replaces an earlier one of that name.
 func (s *snapshot) put(obj client.Object) error {
 	kind, err := s.GroupVersionKindFor(obj)
 	if err != nil {
@@ -139,7 +137,7 @@ func (s *snapshot) Get(ctx context.Context, key client.ObjectKey, obj client.Obj
 	if s.behind != nil && kind.Group != v1alpha1.GroupVersion.Group {
 		err := s.behind.Get(ctx, key, obj, opts...)
 		if kind.Kind == "CustomResourceDefinition" && apierrors.IsForbidden(err) {
-			obj.SetName(key.Name) // not every planner may read it; it is taken to stay
+			obj.SetName(key.Name) // not every planner may read it; assume that it stays
 			return nil
 		}
 		return err
@@ -147,7 +145,7 @@ func (s *snapshot) Get(ctx context.Context, key client.ObjectKey, obj client.Obj
 	return apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: strings.ToLower(kind.Kind)}, key.Name)
 }
 
-// copyInto fills an object, or its metadata alone where that is asked for.
+// copyInto copies an object, or only its metadata into a PartialObjectMetadata.
 func copyInto(stored, obj client.Object) error {
 	if m, partial := obj.(*metav1.PartialObjectMetadata); partial {
 		accessor, err := meta.Accessor(stored.DeepCopyObject())
@@ -169,8 +167,7 @@ func copyInto(stored, obj client.Object) error {
 	return nil
 }
 
-// List implements client.Reader. Selecting is by one index or not at all, which
-// is all that the reconcilers do.
+// List implements client.Reader. It can select by one index or not, which is enough for the reconcilers.
 func (s *snapshot) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	var o client.ListOptions
 	o.ApplyOptions(opts)
@@ -195,8 +192,7 @@ func (s *snapshot) List(ctx context.Context, list client.ObjectList, opts ...cli
 	return meta.SetList(list, items)
 }
 
-// listMetadata lists what the files and the cluster have of a kind that is not ours, by
-// label.
+// listMetadata lists the objects of a foreign kind in the files and the cluster, by label.
 func (s *snapshot) listMetadata(ctx context.Context, list *metav1.PartialObjectMetadataList, o client.ListOptions, opts ...client.ListOption) error {
 	kind := list.GroupVersionKind()
 	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
@@ -240,7 +236,7 @@ func (h *shelf) selected(by fields.Selector) ([]client.ObjectKey, error) {
 	return keys, nil
 }
 
-// Patch implements client.Writer: the object becomes what the patch makes it.
+// Patch implements client.Writer. obj already has the result of the patch.
 func (s *snapshot) Patch(_ context.Context, obj client.Object, _ client.Patch, _ ...client.PatchOption) error {
 	return s.put(obj)
 }
@@ -270,8 +266,8 @@ func (s *snapshot) GroupVersionKindFor(obj runtime.Object) (schema.GroupVersionK
 // Scheme implements client.Client.
 func (s *snapshot) Scheme() *runtime.Scheme { return s.scheme }
 
-// The rest of client.Client is nothing that the reconcilers use. Whoever begins
-// to learns it here.
+// The remaining methods of client.Client return an error, because the reconcilers do not use them. So a first
+// use is noticed.
 var _ client.Client = (*snapshot)(nil)
 
 func refuse(verb string) error { return fmt.Errorf("a plan has no %s", verb) }

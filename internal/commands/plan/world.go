@@ -26,7 +26,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// world is everything that a plan is made from.
+// world is the input of a plan.
 type world struct {
 	options  Options
 	schemas  *manifest.Schemas
@@ -38,8 +38,8 @@ type world struct {
 	ignored            int // manifests of other kinds
 	seen               map[string]manifest.Source
 	uids               int
-	// made is when all that is new would be made. Applied together they are of one
-	// age, and their names decide who is first.
+	// made is the creation time of all new objects. Objects applied together have the same age, so their names
+	// decide which is first.
 	made metav1.Time
 }
 
@@ -60,8 +60,7 @@ func newWorld(o Options) (*world, error) {
 	return &world{options: o, schemas: schemas, snapshot: s, seen: map[string]manifest.Source{}}, err
 }
 
-// load fills the snapshot: first what the cluster has, then the files, then
-// what the command line says.
+// load fills the snapshot: first from the cluster, then from the files, then from the command line.
 func (w *world) load(ctx context.Context) error {
 	manifests, err := manifest.Read(ctx, w.options.Files, w.options.Stdin)
 	if err != nil {
@@ -139,14 +138,14 @@ func (w *world) add(ctx context.Context, m manifest.Manifest) error {
 	return nil
 }
 
-// seenKey names an object of the files. Of no two groups that are read do the
-// kinds share a name.
+// seenKey returns the name of an object in the files. No two kinds of the groups that are read have the same
+// name.
 func seenKey(kind string, obj client.Object) string {
 	return kind + " " + strings.TrimPrefix(obj.GetNamespace()+"/"+obj.GetName(), "/")
 }
 
-// addOurs validates an object of ours as admission would, and lays it over what
-// the cluster has of it.
+// addOurs validates an object of our API group as admission would, and overlays it on the object in the
+// cluster.
 func (w *world) addOurs(ctx context.Context, m manifest.Manifest) error {
 	u := m.Object
 	if err := w.schemas.Knows(u); err != nil {
@@ -181,7 +180,7 @@ func (w *world) addOurs(ctx context.Context, m manifest.Manifest) error {
 	return w.snapshot.put(obj)
 }
 
-// orSays prefers what the schema says about an object that has not its type.
+// orSays returns the schema's error about an object that does not fit its type, or else err.
 func (w *world) orSays(ctx context.Context, u *unstructured.Unstructured, err error) error {
 	if said := w.schemas.Validate(ctx, u, nil); said != nil {
 		return said
@@ -199,17 +198,17 @@ func (w *world) typed(u *unstructured.Unstructured) (client.Object, error) {
 		return nil, fmt.Errorf("%s is no object", u.GetKind())
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
-		// The converter's words may quote a value, and name no field.
+		// The converter's error may quote a value, and it names no field.
 		return nil, cmp.Or(manifest.Misfit(u, obj), errors.New("does not have the shape of a "+u.GetKind()))
 	}
 	obj.GetObjectKind().SetGroupVersionKind(u.GroupVersionKind())
 	return obj, nil
 }
 
-// existing returns what the cluster has of an object, nil if nothing.
+// existing returns the object in the cluster, or nil.
 func (w *world) existing(ctx context.Context, obj client.Object) (*unstructured.Unstructured, error) {
 	if w.options.Cluster == nil {
-		return nil, nil //nolint:nilnil // there is none, and that is no mistake
+		return nil, nil //nolint:nilnil // without a cluster there is no object, and no error
 	}
 	have, is := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(client.Object)
 	if !is {
@@ -217,7 +216,7 @@ func (w *world) existing(ctx context.Context, obj client.Object) (*unstructured.
 	}
 	err := w.snapshot.Get(ctx, client.ObjectKeyFromObject(obj), have)
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // likewise
+		return nil, nil //nolint:nilnil // not found is no error
 	}
 	if err != nil {
 		return nil, err
@@ -226,18 +225,17 @@ func (w *world) existing(ctx context.Context, obj client.Object) (*unstructured.
 	return &unstructured.Unstructured{Object: content}, err
 }
 
-// authored are the parts of its metadata that a manifest decides on.
+// authored are the metadata fields that a manifest sets.
 var authored = []string{"name", "namespace", "labels", "annotations", "finalizers", "ownerReferences"}
 
-// overlay is the object as it would be after its manifest was applied: the
-// spec takes the place of the old one, the rest stays. A new one is the
-// youngest.
+// overlay returns the object after its manifest is applied: the new spec replaces the old one, the rest stays.
+// A new object gets the current time as its creation time.
 func (w *world) overlay(u, old *unstructured.Unstructured) *unstructured.Unstructured {
 	if old == nil {
 		out := u.DeepCopy()
 		metadata, _, _ := unstructured.NestedMap(u.Object, "metadata")
-		// Of the rest an API server takes nothing over when it makes an object,
-		// a deletion that stands in the file least of all.
+		// An API server ignores the other fields when it creates an object, for example a deletion timestamp in
+		// the file.
 		maps.DeleteFunc(metadata, func(name string, _ any) bool { return !slices.Contains(authored, name) })
 		out.Object["metadata"] = metadata
 		out.SetUID(w.uid())
@@ -262,10 +260,9 @@ func (w *world) overlay(u, old *unstructured.Unstructured) *unstructured.Unstruc
 	return out
 }
 
-// applied reports whether an annotation of the cluster came with an earlier
-// manifest of the object, so that one which lacks it takes it away. Which of
-// those who apply the files will be is not known: whoever has applied a spec is
-// taken to be.
+// applied reports whether an annotation in the cluster came from an earlier manifest of the object. Then
+// applying a manifest without it removes it. The future field owner is unknown: applied assumes that it is the
+// one that applied a spec.
 func applied(old *unstructured.Unstructured, annotation string) bool {
 	if manifest := old.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; manifest != "" {
 		var last metav1.PartialObjectMetadata
@@ -293,7 +290,7 @@ func applied(old *unstructured.Unstructured, annotation string) bool {
 	return by && !others
 }
 
-// addSource takes over what objects of ours may refer to.
+// addSource adds an object that our objects may refer to.
 func (w *world) addSource(u *unstructured.Unstructured) error {
 	obj, err := w.typed(u)
 	if err != nil {
@@ -321,8 +318,8 @@ func (w *world) addSource(u *unstructured.Unstructured) error {
 	return w.snapshot.put(obj)
 }
 
-// loadNamespaces makes the namespaces of objects that are nowhere. They have
-// the label that every namespace has, and no other.
+// loadNamespaces creates namespaces that exist neither in the files nor in the cluster. They have only the
+// label that every namespace has.
 func (w *world) loadNamespaces(ctx context.Context) error {
 	for _, p := range w.planned {
 		n := &metav1.PartialObjectMetadata{}
