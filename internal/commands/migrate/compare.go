@@ -13,8 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
 )
 
-// same compares each row of each table with what was read of it: both databases answer them
-// in one order.
+// same compares each row of each table in both databases. Both return the rows in the same order.
 func same(ctx context.Context, from *snapshot.Snapshot, store *sqlstore.Store) (err error) {
 	to, err := store.Snapshot(ctx)
 	if err != nil {
@@ -64,7 +63,7 @@ func sameTable(ctx context.Context, from, to *snapshot.Snapshot, t snapshot.Tabl
 	}
 }
 
-// next answers nil behind the last row.
+// next returns nil after the last row.
 func next(rows *pgcopy.Reader) ([]any, error) {
 	row, err := rows.Next()
 	if errors.Is(err, io.EOF) {
@@ -73,7 +72,7 @@ func next(rows *pgcopy.Reader) ([]any, error) {
 	return row, err
 }
 
-// differ names the columns, and nothing of what is in them.
+// differ returns the names of the columns that differ, without their values.
 func differ(t snapshot.Table, one, other []any) (columns []string) {
 	for i := range one {
 		a, bytesA := one[i].([]byte)
@@ -90,7 +89,7 @@ func differ(t snapshot.Table, one, other []any) (columns []string) {
 	return columns
 }
 
-// streamed is what a goroutine writes, to be read meanwhile. Who reads hears why writing failed.
+// streamed is a pipe with a goroutine that writes. A write error is returned to the reader.
 type streamed struct {
 	*io.PipeReader
 	ended chan struct{}
@@ -106,7 +105,7 @@ func stream(write func(io.Writer) error) *streamed {
 	return s
 }
 
-// end gives up what was not read.
+// end closes the pipe and waits for the goroutine.
 func (s *streamed) end() {
 	_ = s.Close() // never fails
 	<-s.ended

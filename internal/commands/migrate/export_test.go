@@ -1,6 +1,6 @@
 package migrate
 
-// Tampered has something done to the target once all rows are there.
+// Tampered returns options that call do after all rows were copied to the target.
 func (o Options) Tampered(do func() error) Options {
 	o.loaded = do
 	return o

@@ -1,5 +1,5 @@
-// Package migrate moves all that an embedded database holds into a PostgreSQL database, and
-// goes on only where every row arrived as it was (docs/adr/0065-a-database-that-moves.md).
+// Package migrate copies an embedded database into a PostgreSQL database. It completes the move only if every
+// row arrived unchanged (docs/adr/0065-a-database-that-moves.md).
 package migrate
 
 import (
@@ -22,30 +22,30 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Options of a move. Every field but Previous is needed.
+// Options configure a move. All fields except Previous are required.
 type Options struct {
 	From sqlstore.Config // an embedded database at rest
 	To   sqlstore.Config // an empty PostgreSQL database
-	// Keeper has the key-encryption key of the database from now on. Where it is to take
-	// the place of another one, Previous has that.
+	// Keeper holds the key-encryption key of the target. If it replaces another key, Previous holds the old
+	// one.
 	Keeper, Previous *keyring.Keeper
 	Clock            func() time.Time
 	Logger           *slog.Logger
 
-	loaded func() error // called before rows are compared; of tests
+	loaded func() error // called before the comparison; for tests
 }
 
-// Moved is what was moved.
+// Moved is the result of a move.
 type Moved struct {
 	Rows   int64 // of all tables
 	Tables int
-	Last   int64 // row of the audit trail
-	Tree   int64 // rows that the tree over it has
+	Last   int64 // last row of the audit log
+	Tree   int64 // rows in the tree over the audit log
 	KEK    keyserver.KEK
 }
 
-// Run moves the database. Where it fails the source is as it was, unless the error is an
-// UnsureError, and the target holds nothing that anybody would serve from.
+// Run moves the database. After an error the source is unchanged, unless the error is an UnsureError, and no
+// server would serve from the target.
 func Run(ctx context.Context, o Options) (done Moved, err error) {
 	from, err := sqlstore.OpenToMove(ctx, o.From)
 	if err != nil {
@@ -71,7 +71,7 @@ func Run(ctx context.Context, o Options) (done Moved, err error) {
 		}
 		return done, err
 	}
-	defer func() { err = errors.Join(err, to.Abandon()) }() // nothing, once it is finished
+	defer func() { err = errors.Join(err, to.Abandon()) }() // does nothing after finish
 	done.Tables, done.Last, done.Tree = len(s.Tables), s.Last, s.Tree.Size
 	if done.Rows, err = load(ctx, s, to); err != nil {
 		return done, err
@@ -93,7 +93,7 @@ func Run(ctx context.Context, o Options) (done Moved, err error) {
 	return done, o.finish(ctx, s, to)
 }
 
-// UnsureError says that it is not known whether the target has its name.
+// UnsureError is the error if it is unknown whether the move was completed.
 type UnsureError struct{ cause error }
 
 func (e UnsureError) Error() string {
@@ -102,8 +102,8 @@ func (e UnsureError) Error() string {
 
 func (e UnsureError) Unwrap() error { return e.cause }
 
-// finish gives the target its name. Before that nobody may serve from the source any more,
-// or both could go on.
+// finish completes the target. Before that it marks the source, so that no server serves from it any more.
+// Otherwise both could continue.
 func (o Options) finish(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Restore) error {
 	system, err := bootstrap.SystemOf(ctx, to.Store())
 	if err != nil {
@@ -123,8 +123,8 @@ func (o Options) finish(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.
 	return err
 }
 
-// opens finds out whether the key-encryption key is that of the source, and whether its rows
-// are those that the key server wrote, before anything is written anywhere.
+// opens checks that the key-encryption key is that of the source, and that the key server wrote the source's
+// rows. It runs before anything is written.
 func (o Options) opens(ctx context.Context, from *sqlstore.Store) error {
 	ring, err := keyring.Existing(ctx, o.Keeper, from.Setting)
 	if errors.Is(err, keyring.ErrWrongKey) && o.Previous != nil {
@@ -142,7 +142,7 @@ func (o Options) opens(ctx context.Context, from *sqlstore.Store) error {
 	return agrees(ctx, from)
 }
 
-// agrees refuses a database in which a row does not agree with its MAC.
+// agrees returns an error if a row does not agree with its MAC.
 func agrees(ctx context.Context, store *sqlstore.Store) error {
 	var first *rowmac.Finding
 	found := 0
@@ -177,8 +177,7 @@ func load(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Restore) (rows
 	return rows, to.Loaded(ctx, s.Tail)
 }
 
-// intact holds the trail as it is in the target against its chains, its tree, and the tree of
-// the source.
+// intact checks the audit log in the target against its chains, its tree, and the tree of the source.
 func intact(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Store) error {
 	head, err := to.AuditTree(ctx)
 	if err != nil {
@@ -210,8 +209,8 @@ func intact(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Store) error
 	return nil
 }
 
-// rewrap has the key-encryption key of from now on wrap the data keys, where it is another
-// one, and looks at each row as the key server will.
+// rewrap wraps the data keys with the key-encryption key of the target, if that is a new one. Then it checks
+// each row as the key server will.
 func (o Options) rewrap(ctx context.Context, to *sqlstore.Store) (keyserver.KEK, error) {
 	ring, err := keyring.Start(ctx, o.Keeper, to, keyring.Options{Previous: o.Previous, Clock: o.Clock})
 	if err != nil {

@@ -30,13 +30,13 @@ import (
 
 const otherKEK = "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4="
 
-// house is a key server on an embedded database that has done some work, and was stopped.
+// house is a stopped key server with some data in an embedded database.
 type house struct {
 	*testserver.Server
 	dir     string
 	link    schema.HiddenLink
 	mac     []byte
-	session schema.HexID // public id of one that was open
+	session schema.HexID // public id of a session that was open
 	cursor  int64        // of the change feed
 }
 
@@ -60,12 +60,12 @@ func newHouse(t *testing.T) *house {
 	rig.Must(t, err)
 	h.cursor = changes.Cursor
 	h.Stop(t)
-	// Names that a locale orders in another way than their bytes do.
+	// Names whose order in a locale differs from their byte order.
 	h.alter(t, `INSERT INTO leases (name, until) VALUES ('alpha', 0), ('Beta', 0), ('ärger', 0), ('zeta', 0)`)
 	return h
 }
 
-// copied is the same one, whose files may be spoilt.
+// copied returns a copy whose files a test may damage.
 func (h *house) copied(t *testing.T) *house {
 	t.Helper()
 	other := *h
@@ -82,7 +82,7 @@ func macOf(t *testing.T, c *client.Client, link schema.HiddenLink) []byte {
 	return mac.MAC
 }
 
-// alter changes the source as nobody should.
+// alter changes the source without the key server.
 func (h *house) alter(t *testing.T, text string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(h.dir, sqlite.DatabaseFile))
@@ -99,7 +99,7 @@ func keeper(t *testing.T, url string) *keyring.Keeper {
 	return k
 }
 
-// own is the key-encryption key of the source.
+// own returns the key-encryption key of the source.
 func (h *house) own(t *testing.T) *keyring.Keeper {
 	t.Helper()
 	url, err := keyring.FileKey(h.dir)
@@ -115,7 +115,7 @@ func (h *house) options(t *testing.T, url string) migrate.Options {
 	}
 }
 
-// files are those of the source by their content.
+// files returns the hash of each file of the source.
 func (h *house) files(t *testing.T) map[string][32]byte {
 	t.Helper()
 	all := map[string][32]byte{}
@@ -142,7 +142,7 @@ func exec(t *testing.T, url string, texts ...string) {
 	rig.Must(t, conn.Close(t.Context()))
 }
 
-// relations counts what is in a database.
+// relations counts the tables, indexes and other relations of a database.
 func relations(t *testing.T, url string) (n int) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -152,7 +152,7 @@ func relations(t *testing.T, url string) (n int) {
 	return n
 }
 
-// Whatever is refused, the source is as it was, and the target, too.
+// TestWhatIsRefused checks that a rejected move changes neither the source nor the target.
 func TestWhatIsRefused(t *testing.T) {
 	whole := newHouse(t)
 	for reason, tc := range map[string]struct {
@@ -214,7 +214,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// What arrived as anything else is found, whichever way it differs, and nothing is moved.
+// TestADifferenceIsFound checks that any difference in the target is found, and nothing is moved.
 func TestADifferenceIsFound(t *testing.T) {
 	h := newHouse(t)
 	for reason, tc := range map[string]struct{ text, says string }{
@@ -242,12 +242,13 @@ func TestADifferenceIsFound(t *testing.T) {
 	}
 }
 
-// The key server goes on where it was: its keys, sessions, change feed, trail and tree.
+// TestWhatIsMovedServes checks that the key server continues with its keys, sessions, change feed, audit log
+// and tree.
 func TestWhatIsMovedServes(t *testing.T) {
 	h := newHouse(t)
 	url := pgtest.Database(t)
 	before := h.files(t)
-	// A database whose locale orders names in another way.
+	// A database whose locale orders names differently.
 	done, err := migrate.Run(t.Context(), h.options(t, url).Tampered(func() error {
 		exec(t, url, `ALTER TABLE leases ALTER COLUMN name TYPE text COLLATE "en-x-icu"`)
 		return nil
@@ -264,7 +265,7 @@ func TestWhatIsMovedServes(t *testing.T) {
 		}
 	}
 
-	// Nobody starts on the source any more, and whoever looks at it still can.
+	// No server starts on the source any more, but it can still be read.
 	if _, err := sqlstore.Open(t.Context(), sqlstore.Config{Dir: h.dir}); !errors.Is(err, sqlstore.ErrUnusable) || !strings.Contains(err.Error(), "was moved to the PostgreSQL database") {
 		t.Errorf("the source: %v", err)
 	}
@@ -297,7 +298,7 @@ func TestWhatIsMovedServes(t *testing.T) {
 	if len(page.Entries) != 1 || page.Entries[0].Seq != done.Last+1 || page.Entries[0].SystemID != 1 {
 		t.Errorf("what the trail says of it: %+v", page.Entries)
 	}
-	rig.Succeeds(t, func() error { // the tree goes on behind what was signed
+	rig.Succeeds(t, func() error { // the tree continues after the signed rows
 		text, err := c.GetAuditCheckpoint(t.Context())
 		if err == nil && !strings.Contains(string(text), "/audit/1\n") {
 			err = errors.New("another log")
@@ -305,7 +306,7 @@ func TestWhatIsMovedServes(t *testing.T) {
 		return err
 	})
 
-	// The way back, where nothing of what was written since is needed.
+	// The way back, if the writes since the move are not needed.
 	h.Stop(t)
 	rig.Must(t, os.Remove(filepath.Join(h.dir, sqlite.MovedFile)))
 	h.Restart(t, func(c *server.Config) { c.DatabaseURL = "" })
@@ -314,7 +315,7 @@ func TestWhatIsMovedServes(t *testing.T) {
 	}
 }
 
-// Another key-encryption key takes its place on the way; the source keeps its own.
+// TestAnotherKEKOnTheWay checks that a move can change the key-encryption key. The source keeps its own.
 func TestAnotherKEKOnTheWay(t *testing.T) {
 	h := newHouse(t)
 	o := h.options(t, pgtest.Database(t))
@@ -331,7 +332,7 @@ func TestAnotherKEKOnTheWay(t *testing.T) {
 	rig.Must(t, looks(t, o.From, func() (string, error) { return keyring.FileKey(h.dir) }))
 }
 
-// looks says what doctor finds.
+// looks returns the findings of doctor as an error.
 func looks(t *testing.T, cfg sqlstore.Config, kek func() (string, error)) error {
 	t.Helper()
 	store, err := sqlstore.OpenReadOnly(t.Context(), cfg)
