@@ -58,8 +58,8 @@ func eachFlag(cmd *cobra.Command, do func(*pflag.Flag)) {
 	}
 }
 
-// What Kubernetes puts into the environment of each container for a Service whose name
-// begins with keyserver, unless the Pod has enableServiceLinks: false.
+// Patterns of variables that Kubernetes sets in each container for a Service whose name begins with keyserver,
+// unless the Pod has enableServiceLinks: false.
 var (
 	serviceName  = regexp.MustCompile(`^[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 	servicePort  = regexp.MustCompile(`^[A-Z0-9_]+_PORT$`)

@@ -8,7 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// NewLogger writes structured logs as lines of JSON. It logs only the scheme and host of URLs.
+// NewLogger returns a logger that writes JSON lines from this level up. It logs only the scheme and host of
+// URLs.
 func NewLogger(w io.Writer, level string) (*slog.Logger, error) {
 	var l slog.Level
 	switch level {
@@ -26,7 +27,7 @@ func NewLogger(w io.Writer, level string) (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l, ReplaceAttr: explained})), nil
 }
 
-// explained writes errors with their causes, and of URLs only the scheme and the host.
+// explained logs errors with their causes, and only the scheme and host of URLs.
 func explained(groups []string, a slog.Attr) slog.Attr {
 	if err, is := a.Value.Any().(error); is && err != nil {
 		a.Value = slog.StringValue(fault.Explain(err))

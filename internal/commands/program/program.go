@@ -22,17 +22,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// Exit codes of every command. A plan has its own meaning of 2. Go's runtime
-// ends with 2, too, where it finds no memory or another goroutine panics, which
-// nothing here can change; the output then ends in a stack and not in a
-// sentence.
+// Exit codes of every command. For a plan, 2 has another meaning. Go's runtime also exits with 2 if it has no
+// memory or another goroutine panics, which this program cannot change. Then the output ends with a stack and
+// not with a sentence.
 const (
 	ExitOK    = 0
 	ExitError = 1 // the command failed, or the program has a bug
 	ExitUsage = 2 // the command line was wrong; nothing was done
 )
 
-// endsWithin is the longest time that a command takes after a signal to end.
+// endsWithin is the longest time that a command may take to end after a signal.
 const endsWithin = 10 * time.Second
 
 // Serves is the annotation of commands that run until a signal ends them. They drain open requests first.
@@ -61,7 +60,7 @@ func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, 
 // Program is one of the programs of this project.
 type Program struct {
 	Name string // in errors and in the help text
-	// Root makes the commands. It can leave out commands that the arguments do not ask for.
+	// Root creates the commands. It can omit commands that the arguments do not name.
 	Root func(args []string) (*cobra.Command, error)
 }
 
@@ -70,9 +69,10 @@ type Exit int
 
 func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// Run runs one command line and returns the exit code. An error can choose its exit code by a method ProgramExit. SIGINT,
-// SIGTERM and SIGHUP cancel the command; a second one kills the process. A command that does not serve then has ten
-// seconds; after that, the program exits with ExitError. Commands that serve until they are told to end (AsService) ignore SIGHUP.
+// Run runs one command line and returns the exit code. An error can choose its exit code by a method
+// ProgramExit. SIGINT, SIGTERM and SIGHUP cancel the command; a second one kills the process. A command that
+// does not serve then has ten seconds; after that, the program exits with ExitError. Services (AsService)
+// ignore SIGHUP.
 func (p Program) Run(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	defer func() {
 		if mistake := recover(); mistake != nil {
@@ -101,12 +101,12 @@ func (p Program) untilSignalled(root *cobra.Command, args []string, errOut io.Wr
 	drains := err == nil && cmd.Annotations[Serves] != ""
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if drains {
-		// Otherwise a write to standard output or standard error kills the process once
-		// nobody reads it any more.
+		// Otherwise a write to standard output or standard error would kill the process when its reader is
+		// gone.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
 	switch {
-	case signal.Ignored(syscall.SIGHUP): // as nohup has it
+	case signal.Ignored(syscall.SIGHUP): // as with nohup
 	case drains && cmd.Annotations[Serves] != AtTerminal:
 		// There is nothing to reload: files are read again when they change.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
@@ -145,11 +145,11 @@ func (p Program) exitCode(err error, errOut io.Writer) int {
 	}
 	var usage UsageError
 	wrong := errors.As(err, &usage)
-	if !wrong { // a usage error shows how a URL is written, and none that was given
+	if !wrong { // a usage error contains an example URL and no given one
 		err = urltext.Error(err)
 	}
 	fmt.Fprintf(errOut, "%s: %s\n", p.Name, OneLine(err))
-	var chosen interface{ ProgramExit() int } // and not ExitCode, which *exec.ExitError has
+	var chosen interface{ ProgramExit() int } // not ExitCode, which *exec.ExitError has
 	switch {
 	case errors.As(err, &chosen):
 		return chosen.ProgramExit()
@@ -174,8 +174,8 @@ func (p Program) Commands(args []string) (*cobra.Command, error) {
 	return root, nil
 }
 
-// refuseUnknownHelp has "help" refuse what it knows nothing of as the command
-// itself would; as it comes, it shows a list and succeeds.
+// refuseUnknownHelp makes "help" reject unknown commands like the root command. By default it prints a list and
+// succeeds.
 func refuseUnknownHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, help := range root.Commands() {
@@ -192,7 +192,7 @@ func refuseUnknownHelp(root *cobra.Command) {
 	}
 }
 
-// NoArgs refuses positional arguments as a usage error.
+// NoArgs returns a usage error if there are positional arguments.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return Usagef("%s takes no argument %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
@@ -200,7 +200,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// Group is a command that has others, and does nothing by itself.
+// Group returns a command that only has subcommands.
 func Group(use, short string, list ...*cobra.Command) *cobra.Command {
 	names := make([]string, len(list))
 	for i, one := range list {
@@ -276,7 +276,7 @@ func fromEnvironment(flags *pflag.FlagSet) error {
 	return first
 }
 
-// trim removes white space around texts. Numbers and the like refuse it, and show it.
+// trim removes white space around texts. Other types, such as numbers, reject white space when they are set.
 func trim(v pflag.Value) error {
 	if list, ok := v.(pflag.SliceValue); ok {
 		trimmed := list.GetSlice()
@@ -296,9 +296,9 @@ func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// OneLine keeps an error to one line, so that it is one sentence to a person
-// and one record to a log collector. What a terminal would act upon, such as
-// an escape sequence in the name of a file or an object, does not reach it.
+// OneLine returns the error as one line, so that it is one sentence for people and one record for a log
+// collector. It replaces terminal control characters, for example an escape sequence in the name of a file or
+// an object.
 func OneLine(err error) string {
 	lines := strings.FieldsFunc(fault.Explain(err), func(r rune) bool { return r == '\n' || r == '\r' })
 	return keyserver.Shown(strings.Join(lines, "; "))

@@ -14,7 +14,7 @@ type chosen struct{ error }
 
 func (chosen) ProgramExit() int { return 5 }
 
-// TestExitCodes: the exit code of another process is not that of the program.
+// TestExitCodes checks that the exit code of another process does not become that of the program.
 func TestExitCodes(t *testing.T) {
 	ended := exec.Command("sh", "-c", "exit 2").Run()
 	for name, c := range map[string]struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 )
 
-// BuildVersion describes this build of the program.
+// BuildVersion returns the version of this build of the program.
 func BuildVersion(program string) keyserver.Version {
 	banner := program + " " + version.String()
 	if info, ok := debug.ReadBuildInfo(); ok {
