@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 )
 
-// keyPair is what both programs prove themselves with, to each other and to
-// clients. The CA that signed it has signed nothing else, and its key is gone.
+// keyPair is the certificate that both programs show to each other and to clients. Its CA has signed no other
+// certificate, and the key of the CA is not kept.
 type keyPair struct {
 	ca, certificate, key string // files
 	caPEM                []byte

@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	// startTimeout is for each of the two programs.
+	// startTimeout bounds the start of each of the two programs.
 	startTimeout = 90 * time.Second
 	loopback     = "127.0.0.1"
-	// user may do everything; the group is what kube-apiserver grants that to.
+	// user has full rights, because kube-apiserver grants them to the group.
 	user, group = "local-admin", "system:masters"
 )
 
-// Issuer is who signs the tokens of service accounts, in every run, so that the
-// principals of an earlier one are those of this one.
+// Issuer is the issuer of service account tokens. It is the same in every run, so that principals of an earlier
+// run stay valid.
 const Issuer = "https://kubernetes.default.svc.cluster.local"
 
 // Cluster is a running control plane.
@@ -43,15 +43,15 @@ type Cluster struct {
 	etcd, apiserver *process
 }
 
-// Options say where the control plane's programs and state are.
+// Options configure the control plane.
 type Options struct {
 	Assets string // directory with etcd, kube-apiserver and kubectl
-	Dir    string // state; made if it does not exist
+	Dir    string // state; created if it does not exist
 	Log    io.Writer
 }
 
-// Start runs the control plane and returns once it answers. What an earlier
-// run that was killed left running on the same directory is ended first.
+// Start runs the control plane and returns when it responds. It first kills programs that an earlier, killed
+// run left running on the same directory.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	for _, name := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(filepath.Join(o.Assets, name)); err != nil {
@@ -62,7 +62,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if err := endLeftovers(etcdDir, certDir); err != nil {
 		return nil, err
 	}
-	// Credentials are made anew at each start, and those of before are worth nothing.
+	// Each start creates new credentials; those of earlier runs are invalid.
 	if err := os.RemoveAll(certDir); err != nil {
 		return nil, err
 	}
@@ -106,12 +106,12 @@ func (c *Cluster) startEtcd(ctx context.Context, o Options, keys keyPair, dir st
 	url := "https://" + address
 	c.etcd, err = startProcess(ctx, o.Log, filepath.Join(o.Assets, "etcd"),
 		"--data-dir="+dir, "--listen-client-urls="+url, "--advertise-client-urls="+url,
-		// Whoever may ask it reads every Secret: nobody but kube-apiserver does.
+		// Any client of etcd can read every Secret, so only kube-apiserver has access.
 		"--client-cert-auth", "--trusted-ca-file="+keys.ca, "--cert-file="+keys.certificate, "--key-file="+keys.key,
 		// It has no peers.
 		"--listen-peer-urls=https://"+net.JoinHostPort(loopback, "0"),
 		"--peer-client-cert-auth", "--peer-trusted-ca-file="+keys.ca, "--peer-cert-file="+keys.certificate, "--peer-key-file="+keys.key,
-		"--unsafe-no-fsync") // a first look is not worth waiting for the disk
+		"--unsafe-no-fsync") // a development cluster need not wait for the disk
 	if err != nil {
 		return "", err
 	}
@@ -120,8 +120,8 @@ func (c *Cluster) startEtcd(ctx context.Context, o Options, keys keyPair, dir st
 	return url, c.etcd.await(ctx, asUs, url+"/health")
 }
 
-// admit makes the key of service accounts, the token of a user with full rights,
-// and a kubeconfig for it.
+// admit writes the key of service accounts, the token of a user with full rights, and a kubeconfig for that
+// user.
 func (c *Cluster) admit(address string, keys keyPair, dir string) (tokenFile string, err error) {
 	accounts, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
@@ -147,7 +147,7 @@ func (c *Cluster) admit(address string, keys keyPair, dir string) (tokenFile str
 		Contexts:       map[string]*clientcmdapi.Context{"local": {Cluster: "local", AuthInfo: user}},
 		CurrentContext: "local",
 	}
-	// WriteToFile would keep the mode of a file that is there.
+	// WriteToFile would keep the mode of an existing file.
 	if err := os.Remove(c.Kubeconfig); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
@@ -170,7 +170,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, o Options, keys keyPair, e
 		"--token-auth-file="+tokens, "--authorization-mode=RBAC",
 		"--service-account-issuer="+Issuer, "--service-account-key-file="+accounts, "--service-account-signing-key-file="+accounts,
 		"--service-cluster-ip-range=10.0.0.0/24",
-		// Nothing here makes the service account "default" of a namespace.
+		// No controller creates the service account "default" of a namespace.
 		"--disable-admission-plugins=ServiceAccount")
 	if err != nil {
 		return err
@@ -182,10 +182,10 @@ func (c *Cluster) startAPIServer(ctx context.Context, o Options, keys keyPair, e
 	return c.apiserver.await(ctx, asUser, c.Config.Host+"/readyz")
 }
 
-// Ended answers once, if one of the programs ends.
+// Ended returns a channel that receives one error if one of the programs ends.
 func (c *Cluster) Ended() <-chan error {
 	ended := make(chan error, 1)
-	go func() { // until Stop at the latest
+	go func() { // at the latest until Stop
 		select {
 		case <-c.etcd.exited:
 			ended <- fmt.Errorf("etcd ended: %w", c.etcd.ended())
@@ -196,11 +196,11 @@ func (c *Cluster) Ended() <-chan error {
 	return ended
 }
 
-// Stop ends the control plane and keeps its state. kube-apiserver is first,
-// because it cannot end in order without etcd.
+// Stop ends the control plane and keeps its state. It ends kube-apiserver first, because that cannot stop
+// cleanly without etcd.
 func (c *Cluster) Stop() error { return errors.Join(c.apiserver.stop(), c.etcd.stop()) }
 
-// freeAddress is one of the loopback interface that nobody listens on.
+// freeAddress returns a free address of the loopback interface.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
 	if err != nil {

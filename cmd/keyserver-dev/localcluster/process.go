@@ -17,29 +17,29 @@ import (
 )
 
 const (
-	stopTimeout  = 3 * time.Second // for a program that was asked to end
+	stopTimeout  = 3 * time.Second // for a program after SIGTERM
 	pollInterval = 50 * time.Millisecond
 	probeTimeout = 5 * time.Second
 )
 
-// process is a program that runs.
+// process is a running program.
 type process struct {
 	name   string
 	cmd    *exec.Cmd
 	exited chan struct{}
-	err    error // once exited is closed
+	err    error // valid when exited is closed
 }
 
-// startProcess starts a program that outlives ctx: stop ends it in order.
+// startProcess starts a program. It continues after ctx ends, until stop ends it.
 func startProcess(ctx context.Context, log io.Writer, path string, args ...string) (*process, error) {
-	//nolint:gosec // it is one of the two programs, from the directory that the user named
+	//nolint:gosec // path is one of the two programs, in the directory that the user named
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), path, args...)
 	p := &process{name: filepath.Base(path), cmd: cmd, exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = ofOurs()
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // at whose end the program ends, too
+		runtime.LockOSThread() // the program ends with this thread
 		err := p.cmd.Start()
 		started <- err
 		if err != nil {
@@ -54,7 +54,7 @@ func startProcess(ctx context.Context, log io.Writer, path string, args ...strin
 	return p, nil
 }
 
-// await returns once url answers 200.
+// await returns nil when url responds with 200.
 func (p *process) await(ctx context.Context, c *http.Client, url string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("it does not answer after %s", startTimeout))
 	defer cancel()
@@ -63,7 +63,7 @@ func (p *process) await(ctx context.Context, c *http.Client, url string) error {
 	for {
 		err := probe(ctx, c, url)
 		select {
-		case <-p.exited: // whoever answers is somebody else
+		case <-p.exited: // another process responded
 			return fmt.Errorf("%s ended before it answered (%w)", p.name, p.ended())
 		default:
 		}
@@ -98,7 +98,7 @@ func probe(ctx context.Context, c *http.Client, url string) error {
 	return nil
 }
 
-// ended is how the process ended.
+// ended returns how the process ended.
 func (p *process) ended() error {
 	if p.err == nil {
 		return errors.New("exit status 0")
@@ -106,7 +106,7 @@ func (p *process) ended() error {
 	return p.err
 }
 
-// stop asks the process to end, and kills it when it does not. There may be none.
+// stop sends SIGTERM, and SIGKILL after stopTimeout. p may be nil.
 func (p *process) stop() error {
 	if p == nil {
 		return nil
@@ -118,11 +118,11 @@ func (p *process) stop() error {
 	defer timeout.Stop()
 	select {
 	case <-p.exited:
-		return nil // nobody acts upon how
+		return nil // the exit status does not matter
 	case <-timeout.C:
 	}
-	// kube-apiserver may wait for a minute for whoever watches. What counts is in
-	// etcd's files, which hold what was written also when it is killed.
+	// kube-apiserver may wait a minute for its watchers. Killing it loses nothing, because the state is in the
+	// files of etcd.
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill %s: %w", p.name, err)
 	}
@@ -130,9 +130,8 @@ func (p *process) stop() error {
 	return nil
 }
 
-// endLeftovers ends processes that still run on our directories. They are
-// recognised by their names and by their arguments, which name the directories;
-// the caller holds the lock that says nobody else uses these.
+// endLeftovers kills processes that still run on these directories. It recognizes them by their name and by the
+// directory in their arguments. The caller holds the lock of the directories, so no other run uses them.
 func endLeftovers(etcdDir, certDir string) error {
 	wanted := map[string]string{"etcd": "--data-dir=" + etcdDir, "kube-apiserver": "--cert-dir=" + certDir}
 	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -142,7 +141,7 @@ func endLeftovers(etcdDir, certDir string) error {
 	for _, path := range entries {
 		cmdline, err := os.ReadFile(path)
 		if err != nil {
-			continue // ended in between, or somebody else's
+			continue // ended since, or a process of another user
 		}
 		args := strings.Split(string(cmdline), "\x00")
 		if argument, ours := wanted[filepath.Base(args[0])]; !ours || !slices.Contains(args, argument) {
@@ -159,7 +158,7 @@ func endLeftovers(etcdDir, certDir string) error {
 	return nil
 }
 
-// endProcess kills a process and waits until it is gone.
+// endProcess kills a process and waits until it ends.
 func endProcess(pid int) error {
 	p, err := os.FindProcess(pid)
 	if err != nil {

@@ -2,8 +2,8 @@ package localcluster
 
 import "syscall"
 
-// ofOurs is how our programs run: Ctrl-C is for us, who end them in order, and
-// where we are killed they are, too.
+// ofOurs returns the attributes of the programs. Ctrl-C does not reach them, because this process ends them in
+// order. If this process is killed, the kernel kills them, too.
 func ofOurs() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,6 +4,6 @@ package localcluster
 
 import "syscall"
 
-// ofOurs is how our programs run: Ctrl-C is for us, who end them in order. Where
-// we are killed they stay, until the next start ends them.
+// ofOurs returns the attributes of the programs. Ctrl-C does not reach them, because this process ends them in
+// order. If this process is killed, they run until the next start kills them.
 func ofOurs() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// printFederationSteps shows where the key servers are and what to try. No
-// secret is printed: the commands read the passwords from their files.
+// printFederationSteps prints where the key servers are, and commands to try. It prints no secret: the commands
+// read the passwords from their files.
 func (o *options) printFederationSteps(ctx context.Context, out io.Writer, servers []namedServer, cluster target) error {
 	east, west := servers[0], servers[1]
 	link, err := o.remembered(func() (string, error) { return sharedKey(ctx, west, east) })
@@ -58,7 +58,8 @@ Ctrl-C stops everything and keeps the state.
 	return err
 }
 
-// sharedKey mints a key and lets another key server's administrator use it.
+// sharedKey mints a key at owner and gives the administrator of guest access to it. It returns the key's hidden
+// link.
 func sharedKey(ctx context.Context, owner, guest namedServer) (link string, err error) {
 	there, err := guest.connect()
 	if err != nil {
@@ -84,7 +85,7 @@ func sharedKey(ctx context.Context, owner, guest namedServer) (link string, err 
 	return key.TTag.String(), err
 }
 
-// connect speaks to a key server as its administrator.
+// connect returns a client that logs in as the administrator.
 func (s namedServer) connect() (*client.Client, error) {
 	roots, err := s.Roots()
 	if err != nil {

@@ -32,7 +32,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
-// Names of what up applies.
+// Names of the objects that up applies.
 const (
 	fieldOwner       = client.FieldOwner("keyserver-operator-up")
 	keyServerName    = "default"
@@ -41,10 +41,10 @@ const (
 	credentialSecret = "keyserver-admin"
 )
 
-// servedTimeout is how long a cluster may take to serve new definitions.
+// servedTimeout bounds how long a cluster may take to serve new definitions.
 const servedTimeout = 30 * time.Second
 
-// kube is up's view of the cluster.
+// kube is a client of the cluster.
 type kube struct {
 	client.Client
 	config  *rest.Config
@@ -79,8 +79,8 @@ func (k *kube) installCRDs(ctx context.Context) error {
 	return k.waitServed(ctx, crds)
 }
 
-// waitServed waits until discovery lists every version of the definitions,
-// because a manager that starts before then finds no such kind.
+// waitServed waits until discovery lists every version of the definitions. A manager that starts earlier would
+// not find the kinds.
 func (k *kube) waitServed(ctx context.Context, crds []*apiextensionsv1.CustomResourceDefinition) error {
 	c, err := discovery.NewDiscoveryClientForConfig(k.config)
 	if err != nil {
@@ -101,7 +101,7 @@ func (k *kube) waitServed(ctx context.Context, crds []*apiextensionsv1.CustomRes
 	}
 }
 
-// unserved names one of the definitions that discovery does not list yet.
+// unserved returns the name of a definition that discovery does not list yet, or "".
 func unserved(c discovery.ServerResourcesInterface, crds []*apiextensionsv1.CustomResourceDefinition) (string, error) {
 	for _, crd := range crds {
 		for _, v := range crd.Spec.Versions {
@@ -117,8 +117,8 @@ func unserved(c discovery.ServerResourcesInterface, crds []*apiextensionsv1.Cust
 	return "", nil
 }
 
-// applyKeyServer makes the Secret with the administrator's credentials and the
-// KeyServer that says how to reach srv.
+// applyKeyServer applies the Secret with the administrator's credentials and the KeyServer with the address of
+// srv.
 func (k *kube) applyKeyServer(ctx context.Context, name string, srv *server.Server) error {
 	credentials := credentialSecret
 	if name != keyServerName {
@@ -163,8 +163,8 @@ func (k *kube) applyKeyServer(ctx context.Context, name string, srv *server.Serv
 	return nil
 }
 
-// grantsOfUp are those of an installation, but that what a run before this one has
-// left on the key server is taken over.
+// grantsOfUp returns the grants of an installation. They also allow adopting objects that an earlier run left
+// on the key server.
 func grantsOfUp() ([]v1alpha1.Grant, error) {
 	shipped := &v1alpha1.KeyServer{}
 	if err := k8syaml.UnmarshalStrict(config.KeyServer, shipped); err != nil {
@@ -176,8 +176,8 @@ func grantsOfUp() ([]v1alpha1.Grant, error) {
 	return shipped.Spec.Grants, nil
 }
 
-// applySamples applies the sample objects of a directory. Where somebody else has edited a
-// field, the edit stays and is reported.
+// applySamples applies the sample objects of a directory. If another field owner has edited a field, it keeps
+// and reports the edit.
 func (k *kube) applySamples(ctx context.Context, dir string, out io.Writer) error {
 	return eachFile(config.Samples, dir, func(content []byte) error {
 		decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(string(content)), 4096)
@@ -207,7 +207,7 @@ func (k *kube) applySamples(ctx context.Context, dir string, out io.Writer) erro
 	})
 }
 
-// apply is a server-side apply.
+// apply makes a server-side apply.
 func (k *kube) apply(ctx context.Context, o client.Object, opts ...client.ApplyOption) error {
 	gvk, err := k.GroupVersionKindFor(o)
 	if err != nil {
@@ -230,7 +230,7 @@ func (k *kube) apply(ctx context.Context, o client.Object, opts ...client.ApplyO
 func (k *kube) watch(o client.Object) {
 	gvk, err := k.GroupVersionKindFor(o)
 	if err != nil {
-		return // apply would have failed on it
+		return // apply would have failed with this error
 	}
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
@@ -264,7 +264,7 @@ func (k *kube) waitReady(ctx context.Context) error {
 	}
 }
 
-// printTable shows each object with its verified state.
+// printTable prints the conditions Ready and Verified of each object.
 func (k *kube) printTable(ctx context.Context, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "\nKIND\tNAME\tREADY\tVERIFIED\tEVIDENCE")
@@ -292,7 +292,7 @@ func status(c *metav1.Condition) string {
 	return string(c.Status)
 }
 
-// condition reads one condition of any object.
+// condition returns one condition of any object, or nil.
 func condition(u *unstructured.Unstructured, name string) *metav1.Condition {
 	raw, _, err := unstructured.NestedFieldNoCopy(u.Object, "status", "conditions")
 	if err != nil || raw == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
-// printNextSteps shows where things are and three commands to try. No secret
-// is printed: the commands read the password from its file.
+// printNextSteps prints where things are, and three commands to try. It prints no secret: the commands read the
+// password from its file.
 func (o *options) printNextSteps(ctx context.Context, out io.Writer, srv *server.Server, cluster target, k *kube) error {
 	link, err := o.demoKey(ctx, srv)
 	if err != nil {
@@ -54,10 +54,10 @@ Log in, then try:
 	return err
 }
 
-// plainWord is what a shell takes as it stands.
+// plainWord matches text that a shell reads without quotes.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
-// shellWord is a text as one word of a shell's command line.
+// shellWord returns s as one word of a shell command line.
 func shellWord(s string) string {
 	if plainWord.MatchString(s) {
 		return s
@@ -74,13 +74,12 @@ func (k *kube) sampleOf(kind string) string {
 	return ""
 }
 
-// demoKey returns the hidden link of a key to try, which is minted through the
-// API, as any workload would.
+// demoKey returns the hidden link of a key to try. It mints the key through the API, like any workload.
 func (o *options) demoKey(ctx context.Context, srv *server.Server) (string, error) {
 	return o.remembered(func() (string, error) { return mintKey(ctx, namedServer{keyServerName, srv}) })
 }
 
-// remembered answers the key that an earlier run made to try, or makes it.
+// remembered returns the key to try that an earlier run made, or calls mint for a new one.
 func (o *options) remembered(mint func() (string, error)) (string, error) {
 	path := filepath.Join(o.dir, "demo-key")
 	if link, err := os.ReadFile(path); err == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/curl"
 )
 
-// The commands that "up" prints do what they say wherever the state is kept.
+// TestNextStepsInAnyDirectory checks that the commands printed by "up" work for any state directory.
 func TestNextStepsInAnyDirectory(t *testing.T) {
 	curl.Need(t)
 	dir := filepath.Join(t.TempDir(), "it's a $HOME")
@@ -43,7 +43,7 @@ func TestNextStepsInAnyDirectory(t *testing.T) {
 	}
 }
 
-// What needs no quotes has none.
+// TestShellWord checks that only text that needs quotes is quoted.
 func TestShellWord(t *testing.T) {
 	for given, want := range map[string]string{
 		"/home/me/.keyserver/server/ca.crt": "/home/me/.keyserver/server/ca.crt",

@@ -7,7 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// programName is the name of the program for development.
+// programName is the name of the program.
 const programName = "keyserver-dev"
 
 // Program returns keyserver-dev, which has the command up.

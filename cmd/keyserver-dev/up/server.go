@@ -19,28 +19,28 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
-// namedServer is a key server that up runs, under the name of its KeyServer.
+// namedServer is a key server that up runs, with the name of its KeyServer.
 type namedServer struct {
 	name string
 	*server.Server
 }
 
-// place is where one of them runs. A host has it listen for peers, too.
+// place describes where a key server runs. If host is set, it also listens for peers there.
 type place struct {
 	name, dir string
 	system    uint32
 	host      string
 }
 
-// peersPort is where key servers listen for each other, as serve does.
+// peersPort is the port of the listener for peers, as with serve.
 const peersPort = "9443"
 
-// peersHost is where the only one listens for peers: another key server on this machine
-// would take 127.0.0.1 for itself.
+// peersHost is the address where a single key server listens for peers. Another key server on this machine
+// would treat 127.0.0.1 as its own address.
 const peersHost = "127.0.0.5"
 
-// places are of one key server, or of three that trust each other: each has an
-// address of its own, because a key server refuses to be its own peer.
+// places returns one key server, or three that trust each other. Each has another address, because a key server
+// rejects itself as a peer.
 func (o *options) places() []place {
 	if !o.federation {
 		return []place{{name: keyServerName, dir: "server"}}
@@ -52,7 +52,7 @@ func (o *options) places() []place {
 	}
 }
 
-// samples is the directory of the samples that go with the key servers.
+// samples returns the directory of the samples for these key servers.
 func (o *options) samples() string {
 	if o.federation {
 		return "samples/federation"
@@ -60,8 +60,8 @@ func (o *options) samples() string {
 	return "samples"
 }
 
-// startServers starts them in turn. Where one does not start, it answers those
-// that did, for somebody to stop.
+// startServers starts the key servers one after the other. If one fails, it returns the started ones with the
+// error; the caller must stop them.
 func (o *options) startServers(ctx context.Context, logger *slog.Logger, steps *progress) (servers []namedServer, err error) {
 	for _, p := range o.places() {
 		cfg, err := o.serverConfig(p)
@@ -87,7 +87,7 @@ func (o *options) startServers(ctx context.Context, logger *slog.Logger, steps *
 	return servers, nil
 }
 
-// serverConfig is serve's defaults at a place.
+// serverConfig returns the defaults of serve for a place.
 func (o *options) serverConfig(p place) (server.Config, error) {
 	cfg := commands.ServerDefaults()
 	cfg.Listen, cfg.ExternalListen, cfg.DataDir = o.listen, "", filepath.Join(o.dir, p.dir)
@@ -100,7 +100,7 @@ func (o *options) serverConfig(p place) (server.Config, error) {
 		cfg.ExternalListen, cfg.ServerName = net.JoinHostPort(peersHost, besides(port)), peersHost
 	} else {
 		peers := peersPort
-		if port == "0" { // any, for both
+		if port == "0" { // both ports are then arbitrary
 			peers = port
 		}
 		cfg.Listen, cfg.ExternalListen = net.JoinHostPort(p.host, port), net.JoinHostPort(p.host, peers)
@@ -112,11 +112,11 @@ func (o *options) serverConfig(p place) (server.Config, error) {
 	return cfg, nil
 }
 
-// workloadAudience is what a workload asks for when it projects a token, as the
-// manifests have it, so that the same samples do here and there.
+// workloadAudience is the audience of a workload's projected token. It is that of the manifests, so that the
+// same samples work here and in a cluster.
 const workloadAudience = "https://keyserver.keyserver-system.svc"
 
-// trustTokens has the key servers take the tokens of the cluster's service accounts.
+// trustTokens configures the key servers to accept the service account tokens of the cluster.
 func (o *options) trustTokens(ctx context.Context, cluster *rest.Config, logger *slog.Logger) error {
 	c, err := discovery.NewDiscoveryClientForConfig(cluster)
 	if err != nil {
@@ -132,8 +132,8 @@ func (o *options) trustTokens(ctx context.Context, cluster *rest.Config, logger 
 	return err
 }
 
-// besides is the port for peers that goes with one for clients, as 9443 does with
-// 8443: the same in each run, so that peers find the key server again.
+// besides returns the port for peers that belongs to a port for clients, as 9443 to 8443. It is the same in
+// each run, so that peers find the key server again.
 func besides(port string) string {
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 || n > math.MaxUint16-1000 {
@@ -142,7 +142,7 @@ func besides(port string) string {
 	return strconv.FormatUint(n+1000, 10)
 }
 
-// stopServers stops them together, in the time that one has.
+// stopServers stops all servers concurrently, within DrainTime.
 func stopServers(ctx context.Context, servers []namedServer) error {
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), program.DrainTime)
 	defer cancel()
@@ -157,7 +157,7 @@ func stopServers(ctx context.Context, servers []namedServer) error {
 	return errors.Join(errs...)
 }
 
-// anyFailed answers with the first failure of one of them.
+// anyFailed returns a channel that receives the failures of the servers.
 func anyFailed(ctx context.Context, servers []namedServer) <-chan error {
 	failed := make(chan error, len(servers))
 	for _, s := range servers {

@@ -30,7 +30,7 @@ type options struct {
 	assets     string
 	timeout    time.Duration
 	federation bool
-	given      *rest.Config // of --kubeconfig, once it was checked
+	given      *rest.Config // configuration of --kubeconfig, set by complete
 	tokens     server.Providers
 }
 
@@ -62,7 +62,7 @@ func newUp() *cobra.Command {
 	return cmd
 }
 
-// complete refuses a wrong command line before anything is made for it.
+// complete checks the command line before the command creates anything.
 func (o *options) complete() (err error) {
 	switch {
 	case o.dir == "":
@@ -90,8 +90,8 @@ func (o *options) complete() (err error) {
 	return nil
 }
 
-// run starts the parts in order, shows the result and waits for the end. What
-// was started is stopped in the reverse order.
+// run starts the parts in order, prints the result and waits for the end. It stops the started parts in reverse
+// order.
 func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	out = screen{out}
 	steps := &progress{out: out}
@@ -103,7 +103,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	// What an earlier run left is recognised by the one spelling of its directory.
+	// Programs of an earlier run are recognized by the canonical path of the directory.
 	if o.dir, err = filepath.EvalSymlinks(o.dir); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	}
 }
 
-// prepared returns a client for the cluster, which has the custom resource definitions then.
+// prepared returns a client for the cluster after it has installed the custom resource definitions.
 func prepared(ctx context.Context, cluster target, steps *progress) (*kube, error) {
 	k, err := newKube(cluster.config)
 	if err != nil {
@@ -162,7 +162,7 @@ func prepared(ctx context.Context, cluster target, steps *progress) (*kube, erro
 	return k, steps.run("custom resource definitions", func() error { return k.installCRDs(ctx) })
 }
 
-// printSteps prints what to try next.
+// printSteps prints commands to try next.
 func (o *options) printSteps(ctx context.Context, out io.Writer, servers []namedServer, cluster target, kube *kube) error {
 	if o.federation {
 		return o.printFederationSteps(ctx, out, servers, cluster)
@@ -196,7 +196,7 @@ func (o *options) declare(ctx context.Context, kube *kube, servers []namedServer
 	return nil
 }
 
-// screen is where progress is shown. up goes on if nobody reads it any more.
+// screen writes progress. It ignores write errors, so that up continues after its output is closed.
 type screen struct{ io.Writer }
 
 // Write implements io.Writer.
@@ -205,11 +205,11 @@ func (s screen) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// target is the cluster that up works on.
+// target is the cluster that up uses.
 type target struct {
 	config     *rest.Config
 	kubeconfig string
-	ended      <-chan error // never of one that was given
+	ended      <-chan error // nil for a given cluster
 }
 
 func (o *options) startCluster(ctx context.Context, log io.Writer, steps *progress) (target, func() error, error) {
@@ -233,7 +233,7 @@ func (o *options) startManager(ctx context.Context, cfg *rest.Config, logger *sl
 	return done
 }
 
-// progress prints each step with the time that it took.
+// progress prints each step with its duration.
 type progress struct{ out io.Writer }
 
 func (p *progress) run(what string, step func() error) error {
@@ -248,8 +248,8 @@ func (p *progress) run(what string, step func() error) error {
 	return nil
 }
 
-// lockDir makes the directory and holds it for this process, so that two runs
-// never share it. The lock ends with the process, however it ends.
+// lockDir creates the directory and locks it for this process, so that two runs never share it. The kernel
+// releases the lock when the process ends.
 func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("--dir %s cannot be made: %w", dir, err)
