@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Alerts are the rules that we ship, as Prometheus takes them, and their names.
+// Alerts returns the shipped alert rules in the format of Prometheus, and their names.
 func Alerts(t testing.TB) (groups []byte, names []string) {
 	t.Helper()
 	root, err := Root()
@@ -34,7 +34,7 @@ func Alerts(t testing.TB) (groups []byte, names []string) {
 	return groups, names
 }
 
-// ChangedAlerts are the rules that we ship after each was changed.
+// ChangedAlerts returns the shipped alert rules, each changed by change.
 func ChangedAlerts(t testing.TB, change func(rule map[string]any)) []byte {
 	t.Helper()
 	text, _ := Alerts(t)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Object is a JSON object of the wire.
+// Object is a JSON object in a request or a response.
 type Object = map[string]any
 
 // Answer is a response as a client sees it.
@@ -19,10 +19,10 @@ type Answer struct {
 	RequestID string
 }
 
-// Code is the failure's code, empty on success.
+// Code returns the code of a failure, or "" for a success.
 func (a Answer) Code() string { return a.Field("code") }
 
-// Brief is "OK", or the code of a failure.
+// Brief returns "OK" or the code of a failure.
 func (a Answer) Brief() string {
 	if a.Status == http.StatusOK {
 		return "OK"
@@ -30,13 +30,13 @@ func (a Answer) Brief() string {
 	return a.Code()
 }
 
-// Field is the string of that name, empty where there is none.
+// Field returns the string member of that name, or "".
 func (a Answer) Field(name string) string {
 	s, _ := a.Body[name].(string)
 	return s
 }
 
-// At is the value at a path of members.
+// At returns the value at a path of members.
 func (a Answer) At(t testing.TB, path ...string) any {
 	t.Helper()
 	var v any = a.Body
@@ -50,7 +50,7 @@ func (a Answer) At(t testing.TB, path ...string) any {
 	return v
 }
 
-// Text is the string at a path of members, which has to be there.
+// Text returns the string at a path of members. It must exist.
 func (a Answer) Text(t testing.TB, path ...string) string {
 	t.Helper()
 	s, ok := a.At(t, path...).(string)
@@ -60,7 +60,7 @@ func (a Answer) Text(t testing.TB, path ...string) string {
 	return s
 }
 
-// List is the array of objects of that name, which has to be there.
+// List returns the array of objects of that name. It must exist.
 func (a Answer) List(t testing.TB, name string) []Object {
 	t.Helper()
 	raw, ok := a.Body[name].([]any)
@@ -76,8 +76,7 @@ func (a Answer) List(t testing.TB, name string) []Object {
 	return list
 }
 
-// Number spells a JSON number without exponent. A string is itself, and what is
-// neither is empty.
+// Number formats a JSON number without an exponent. It returns a string unchanged, and "" for other values.
 func Number(v any) string {
 	switch n := v.(type) {
 	case float64:
@@ -88,10 +87,10 @@ func Number(v any) string {
 	return ""
 }
 
-// shown is how much of a body a failure repeats.
+// shown is how much of a body an error message contains.
 const shown = 200
 
-// Shorten spells a body for a failure.
+// Shorten formats a body for an error message.
 func Shorten(body any) string {
 	s := fmt.Sprint(body)
 	if len(s) > shown {

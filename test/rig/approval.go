@@ -14,8 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Approve approves an approval as somebody who has the duty, in a session that is
-// bound to a key.
+// Approve approves a pending request, as a principal with the duty and in a session that is bound to a key.
 func (s *Site) Approve(t testing.TB, by Credentials, asked Answer) {
 	t.Helper()
 	if err := s.TryToApprove(t, by, asked); err != nil {
@@ -23,7 +22,7 @@ func (s *Site) Approve(t testing.TB, by Credentials, asked Answer) {
 	}
 }
 
-// TryToApprove is Approve that may be refused.
+// TryToApprove is like Approve, but returns a refusal as an error.
 func (s *Site) TryToApprove(t testing.TB, by Credentials, asked Answer) error {
 	t.Helper()
 	id, err := schema.ParseHexID(asked.Text(t, "approvalId"))
@@ -38,8 +37,8 @@ func (s *Site) TryToApprove(t testing.TB, by Credentials, asked Answer) error {
 	return err
 }
 
-// Approved has a request that takes an approval carried out: it is asked for with
-// a session, approved by somebody else, and executed. It has to succeed.
+// Approved executes a request that needs an approval: session requests it, by approves it, and session executes
+// it. It must succeed.
 func (s *Site) Approved(t testing.TB, session string, by Credentials, method, path string, body any) Answer {
 	t.Helper()
 	wish := Object{"method": method, "path": path, "reason": "for a test"}
@@ -51,7 +50,7 @@ func (s *Site) Approved(t testing.TB, session string, by Credentials, method, pa
 	return s.OK(t, session, "POST", "/api/approvals/"+asked.Text(t, "approvalId")+"/execute", nil)
 }
 
-// Bound returns a client that binds its sessions to a key, the same for each call.
+// Bound returns a client that binds its sessions to a key, the same client in each call.
 func (s *Site) Bound(t testing.TB, who Credentials) *client.Client {
 	t.Helper()
 	s.mu.Lock()
@@ -77,8 +76,8 @@ func (s *Site) Bound(t testing.TB, who Credentials) *client.Client {
 	return c
 }
 
-// GiveApart gives roles to a principal where duties are apart: of each duty
-// somebody who holds it gives its part, and somebody of another one approves.
+// GiveApart grants roles to a principal in a split deployment. For each duty, a holder of it grants its part,
+// and a holder of another duty approves.
 func (s *Site) GiveApart(t testing.TB, principal, name string, roles ...keyserver.ID) {
 	t.Helper()
 	path := "/api/principals/" + principal + "/roles"

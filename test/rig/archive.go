@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// Packed is a file of an archive.
+// Packed is a file in an archive.
 type Packed struct {
 	Text string
 	Mode int64
 }
 
-// Unpacked are the files of a .tar.gz, by their names.
+// Unpacked returns the files of a .tar.gz by name.
 func Unpacked(t testing.TB, archive []byte) map[string]Packed {
 	t.Helper()
 	zip, err := gzip.NewReader(bytes.NewReader(archive))

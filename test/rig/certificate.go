@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// CA is a certificate of a certification authority that has signed itself.
+// CA is a self-signed certificate of a certification authority.
 type CA struct {
 	DER         []byte
 	PEM         string
-	Fingerprint string // of the DER, by SHA-256, in hexadecimal
+	Fingerprint string // SHA-256 of the DER, in hexadecimal
 }
 
 var serials atomic.Int64
 
-// NewCA makes one that is valid for a year, and unlike every other.
+// NewCA creates a unique CA that is valid for a year.
 func NewCA(t testing.TB, name string) CA {
 	t.Helper()
 	return NewCAUntil(t, name, time.Now().AddDate(1, 0, 0))
 }
 
-// NewCAUntil makes one that is valid for as long as is said.
+// NewCAUntil creates a CA that is valid until notAfter.
 func NewCAUntil(t testing.TB, name string, notAfter time.Time) CA {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -45,7 +45,7 @@ func NewCAUntil(t testing.TB, name string, notAfter time.Time) CA {
 	return CAOf(der)
 }
 
-// CAOf is the CA that a certificate is of.
+// CAOf returns the CA with this certificate.
 func CAOf(der []byte) CA {
 	sum := sha256.Sum256(der)
 	return CA{der, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), fmt.Sprintf("%x", sum)}

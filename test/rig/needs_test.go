@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// What a test file names, and what that says of its package's needs.
+// signs maps texts in a test file to the needs of its package.
 var signs = map[string]string{
 	`"KUBEBUILDER_ASSETS"`: "cluster", `envtest.`: "cluster", `"RIG_PG_BIN"`: "postgres", `"RIG_SLAPD"`: "directory", `"RIG_RSYSLOGD"`: "syslog",
 	`"RIG_PROGRAM"`: "program", `LookPath("curl")`: "curl", `Command("npm"`: "node", `Command("node"`: "node", `Command("go", "build"`: "program",
 }
 
-// A suite that looks for a program of the machine by itself would not be given it:
-// needs go by what is imported.
+// TestNeedsAreSeen finds suites that use a program of the machine without importing its package: make would not
+// provide it, because needs follow from the imports.
 func TestNeedsAreSeen(t *testing.T) {
 	root := filepath.Join("..", "..")
 	list := exec.Command(filepath.Join(root, "hack", "needs.sh"), "-packages", "./...")
@@ -57,7 +57,7 @@ func TestNeedsAreSeen(t *testing.T) {
 	}
 }
 
-// What holds at once costs no pause, and what never holds ends.
+// TestWithin checks that a condition that holds needs no pause, and that waiting ends for one that never holds.
 func TestWithin(t *testing.T) {
 	looked := 0
 	if !poll(0, func() bool { looked++; return true }) || looked != 1 {

@@ -22,7 +22,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.text.Write(p)
 }
 
-// Grown is closed at the next output.
+// Grown returns a channel that is closed at the next output.
 func (o *Output) Grown() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -32,17 +32,17 @@ func (o *Output) Grown() <-chan struct{} {
 	return o.more
 }
 
-// String is everything so far.
+// String returns the output so far.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.String()
 }
 
-// tail is how much of an output a failure repeats.
+// tail is how much of an output an error message contains.
 const tail = 20_000
 
-// Tail is the end of it.
+// Tail returns the end of the output.
 func (o *Output) Tail() string {
 	text := o.String()
 	return text[max(0, len(text)-tail):]

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// Root is where go.mod lies, above the directory of the running test.
+// Root returns the directory of go.mod, above the working directory.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

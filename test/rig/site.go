@@ -15,51 +15,49 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 )
 
-// Credentials are what a principal logs in with by password.
+// Credentials are the name and password of a principal.
 type Credentials struct{ Name, Password string }
 
 // Site is one key server as its clients see it.
 type Site struct {
-	// System is its system id.
+	// System is the system id of the key server.
 	System int
-	// Base is the URL that paths follow, asked for at each request.
+	// Base returns the URL before the paths. Each request calls it.
 	Base func() string
 	HTTP *http.Client
-	// Administrator is whom AsAdmin logs in.
+	// Administrator is the principal of AsAdmin.
 	Administrator Credentials
-	// Officer is set where duties are apart: who gives what the administrator may
-	// not.
+	// Officer is set in a split deployment. It grants what the administrator may not grant.
 	Officer Credentials
-	// Inspect, if it is set, is shown every answer that Send and what stands on it
-	// get.
+	// Inspect, if it is set, gets every answer of Do and of the methods that call Do.
 	Inspect func(t testing.TB, r *http.Request, a Answer)
-	// Log, if it is set, is what the server has printed, for a test that fails.
+	// Log, if it is set, returns the output of the server, for a failing test.
 	Log func() string
 
 	mu       sync.Mutex
 	sessions map[string]string
-	clients  map[string]*client.Client // that bind their sessions to a key
+	clients  map[string]*client.Client // clients that bind their sessions to a key
 }
 
-// Request is what a client sends.
+// Request is an HTTP request of a client.
 type Request struct {
-	ID      string // X-Request-Id, by which audit rows name it; the server draws one where it is empty
-	Session string // none where it is empty
+	ID      string // X-Request-Id, which audit rows contain; empty: the server chooses one
+	Session string // empty: none
 	Method  string
 	Path    string
-	Body    any    // nil, a string that is sent as it is, or anything that becomes JSON
-	Owner   string // of what the request makes
-	// Encoding is the Content-Encoding of the body; none where it is empty.
+	Body    any    // nil, a string that is sent unchanged, or a value that is encoded as JSON
+	Owner   string // owner mark of the object that the request creates
+	// Encoding is the Content-Encoding of the body; empty: none.
 	Encoding string
 }
 
-// Try makes a request of a server that may not be up.
+// Try sends a request to a server that may be down.
 func (s *Site) Try(ctx context.Context, r Request) (Answer, error) {
 	_, a, err := s.exchange(ctx, r)
 	return a, err
 }
 
-// Do makes a request.
+// Do sends a request. It fails the test if there is no answer.
 func (s *Site) Do(t testing.TB, r Request) Answer {
 	t.Helper()
 	sent, a, err := s.exchange(context.WithoutCancel(t.Context()), r)
@@ -76,13 +74,13 @@ func (s *Site) Do(t testing.TB, r Request) Answer {
 	return a
 }
 
-// Send makes a request with a session.
+// Send sends a request with a session.
 func (s *Site) Send(t testing.TB, session, method, path string, body any) Answer {
 	t.Helper()
 	return s.Do(t, Request{Session: session, Method: method, Path: path, Body: body})
 }
 
-// OK makes a request that has to succeed.
+// OK sends a request that must succeed.
 func (s *Site) OK(t testing.TB, session, method, path string, body any) Answer {
 	t.Helper()
 	a := s.Send(t, session, method, path, body)
@@ -92,8 +90,7 @@ func (s *Site) OK(t testing.TB, session, method, path string, body any) Answer {
 	return a
 }
 
-// Refused makes a request that has to be refused with that status and code, in
-// JSON with a detail.
+// Refused sends a request that must fail with that status and code, in JSON with a detail.
 func (s *Site) Refused(t testing.TB, session, method, path string, body any, status int, code string) Answer {
 	t.Helper()
 	a := s.Send(t, session, method, path, body)
@@ -106,7 +103,7 @@ func (s *Site) Refused(t testing.TB, session, method, path string, body any, sta
 	return a
 }
 
-// Until makes a request anew until it is answered so.
+// Until repeats a request until it gets that status and code.
 func (s *Site) Until(t testing.TB, r Request, status int, code string) {
 	t.Helper()
 	Succeeds(t, func() error {
@@ -123,7 +120,7 @@ func (s *Site) LogIn(t testing.TB, name, password string) (session string) {
 	return s.OK(t, "", "POST", "/api/sessions", Object{"method": "password", "name": name, "password": password}).Text(t, "sessionId")
 }
 
-// As answers a session of a principal, the same for each call.
+// As returns a session of a principal, the same one in each call.
 func (s *Site) As(t testing.TB, name, password string) (session string) {
 	t.Helper()
 	s.mu.Lock()
@@ -138,13 +135,13 @@ func (s *Site) As(t testing.TB, name, password string) (session string) {
 	return s.sessions[name]
 }
 
-// AsAdmin answers a session of the first administrator.
+// AsAdmin returns a session of the first administrator.
 func (s *Site) AsAdmin(t testing.TB) (session string) {
 	t.Helper()
 	return s.As(t, s.Administrator.Name, s.Administrator.Password)
 }
 
-// Knows reports whether As has logged somebody in.
+// Knows reports whether As has logged in that name.
 func (s *Site) Knows(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,20 +149,20 @@ func (s *Site) Knows(name string) bool {
 	return ok
 }
 
-// Forget drops what As has handed out: the sessions are over.
+// Forget drops the sessions of As, which have ended.
 func (s *Site) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.sessions)
 }
 
-// Over is the same server through another client.
+// Over returns the same server with another HTTP client.
 func (s *Site) Over(c *http.Client) *Site {
 	return &Site{System: s.System, Base: s.Base, HTTP: c, Administrator: s.Administrator, Officer: s.Officer, Inspect: s.Inspect, Log: s.Log}
 }
 
-// Changes reads the change feed behind a cursor to its end, and returns the
-// cursor there. Nothing or 0 is the start.
+// Changes reads the change feed from a cursor to its end, and returns the cursor at the end. The cursor "" or
+// "0" is the start.
 func (s *Site) Changes(t testing.TB, session, after string) (changes []Object, cursor string) {
 	t.Helper()
 	for cursor = after; ; {
@@ -178,8 +175,9 @@ func (s *Site) Changes(t testing.TB, session, after string) (changes []Object, c
 	}
 }
 
-// Changed returns kind and action of each change behind a cursor, in the order of the feed: of all
-// objects, or of those with one of the ids. Sessions are left out: they begin and end by themselves.
+// Changed returns kind and action of each change after a cursor, in the order of the feed: of all objects, or
+// of those with one of the ids. It omits sessions, because they also begin and end without a request of the
+// test.
 func (s *Site) Changed(t testing.TB, session, after string, ids ...any) (changed []string) {
 	t.Helper()
 	changes, _ := s.Changes(t, session, after)
@@ -191,7 +189,7 @@ func (s *Site) Changed(t testing.TB, session, after string, ids ...any) (changed
 	return changed
 }
 
-// Rows are those of the audit trail with a request id.
+// Rows returns the rows of the audit log with a request id.
 func (s *Site) Rows(t testing.TB, requestID string) []Object {
 	t.Helper()
 	var found []Object
@@ -214,8 +212,7 @@ func (s *Site) Rows(t testing.TB, requestID string) []Object {
 	}
 }
 
-// Trail spells rows of the audit trail: operation, outcome, and the reason where
-// there is one.
+// Trail formats rows of the audit log: operation, outcome, and the reason if there is one.
 func Trail(rows []Object) string {
 	out := make([]string, len(rows))
 	for i, r := range rows {
@@ -260,7 +257,7 @@ func (s *Site) exchange(ctx context.Context, r Request) (*http.Request, Answer, 
 	return req, a, err
 }
 
-// Carry sends a request that a test has made itself.
+// Carry sends a request that a test has created itself.
 func (s *Site) Carry(req *http.Request) (Answer, error) {
 	resp, err := s.HTTP.Do(req)
 	if err != nil {
@@ -270,10 +267,10 @@ func (s *Site) Carry(req *http.Request) (Answer, error) {
 	return Read(resp)
 }
 
-// plain are the media types of answers that are no JSON.
+// plain are the media types of answers that are not JSON.
 var plain = []string{"text/plain; charset=utf-8", "application/octet-stream"}
 
-// Read takes an answer off a response. An error says that it is no JSON object.
+// Read reads the answer from a response. It returns an error if the answer is not a JSON object.
 func Read(resp *http.Response) (Answer, error) {
 	a := Answer{Status: resp.StatusCode, Header: resp.Header, RequestID: resp.Header.Get("X-Request-Id")}
 	var err error

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Tmpfs fails.
+// Tmpfs always fails on this system.
 func Tmpfs(testing.TB, string, string) error { return errors.ErrUnsupported }
 
-// ChangeTmpfs fails.
+// ChangeTmpfs always fails on this system.
 func ChangeTmpfs(string, string) error { return errors.ErrUnsupported }

@@ -12,10 +12,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Password is that of every user.
+// Password is the password of every user.
 const Password = "a password for tests"
 
-// User is a principal that a test made, logged in where it is one.
+// User is a principal that a test created, logged in at its site.
 type User struct {
 	Site    *Site
 	Session string
@@ -23,12 +23,12 @@ type User struct {
 	Decimal string
 }
 
-// User makes a password principal that holds roles.
+// User creates a password principal with roles.
 func (s *Site) User(t testing.TB, name string, roles ...keyserver.ID) User {
 	t.Helper()
 	first := roles
 	if s.Officer.Name != "" {
-		first = nil // its password is for nobody to see who would approve it
+		first = nil // otherwise an approver could see its password
 	}
 	a := s.OK(t, s.AsAdmin(t), "POST", "/api/principals/password", Object{"name": name, "password": Password, "roleIds": hex(first)})
 	if !slices.Equal(first, roles) {
@@ -37,9 +37,8 @@ func (s *Site) User(t testing.TB, name string, roles ...keyserver.ID) User {
 	return User{Site: s, Session: s.As(t, name, Password), ID: a.Text(t, "principal", "id"), Decimal: a.Text(t, "principal", "principalId")}
 }
 
-// withoutTrust are the roles that the administrator gives where duties are apart,
-// before the officer gives the rest. Of an Auditor's operations each holds some,
-// so that it takes both.
+// withoutTrust returns the roles that the administrator grants in a split deployment; the officer grants the
+// rest later. Each of the two may grant only some of an Auditor's operations, so both must grant them.
 func (s *Site) withoutTrust(t testing.TB, name string, roles []keyserver.ID) []keyserver.ID {
 	t.Helper()
 	var first []keyserver.ID
@@ -62,9 +61,8 @@ func (s *Site) withoutTrust(t testing.TB, name string, roles []keyserver.ID) []k
 	return first
 }
 
-// Agent enrols a certificate that holds roles and logs in with it, over a client
-// that shows it. The user's site is the same one by that client, which each of its
-// requests has to come over.
+// Agent enrols a certificate with roles and logs in with it. over is a client that sends the certificate. The
+// user's site uses this client, and each request of the user must use it, too.
 func (s *Site) Agent(t testing.TB, certificate []byte, over *http.Client, roles ...keyserver.ID) User {
 	t.Helper()
 	enrolled := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/enroll", Object{
@@ -88,8 +86,7 @@ func hex(ids []keyserver.ID) []string {
 	return spelt
 }
 
-// Mint makes a key with the given material, or with one that nobody knows, and
-// answers its hidden link.
+// Mint creates a key with the given or with random material, and returns its hidden link.
 func (u User) Mint(t testing.TB, material []byte) (link string) {
 	t.Helper()
 	body := Object{"algorithm": "HMAC-SHA384"}
@@ -99,14 +96,14 @@ func (u User) Mint(t testing.TB, material []byte) (link string) {
 	return u.Site.OK(t, u.Session, "POST", "/api/keys", body).Text(t, "ttag")
 }
 
-// Grant gives somebody, of whatever site, rights on a key.
+// Grant gives another user rights on a key. The user may be at another site.
 func (u User) Grant(t testing.TB, link string, to User, rights ...string) {
 	t.Helper()
 	u.Site.OK(t, u.Session, "POST", "/api/keys/acl/grant", to.Entry(link, rights...))
 }
 
-// Entry is the body of a change of the user's entry on a key; without rights that
-// of its end.
+// Entry returns the body of a request that changes the user's ACL entry on a key. Without rights it is the body
+// of a removal.
 func (u User) Entry(link string, rights ...string) Object {
 	o := Object{"ttag": link, "systemId": u.Site.System, "principalId": u.Decimal}
 	if len(rights) > 0 {
@@ -115,14 +112,13 @@ func (u User) Entry(link string, rights ...string) Object {
 	return o
 }
 
-// Expose lets a peer know of a principal, and answers the row.
+// Expose lets a peer know a principal, and returns the id of the row.
 func (s *Site) Expose(t testing.TB, principal string, peer *Site) (row string) {
 	t.Helper()
 	return s.TrustPrincipal(t, principal, peer, "expose")
 }
 
-// TrustPrincipal makes or changes the principal trust of a principal for a peer,
-// and answers the row.
+// TrustPrincipal sets the principal trust of a principal for a peer, and returns the id of the row.
 func (s *Site) TrustPrincipal(t testing.TB, principal string, peer *Site, flag string) (row string) {
 	t.Helper()
 	return s.OK(t, s.AsAdmin(t), "POST", "/api/principal-trusts", Object{
@@ -130,8 +126,8 @@ func (s *Site) TrustPrincipal(t testing.TB, principal string, peer *Site, flag s
 	}).Text(t, "principalTrust", "id")
 }
 
-// Blob is the site's trust blob as another one registers it; at a port of its own
-// where that is not empty.
+// Blob returns the site's trust blob for registration at another site. port replaces its port if it is not
+// empty.
 func (s *Site) Blob(t testing.TB, port string) string {
 	t.Helper()
 	blob := s.localInfo(t).Text(t, "trustBlob")
@@ -146,8 +142,8 @@ func (s *Site) Blob(t testing.TB, port string) string {
 	return strings.Join(fields, "\t")
 }
 
-// Register makes another site, whose CA is trusted, a peer; at a port of its own
-// where that is not empty.
+// Register registers another site as a peer. Its CA must be trusted already. port replaces its port if it is
+// not empty.
 func (s *Site) Register(t testing.TB, other *Site, port string) Answer {
 	t.Helper()
 	return s.OK(t, s.AsAdmin(t), "POST", "/api/trusted-servers", Object{
@@ -155,13 +151,13 @@ func (s *Site) Register(t testing.TB, other *Site, port string) Answer {
 	})
 }
 
-// Trust trusts the CA of another site and answers the CA's id in the list.
+// Trust trusts the CA of another site and returns the CA's id in the trust list.
 func (s *Site) Trust(t testing.TB, other *Site) (certificateID string) {
 	t.Helper()
 	return s.TrustCA(t, other.ca(t))
 }
 
-// TrustCA trusts a CA, by its certificate, and answers its id in the list.
+// TrustCA trusts a CA certificate and returns its id in the trust list.
 func (s *Site) TrustCA(t testing.TB, certificate []byte) (certificateID string) {
 	t.Helper()
 	return s.OK(t, s.AsAdmin(t), "POST", "/api/trusted-cas", Object{
@@ -169,7 +165,7 @@ func (s *Site) TrustCA(t testing.TB, certificate []byte) (certificateID string) 
 	}).Text(t, "trustedCA", "certificateId")
 }
 
-// CAOf is the id of the CA of another site in the list of trusted CAs.
+// CAOf returns the id of another site's CA in the trust list.
 func (s *Site) CAOf(t testing.TB, other *Site) (certificateID string) {
 	t.Helper()
 	issuer := other.localInfo(t).At(t, "certificate", "issuer")
@@ -187,7 +183,7 @@ func (s *Site) localInfo(t testing.TB) Answer {
 	return s.OK(t, s.AsAdmin(t), "GET", "/api/trust/local-info", nil)
 }
 
-// ca is the certificate of the CA of the site.
+// ca returns the certificate of the site's CA.
 func (s *Site) ca(t testing.TB) []byte {
 	t.Helper()
 	der, err := base64.StdEncoding.DecodeString(s.localInfo(t).Text(t, "chain"))

@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// Patience is far longer than anything here takes: it must only tell a slow
-// machine from what hangs.
+// Patience is far longer than any step of a test takes. It must only distinguish a slow machine from a process
+// that hangs.
 const Patience = 2 * time.Minute
 
-// How often is looked: often at first, because most things are done at once.
+// Pauses between two checks: short at first, because most conditions hold soon.
 const (
 	oftenest = 5 * time.Millisecond
 	rarest   = 100 * time.Millisecond
 )
 
-// Soon waits until something holds.
+// Soon waits until a condition holds. It fails the test after Patience.
 func Soon(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	Within(t, Patience, what, holds)
 }
 
-// Within is Soon with a patience of its own.
+// Within is like Soon with another limit.
 func Within(t testing.TB, patience time.Duration, what string, holds func() bool) {
 	t.Helper()
 	if !poll(patience, holds) {
@@ -32,7 +32,7 @@ func Within(t testing.TB, patience time.Duration, what string, holds func() bool
 	}
 }
 
-// Succeeds repeats a check until it has no error.
+// Succeeds repeats a check until it returns no error. It fails the test after Patience.
 func Succeeds(t testing.TB, check func() error) {
 	t.Helper()
 	var err error
@@ -56,9 +56,9 @@ func poll(patience time.Duration, holds func() bool) bool {
 	return true
 }
 
-// FreeAddress returns an address of the host on which no process listens. Its port is below those that
-// Linux and macOS give to outgoing connections. One of these would keep a server that was killed from
-// listening again.
+// FreeAddress returns an address of the host on which no process listens. Its port is below the ports of
+// outgoing connections on Linux and macOS: such a connection could prevent a killed server from listening there
+// again.
 func FreeAddress(t testing.TB, host string) string {
 	t.Helper()
 	address, err := FindAddress(host)
@@ -66,13 +66,13 @@ func FreeAddress(t testing.TB, host string) string {
 	return address
 }
 
-// The ports of FreeAddress.
+// The range of ports of FreeAddress.
 const (
 	firstPort = 12000
 	lastPort  = 29999
 )
 
-// FindAddress is FreeAddress without a test.
+// FindAddress is like FreeAddress, but returns the error.
 func FindAddress(host string) (address string, err error) {
 	for range 100 {
 		address = net.JoinHostPort(host, strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort+1)))
@@ -84,7 +84,7 @@ func FindAddress(host string) (address string, err error) {
 	return "", err
 }
 
-// Must fails the test for an error that is no subject of it.
+// Must fails the test if err is not nil. Use it for errors of the setup, not of the tested code.
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package argocd judges objects as Argo CD does by the scripts of config/argocd: with
-// the interpreter that it has, and no more of Lua's libraries than it opens.
+// Package argocd computes the health of objects like Argo CD, with the scripts of config/argocd. It uses the
+// Lua interpreter of Argo CD and only the libraries that Argo CD opens.
 package argocd
 
 import (
@@ -17,10 +17,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Health is what a script answers.
+// Health is the result of a script.
 type Health struct{ Status, Message string }
 
-// The states of Argo CD that a script may answer.
+// The states of Argo CD that a script may return.
 const (
 	Healthy     = "Healthy"
 	Progressing = "Progressing"
@@ -28,10 +28,10 @@ const (
 	Suspended   = "Suspended"
 )
 
-// Key is where Argo CD looks for the script of a kind.
+// Key returns the key of a kind's script in Argo CD's ConfigMap.
 func Key(group, kind string) string { return "resource.customizations.health." + group + "_" + kind }
 
-// ConfigMap is what config/argocd has of Argo CD's own.
+// ConfigMap returns the part of Argo CD's ConfigMap that config/argocd contains.
 func ConfigMap(t testing.TB) *corev1.ConfigMap {
 	t.Helper()
 	root, err := rig.Root()
@@ -84,7 +84,7 @@ func run(script string, object map[string]any) (Health, error) {
 	return h, nil
 }
 
-// value is what a script sees of a part of an object.
+// value converts a part of an object into a Lua value.
 func value(l *lua.LState, of any) lua.LValue {
 	switch of := of.(type) {
 	case bool:

@@ -1,5 +1,5 @@
-// Package browser has Chromium for tests, and the web console built in the program that
-// they start. Whoever imports it needs both, which is how make knows (hack/needs.sh).
+// Package browser provides Chromium for tests, and the web console in the program that they start. Its
+// importers need both; make finds them by this import (hack/needs.sh).
 package browser
 
 import (
@@ -10,10 +10,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
-// Variable names Chromium's program: "make test" finds it, or installs Debian's.
+// Variable names Chromium's program: "make test" finds it, or installs that of Debian.
 const Variable = "RIG_CHROMIUM"
 
-// Chromium answers the path of its program.
+// Chromium returns the path of the program.
 func Chromium(t testing.TB) string {
 	t.Helper()
 	path := os.Getenv(Variable)

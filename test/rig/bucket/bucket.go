@@ -1,4 +1,4 @@
-// Package bucket is an S3 server in the process of a test.
+// Package bucket runs an S3 server in the process of a test.
 package bucket
 
 import (
@@ -8,13 +8,13 @@ import (
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
-	_ "gocloud.dev/blob/s3blob" // opens the URL
+	_ "gocloud.dev/blob/s3blob" // registers the URL scheme
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// New answers the URL of an empty bucket, with what opens it in the environment, also for
-// processes that the test starts; and what takes the server away.
+// New returns the URL of an empty bucket, and a function that stops the server. It sets the credentials in the
+// environment, also for processes that the test starts.
 func New(t *testing.T) (address string, away func()) {
 	t.Helper()
 	backend := s3mem.New()

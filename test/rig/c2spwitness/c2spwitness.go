@@ -1,5 +1,5 @@
-// Package c2spwitness runs the witness of hack/c2sp-witness for tests. Whoever imports it
-// needs that, which is how make knows (hack/needs.sh).
+// Package c2spwitness runs the witness of hack/c2sp-witness for tests. Its importers need the program; make
+// finds it by this import (hack/needs.sh).
 package c2spwitness
 
 import (
@@ -12,11 +12,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// patience only tells a slow machine from a witness that hangs.
+// patience must only distinguish a slow machine from a witness that hangs.
 const patience = time.Minute
 
-// Start runs a witness of a log until the test ends, and answers it as --witness takes it,
-// URL=VKEY.
+// Start runs a witness of a log until the test ends. It returns the value for --witness, URL=VKEY.
 func Start(t testing.TB, log string) string {
 	t.Helper()
 	program := rig.Tool(t, "the witness of hack/c2sp-witness", "RIG_C2SP_WITNESS", "hack/c2sp-witness")
@@ -27,7 +26,7 @@ func Start(t testing.TB, log string) string {
 	rig.Must(t, cmd.Start())
 	exited := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // what it said is kept
+		_ = cmd.Wait() // its output is kept
 		close(exited)
 	}()
 	t.Cleanup(func() {

@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Start runs a kube-apiserver that knows our custom resources until the test ends.
+// Start runs a kube-apiserver with our custom resources until the test ends.
 func Start(t testing.TB, change ...func(*envtest.Environment)) *envtest.Environment {
 	t.Helper()
 	Need(t)
@@ -39,7 +39,7 @@ func Start(t testing.TB, change ...func(*envtest.Environment)) *envtest.Environm
 	return environment
 }
 
-// Begin runs one that knows nothing of ours, for a TestMain, which stops it.
+// Begin runs a kube-apiserver without our custom resources, for a TestMain, which must stop it.
 func Begin(change ...func(*envtest.Environment)) (*envtest.Environment, error) {
 	quiet()
 	environment := &envtest.Environment{ControlPlaneStartTimeout: rig.Patience, ControlPlaneStopTimeout: rig.Patience}
@@ -50,11 +50,11 @@ func Begin(change ...func(*envtest.Environment)) (*envtest.Environment, error) {
 	return environment, err
 }
 
-// quiet silences envtest and managers, which warn where no logger is set. Two tests
-// that begin at the same time may not both set it.
+// quiet silences envtest and managers, which warn if no logger is set. It runs once, because two concurrent
+// tests must not both set the logger.
 var quiet = sync.OnceFunc(func() { ctrl.SetLogger(logr.Discard()) })
 
-// Scheme has the kinds of Kubernetes, ours, and more.
+// Scheme returns a scheme with the kinds of Kubernetes, ours, and more.
 func Scheme(more ...func(*runtime.Scheme) error) *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range append(more, clientgoscheme.AddToScheme, v1alpha1.AddToScheme) {
@@ -65,8 +65,7 @@ func Scheme(more ...func(*runtime.Scheme) error) *runtime.Scheme {
 	return scheme
 }
 
-// Run runs a manager until the test ends, before the kube-apiserver that it was
-// made for is stopped.
+// Run runs a manager until the test ends. The manager stops before its kube-apiserver.
 func Run(t testing.TB, manager ctrl.Manager) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -84,8 +83,7 @@ func Run(t testing.TB, manager ctrl.Manager) {
 	})
 }
 
-// Ready reads an object of ours and answers its Ready condition, an empty one
-// where it has none yet.
+// Ready reads one of our objects and returns its Ready condition, or an empty one if it has none yet.
 func Ready(ctx context.Context, kube client.Client, obj client.Object) (metav1.Condition, error) {
 	if err := kube.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
 		return metav1.Condition{}, err

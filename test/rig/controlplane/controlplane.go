@@ -1,7 +1,6 @@
-// Package controlplane is what the suites that need a cluster have in common: it
-// tells where kube-apiserver, etcd and kubectl are, starts a kube-apiserver, runs
-// a manager against it, and reads whether an object is Ready. hack/needs.sh provides
-// these programs for each package that imports it.
+// Package controlplane has the shared parts of suites that need a cluster. It finds kube-apiserver, etcd and
+// kubectl, starts a kube-apiserver, runs a manager against it, and reads whether an object is Ready.
+// hack/needs.sh provides the programs for each package that imports it.
 package controlplane
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
-// What need says if the programs are not there.
+// Arguments for package need if the programs are missing.
 const (
 	Programs = "a control plane (kube-apiserver, etcd and kubectl)"
 	Remedy   = "make test, or make test-system for system tests, which build one and set KUBEBUILDER_ASSETS"
@@ -20,10 +19,10 @@ const (
 
 func dir() string { return os.Getenv("KUBEBUILDER_ASSETS") }
 
-// Missing is for a TestMain: it reports whether the programs are not there.
+// Missing reports whether the programs are missing, for a TestMain.
 func Missing() bool { return dir() == "" }
 
-// Need skips or fails a test if the programs are not there.
+// Need skips or fails a test if the programs are missing.
 func Need(t testing.TB) {
 	t.Helper()
 	if Missing() {
@@ -31,7 +30,7 @@ func Need(t testing.TB) {
 	}
 }
 
-// Kubectl is the path of kubectl.
+// Kubectl returns the path of kubectl.
 func Kubectl(t testing.TB) string {
 	t.Helper()
 	Need(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Lasting has the certificates and the port of the API server outlive its process, so that it can be
-// killed and started again.
+// Lasting keeps the certificates and the port of the API server when its process ends, so that it can be killed
+// and started again.
 func Lasting(t testing.TB) func(*envtest.Environment) {
 	t.Helper()
 	return func(e *envtest.Environment) {
@@ -30,8 +30,8 @@ func Lasting(t testing.TB) func(*envtest.Environment) {
 	}
 }
 
-// KillAPIServer ends the API server on a port as kill -9 does, and returns what starts it
-// again with the command line that it had. The test ends what was started.
+// KillAPIServer kills the API server on a port with SIGKILL. It returns a function that starts it again with
+// the same command line. The new process ends with the test.
 func KillAPIServer(t testing.TB, port string) (start func()) {
 	t.Helper()
 	pid, err := childNamed("kube-apiserver", port)
@@ -44,14 +44,14 @@ func KillAPIServer(t testing.TB, port string) (start func()) {
 		t.Helper()
 		// On a busy machine, a process can hold its port for a second after it was killed.
 		rig.Soon(t, "the port of the API server is free", func() bool { return isFree(net.JoinHostPort("127.0.0.1", port)) })
-		again := exec.Command(args[0], args[1:]...) // the command line that ran before
+		again := exec.Command(args[0], args[1:]...) // the same command line
 		again.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
 		says := &rig.Output{}
 		again.Stdout, again.Stderr = says, says
 		rig.Must(t, again.Start())
 		ended := make(chan struct{})
 		go func() {
-			_ = again.Wait() // says that it was killed
+			_ = again.Wait() // the error shows that it was killed
 			close(ended)
 		}()
 		t.Cleanup(func() {
@@ -69,11 +69,11 @@ func isFree(address string) bool {
 	return err == nil && l.Close() == nil
 }
 
-// Port is that of an address or of a URL without a path.
+// Port returns the port of an address or of a URL without a path.
 func Port(host string) string { return strings.TrimSuffix(host[strings.LastIndex(host, ":")+1:], "/") }
 
-// childNamed finds the process that this one has started, by the name of its
-// program and something that its command line holds.
+// childNamed returns the id of a child process of the test, by the name of its program and a text in its
+// command line.
 func childNamed(name, holds string) (int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

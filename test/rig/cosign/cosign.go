@@ -1,5 +1,5 @@
-// Package cosign is cosign for tests. Whoever imports it needs that, which is how make
-// knows (hack/needs.sh).
+// Package cosign provides cosign for tests. Its importers need the program; make finds it by this import
+// (hack/needs.sh).
 package cosign
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Program is the path of cosign.
+// Program returns the path of cosign.
 func Program(t testing.TB) string {
 	t.Helper()
 	return rig.Tool(t, "cosign", "RIG_COSIGN", "hack/cosign/go.sum")

@@ -1,5 +1,5 @@
-// Package curl is for tests that run what a document shows. Whoever imports it
-// needs curl, which is how make knows (hack/needs.sh).
+// Package curl is for tests that run commands of a document. Its importers need curl; make finds it by this
+// import (hack/needs.sh).
 package curl
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
-// Need fails a test where curl is not there.
+// Need skips or fails a test if curl is missing.
 func Need(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {

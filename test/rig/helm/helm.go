@@ -1,4 +1,4 @@
-// Package helm runs Helm for tests. Whoever imports it needs that, which is how make knows
+// Package helm runs Helm for tests. Its importers need the program; make finds it by this import
 // (hack/needs.sh).
 package helm
 
@@ -10,14 +10,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Program is the path of Helm. The chart counts, too.
+// Program returns the path of Helm. The test also depends on the chart.
 func Program(t testing.TB) string {
 	t.Helper()
 	return rig.Tool(t, "Helm", "RIG_HELM", "hack/helm", "config/chart")
 }
 
-// Run runs Helm, with nothing of its user's, and answers what it said on its two outputs,
-// and how it ended.
+// Run runs Helm without the user's configuration. It returns its two outputs and its error.
 func Run(t testing.TB, arguments ...string) (out, errOut string, err error) {
 	t.Helper()
 	program := Program(t)

@@ -1,5 +1,5 @@
-// Package hsm has tokens of SoftHSM for tests, and runs the plugin of hack/kms-pkcs11 by
-// them. Whoever imports it needs both, which is how make knows (hack/needs.sh).
+// Package hsm provides tokens of SoftHSM for tests, and runs the plugin of hack/kms-pkcs11 with them. Its
+// importers need both; make finds them by this import (hack/needs.sh).
 package hsm
 
 import (
@@ -17,23 +17,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
-// PIN is the user's of every token here.
+// PIN is the user PIN of every token.
 const PIN = "1234 of a test"
 
-// patience only tells a slow machine from a plugin that hangs.
+// patience must only distinguish a slow machine from a plugin that hangs.
 const patience = time.Minute
 
-// Token is a token of SoftHSM, in a directory of its own.
+// Token is a token of SoftHSM in a separate directory.
 type Token struct {
 	Label   string
 	Library string
 	PINFile string
-	Dir     string // where SoftHSM keeps what is on it
+	Dir     string // directory of the token's objects
 	program string
 	conf    string
 }
 
-// New makes a token.
+// New creates a token.
 func New(t testing.TB, label string) *Token {
 	t.Helper()
 	k := &Token{Label: label, Library: needed(t, "RIG_SOFTHSM"), program: needed(t, "RIG_KMS_PKCS11")}
@@ -62,15 +62,15 @@ func needed(t testing.TB, variable string) string {
 
 func (k *Token) env() []string { return append(os.Environ(), "SOFTHSM2_CONF="+k.conf) }
 
-// Command is the plugin's program with the flags that name this token, and others
-// after them, of which the last counts.
+// Command returns the plugin's program with the flags of this token. args follow these flags, and the last
+// value of a flag counts.
 func (k *Token) Command(args ...string) *exec.Cmd {
 	cmd := exec.Command(k.program, append([]string{args[0], "--library", k.Library, "--token", k.Label, "--pin-file", k.PINFile}, args[1:]...)...)
 	cmd.Env = k.env()
 	return cmd
 }
 
-// Key makes a key, and answers its id.
+// Key creates a key and returns its id.
 func (k *Token) Key(t testing.TB, label string) (id string) {
 	t.Helper()
 	out, err := k.Command("create-key", "--key", label).Output()
@@ -82,7 +82,7 @@ func (k *Token) Key(t testing.TB, label string) (id string) {
 	return strings.TrimSpace(string(out))
 }
 
-// Plugin is a process that wraps by a key of a token.
+// Plugin is a process that wraps with a key of a token.
 type Plugin struct {
 	Socket string
 
@@ -91,7 +91,7 @@ type Plugin struct {
 	exited chan struct{}
 }
 
-// Serve starts a plugin that ends with the test, and waits for its socket.
+// Serve starts a plugin and waits for its socket. The plugin ends with the test.
 func (k *Token) Serve(t testing.TB, socket, label string, args ...string) *Plugin {
 	t.Helper()
 	p := &Plugin{Socket: socket, log: &rig.Output{}, exited: make(chan struct{})}
@@ -100,7 +100,7 @@ func (k *Token) Serve(t testing.TB, socket, label string, args ...string) *Plugi
 	p.cmd.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
 	rig.Must(t, p.cmd.Start())
 	go func() {
-		_ = p.cmd.Wait() // what it said is in the log
+		_ = p.cmd.Wait() // its output is in the log
 		close(p.exited)
 	}()
 	t.Cleanup(p.Kill)
@@ -116,16 +116,16 @@ func (k *Token) Serve(t testing.TB, socket, label string, args ...string) *Plugi
 	return p
 }
 
-// Exited is closed when it has ended.
+// Exited returns a channel that is closed when the process has ended.
 func (p *Plugin) Exited() <-chan struct{} { return p.exited }
 
-// Signal sends a signal, for instance one to hold it.
+// Signal sends a signal to the process, for instance SIGSTOP.
 func (p *Plugin) Signal(t testing.TB, signal syscall.Signal) {
 	t.Helper()
 	rig.Must(t, p.cmd.Process.Signal(signal))
 }
 
-// Kill ends it as kill -9 does.
+// Kill kills the process with SIGKILL.
 func (p *Plugin) Kill() {
 	_ = p.cmd.Process.Kill() // it fails only for a process that has ended
 	<-p.exited

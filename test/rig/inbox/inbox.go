@@ -1,6 +1,5 @@
-// Package inbox is what a careful receiver of the audit trail does: it keeps the rows
-// that a sink sends, and establishes by the public key of the log, and nothing else,
-// that none lacks.
+// Package inbox is a strict receiver of the audit log. It keeps the rows that a sink sends, and proves with
+// only the public key of the log that none is missing.
 package inbox
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 )
 
-// Event is what is read of an event in the terms of OCSF.
+// Event has the fields of an OCSF event that the receiver reads.
 type Event struct {
 	ClassUID int `json:"class_uid"`
 	TypeUID  int `json:"type_uid"`
@@ -30,17 +29,17 @@ type Event struct {
 	} `json:"unmapped"`
 }
 
-// Inbox is what has arrived. It is safe for concurrent use.
+// Inbox holds the received rows. It is safe for concurrent use.
 type Inbox struct {
 	mu         sync.Mutex
 	rows       map[int64][]byte
 	seals      []tree.Extent
-	last       int64 // the greatest row
-	Duplicates int   // rows that had arrived before
+	last       int64 // the highest sequence number
+	Duplicates int   // rows received more than once
 }
 
-// Take keeps an event. It refuses a row that comes before the one ahead of it, and one
-// that is another one than before.
+// Take stores an event. It rejects a row that leaves a gap, and a row that differs from an earlier one with the
+// same number.
 func (b *Inbox) Take(text []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,22 +73,22 @@ func (b *Inbox) Take(text []byte) error {
 	return nil
 }
 
-// Last is the greatest row that has arrived.
+// Last returns the highest sequence number received.
 func (b *Inbox) Last() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.last
 }
 
-// Forget drops what has arrived of a row, as a receiver that loses does.
+// Forget deletes a received row, like a receiver that loses data.
 func (b *Inbox) Forget(seq int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.rows, seq)
 }
 
-// Proven is up to which row all are there, as the log of a key has signed it. It fails
-// where one lacks or was changed among those that a seal is about.
+// Proven returns the number of the row up to which all rows are proven complete by signatures of the log's key.
+// It returns an error if a row of a seal is missing or was changed.
 func (b *Inbox) Proven(key note.Verifier) (int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

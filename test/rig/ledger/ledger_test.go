@@ -24,7 +24,7 @@ var (
 // of the server.
 func TestObjects(t *testing.T) {
 	for name, tc := range map[string]struct {
-		answer  error // to the change
+		answer  error // result of the change
 		now     map[string]string
 		finding string
 		effect  bool
@@ -62,7 +62,7 @@ func TestObjects(t *testing.T) {
 				t.Errorf("not compared: %v", left)
 			}
 			_, findings = o.Compare(o.Names(true), tc.now)
-			expect(t, findings, "") // the state of the server counts from now on
+			expect(t, findings, "") // from now on the state of the server counts
 		})
 	}
 }
@@ -97,8 +97,8 @@ func TestRequests(t *testing.T) {
 			}))
 			var call Call
 			send(call.In(t.Context()), t, over, "POST", "/api/roles")
-			send(call.In(t.Context()), t, over, "POST", "/api/sessions")          // of the client itself
-			send(Unaudited(call.In(t.Context())), t, over, "GET", "/api/unknown") // has no rows here
+			send(call.In(t.Context()), t, over, "POST", "/api/sessions")          // a login of the client itself
+			send(Unaudited(call.In(t.Context())), t, over, "GET", "/api/unknown") // it has no rows
 			ids := call.IDs()
 			if len(ids) != 2 || ids[0] != "test-1" || r.Answered() != map[bool]int{true: 3}[tc.status == 200] {
 				t.Fatalf("requests %v, %d of them answered", ids, r.Answered())
@@ -108,7 +108,7 @@ func TestRequests(t *testing.T) {
 			expect(t, r.Missing(log), tc.missing)
 			expect(t, r.Missing(log, "readAudit"), "")
 			expect(t, r.Compare(log), tc.finding)
-			expect(t, r.Compare(&AuditLog{}), "") // each request once
+			expect(t, r.Compare(&AuditLog{}), "") // each request is compared once
 		})
 	}
 	t.Run("never sent", func(t *testing.T) {
@@ -142,7 +142,7 @@ func send(ctx context.Context, t *testing.T, over http.RoundTripper, method, pat
 	}
 }
 
-// TestMACs uses a server that computes the right MAC at first, and another one later.
+// TestMACs uses a server that computes the right MAC at first and a wrong one later.
 func TestMACs(t *testing.T) {
 	material := []byte("material")
 	mac := MAC(material, "message")
@@ -172,7 +172,7 @@ func TestMACs(t *testing.T) {
 	}
 }
 
-// expect wants one finding that contains the text, or none if it is empty.
+// expect fails the test unless there is one finding with the text, or none if the text is empty.
 func expect(t *testing.T, findings []string, text string) {
 	t.Helper()
 	if text == "" && len(findings) > 0 || text != "" && (len(findings) != 1 || !strings.Contains(findings[0], text)) {

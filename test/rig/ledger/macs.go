@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// MACs is every MAC that the server computed. The MAC of a message under a key never changes. The
-// zero value is ready for use, also by several clients at once.
+// MACs records every MAC that the server computed. The MAC of a message under a key never changes. The zero
+// value is ready for use, also by several clients concurrently.
 type MACs struct {
 	mu    sync.Mutex
 	known map[string]*mac
@@ -26,8 +26,8 @@ type mac struct {
 	checked bool // by Check
 }
 
-// Compute requests a MAC and compares it with the earlier answer and, if the material of the key is
-// known, with the right one.
+// Compute requests a MAC and compares it with the earlier answer. If the material of the key is known, it also
+// compares it with the right MAC.
 func (m *MACs) Compute(ctx context.Context, c *client.Client, link schema.HiddenLink, material []byte, message string) error {
 	answer, err := c.HMAC(ctx, link, bytes.NewReader([]byte(message)))
 	if err != nil {

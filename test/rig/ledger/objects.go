@@ -11,13 +11,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 )
 
-// ErrUnsettled is returned for an object whose last change was not answered. The object is left
-// alone until Compare, because after a second change it would be unknown which of the two took effect.
+// ErrUnsettled is returned for an object whose last change was not answered. The object is not changed until
+// Compare. After a second change it would be unknown which of the two took effect.
 var ErrUnsettled = errors.New("the last change of the object was not answered")
 
-// Objects is the state of objects as their clients know it. The value of an object that does not
-// exist is "". Only one client changes an object. The zero value is ready for use, also by several
-// clients at once.
+// Objects is the state of objects as their clients know it. The value of a missing object is "". Only one
+// client changes an object. The zero value is ready for use, also by several clients concurrently.
 type Objects struct {
 	mu    sync.Mutex
 	known map[string]*object
@@ -32,10 +31,10 @@ type object struct {
 // Change is a change that was not answered. It may or may not have taken effect.
 type Change struct {
 	Name, Value string
-	Requests    []string // ids of the requests that asked for it
+	Requests    []string // ids of the requests of the change
 }
 
-// Change calls ask to change the value of an object, and records whether it was acknowledged.
+// Change calls ask, which changes the value of an object, and records whether that was acknowledged.
 func (o *Objects) Change(ctx context.Context, name, value string, ask func(context.Context) error) error {
 	o.mu.Lock()
 	one := o.object(name)
@@ -111,9 +110,9 @@ func (o *Objects) Names(all bool) []string {
 	return names
 }
 
-// Compare compares the named objects, and all others in now, with their state now, and continues with
-// that state. A named object that is not in now does not exist. Compare returns the
-// unanswered changes that took effect.
+// Compare compares the state of the named objects, and of all others in now, with the record, and continues
+// with that state. A named object that is not in now does not exist. Compare returns the unanswered changes
+// that took effect.
 func (o *Objects) Compare(names []string, now map[string]string) (effects []Change, findings []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

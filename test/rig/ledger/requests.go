@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// Requests is every request of the clients of a key server, and its answer. The audit log of the
-// server must agree with it.
+// Requests records every request of the clients of a key server, with its answer. The audit log of the server
+// must agree with it.
 type Requests struct {
 	prefix   string
 	sent     atomic.Int64
@@ -104,10 +104,10 @@ func Unaudited(ctx context.Context) context.Context {
 	return context.WithValue(ctx, unauditedKey{}, true)
 }
 
-// loginRoute is the route that a client also uses by itself.
+// loginRoute is the route that a client also uses without a call of the test.
 const loginRoute = "POST /api/sessions"
 
-// operations are the operations that audit entries name, by route. An empty one has no entry.
+// operations maps routes to the operations in audit entries. A route with "" has no entry.
 var operations = map[string]string{
 	loginRoute:                             "login",
 	"GET /api/sessions/current":            "",

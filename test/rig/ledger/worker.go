@@ -14,18 +14,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Worker is a client that changes objects of its own. Each of its methods is one piece of work. An
-// error is a finding, unless it is ErrUnsettled or client.IsUnavailable holds for it.
+// Worker is a client that changes its own objects. Each method does one unit of work. An error is a finding,
+// unless it is ErrUnsettled or client.IsUnavailable reports true for it.
 type Worker struct {
 	Client  *client.Client
 	Objects *Objects
 	MACs    *MACs
-	Names   string           // begins the names of its roles
+	Names   string           // prefix of the names of its roles
 	System  schema.SystemID  // of the server
 	Grantee schema.DecimalID // a principal that gets rights on keys
-	CAs     []rig.CA         // that the server trusts and stops trusting
+	CAs     []rig.CA         // CAs to trust and to stop trusting
 
-	made  int // roles
+	made  int // number of roles
 	links []schema.HiddenLink
 }
 
@@ -143,7 +143,7 @@ func (w *Worker) TrustedCAs(ctx context.Context, r *rand.Rand) error {
 	})
 }
 
-// UseKeys computes MACs of the same messages under the same few keys again and again.
+// UseKeys repeatedly computes MACs of the same messages under the same few keys.
 func (w *Worker) UseKeys(ctx context.Context, r *rand.Rand) error {
 	if len(w.links) < 4 {
 		link, err := w.mint(ctx, schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})

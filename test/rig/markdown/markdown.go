@@ -1,4 +1,4 @@
-// Package markdown reads what documents have people copy.
+// Package markdown reads the commands that documents give to their readers.
 package markdown
 
 import (
@@ -6,24 +6,23 @@ import (
 	"strings"
 )
 
-// Block is what a document has people copy.
+// Block is one fenced block of a document.
 type Block struct {
-	Heading  string // the nearest above, without its marks
+	Heading  string // the nearest heading above, without its marks
 	Language string // of the fence
 	Text     string
-	NotRun   string // why no test runs it, where the document says so: <!-- not run: WHY --> above the fence
+	NotRun   string // reason why no test runs it, from <!-- not run: WHY --> above the fence; else empty
 }
 
-// Languages are those of commands.
+// Languages are the fence languages of commands.
 var Languages = []string{"sh", "bash", "shell", "console"}
 
-// Blocks are the shell commands of a Markdown document, in their order, also those that no
-// test runs.
+// Blocks returns the shell commands of a Markdown document in order, including those that no test runs.
 func Blocks(document string) []Block {
 	return slices.DeleteFunc(Fences(document), func(b Block) bool { return b.Language != "sh" })
 }
 
-// Fences are all fenced blocks of a Markdown document that begin a line, in their order.
+// Fences returns all fenced blocks of a Markdown document in order. A fence must start its line.
 func Fences(document string) []Block {
 	var blocks []Block
 	heading, why, inside := "", "", false

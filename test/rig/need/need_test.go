@@ -2,7 +2,7 @@ package need
 
 import "testing"
 
-// recorder is a test that goes on after a skip or a failure.
+// recorder is a test that continues after a skip or a failure.
 type recorder struct {
 	testing.TB
 	skipped, failed string
@@ -12,7 +12,8 @@ func (r *recorder) Helper()           {}
 func (r *recorder) Skip(args ...any)  { r.skipped += args[0].(string) }
 func (r *recorder) Fatal(args ...any) { r.failed += args[0].(string) }
 
-// A missing program skips a test of a plain "go test", and fails one of a make target.
+// TestMissing checks that a missing program skips a test of a plain "go test", and fails a test of a make
+// target.
 func TestMissing(t *testing.T) {
 	for provided, exit := range map[string]int{"": 0, "1": 1} {
 		t.Setenv(Variable, provided)

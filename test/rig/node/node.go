@@ -1,5 +1,5 @@
-// Package node runs programs of the npm registry for tests. Whoever imports it
-// needs Node.js with npm, which is how make knows (hack/needs.sh).
+// Package node runs programs of the npm registry for tests. Its importers need Node.js with npm; make finds
+// them by this import (hack/needs.sh).
 package node
 
 import (
@@ -16,11 +16,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
-// patience bounds one run. It only has to tell a busy machine from a program that hangs.
+// patience bounds one run. It must only distinguish a slow machine from a program that hangs.
 const patience = 10 * time.Minute
 
-// Install puts files of the working directory into one of the test, with the
-// packages that package-lock.json pins, and answers it.
+// Install copies files of the working directory into a new directory and returns it. The directory also has the
+// packages that package-lock.json pins.
 func Install(t testing.TB, files ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,8 +39,8 @@ func Install(t testing.TB, files ...string) string {
 	return dir
 }
 
-// Packages answers the directory of the packages that a package-lock.json pins, which
-// hack/npm.sh installs once per user.
+// Packages returns the directory of the packages that a package-lock.json pins. hack/npm.sh installs them once
+// per user.
 func Packages(t testing.TB, of string) string {
 	t.Helper()
 	for _, program := range []string{"node", "npm"} {
@@ -55,7 +55,7 @@ func Packages(t testing.TB, of string) string {
 	return strings.TrimSpace(Run(t, ".", nil, filepath.Join(root, "hack/npm.sh"), of))
 }
 
-// Run answers the standard output of a program that has to succeed.
+// Run returns the standard output of a program that must succeed.
 func Run(t testing.TB, dir string, env []string, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

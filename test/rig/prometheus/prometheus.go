@@ -1,5 +1,5 @@
-// Package prometheus runs Prometheus for tests. Whoever imports it needs that, which is how
-// make knows (hack/needs.sh).
+// Package prometheus runs Prometheus for tests. Its importers need the program; make finds it by this import
+// (hack/needs.sh).
 package prometheus
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Server is a Prometheus that runs.
+// Server is a running Prometheus.
 type Server struct{ url string }
 
 // Start runs Prometheus until the test ends. It scrapes each job's address and evaluates
@@ -50,7 +50,7 @@ func Start(t testing.TB, rules []byte, jobs map[string]string) *Server {
 	rig.Must(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // says that it was killed
+		_ = cmd.Wait() // the error shows that it was killed
 		close(ended)
 	}()
 	t.Cleanup(func() {
@@ -69,14 +69,14 @@ func Start(t testing.TB, rules []byte, jobs map[string]string) *Server {
 	return s
 }
 
-// Alert is one that is pending or fires.
+// Alert is a pending or firing alert.
 type Alert struct {
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
 	State       string            `json:"state"`
 }
 
-// Firing are the alerts of a name that fire.
+// Firing returns the firing alerts of a name.
 func (s *Server) Firing(name string) ([]Alert, error) {
 	var said struct {
 		Data struct {
@@ -95,7 +95,7 @@ func (s *Server) Firing(name string) ([]Alert, error) {
 	return found, nil
 }
 
-// Healthy fails while a job is not scraped, or a rule cannot be evaluated.
+// Healthy returns an error if a job is not scraped or a rule cannot be evaluated.
 func (s *Server) Healthy() error {
 	var targets struct {
 		Data struct {
@@ -130,7 +130,7 @@ func (s *Server) Healthy() error {
 	return nil
 }
 
-// ask decodes an answer, or only looks whether it is one.
+// ask sends a query and decodes the response into into. If into is nil, it only checks the status.
 func (s *Server) ask(path string, into any) error {
 	answer, err := http.Get(s.url + path)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package promtool runs Prometheus' promtool for tests. Whoever imports it needs that,
-// which is how make knows (hack/needs.sh).
+// Package promtool runs Prometheus' promtool for tests. Its importers need the program; make finds it by this
+// import (hack/needs.sh).
 package promtool
 
 import (
@@ -10,13 +10,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Program is the path of promtool.
+// Program returns the path of promtool.
 func Program(t testing.TB) string {
 	t.Helper()
 	return rig.Tool(t, "promtool", "RIG_PROMTOOL", "hack/promtool/go.sum")
 }
 
-// Run runs promtool, and answers what it said and how it ended.
+// Run runs promtool and returns its output and its error.
 func Run(t testing.TB, arguments ...string) (said string, err error) {
 	t.Helper()
 	var out bytes.Buffer

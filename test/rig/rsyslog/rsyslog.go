@@ -1,6 +1,5 @@
-// Package rsyslog runs Debian's rsyslogd for tests, as a receiver over TLS that wants a
-// certificate of its clients. Whoever imports it needs the program, which is how make
-// knows (hack/needs.sh).
+// Package rsyslog runs Debian's rsyslogd for tests, as a receiver over TLS that requires client certificates.
+// Its importers need the program; make finds it by this import (hack/needs.sh).
 package rsyslog
 
 import (
@@ -26,24 +25,23 @@ import (
 )
 
 const (
-	// clientName is whom the receiver lets in.
+	// clientName is the certificate name that the receiver accepts.
 	clientName = "keyserver.example"
 	variable   = "RIG_RSYSLOGD"
 )
 
-// What it writes of a message, each on a line: what it has read as HOSTNAME, APP-NAME,
-// MSGID, PRI and MSG.
+// template writes one line per message, with the parsed HOSTNAME, APP-NAME, MSGID, PRI and MSG.
 const template = `template(name="parsed" type="list") {
 	property(name="hostname") constant(value=" ") property(name="app-name") constant(value=" ")
 	property(name="msgid") constant(value=" ") property(name="pri") constant(value=" ") property(name="msg") constant(value="\n") }
 `
 
-// Server is a receiver. It keeps its address and its file when it is started again.
+// Server is a receiver. It keeps its address and its file across restarts.
 type Server struct {
-	// URL names it with the certificates that it wants.
+	// URL is the URL of the receiver, with the certificates that it requires.
 	URL     string
 	Address string
-	File    string // what has arrived
+	File    string // file of the received messages
 
 	dir     string
 	driver  string
@@ -51,10 +49,10 @@ type Server struct {
 	exited  chan struct{}
 }
 
-// Line is a message as rsyslog has parsed it.
+// Line is a message as parsed by rsyslog.
 type Line struct{ Host, App, ID, Priority, Message string }
 
-// Start runs a receiver by a TLS driver of rsyslog, ossl or gtls, until the test ends.
+// Start runs a receiver until the test ends. driver is a TLS driver of rsyslog: ossl or gtls.
 func Start(t testing.TB, driver string) *Server {
 	t.Helper()
 	if testing.Short() {
@@ -66,7 +64,7 @@ func Start(t testing.TB, driver string) *Server {
 	s.URL = fmt.Sprintf("syslog+tls://%s?ca=%s&cert=%s&key=%s", s.Address, s.path("ca.crt"), s.path("client.crt"), s.path("client.key"))
 	_, port, err := net.SplitHostPort(s.Address)
 	rig.Must(t, err)
-	// The ruleset has no queue: what has been read is in the file before more is read.
+	// The ruleset has no queue: each message is in the file before the next is read.
 	rig.Must(t, os.WriteFile(s.path("conf"), []byte(fmt.Sprintf(`
 global(workDirectory=%q maxMessageSize="64k" net.enableDNS="off" defaultNetstreamDriver="%s"
 	defaultNetstreamDriverCAFile=%q defaultNetstreamDriverCertFile=%q defaultNetstreamDriverKeyFile=%q)
@@ -80,7 +78,7 @@ input(type="imtcp" address="127.0.0.1" port="%s" ruleset="audit")
 	return s
 }
 
-// Restart starts a receiver that was killed, and waits until it listens.
+// Restart starts a killed receiver and waits until it listens.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	program := os.Getenv(variable)
@@ -110,14 +108,13 @@ func (s *Server) Restart(t testing.TB) {
 	})
 }
 
-// Kill ends it as kill -9 does.
+// Kill kills the process with SIGKILL.
 func (s *Server) Kill() {
 	_ = s.process.Process.Kill() // it fails only for a process that has ended
 	<-s.exited
 }
 
-// Lines are the messages that it has written. One that is cut at the end of the file is
-// left out.
+// Lines returns the messages in the file, without an incomplete one at its end.
 func (s *Server) Lines(t testing.TB) []Line {
 	t.Helper()
 	text, err := os.ReadFile(s.File)
@@ -136,7 +133,7 @@ func (s *Server) Lines(t testing.TB) []Line {
 
 func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
 
-// certify makes a CA, and certificates of both sides.
+// certify creates a CA and the certificates of both sides.
 func (s *Server) certify(t testing.TB) {
 	t.Helper()
 	ca := &x509.Certificate{

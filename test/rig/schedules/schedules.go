@@ -1,7 +1,7 @@
-// Package schedules is what suites in simulated time (testing/synctest) have in common:
-// what they draw, what they say of a schedule, and how many are run.
+// Package schedules has the shared parts of suites in simulated time (testing/synctest): random decisions, the
+// trace of a schedule, and the loop over many schedules.
 //
-// A seed is a schedule: SCHEDULES_FROM names the first one, SCHEDULES how many there are.
+// A seed is a schedule: SCHEDULES_FROM is the first seed, SCHEDULES the number of schedules.
 package schedules
 
 import (
@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// Dice are those of one schedule: what becomes of something is drawn from the seed, from
-// what it is, and from how often it has happened, whatever happens in between.
+// Dice makes the random decisions of one schedule. A decision depends only on the seed, on its name, and on how
+// often that name has occurred, not on other events in between.
 type Dice struct {
 	seed uint64
 
@@ -27,10 +27,10 @@ type Dice struct {
 	happened map[string]uint64
 }
 
-// NewDice are the dice of a seed.
+// NewDice returns the dice of a seed.
 func NewDice(seed uint64) *Dice { return &Dice{seed: seed, happened: map[string]uint64{}} }
 
-// Of are the dice of the next time that something happens.
+// Of returns the random source for the next occurrence of a name.
 func (d *Dice) Of(what string) *rand.Rand {
 	d.mu.Lock()
 	d.happened[what]++
@@ -41,8 +41,8 @@ func (d *Dice) Of(what string) *rand.Rand {
 	return rand.New(rand.NewPCG(d.seed, h.Sum64()^n))
 }
 
-// Trace is what happened in a schedule. It is spelt where somebody reads it: most
-// schedules go well, and spelling takes longer than what is spelt.
+// Trace records the events of a schedule. It formats them only for output, because most schedules succeed and
+// formatting is slower than the events.
 type Trace struct {
 	begin time.Time
 
@@ -56,18 +56,18 @@ type line struct {
 	args   []any
 }
 
-// Begin is a trace that begins now.
+// Begin returns a trace that begins now.
 func Begin() *Trace { return &Trace{begin: time.Now()} }
 
-// Say adds a line. Whoever says something does not change it later.
+// Say adds a line. The caller must not change the arguments later.
 func (t *Trace) Say(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lines = append(t.lines, line{time.Since(t.begin), format, args})
 }
 
-// AsTest spells a schedule that went wrong, with a test that shows it again: call is what
-// answers what is wrong.
+// AsTest formats a failed schedule, with a test that repeats it. call is the expression that returns the
+// failure.
 func (t *Trace) AsTest(seed uint64, wrong []string, call string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,26 +80,26 @@ func (t *Trace) AsTest(seed uint64, wrong []string, call string) string {
 }
 
 const (
-	// sayEach is how often a long run says how far it is.
+	// sayEach is how often a long run logs its progress.
 	sayEach = time.Minute
-	// before is how long before the test's deadline none is begun any more.
+	// before is how long before the test's deadline no more schedules begin.
 	before = 15 * time.Second
-	// shown is how many of those that went wrong are.
+	// shown is how many failed schedules are printed.
 	shown = 3
 )
 
-// Each runs schedules, usual ones where SCHEDULES says nothing, on all processors, and
-// answers how many it ran. Before the deadline of the test it ends, and says where to go
-// on. one answers a schedule that went wrong as a text, and otherwise nothing.
+// Each runs schedules on all processors and returns how many it ran: SCHEDULES of them, or else usual. Shortly
+// before the deadline of the test it stops, and logs the next seed. one returns the failure of a schedule, or
+// "".
 func Each(t *testing.T, usual uint64, one func(seed uint64) (wrong string)) (ran uint64) {
 	t.Helper()
 	first, n := number(t, "SCHEDULES_FROM", 1), number(t, "SCHEDULES", usual)
 	deadline, limited := t.Deadline()
 	var next, failed atomic.Uint64
-	at := make([]atomic.Uint64, runtime.GOMAXPROCS(0)) // what each works on
+	at := make([]atomic.Uint64, runtime.GOMAXPROCS(0)) // schedule of each worker
 	var workers sync.WaitGroup
 	for w := range at {
-		workers.Go(func() { // which ends where synctest has ended the test
+		workers.Go(func() { // it ends early if synctest has ended the test
 			for !limited || time.Until(deadline) > before {
 				i := next.Add(1) - 1
 				at[w].Store(i)

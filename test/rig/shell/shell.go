@@ -1,6 +1,5 @@
-// Package shell is for tests that run the commands of a document as they stand there.
-// Whoever imports it needs bash, curl, jq and age, which is how make knows
-// (hack/needs.sh).
+// Package shell is for tests that run the commands of a document. Its importers need bash, curl, jq and age;
+// make finds them by this import (hack/needs.sh).
 package shell
 
 import (
@@ -10,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
-// Need fails a test where one of them is not there.
+// Need skips or fails a test if one of the programs is missing.
 func Need(t testing.TB) {
 	t.Helper()
 	for _, program := range []string{"bash", "curl", "jq", "age-keygen"} {
