@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 )
 
-// Connect is a transport, until the test ends, to the server of a data directory,
-// at whatever address it is at that moment.
+// Connect returns a transport to the server of a data directory until the test ends. Each connection goes to
+// the address at that moment.
 func Connect(t testing.TB, dataDir string, address func() string) *http.Transport {
 	t.Helper()
 	roots, err := Roots(dataDir)
@@ -23,11 +23,10 @@ func Connect(t testing.TB, dataDir string, address func() string) *http.Transpor
 	return transport
 }
 
-// Never is a number of retries: each request is answered or it is not.
+// Never is the number of retries for a client that does not repeat requests.
 const Never = -1
 
-// Client logs in with a password over a transport. retries is how often a call is
-// tried again.
+// Client returns a client that logs in with a password. retries is how often a call is repeated.
 func Client(t testing.TB, over http.RoundTripper, name, password string, retries int) *client.Client {
 	t.Helper()
 	c, err := client.New(client.Options{
@@ -40,7 +39,7 @@ func Client(t testing.TB, over http.RoundTripper, name, password string, retries
 	return c
 }
 
-// Admin is a client of the first administrator, whose password was drawn.
+// Admin returns a client of the first administrator, with the generated password.
 func (s *Server) Admin(t testing.TB, retries int) *client.Client {
 	t.Helper()
 	password, err := s.Password()
@@ -50,8 +49,8 @@ func (s *Server) Admin(t testing.TB, retries int) *client.Client {
 	return Client(t, Connect(t, s.DataDir, func() string { return s.Address }), "admin", password, retries)
 }
 
-// Trust makes one key server a peer of another, each as its administrator sees it:
-// its CA is trusted, then its trust blob registered.
+// Trust registers one key server as a peer of another. Both clients are administrators. It trusts the peer's
+// CA, then registers its trust blob.
 func Trust(t testing.TB, at, peer *client.Client) {
 	t.Helper()
 	info, err := peer.GetLocalTrustInfo(t.Context())

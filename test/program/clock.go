@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// SettableClock are the files of a program that lives on a machine whose clock is as far
-// ahead as SetClock says, for BuildChanged.
+// SettableClock are files for BuildChanged. They make a program whose machine clock is ahead by the duration of
+// SetClock.
 var SettableClock = map[string]string{"internal/platform/monotonic/machine.go": `package monotonic
 
 import (
@@ -38,8 +38,7 @@ func wall() time.Time {
 func uptime() time.Duration { return time.Since(began) }
 `}
 
-// SetClock sets the clock of the machine on which a server has its data directory. It is
-// in one piece at each moment.
+// SetClock sets the machine clock of a server, by its data directory. The change is atomic.
 func SetClock(dataDir string, ahead time.Duration) error {
 	file := dataDir + ".clock"
 	if err := os.WriteFile(file+".new", []byte(ahead.String()), 0o600); err != nil {

@@ -12,20 +12,19 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// patience bounds every wait for a process. It is generous, because it must
-// only tell a slow machine from a process that hangs.
+// patience bounds every wait for a process. It must only distinguish a slow machine from a process that hangs.
 const patience = 2 * time.Minute
 
-// Process is a command of the program that runs until it is stopped.
+// Process is a running command of the program.
 type Process struct {
 	command string
 	cmd     *exec.Cmd
 	log     *rig.Output
 	exited  chan struct{}
-	err     error // of the process, once exited is closed
+	err     error // of the process; valid when exited is closed
 }
 
-// Start starts a command without waiting for anything. Call Stop or Kill to end it.
+// Start starts a command and does not wait for it. Call Stop or Kill to end it.
 func (p Program) Start(args ...string) (*Process, error) {
 	if err := DependOnSources(); err != nil {
 		return nil, err
@@ -47,7 +46,7 @@ func (p Program) Start(args ...string) (*Process, error) {
 // PID returns the id of the process.
 func (r *Process) PID() int { return r.cmd.Process.Pid }
 
-// Exited is closed when the process has ended.
+// Exited returns a channel that is closed when the process has ended.
 func (r *Process) Exited() <-chan struct{} { return r.exited }
 
 // Wait waits for the end of the process and returns how it ended.
@@ -62,7 +61,7 @@ func (r *Process) Signal(signal syscall.Signal) error { return r.cmd.Process.Sig
 // Log returns the output of the process so far.
 func (r *Process) Log() string { return r.log.String() }
 
-// Kill ends the process as kill -9 does, and waits for its end.
+// Kill kills the process with SIGKILL and waits for its end.
 func (r *Process) Kill() {
 	_ = r.cmd.Process.Kill() // it fails only for a process that has ended
 	<-r.exited
@@ -80,8 +79,7 @@ func (r *Process) Freeze(t testing.TB) (resume func()) {
 	return resume
 }
 
-// Stop asks the process to end and waits until it has drained. A process that ended by itself is
-// an error.
+// Stop asks the process to end and waits until it has drained. It is an error if the process ended earlier.
 func (r *Process) Stop() error {
 	if err := r.Signal(syscall.SIGTERM); err != nil {
 		return errors.Join(fmt.Errorf("%s has ended by itself: %w", r.command, err), r.Wait())

@@ -1,5 +1,5 @@
-// Package program builds the program and runs it as its users do: as a process
-// of its own, known only by its command line, its output and its listeners.
+// Package program builds the program and runs it as its users do: as a separate process, through its command
+// line, its output and its listeners.
 package program
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// module is the package of main.go.
+// module is the import path of the main package.
 const module = "github.com/keyserver-operator/keyserver-operator"
 
 // Variable names the binary of keyserver-operator if it is built already, with the other programs in the same
@@ -27,14 +27,14 @@ const Variable = "RIG_PROGRAM"
 // Program is a built binary. Remove it when the tests are done.
 type Program struct {
 	Path string
-	own  string // the directory that goes with it, empty where it is not ours
+	own  string // its directory, which Remove deletes; empty if the binary was not built here
 }
 
-// At is a program that stands at a path.
+// At returns the program at a path.
 func At(path string) Program { return Program{Path: path} }
 
-// Build compiles all programs once, with the flags of "make build", or takes those
-// that are there. It returns keyserver-operator. symbols keeps the names of functions, which a profiler needs.
+// Build compiles all programs once with the flags of "make build", or uses existing ones. It returns
+// keyserver-operator. symbols keeps the names of functions, which a profiler needs.
 func Build(symbols bool) (Program, error) {
 	if path := os.Getenv(Variable); path != "" {
 		_, err := os.Stat(path)
@@ -47,14 +47,14 @@ func Build(symbols bool) (Program, error) {
 	return build(flags, module, module+"/cmd/...")
 }
 
-// Named returns the program of another name in the same directory.
+// Named returns another program in the same directory.
 func (p Program) Named(name string) Program { return At(filepath.Join(filepath.Dir(p.Path), name)) }
 
-// stripped leaves out the names of functions.
+// stripped are the flags that remove symbol tables.
 var stripped = []string{"-ldflags", "-s -w"}
 
-// BuildChanged compiles the program as it would be with other files: what each path, from
-// the root of the module on, would hold. Remove it when the tests are done.
+// BuildChanged compiles the program with the content of some files replaced. files maps paths, relative to the
+// root of the module, to content. Remove it when the tests are done.
 func BuildChanged(files map[string]string) (_ Program, err error) {
 	root, err := rig.Root()
 	if err != nil {
@@ -100,15 +100,15 @@ func build(flags []string, packages ...string) (Program, error) {
 	return p, nil
 }
 
-// Main is what a TestMain does: it builds the program, runs the tests, and removes
-// what it built. The answer is for os.Exit.
+// Main implements TestMain: it builds the program, runs the tests, and deletes what it built. It returns the
+// exit code.
 func Main(m *testing.M, built *Program, symbols bool) int {
 	var err error
 	if *built, err = Build(symbols); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = built.Remove() }() // a leftover in the temporary directory fails no test
+	defer func() { _ = built.Remove() }() // a file that stays in the temporary directory fails no test
 	return m.Run()
 }
 
@@ -120,14 +120,12 @@ func (p Program) Remove() error {
 	return os.RemoveAll(p.own)
 }
 
-// Environment is that of the tests without what somebody has set for a key server of his
-// own.
+// Environment returns the environment of the tests without the variables of a user's own key server.
 func Environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(line string) bool { return strings.HasPrefix(line, "KEYSERVER_") })
 }
 
-// Run runs a command to its end and answers its standard output. An error says
-// what the command wrote to standard error.
+// Run runs a command to its end and returns its standard output. An error contains its standard error.
 func (p Program) Run(args ...string) (string, error) {
 	if err := DependOnSources(); err != nil {
 		return "", err

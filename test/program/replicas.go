@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// KEK is a key-encryption key for replicas, which must have the same one.
+// KEK is the key-encryption key that all replicas share.
 const KEK = "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4="
 
-// Replicas starts a "serve" process for each list of arguments until the test ends. The common
+// Replicas starts one "serve" process for each list of arguments. They run until the test ends. The common
 // arguments name their database.
 func (p Program) Replicas(t testing.TB, each [][]string, common ...string) (all []*Server) {
 	t.Helper()

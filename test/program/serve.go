@@ -24,8 +24,7 @@ type Server struct {
 
 var readyLine = regexp.MustCompile(`(?m)^ready: https?://(\S+) `)
 
-// Serve starts "serve" on a free port of the loopback interface and waits for
-// the line that says it is ready. It does not end by itself: call Stop or Kill.
+// Serve starts "serve" on a free loopback port and waits until it is ready. The caller must call Stop or Kill.
 func (p Program) Serve(dataDir string, args ...string) (*Server, error) {
 	s, err := p.Begin(dataDir, args...)
 	if err != nil {
@@ -38,7 +37,7 @@ func (p Program) Serve(dataDir string, args ...string) (*Server, error) {
 	return s, nil
 }
 
-// Begin starts "serve" without waiting for anything.
+// Begin starts "serve" and does not wait for it.
 func (p Program) Begin(dataDir string, args ...string) (*Server, error) {
 	process, err := p.Start(append([]string{"serve", "--listen", "127.0.0.1:0", "--external-listen", "", "--data-dir", dataDir}, args...)...)
 	return &Server{Process: process, DataDir: dataDir}, err
@@ -63,13 +62,13 @@ func (s *Server) awaitReady() error {
 	}
 }
 
-// Password is admin's generated first password.
+// Password returns admin's generated first password.
 func (s *Server) Password() (string, error) {
 	text, err := os.ReadFile(filepath.Join(s.DataDir, "bootstrap-password"))
 	return strings.TrimSpace(string(text)), err
 }
 
-// Roots are the certificates that a client has to trust.
+// Roots returns the certificates that a client has to trust.
 func Roots(dataDir string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(filepath.Join(dataDir, "ca.crt"))
 	if err != nil {
@@ -82,11 +81,11 @@ func Roots(dataDir string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// BaseURL is what clients of Transport call. Its port is nobody's.
+// BaseURL is the URL for clients of Transport. No process listens on its port.
 const BaseURL = "https://127.0.0.1:1"
 
-// Transport connects to whatever address says at that moment: a server that
-// was killed comes back on another port.
+// Transport returns a transport that connects to the address at that moment, because a killed server restarts
+// on another port.
 func Transport(roots *x509.CertPool, address func() string) *http.Transport {
 	dialer := net.Dialer{Timeout: patience}
 	return &http.Transport{

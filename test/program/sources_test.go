@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// No package of the program lies where DependOnSources does not look.
+// TestSourcesAreAll checks that DependOnSources covers every package of the program.
 func TestSourcesAreAll(t *testing.T) {
 	root, err := rig.Root()
 	if err != nil {

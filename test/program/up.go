@@ -12,17 +12,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Up is a running "up".
+// Up is a running "up" process.
 type Up struct {
-	Dir   string // of its state
-	Shown string // what it had printed when everything was Ready
+	Dir   string // directory of its state
+	Shown string // its output when everything was Ready
 	Ended <-chan error
 
 	process *os.Process
 }
 
-// Up runs "keyserver-dev up" on a directory, and returns once everything is Ready. The test stops it
-// at its end.
+// Up runs "keyserver-dev up" on a directory and returns when everything is Ready. It stops at the end of the
+// test.
 func (p Program) Up(t testing.TB, dir string, args ...string) *Up {
 	t.Helper()
 	cmd := exec.Command(p.Named("keyserver-dev").Path, append([]string{"up", "--dir", dir, "--listen", "127.0.0.1:0"}, args...)...)
@@ -52,7 +52,7 @@ func (p Program) Up(t testing.TB, dir string, args ...string) *Up {
 	return &Up{Dir: dir, Shown: out.String(), Ended: ended, process: cmd.Process}
 }
 
-// Stop ends it in order.
+// Stop ends it with SIGTERM and expects no error.
 func (u *Up) Stop(t testing.TB) {
 	t.Helper()
 	if err := u.process.Signal(syscall.SIGTERM); err != nil {
