@@ -15,8 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// attacker is one connection of somebody who keeps to no rule but those of the
-// framing.
+// attacker is one HTTP/2 connection of an attacker. It can break all rules except those of the framing.
 type attacker struct {
 	raw    net.Conn
 	frames *http2.Framer
@@ -27,17 +26,16 @@ type attacker struct {
 
 	writing sync.Mutex // a framer writes one frame at a time
 	pongs   chan struct{}
-	ended   chan struct{} // has a value for each stream that the server ended, unless it is full
+	ended   chan struct{} // gets a value for each stream that the server ended, unless it is full
 }
 
-// connect opens an HTTP/2 connection (RFC 9113) that grants each answer a
-// window of so many bytes.
+// connect opens an HTTP/2 connection (RFC 9113). window is the flow-control window of each response, in bytes.
 func connect(t testing.TB, s *site, window uint32) *attacker {
 	t.Helper()
 	return connectFrom(t, s, nil, window)
 }
 
-// connectFrom is connect from an address of this machine, or from any if it is nil.
+// connectFrom is like connect, from an address of this machine, or from any address if it is nil.
 func connectFrom(t testing.TB, s *site, from net.IP, window uint32) *attacker {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}
@@ -53,7 +51,7 @@ func connectFrom(t testing.TB, s *site, from net.IP, window uint32) *attacker {
 	return a
 }
 
-// listen answers what the protocol wants answered, and reads the rest away.
+// listen responds to frames that require a response, and discards the others.
 func (a *attacker) listen() {
 	defer close(a.pongs)
 	for {
@@ -89,8 +87,8 @@ func (a *attacker) streamEnded() {
 	}
 }
 
-// ask begins a request on a new stream; the body may be a part of what is to
-// come. An error means that the server has had enough.
+// ask begins a request on a new stream. The body may be incomplete. An error means that the server closed the
+// connection.
 func (a *attacker) ask(method, path string, body []byte, complete bool, headers ...string) (stream uint32, err error) {
 	a.writing.Lock()
 	defer a.writing.Unlock()
@@ -113,7 +111,7 @@ func (a *attacker) ask(method, path string, body []byte, complete bool, headers 
 	return stream, err
 }
 
-// slowly opens a connection of HTTP/1.1 and sends only the beginning of a request.
+// slowly opens an HTTP/1.1 connection and sends only the beginning of a request.
 func slowly(t testing.TB, s *site, beginning string) *tls.Conn {
 	t.Helper()
 	raw, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, ServerName: "localhost", NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS13})
@@ -125,7 +123,7 @@ func slowly(t testing.TB, s *site, beginning string) *tls.Conn {
 	return raw
 }
 
-// arrived waits until the server has read everything, or has hung up.
+// arrived waits until the server has read everything or has closed the connection.
 func (a *attacker) arrived() {
 	a.writing.Lock()
 	err := a.frames.WritePing(false, [8]byte{})
@@ -135,14 +133,14 @@ func (a *attacker) arrived() {
 	}
 }
 
-// readEverything grants all answers together a large window.
+// readEverything grants a large window to all responses of the connection together.
 func (a *attacker) readEverything() error {
 	a.writing.Lock()
 	defer a.writing.Unlock()
 	return a.frames.WriteWindowUpdate(0, 1<<30)
 }
 
-// reset takes a request back.
+// reset cancels a request.
 func (a *attacker) reset(stream uint32) error {
 	a.writing.Lock()
 	defer a.writing.Unlock()

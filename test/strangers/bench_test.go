@@ -10,10 +10,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// BenchmarkBeside compares what somebody honest gets beside an attack with what
-// he got just before it: the share of his rate, and how many times longer the
-// slowest hundredth takes. Attackers, server and client share the cores of this
-// machine, so that an attack that goes on also costs what it costs to make.
+// BenchmarkBeside compares an honest client during an attack with the same client just before it: the ratio of
+// the rates and of the 99th percentiles of the times. Attackers, server and client share the cores of this
+// machine, so the cost of sending the attack is included.
 func BenchmarkBeside(b *testing.B) {
 	held := func(connections, streams int, window uint32, method, path string, body []byte) func(testing.TB, *site) func() {
 		return func(t testing.TB, s *site) func() {
@@ -39,7 +38,7 @@ func BenchmarkBeside(b *testing.B) {
 						if _, err := a.ask(method, path, body, true, headers...); err != nil {
 							return
 						}
-						time.Sleep(time.Millisecond) // a thousand a second of each
+						time.Sleep(time.Millisecond) // a thousand requests per second on each connection
 					}
 				}()
 			}
@@ -75,7 +74,7 @@ func BenchmarkBeside(b *testing.B) {
 	for _, attack := range attacks {
 		b.Run(attack.name, func(b *testing.B) {
 			s := start(b)
-			s.rate(b, 500) // warm
+			s.rate(b, 500) // warm up
 			quiet, quiet99 := s.rate(b, 1500)
 			end := attack.begin(b, s)
 			defer end()

@@ -27,7 +27,7 @@ func (s *site) rate(t testing.TB, n int) (perSecond float64, p99 time.Duration) 
 func (s *site) keeps(t *testing.T, aim float64, disturb func() (stop func())) (best float64) {
 	t.Helper()
 	const requests, rounds = 300, 5
-	s.rate(t, requests) // warm
+	s.rate(t, requests) // warm up
 	for round := 0; round < rounds && best < aim; round++ {
 		quiet, quiet99 := s.rate(t, requests)
 		stop := disturb()

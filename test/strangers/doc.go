@@ -1,3 +1,3 @@
-// Package strangers attacks a running server by its sockets, without a session,
-// and looks at what somebody honest beside it still gets.
+// Package strangers attacks a running server over its sockets, mostly without a session, and measures how well
+// an honest client is still served.
 package strangers

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// guessing sends so many logins a second, each with another name and from the next of the addresses,
-// until the returned function is called.
+// guessing sends perSecond logins per second until the returned function is called. Each has another name and
+// comes from the next of the addresses.
 func guessing(t testing.TB, s *site, perSecond, addresses int) (stop func()) {
 	t.Helper()
 	var attackers []*attacker
@@ -55,8 +55,8 @@ func TestGuessesFromManyAddresses(t *testing.T) {
 	}
 }
 
-// TestNewcomersBesideGuesses checks that guesses from many addresses, more than are hashed, do not keep
-// a principal from logging in from an address where it has not logged in before.
+// TestNewcomersBesideGuesses checks that a principal can log in from a new address while guesses arrive from
+// many addresses, more than the server hashes.
 func TestNewcomersBesideGuesses(t *testing.T) {
 	metrics := rig.FreeAddress(t, "127.0.0.1")
 	s := start(t, "--metrics-listen", metrics)

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestUsesOfThoseWhoHangUp: a use that was counted has its row, and a row stands
-// for a use, however early the caller goes away.
+// TestUsesOfThoseWhoHangUp checks that each counted use has an audit row and each row has a counted use,
+// however early the client closes the connection.
 func TestUsesOfThoseWhoHangUp(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		const limit = 400
@@ -61,7 +61,7 @@ func TestUsesOfThoseWhoHangUp(t *testing.T) {
 	})
 }
 
-// aside begins a message whose key is named at its end, and does not end it.
+// aside sends the beginning of a message whose key would be named at its end. It never sends the end.
 func (s *site) aside(t *testing.T, session string, bytes int) (answered chan rig.Answer) {
 	t.Helper()
 	answered = make(chan rig.Answer, 1)
@@ -93,8 +93,8 @@ func (u *unending) Read(p []byte) (int, error) {
 	return 0, context.Canceled
 }
 
-// TestMessagesPutAside: what comes before the name of its key takes room on the
-// volume, of which nobody without the role gets any, and nobody all.
+// TestMessagesPutAside checks the space on the volume for messages that arrive before the name of their key.
+// Without the role a principal gets none, and no principal gets all of it.
 func TestMessagesPutAside(t *testing.T) {
 	metrics := rig.FreeAddress(t, "127.0.0.1")
 	s := start(t, "--metrics-listen", metrics, "--max-spool-bytes-per-session", "33554432")
@@ -106,7 +106,7 @@ func TestMessagesPutAside(t *testing.T) {
 		t.Errorf("%v bytes are put aside for somebody without a role", held)
 	}
 	var asides []chan rig.Answer
-	for range 4 { // of 9 MiB each, of which three fit
+	for range 4 { // each has 9 MiB; three fit
 		asides = append(asides, s.aside(t, s.user.Session, 12<<20))
 	}
 	refused := make(chan rig.Answer)
@@ -122,8 +122,8 @@ func TestMessagesPutAside(t *testing.T) {
 	}
 }
 
-// TestFloodOfLogins: strangers who guess slow nobody who has a session, and keep
-// nobody out who has logged in from where he is.
+// TestFloodOfLogins checks that password guesses of strangers do not slow clients with a session, and do not
+// prevent logins from an address that has logged in before.
 func TestFloodOfLogins(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		guess := []byte(`{"method":"password","name":"honest","password":"a wrong one"}`)

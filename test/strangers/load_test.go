@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// sender sends the same request on many connections. On each, it sends the next one after the answer.
+// sender sends the same request on many connections. On each, it sends the next request after the response.
 type sender struct {
 	Connections                 int
 	DataDir, Address            string
@@ -37,8 +37,8 @@ func runSender() error {
 	return s.run()
 }
 
-// run sends until standard input ends. It prints the number of answers twice: when each connection has had one, and
-// at the end.
+// run sends until standard input ends. It prints the number of responses twice: when each connection has had
+// one, and at the end.
 func (s sender) run() error {
 	roots, err := program.Roots(s.DataDir)
 	if err != nil {
@@ -79,7 +79,8 @@ func (s sender) run() error {
 	return err
 }
 
-// send sends one request, again if the server closes the connection, and returns the status.
+// send sends one request and returns the status. It sends the request again if the server closes the
+// connection.
 func (s sender) send(over http.RoundTripper) int {
 	for {
 		r, err := http.NewRequest(s.Method, program.BaseURL+s.Path, strings.NewReader(s.Body))
@@ -99,9 +100,9 @@ func (s sender) send(over http.RoundTripper) int {
 	}
 }
 
-// begin runs the sender in another process, because it would delay the honest client inside the process of the
-// test. It returns once each connection has had an answer. stop ends the process, and returns how many were
-// answered per second since.
+// begin runs the sender in another process, because inside the test process it would delay the honest client.
+// It returns when each connection has had a response. stop ends the process and returns the number of responses
+// per second since then.
 func (s sender) begin(t testing.TB) (stop func() (perSecond float64)) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -12,8 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// replicas are two processes on one database. What is known to the one is known
-// to the other within a second.
+// replicas starts two processes on one database. Each knows the changes of the other within a second.
 func replicas(t *testing.T) (first, second *site) {
 	t.Helper()
 	args := []string{"--database-url", migrated.Database(t), "--kek", program.KEK}
@@ -23,7 +22,7 @@ func replicas(t *testing.T) (first, second *site) {
 	return first, second
 }
 
-// refused waits until a session's work is refused with the code.
+// refused waits until requests of a session are refused with the code.
 func (s *site) refused(t *testing.T, session, code string) {
 	t.Helper()
 	rig.Soon(t, "the session's work is "+code, func() bool {
@@ -64,7 +63,7 @@ func TestSessionsOfTwoProcesses(t *testing.T) {
 	first.refused(t, third, "SESSION_NOT_FOUND")
 }
 
-// A guess costs a token wherever it is made.
+// TestGuessesAtTwoProcesses checks that guesses at both processes use the same limit.
 func TestGuessesAtTwoProcesses(t *testing.T) {
 	first, second := replicas(t)
 	guess := rig.Object{"method": "password", "name": "honest", "password": "a wrong one"}

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 const patience = 20 * time.Second
 
-// site is the server under attack, and somebody honest there.
+// site is the server under attack, with an honest client.
 type site struct {
 	*rig.Site
 	process *program.Server
@@ -47,7 +47,7 @@ type site struct {
 	link string
 }
 
-// start runs a server with one user, who holds a key.
+// start runs a server with one user that has a key.
 func start(t testing.TB, args ...string) *site {
 	t.Helper()
 	s := serve(t, args...)
@@ -75,8 +75,8 @@ func serve(t testing.TB, args ...string) *site {
 	return s
 }
 
-// again starts another process, which has never held the memory for a password: Go gives
-// that back slowly on a machine that is busy.
+// again starts another process, which has never used memory for password hashing: Go returns that memory slowly
+// on a busy machine.
 func (s *site) again(t testing.TB) {
 	t.Helper()
 	rig.Must(t, s.process.Stop())
@@ -86,7 +86,7 @@ func (s *site) again(t testing.TB) {
 	s.process, s.address = process, process.Address
 }
 
-// each runs a test against both databases.
+// each runs a test with both databases.
 func each(t *testing.T, test func(t *testing.T, s *site), args ...string) {
 	t.Run("SQLite", func(t *testing.T) { test(t, start(t, args...)) })
 	t.Run("PostgreSQL", func(t *testing.T) {
@@ -94,7 +94,7 @@ func each(t *testing.T, test func(t *testing.T, s *site), args ...string) {
 	})
 }
 
-// works fails the test unless somebody with a session gets each of his answers.
+// works sends requests of the honest client. It fails the test unless all succeed.
 func (s *site) works(t testing.TB, times int) {
 	t.Helper()
 	for i := range times {
@@ -105,7 +105,7 @@ func (s *site) works(t testing.TB, times int) {
 	}
 }
 
-// memory is what the process holds of its own, in bytes.
+// memory returns the anonymous memory of the process in bytes.
 func (s *site) memory(t testing.TB) int64 {
 	t.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", s.process.PID()))
@@ -122,7 +122,7 @@ func (s *site) memory(t testing.TB) int64 {
 	return 0
 }
 
-// gauge reads a metric of the server.
+// gauge returns the sum of a metric of the server.
 func gauge(t testing.TB, address, name string) (sum float64) {
 	t.Helper()
 	resp, err := http.Get("http://" + address + "/metrics")
@@ -144,7 +144,7 @@ func gauge(t testing.TB, address, name string) (sum float64) {
 	return sum
 }
 
-// mayGrow is what strangers may make the process hold, whatever they ask for.
+// mayGrow is the limit for memory that strangers can make the process use, in bytes.
 const mayGrow = 30 << 20
 
 func TestAnswersThatNobodyReads(t *testing.T) {
@@ -176,7 +176,7 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 	}
 }
 
-// TestBodiesThatDoNotArrive: a request that has not arrived is no work.
+// TestBodiesThatDoNotArrive checks that an incomplete request takes no place among the requests at work.
 func TestBodiesThatDoNotArrive(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		for range 6 {
@@ -216,7 +216,7 @@ func TestBodiesThatAreAnnouncedAndNotSent(t *testing.T) {
 func TestHeadersThatDoNotArrive(t *testing.T) {
 	metrics := rig.FreeAddress(t, "127.0.0.1")
 	s := start(t, "--metrics-listen", metrics, "--max-connections-per-address", "64")
-	s.works(t, 1) // with a connection that stays
+	s.works(t, 1) // with a connection that stays open
 	for range 200 {
 		slowly(t, s, "GET /api/health HTTP/1.1\r\nHost: ")
 	}
@@ -237,7 +237,7 @@ func TestStreamsThatAreResetAtOnce(t *testing.T) {
 		for range 2000 {
 			stream, err := a.ask("POST", "/api/sessions", []byte("{"), false)
 			if err != nil || a.reset(stream) != nil {
-				break // hung up on, as it should be
+				break // the server closed the connection, as expected
 			}
 		}
 		s.works(t, 20)
@@ -247,7 +247,7 @@ func TestStreamsThatAreResetAtOnce(t *testing.T) {
 	}
 }
 
-// TestStreamsThatTheServerMustReset: a connection is closed whose client makes the server reset
+// TestStreamsThatTheServerMustReset checks that the server closes a connection whose client makes it reset
 // streams (MadeYouReset, CVE-2025-8671).
 func TestStreamsThatTheServerMustReset(t *testing.T) {
 	metrics := rig.FreeAddress(t, "127.0.0.1")
@@ -275,7 +275,7 @@ func TestStreamsThatTheServerMustReset(t *testing.T) {
 	}
 }
 
-// TestSessionsThatAreNone: what is not a session's is not worked on.
+// TestSessionsThatAreNone checks that the server does not process requests with invalid sessions.
 func TestSessionsThatAreNone(t *testing.T) {
 	s := start(t)
 	for range 6 {

@@ -16,8 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// falseTokens keeps so many requests with random tokens under way on each of several connections, which
-// are from these addresses, until the returned function is called.
+// falseTokens keeps streams requests with random tokens in progress on each of several connections from these
+// addresses, until the returned function is called.
 func falseTokens(t testing.TB, s *site, streams int, addresses ...net.IP) (stop func()) {
 	t.Helper()
 	const connections = 8
@@ -51,7 +51,8 @@ func falseToken() string {
 	return "Bearer " + base64.RawURLEncoding.EncodeToString(token)
 }
 
-// TestFalseTokens: false tokens from several addresses leave a session most of its rate.
+// TestFalseTokens checks that a session keeps most of its rate while false tokens arrive from several
+// addresses.
 func TestFalseTokens(t *testing.T) {
 	const aim, least = 0.6, 0.3
 	var addresses []net.IP
@@ -65,9 +66,8 @@ func TestFalseTokens(t *testing.T) {
 	})
 }
 
-// falseTokensHTTP1 keeps a request with a random token under way on each of many connections from the
-// honest client's address, until the returned function is called. It opens a connection again if the
-// server closes it.
+// falseTokensHTTP1 keeps a request with a random token in progress on each of many connections from the honest
+// client's address, until the returned function is called. It opens a connection again if the server closes it.
 func falseTokensHTTP1(t testing.TB, s *site, connections int) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -103,9 +103,9 @@ func falseTokensHTTP1(t testing.TB, s *site, connections int) (stop func()) {
 	return func() { cancel(); going.Wait() }
 }
 
-// TestFalseTokensBeyondThePlaces: an address that has more requests under way than there are places for
-// it leaves a session much of its rate, even one from the same address. With HTTP/1.1 both sides spend most
-// of the time on handshakes, because each dropped request ends a connection.
+// TestFalseTokensBeyondThePlaces checks a session while an address has more requests in progress than the
+// server has places for it. The session keeps much of its rate, even from the same address. With HTTP/1.1 both
+// sides spend most of the time on handshakes, because each dropped request ends a connection.
 func TestFalseTokensBeyondThePlaces(t *testing.T) {
 	const aim = 0.6
 	for name, c := range map[string]struct {

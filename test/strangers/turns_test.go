@@ -11,17 +11,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// load is a request that a greedy client sends on many connections. On each, it sends the next one after the
-// answer.
+// load is a request that a greedy client sends on many connections. On each, it sends the next request after
+// the response.
 type load struct {
 	name  string
 	from  sender
 	role  keyserver.ID // the zero id for requests without a session
 	body  func(t testing.TB, u rig.User) string
-	least float64 // of its rate an honest client keeps
+	least float64 // share of its rate that an honest client keeps
 }
 
-// longRequests take a core for milliseconds.
+// longRequests use a core for milliseconds.
 var longRequests = []load{
 	{"pages of the audit log", sender{Connections: 16, Method: "GET", Path: "/api/audit?limit=1000", Status: http.StatusOK}, keyserver.RoleAuditor, func(testing.TB, rig.User) string { return "" }, 0.3},
 	{"decisions", sender{Connections: 16, Method: "POST", Path: "/access/v1/evaluations", Status: http.StatusOK}, keyserver.RoleAuditor, func(_ testing.TB, u rig.User) string {
@@ -36,7 +36,7 @@ var longRequests = []load{
 	}, 0.35},
 }
 
-// shortRequests take a core for a fraction of a millisecond.
+// shortRequests use a core for a fraction of a millisecond.
 var shortRequests = []load{
 	{"HMACs", sender{Connections: 256, Method: "POST", Path: "/api/crypto/hmac", Status: http.StatusOK}, keyserver.RoleEncryptor, func(t testing.TB, u rig.User) string {
 		return fmt.Sprintf(`{"hiddenLink":%q,"data":"AAAA"}`, u.Mint(t, nil))
@@ -53,7 +53,8 @@ func repeated(item string, times int) string {
 	return strings.TrimSuffix(strings.Repeat(item+",", times), ",")
 }
 
-// begin sends the requests until the returned function is called, which returns how many were answered per second.
+// begin sends the requests until the returned function is called. That returns the number of responses per
+// second.
 func (l load) begin(t testing.TB, s *site, u rig.User) (stop func() (perSecond float64)) {
 	t.Helper()
 	from := l.from
@@ -61,12 +62,12 @@ func (l load) begin(t testing.TB, s *site, u rig.User) (stop func() (perSecond f
 	return from.begin(t)
 }
 
-// TestLongRequests checks that an honest client keeps its rate next to a principal that has 16 long
-// requests under way.
+// TestLongRequests checks that an honest client keeps its rate while a principal has 16 long requests in
+// progress.
 func TestLongRequests(t *testing.T) { besideLoads(t, longRequests) }
 
-// TestShortRequests checks the same next to a client that has many short requests under way, in a session or
-// without one.
+// TestShortRequests checks the same while a client has many short requests in progress, with or without a
+// session.
 func TestShortRequests(t *testing.T) { besideLoads(t, shortRequests) }
 
 func besideLoads(t *testing.T, loads []load) {
@@ -90,8 +91,9 @@ func besideLoads(t *testing.T, loads []load) {
 	}
 }
 
-// TestFewRequests checks that a principal with many requests keeps its rate next to a client that sends two
-// requests a second. Other programs on the machine disturb the rates, so one round of several is enough.
+// TestFewRequests checks that a principal with many requests keeps its rate while another client sends two
+// requests a second. Other programs on the machine disturb the rates, so one successful round of several is
+// enough.
 func TestFewRequests(t *testing.T) {
 	const least, rounds = 0.6, 5
 	each(t, func(t *testing.T, s *site) {
