@@ -18,7 +18,7 @@ func byPassword(name, password string) rig.Object {
 	return rig.Object{"method": "password", "name": name, "password": password}
 }
 
-// byPassword is the login of a principal that the test made.
+// byPassword returns the login of a principal that the test created.
 func (s *subject) byPassword(name, password string) rig.Object {
 	return byPassword(s.name(name), password)
 }
@@ -74,7 +74,8 @@ func TestSetPassword(t *testing.T) {
 	})
 }
 
-// Whoever has found a session guesses its password no faster than a stranger.
+// TestGuessesOfCurrentAreThrottled checks that the holder of a stolen session guesses its password no faster
+// than a stranger.
 func TestGuessesOfCurrentAreThrottled(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		ann := s.principal(t, "ann")
@@ -94,8 +95,9 @@ func TestGuessesOfCurrentAreThrottled(t *testing.T) {
 	})
 }
 
-// To set somebody's password is to become him, which takes what he holds: where
-// duties are apart neither side becomes the other.
+// TestSetPasswordGivesNothing checks that a principal needs the operations of another one to set its password,
+// because it could then log in as that principal. In a split deployment neither administrator nor officer can
+// do that to the other.
 func TestSetPasswordGivesNothing(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin, officer := s.AsAdmin(t), s.self(t, s.As(t, s.Officer.Name, s.Officer.Password))
@@ -108,7 +110,7 @@ func TestSetPasswordGivesNothing(t *testing.T) {
 	}, split)
 }
 
-// What is changed at one replica counts at the other at once.
+// TestSetPasswordOnReplicas checks that a change at one replica takes effect at the other within a second.
 func TestSetPasswordOnReplicas(t *testing.T) {
 	one, other := replicas(t)
 	ann := one.principal(t, "ann")
@@ -175,8 +177,8 @@ func TestDeletePrincipal(t *testing.T) {
 	})
 }
 
-// A transport principal that was deleted logs in no more, with the same
-// certificate, on any connection.
+// TestDeletedTransportPrincipal checks that a deleted transport principal cannot log in with its certificate,
+// on any connection.
 func TestDeletedTransportPrincipal(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		ca := peerCA(t, s.name("issuer"))
@@ -191,7 +193,7 @@ func TestDeletedTransportPrincipal(t *testing.T) {
 	})
 }
 
-// Whoever is deleted at one replica is gone at the other.
+// TestDeletePrincipalOnReplicas checks that a principal deleted at one replica is also deleted at the other.
 func TestDeletePrincipalOnReplicas(t *testing.T) {
 	one, other := replicas(t)
 	ann := one.principal(t, "ann", keyserver.RoleAuditor)
@@ -202,8 +204,8 @@ func TestDeletePrincipalOnReplicas(t *testing.T) {
 	other.until(t, session, "GET", "/api/audit", http.StatusUnauthorized, "SESSION_NOT_FOUND") // within a second
 }
 
-// Who owns a template alone hands it over and leaves: the heir goes on with it,
-// and the former owner may not even read as one who changes it.
+// TestTemplatesAreHandedOver checks that the only owner of a template makes another principal an owner and
+// leaves. The new owner can change the template, the former owner can no longer write to it.
 func TestTemplatesAreHandedOver(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		first, second := s.with(t, keyserver.RoleSecurityOfficer), s.User(t, "second", keyserver.RoleSecurityOfficer).Session
@@ -220,8 +222,8 @@ func TestTemplatesAreHandedOver(t *testing.T) {
 	})
 }
 
-// serve --bootstrap-service-account: the first start makes an administrator of the
-// tokens of a service account, with the roles of the first administrator.
+// TestBootstrapServiceAccount checks serve --bootstrap-service-account: the first start creates an
+// administrator for the tokens of a service account, with the roles of the first administrator.
 func TestBootstrapServiceAccount(t *testing.T) {
 	const subjectOf = "system:serviceaccount:keys:manager"
 	t.Parallel()

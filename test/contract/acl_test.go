@@ -12,13 +12,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// stamp is the wire form of a point in time.
+// stamp returns the encoding of a time in requests and responses.
 func stamp(t time.Time) string {
 	return b64(binary.BigEndian.AppendUint64(nil, uint64(t.UnixMilli())))
 }
 
-// holder makes a principal with a role and returns its session and the pair
-// that ACL routes take.
+// holder creates a principal with a role. It returns its session and the ids that ACL routes use.
 func (s *subject) holder(t testing.TB, role keyserver.ID) (session string, pair rig.Object) {
 	t.Helper()
 	session = s.with(t, role)
@@ -37,7 +36,7 @@ func join(objects ...rig.Object) rig.Object {
 	return out
 }
 
-// POST /api/keys/acl/update, and grant with the same fields.
+// TestAmendACLFields checks the fields of POST /api/keys/acl/update, and of grant, which has the same fields.
 func TestAmendACLFields(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -81,8 +80,8 @@ func TestAmendACLFields(t *testing.T) {
 	})
 }
 
-// Who gives up an entry of his own, or makes it too little to read the list with, is
-// told of that entry, and of no other.
+// TestOwnACLEntry checks a principal that removes its own entry or loses READ access to the ACL by its own
+// change. The response shows that entry and no other.
 func TestOwnACLEntry(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -113,7 +112,7 @@ func TestOwnACLEntry(t *testing.T) {
 	})
 }
 
-// The life of an entry: grant, amend down, revoke, each read back.
+// TestACLEntryLife grants, reduces and revokes an entry, and reads it back after each step.
 func TestACLEntryLife(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")

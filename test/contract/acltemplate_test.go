@@ -13,14 +13,14 @@ import (
 
 const noID = "00000000deadbeef"
 
-// template makes an ACL template and returns its id.
+// template creates an ACL template and returns its id.
 func (s *subject) template(t testing.TB, session, name string) string {
 	t.Helper()
 	return s.OK(t, session, "POST", "/api/acl-templates", rig.Object{"name": s.name(name)}).Text(t, "id")
 }
 
-// On a split deployment Administrator receives 403 on templates and
-// directories; the Security Officer does the work, the Auditor reads.
+// TestTemplatesOnASplitDeployment checks that the Administrator gets 403 for templates and directories. The
+// Security Officer manages them, and the Auditor reads them.
 func TestTemplatesOnASplitDeployment(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		officer := s.with(t, keyserver.RoleSecurityOfficer)
@@ -32,7 +32,7 @@ func TestTemplatesOnASplitDeployment(t *testing.T) {
 		calls := []struct {
 			method, path string
 			body         any
-			auditor      string // the code that an auditor gets, who may read
+			auditor      string // the code that an auditor gets
 		}{
 			{"GET", "/api/acl-templates", nil, ""},
 			{"POST", "/api/acl-templates", rig.Object{"name": "x"}, "ACCESS_DENIED"},
@@ -62,7 +62,7 @@ func TestTemplatesOnASplitDeployment(t *testing.T) {
 	}, split)
 }
 
-// PUT /api/acl-templates/{id}: rename, by a write-holding member.
+// TestRenameACLTemplate checks PUT /api/acl-templates/{id}: a member with WRITE renames a template.
 func TestRenameACLTemplate(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -113,12 +113,12 @@ func TestRenameACLTemplate(t *testing.T) {
 		if _, there := a.Body["missing"]; there {
 			t.Errorf("missing is there although nothing is: %s", a.Raw)
 		}
-		// The name it has is a name to save, too.
+		// Saving the current name is allowed.
 		s.OK(t, officer, "PUT", path, rig.Object{"name": after})
 	})
 }
 
-// A group's membership counts for those who are in the group.
+// TestAGroupWritesATemplate checks that the members of a group have the group's rights on a template.
 func TestAGroupWritesATemplate(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -134,7 +134,8 @@ func TestAGroupWritesATemplate(t *testing.T) {
 	})
 }
 
-// GET, POST and DELETE of templates: the creator owns, and a template in use stays.
+// TestACLTemplates checks GET, POST and DELETE of templates: the creator becomes owner, and a template in use
+// cannot be deleted.
 func TestACLTemplates(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -186,8 +187,7 @@ func TestACLTemplates(t *testing.T) {
 		s.Refused(t, admin, "DELETE", "/api/acl-templates/"+noID, nil, http.StatusNotFound, "NOT_FOUND")
 		s.Refused(t, admin, "DELETE", path, nil, http.StatusConflict, "IN_USE")
 		s.OK(t, admin, "DELETE", "/api/templated-directories/"+directory, nil)
-		// Deleting asks for the role alone, so that a template outlives its
-		// members only until somebody wants it gone.
+		// Deleting requires only the role. So a template without members can still be deleted.
 		a = s.OK(t, officer, "DELETE", path, nil)
 		if a.Body["gone"] != true || a.Text(t, "template", "name") != s.name("t") {
 			t.Errorf("deleted: %s", a.Raw)
@@ -197,8 +197,8 @@ func TestACLTemplates(t *testing.T) {
 	})
 }
 
-// /api/acl-templates/{id}/members: the fields of the ACL routes, decimal
-// spellings, widening, and a last writer who stays.
+// TestACLTemplateMembers checks /api/acl-templates/{id}/members: the fields of the ACL routes, decimal ids,
+// widening, and that the last writer cannot leave.
 func TestACLTemplateMembers(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -260,7 +260,7 @@ func TestACLTemplateMembers(t *testing.T) {
 		if a.Body["gone"] != true || a.Body["principalId"] != pair["principalId"] || len(a.List(t, "members")) != 1 {
 			t.Errorf("removed: %s", a.Raw)
 		}
-		// With another writer the first may leave, and is none then.
+		// When there is another writer, the first can leave, and is then no writer.
 		s.OK(t, admin, "POST", path, join(pair, rig.Object{"rights": []string{"WRITE"}}))
 		s.OK(t, admin, "DELETE", mine, nil)
 		s.Refused(t, admin, "DELETE", theirs, nil, http.StatusForbidden, "NOT_WRITABLE")

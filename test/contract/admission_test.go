@@ -19,15 +19,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// pipeline is what signs releases of the binary under test.
+// pipeline signs releases of the binary under test.
 type pipeline struct {
 	key      ed25519.PrivateKey
 	digest   string
 	manifest string // the file that the server reads
 }
 
-// newPipeline makes a release key and returns the option that has a server ask
-// for its manifest.
+// newPipeline creates a release key. It returns an option that makes a server require a manifest of the
+// pipeline.
 func newPipeline(t *testing.T) (*pipeline, func(*server.Config)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,8 +48,7 @@ func newPipeline(t *testing.T) (*pipeline, func(*server.Config)) {
 	}
 }
 
-// sign signs a manifest of the binary under test that begins and ends so far
-// from now.
+// sign signs a manifest with a digest. It is valid from from to to, relative to now.
 func (p *pipeline) sign(t testing.TB, digest string, from, to time.Duration) []byte {
 	t.Helper()
 	now := time.Now()
@@ -58,15 +57,15 @@ func (p *pipeline) sign(t testing.TB, digest string, from, to time.Duration) []b
 	return text
 }
 
-// publish puts a manifest into its place at once.
+// publish replaces the manifest atomically.
 func (p *pipeline) publish(t testing.TB, text []byte) {
 	t.Helper()
 	rig.Must(t, os.WriteFile(p.manifest+".new", text, 0o600))
 	rig.Must(t, os.Rename(p.manifest+".new", p.manifest))
 }
 
-// admission waits until a probe of the version is refused with such a detail,
-// or, where that is empty, is not refused for admission.
+// admission waits until the version route is refused with a detail that contains the text. If the text is
+// empty, it waits until the route is not refused for admission.
 func (s *subject) admission(t testing.TB, detail string) rig.Answer {
 	t.Helper()
 	var a rig.Answer
@@ -83,8 +82,8 @@ func (s *subject) admission(t testing.TB, detail string) rig.Answer {
 
 var parameter = regexp.MustCompile(`\{[^}]*\}`)
 
-// 503 BUILD_NOT_ADMITTED: every route except health and ready, whoever asks;
-// and without a restart none of them once a good manifest appears.
+// TestBuildNotAdmitted checks 503 BUILD_NOT_ADMITTED for every route except health and ready, with any session.
+// When a valid manifest appears, all routes work without a restart.
 func TestBuildNotAdmitted(t *testing.T) {
 	p, required := newPipeline(t)
 	ownEmbedded(t, func(t *testing.T, s *subject) {
@@ -116,10 +115,10 @@ func TestBuildNotAdmitted(t *testing.T) {
 	}, required)
 }
 
-// What is no manifest of this build, or of this time, ends the admission of a
-// running server; detail names the cause; sessions outlive it.
+// TestAdmissionWhileRunning checks that a manifest of another build or another time ends the admission of a
+// running server. The detail names the cause. Sessions stay valid.
 func TestAdmissionWhileRunning(t *testing.T) {
-	t.Parallel() // it waits
+	t.Parallel() // it waits for the watch
 	p, required := newPipeline(t)
 	good := func() []byte { return p.sign(t, p.digest, -time.Minute, time.Hour) }
 	p.publish(t, good())

@@ -14,9 +14,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Contract 4.12 to 4.15: what is asked for at one replica is approved at another
-// and executed once, wherever it is tried. An embedded database has one process,
-// which is both here.
+// TestApprovalsOverTwoReplicas checks contract 4.12 to 4.15: a request made at one replica is approved at
+// another and executed once, whichever replica executes it. An embedded database has one process, which takes
+// both parts.
 func TestApprovalsOverTwoReplicas(t *testing.T) {
 	replicated(t, func(t *testing.T, here, there *subject) {
 		defer here.keepPolicy(t)()
@@ -59,7 +59,7 @@ func TestApprovalsOverTwoReplicas(t *testing.T) {
 			t.Errorf("it had no effect: %s", p.Raw)
 		}
 
-		// A policy holds everywhere, and is one that takes an approval itself.
+		// A policy takes effect everywhere, and changing it needs an approval itself.
 		const policy = "/api/approvals/policy"
 		here.Refused(t, admin, "PUT", policy, rig.Object{"rules": []rig.Object{}}, http.StatusForbidden, "APPROVAL_REQUIRED")
 		guards := rig.Object{"rules": []rig.Object{{"operation": "listRoles", "approvers": 1, "duty": "any"}}}
@@ -72,8 +72,7 @@ func TestApprovalsOverTwoReplicas(t *testing.T) {
 	}, split, alone)
 }
 
-// keepPolicy returns what sets the approval policy again to what it is now, once
-// no approval is needed for that.
+// keepPolicy returns a function that restores the current approval policy. Call it when that needs no approval.
 func (s *subject) keepPolicy(t *testing.T) (restore func()) {
 	t.Helper()
 	const policy = "/api/approvals/policy"
@@ -81,8 +80,8 @@ func (s *subject) keepPolicy(t *testing.T) (restore func()) {
 	return func() { s.OK(t, s.AsAdmin(t), "PUT", policy, rig.Object{"rules": rules}) }
 }
 
-// Contract 4.12 and 4.13: whoever votes says what he read, and an asker has so many
-// requests waiting at most.
+// TestApprovalsAreReadAndFew checks contract 4.12 and 4.13: a vote contains the digest of the request, and the
+// number of pending requests of one requester is limited.
 func TestApprovalsAreReadAndFew(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		body := rig.Object{
@@ -108,7 +107,8 @@ func TestApprovalsAreReadAndFew(t *testing.T) {
 	}, split)
 }
 
-// Contract 4.12: in a split deployment no principal destroys a key alone, from the first start on.
+// TestDestroyingTakesAnApproval checks contract 4.12: in a split deployment no principal can destroy a key
+// without an approval, from the first start on.
 func TestDestroyingTakesAnApproval(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		owner := s.with(t, keyserver.RoleEncryptor)
@@ -119,7 +119,7 @@ func TestDestroyingTakesAnApproval(t *testing.T) {
 		if got := s.facts(t, owner, link)["state"]; got != "enabled" {
 			t.Errorf("the key is %v after a refusal", got)
 		}
-		// What can be taken back at once is done without.
+		// Changes that can be undone immediately need no approval.
 		s.turn(t, owner, "disable", rig.Object{"ttag": link})
 		s.turn(t, owner, "enable", rig.Object{"ttag": link})
 		s.Refused(t, owner, "POST", "/api/approvals", rig.Object{
@@ -134,8 +134,8 @@ func TestDestroyingTakesAnApproval(t *testing.T) {
 	}, split)
 }
 
-// Contract 4.16: what takes an approval is done without, as long as the process
-// runs that was started for it, and the trail says so.
+// TestBreakGlass checks contract 4.16: with --break-glass no approvals are required until the process ends, and
+// the audit log records that.
 func TestBreakGlass(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		to := s.principal(t, "to")
@@ -155,7 +155,8 @@ func TestBreakGlass(t *testing.T) {
 	}, split, alone)
 }
 
-// Contract 4.13: no secret is kept, so that none can be listed.
+// TestApprovalsKeepNoSecret checks contract 4.13: a request that contains a secret is not stored, so it cannot
+// be listed.
 func TestApprovalsKeepNoSecret(t *testing.T) {
 	s := one(t, alone)
 	before := s.OK(t, s.AsAdmin(t), "GET", "/api/approvals", nil).Body["count"]

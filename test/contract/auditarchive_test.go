@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRowsThatAreArchived: the rows before the first one are in the archive, as after
-// --audit-retention. internal/audit/archive does it with an archive.
+// TestRowsThatAreArchived checks audit queries when the oldest rows are in the archive, as after
+// --audit-retention. The tests of internal/audit/archive use a real archive.
 func TestRowsThatAreArchived(t *testing.T) {
 	intrude(t, &ground{}, func(t *testing.T, s *subject, in intruder) {
 		admin := s.AsAdmin(t)

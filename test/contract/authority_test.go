@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// stated are the authorities of a list by their states.
+// stated returns the authorities of a response by state.
 func stated(t testing.TB, a rig.Answer) map[string]rig.Object {
 	t.Helper()
 	all := map[string]rig.Object{}
@@ -30,7 +30,7 @@ func stated(t testing.TB, a rig.Answer) map[string]rig.Object {
 	return all
 }
 
-// published are the certificates in ca.crt, as base64.
+// published returns the certificates in ca.crt as base64.
 func published(t testing.TB, s *testserver.Server) (list []string) {
 	t.Helper()
 	for text := s.CA(t); ; {
@@ -42,7 +42,7 @@ func published(t testing.TB, s *testserver.Server) (list []string) {
 	}
 }
 
-// shown is the certificate of a handshake, with the CAs that the server shows.
+// shown returns the certificate of a handshake and the CA certificates that the server sends.
 func shown(t testing.TB, s *testserver.Server) []*x509.Certificate {
 	t.Helper()
 	conn, err := tls.Dial("tcp", s.Address(), &tls.Config{RootCAs: s.Pool(t), ServerName: "localhost", MinVersion: tls.VersionTLS13})
@@ -53,7 +53,7 @@ func shown(t testing.TB, s *testserver.Server) []*x509.Certificate {
 	return conn.ConnectionState().PeerCertificates
 }
 
-// /api/authority: the next one is trusted before it issues, and the one before it
+// TestAuthority checks /api/authority: the next CA is trusted before it issues, and the previous CA is trusted
 // until it is retired.
 func TestAuthority(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
@@ -128,8 +128,8 @@ func TestAuthority(t *testing.T) {
 	})
 }
 
-// What a retired authority issued proves nothing: nobody gets in with it, and a
-// connection that came in by it is closed.
+// TestARetiredAuthorityVouchesForNothing checks certificates of a retired CA: they cannot be used to log in,
+// and their open connections are closed.
 func TestARetiredAuthorityVouchesForNothing(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
 		admin, key := s.AsAdmin(t), newKey(t)
@@ -158,7 +158,8 @@ func parsed(t testing.TB, text any) *x509.Certificate {
 	return cert
 }
 
-// A replica follows within a second: its certificate, its file, and whom it lets in.
+// TestAuthorityOnReplicas checks that a replica follows within a second: its certificate, its ca.crt, and the
+// clients that it accepts.
 func TestAuthorityOnReplicas(t *testing.T) {
 	a, b := replicas(t, at(proxied))
 	admin := a.AsAdmin(t)
@@ -172,8 +173,8 @@ func TestAuthorityOnReplicas(t *testing.T) {
 	rig.Soon(t, "and publishes both", func() bool { return len(published(t, b.Server)) == 2 })
 }
 
-// An authority that has expired: ready is false and says what to do, nothing is
-// said to be renewed, and what it says helps.
+// TestAnExpiredAuthority checks an expired CA: readiness is false and names the remedy, no renewal is reported,
+// and the remedy works.
 func TestAnExpiredAuthority(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
@@ -209,7 +210,7 @@ func TestAnExpiredAuthority(t *testing.T) {
 		return !fine && strings.Contains(detail, "docs/operations.md")
 	})
 	s.Stop(t)
-	s.Restart(t) // a start goes on, or nobody could do anything about it
+	s.Restart(t) // the server starts, so that an administrator can repair it
 	if _, fine := chain(); fine {
 		t.Error("after a start it is fine")
 	}

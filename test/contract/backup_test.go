@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// POST /api/backups (contract 17.10): who may, for whom, and that the row comes first. What
-// is in one is looked at in internal/store/backup and test/backup.
+// TestBackup checks POST /api/backups (contract 17.10): the required role, the recipient, and that the audit
+// row precedes the backup. internal/store/backup and test/backup check the content.
 func TestBackup(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const backups = "/api/backups"

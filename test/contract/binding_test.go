@@ -22,8 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// called makes a request that calls the server by another name than the one by
-// which it was reached.
+// called sends a request with another Host than that of the connection.
 func (s *subject) called(t testing.TB, host, authorization, path, proof string) rig.Answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL()+path, nil)
@@ -36,8 +35,8 @@ func (s *subject) called(t testing.TB, host, authorization, path, proof string) 
 	return a
 }
 
-// Whoever relays a request to another host may call this one by that host's name:
-// a proof is for what the server is called, not for what the request calls it.
+// TestProofsForTheNamesOfTheServer checks that proofs must name the server as it is configured, not the Host of
+// the request. A relay could otherwise choose the Host.
 func TestProofsForTheNamesOfTheServer(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		h := newHolder(t)
@@ -74,7 +73,7 @@ func TestProofsForTheNamesOfTheServer(t *testing.T) {
 	})
 }
 
-// Without TLS there is no certificate, and nobody but this machine.
+// TestProofsWithoutTLS checks that without TLS only the loopback names are valid in proofs.
 func TestProofsWithoutTLS(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *server.Config) { c.InsecureHTTP = true })
@@ -93,7 +92,7 @@ func TestProofsWithoutTLS(t *testing.T) {
 	}
 }
 
-// loginWith is a login with a proof, to where the server is reached.
+// loginWith returns a login request with a proof.
 func (s *subject) loginWith(t testing.TB, proof string) *http.Request {
 	t.Helper()
 	body := `{"method": "password", "name": "` + s.Administrator.Name + `", "password": "` + s.Administrator.Password + `"}`
@@ -111,8 +110,8 @@ func mismatched(t testing.TB, a rig.Answer) {
 	}
 }
 
-// A session that was opened with a certificate is good for its connections alone:
-// the id by itself opens nothing, nor does another certificate of the same principal.
+// TestCertificateSessionsAreBound checks that a session opened with a certificate works only over connections
+// with that certificate. The session id alone is not enough, nor is another certificate of the same principal.
 func TestCertificateSessionsAreBound(t *testing.T) {
 	replicated(t, func(t *testing.T, s, other *subject) {
 		outside := newCA(t, s.name("outside"))
@@ -133,7 +132,7 @@ func TestCertificateSessionsAreBound(t *testing.T) {
 			mismatched(t, at.Send(t, session, "GET", where, nil))
 			mismatched(t, at.showing(t, renewed).Send(t, session, "GET", where, nil))
 			mismatched(t, at.showing(t, stranger).Send(t, session, "GET", where, nil))
-			at.showing(t, agent).OK(t, session, "GET", where, nil) // it is not ended by them
+			at.showing(t, agent).OK(t, session, "GET", where, nil) // the failed requests do not end it
 		}
 		again := s.showing(t, renewed)
 		again.OK(t, again.login(t), "GET", where, nil)
@@ -153,7 +152,7 @@ func TestCertificateSessionsAreBound(t *testing.T) {
 	})
 }
 
-// A key and a certificate are both asked for, and neither stands for the other.
+// TestCertificateSessionsWithAKey checks that a session bound to a certificate and a key requires both.
 func TestCertificateSessionsWithAKey(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		outside := newCA(t, s.name("outside"))
@@ -166,12 +165,12 @@ func TestCertificateSessionsWithAKey(t *testing.T) {
 		is(t, with.prove(t, bearer, "GET", where, nil), http.StatusUnauthorized, "PROOF_REQUIRED")
 		proof := h.proof(t, "GET", s.URL()+where)
 		mismatched(t, s.prove(t, bearer, "GET", where, nil, proof))
-		is(t, with.prove(t, bearer, "GET", where, nil, proof), http.StatusOK, "") // and was not used up
+		is(t, with.prove(t, bearer, "GET", where, nil, proof), http.StatusOK, "") // and was not marked as used
 	})
 }
 
-// What is made from a certificate session needs the certificate, too, unless it is
-// made for a key: a browser has none.
+// TestSessionsFromCertificateSessions checks that a session made from a certificate session also needs the
+// certificate, unless it is bound to a key. Browsers have no certificate.
 func TestSessionsFromCertificateSessions(t *testing.T) {
 	replicated(t, func(t *testing.T, s, other *subject) {
 		outside := newCA(t, s.name("outside"))
@@ -203,8 +202,7 @@ func TestSessionsFromCertificateSessions(t *testing.T) {
 	})
 }
 
-// weakCA is a CA certificate with that key, signed by itself over that hash; 0: the
-// usual one.
+// weakCA returns a self-signed CA certificate with that key and signature algorithm; 0: the usual one.
 func weakCA(t testing.TB, name string, key crypto.Signer, over x509.SignatureAlgorithm) []byte {
 	t.Helper()
 	template := &x509.Certificate{
@@ -217,9 +215,10 @@ func weakCA(t testing.TB, name string, key crypto.Signer, over x509.SignatureAlg
 	return der
 }
 
-// What can be forged is not trusted, and the refusal says what is weak.
+// TestWeakCAsAreNotTrusted checks that CAs with weak keys or signatures are rejected, and that the error names
+// the weakness.
 func TestWeakCAsAreNotTrusted(t *testing.T) {
-	t.Setenv("GODEBUG", "rsa1024min=0") // to make one
+	t.Setenv("GODEBUG", "rsa1024min=0") // to create a short key
 	short, err := rsa.GenerateKey(rand.Reader, 1024)
 	rig.Must(t, err)
 	long, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -228,7 +227,7 @@ func TestWeakCAsAreNotTrusted(t *testing.T) {
 	rig.Must(t, err)
 	good, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	rig.Must(t, err)
-	t.Run(embeddedSQLite, func(t *testing.T) { // not in parallel, because of the variable
+	t.Run(embeddedSQLite, func(t *testing.T) { // not in parallel, because of the environment variable
 		s := start(t)
 		for name, tc := range map[string]struct {
 			der  []byte
@@ -250,8 +249,8 @@ func TestWeakCAsAreNotTrusted(t *testing.T) {
 	})
 }
 
-// With --require-proof no session is opened that its id alone would open: "people"
-// is passwords, here and in a directory, "all" is every login.
+// TestRequireProof checks --require-proof: it refuses logins without a proof or a certificate. "people" applies
+// to passwords, here and in a directory; "all" applies to every login.
 func TestRequireProof(t *testing.T) {
 	t.Parallel()
 	for demand, refused := range map[string]map[string]bool{
@@ -263,7 +262,7 @@ func TestRequireProof(t *testing.T) {
 					"password": {"method": "password", "name": "nobody", "password": "wrong password"},
 					"ldap":     {"method": "ldap", "name": "nobody", "password": "wrong password"}, "kubernetes": {"method": "kubernetes", "token": "x.y.z"},
 				} {
-					// What the method itself says; no provider is set up here.
+					// Errors of the methods themselves; no provider is configured here.
 					status, code := http.StatusBadRequest, "BAD_REQUEST"
 					if method == "password" {
 						status, code = http.StatusUnauthorized, "INVALID_CREDENTIALS"
@@ -282,9 +281,9 @@ func TestRequireProof(t *testing.T) {
 					s.AsAdmin(t)
 					return
 				}
-				is(t, s.Send(t, "", "POST", "/api/sessions", s.loginBody()), http.StatusUnauthorized, "PROOF_REQUIRED") // right, and says nothing of it
+				is(t, s.Send(t, "", "POST", "/api/sessions", s.loginBody()), http.StatusUnauthorized, "PROOF_REQUIRED") // the password is right, and the error does not show it
 				made := s.prove(t, "Bearer "+h.session, "POST", "/api/sessions", scoped("AAAAAQECAwQFBgcI"), h.proof(t, "POST", s.URL()+"/api/sessions"))
-				is(t, made, http.StatusOK, "") // bound as what it is made from
+				is(t, made, http.StatusOK, "") // bound like its parent session
 				audit := s.prove(t, "Bearer "+h.session, "GET", s.trail("operation=login&reason=proofRequired"), nil, h.proof(t, "GET", s.URL()+"/api/audit"))
 				is(t, audit, http.StatusOK, "")
 				if rows := audit.List(t, "entries"); len(rows) == 0 || rows[0]["outcome"] != "refused" {
@@ -300,8 +299,8 @@ func TestRequireProof(t *testing.T) {
 	}
 }
 
-// A certificate binds, whatever is demanded, and so does the key that a credential is
-// made for.
+// TestRequireProofOfCertificates checks that a certificate satisfies every demand, and so does the key that a
+// derived credential is bound to.
 func TestRequireProofOfCertificates(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
 		outside := newCA(t, s.name("outside"))
@@ -313,7 +312,7 @@ func TestRequireProofOfCertificates(t *testing.T) {
 		s.HTTP.CloseIdleConnections()
 		session := with.login(t)
 		with.OK(t, session, "POST", "/api/sessions", scoped(link))
-		s.OK(t, plain, "GET", where, nil) // of before, until it ends
+		s.OK(t, plain, "GET", where, nil) // opened before the demand, until it ends
 		is(t, s.Send(t, plain, "POST", "/api/sessions", scoped(link)), http.StatusUnauthorized, "PROOF_REQUIRED")
 		s.OK(t, plain, "POST", "/api/sessions", join(rig.Object{"dpopJkt": newHolder(t).thumbprint(t)}, scoped(link)))
 	})

@@ -47,21 +47,21 @@ func newKey(t testing.TB) crypto.Signer {
 	return key
 }
 
-// trustIssuer adds a CA to the trusted list and answers its revocation digest.
+// trustIssuer adds a CA to the trust list and returns its revocation digest.
 func (s *subject) trustIssuer(t testing.TB, ca pki.Identity) string {
 	t.Helper()
 	s.OK(t, s.AsAdmin(t), "POST", "/api/trusted-cas", rig.Object{"certificate": b64(ca.Certificate.Raw)})
 	return pki.RevocationDigest(ca.Certificate.Raw)
 }
 
-// issue has a certificate signed and answers its DER.
+// issue requests a certificate and returns its DER.
 func (s *subject) issue(t testing.TB, commonName string, key crypto.Signer) []byte {
 	t.Helper()
 	a := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates", rig.Object{"request": b64(enginetest.NewRequest(t, s.name(commonName), key))})
 	return unb64(t, a.Text(t, "certificate"))
 }
 
-// enroll enrols certificates and answers the principals.
+// enroll enrols certificates and returns the principals.
 func (s *subject) enroll(t testing.TB, ders ...[]byte) []rig.Object {
 	t.Helper()
 	spelled := make([]string, len(ders))
@@ -71,7 +71,7 @@ func (s *subject) enroll(t testing.TB, ders ...[]byte) []rig.Object {
 	return s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/enroll", rig.Object{"certificates": spelled}).List(t, "principals")
 }
 
-// leaf reads a chain as contract 12.4 spells one, and answers what is no CA.
+// leaf parses a chain in the format of contract 12.4. It returns the leaf certificate and its issuer.
 func leaf(t testing.TB, chain string) (leaf *x509.Certificate, issuer *x509.Certificate) {
 	t.Helper()
 	p7, err := pkcs7.Parse(unb64(t, chain))
@@ -88,12 +88,12 @@ func leaf(t testing.TB, chain string) (leaf *x509.Certificate, issuer *x509.Cert
 	return leaf, issuer
 }
 
-// badRequest is one bad request and what it must be answered with.
+// badRequest is one bad request and the required error.
 type badRequest struct {
 	body   any
 	status int
 	code   string
-	names  string // what the detail must name
+	names  string // text that the detail must contain
 }
 
 func (s *subject) badRequests(t *testing.T, session, method, path string, cases map[string]badRequest) {
@@ -108,8 +108,8 @@ func (s *subject) badRequests(t *testing.T, session, method, path string, cases 
 	}
 }
 
-// POST /api/certificates: issues from a PKCS#10 request, which is saved;
-// issuing does not enrol.
+// TestIssueCertificate checks POST /api/certificates: it issues a certificate from a PKCS#10 request and saves
+// the request. Issuing does not enrol.
 func TestIssueCertificate(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/certificates"
@@ -170,8 +170,9 @@ func internalCA(t testing.TB, s *subject) *x509.Certificate {
 	return ca
 }
 
-// INVALID_ARGUMENT on POST /api/certificates/enroll: lacking digitalSignature,
-// lacking clientAuth, expired at enrolment; several with one bad persist nothing.
+// TestEnrollRefusals checks INVALID_ARGUMENT of POST /api/certificates/enroll for a certificate without
+// digitalSignature or clientAuth, and for an expired one. One bad certificate among several prevents all
+// enrolments.
 func TestEnrollRefusals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/certificates/enroll"
@@ -211,8 +212,8 @@ func TestEnrollRefusals(t *testing.T) {
 	})
 }
 
-// POST /api/certificates/enroll: a certificate principal per subject, named by
-// the slash form; enrolment does not set the delegation flag.
+// TestEnroll checks POST /api/certificates/enroll: it creates one certificate principal per subject, named by
+// the slash form. It does not set the delegation flag.
 func TestEnroll(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		ca := newCA(t, s.name("outside"))
@@ -246,8 +247,8 @@ func TestEnroll(t *testing.T) {
 	})
 }
 
-// POST /api/certificates/renew: by digest, from the saved request; the old one
-// becomes Expired; the new chain and digest id are answered.
+// TestRenewCertificate checks POST /api/certificates/renew: it selects by digest and uses the saved request.
+// The old certificate becomes Expired. The response has the new chain and digest id.
 func TestRenewCertificate(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/certificates/renew"
@@ -285,14 +286,14 @@ func TestRenewCertificate(t *testing.T) {
 		if labels[b64(old)] != "Expired" || labels[b64(cert.Raw)] != "Regular" || found.Body["principalId"] != enrolled["principalId"] {
 			t.Errorf("afterwards: %s", found.Raw)
 		}
-		// Found no more, because it is not current any more.
+		// It is not found, because it is no longer current.
 		s.Refused(t, s.AsAdmin(t), "POST", path, rig.Object{"certificate": b64(old)}, http.StatusNotFound, "NOT_FOUND")
 		s.OK(t, s.AsAdmin(t), "POST", path, rig.Object{"certificate": b64(cert.Raw)})
 	})
 }
 
-// POST /api/certificates/by-subject: % is the wildcard, every other character
-// stands for itself.
+// TestCertificatesBySubject checks POST /api/certificates/by-subject: % is the wildcard, and every other
+// character is literal.
 func TestCertificatesBySubject(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/certificates/by-subject"
@@ -321,8 +322,8 @@ func TestCertificatesBySubject(t *testing.T) {
 	})
 }
 
-// POST /api/certificates/by-transport-principal: byte-exact, no wildcard; every
-// field of the answer and of a certificate.
+// TestCertificatesByTransportPrincipal checks POST /api/certificates/by-transport-principal: the name must
+// match exactly, without a wildcard. It checks every field of the response and of a certificate.
 func TestCertificatesByTransportPrincipal(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/certificates/by-transport-principal"
@@ -376,8 +377,8 @@ func TestCertificatesByTransportPrincipal(t *testing.T) {
 	})
 }
 
-// POST /api/transport-principals/reset: certificates dropped, so that it can
-// enrol anew; a system-defined principal is refused.
+// TestResetTransportPrincipal checks POST /api/transport-principals/reset: it removes the certificates, so that
+// the principal can enrol again. It refuses a system-defined principal.
 func TestResetTransportPrincipal(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/transport-principals/reset"

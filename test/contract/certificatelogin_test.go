@@ -25,13 +25,12 @@ import (
 
 var certificateLogin = rig.Object{"method": "certificate"}
 
-// pair is what an agent shows in a handshake.
+// pair returns the certificate that an agent sends in a handshake.
 func pair(agent enginetest.Agent) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{agent.Certificate.Raw}, PrivateKey: agent.Key, Leaf: agent.Certificate}
 }
 
-// showing is the same server, reached over connections of their own that show
-// the agent's certificate.
+// showing returns the same server, reached over separate connections that send the agent's certificate.
 func (s *subject) showing(t testing.TB, agent enginetest.Agent) *subject {
 	t.Helper()
 	over := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
@@ -44,8 +43,7 @@ func (s *subject) showing(t testing.TB, agent enginetest.Agent) *subject {
 	return &shows
 }
 
-// shutOut checks that a new connection with the agent's certificate fails in
-// TLS, so that no request can be made over it.
+// shutOut checks that a new connection with the agent's certificate fails in TLS, before any request.
 func (s *subject) shutOut(t testing.TB, agent enginetest.Agent) {
 	t.Helper()
 	conn, err := tls.Dial("tcp", s.Address(), &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*pair(agent)}})
@@ -59,8 +57,7 @@ func (s *subject) shutOut(t testing.TB, agent enginetest.Agent) {
 	}
 }
 
-// stay opens a connection with the agent's certificate and leaves it open after
-// one request.
+// stay opens a connection with the agent's certificate, sends one request and keeps the connection open.
 func (s *subject) stay(t testing.TB, agent enginetest.Agent) net.Conn {
 	t.Helper()
 	conn, err := tls.Dial("tcp", s.Address(), &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*pair(agent)}})
@@ -74,7 +71,7 @@ func (s *subject) stay(t testing.TB, agent enginetest.Agent) net.Conn {
 	return conn
 }
 
-// health makes one request over a connection.
+// health sends one request over a connection.
 func health(conn net.Conn) error {
 	if _, err := io.WriteString(conn, "GET /api/health HTTP/1.1\r\nHost: keyserver\r\n\r\n"); err != nil {
 		return err
@@ -87,7 +84,7 @@ func health(conn net.Conn) error {
 	return errors.Join(err, resp.Body.Close())
 }
 
-// agent has a CA sign a certificate for a common name and enrols it.
+// agent issues a certificate for a common name and enrols it.
 func (s *subject) agent(t testing.TB, ca pki.Identity, commonName string, roles ...keyserver.ID) enginetest.Agent {
 	t.Helper()
 	a := enginetest.NewAgent(t, ca, s.name(commonName), time.Now(), nil)
@@ -105,7 +102,7 @@ func (s *subject) login(t testing.TB) string {
 	return s.OK(t, "", "POST", "/api/sessions", certificateLogin).Text(t, "sessionId")
 }
 
-// principalNamed answers the 16-hex id of a transport principal.
+// principalNamed returns the 16-digit hex id of a transport principal.
 func (s *subject) principalNamed(t testing.TB, name string) string {
 	t.Helper()
 	for _, p := range s.OK(t, s.AsAdmin(t), "GET", "/api/principals?type=certificate", nil).List(t, "principals") {
@@ -118,8 +115,8 @@ func (s *subject) principalNamed(t testing.TB, name string) string {
 	return ""
 }
 
-// Contract 19.4, certificate: no fields; becomes the transport principal
-// that the certificate of the connection is enrolled for.
+// TestCertificateLogin checks contract 19.4, method certificate: it has no fields, and the session is of the
+// transport principal for which the connection's certificate is enrolled.
 func TestCertificateLogin(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		outside := newCA(t, s.name("outside"))
@@ -153,8 +150,8 @@ func TestCertificateLogin(t *testing.T) {
 	})
 }
 
-// POST /api/keys/get: the transport principal that logged in with an enrolled
-// certificate reads what a key is, never the key.
+// TestKeyMetadataForATransportPrincipal checks POST /api/keys/get: a transport principal that logged in with an
+// enrolled certificate reads the metadata of a key, never its bytes.
 func TestKeyMetadataForATransportPrincipal(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/keys/get"
@@ -183,8 +180,8 @@ func TestKeyMetadataForATransportPrincipal(t *testing.T) {
 	})
 }
 
-// Every failure to show who one is answers INVALID_CREDENTIALS; the audit
-// trail alone has the cause.
+// TestCertificateLoginRefusals checks that every failed login gets INVALID_CREDENTIALS. Only the audit log has
+// the cause.
 func TestCertificateLoginRefusals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		outside := newCA(t, s.name("outside"))
@@ -203,7 +200,7 @@ func TestCertificateLoginRefusals(t *testing.T) {
 		}
 		stranger := s.showing(t, enginetest.NewAgent(t, outside, s.name("stranger"), time.Now(), nil))
 		first := refused(stranger, "notEnrolled", s.name("/CN=stranger"))
-		// A certificate that is enrolled for nobody harms no other login.
+		// A certificate that is not enrolled does not prevent other logins.
 		if stranger.AsAdmin(t) == "" {
 			t.Error("no session")
 		}
@@ -232,10 +229,9 @@ func TestCertificateLoginRefusals(t *testing.T) {
 	})
 }
 
-// PrincipalFlags.disabled: a principal with ENABLE cleared fails at the TLS
-// layer, whatever it meant to ask for. Without its certificate the client may
-// log in as somebody else, and on an open connection its session is answered
-// with a code.
+// TestADisabledTransportPrincipalFailsInTLS checks PrincipalFlags.disabled: a handshake with the certificate of
+// a disabled principal fails. Without the certificate the client can log in as another principal. On an open
+// connection, its session gets an error code.
 func TestADisabledTransportPrincipalFailsInTLS(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		outside := newCA(t, s.name("outside"))
@@ -253,9 +249,8 @@ func TestADisabledTransportPrincipalFailsInTLS(t *testing.T) {
 	})
 }
 
-// Contract 19.6: the key server re-checks the session's
-// certificate on each operation against revocation evidence. The login is
-// judged in the same way.
+// TestRevocationOfCertificateSessions checks contract 19.6: each operation checks the session's certificate
+// against revocation evidence again. A login makes the same check.
 func TestRevocationOfCertificateSessions(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		outside := newCA(t, s.name("outside"))
@@ -280,7 +275,7 @@ func TestRevocationOfCertificateSessions(t *testing.T) {
 				with.Refused(t, session, "GET", "/api/roles", nil, status, code)
 				with.Refused(t, session, "GET", "/api/audit", nil, status, code)
 			}
-			s.Refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "CERTIFICATE_MISMATCH") // the connection says more than the session
+			s.Refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "CERTIFICATE_MISMATCH") // the connection has another certificate than the session
 		}
 		policy("required", 0)
 		everywhere(good, goodSession, http.StatusForbidden, "REVOCATION_STATUS_UNAVAILABLE")
@@ -291,7 +286,7 @@ func TestRevocationOfCertificateSessions(t *testing.T) {
 		imported(2, now, badAgent.Certificate)
 		good.OK(t, goodSession, "GET", "/api/roles", nil)
 		everywhere(bad, badSession, http.StatusUnauthorized, "CERTIFICATE_REVOKED")
-		// The connection is still made, so that the client learns why.
+		// The connection is still accepted, so that the client learns the reason.
 		again := s.showing(t, badAgent)
 		again.Refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "CERTIFICATE_REVOKED")
 		if a := again.Refused(t, badSession, "GET", "/api/roles", nil, http.StatusUnauthorized, "CERTIFICATE_REVOKED"); a.Body["reauth"] == true {
@@ -305,8 +300,8 @@ func TestRevocationOfCertificateSessions(t *testing.T) {
 	})
 }
 
-// POST /api/transport-principals/reset: the certificates are dropped and the
-// sessions end; a fresh enrolment opens new ones.
+// TestResetEndsCertificateSessions checks POST /api/transport-principals/reset: it removes the certificates and
+// ends the sessions. After a new enrolment the agent can log in again.
 func TestResetEndsCertificateSessions(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		outside := newCA(t, s.name("outside"))
@@ -323,9 +318,9 @@ func TestResetEndsCertificateSessions(t *testing.T) {
 	})
 }
 
-// The trust list is taken at each handshake: an added and a removed CA hold
-// from the next connection on, connections of a removed one are closed, and
-// what logged in through it is refused until it is back.
+// TestTheAPIListenerFollowsTheTrustList checks that each handshake uses the current trust list. An added or
+// removed CA counts from the next connection on. Connections of a removed CA are closed. Sessions that were
+// opened with it are refused until it is added again.
 func TestTheAPIListenerFollowsTheTrustList(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		outside, kept := newCA(t, s.name("outside")), newCA(t, s.name("kept"))
@@ -355,8 +350,8 @@ func TestTheAPIListenerFollowsTheTrustList(t *testing.T) {
 	})
 }
 
-// A certificate that runs out ends its session, its logins, and in TLS its
-// connections.
+// TestExpiredClientCertificates checks that an expired certificate ends its session, and prevents logins and
+// TLS connections.
 func TestExpiredClientCertificates(t *testing.T) {
 	var ahead atomic.Int64
 	clock := func(c *server.Config) {
@@ -376,8 +371,8 @@ func TestExpiredClientCertificates(t *testing.T) {
 	}, clock)
 }
 
-// The Go client logs in with a certificate, and picks up a renewed one although
-// its connections were made with the old.
+// TestClientWithCertificateCredentials checks that the Go client logs in with a certificate. It uses a renewed
+// certificate, although its connections were made with the old one.
 func TestClientWithCertificateCredentials(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		key := newKey(t)
@@ -402,7 +397,7 @@ func TestClientWithCertificateCredentials(t *testing.T) {
 		a := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/renew", rig.Object{"certificate": b64(old.Raw)})
 		renewed, _ := leaf(t, a.Text(t, "chain"))
 		shown.Store(pair(enginetest.Agent{Certificate: renewed, Key: key}))
-		if _, err := c.ListRoles(t.Context()); !client.IsCode(err, "ACCESS_DENIED") { // has no role, but a session
+		if _, err := c.ListRoles(t.Context()); !client.IsCode(err, "ACCESS_DENIED") { // no role, but a session
 			t.Errorf("after the renewal: %v", err)
 		}
 	})

@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// POST /api/config/get: refusals, the path grammar, attributes only, and what
-// is suppressed.
+// TestReadConfiguration checks POST /api/config/get: refusals, the path grammar, that only attributes are
+// returned, and which settings are suppressed.
 func TestReadConfiguration(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		const path = "/api/config/get"
@@ -84,7 +84,8 @@ func TestReadConfiguration(t *testing.T) {
 	})
 }
 
-// On a split deployment the Security Officer does not read the configuration.
+// TestReadConfigurationOnASplitDeployment checks that the Security Officer cannot read the configuration in a
+// split deployment.
 func TestReadConfigurationOnASplitDeployment(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		root := rig.Object{"xpath": "ROOT"}

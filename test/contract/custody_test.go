@@ -8,8 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// GET /api/custody and POST /api/custody/rotate: a new data key while keys go on being
-// made and used, until nothing is left of the one before.
+// TestCustody checks GET /api/custody and POST /api/custody/rotate: a new data key replaces the old one while
+// keys are minted and used.
 func TestCustody(t *testing.T) {
 	own(t, func(t *testing.T, s *subject) {
 		const custody, rotate = "/api/custody", "/api/custody/rotate"
@@ -53,11 +53,11 @@ func TestCustody(t *testing.T) {
 			t.Error("another MAC after a start")
 		}
 		rows := s.OK(t, auditor, "GET", "/api/audit?operation=rotateDataKey", nil).List(t, "entries")
-		if len(rows) != 1 { // who may not read is refused before
+		if len(rows) != 1 { // a refusal for a missing role comes earlier
 			t.Errorf("rows of the audit trail: %v", rows)
 		}
 
-		// Another one waits until the former is retired, which takes longer than asking.
+		// Another rotation waits until the former data key is retired. That takes longer than a request.
 		for refused, tries := false, 0; !refused; tries++ {
 			a := s.Send(t, s.AsAdmin(t), "POST", rotate, nil)
 			if refused = a.Status != http.StatusOK; refused {

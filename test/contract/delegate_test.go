@@ -12,8 +12,8 @@ import (
 
 func delegatesOf(id, pid string) string { return "/api/principals/" + id + "/delegates/" + pid }
 
-// Where delegates are named, nobody else acts for the principal, however he may act
-// for others: at the login and at each operation after it, on every replica.
+// TestNamedDelegates checks a principal with named delegates: no other principal can act for it, regardless of
+// its roles. This applies to the login and to each later operation, on every replica.
 func TestNamedDelegates(t *testing.T) {
 	replicated(t, func(t *testing.T, s, other *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -22,7 +22,7 @@ func TestNamedDelegates(t *testing.T) {
 		s.readable(t, link, boss)
 		one, two := s.User(t, "one", keyserver.RoleExchanger), s.User(t, "two", keyserver.RoleExchanger)
 		used := rig.Object{"ttag": link}
-		unnamed := s.delegate(t, one.Session, boss) // as long as nobody is named
+		unnamed := s.delegate(t, one.Session, boss) // no delegate is named yet
 		other.OK(t, unnamed, "POST", authorize, used)
 
 		a := s.OK(t, admin, "PUT", delegatesOf(boss, two.ID), nil)
@@ -47,13 +47,13 @@ func TestNamedDelegates(t *testing.T) {
 	})
 }
 
-// To take the last name away is not to let anybody in.
+// TestTheLastDelegate checks that removing the last delegate does not allow all principals.
 func TestTheLastDelegate(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
 		boss := s.principal(t, "boss", keyserver.RoleExchanger)
 		one, two := s.User(t, "one", keyserver.RoleExchanger), s.User(t, "two", keyserver.RoleExchanger)
-		first := s.OK(t, admin, "PUT", delegatesOf(boss, one.ID), nil) // before the flag, so that it never means anybody
+		first := s.OK(t, admin, "PUT", delegatesOf(boss, one.ID), nil) // before the flag, so that the flag never allows all principals
 		if first.Body["delegation"] != false || !strings.Contains(first.Text(t, "detail"), "delegation flag") {
 			t.Errorf("named without the flag: %s", first.Raw)
 		}
@@ -70,12 +70,12 @@ func TestTheLastDelegate(t *testing.T) {
 			s.Refused(t, u.Session, "POST", sessions, delegated(boss), http.StatusForbidden, "DELEGATOR_REFUSED")
 		}
 		s.Refused(t, lent, "GET", "/api/roles", nil, http.StatusForbidden, "DELEGATOR_REFUSED")
-		s.flags(t, boss, rig.Object{"delegation": true}) // said again, it means anybody
+		s.flags(t, boss, rig.Object{"delegation": true}) // set again, it allows all principals
 		s.delegate(t, two.Session, boss)
 	})
 }
 
-// Who may name delegates, and whom.
+// TestDelegateRefusals checks which callers can name delegates, and which principals can be delegates.
 func TestDelegateRefusals(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -102,12 +102,12 @@ func TestDelegateRefusals(t *testing.T) {
 		session, _ := s.opens(t, "boss")
 		s.Refused(t, session, "PUT", delegatesOf(boss, plain), nil, http.StatusForbidden, "ACCESS_DENIED")
 
-		// To be named is to be given what is lent.
+		// A delegate gets the delegator's operations, so the caller must hold them.
 		role := s.OK(t, admin, "POST", "/api/roles", rig.Object{"name": s.name("flags"), "operations": opIDs(keyserver.OpReadPrincipal, keyserver.OpUpdatePrincipalFlags)}).Text(t, "id")
 		s.OK(t, admin, "PUT", "/api/principals/"+s.principal(t, "clerk")+"/roles", rig.Object{"roleIds": []string{role}})
 		clerk, _ := s.opens(t, "clerk")
 		s.Refused(t, clerk, "PUT", delegatesOf(boss, plain), nil, http.StatusForbidden, "ESCALATION")
-		s.OK(t, clerk, "PUT", delegatesOf(plain, boss), nil) // lends nothing
+		s.OK(t, clerk, "PUT", delegatesOf(plain, boss), nil) // plain has no operations
 
 		for i := range 64 {
 			delegate := created(t, s.OK(t, admin, "POST", "/api/principals/ldap", rig.Object{"name": s.name(fmt.Sprint("delegate ", i)), "roleIds": []string{}}))

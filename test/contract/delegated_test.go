@@ -22,7 +22,7 @@ func (s *subject) flags(t testing.TB, id string, flags rig.Object) {
 
 const authorize = "/api/keys/authorize"
 
-// readable lets a principal use a key of the administrator's.
+// readable gives a principal READ on a key of the administrator.
 func (s *subject) readable(t testing.TB, link, id string) {
 	t.Helper()
 	s.OK(t, s.AsAdmin(t), "POST", "/api/keys/acl/grant", rig.Object{
@@ -38,7 +38,7 @@ func (s *subject) delegate(t testing.TB, session, id string) string {
 	return s.OK(t, session, "POST", sessions, delegated(id)).Text(t, "sessionId")
 }
 
-// Who may ask for a delegated session, and of whom.
+// TestDelegatedLoginRefusals checks which callers may log in for which delegators.
 func TestDelegatedLoginRefusals(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin, exchanger := s.AsAdmin(t), s.with(t, keyserver.RoleExchanger)
@@ -57,7 +57,7 @@ func TestDelegatedLoginRefusals(t *testing.T) {
 		s.Refused(t, s.with(t, keyserver.RoleEncryptor), "POST", sessions, delegated(boss), http.StatusForbidden, "ACCESS_DENIED")
 		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", sessions, delegated("0123456789abcdef"), http.StatusForbidden, "ACCESS_DENIED")
 
-		// Whether there is such a principal is not told.
+		// The response does not show whether the principal exists.
 		a := s.Refused(t, exchanger, "POST", sessions, delegated(plain), http.StatusForbidden, "DELEGATOR_REFUSED")
 		b := s.Refused(t, exchanger, "POST", sessions, delegated("0123456789abcdef"), http.StatusForbidden, "DELEGATOR_REFUSED")
 		if a.Text(t, "detail") != b.Text(t, "detail") {
@@ -74,9 +74,9 @@ func TestDelegatedLoginRefusals(t *testing.T) {
 	})
 }
 
-// A delegated session has the rights of the delegator, says who acts, is
-// audited under both names, and is refused the moment that the delegator may
-// not be acted for or the actor may not act.
+// TestDelegatedSession checks that a delegated session has the rights of the delegator, names the actor, and is
+// audited under both names. It is refused as soon as the delegator forbids delegation or the actor loses the
+// right.
 func TestDelegatedSession(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -91,9 +91,9 @@ func TestDelegatedSession(t *testing.T) {
 		}
 		s.readable(t, link, boss)
 		used := rig.Object{"ttag": link}
-		s.OK(t, lent, "POST", authorize, used) // the delegator's right, not the actor's
+		s.OK(t, lent, "POST", authorize, used) // with the delegator's right, not the actor's
 		s.Refused(t, session, "POST", authorize, used, http.StatusForbidden, "ACL_DENIED")
-		s.Refused(t, lent, "GET", "/api/audit", nil, http.StatusForbidden, "ACCESS_DENIED") // a duty is not lent
+		s.Refused(t, lent, "GET", "/api/audit", nil, http.StatusForbidden, "ACCESS_DENIED") // a duty cannot be delegated
 		s.Refused(t, lent, "POST", "/api/keys", rig.Object{"algorithm": "AES-256"}, http.StatusForbidden, "ACCESS_DENIED")
 		if rows := s.OK(t, admin, "GET", s.trail("reason=notLent"), nil).List(t, "entries"); len(rows) != 1 || rows[0]["operation"] != "readAudit" {
 			t.Errorf("what is not lent is audited as %v", rows)
@@ -120,7 +120,7 @@ func TestDelegatedSession(t *testing.T) {
 			s.Refused(t, lent, "POST", authorize, used, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 		}
 		s.flags(t, boss, rig.Object{"disabled": false})
-		gone() // disabling either ends it
+		gone() // disabling either principal ends it
 		lent = s.delegate(t, session, boss)
 		s.flags(t, actor, rig.Object{"disabled": true})
 		denied("PRINCIPAL_DISABLED")
@@ -130,12 +130,13 @@ func TestDelegatedSession(t *testing.T) {
 		lent = s.delegate(t, session, boss)
 		s.OK(t, lent, "POST", authorize, used)
 
-		s.OK(t, session, "DELETE", where, nil) // ends what was made from it
+		s.OK(t, session, "DELETE", where, nil) // ends derived sessions
 		s.Refused(t, lent, "POST", authorize, used, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 	})
 }
 
-// A delegator that is a transport principal must have a certificate in force.
+// TestDelegatorWithoutCertificate checks that a delegator that is a transport principal needs a valid
+// certificate.
 func TestDelegatorWithoutCertificate(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, now := s.AsAdmin(t), time.Now()
@@ -166,7 +167,7 @@ func TestDelegatorWithoutCertificate(t *testing.T) {
 		s.OK(t, other, "POST", authorize, used)
 		listed := s.listed(t, ca)["certificateId"]
 		s.OK(t, admin, "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": listed})
-		s.Refused(t, other, "POST", authorize, used, http.StatusForbidden, "DELEGATOR_REFUSED") // its CA is trusted no more
+		s.Refused(t, other, "POST", authorize, used, http.StatusForbidden, "DELEGATOR_REFUSED") // its CA is no longer trusted
 		s.trustIssuer(t, ca)
 		s.OK(t, other, "POST", authorize, used)
 		s.OK(t, admin, "POST", "/api/transport-principals/reset", rig.Object{"principalId": resetID})
@@ -174,8 +175,8 @@ func TestDelegatorWithoutCertificate(t *testing.T) {
 	})
 }
 
-// Where duties are apart, an Administrator cannot become a Security Officer by
-// way of the delegation flag, which it may set.
+// TestDelegationKeepsDutiesApart checks a split deployment: the Administrator may set the delegation flag, but
+// cannot use it to act as a Security Officer.
 func TestDelegationKeepsDutiesApart(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		officer := s.self(t, s.with(t, keyserver.RoleSecurityOfficer))
@@ -184,8 +185,8 @@ func TestDelegationKeepsDutiesApart(t *testing.T) {
 	}, split)
 }
 
-// Whoever acts for another administrator administers nothing by it, himself
-// least of all.
+// TestNobodyAdministersWhileActingForAnother checks that a delegated session of an administrator cannot
+// administer any principal, in particular not the actor.
 func TestNobodyAdministersWhileActingForAnother(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		other := s.principal(t, "other administrator", keyserver.RoleAdministrator)

@@ -24,8 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/curl"
 )
 
-// document is the OpenAPI document, read by a public library that nobody here
-// wrote.
+// document is the OpenAPI document, parsed by an independent public library.
 var document = sync.OnceValues(func() (validator.Validator, error) {
 	text, err := routes.OpenAPI()
 	if err != nil {
@@ -42,8 +41,7 @@ var document = sync.OnceValues(func() (validator.Validator, error) {
 	return v, nil
 })
 
-// TestLoginExample runs what docs/api.md begins with, in a directory such as
-// make run leaves behind.
+// TestLoginExample runs the first example of docs/api.md, in a directory like that of make run.
 func TestLoginExample(t *testing.T) {
 	s := one(t)
 	page, err := os.ReadFile("../../docs/api.md")
@@ -57,7 +55,7 @@ func TestLoginExample(t *testing.T) {
 	rig.Must(t, os.MkdirAll(filepath.Join(dir, ".keyserver", "server"), 0o700))
 	ca, err := os.ReadFile(s.CAFile())
 	rig.Must(t, err)
-	first := s.place.root // whom the page logs in
+	first := s.place.root // the principal of the example
 	key := first.OK(t, first.AsAdmin(t), "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
 	for name, content := range map[string]string{
 		"server/ca.crt": string(ca), "server/bootstrap-password": testserver.AdminPassword + "\n", "demo-key": key + "\n",
@@ -80,11 +78,11 @@ func TestLoginExample(t *testing.T) {
 	}
 }
 
-// largest is the longest answer that is validated.
+// largest is the size of the longest validated response, in bytes.
 const largest = 1 << 20
 
-// validate holds an answer against the document. Unknown paths and methods are
-// not in it.
+// validate checks a response against the document. It skips unknown paths and methods, which are not in the
+// document.
 func validate(t testing.TB, r *http.Request, a rig.Answer) {
 	t.Helper()
 	if a.Body["unsupported"] == true || len(a.Raw) > largest || r.URL.Path == addCheckpoint {
@@ -111,7 +109,7 @@ func validate(t testing.TB, r *http.Request, a rig.Answer) {
 	t.Errorf("%s %s answered %d %s, which the OpenAPI document does not allow:%s", r.Method, r.URL.Path, a.Status, rig.Shorten(string(a.Raw)), b.String())
 }
 
-// codes are the failure codes that some request of this run was answered with.
+// codes are the failure codes in responses of this run.
 type codes struct {
 	mu  sync.Mutex
 	set map[string]bool
@@ -125,8 +123,8 @@ func (c *codes) add(code string) {
 	c.set[code] = true
 }
 
-// elsewhere are the codes that no request to one honest, healthy server
-// produces, each with the test that covers it instead.
+// elsewhere are the codes that no request to one correct, healthy server produces, with the test that covers
+// each.
 var elsewhere = map[fault.Code]string{
 	fault.NotSaved:     "internal/engine/verified TestASwallowedWriteIsNeverASuccess",
 	fault.NotRemoved:   "internal/engine/verified TestASwallowedWriteIsNeverASuccess",
@@ -138,7 +136,7 @@ var elsewhere = map[fault.Code]string{
 	fault.PeerNoAnswer:    "test/federation/processes TestAnswerLost",
 }
 
-// TestElsewhere: the tests that cover those codes instead are there.
+// TestElsewhere checks that the tests in elsewhere exist.
 func TestElsewhere(t *testing.T) {
 	for code, where := range elsewhere {
 		directory, name, _ := strings.Cut(where, " ")
@@ -156,8 +154,8 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestMain stops the shared servers. After a whole run it checks that every code
-// of the catalogue came out of some request.
+// TestMain stops the shared servers. After a complete run it checks that some response had each code of the
+// catalogue.
 func TestMain(m *testing.M) {
 	status := m.Run()
 	if !end() {

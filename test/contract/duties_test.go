@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Contract 4.9: whoever manages roles and principals makes nobody more than he
-// is himself, and the refusal says by what.
+// TestNobodyGivesWhatHeDoesNotHold checks contract 4.9: a manager of roles and principals cannot grant
+// operations that it does not hold. The refusal names the operations.
 func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		managing := []string{}
@@ -54,8 +54,8 @@ func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 	})
 }
 
-// Contract 4.10 and 4.7: a split deployment starts with one principal for each
-// of two duties, neither makes the other, and both together make none of both.
+// TestDutiesStayApart checks contract 4.10 and 4.7: a split deployment starts with one principal for each of
+// two duties. Neither can create the other, and together they cannot create one principal with both duties.
 func TestDutiesStayApart(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin, officer := s.AsAdmin(t), s.As(t, s.Officer.Name, s.Officer.Password)

@@ -91,8 +91,8 @@ func TestEncryptAndDecrypt(t *testing.T) {
 	})
 }
 
-// Ciphertext of every generation decrypts by its line, and one key encrypts only so
-// often (7.23, 7.24).
+// TestEncryptionKeysEnd checks that a key lineage decrypts ciphertext of every generation, and that the number
+// of encryptions of one key is limited (7.23, 7.24).
 func TestEncryptionKeysEnd(t *testing.T) {
 	intrude(t, opened, func(t *testing.T, s *subject, in intruder) {
 		line := s.aes(t)

@@ -23,7 +23,7 @@ const (
 	evaluationsPath = "/access/v1/evaluations"
 )
 
-// Clause 18.18: the gate says what it would answer, and why.
+// TestExplain checks clause 18.18: the response shows the decision of the gate and the reasons.
 func TestExplain(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, auditor, link := s.AsAdmin(t), s.with(t, keyserver.RoleAuditor), s.mint(t, "key")
@@ -55,7 +55,7 @@ func TestExplain(t *testing.T) {
 		s.Refused(t, user, "POST", explainPath, rig.Object{"operation": "hmacData", "principalId": s.self(t, auditor)}, http.StatusForbidden, "ACCESS_DENIED")
 		s.Refused(t, user, "POST", explainPath, rig.Object{"operation": "hmacData", "with": []rig.Object{{"change": "approve"}}}, http.StatusForbidden, "ACCESS_DENIED")
 
-		// What is refused, by what, and what would change it.
+		// The refusal, its reason, and the changes that would allow the request.
 		a := s.OK(t, auditor, "POST", explainPath, asks(nil))
 		if a.Body["allowed"] != false || a.Body["code"] != "ACL_DENIED" || a.Body["reason"] != "aclDenied" || a.Body["principalId"] != id {
 			t.Fatalf("no entry: %s", a.Raw)
@@ -73,7 +73,7 @@ func TestExplain(t *testing.T) {
 		}
 		s.Refused(t, user, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""}, http.StatusForbidden, "ACL_DENIED")
 
-		// A role is named, and each other that would do.
+		// The response names a role to grant, and each other sufficient role.
 		lacking := s.OK(t, auditor, "POST", explainPath, rig.Object{"operation": "readAudit", "principalId": id})
 		change, roles := lacking.List(t, "change"), lacking.List(t, "roles")
 		if len(change) != 1 || change[0]["name"] != "Auditor" || change[0]["roleId"] != keyserver.RoleAuditor.Hex() || len(roles) < 2 ||
@@ -81,7 +81,7 @@ func TestExplain(t *testing.T) {
 			t.Errorf("no role: %s", lacking.Raw)
 		}
 
-		// An entry that is over is one for as long again, and says until when it was.
+		// An expired entry yields a suggestion for an entry of the same duration. It names the old end.
 		begun, over := time.Now().Add(-3*time.Hour), time.Now().Add(-time.Hour)
 		s.OK(t, admin, "POST", "/api/keys/acl/grant", join(pair, rig.Object{
 			"ttag": link, "rights": []string{"WRITE"}, "maxUsage": 5, "startTime": stamp(begun), "endTime": stamp(over),
@@ -102,14 +102,14 @@ func TestExplain(t *testing.T) {
 		}
 		s.OK(t, admin, "POST", "/api/keys/acl/revoke", join(pair, rig.Object{"ttag": link}))
 
-		// Whoever asks of himself is told no more than by trying.
+		// For the caller itself, the response shows no more than the request would.
 		own := rig.Object{"operation": "hmacData", "hiddenLink": link}
 		a = s.OK(t, user, "POST", explainPath, own)
 		if a.Body["code"] != "ACL_DENIED" || len(a.List(t, "change")) > 0 || strings.Contains(string(a.Raw), `"kind"`) {
 			t.Errorf("of himself: %s", a.Raw)
 		}
 
-		// No use is counted.
+		// An explanation counts no use.
 		s.OK(t, admin, "POST", "/api/keys/acl/grant", join(pair, rig.Object{"ttag": link, "rights": []string{"READ"}, "maxUsage": 1}))
 		for range 3 {
 			if a = s.OK(t, auditor, "POST", explainPath, asks(rig.Object{"at": 1, "address": "192.0.2.1"})); a.Body["allowed"] != true || a.Body["uses"] != 1.0 || a.Body["evidenceAge"] == 0.0 {
@@ -130,12 +130,12 @@ func TestExplain(t *testing.T) {
 	})
 }
 
-// Clause 18.19: who may, and by what.
+// TestWhoCan checks clause 18.19: which principals may do an operation, and by which right.
 func TestWhoCan(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, auditor, link := s.AsAdmin(t), s.with(t, keyserver.RoleAuditor), s.mint(t, "key")
 		user, pair := s.holder(t, keyserver.RoleExchanger)
-		_, idle := s.holder(t, keyserver.RoleAuditor) // has an entry, and no role for it
+		_, idle := s.holder(t, keyserver.RoleAuditor) // has an entry, but no role for the operation
 		asks := rig.Object{"operation": "hmacData", "hiddenLink": link}
 		s.refusals(t, auditor, "POST", map[string]refusal{
 			"NoOperation": {whoCanPath, rig.Object{"hiddenLink": link}, 400, "BAD_REQUEST", "operation"},
@@ -172,7 +172,7 @@ func TestWhoCan(t *testing.T) {
 			t.Errorf("the second page: %s", second.Raw)
 		}
 
-		// Without a key it is the role that counts, of a group, too.
+		// Without a key only the role counts, also that of a group.
 		group := s.group(t, "readers", keyserver.RoleAuditor)
 		member := s.principal(t, "member")
 		s.join(t, group, member)
@@ -183,7 +183,8 @@ func TestWhoCan(t *testing.T) {
 	})
 }
 
-// Somebody with few rights gets at nothing by asking that he does not get at by trying.
+// TestExplanationsTellNoMore checks that a principal with few rights learns no more from an explanation than
+// from the request itself.
 func TestExplanationsTellNoMore(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -192,7 +193,7 @@ func TestExplanationsTellNoMore(t *testing.T) {
 		s.OK(t, admin, "POST", "/api/keys/acl/grant", join(pair, rig.Object{"ttag": link, "rights": []string{"READ"}, "maxUsage": 7}))
 		own := rig.Object{"operation": "hmacData", "hiddenLink": link}
 
-		// Whether there is such a principal, or such a key, the answer is the same.
+		// The response is the same whether the principal or the key exists or not.
 		same := func(what, path string, body func(id, link string) rig.Object) {
 			t.Helper()
 			there := s.Refused(t, user, "POST", path, body(somebody, link), http.StatusForbidden, "ACCESS_DENIED")
@@ -217,7 +218,7 @@ func TestExplanationsTellNoMore(t *testing.T) {
 			t.Errorf("several: %s", a.Raw)
 		}
 
-		// How much is changed by others: neither as an answer, nor by bisection.
+		// The number of changes by others is hidden, in the response and against bisection.
 		for _, at := range []int{1, 1 << 40} {
 			s.Refused(t, user, "POST", explainPath, join(own, rig.Object{"at": at}), http.StatusForbidden, "ACCESS_DENIED")
 		}
@@ -226,7 +227,7 @@ func TestExplanationsTellNoMore(t *testing.T) {
 			t.Errorf("of himself: %s", a.Raw)
 		}
 
-		// Whom a list demands, whoever is on it.
+		// The response hides the groups that the ACL requires and the principals on it.
 		number := decimal(t, group)
 		s.OK(t, admin, "POST", "/api/keys/acl/grant", rig.Object{"ttag": link, "systemId": 1, "principalId": number, "rights": []string{"MANDATORY_GROUP"}})
 		a = s.OK(t, user, "POST", explainPath, own)
@@ -241,8 +242,7 @@ func TestExplanationsTellNoMore(t *testing.T) {
 	})
 }
 
-// accessTo asks in the words of AuthZEN whether a principal may do something that is about
-// no key.
+// accessTo returns an AuthZEN question whether a principal may do an operation without a key.
 func accessTo(operation, principal string) rig.Object {
 	return rig.Object{
 		"subject": rig.Object{"type": "principal", "id": principal}, "action": rig.Object{"name": operation},
@@ -250,7 +250,7 @@ func accessTo(operation, principal string) rig.Object {
 	}
 }
 
-// Clause 18.20: the same in the words of AuthZEN.
+// TestAccessEvaluation checks clause 18.20: the same decisions in the format of AuthZEN.
 func TestAccessEvaluation(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin, auditor, link := s.AsAdmin(t), s.with(t, keyserver.RoleAuditor), s.mint(t, "key")
@@ -292,8 +292,8 @@ func TestAccessEvaluation(t *testing.T) {
 		decision(user, asks, true, "")
 		decision(auditor, accessTo("hmacData", id), true, "")
 
-		// Several at once: what a question leaves out the request has.
-		refused := rig.Object{"action": rig.Object{"name": "listRoles"}} // of a key
+		// Several questions: each inherits missing members from the request.
+		refused := rig.Object{"action": rig.Object{"name": "listRoles"}} // needs a key
 		several := join(asks, rig.Object{"evaluations": []rig.Object{{}, refused, {"subject": nobody["subject"]}, {"resource": rig.Object{"type": "keyserver", "id": "self"}}}})
 		for semantic, want := range map[string][]bool{
 			"execute_all": {true, false, false, true}, "deny_on_first_deny": {true, false}, "permit_on_first_permit": {true},
@@ -312,7 +312,7 @@ func TestAccessEvaluation(t *testing.T) {
 		if e, _ := because["error"].(map[string]any); e["status"] != 400.0 || !strings.Contains(e["message"].(string), "resource.type") {
 			t.Errorf("a question that was refused: %s", a.Raw)
 		}
-		// Of others, and of himself, at once: what he may not ask costs him nothing else.
+		// Questions about others and about the caller itself: a refused question does not affect the others.
 		a = s.OK(t, user, "POST", evaluationsPath, rig.Object{"evaluations": []rig.Object{accessTo("hmacData", s.self(t, auditor)), asks}})
 		if got := a.List(t, "evaluations"); got[0]["decision"] != false || got[1]["decision"] != true {
 			t.Errorf("of others and himself: %s", a.Raw)

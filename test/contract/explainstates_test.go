@@ -14,9 +14,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// What an explanation says is what the request then gets, and what it says would turn that
-// round does: the same as TestExplainIsTheGate of package engine, by nothing but requests.
-// EXPLAIN_STATES says how many states, EXPLAIN_SEED which.
+// TestExplanationsComeTrue checks that each request gets the explained result, and that the suggested changes
+// reverse it. It is like TestExplainIsTheGate of package engine, but uses only requests. EXPLAIN_STATES is the
+// number of states, EXPLAIN_SEED the seed.
 func TestExplanationsComeTrue(t *testing.T) {
 	number := func(variable string, or uint64) uint64 {
 		text, set := os.LookupEnv(variable)
@@ -28,7 +28,7 @@ func TestExplanationsComeTrue(t *testing.T) {
 		return n
 	}
 	states, seed := number("EXPLAIN_STATES", 40), number("EXPLAIN_SEED", 1)
-	ownEmbedded(t, func(t *testing.T, s *subject) { // a role of another test would be one to give
+	ownEmbedded(t, func(t *testing.T, s *subject) { // roles of other tests would be among the suggestions
 		w := newWorkload(t, s, seed)
 		for range states {
 			w.change()
@@ -41,7 +41,7 @@ func TestExplanationsComeTrue(t *testing.T) {
 	})
 }
 
-// workload are users and keys of a server whose rights change at random.
+// workload is a set of users and keys of a server whose rights change randomly.
 type workload struct {
 	*testing.T
 	s                        *subject
@@ -78,7 +78,7 @@ func newWorkload(t *testing.T, s *subject, seed uint64) *workload {
 
 func (w *workload) one(from []string) string { return from[w.dice.IntN(len(from))] }
 
-// change changes one thing.
+// change makes one random change.
 func (w *workload) change() {
 	w.Helper()
 	who, key := w.users[w.dice.IntN(len(w.users))], w.one(w.keys)
@@ -90,14 +90,14 @@ func (w *workload) change() {
 	case 2:
 		w.member(who.id, w.dice.IntN(2) == 0)
 	case 3:
-		w.s.Send(w, w.admin, "POST", "/api/keys/"+w.one([]string{"disable", "enable"}), rig.Object{"ttag": key}) // refused where it is so
+		w.s.Send(w, w.admin, "POST", "/api/keys/"+w.one([]string{"disable", "enable"}), rig.Object{"ttag": key}) // refused if the key has the state already
 	default:
 		uses := -1
 		if w.dice.IntN(3) == 0 {
 			uses = w.dice.IntN(2)
 		}
 		entry := rig.Object{"rights": []string{w.one([]string{"READ", "OWNER"})}, "maxUsage": uses}
-		if n := w.dice.IntN(5); n < 3 { // over, open, or to come
+		if n := w.dice.IntN(5); n < 3 { // expired, valid, or future
 			entry["startTime"] = stamp(time.Now().Add(time.Duration(2*n-3) * time.Hour))
 			if w.dice.IntN(2) == 0 {
 				entry["endTime"] = stamp(time.Now().Add(time.Duration(2*n-1) * time.Hour))
@@ -121,17 +121,17 @@ func (w *workload) member(id string, in bool) {
 	w.s.Send(w, w.admin, method, "/api/principals/groups/"+w.group+"/members/"+id, nil)
 }
 
-// entry replaces an entry of a key's list, or removes it.
+// entry replaces or removes an entry of a key's ACL.
 func (w *workload) entry(key string, pair rig.Object, there bool, entry rig.Object) {
 	w.Helper()
 	who := join(pair, rig.Object{"ttag": key})
-	w.s.Send(w, w.admin, "POST", "/api/keys/acl/revoke", who) // there may be none
+	w.s.Send(w, w.admin, "POST", "/api/keys/acl/revoke", who) // the entry may not exist
 	if there {
 		w.s.OK(w, w.admin, "POST", "/api/keys/acl/grant", join(who, entry))
 	}
 }
 
-// requests are what does the operations that are asked about.
+// requests map each explained operation to a request that does it.
 var requests = map[string]func(key string) (method, path string, body any){
 	"authorizeKey": func(key string) (string, string, any) { return "POST", "/api/keys/authorize", rig.Object{"ttag": key} },
 	"hmacData": func(key string) (string, string, any) {
@@ -149,7 +149,7 @@ var requests = map[string]func(key string) (method, path string, body any){
 	"listRoles":       func(string) (string, string, any) { return "GET", "/api/roles", nil },
 }
 
-// ask asks what a user would be answered, has him try, and turns the answer round.
+// ask explains a request, sends it, and makes the suggested changes.
 func (w *workload) ask() {
 	w.Helper()
 	names := slices.Sorted(maps.Keys(requests))
@@ -159,7 +159,7 @@ func (w *workload) ask() {
 		question["hiddenLink"] = key
 	}
 	is := w.compare(question, who, key)
-	if is.Body["allowed"] == true { // having tried may have taken the last use
+	if is.Body["allowed"] == true { // the request may have used the last use
 		w.allowed++
 		if is = w.s.OK(w, w.auditor, "POST", explainPath, question); is.Body["allowed"] != true {
 			return
@@ -175,7 +175,7 @@ func (w *workload) ask() {
 		w.Fatalf("seed %d: %v with %v is still %s", w.seed, question, change, supposed.Raw)
 	}
 	for _, c := range change {
-		if roles := is.List(w, "roles"); c["change"] == "giveRole" { // any that is named does
+		if roles := is.List(w, "roles"); c["change"] == "giveRole" { // each named role is sufficient
 			role := roles[w.dice.IntN(len(roles))]
 			c["roleId"], c["name"] = role["id"], role["name"]
 		}
@@ -187,7 +187,7 @@ func (w *workload) ask() {
 	w.turned++
 }
 
-// compare asks about a request, makes it, and fails where they differ.
+// compare explains a request, sends it, and fails if the results differ.
 func (w *workload) compare(question rig.Object, who *user, key string) rig.Answer {
 	w.Helper()
 	is := w.s.OK(w, w.auditor, "POST", explainPath, question)
@@ -199,7 +199,7 @@ func (w *workload) compare(question rig.Object, who *user, key string) rig.Answe
 	return is
 }
 
-// make does for real what would turn an answer round.
+// make makes a suggested change.
 func (w *workload) make(c rig.Object, key string) {
 	w.Helper()
 	id, _ := c["principalId"].(string)
@@ -207,7 +207,7 @@ func (w *workload) make(c rig.Object, key string) {
 	switch c["change"] {
 	case "giveRole":
 		w.hold(id, c["roleId"].(string))
-	case "takeRole": // of the one that each has
+	case "takeRole": // each user has one role
 		w.s.OK(w, w.admin, "PUT", "/api/principals/"+id+"/roles", rig.Object{"roleIds": []string{}})
 	case "addMember":
 		w.member(id, true)

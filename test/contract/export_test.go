@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// A key is sealed only for a certificate with which its holder could log in at that
-// moment.
+// TestExportToWhatIsNotInForce checks that a key is exported only to a certificate that could be used for a
+// login at that moment.
 func TestExportToWhatIsNotInForce(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/keys/export"
@@ -52,8 +52,8 @@ func TestExportToWhatIsNotInForce(t *testing.T) {
 	})
 }
 
-// POST /api/keys/export: the key encrypted for an enrolled principal, never in
-// clear, only with OWNER, audited.
+// TestExportKey checks POST /api/keys/export: the key is encrypted for an enrolled principal and never returned
+// in clear. It requires OWNER and is audited.
 func TestExportKey(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/keys/export"

@@ -6,7 +6,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// What a server lists before anybody has made anything.
+// TestAFreshServer checks the lists of a new server.
 func TestAFreshServer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)

@@ -14,9 +14,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// The operations that a route is listed with are those that it takes: with
-// them and no others it succeeds, and has an allowed audit row for each; with
-// any one of them missing it is refused for want of that one, on record.
+// TestRoutesTakeTheirOperations checks the operations that each route lists. With exactly these, the request
+// succeeds and has an allowed audit row for each. Without any one of them, it is refused for that operation,
+// and audited.
 func TestRoutesTakeTheirOperations(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, start(t))
@@ -32,8 +32,8 @@ func TestRoutesTakeTheirOperations(t *testing.T) {
 	g.compare(t)
 }
 
-// unread are the routes that need an operation only to read back what they
-// made, with that operation: without it the object is there, unverified.
+// unread are the routes that need an operation only to read the created object. Without that operation the
+// object is created but not verified.
 var unread = map[string][]keyserver.Operation{
 	"POST /api/principals/password": {keyserver.OpReadPrincipal},
 	"POST /api/principals/ldap":     {keyserver.OpReadPrincipal},
@@ -43,15 +43,15 @@ var unread = map[string][]keyserver.Operation{
 	"POST /api/certificates/enroll": {keyserver.OpReadPrincipal, keyserver.OpFindCertificates},
 }
 
-// gate is a caller whose one role is changed before each of its requests. It
-// is a transport principal, so that every route can be asked by it.
+// gate is a caller whose only role is changed before each request. It is a transport principal, so that it can
+// use every route.
 type gate struct {
 	*matrix
-	over    *subject // shows its certificate
+	over    *subject // sends its certificate
 	session string
 	self    string // the caller, 16 hex digits
 	role    string
-	want    map[string][]string // by request id, the audit rows it has to leave
+	want    map[string][]string // expected audit rows by request id
 }
 
 func newGate(t *testing.T, s *subject) *gate {
@@ -75,7 +75,7 @@ func newGate(t *testing.T, s *subject) *gate {
 	return g
 }
 
-// ask makes the route's request with a role of exactly these operations.
+// ask sends the route's request with a role of exactly these operations.
 func (g *gate) ask(t *testing.T, r routes.Route, id string, ops []keyserver.Operation, body any) rig.Answer {
 	t.Helper()
 	g.s.OK(t, g.s.AsAdmin(t), "PUT", "/api/roles/"+g.role, rig.Object{"operations": opIDs(ops...)})
@@ -95,7 +95,7 @@ func (g *gate) succeed(t *testing.T, r routes.Route) {
 	for _, op := range r.Operations {
 		g.want[id] = append(g.want[id], op.Key+" allowed")
 	}
-	if r.Name == "deletePrincipal" { // whose evidence is that it cannot be read any more
+	if r.Name == "deletePrincipal" { // the evidence of a deletion is a failed read
 		g.want[id] = append(g.want[id], keyserver.OpReadPrincipal.Key+" failed objectNotFound")
 	}
 }
@@ -116,7 +116,7 @@ func (g *gate) miss(t *testing.T, r routes.Route, i int) {
 	g.want[id] = []string{missing.Key + " refused roleDenied"}
 }
 
-// elseNamed is the request for an object of another name.
+// elseNamed returns the same request with another name.
 func elseNamed(body any) rig.Object {
 	out := join(body.(rig.Object))
 	for field, name := range (rig.Object{"name": "unread", "subject": "system:serviceaccount:a:unread"}) {
@@ -127,14 +127,14 @@ func elseNamed(body any) rig.Object {
 	return out
 }
 
-// identifier spells a route in the characters of a request id, shortly.
+// identifier returns a short form of a route with only characters that a request id permits.
 func identifier(r routes.Route) string {
 	path := strings.TrimPrefix(r.Path, "/api/")
 	return r.Method + "." + strings.Trim(strings.NewReplacer("/", "-", "{", "", "}", "", "principals", "p").Replace(path), "-")
 }
 
-// compare holds the audit trail against what the requests had to leave. A
-// verified write reads twice, and what precedes a refusal may be allowed.
+// compare compares the audit log with the expected rows. A verified write reads twice, and operations before a
+// refusal may be allowed.
 func (g *gate) compare(t *testing.T) {
 	t.Helper()
 	got := map[string][]string{}

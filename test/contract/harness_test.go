@@ -2,23 +2,22 @@
 // One table per endpoint, refusals first. The clauses are those of
 // docs/contract.md.
 //
-// Tests share servers. A ground is a configuration, and has one server per
-// database for the whole run. on runs a test on both databases, embedded on
-// SQLite alone. Both let tests run in parallel, so a test owns what it makes:
+// Tests share servers. A ground is a configuration, and has one server per database for the entire run. on runs
+// a test on both databases, embedded only on SQLite. Both run tests in parallel, so a test uses only its own
+// objects:
 //
-//   - Each test has an administrator of its own, and s.name makes its names unique.
-//   - The requests of each test come from an address of its own. So s.trail
-//     selects the audit rows of the test, and throttles do not spread.
+//   - Each test has a separate administrator, and s.name makes its names unique.
+//   - The requests of each test come from a separate address. So s.trail
+//     selects the audit rows of the test, and throttles do not affect other tests.
 //   - A test that changes settings of the server, counts all objects of a kind,
-//     or restarts the server asks for it alone.
-//   - A test that damages the server or needs its own configuration calls start
+//     or restarts the server must have it alone.
+//   - A test that damages the server or needs a special configuration calls start
 //     or own. TestMain fails if a run starts more than maxStarts servers.
 //
-// A clause is checked on both databases if it is about what is stored, listed,
-// paged or changed at the same time: principals, keys, approvals, sessions, the
-// audit trail. A clause that no database takes part in is checked on SQLite
-// alone: syntax, headers, refusals before the store, formats of cryptography.
-// The conformance tests of internal/store/sqlstore compare the two databases.
+// A clause is checked on both databases if it concerns stored rows, lists, pages or concurrent changes:
+// principals, keys, approvals, sessions, the audit log. Other clauses are checked only on SQLite: syntax,
+// headers, refusals before the store, formats of cryptography. The conformance tests of internal/store/sqlstore
+// compare the two databases.
 package contract
 
 import (
@@ -42,13 +41,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// The databases.
+// Names of the databases.
 const (
 	embeddedSQLite = "SQLite"
 	postgreSQL     = "PostgreSQL"
 )
 
-// databases make an empty database for a server.
+// databases return an option with an empty database.
 var databases = map[string]func(testing.TB) testserver.Option{
 	embeddedSQLite: func(testing.TB) testserver.Option { return func(*server.Config) {} },
 	postgreSQL: func(t testing.TB) testserver.Option {
@@ -60,18 +59,18 @@ var databases = map[string]func(testing.TB) testserver.Option{
 	},
 }
 
-// share is the configuration of replicas, which need one key-encryption key.
+// share configures the common key-encryption key of replicas.
 func share(c *server.Config) {
 	c.KEK = "base64key://" + base64.URLEncoding.EncodeToString(make([]byte, 32))
 }
 
-// divided divides the duties of Administrator and Security Officer.
+// divided configures a split deployment.
 func divided(c *server.Config) { c.Deployment = string(keyserver.Split) }
 
-// ground is a configuration, and its servers by database.
+// ground is a configuration and its servers by database.
 type ground struct {
 	options  []testserver.Option
-	prepare  func(testing.TB) []testserver.Option // makes more of them, nil for none
+	prepare  func(testing.TB) []testserver.Option // returns more options; nil for none
 	replicas bool                                 // a second server on PostgreSQL
 
 	mu     sync.Mutex
@@ -81,22 +80,21 @@ type ground struct {
 // The grounds that tests of several files share.
 var (
 	unified = &ground{options: []testserver.Option{versioned}, replicas: true}
-	// Duties are apart on this one.
+	// A split deployment.
 	apart = &ground{options: []testserver.Option{divided}, replicas: true}
-	// Tests of this one list everything there is. None of them adds objects of a
-	// kind that another one lists.
+	// Tests of this ground list all objects. None of them adds objects of a kind that another one lists.
 	bare = &ground{}
 )
 
-// place is a server that tests share.
+// place is a server that several tests share.
 type place struct {
-	sync.RWMutex // a test that runs alone holds it for writing
+	sync.RWMutex // a test that needs the server alone holds the write lock
 
 	server, replica *testserver.Server // replica: nil if there is none
-	root            *rig.Site          // of the first administrator
+	root            *rig.Site          // with the first administrator
 }
 
-// choices are what a test asks for besides a database.
+// choices are the demands of a test other than the database.
 type choices struct {
 	ground *ground
 	alone  bool
@@ -104,10 +102,10 @@ type choices struct {
 
 type choice func(*choices)
 
-// split runs a test where duties are apart.
+// split runs a test in a split deployment.
 func split(c *choices) { c.ground = apart }
 
-// untouched runs a test on the server on which objects are counted.
+// untouched runs a test on the server whose objects are counted.
 func untouched(c *choices) { c.ground = bare }
 
 // alone keeps other tests away from the server while the test runs.
@@ -135,14 +133,14 @@ func embedded(t *testing.T, test func(t *testing.T, s *subject), with ...choice)
 	t.Run(embeddedSQLite, func(t *testing.T) { test(t, visit(t, embeddedSQLite, with...)) })
 }
 
-// one is embedded for a test without subtests.
+// one is like embedded, for a test without subtests.
 func one(t *testing.T, with ...choice) *subject {
 	t.Helper()
 	t.Parallel()
 	return visit(t, embeddedSQLite, with...)
 }
 
-// own runs a test on each database against a server of its own.
+// own runs a test on each database with a separate server.
 func own(t *testing.T, test func(t *testing.T, s *subject), options ...testserver.Option) {
 	t.Helper()
 	t.Parallel()
@@ -154,15 +152,15 @@ func own(t *testing.T, test func(t *testing.T, s *subject), options ...testserve
 	}
 }
 
-// ownEmbedded runs a test on the embedded database against a server of its own.
+// ownEmbedded runs a test on the embedded database with a separate server.
 func ownEmbedded(t *testing.T, test func(t *testing.T, s *subject), options ...testserver.Option) {
 	t.Helper()
 	t.Parallel()
 	t.Run(embeddedSQLite, func(t *testing.T) { test(t, start(t, options...)) })
 }
 
-// replicated runs a test on each database, on PostgreSQL with a second server on
-// the same database. The embedded database has one process, which is both.
+// replicated runs a test on each database. On PostgreSQL there is a second server on the same database. The
+// embedded database has one process, which takes both parts.
 func replicated(t *testing.T, test func(t *testing.T, s, other *subject), with ...choice) {
 	t.Helper()
 	t.Parallel()
@@ -183,19 +181,19 @@ func replicas(t *testing.T, with ...choice) (s, other *subject) {
 	return s, s.other(t)
 }
 
-// subject is the server that a clause is checked on, as one test sees it.
+// subject is the server under test, as one test sees it.
 type subject struct {
 	*testserver.Server
 	*rig.Site
-	number int    // of the test, 0 if the server is its own
-	from   string // the address that its requests come from
-	place  *place // nil if the server is the test's own
+	number int    // of the test; 0 if the server is not shared
+	from   string // source address of its requests
+	place  *place // nil if the server is not shared
 }
 
-// visits counts the subjects of shared servers.
+// visits counts the subjects on shared servers.
 var visits atomic.Int64
 
-// visit returns a shared server, and waits for a test that has it alone.
+// visit returns a shared server. It waits while a test has the server alone.
 func visit(t *testing.T, database string, with ...choice) *subject {
 	t.Helper()
 	c := choices{ground: unified}
@@ -220,7 +218,7 @@ func visit(t *testing.T, database string, with ...choice) *subject {
 	return s
 }
 
-// appoint makes an administrator with the roles of the first one.
+// appoint creates an administrator with the roles of the first one.
 func (p *place) appoint(t *testing.T, a rig.Credentials) {
 	t.Helper()
 	roles := []keyserver.ID{}
@@ -233,8 +231,7 @@ func (p *place) appoint(t *testing.T, a rig.Credentials) {
 	}
 }
 
-// other is the subject at the second replica, and the subject itself if the
-// database has one process.
+// other returns the subject at the second replica, or the subject itself if the database has one process.
 func (s *subject) other(t *testing.T) *subject {
 	t.Helper()
 	if s.place.replica == nil {
@@ -247,8 +244,7 @@ func (s *subject) other(t *testing.T) *subject {
 	return &o
 }
 
-// at returns the ground's server on a database, and starts it for the first test
-// that asks.
+// at returns the ground's server on a database. The first call starts it.
 func (g *ground) at(t *testing.T, database string) *place {
 	t.Helper()
 	g.mu.Lock()
@@ -276,17 +272,17 @@ func (g *ground) at(t *testing.T, database string) *place {
 	return p
 }
 
-// lasting is a test whose cleanup is that of the whole run.
+// lasting is a test whose cleanups run at the end of the run.
 type lasting struct{ testing.TB }
 
-// atEnd is the cleanup of the run, in the order in which it was asked for.
+// atEnd holds the cleanups of the run in the order of their registration.
 var atEnd struct {
 	sync.Mutex
 	todo   []func()
 	failed bool
 }
 
-// end cleans up after the run and reports whether that went well.
+// end runs the cleanups and reports whether all succeeded.
 func end() bool {
 	for {
 		atEnd.Lock()
@@ -319,13 +315,13 @@ func (l *lasting) TempDir() string {
 
 func (l *lasting) Helper() {}
 
-// Errorf is called by cleanup only: the test is over then.
+// Errorf is called only by cleanups, after the end of the test.
 func (l *lasting) Errorf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "FAIL: "+format+"\n", args...)
 	atEnd.failed = true
 }
 
-// start runs a server that belongs to one test.
+// start runs a server for one test.
 func start(t *testing.T, options ...testserver.Option) *subject {
 	t.Helper()
 	s := &subject{Server: run(t, options...), from: "127.0.0.1"}
@@ -334,11 +330,10 @@ func start(t *testing.T, options ...testserver.Option) *subject {
 	return s
 }
 
-// maxStarts bounds the servers of a run: each has to migrate a database, make a
-// CA and hash a password.
+// maxStarts bounds the servers of a run. Each must migrate a database, create a CA and hash a password.
 const maxStarts = 60
 
-// starts counts them.
+// starts counts the started servers.
 var starts atomic.Int64
 
 func run(t testing.TB, options ...testserver.Option) *testserver.Server {
@@ -347,7 +342,7 @@ func run(t testing.TB, options ...testserver.Option) *testserver.Server {
 	return testserver.Start(t, options...)
 }
 
-// first are the credentials that a server is started with.
+// first returns the credentials with which a server is started.
 func first(options []testserver.Option) (administrator, officer rig.Credentials) {
 	var asked server.Config
 	for _, o := range options {
@@ -360,7 +355,7 @@ func first(options []testserver.Option) (administrator, officer rig.Credentials)
 	return administrator, officer
 }
 
-// site is a server for requests from an address.
+// site returns a server for requests from a source address.
 func site(t testing.TB, running *testserver.Server, from string) *rig.Site {
 	t.Helper()
 	s := &rig.Site{
@@ -368,7 +363,7 @@ func site(t testing.TB, running *testserver.Server, from string) *rig.Site {
 			if scheme, _, _ := strings.Cut(running.URL(), ":"); scheme == "http" {
 				return "http://" + running.Address()
 			}
-			return "https://" + running.Address() // whatever the server is called outside
+			return "https://" + running.Address() // regardless of its external name
 		},
 		HTTP: &http.Client{
 			Timeout: time.Minute,
@@ -383,19 +378,19 @@ func site(t testing.TB, running *testserver.Server, from string) *rig.Site {
 	return s
 }
 
-// dial makes connections from an address.
+// dial returns a dialer with a source address.
 func dial(from string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext
 }
 
-// inspect notes the code of an answer and holds it against the document.
+// inspect records the code of a response and validates the response against the document.
 func inspect(t testing.TB, r *http.Request, a rig.Answer) {
 	t.Helper()
 	seen.add(a.Code())
 	validate(t, r, a)
 }
 
-// name makes a name unique to the test.
+// name returns a name that is unique to the test.
 func (s *subject) name(of string) string {
 	if s.number == 0 {
 		return of
@@ -403,7 +398,7 @@ func (s *subject) name(of string) string {
 	return fmt.Sprintf("%s-%d", of, s.number)
 }
 
-// path makes a path unique to the test.
+// path returns a path that is unique to the test.
 func (s *subject) path(of string) string {
 	if s.number == 0 {
 		return of
@@ -411,12 +406,12 @@ func (s *subject) path(of string) string {
 	return fmt.Sprintf("/%d%s", s.number, of)
 }
 
-// trail is the path of the audit rows of the test, with a filter.
+// trail returns the path of the test's audit rows, with a filter.
 func (s *subject) trail(filter ...string) string {
 	return "/api/audit?" + strings.Join(append([]string{"address=" + s.from}, filter...), "&")
 }
 
-// Rows are the audit rows of the test with a request id.
+// Rows returns the test's audit rows with a request id.
 func (s *subject) Rows(t testing.TB, requestID string) []rig.Object {
 	t.Helper()
 	var found []rig.Object
@@ -439,14 +434,13 @@ func (s *subject) Rows(t testing.TB, requestID string) []rig.Object {
 	}
 }
 
-// User makes a password principal that holds roles.
+// User creates a password principal with roles.
 func (s *subject) User(t testing.TB, name string, roles ...keyserver.ID) rig.User {
 	t.Helper()
 	return s.Site.User(t, s.name(name), roles...)
 }
 
-// with makes a password principal that holds one built-in role, and returns a
-// session of it.
+// with returns a session of a password principal with one built-in role. The first call creates the principal.
 func (s *subject) with(t testing.TB, role keyserver.ID) string {
 	t.Helper()
 	name := s.holderOf(role)
@@ -456,5 +450,5 @@ func (s *subject) with(t testing.TB, role keyserver.ID) string {
 	return s.As(t, name, rig.Password)
 }
 
-// holderOf is the name of the principal that with makes.
+// holderOf returns the name of the principal of with.
 func (s *subject) holderOf(role keyserver.ID) string { return s.name("holder of " + role.Hex()) }

@@ -12,14 +12,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// mint imports key bytes as an HMAC key of the administrator and returns its
-// hidden link.
+// mint imports bytes as an HMAC key of the administrator and returns its hidden link.
 func (s *subject) mint(t testing.TB, material string) string {
 	t.Helper()
 	return s.OK(t, s.AsAdmin(t), "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384", "material": b64([]byte(material))}).Text(t, "ttag")
 }
 
-// badLinks are the spellings that contract 1.4 and 2.7 refuse.
+// badLinks are invalid encodings of hidden links according to contract 1.4 and 2.7.
 var badLinks = map[string]any{
 	"Empty": "", "Null": nil, "Number": 7, "Array": []string{"AAAA"}, "StrayBits": "AAAAAR==", "NoPadding": "AAAAAQ",
 	"LineBreak": "AAAA\nAQ==", "URLAlphabet": "AAAAA_8=", "Space": "AAAAAQ== ", "TooLong": strings.Repeat("AAAA", 30),
@@ -52,7 +51,7 @@ func TestMintKey(t *testing.T) {
 	})
 }
 
-// POST /api/crypto/hmac: HMAC-SHA384 of data under the key, 48 bytes.
+// TestHMAC checks POST /api/crypto/hmac: it computes the HMAC-SHA384 of data under the key, 48 bytes.
 func TestHMAC(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -96,7 +95,7 @@ func TestHMAC(t *testing.T) {
 	})
 }
 
-// Each refusal is audited with its cause and can be filtered by it.
+// TestAuditReasons checks that each refusal is audited with its reason, which can be used as a filter.
 func TestAuditReasons(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		link := s.mint(t, "key")
@@ -117,7 +116,7 @@ func TestAuditReasons(t *testing.T) {
 	})
 }
 
-// Limits: a message of 16777216 bytes is taken, one byte more is 400.
+// TestMessageSizeLimit checks that a message of 16777216 bytes is accepted and a longer one gets 400.
 func TestMessageSizeLimit(t *testing.T) {
 	s := one(t)
 	admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -138,7 +137,7 @@ func TestMessageSizeLimit(t *testing.T) {
 	}
 }
 
-// POST /api/keys/authorize: 200 is the grant.
+// TestAuthorizeKey checks POST /api/keys/authorize: status 200 means that the use is granted.
 func TestAuthorizeKey(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")

@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// facts reads what is told of one key, from the listing.
+// facts returns the metadata of one key from the listing.
 func (s *subject) facts(t testing.TB, session, link string) rig.Object {
 	t.Helper()
 	for after := ""; ; {
@@ -33,7 +33,7 @@ func (s *subject) facts(t testing.TB, session, link string) rig.Object {
 	}
 }
 
-// turn asks for a change of a key's state and answers its new one.
+// turn changes a key's state and returns the new one.
 func (s *subject) turn(t testing.TB, session, act string, body rig.Object) string {
 	t.Helper()
 	a := s.OK(t, session, "POST", "/api/keys/"+act, body)
@@ -43,7 +43,7 @@ func (s *subject) turn(t testing.TB, session, act string, body rig.Object) strin
 	return a.Text(t, "state")
 }
 
-// POST /api/keys/disable, enable, destroy, restore: refusals first.
+// TestKeyStates checks POST /api/keys/disable, enable, destroy and restore, refusals first.
 func TestKeyStates(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -65,7 +65,7 @@ func TestKeyStates(t *testing.T) {
 			s.Refused(t, admin, "POST", "/api/keys/destroy", rig.Object{"ttag": link, "afterDays": days}, http.StatusBadRequest, "BAD_REQUEST")
 		}
 		s.Refused(t, admin, "POST", "/api/keys/restore", body, http.StatusConflict, "KEY_STATE")
-		// An entry that reads, even one that exports, is not enough.
+		// An entry with READ, even with EXPORT, is not enough.
 		s.OK(t, admin, "POST", "/api/keys/acl/grant", join(rig.Object{"ttag": link, "systemId": 1, "principalId": decimal(t, s.self(t, encryptor)), "rights": []string{"READ", "WRITE"}}))
 		s.Refused(t, encryptor, "POST", "/api/keys/disable", body, http.StatusForbidden, "ACL_DENIED")
 
@@ -79,12 +79,12 @@ func TestKeyStates(t *testing.T) {
 		is(t, hmac(), http.StatusForbidden, "KEY_DISABLED")
 		s.Refused(t, encryptor, "POST", "/api/keys/authorize", body, http.StatusForbidden, "KEY_DISABLED")
 		s.Refused(t, admin, "POST", "/api/keys/export", rig.Object{"ttag": link, "systemId": 1, "principalId": "1"}, http.StatusForbidden, "KEY_DISABLED")
-		// Whoever has no right is not told of the state.
+		// A caller without rights does not learn the state.
 		s.Refused(t, reader, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""}, http.StatusForbidden, "ACL_DENIED")
 		if rows := s.OK(t, admin, "GET", s.trail("reason=keyDisabled"), nil).List(t, "entries"); len(rows) != 3 {
 			t.Errorf("the trail says keyDisabled %d times, not of hmac, authorize and export", len(rows))
 		}
-		if got := s.turn(t, admin, "disable", body); got != "disabled" { // asks for what is
+		if got := s.turn(t, admin, "disable", body); got != "disabled" { // requests the current state
 			t.Errorf("disabled again is %s", got)
 		}
 		if got := s.facts(t, admin, link)["state"]; got != "disabled" {
@@ -110,7 +110,7 @@ func TestKeyStates(t *testing.T) {
 		is(t, hmac(), http.StatusForbidden, "KEY_DISABLED")
 		s.turn(t, admin, "enable", body)
 		is(t, hmac(), http.StatusOK, "")
-		// The trail tells reads and changes apart.
+		// The audit log distinguishes reads and changes.
 		rows := s.OK(t, admin, "GET", s.trail("operation=changeKeyState&limit=1000"), nil).List(t, "entries")
 		changes := map[string]int{}
 		for _, row := range rows {
@@ -124,7 +124,7 @@ func TestKeyStates(t *testing.T) {
 	})
 }
 
-// A use that the state rules out spends nothing.
+// TestDisabledKeySpendsNoUse checks that a use that the key's state forbids is not counted.
 func TestDisabledKeySpendsNoUse(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link, reader := s.AsAdmin(t), s.mint(t, "key"), s.with(t, keyserver.RoleExchanger)
@@ -142,8 +142,8 @@ func TestDisabledKeySpendsNoUse(t *testing.T) {
 	})
 }
 
-// Metadata: state, lineage, generation, createdAt, lastUsedAt, uses, exportable,
-// destroyAt; and exportable false is for good.
+// TestKeyMetadata checks state, lineage, generation, createdAt, lastUsedAt, uses, exportable and destroyAt.
+// exportable false cannot be changed.
 func TestKeyMetadata(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -178,7 +178,7 @@ func TestKeyMetadata(t *testing.T) {
 		s.OK(t, admin, "POST", "/api/keys/authorize", rig.Object{"ttag": link})
 		s.turn(t, admin, "disable", rig.Object{"ttag": link})
 		s.Refused(t, admin, "POST", "/api/keys/authorize", rig.Object{"ttag": link}, http.StatusForbidden, "KEY_DISABLED")
-		// A disabled key is looked at as before.
+		// The metadata of a disabled key can still be read.
 		with := s.showing(t, agent)
 		got := with.OK(t, with.login(t), "POST", "/api/keys/get", rig.Object{"ttag": link})
 		if got.Body["uses"] != 4.0 || got.Body["lastUsedAt"] == nil || got.Body["state"] != "disabled" {
@@ -192,8 +192,8 @@ func TestKeyMetadata(t *testing.T) {
 	})
 }
 
-// POST /api/keys/rotate: the successor has the algorithm, the list and exportable of
-// the newest key of the line.
+// TestRotateKey checks POST /api/keys/rotate: the successor has the algorithm, the ACL and exportable of the
+// newest key of the lineage.
 func TestRotateKey(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/keys/rotate"
@@ -221,11 +221,11 @@ func TestRotateKey(t *testing.T) {
 		if got := s.facts(t, admin, first)["state"]; got != "enabled" {
 			t.Errorf("without a rotation policy the former key is %v", got)
 		}
-		// One use of two is spent, of the successor as well.
+		// One of two uses is spent, also for the successor.
 		s.OK(t, reader, "POST", "/api/keys/authorize", rig.Object{"ttag": second})
 		s.Refused(t, reader, "POST", "/api/keys/authorize", rig.Object{"ttag": second}, http.StatusForbidden, "ACL_DENIED")
 
-		// Any key of the line names it; its newest decides who may.
+		// Any key of the lineage names it. The ACL of the newest key decides.
 		third := s.OK(t, admin, "POST", path, body)
 		if third.Body["generation"] != 3.0 || third.Body["lineage"] != first {
 			t.Errorf("the third is %s", third.Raw)
@@ -233,7 +233,7 @@ func TestRotateKey(t *testing.T) {
 		newest := rig.Object{"ttag": third.Text(t, "ttag")}
 		s.OK(t, admin, "POST", "/api/keys/acl/revoke", join(newest, rig.Object{"systemId": 1, "principalId": decimal(t, s.self(t, reader))}))
 		s.turn(t, admin, "disable", newest)
-		fourth := s.OK(t, admin, "POST", path, body) // a key that was withdrawn can be succeeded by hand
+		fourth := s.OK(t, admin, "POST", path, body) // a disabled key can be rotated by hand
 		if fourth.Body["generation"] != 4.0 {
 			t.Errorf("the fourth is %s", fourth.Raw)
 		}
@@ -249,7 +249,7 @@ func TestRotateKey(t *testing.T) {
 	})
 }
 
-// GET /api/keys: what the caller, or a group of his, may read.
+// TestListKeys checks GET /api/keys: it lists the keys that the caller or a group of the caller may read.
 func TestListKeys(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, reader := s.AsAdmin(t), s.with(t, keyserver.RoleExchanger)
@@ -310,7 +310,7 @@ func TestListKeys(t *testing.T) {
 		if found := collect(reader, "limit=10"); len(found) != 0 {
 			t.Errorf("somebody without entries sees %v", found)
 		}
-		// An entry of his own, one of a group, and one whose time is over.
+		// An entry of the caller, one of a group, and an expired one.
 		self := s.self(t, reader)
 		group := s.group(t, "group")
 		s.OK(t, admin, "PUT", "/api/principals/groups/"+group+"/members/"+self, nil)
@@ -331,7 +331,7 @@ func TestListKeys(t *testing.T) {
 	})
 }
 
-// later is a clock that a test moves.
+// later returns an option with a clock that a test can move.
 func later(ahead *atomic.Int64) testserver.Option {
 	return func(c *server.Config) {
 		c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
@@ -341,7 +341,8 @@ func later(ahead *atomic.Int64) testserver.Option {
 
 const day = 24 * time.Hour
 
-// PUT /api/keys/rotation: keys follow each other, and their bytes go, by themselves.
+// TestKeyRotation checks PUT /api/keys/rotation: successors are created and key bytes are destroyed
+// automatically.
 func TestKeyRotation(t *testing.T) {
 	var ahead atomic.Int64
 	ownEmbedded(t, func(t *testing.T, s *subject) {
@@ -403,14 +404,14 @@ func TestKeyRotation(t *testing.T) {
 			s.Refused(t, admin, "POST", "/api/keys/"+act, rig.Object{"ttag": first}, http.StatusConflict, "KEY_STATE")
 		}
 		s.Refused(t, admin, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": first, "data": ""}, http.StatusForbidden, "KEY_DISABLED")
-		// A newest key that was withdrawn is not succeeded until it is back.
+		// A disabled newest key gets no successor until it is enabled again.
 		s.turn(t, admin, "disable", rig.Object{"ttag": second})
 		ahead.Store(int64(200 * day))
 		time.Sleep(1500 * time.Millisecond)
 		soon("destroyed disabled")
 		s.turn(t, admin, "enable", rig.Object{"ttag": second})
 		soon("destroyed verifyOnly enabled")
-		// By hand, the former one makes nothing either.
+		// After a rotation by hand, the former key computes no MACs either.
 		s.OK(t, admin, "POST", "/api/keys/rotate", rig.Object{"ttag": second})
 		soon("destroyed verifyOnly verifyOnly enabled")
 		if a := s.OK(t, admin, "PUT", path, days(0, 0, 0)); a.Body["rotation"] != nil {

@@ -23,8 +23,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// tokenIssuer signs tokens as a cluster signs those of its service accounts.
-// Its keys are in a file, which serve reads.
+// tokenIssuer signs service account tokens like a cluster. Its keys are in a file that serve reads.
 type tokenIssuer struct {
 	name, audience, file string
 	kid                  string
@@ -39,12 +38,12 @@ func newTokenIssuer(t testing.TB) *tokenIssuer {
 	return i
 }
 
-// configure has serve take the issuer's tokens.
+// configure makes serve accept the issuer's tokens.
 func (i *tokenIssuer) configure(c *server.Config) {
 	c.Providers.OIDCIssuer, c.Providers.OIDCAudiences, c.Providers.OIDCKeysFile = i.name, []string{i.audience, "second audience"}, i.file
 }
 
-// rotate changes the key that signs.
+// rotate changes the signing key.
 func (i *tokenIssuer) rotate(t testing.TB, kid string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -54,7 +53,7 @@ func (i *tokenIssuer) rotate(t testing.TB, kid string) {
 	i.kid, i.key = kid, key
 }
 
-// publish writes the key's public half into the file.
+// publish writes the public key into the file.
 func (i *tokenIssuer) publish(t testing.TB) {
 	t.Helper()
 	public := (&holder{key: i.key}).jwk(t)
@@ -73,7 +72,7 @@ func (i *tokenIssuer) publish(t testing.TB) {
 
 func (i *tokenIssuer) header() string { return fmt.Sprintf(`{"alg":"ES256","kid":%q}`, i.kid) }
 
-// claims are those of a good token but for what change does to them.
+// claims returns the claims of a valid token, after change.
 func (i *tokenIssuer) claims(subject string, change ...func(rig.Object)) rig.Object {
 	now := time.Now().Unix()
 	c := rig.Object{"iss": i.name, "sub": subject, "aud": []string{i.audience}, "exp": now + 600, "nbf": now, "iat": now}
@@ -83,7 +82,7 @@ func (i *tokenIssuer) claims(subject string, change ...func(rig.Object)) rig.Obj
 	return c
 }
 
-// token is a good token but for what change does to its claims.
+// token returns a valid token, after change of its claims.
 func (i *tokenIssuer) token(t testing.TB, subject string, change ...func(rig.Object)) string {
 	t.Helper()
 	payload, err := json.Marshal(i.claims(subject, change...))
@@ -100,7 +99,7 @@ func (i *tokenIssuer) sign(t testing.TB, header, payload string) string {
 
 func tokenLogin(token string) rig.Object { return rig.Object{"method": "kubernetes", "token": token} }
 
-// workload makes the xauth principal of a subject.
+// workload creates the xauth principal of a subject.
 func (i *tokenIssuer) workload(t testing.TB, s *subject, name, sub string, audiences ...string) string {
 	t.Helper()
 	body := rig.Object{"name": s.name(name), "issuer": i.name, "subject": sub, "roleIds": []string{keyserver.RoleEncryptor.Hex()}}
@@ -112,20 +111,20 @@ func (i *tokenIssuer) workload(t testing.TB, s *subject, name, sub string, audie
 
 const shop = "system:serviceaccount:shop:web"
 
-// providers has a token issuer and a directory.
+// providers is a ground with a token issuer and a directory.
 var providers = &ground{prepare: func(t testing.TB) []testserver.Option {
 	provided.issuer, provided.directory = newTokenIssuer(t), ldaptest.Start(t)
 	return []testserver.Option{provided.issuer.configure, byDirectory(provided.directory)}
 }}
 
-// provided are those of providers.
+// provided are the providers of this ground.
 var provided struct {
 	issuer    *tokenIssuer
 	directory *ldaptest.Server
 }
 
-// Method kubernetes: every token that is not good is refused in the same words,
-// and a good one opens a session of its principal.
+// TestKubernetesLogin checks method kubernetes: every invalid token gets the same error, and a valid one opens
+// a session of its principal.
 func TestKubernetesLogin(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		i, shop := provided.issuer, s.name(shop)
@@ -190,7 +189,7 @@ func TestKubernetesLogin(t *testing.T) {
 				s.Refused(t, "", "POST", "/api/sessions", body, http.StatusBadRequest, "BAD_REQUEST")
 			})
 		}
-		// Expired and not known: the row names the subject that the token claims.
+		// For an unknown subject, the audit row has the subject that the token claims.
 		s.Refused(t, "", "POST", "/api/sessions", tokenLogin(i.token(t, s.name("system:serviceaccount:shop:last"))), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		row := s.OK(t, admin, "GET", s.trail("reason=badCredentials&operation=login&limit=1000"), nil).List(t, "entries")
 		last := row[len(row)-1]
@@ -222,7 +221,7 @@ func TestKubernetesLogin(t *testing.T) {
 	}, at(providers))
 }
 
-// A session of a token can be bound to a key, as every other.
+// TestKubernetesLoginBound checks that a session from a token can be bound to a key, like any other.
 func TestKubernetesLoginBound(t *testing.T) {
 	s := one(t, at(providers))
 	i, shop := provided.issuer, s.name(shop)
@@ -235,7 +234,7 @@ func TestKubernetesLoginBound(t *testing.T) {
 	}
 }
 
-// Keys come and go in the file without a restart.
+// TestKubernetesKeyRotation checks that keys in the file can change without a restart.
 func TestKubernetesKeyRotation(t *testing.T) {
 	i := newTokenIssuer(t)
 	if err := os.Remove(i.file); err != nil {
@@ -269,7 +268,7 @@ func TestKubernetesKeyRotation(t *testing.T) {
 	}, i.configure)
 }
 
-// A method whose provider is not configured says so.
+// TestProvidersNotConfigured checks the error of a method without a provider.
 func TestProvidersNotConfigured(t *testing.T) {
 	s := one(t)
 	for _, body := range []rig.Object{tokenLogin("token"), {"method": "ldap", "name": "ann", "password": "p"}} {

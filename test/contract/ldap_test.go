@@ -22,9 +22,8 @@ func ldapLogin(name, password string) rig.Object {
 	return rig.Object{"method": "ldap", "name": name, "password": password}
 }
 
-// Method ldap: every login that is not good is refused in the same words, one
-// that the directory confirms opens a session, and a directory that is down is
-// no verdict on anybody.
+// TestLDAPLogin checks method ldap: every invalid login gets the same error. A login that the directory
+// confirms opens a session. If the directory is down, the error is no verdict on the credentials.
 func TestLDAPLogin(t *testing.T) {
 	d := ldaptest.Start(t)
 	ownEmbedded(t, func(t *testing.T, s *subject) {
@@ -32,7 +31,7 @@ func TestLDAPLogin(t *testing.T) {
 		create := func(name string) string {
 			return s.OK(t, admin, "POST", "/api/principals/ldap", rig.Object{"name": name, "roleIds": []string{keyserver.RoleAuditor.Hex()}}).Text(t, "principal", "id")
 		}
-		// The directory confirms the name, but only a password principal has it here.
+		// The directory confirms the name, but here it belongs to a password principal.
 		s.OK(t, admin, "POST", "/api/principals/password", rig.Object{"name": ldaptest.Ann, "password": ldaptest.AnnPassword, "roleIds": []string{}})
 		s.Refused(t, "", "POST", "/api/sessions", ldapLogin(ldaptest.Ann, ldaptest.AnnPassword), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		ann, odd := create(ldaptest.Ann), create(ldaptest.Odd)
@@ -44,7 +43,7 @@ func TestLDAPLogin(t *testing.T) {
 			"WrongPassword":     {ldaptest.Ann, "wrong"},
 			"UnknownName":       {"nobody", ldaptest.AnnPassword},
 			"NotInTheDirectory": {"only here", ldaptest.AnnPassword},
-			"OtherCase":         {"ANN", ldaptest.AnnPassword}, // the directory takes it, but nobody here has the name
+			"OtherCase":         {"ANN", ldaptest.AnnPassword}, // the directory accepts it, but no principal here has the name
 			"DNInjection":       {"ann,ou=people", ldaptest.AnnPassword},
 			"FilterInjection":   {"*", ldaptest.AnnPassword},
 			"PasswordPrincipal": {"reader", "a password for tests"},
@@ -87,7 +86,7 @@ func TestLDAPLogin(t *testing.T) {
 	}, byDirectory(d))
 }
 
-// Guesses are throttled like those of passwords.
+// TestLDAPLoginThrottled checks that password guesses are throttled like those of method password.
 func TestLDAPLoginThrottled(t *testing.T) {
 	s := one(t, at(providers))
 	s.OK(t, s.AsAdmin(t), "POST", "/api/principals/ldap", rig.Object{"name": ldaptest.Ann, "roleIds": []string{}})

@@ -8,8 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// within checks that a field of an answer is a time that lies the given way
-// past some moment between the two, of which answers show whole seconds.
+// within checks that a time in a response is past after some moment between from and to. Responses have whole
+// seconds.
 func within(t testing.TB, a rig.Answer, field string, past time.Duration, from, to time.Time) {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, a.Text(t, field))
@@ -21,8 +21,8 @@ func within(t testing.TB, a rig.Answer, field string, past time.Duration, from, 
 	}
 }
 
-// A session says when it ends: after the lifetime that serve was told, and
-// after the idle time from its last use.
+// TestSessionsSayWhenTheyEnd checks the end times of a session: the lifetime of serve's flag, and the idle time
+// after the last use.
 func TestSessionsSayWhenTheyEnd(t *testing.T) {
 	const idle, lifetime = 7 * time.Minute, 50 * time.Minute
 	ownEmbedded(t, func(t *testing.T, s *subject) {

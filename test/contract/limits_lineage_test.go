@@ -44,7 +44,7 @@ func TestRowsOfReceipts(t *testing.T) {
 	})
 }
 
-// Contract 7.13: who requests the state that there is, gets 200, and nothing changes.
+// TestTheSameStateAgain checks contract 7.13: a request for the current state gets 200 and changes nothing.
 func TestTheSameStateAgain(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, body := s.AsAdmin(t), rig.Object{"ttag": s.mint(t, "key")}
@@ -59,7 +59,7 @@ func TestTheSameStateAgain(t *testing.T) {
 		}
 		days := func(n int) rig.Object { return join(body, rig.Object{"afterDays": n}) }
 		first := s.OK(t, admin, "POST", "/api/keys/destroy", days(7))
-		for _, other := range []rig.Object{days(6), days(8), body} { // which is 30
+		for _, other := range []rig.Object{days(6), days(8), body} { // body means 30 days
 			s.Refused(t, admin, "POST", "/api/keys/destroy", other, http.StatusConflict, "KEY_STATE")
 		}
 		if again := s.OK(t, admin, "POST", "/api/keys/destroy", days(7)); again.Body["destroyAt"] != first.Body["destroyAt"] {
@@ -68,8 +68,8 @@ func TestTheSameStateAgain(t *testing.T) {
 	})
 }
 
-// Contract 18.18: an explanation has the uses that are left after each use, and the age of
-// its evidence.
+// TestExplainedUses checks contract 18.18: an explanation has the number of remaining uses after each use, and
+// the age of its evidence.
 func TestExplainedUses(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -90,7 +90,8 @@ func TestExplainedUses(t *testing.T) {
 	})
 }
 
-// Contract 4.9: whoever adds a member to a group has to hold the group's rights on keys.
+// TestGroupsThatOwnKeys checks contract 4.9: to add a member to a group, the caller must hold the group's
+// rights on keys.
 func TestGroupsThatOwnKeys(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -105,7 +106,7 @@ func TestGroupsThatOwnKeys(t *testing.T) {
 			return rig.Object{"ttag": link, "systemId": 1, "principalId": decimal(t, id), "rights": []string{rights}}
 		}
 		path := "/api/principals/groups/" + group + "/members/" + second.ID
-		s.OK(t, clerk.Session, "PUT", path, nil) // it gives nothing
+		s.OK(t, clerk.Session, "PUT", path, nil) // the group has no rights yet
 		s.OK(t, clerk.Session, "DELETE", path, nil)
 		s.OK(t, admin, "POST", "/api/keys/acl/grant", entry(group, "OWNER"))
 		a := s.Refused(t, clerk.Session, "PUT", path, nil, http.StatusForbidden, "ESCALATION")
@@ -119,7 +120,8 @@ func TestGroupsThatOwnKeys(t *testing.T) {
 	})
 }
 
-// Contract 3.7: a limit belongs to the line of keys, whichever generation is named.
+// TestLimitOfALine checks contract 3.7: a usage limit belongs to the key lineage, whichever generation is
+// named.
 func TestLimitOfALine(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const limit = 5
@@ -148,7 +150,7 @@ func TestLimitOfALine(t *testing.T) {
 			t.Errorf("%d uses were granted, the limit is %d", got, limit)
 		}
 		s.Refused(t, user.Session, "POST", "/api/crypto/mac", rig.Object{"lineage": first, "data": ""}, http.StatusForbidden, "ACL_DENIED")
-		s.OK(t, admin, "POST", "/api/keys/acl/update", join(entry, rig.Object{"ttag": line[2], "maxUsage": limit - 1})) // which counts anew
+		s.OK(t, admin, "POST", "/api/keys/acl/update", join(entry, rig.Object{"ttag": line[2], "maxUsage": limit - 1})) // which restarts the count
 		if got := uses(); got != limit {
 			t.Errorf("%d uses were granted anew, of at most %d", got, limit)
 		}

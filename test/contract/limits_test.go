@@ -18,8 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// ceiling checks what every answer to a ceiling says: how far it reaches, that
-// it may be tried again, and when.
+// ceiling checks the response at a limit: its scope, that a retry may succeed, and when.
 func ceiling(t testing.TB, a rig.Answer, code, scope, names string) {
 	t.Helper()
 	is(t, a, http.StatusServiceUnavailable, code)
@@ -32,9 +31,8 @@ func ceiling(t testing.TB, a rig.Answer, code, scope, names string) {
 	}
 }
 
-// hold keeps one request under way until the test ends or calls release. Where
-// it is answered, because the ceiling is met already, it tries again. It
-// speaks over connections of its own, whose end the server notices at once.
+// hold keeps one request in progress until the test ends or calls release. If the request is refused because of
+// the limit, hold tries again. It uses separate connections, so that the server notices their end immediately.
 func (s *subject) hold(t testing.TB, request string) (release func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -52,7 +50,7 @@ func (s *subject) hold(t testing.TB, request string) (release func()) {
 			return
 		}
 		answer := bufio.NewReader(conn)
-		if line, _ := answer.ReadString('\n'); strings.Contains(line, " 100 ") { // it waits for the body
+		if line, _ := answer.ReadString('\n'); strings.Contains(line, " 100 ") { // the server waits for the body
 			_, _ = io.Copy(io.Discard, answer)
 		}
 	}
@@ -67,17 +65,17 @@ func (s *subject) hold(t testing.TB, request string) (release func()) {
 	return release
 }
 
-// poll is a request that the server itself keeps waiting.
+// poll returns a request that the server holds for a minute.
 func poll(session, cursor string) string {
 	return "GET /api/changes?wait=60&after=" + cursor + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + session + "\r\n\r\n"
 }
 
-// half is a request whose body does not arrive, though the server asks for it.
+// half returns a request whose body does not arrive, although the server asks for it.
 func half(session string) string {
 	return "POST " + mac + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + session + "\r\nExpect: 100-continue\r\nContent-Length: 1000\r\n\r\n"
 }
 
-// held makes a request anew until it meets the ceiling.
+// held repeats a request until it is refused because of the limit.
 func (s *subject) held(t testing.TB, session, method, path string) rig.Answer {
 	t.Helper()
 	var a rig.Answer
@@ -89,16 +87,17 @@ func (s *subject) held(t testing.TB, session, method, path string) rig.Answer {
 	return a
 }
 
-// tight has low limits per principal and per session, and for proofs.
+// tight has low limits per principal, per session, and for proofs.
 var tight = &ground{options: []testserver.Option{func(c *server.Config) {
 	c.MaxSessionsPerPrincipal, c.MaxDerivedSessions, c.MaxProofs = 4, 2, 12
 }}}
 
-// SESSION_LIMIT of the process, and of a principal's share of it. An end makes room at once.
+// TestSessionLimit checks SESSION_LIMIT of the process, and of a principal's share. The end of a session frees
+// its place immediately.
 func TestSessionLimit(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
 		var first string
-		for i, name := range []string{"one", "two", "three"} { // the rig has the fourth place
+		for i, name := range []string{"one", "two", "three"} { // the test's administrator has the fourth place
 			s.principal(t, name, keyserver.RoleAuditor)
 			id := s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": name, "password": somePassword}).Text(t, "sessionId")
 			if i == 0 {
@@ -113,7 +112,7 @@ func TestSessionLimit(t *testing.T) {
 	}, func(c *server.Config) { c.MaxSessions = 4 })
 }
 
-// SESSION_LIMIT of a principal, which no other principal feels.
+// TestSessionLimitOfAPrincipal checks SESSION_LIMIT of a principal, which does not affect other principals.
 func TestSessionLimitOfAPrincipal(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		first := s.login1(t)
@@ -126,11 +125,11 @@ func TestSessionLimitOfAPrincipal(t *testing.T) {
 		}
 		s.OK(t, first, "DELETE", where, nil)
 		s.login1(t)
-	}, at(tight)) // of the four one is the rig's
+	}, at(tight)) // the test's administrator has one of the four
 }
 
-// SESSION_LIMIT of what is made from one session: whoever holds it makes no more,
-// and locks nobody out, its owner neither.
+// TestSessionLimitOfASession checks SESSION_LIMIT of the sessions derived from one session. The limit does not
+// affect other sessions, even of the same principal.
 func TestSessionLimitOfASession(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -144,7 +143,7 @@ func TestSessionLimitOfASession(t *testing.T) {
 			}
 		}
 		var other string
-		for range 3 { // what was made from a session counts for that alone
+		for range 3 { // derived sessions count only for their parent session
 			other = s.login1(t)
 		}
 		s.OK(t, other, "POST", sessions, scoped("AAAAAQ=="))
@@ -153,7 +152,7 @@ func TestSessionLimitOfASession(t *testing.T) {
 	}, at(tight))
 }
 
-// REQUEST_LIMIT of a session, which no other session feels.
+// TestRequestLimit checks REQUEST_LIMIT of a session, which does not affect other sessions.
 func TestRequestLimit(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
 		busy, idle := s.login1(t), s.login1(t)
@@ -166,19 +165,20 @@ func TestRequestLimit(t *testing.T) {
 	}, func(c *server.Config) { c.MaxInFlight = 1 })
 }
 
-// OVERLOADED: the process has as much at work as it takes on, which concerns
-// everybody, except whoever asks whether it is alive.
+// TestOverloaded checks OVERLOADED: the process has the maximum of requests at work. This affects all clients,
+// except for the liveness check.
 func TestOverloaded(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
 		session := s.login1(t)
 		release := s.hold(t, half(session))
 		ceiling(t, s.held(t, session, "POST", mac), "OVERLOADED", "process", "most")
-		s.OK(t, session, "GET", where, nil) // a message that does not arrive takes no place from other work
+		s.OK(t, session, "GET", where, nil) // a message that does not arrive takes no place of other requests
 		s.OK(t, "", "GET", "/api/health", nil)
 		release()
 		s.until(t, session, "POST", mac, http.StatusBadRequest, "BAD_REQUEST")
 
-		// Only work takes place here, which is over soon: enough at once meet.
+		// Places are taken only by requests at work, which end soon. With enough concurrent requests, some are
+		// refused.
 		refused := make(chan rig.Answer, 1)
 		var wait sync.WaitGroup
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -204,12 +204,12 @@ func TestOverloaded(t *testing.T) {
 		default:
 			t.Error("eight at once had one place")
 		}
-		s.until(t, session, "GET", where, http.StatusOK, "") // those that nobody waits for any more end, too
+		s.until(t, session, "GET", where, http.StatusOK, "") // abandoned requests end, too
 
 		cursor := rig.Number(s.OK(t, session, "GET", "/api/changes?after=0", nil).Body["cursor"].(float64))
 		release = s.hold(t, poll(session, cursor))
 		ceiling(t, s.held(t, session, "GET", "/api/changes?wait=0&after="+cursor), "OVERLOADED", "process", "most")
-		s.OK(t, session, "GET", where, nil) // who waits takes no place from who works
+		s.OK(t, session, "GET", where, nil) // waiting requests take no place of requests at work
 		release()
 		s.until(t, session, "GET", "/api/changes?wait=0&after="+cursor, http.StatusOK, "")
 	}, func(c *server.Config) { c.MaxRequests, c.MaxWaiting, c.MaxStreams = 1, 1, 1 })
@@ -232,11 +232,12 @@ func TestLoginThrottled(t *testing.T) {
 			t.Errorf("Retry-After is %q", a.Header.Get("Retry-After"))
 		}
 		s.OK(t, session, "GET", where, nil)
-		s.OK(t, session, "POST", sessions, scoped("AAAAAQ==")) // who has a session has shown who it is
+		s.OK(t, session, "POST", sessions, scoped("AAAAAQ==")) // a session proves the identity already
 	})
 }
 
-// PRINCIPAL_DISABLED: sessions of a principal are refused at once, and for good.
+// TestPrincipalDisabled checks PRINCIPAL_DISABLED: the sessions of a principal are refused immediately and
+// permanently.
 func TestPrincipalDisabled(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		session := s.with(t, keyserver.RoleAuditor)

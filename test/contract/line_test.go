@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// uses waits until a line is used by a generation: what was written beside a
-// replica reaches it within a second.
+// uses waits until a key lineage uses a generation: a row written directly into the database reaches a replica
+// within a second.
 func (s *subject) uses(t *testing.T, path, line string, generation float64) rig.Answer {
 	t.Helper()
 	var a rig.Answer
@@ -23,12 +23,12 @@ func (s *subject) uses(t *testing.T, path, line string, generation float64) rig.
 	return a
 }
 
-// succeed stores the next key of a line, in a state, with the list of its newest.
+// succeed stores the next key of a lineage with a state. Its ACL is that of the newest key.
 func (in intruder) succeed(t *testing.T, s *subject, line string, state keyserver.KeyState) (link string) {
 	t.Helper()
 	ctx := t.Context()
 	where := sqlstore.Config{URL: in.where.DatabaseURL, Clock: time.Now}
-	if where.URL == "" { // whose directory is one process's
+	if where.URL == "" { // one process has the directory
 		where.Dir = in.where.DataDir
 		s.Stop(t)
 		defer s.Restart(t)

@@ -25,13 +25,13 @@ func hmacOf(key, message string) string {
 	return b64(h.Sum(nil))
 }
 
-// aes makes an AES-256 key of the administrator.
+// aes creates an AES-256 key of the administrator.
 func (s *subject) aes(t testing.TB) string {
 	t.Helper()
 	return s.OK(t, s.AsAdmin(t), "POST", "/api/keys", rig.Object{"algorithm": "AES-256"}).Text(t, "ttag")
 }
 
-// POST /api/crypto/mac (7.20): the MAC by the newest enabled key of a line.
+// TestMAC checks POST /api/crypto/mac (7.20): the newest enabled key of a lineage computes the MAC.
 func TestMAC(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin, line, aes := s.AsAdmin(t), s.mint(t, "key"), s.aes(t)
@@ -74,7 +74,7 @@ func TestMAC(t *testing.T) {
 	})
 }
 
-// POST /api/crypto/mac/verify (7.21): whether a MAC is that of data.
+// TestVerifyMAC checks POST /api/crypto/mac/verify (7.21): it reports whether a MAC is valid for the data.
 func TestVerifyMAC(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin, line, aes := s.AsAdmin(t), s.mint(t, "key"), s.aes(t)
@@ -125,7 +125,7 @@ func TestVerifyMAC(t *testing.T) {
 				t.Errorf("%v: got %s", order, a.Raw)
 			}
 		}
-		// A MAC behind a long message is looked at when it is there.
+		// A MAC after a long message is checked when it arrives.
 		cut := `{` + members[0] + `,` + members[2] + `,"mac":"` + b64(make([]byte, 47)) + `"}`
 		a := s.Refused(t, admin, "POST", verifyPath, cut, http.StatusBadRequest, "BAD_REQUEST")
 		if got := rig.Trail(s.Rows(t, a.RequestID)); got != `["verifyMAC allowed" "verifyMAC failed badMessage"]` {
@@ -134,8 +134,8 @@ func TestVerifyMAC(t *testing.T) {
 	})
 }
 
-// POST /api/crypto/mac/batch (7.22): each item has its own answer or its own code,
-// and its own row.
+// TestMACBatch checks POST /api/crypto/mac/batch (7.22): each item has its own result or code, and its own
+// audit row.
 func TestMACBatch(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, line, aes := s.AsAdmin(t), s.mint(t, "key"), s.aes(t)
@@ -180,8 +180,8 @@ func TestMACBatch(t *testing.T) {
 	})
 }
 
-// A line goes on under one name through its generations (7.20, 7.21), and a key
-// that is not enabled makes nothing (7.25).
+// TestLines checks that a key lineage keeps its name through its generations (7.20, 7.21), and that a key that
+// is not enabled computes no MACs (7.25).
 func TestLines(t *testing.T) {
 	intrude(t, opened, func(t *testing.T, s *subject, in intruder) {
 		line := s.mint(t, "key")

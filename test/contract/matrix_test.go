@@ -17,30 +17,27 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// letters name the built-in roles in the matrix: all of them, see newMatrix.
+// letters are the short names of all built-in roles in the matrix: see newMatrix.
 var letters = map[rune]keyserver.ID{
 	'A': keyserver.RoleAdministrator, 'O': keyserver.RoleSecurityOfficer, 'E': keyserver.RoleEncryptor,
 	'X': keyserver.RoleExchanger, 'U': keyserver.RoleAuditor,
 }
 
-// roleLetters is the order in which the roles ask.
+// roleLetters are the roles in the order of the requests.
 var roleLetters = slices.Sorted(maps.Keys(letters))
 
 // open are the routes that need no session.
 var open = []string{"GET /api/health", "GET /api/ready", "GET /api/openapi.json", "POST /api/sessions"}
 
-// byDuty are the routes of approvals that no operation of a role is needed for:
-// see TestMatrixOfApprovals.
+// byDuty are the routes of approvals that need no operation of a role: see TestMatrixOfApprovals.
 var byDuty = []string{
 	"POST /api/approvals", "POST /api/approvals/{id}/approve", "POST /api/approvals/{id}/reject", "POST /api/approvals/{id}/execute", "POST /api/approvals/{id}/withdraw",
 }
 
-// allowed is who may use each route where duties are apart. It is written from
-// the table of contract 4.4 and the duties of contract 4.1, not from
-// the catalogue of roles: administration is Administrator's, trust and its
-// evidence Security Officer's, keys are Encryptor's to make and Exchanger's to
-// use, and Auditor reads what is not a key. Where duties are not apart,
-// Administrator may do all that Security Officer may.
+// allowed lists the roles that may use each route in a split deployment. It follows the table of contract 4.4
+// and the duties of contract 4.1, not the catalogue of roles. Administration belongs to Administrator, trust
+// and its evidence to Security Officer. Encryptor mints keys, Exchanger uses them, and Auditor reads everything
+// except keys. In a unified deployment, Administrator may do all that Security Officer may.
 var allowed = map[string]string{
 	"GET /api/operations":          "AOEXU",
 	"POST /api/server/version":     "AOEXU",
@@ -68,14 +65,14 @@ var allowed = map[string]string{
 	"GET /api/audit/key":                 "AOEXU",
 	"GET /api/witness":                   "OU",
 	"GET /api/changes":                   "AOU",
-	"POST /api/explain":                  "OU", // of others
+	"POST /api/explain":                  "OU", // for other principals
 	"POST /api/who-can":                  "OU",
-	"POST /access/v1/evaluation":         "OU", // of others
+	"POST /access/v1/evaluation":         "OU", // for other principals
 	"POST /access/v1/evaluations":        "OU",
 	"POST /api/config/get":               "AU",
 
 	"POST /api/keys":              "E",
-	"POST /api/keys/get":          "", // a transport principal's alone, whatever the role: see TestMatrixOfTransportPrincipals
+	"POST /api/keys/get":          "", // only for a transport principal, with any role: see TestMatrixOfTransportPrincipals
 	"POST /api/keys/authorize":    "EX",
 	"POST /api/keys/export":       "E",
 	"GET /api/keys":               "EX",
@@ -167,11 +164,11 @@ var allowed = map[string]string{
 	"POST /api/revocation/crls":                   "O",
 }
 
-// giving is the route by which the Security Officer gives what is its own where
-// duties are apart, because the Administrator may not (contract 4.9).
+// giving is the route by which the Security Officer grants its own roles in a split deployment, because the
+// Administrator may not (contract 4.9).
 const giving = "PUT /api/principals/{id}/roles"
 
-// TestMatrix asks every route as every built-in role on both deployments.
+// TestMatrix sends a request to every route with every built-in role on both deployments.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	for deployment, with := range map[string]struct {
@@ -182,7 +179,7 @@ func TestMatrix(t *testing.T) {
 			with.run(t, func(t *testing.T, s *subject) {
 				m := newMatrix(t, s)
 				knows(t, slices.Collect(maps.Keys(m.bodies)), slices.Collect(maps.Keys(m.paths)))
-				for _, deny := range []bool{true, false} { // refusals first: what is allowed may take the object away
+				for _, deny := range []bool{true, false} { // refusals first: an allowed request may delete the object
 					for _, r := range takersLast(routes.All()) {
 						m.route(t, r.Method+" "+r.Path, deployment == "Unified", deny)
 					}
@@ -192,8 +189,8 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// Nothing in the matrix is about a role or a route that is not there, and no
-// built-in role is left out of it.
+// TestMatrixIsWhole checks that the matrix names only existing roles and routes, and contains every built-in
+// role.
 func TestMatrixIsWhole(t *testing.T) {
 	for _, d := range []keyserver.Deployment{keyserver.Unified, keyserver.Split} {
 		built := map[keyserver.ID]bool{}
@@ -219,7 +216,7 @@ func TestMatrixIsWhole(t *testing.T) {
 	}
 }
 
-// knows checks that the routes that something of the matrix is about are there.
+// knows checks that the routes in the lists exist.
 func knows(t *testing.T, lists ...[]string) {
 	t.Helper()
 	table := map[string]bool{}
@@ -235,8 +232,7 @@ func knows(t *testing.T, lists ...[]string) {
 	}
 }
 
-// takersLast puts the routes that take something away behind all others, so
-// that every route finds what it is about.
+// takersLast moves routes that delete something to the end, so that every route finds its object.
 func takersLast(table []routes.Route) []routes.Route {
 	takes := func(r routes.Route) bool {
 		return r.Method == http.MethodDelete || slices.Contains([]string{"remove", "revoke", "reset", "retire"}, path.Base(r.Path))
@@ -254,8 +250,7 @@ func takersLast(table []routes.Route) []routes.Route {
 	return table
 }
 
-// again is what the roles after the first are told who may use a route: the
-// first was there before.
+// again has the code that roles after the first one get, because the first one has already created the object.
 var again = map[string]string{
 	"POST /api/trusted-cas":           "ALREADY_TRUSTED",
 	"POST /api/acl-templates":         "ALREADY_EXISTS",
@@ -276,12 +271,12 @@ var again = map[string]string{
 	"DELETE /api/owners/{kind}/{id}":                                  "NOT_FOUND",
 }
 
-// matrix is a server with an object of every kind, so that no route ends in
-// "no such thing" before it is decided who may.
+// matrix is a server with an object of every kind. So no route fails with "not found" before the role is
+// checked.
 type matrix struct {
 	s      *subject
 	bodies map[string]any
-	paths  map[string]string // with the path's parameters filled in, and a query
+	paths  map[string]string // with the path parameters filled in, and a query
 }
 
 func (m *matrix) route(t *testing.T, name string, unified, deny bool) {
@@ -334,7 +329,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 	pair := func(id string) rig.Object { return rig.Object{"systemId": 1, "principalId": decimal(t, id)} }
 	owner := rig.Object{"rights": []string{"OWNER"}}
 
-	// Who may read before it may not write has to be able to read.
+	// Exchanger gets OWNER on the keys, so that a request which reads before a refused write can read.
 	key := s.OK(t, encryptor, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
 	aged := s.OK(t, encryptor, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
 	entry := join(pair(exchanger), owner, rig.Object{"ttag": key})
@@ -367,8 +362,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 	agent := s.enroll(t, enginetest.NewAgent(t, ca, s.name("transport"), time.Now(), nil).Certificate.Raw)[0]["id"].(string)
 	fresh := b64(enginetest.NewAgent(t, ca, s.name("fresh"), time.Now(), nil).Certificate.Raw)
 	link := rig.Object{"ttag": key}
-	// What takes an approval is another question: see TestMatrixOfApprovals. There
-	// is one to be read.
+	// Approvals are checked by TestMatrixOfApprovals. The matrix has one approval to read.
 	const policy = "/api/approvals/policy"
 	guarded := rig.Object{"rules": []rig.Object{{"operation": "setApprovalPolicy", "approvers": 1, "duty": "trust"}}}
 	if s.Officer.Name == "" {
@@ -479,15 +473,14 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 	}}
 }
 
-// digestOf is the digest of some trusted CA.
+// digestOf returns the revocation digest of a trusted CA.
 func (s *subject) digestOf(t testing.TB, session string) string {
 	t.Helper()
 	return s.OK(t, session, "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")[0]["revocationDigest"].(string)
 }
 
-// POST /api/sessions is open to everybody but for a delegated login, which a
-// role has to grant: Exchanger's always, Administrator's only where duties are
-// not apart.
+// TestMatrixOfDelegatedLogins checks that any caller may use POST /api/sessions, except for a delegated login.
+// That needs a role: Exchanger, or Administrator in a unified deployment.
 func TestMatrixOfDelegatedLogins(t *testing.T) {
 	t.Parallel()
 	for deployment, granted := range map[string]string{"Unified": "AX", "Split": "X"} {
@@ -512,8 +505,8 @@ func TestMatrixOfDelegatedLogins(t *testing.T) {
 	}
 }
 
-// Who may give what: a role that is given is held, or the right to give any
-// is. The other side is the route of TestMatrix, for whoever may set no roles.
+// TestMatrixOfGiving checks which role may grant which roles: the caller must hold the granted role, or the
+// right to grant any. TestMatrix checks callers that may set no roles.
 func TestMatrixOfGiving(t *testing.T) {
 	t.Parallel()
 	for deployment, gives := range map[string]map[rune]string{
@@ -547,11 +540,11 @@ func TestMatrixOfGiving(t *testing.T) {
 	}
 }
 
-// duties are the roles that have one of those which are kept apart.
+// duties are the roles that contain one of the separated duties.
 const duties = "AOU"
 
-// Who asks, approves and executes: whoever could make the request, whoever has a
-// duty and a bound session, and the one who asked.
+// TestMatrixOfApprovals checks which callers can request, approve and execute: a caller that could make the
+// request, a principal with a duty and a bound session, and the requester.
 func TestMatrixOfApprovals(t *testing.T) {
 	t.Parallel()
 	for deployment, exports := range map[string]string{"Unified": "E", "Split": "E"} {
@@ -602,7 +595,7 @@ func TestMatrixOfApprovals(t *testing.T) {
 						continue
 					}
 					s.Approve(t, rig.Credentials{Name: s.holderOf(letters[r]), Password: rig.Password}, asked)
-					s.Refused(t, encryptor, "POST", at+"/execute", nil, http.StatusNotFound, "KEY_NOT_FOUND") // it was done, and there is no such key
+					s.Refused(t, encryptor, "POST", at+"/execute", nil, http.StatusNotFound, "KEY_NOT_FOUND") // it was executed, and there is no such key
 				}
 				s.Refused(t, "", "POST", "/api/approvals", export, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 			}, append(with, alone)...)
@@ -610,7 +603,7 @@ func TestMatrixOfApprovals(t *testing.T) {
 	}
 }
 
-// POST /api/keys/get needs a transport principal, and a role besides.
+// TestMatrixOfTransportPrincipals checks that POST /api/keys/get needs a transport principal and a role.
 func TestMatrixOfTransportPrincipals(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		ca := peerCA(t, s.name("issuer"))

@@ -22,7 +22,7 @@ const (
 
 func ownerOf(kind, id string) string { return ownersPath + "/" + kind + "/" + id }
 
-// hexOf spells a certificateId as the change feed has it.
+// hexOf converts a certificateId into the encoding of the change feed.
 func hexOf(t testing.TB, certificateID any) string {
 	t.Helper()
 	text, _ := certificateID.(string)
@@ -31,7 +31,7 @@ func hexOf(t testing.TB, certificateID any) string {
 	return id.Hex()
 }
 
-// Clauses 18.14 to 18.17: marks say who manages an object.
+// TestOwners checks clauses 18.14 to 18.17: owner marks name the manager of an object.
 func TestOwners(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, id := s.AsAdmin(t), s.role(t, "shop")
@@ -73,7 +73,7 @@ func TestOwners(t *testing.T) {
 		if a.Body["saved"] != true || a.Text(t, "owner") != firstOwner || a.Text(t, "kind") != "role" || a.Text(t, "id") != id || err != nil || since.Before(before) {
 			t.Errorf("marked: %s", a.Raw)
 		}
-		// Again: it is his already, whether he expects so or somebody else.
+		// Again: the caller is the owner already, whatever owner it expects.
 		for _, change := range []rig.Object{owner(firstOwner), {"owner": firstOwner, "expect": firstOwner}, {"owner": firstOwner, "expect": secondOwner}} {
 			if again := s.OK(t, admin, "PUT", path, change); again.Text(t, "since") != a.Text(t, "since") {
 				t.Errorf("%v: it is another mark: %s", change, again.Raw)
@@ -111,7 +111,7 @@ func TestOwners(t *testing.T) {
 	})
 }
 
-// Clause 18.16: what is made with an owner has the mark from the first moment on.
+// TestMadeWithAnOwner checks clause 18.16: an object created with an owner has the mark from its creation on.
 func TestMadeWithAnOwner(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -148,7 +148,7 @@ func TestMadeWithAnOwner(t *testing.T) {
 		}
 
 		cursor := s.cursor(t, admin)
-		id := ask(admin, first, "POST", "/api/roles", made).Text(t, "id") // where one of the refusals had made it this fails
+		id := ask(admin, first, "POST", "/api/roles", made).Text(t, "id") // fails if one of the refused requests has created it
 		if a := s.OK(t, maker, "GET", ownerOf("role", id), nil); a.Text(t, "owner") != first {
 			t.Errorf("made: %s", a.Raw)
 		}
@@ -158,7 +158,7 @@ func TestMadeWithAnOwner(t *testing.T) {
 			t.Errorf("the feed has %v, want %v", got, want)
 		}
 
-		// Enrolment makes principals; one that is there already is not marked.
+		// Enrolment creates principals. An existing principal gets no mark.
 		enrol := rig.Object{"certificates": []string{b64(s.issue(t, "agent", newKey(t)))}}
 		agent := ask(admin, first, "POST", "/api/certificates/enroll", enrol).List(t, "principals")[0]["id"].(string)
 		if a := s.OK(t, admin, "GET", ownerOf("principal", agent), nil); a.Text(t, "owner") != first {
@@ -170,7 +170,7 @@ func TestMadeWithAnOwner(t *testing.T) {
 	})
 }
 
-// held is a refusal that says who holds the mark.
+// held checks that a refusal names the owner.
 func held(t *testing.T, a rig.Answer, owner string) {
 	t.Helper()
 	if a.Text(t, "owner") != owner || !strings.Contains(a.Text(t, "detail"), owner) || a.Body["since"] == nil {
@@ -178,7 +178,7 @@ func held(t *testing.T, a rig.Answer, owner string) {
 	}
 }
 
-// Clause 18.14: pages by id, of one kind.
+// TestListOwners checks clause 18.14: pages by id, of one kind.
 func TestListOwners(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -215,8 +215,8 @@ func TestListOwners(t *testing.T) {
 	})
 }
 
-// Of many that ask for one mark at once, without expecting anybody or each expecting
-// the one before, exactly one gets it, and all others are told who.
+// TestOwnersRace sends many concurrent requests for one mark, without an expected owner or with the previous
+// owner as the expected one. Exactly one succeeds, and the others learn the owner.
 func TestOwnersRace(t *testing.T) {
 	replicated(t, func(t *testing.T, s, other *subject) {
 		admin, id := s.AsAdmin(t), s.role(t, "shop")
@@ -249,8 +249,8 @@ func TestOwnersRace(t *testing.T) {
 	})
 }
 
-// Clause 18.16: the mark goes with the object, whatever kind it is of. A peer that
-// is registered again under its system id is not owned by who owned the first.
+// TestOwnersGoWithTheirObjects checks clause 18.16: a mark is deleted with its object, for every kind. A peer
+// that is registered again with the same system id does not get the mark of the first one.
 func TestOwnersGoWithTheirObjects(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -286,13 +286,13 @@ func TestOwnersGoWithTheirObjects(t *testing.T) {
 	})
 }
 
-// Clause 18.17: a mark does not keep anybody from the object.
+// TestOwnersGrantNothing checks clause 18.17: a mark does not restrict access to the object.
 func TestOwnersGrantNothing(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, id := s.AsAdmin(t), s.role(t, "shop")
 		s.OK(t, admin, "PUT", ownerOf("role", id), rig.Object{"owner": firstOwner})
 		s.OK(t, admin, "PUT", "/api/roles/"+id, rig.Object{"name": s.name("renamed")})
-		// Neither a scoped credential nor a delegated session carries the operations.
+		// Neither a scoped credential nor a delegated session permits these operations.
 		key := s.OK(t, admin, "POST", "/api/keys", rig.Object{"algorithm": "AES-256"}).Text(t, "ttag")
 		scoped := s.OK(t, admin, "POST", sessions, rig.Object{"method": "scoped", "objects": []string{key}, "lifetimeSeconds": 60}).Text(t, "sessionId")
 		s.Refused(t, scoped, "GET", ownerOf("role", id), nil, http.StatusForbidden, "OBJECT_NOT_IN_CREDENTIAL_SCOPE")
@@ -305,8 +305,8 @@ func TestOwnersGrantNothing(t *testing.T) {
 	})
 }
 
-// Marks last over a restart. One that was put into the database beside the key
-// server is believed by nobody, and goes with its object all the same.
+// TestOwnersLastAndAreNotForged checks that marks survive a restart. A mark written directly into the database
+// is rejected, but is also deleted with its object.
 func TestOwnersLastAndAreNotForged(t *testing.T) {
 	intrude(t, opened, func(t *testing.T, s *subject, in intruder) {
 		id := s.role(t, "shop")
@@ -334,7 +334,8 @@ func TestOwnersLastAndAreNotForged(t *testing.T) {
 	})
 }
 
-// A change of hands can take an approval, which is about the mark as it was shown.
+// TestOwnersUnderApproval checks that changing an owner can need an approval, which applies to the mark as it
+// was shown.
 func TestOwnersUnderApproval(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		defer s.keepPolicy(t)()
@@ -360,7 +361,7 @@ func TestOwnersUnderApproval(t *testing.T) {
 		if a.Status != http.StatusOK || a.Text(t, "owner") != secondOwner {
 			t.Errorf("executed: %s", a.Raw)
 		}
-		// The first was asked for while somebody else held the mark.
+		// Another owner held the mark when the first approval was requested.
 		if err := s.TryToApprove(t, second, asked); !client.IsCode(err, "APPROVAL_STATE") || !strings.Contains(err.Error(), "owner mark of role "+id) {
 			t.Errorf("approved: %v", err)
 		}

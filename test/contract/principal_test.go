@@ -21,7 +21,7 @@ const (
 	issuer       = "https://kubernetes.default.svc.cluster.local"
 )
 
-// id of an object that a creation answered.
+// created returns the id of a created principal.
 func created(t testing.TB, a rig.Answer) string { t.Helper(); return a.Text(t, "principal", "id") }
 
 func (s *subject) principal(t testing.TB, name string, roles ...keyserver.ID) string {
@@ -40,7 +40,7 @@ func (s *subject) group(t testing.TB, name string, roles ...keyserver.ID) string
 	return created(t, s.OK(t, s.AsAdmin(t), "POST", "/api/principals/groups", rig.Object{"name": s.name(name), "roleIds": hexes(roles...)}))
 }
 
-// self is the id of the principal of a session.
+// self returns the id of the principal of a session.
 func (s *subject) self(t testing.TB, session string) string {
 	t.Helper()
 	return s.OK(t, session, "GET", "/api/sessions/current", nil).Text(t, "principal", "id")
@@ -63,7 +63,7 @@ func decimal(t testing.TB, hex string) string {
 	return id.Decimal()
 }
 
-// systemDefined is the id of the server's own transport principal.
+// systemDefined returns the id of the server's own transport principal.
 func (s *subject) systemDefined(t testing.TB) string {
 	t.Helper()
 	list := s.OK(t, s.AsAdmin(t), "GET", "/api/principals?type=certificate&name="+bootstrap.SystemName, nil).List(t, "principals")
@@ -73,8 +73,7 @@ func (s *subject) systemDefined(t testing.TB) string {
 	return list[0]["id"].(string)
 }
 
-// Ids of no principal. Of random ids, one in two thousand has 16 decimal digits, so that it is valid in
-// both forms.
+// Ids of no principal. One in two thousand random ids has 16 decimal digits, so it is valid in both forms.
 const (
 	nobody        = "00000000deadbeef"     // not valid in decimal
 	nobodyDecimal = "12345678901234567890" // not valid in hexadecimal
@@ -85,7 +84,7 @@ type refusal struct {
 	body   any
 	status int
 	code   string
-	names  string // what the detail must name
+	names  string // text that the detail must contain
 }
 
 func (s *subject) refusals(t *testing.T, session, method string, cases map[string]refusal) {
@@ -100,7 +99,7 @@ func (s *subject) refusals(t *testing.T, session, method string, cases map[strin
 	}
 }
 
-// GET /api/principals: a type, a window, a prefix; the page says what was applied.
+// TestListPrincipals checks GET /api/principals: a type, a window, a prefix. The page shows the applied values.
 func TestListPrincipals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, path := s.AsAdmin(t), "/api/principals?type=password"
@@ -140,11 +139,11 @@ func TestListPrincipals(t *testing.T) {
 		}
 		for query, want := range map[string][]string{
 			"":                         {"Bx", "b%1", "b%2", "b*1", `b\1`, "b_1", "bx1", "bü", "zz", "ü"}, // ordered by the bytes of the name
-			"&name=b":                  {"b%1", "b%2", "b*1", `b\1`, "b_1", "bx1", "bü"},                  // a prefix, in its own case
+			"&name=b":                  {"b%1", "b%2", "b*1", `b\1`, "b_1", "bx1", "bü"},                  // a prefix, case-sensitive
 			"&name=b%25":               {"b%1", "b%2"},                                                    // % is literal
 			"&name=b_":                 {"b_1"},                                                           // so is _
 			"&name=b*":                 {"b*1"},                                                           // so is *
-			"&name=b%5C":               {`b\1`},                                                           // and so is the escape
+			"&name=b%5C":               {`b\1`},                                                           // and so is the escape character
 			"&name=%C3%BC":             {"ü"},
 			"&name=x":                  {},
 			"&limit=500":               {"Bx", "b%1", "b%2", "b*1", `b\1`, "b_1", "bx1", "bü", "zz", "ü"},
@@ -179,8 +178,8 @@ func TestListPrincipals(t *testing.T) {
 	}, untouched)
 }
 
-// GET /api/principals: above 1,024 objects there is no listing without a
-// window, and pages of any size make up the whole.
+// TestListingAboveThePackageLimit checks GET /api/principals: with more than 1,024 objects a listing needs a
+// window, and pages of any size give all objects.
 func TestListingAboveThePackageLimit(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, path := s.AsAdmin(t), "/api/principals?type=group"
@@ -201,7 +200,7 @@ func TestListingAboveThePackageLimit(t *testing.T) {
 		if len(whole) != keyserver.MaxUnwindowed+2 || !slices.IsSorted(whole) || len(slices.Compact(slices.Clone(whole))) != len(whole) {
 			t.Fatalf("pages of 500 list %d, sorted: %v", len(whole), slices.IsSorted(whole))
 		}
-		for _, size := range []int{171, 342, 499} { // the first two divide the whole: their last page looks full
+		for _, size := range []int{171, 342, 499} { // the first two divide the total, so their last page is full
 			if got := s.pages(t, path, size); !slices.Equal(got, whole) {
 				t.Errorf("pages of %d list %d principals, want %d", size, len(got), len(whole))
 			}
@@ -209,7 +208,7 @@ func TestListingAboveThePackageLimit(t *testing.T) {
 	}, untouched)
 }
 
-// groups creates n groups whose names sort by their number.
+// groups creates n groups whose names sort by number.
 func (s *subject) groups(t *testing.T, from, n int) []string {
 	t.Helper()
 	ids := make([]string, n)
@@ -236,7 +235,7 @@ func (s *subject) groups(t *testing.T, from, n int) []string {
 	return ids
 }
 
-// pages reads pages until one does not come back full, and returns the names.
+// pages reads pages until one is not full, and returns the names.
 func (s *subject) pages(t testing.TB, path string, size int) []string {
 	t.Helper()
 	var names []string
@@ -252,7 +251,7 @@ func (s *subject) pages(t testing.TB, path string, size int) []string {
 	}
 }
 
-// GET /api/principals/{id}: three spellings, of which the path takes one.
+// TestGetPrincipal checks GET /api/principals/{id}: of three encodings of an id, the path accepts one.
 func TestGetPrincipal(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -277,8 +276,8 @@ func TestGetPrincipal(t *testing.T) {
 	})
 }
 
-// Three spellings of identifiers are not interchangeable: whatever the id, the
-// path takes its hexadecimal spelling alone and a pair its decimal one alone.
+// TestSpellingsOfPrincipalIDs checks that the encodings of ids are not interchangeable: for any id, the path
+// accepts only hexadecimal, and a pair only decimal.
 func TestSpellingsOfPrincipalIDs(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -287,7 +286,7 @@ func TestSpellingsOfPrincipalIDs(t *testing.T) {
 			if a := s.Send(t, admin, "GET", "/api/principals/"+id.Hex(), nil); a.Status != http.StatusNotFound {
 				r.Fatalf("hexadecimal: %s", a.Raw)
 			}
-			if len(id.Decimal()) != 16 { // then it may be read as hexadecimal digits
+			if len(id.Decimal()) != 16 { // 16 digits are also valid in hexadecimal
 				if a := s.Send(t, admin, "GET", "/api/principals/"+id.Decimal(), nil); a.Code() != "BAD_REQUEST" {
 					r.Fatalf("decimal: %s", a.Raw)
 				}
@@ -303,7 +302,7 @@ func TestSpellingsOfPrincipalIDs(t *testing.T) {
 			}
 			for _, wrong := range []string{id.Hex(), id.Base64()} {
 				if _, err := keyserver.ParseDecimalID(wrong); err == nil {
-					continue // these digits happen to be decimal ones
+					continue // these digits are also valid in decimal
 				}
 				if a := s.Send(t, admin, "POST", "/api/principals/lookup", pair(wrong)); a.Code() != "BAD_REQUEST" {
 					r.Fatalf("pair %s: %s", wrong, a.Raw)
@@ -370,7 +369,7 @@ func TestCreatePrincipals(t *testing.T) {
 			"SameIdentity":   {"/api/principals/xauth", xauth("subject", web), 409, "ALREADY_EXISTS", "issuer and subject"},
 			"ByNoOtherRoute": {"/api/principals/certificate", rig.Object{}, 405, "METHOD_NOT_ALLOWED", ""},
 		})
-		// The same subject of another issuer is somebody else.
+		// The same subject of another issuer is another principal.
 		a := s.OK(t, admin, "POST", "/api/principals/xauth", rig.Object{
 			"name": s.name("elsewhere"), "roleIds": []string{}, "issuer": "https://other.example", "subject": web,
 		})
@@ -383,7 +382,7 @@ func TestCreatePrincipals(t *testing.T) {
 		}
 		// A group needs no roles.
 		s.OK(t, admin, "POST", "/api/principals/groups", rig.Object{"name": s.name("without roles")})
-		// No answer shows a password.
+		// No response contains a password.
 		if a := s.OK(t, admin, "POST", "/api/principals/password", rig.Object{"name": s.name("bob"), "password": "hunter2 hunter2", "roleIds": []string{}}); strings.Contains(string(a.Raw), "hunter2") {
 			t.Errorf("%s", a.Raw)
 		}
@@ -391,7 +390,8 @@ func TestCreatePrincipals(t *testing.T) {
 	})
 }
 
-// PUT /api/principals/{id}/flags: read-modify-write of the named bits.
+// TestUpdatePrincipalFlags checks PUT /api/principals/{id}/flags: it reads the flags, changes the named ones
+// and writes them.
 func TestUpdatePrincipalFlags(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -420,9 +420,9 @@ func TestUpdatePrincipalFlags(t *testing.T) {
 			hex                  string
 		}{
 			{rig.Object{"delegation": true}, "[delegation]", true, false, "0x00000401"},
-			{rig.Object{"disabled": true}, "[disabled]", true, true, "0x00000400"}, // only that bit moves
+			{rig.Object{"disabled": true}, "[disabled]", true, true, "0x00000400"}, // only that bit changes
 			{rig.Object{"delegation": false, "disabled": false}, "[delegation disabled]", false, false, "0x00000001"},
-			{rig.Object{"disabled": false}, "[disabled]", false, false, "0x00000001"}, // nothing to move is no failure
+			{rig.Object{"disabled": false}, "[disabled]", false, false, "0x00000001"}, // a request without a change succeeds
 		}
 		before := "0x00000001"
 		for _, step := range steps {
@@ -446,8 +446,8 @@ func TestUpdatePrincipalFlags(t *testing.T) {
 	})
 }
 
-// A principal that is disabled is refused in its live sessions at once, and is
-// back as soon as it is enabled.
+// TestDisablingEndsSessions checks that the open sessions of a disabled principal are refused immediately, and
+// that it can log in when it is enabled again.
 func TestDisablingEndsSessions(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -469,7 +469,7 @@ func TestDisablingEndsSessions(t *testing.T) {
 	})
 }
 
-// PUT /api/principals/{id}/roles: the complete set, in force at once.
+// TestUpdatePrincipalRoles checks PUT /api/principals/{id}/roles: the complete set takes effect immediately.
 func TestUpdatePrincipalRoles(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -505,7 +505,7 @@ func TestUpdatePrincipalRoles(t *testing.T) {
 	})
 }
 
-// POST /api/principals/lookup: pairs; what cannot be resolved is absent.
+// TestLookupPrincipals checks POST /api/principals/lookup: the response omits pairs that cannot be resolved.
 func TestLookupPrincipals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, path := s.AsAdmin(t), "/api/principals/lookup"
@@ -547,7 +547,7 @@ func TestLookupPrincipals(t *testing.T) {
 	})
 }
 
-// /api/principals/groups/{gid}/members: membership, and what it gives.
+// TestGroupMembers checks /api/principals/groups/{gid}/members: membership and the rights that it gives.
 func TestGroupMembers(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -585,7 +585,7 @@ func TestGroupMembers(t *testing.T) {
 
 		ann := s.As(t, s.name("ann"), somePassword)
 		s.Refused(t, ann, "GET", "/api/roles", nil, http.StatusForbidden, "ACCESS_DENIED")
-		for range 2 { // once in it, a member stays
+		for range 2 { // adding a member again succeeds
 			a := s.OK(t, admin, "PUT", path, nil)
 			if a.Body["saved"] != true || a.Text(t, "groupId") != team || fmt.Sprint(a.At(t, "member", "groupIds")) != "["+team+"]" {
 				t.Errorf("%s", a.Raw)
@@ -604,8 +604,8 @@ func TestGroupMembers(t *testing.T) {
 	})
 }
 
-// On a split deployment the Administrator keeps the work on principals, and
-// the Security Officer looks on.
+// TestPrincipalDutiesOnASplitDeployment checks that in a split deployment only the Administrator manages
+// principals, and the Security Officer can read them.
 func TestPrincipalDutiesOnASplitDeployment(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		officer := s.with(t, keyserver.RoleSecurityOfficer)

@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// PrincipalTrust: making, listing, changing the flag, deleting.
+// TestPrincipalTrusts creates, lists, changes and deletes a principal trust.
 func TestPrincipalTrusts(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/principal-trusts"
@@ -73,7 +73,7 @@ func TestPrincipalTrusts(t *testing.T) {
 	})
 }
 
-// changeTrust is the rest of the life of a row whose flag is expose.
+// changeTrust changes and deletes a row whose flag is expose.
 func (s *subject) changeTrust(t *testing.T, admin, row string) {
 	t.Helper()
 	s.Refused(t, admin, "PUT", row, rig.Object{"flag": "none"}, http.StatusBadRequest, "BAD_REQUEST")
@@ -88,7 +88,7 @@ func (s *subject) changeTrust(t *testing.T, admin, row string) {
 			t.Errorf("%s: %s", flag, a.Raw)
 		}
 	}
-	// A peer that is gone leaves its rows to be tidied up.
+	// After a peer is removed, its rows remain until they are deleted.
 	s.OK(t, admin, "DELETE", peerPath(s.peerSystem()), nil)
 	if a := s.OK(t, admin, "PUT", row, rig.Object{"flag": "restrict"}); a.Body["saved"] != true {
 		t.Errorf("an orphan's flag: %s", a.Raw)

@@ -23,7 +23,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// holder has the key that a session is bound to.
+// holder holds the key that a session is bound to.
 type holder struct {
 	key     *ecdsa.PrivateKey
 	session string
@@ -50,10 +50,10 @@ func (h *holder) jwk(t testing.TB) rig.Object {
 	return rig.Object{"kty": "EC", "crv": "P-256", "x": base64url(point[1:33]), "y": base64url(point[33:])}
 }
 
-// thumbprint is RFC 7638's.
+// thumbprint returns the thumbprint of the key (RFC 7638).
 func (h *holder) thumbprint(t testing.TB) string {
 	t.Helper()
-	canonical, err := json.Marshal(h.jwk(t)) // sorts the names
+	canonical, err := json.Marshal(h.jwk(t)) // it sorts the names
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func (h *holder) thumbprint(t testing.TB) string {
 	return base64url(sum[:])
 }
 
-// proof is a good proof but for what change does to its claims.
+// proof returns a valid proof, after change of its claims.
 func (h *holder) proof(t testing.TB, method, url string, change ...func(claims rig.Object)) string {
 	t.Helper()
 	h.jti++
@@ -95,7 +95,7 @@ func (h *holder) sign(t testing.TB, header, payload string) string {
 	return signed + "." + base64url(append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...))
 }
 
-// prove makes a request with a header Authorization and any number of DPoP.
+// prove sends a request with a header Authorization and any number of headers DPoP.
 func (s *subject) prove(t testing.TB, authorization, method, path string, body any, proofs ...string) rig.Answer {
 	t.Helper()
 	var content io.Reader
@@ -122,10 +122,10 @@ func (s *subject) prove(t testing.TB, authorization, method, path string, body a
 	return a
 }
 
-// address is where the server listens, whatever it is called outside.
+// address returns the URL of the listener, regardless of its external name.
 func (s *subject) address() string { return "https://" + s.Address() }
 
-// loginBody is the login of the test's administrator.
+// loginBody returns the login of the test's administrator.
 func (s *subject) loginBody() rig.Object {
 	return byPassword(s.Administrator.Name, s.Administrator.Password)
 }
@@ -159,7 +159,7 @@ const (
 	mac   = "/api/crypto/hmac"
 )
 
-// A session that is bound to a key needs a proof with each request.
+// TestProofs checks that a session bound to a key needs a proof for each request.
 func TestProofs(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		h, stranger := newHolder(t), newHolder(t)
@@ -175,8 +175,8 @@ func TestProofs(t *testing.T) {
 			}
 			return proof[:at] + other + proof[at+1:]
 		}
-		// Proofs are made when their turn comes, and are far from the edge of
-		// what passes: a slow machine must not make them old, or no longer new.
+		// Each proof is created just before its use, and its time is far from the limits. So a slow machine
+		// does not change the results.
 		now := func(d time.Duration) func(rig.Object) {
 			return func(c rig.Object) { c["iat"] = time.Now().Add(d).Unix() }
 		}
@@ -317,7 +317,7 @@ func idOf(t testing.TB, proof string) string {
 	return claims.JTI
 }
 
-// highS is the other signature of the same proof that verifies.
+// highS returns the other valid signature of the same proof.
 func highS(t testing.TB, proof string) string {
 	t.Helper()
 	at := strings.LastIndexByte(proof, '.') + 1
@@ -330,8 +330,8 @@ func highS(t testing.TB, proof string) string {
 	return proof[:at] + base64url(sig)
 }
 
-// A login binds, or is refused, by its proof; without one the session is bound
-// to no key and takes no proofs.
+// TestProofsAtLogin checks that a valid proof at the login binds the session, and an invalid one is refused.
+// Without a proof the session is bound to no key and accepts no proofs.
 func TestProofsAtLogin(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		h := newHolder(t)
@@ -355,7 +355,7 @@ func TestProofsAtLogin(t *testing.T) {
 	})
 }
 
-// Of the same proof sent at once, one is taken.
+// TestProofRace checks that of concurrent requests with the same proof one succeeds.
 func TestProofRace(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		h := newHolder(t)
@@ -379,8 +379,8 @@ func TestProofRace(t *testing.T) {
 	})
 }
 
-// A full memory refuses, that of one principal before that of all, and never
-// forgets a proof that could be used again.
+// TestProofMemoryIsBounded checks that a full memory of proofs causes refusals, for one principal before all
+// others. It never forgets a proof that could be used again.
 func TestProofMemoryIsBounded(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		h := newHolder(t)
@@ -395,11 +395,11 @@ func TestProofMemoryIsBounded(t *testing.T) {
 			t.Errorf("Retry-After is %q in %s", a.Header.Get("Retry-After"), a.Raw)
 		}
 		is(t, s.prove(t, bearer, "GET", where, nil, first), http.StatusUnauthorized, "PROOF_REPLAYED")
-		s.OK(t, s.AsAdmin(t), "GET", where, nil) // who is bound to no key is not concerned
+		s.OK(t, s.AsAdmin(t), "GET", where, nil) // sessions that are bound to no key are not affected
 	}, at(tight))
 }
 
-// Behind a proxy clients prove for the name that they know.
+// TestProofsBehindAProxy checks that proofs behind a proxy use the external name.
 func TestProofsBehindAProxy(t *testing.T) {
 	t.Parallel()
 	const outside = "https://keys.example"
@@ -411,7 +411,7 @@ func TestProofsBehindAProxy(t *testing.T) {
 	is(t, a, http.StatusOK, "")
 }
 
-// A proof is used once also across a restart in order.
+// TestProofsAcrossARestart checks that a proof cannot be used again after an orderly restart.
 func TestProofsAcrossARestart(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		h := newHolder(t)
@@ -427,10 +427,10 @@ func TestProofsAcrossARestart(t *testing.T) {
 	}, alone)
 }
 
-// proxied is reached under one name on all replicas.
+// proxied has the same external name on all replicas.
 var proxied = &ground{replicas: true, options: []testserver.Option{func(c *server.Config) { c.ExternalURL = "https://keys.example" }}}
 
-// A proof is used once on all replicas together.
+// TestProofsOnReplicas checks that a proof can be used only once on all replicas together.
 func TestProofsOnReplicas(t *testing.T) {
 	one, other := replicas(t, at(proxied))
 	h := newHolder(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// record keeps what a server logs.
+// record keeps the log of a server.
 type record struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -32,8 +32,8 @@ func (r *record) String() string {
 	return r.text.String()
 }
 
-// Tokens and passwords are in no log, answer or audit row, whatever becomes of
-// the login; why one was refused is in the log.
+// TestProvidersLeakNothing checks that no log, response or audit row contains a token or a password, whether
+// the login succeeds or not. The log has the reason of a refusal.
 func TestProvidersLeakNothing(t *testing.T) {
 	t.Parallel()
 	i, d, log := newTokenIssuer(t), ldaptest.Start(t), &record{}
@@ -61,7 +61,7 @@ func TestProvidersLeakNothing(t *testing.T) {
 	answers.Write(s.OK(t, admin, "POST", "/api/config/get", rig.Object{"xpath": "ROOT"}).Raw)
 	secrets := []string{"planted", ldaptest.AnnPassword, "battery"}
 	for _, token := range []string{good, bad} {
-		secrets = append(secrets, strings.Split(token, ".")[1:]...) // the header is the same for everybody
+		secrets = append(secrets, strings.Split(token, ".")[1:]...) // the header is the same for all tokens
 	}
 	for _, secret := range secrets {
 		if strings.Contains(log.String(), secret) {
@@ -78,7 +78,7 @@ func TestProvidersLeakNothing(t *testing.T) {
 	}
 }
 
-// POST /api/config/get shows which providers there are, and nothing secret.
+// TestProvidersInTheConfiguration checks that POST /api/config/get shows the providers, and no secret.
 func TestProvidersInTheConfiguration(t *testing.T) {
 	s := one(t, at(providers))
 	i, d := provided.issuer, provided.directory

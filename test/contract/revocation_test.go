@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// of is the issuer with a digest.
+// of returns the issuer with a digest.
 func of(t testing.TB, a rig.Answer, digest string) rig.Object {
 	t.Helper()
 	issuers := a.List(t, "issuers")
@@ -24,8 +24,8 @@ func of(t testing.TB, a rig.Answer, digest string) rig.Object {
 	return issuers[at]
 }
 
-// GET /api/revocation/issuers: the trusted CAs by digest, with policy and the
-// freshness of the evidence.
+// TestRevocationIssuers checks GET /api/revocation/issuers: the trusted CAs by digest, with policy and the age
+// of the evidence.
 func TestRevocationIssuers(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/revocation/issuers"
@@ -72,7 +72,7 @@ func TestRevocationPolicy(t *testing.T) {
 		if a := s.OK(t, officer, "PUT", path, required); a.Body["saved"] != true || a.Body["mode"] != "required" || a.Body["maxAgeSeconds"] != 3600.0 {
 			t.Errorf("set: %s", a.Raw)
 		}
-		// Lower case names the same issuer.
+		// A digest in lower case names the same issuer.
 		if a := s.OK(t, officer, "GET", strings.Replace(path, digest, strings.ToLower(digest), 1), nil); a.Body["mode"] != "required" || a.Body["maxAgeSeconds"] != 3600.0 {
 			t.Errorf("read: %s", a.Raw)
 		}
@@ -82,7 +82,7 @@ func TestRevocationPolicy(t *testing.T) {
 	})
 }
 
-// On a split deployment revocation is the Security Officer's.
+// TestRevocationOnASplitDeployment checks that in a split deployment the Security Officer manages revocation.
 func TestRevocationOnASplitDeployment(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		path := "/api/revocation/issuers/" + strings.Repeat("AB", 32) + "/policy"
@@ -93,8 +93,8 @@ func TestRevocationOnASplitDeployment(t *testing.T) {
 	}, split)
 }
 
-// POST /api/revocation/crls: only from a trusted CA, signed, not older than the
-// one held, nextUpdate not passed.
+// TestImportCRL checks POST /api/revocation/crls: a CRL must be signed by a trusted CA, not older than the
+// current one, and before its nextUpdate.
 func TestImportCRL(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/revocation/crls"

@@ -19,7 +19,7 @@ func opIDs(ops ...keyserver.Operation) []string {
 	return ids
 }
 
-// GET /api/roles: the catalogue, built-in roles marked.
+// TestListRoles checks GET /api/roles: all roles, with a mark for built-in ones.
 func TestListRoles(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		s.Refused(t, "", "GET", "/api/roles", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
@@ -53,7 +53,7 @@ func TestUpdateRole(t *testing.T) {
 			body   any
 			status int
 			code   string
-			names  string // what the detail must name
+			names  string // text that the detail must contain
 		}{
 			"MalformedID":         {"/api/roles/xyz", rig.Object{"name": "x"}, 400, "BAD_REQUEST", "id"},
 			"DecimalID":           {"/api/roles/12345", rig.Object{"name": "x"}, 400, "BAD_REQUEST", "id"},

@@ -14,13 +14,13 @@ import (
 
 func scoped(links ...string) rig.Object { return rig.Object{"method": "scoped", "objects": links} }
 
-// until makes a request anew until it is answered so.
+// until repeats a request until it gets that status and code.
 func (s *subject) until(t testing.TB, session, method, path string, status int, code string) {
 	t.Helper()
 	s.Until(t, rig.Request{Session: session, Method: method, Path: path}, status, code)
 }
 
-// lifetimeOf is how long a session that was just opened lasts.
+// lifetimeOf returns the lifetime of a new session.
 func lifetimeOf(t testing.TB, a rig.Answer) time.Duration {
 	t.Helper()
 	end, err := time.Parse(time.RFC3339, a.Text(t, "expiresAt"))
@@ -33,7 +33,7 @@ func lifetimeOf(t testing.TB, a rig.Answer) time.Duration {
 	return end.Sub(date)
 }
 
-// What a scoped credential may name.
+// TestScopedLoginRefusals checks which keys a scoped credential may name.
 func TestScopedLoginRefusals(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -66,8 +66,8 @@ func TestScopedLoginRefusals(t *testing.T) {
 	})
 }
 
-// A scoped credential works on the keys that it names, as far as its principal
-// may, and on nothing else.
+// TestScopedCredential checks that a scoped credential works only on the named keys, with the rights of its
+// principal.
 func TestScopedCredential(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, inside, outside := s.AsAdmin(t), s.mint(t, "inside"), s.mint(t, "outside")
@@ -108,7 +108,7 @@ func TestScopedCredential(t *testing.T) {
 		denied("POST", "/api/server/version", nil)
 		denied("POST", sessions, scoped(inside))
 		denied("POST", sessions, delegated(s.self(t, admin)))
-		// A foreign key is covered; that the key server knows no such peer is another matter.
+		// The foreign key is in the scope. The request fails later, because the peer is unknown.
 		if a := s.Send(t, id, "POST", mac, use(foreign)); a.Code() == "OBJECT_NOT_IN_CREDENTIAL_SCOPE" || a.Status == http.StatusOK {
 			t.Errorf("got %d %s", a.Status, a.Raw)
 		}
@@ -123,8 +123,8 @@ func TestScopedCredential(t *testing.T) {
 	})
 }
 
-// A credential is good for what it names: the one of an owner does not make a
-// thief an owner, and does not export.
+// TestOperationsOfAScopedCredential checks the operations of a scoped credential: with the credential of an
+// owner, a thief cannot become an owner and cannot export the key.
 func TestOperationsOfAScopedCredential(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -150,12 +150,12 @@ func TestOperationsOfAScopedCredential(t *testing.T) {
 		beyond(giving, mac, rig.Object{"hiddenLink": link, "data": ""})
 		beyond(giving, "/api/keys/acl/grant", entry(thief, "OWNER"))
 		beyond(giving, "/api/keys/acl/grant", entry(thief, "WRITE"))
-		beyond(giving, "/api/keys/acl/update", entry(s.self(t, admin), "READ")) // an owner's
+		beyond(giving, "/api/keys/acl/update", entry(s.self(t, admin), "READ")) // an entry of an owner
 		s.OK(t, giving, "POST", "/api/keys/acl/grant", entry(friend, "READ"))
 		s.OK(t, giving, "POST", "/api/keys/acl/revoke", rig.Object{"ttag": link, "systemId": 1, "principalId": decimal(t, friend)})
 
 		s.Stop(t)
-		s.Restart(t) // what the credential is good for is in the database
+		s.Restart(t) // the scope is stored in the database
 		s.Forget()
 		beyond(giving, "/api/keys/acl/grant", entry(thief, "OWNER"))
 		s.OK(t, giving, "POST", "/api/keys/acl/grant", entry(friend, "READ"))
@@ -165,7 +165,8 @@ func TestOperationsOfAScopedCredential(t *testing.T) {
 	}, alone)
 }
 
-// Delegation and the end of a session reach what was made from it, however far.
+// TestScopedFromDelegated checks that the end of a delegation or of a session also ends all sessions derived
+// from it.
 func TestScopedFromDelegated(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		link := s.mint(t, "key")
@@ -191,8 +192,8 @@ func TestScopedFromDelegated(t *testing.T) {
 	})
 }
 
-// A fixed lifetime: use does not extend it, its own idleness does not end it, and it
-// does not outlast the session that it was made from.
+// TestScopedCredentialExpires checks a fixed lifetime: uses do not extend it, and idleness does not end it. It
+// never exceeds the parent session.
 func TestScopedCredentialExpires(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -209,13 +210,13 @@ func TestScopedCredentialExpires(t *testing.T) {
 	}, func(c *server.Config) { c.SessionIdle, c.SessionLifetime = 50*time.Second, time.Minute })
 }
 
-// SESSION_EXPIRED: a session that is not used.
+// TestSessionExpires checks SESSION_EXPIRED for a session that is not used.
 func TestSessionExpires(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
 		session := s.login1(t)
 		a := s.Send(t, session, "GET", where, nil)
 		for deadline := time.Now().Add(time.Minute); a.Status == http.StatusOK && time.Now().Before(deadline); {
-			time.Sleep(1200 * time.Millisecond) // longer than it may lie unused
+			time.Sleep(1200 * time.Millisecond) // longer than the idle time
 			a = s.Send(t, session, "GET", where, nil)
 		}
 		is(t, a, http.StatusUnauthorized, "SESSION_EXPIRED")
@@ -225,13 +226,13 @@ func TestSessionExpires(t *testing.T) {
 	}, func(c *server.Config) { c.SessionIdle = time.Second })
 }
 
-// login1 opens a session that no other test knows.
+// login1 opens a session that other tests do not use.
 func (s *subject) login1(t testing.TB) string {
 	t.Helper()
 	return s.OK(t, "", "POST", sessions, s.loginBody()).Text(t, "sessionId")
 }
 
-// Which key a session that is made from another is bound to.
+// TestKeysOfDerivedSessions checks the key that a derived session is bound to.
 func TestKeysOfDerivedSessions(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		link := s.mint(t, "key")
@@ -243,7 +244,7 @@ func TestKeysOfDerivedSessions(t *testing.T) {
 		at := s.URL() + sessions
 		other := join(scoped(link), rig.Object{"dpopJkt": browser.thumbprint(t)})
 
-		// A bound caller proves itself, once, and for this session id.
+		// A bound caller needs one proof, made with its own key and for this session id.
 		bearer := "Bearer " + caller.session
 		is(t, s.prove(t, bearer, "POST", sessions, scoped(link)), http.StatusUnauthorized, "PROOF_REQUIRED")
 		is(t, s.prove(t, bearer, "POST", sessions, scoped(link), browser.proof(t, "POST", at)), http.StatusUnauthorized, "PROOF_KEY_MISMATCH")
@@ -263,7 +264,7 @@ func TestKeysOfDerivedSessions(t *testing.T) {
 		is(t, s.prove(t, bearer, "POST", sessions, scoped(link), proof), http.StatusOK, "")
 		is(t, s.prove(t, bearer, "POST", sessions, scoped(link), proof), http.StatusUnauthorized, "PROOF_REPLAYED")
 
-		// The proof of an unbound caller is of the new session's key.
+		// With an unbound caller, the proof is of the new session's key.
 		bearer = "Bearer " + plain
 		s.bound(t, s.prove(t, bearer, "POST", sessions, scoped(link)), nil)
 		s.bound(t, s.prove(t, bearer, "POST", sessions, other), browser)
@@ -278,8 +279,7 @@ func TestKeysOfDerivedSessions(t *testing.T) {
 	})
 }
 
-// bound checks that a new session is bound to the holder's key, nil for none,
-// and that it can be used so.
+// bound checks that a new session is bound to the holder's key, or to none if that is nil, and that it works.
 func (s *subject) bound(t *testing.T, a rig.Answer, to *holder) {
 	t.Helper()
 	is(t, a, http.StatusOK, "")

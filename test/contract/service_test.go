@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// versioned gives the version that servers are asked for.
+// versioned configures the version of servers.
 func versioned(c *server.Config) {
 	c.Version = keyserver.Version{Major: 2, Minor: 3, Build: 5, Edition: 7, Banner: "a banner"}
 }
@@ -37,7 +37,7 @@ func TestVersion(t *testing.T) {
 	})
 }
 
-// Sessions: described while alive, unknown once ended.
+// TestSessionLife checks that a session can be read while it exists, and is unknown after its end.
 func TestSessionLife(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		for name, body := range map[string]any{
@@ -69,7 +69,7 @@ func TestSessionLife(t *testing.T) {
 	})
 }
 
-// Unknown paths and methods are JSON too.
+// TestUnknownRoutes checks that unknown paths and methods also get JSON.
 func TestUnknownRoutes(t *testing.T) {
 	s := one(t)
 	for _, path := range []string{"/", "/api", "/api/", "/api/nope", "/api//roles", "/api/roles/", "/api/../api/roles", "/api/roles/0000000000000001/x"} {
@@ -93,7 +93,8 @@ func TestHealthAndReadiness(t *testing.T) {
 	})
 }
 
-// GET /api/operations: what a role can grant, in the order of permanent ids.
+// TestListOperations checks GET /api/operations: the operations that a role can grant, in the order of their
+// permanent ids.
 func TestListOperations(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		s.Refused(t, "", "GET", "/api/operations", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")
@@ -117,7 +118,7 @@ func TestListOperations(t *testing.T) {
 	})
 }
 
-// GET /api/openapi.json needs no session and is the document under docs.
+// TestOpenAPIDocument checks that GET /api/openapi.json needs no session and returns docs/openapi.json.
 func TestOpenAPIDocument(t *testing.T) {
 	s := one(t)
 	s.Refused(t, "", "GET", "/api/openapi.json?format=yaml", nil, http.StatusBadRequest, "BAD_REQUEST")
@@ -131,7 +132,7 @@ func TestOpenAPIDocument(t *testing.T) {
 	}
 }
 
-// The change feed: what was committed after a cursor, in order.
+// TestChanges checks the change feed: the changes committed after a cursor, in order.
 func TestChanges(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -155,7 +156,7 @@ func TestChanges(t *testing.T) {
 	}, alone)
 }
 
-// A body over the route's limit is refused, not cut.
+// TestBodyLimit checks that a body over the route's limit is refused and not truncated.
 func TestBodyLimit(t *testing.T) {
 	s := one(t)
 	long := `{"name":"` + strings.Repeat("x", 128<<10) + `","operations":[]}`

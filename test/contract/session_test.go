@@ -7,15 +7,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// opens opens a session of its own of a user, and answers what opens it and what
-// it is called.
+// opens opens a session of a user. It returns its secret session id and its public id.
 func (s *subject) opens(t testing.TB, name string) (session, id string) {
 	t.Helper()
 	a := s.OK(t, "", "POST", sessions, s.byPassword(name, somePassword))
 	return a.Text(t, "sessionId"), a.Text(t, "id")
 }
 
-// GET /api/sessions and the ends of sessions: one's own, or by a role.
+// TestSessionsAreListedAndEnded checks GET /api/sessions, and ending the caller's sessions and, with a role,
+// other sessions.
 func TestSessionsAreListedAndEnded(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)

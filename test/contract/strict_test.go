@@ -30,7 +30,8 @@ func TestFiltersByZero(t *testing.T) {
 	})
 }
 
-// Each question of several that cannot be read has an error of its own (contract 18.20).
+// TestEvaluationsThatCannotBeRead checks that of several questions each invalid one has a separate error
+// (contract 18.20).
 func TestEvaluationsThatCannotBeRead(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		auditor := s.with(t, keyserver.RoleAuditor)
@@ -80,8 +81,8 @@ func TestEvaluationsThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// What a scoped credential is not good for is refused with that, whether or not a session
-// needs a role for it (contract 4.5, 19.9).
+// TestScopedCredentialIsToldWhy checks that operations outside a scoped credential are refused for that reason,
+// whether or not they need a role (contract 4.5, 19.9).
 func TestScopedCredentialIsToldWhy(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		user := s.with(t, keyserver.RoleExchanger)
@@ -116,8 +117,8 @@ func TestScopedCredentialIsToldWhy(t *testing.T) {
 	})
 }
 
-// An approver withdraws its approval, or rejects the request, until it is executed
-// (contract 4.14).
+// TestAnApproverThinksAgain checks that an approver can withdraw its approval or reject the request until it is
+// executed (contract 4.14).
 func TestAnApproverThinksAgain(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -172,7 +173,8 @@ func decisionOn(t *testing.T, asked rig.Answer) (d schema.ApprovalDecision) {
 	return d
 }
 
-// A route whose members are all optional takes no body (contract 1.3).
+// TestOptionalBody checks that a route with only optional members accepts a request without a body (contract
+// 1.3).
 func TestOptionalBody(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		officer := s.with(t, keyserver.RoleSecurityOfficer)
@@ -180,7 +182,8 @@ func TestOptionalBody(t *testing.T) {
 	})
 }
 
-// A delegated session updates nobody, whoever that is (contract 4.8, 4.11).
+// TestADelegatedSessionUpdatesNobody checks that a delegated session cannot update any principal (contract 4.8,
+// 4.11).
 func TestADelegatedSessionUpdatesNobody(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -196,7 +199,7 @@ func TestADelegatedSessionUpdatesNobody(t *testing.T) {
 	})
 }
 
-// A body has no encoding (contract 1.3).
+// TestEncodedBodies checks that bodies with a Content-Encoding are refused (contract 1.3).
 func TestEncodedBodies(t *testing.T) {
 	s := one(t)
 	a := s.Do(t, rig.Request{Session: s.AsAdmin(t), Method: "POST", Path: "/api/explain", Body: rig.Object{}, Encoding: "gzip"})

@@ -9,18 +9,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// wish is what is asked for and approved, and what an administrator does alone
-// before it is executed.
+// wish is a request that is approved, and a change by an administrator alone before its execution.
 type wish struct {
 	asker  string // a session
 	method string
 	path   string
 	body   rig.Object
-	names  string                // what the refusal names
-	attack func() (asker string) // answers another session for the asker, or none
+	names  string                // name that the refusal must contain
+	attack func() (asker string) // returns another session for the asker, or ""
 }
 
-// duty asks for a duty for a principal.
+// duty returns a request that grants a duty to a principal.
 func (s *subject) duty(t *testing.T, id string) wish {
 	return wish{
 		asker: s.AsAdmin(t), method: "PUT", path: "/api/principals/" + id + "/roles", names: id,
@@ -28,8 +27,7 @@ func (s *subject) duty(t *testing.T, id string) wish {
 	}
 }
 
-// export asks for a key to be exported to somebody of that name, whose id it
-// answers.
+// export returns a request to export a key to a new principal of that name, and its id.
 func (s *subject) export(t *testing.T, to string) (wish, string) {
 	agent := s.enroll(t, s.issue(t, to, newKey(t)))[0]
 	owner := s.User(t, "owner of "+to, keyserver.RoleEncryptor)
@@ -41,7 +39,7 @@ func (s *subject) export(t *testing.T, to string) (wish, string) {
 	}, id
 }
 
-// widens is the attack that has a role grant more, which another approval allows.
+// widens returns the attack that adds operations to a role, which another approval permits.
 func (s *subject) widens(t *testing.T, role string) func() string {
 	return func() string {
 		s.Approved(t, s.AsAdmin(t), s.Officer, "PUT", "/api/roles/"+role, rig.Object{"operations": hexes(keyserver.OpHMAC.ID, keyserver.OpSetPassword.ID)})
@@ -49,7 +47,7 @@ func (s *subject) widens(t *testing.T, role string) func() string {
 	}
 }
 
-// byPasswordOf is the attack that gives somebody a password.
+// byPasswordOf returns the attack that sets the password of a principal.
 func (s *subject) byPasswordOf(t *testing.T, id string) func() string {
 	return func() string {
 		s.OK(t, s.AsAdmin(t), "PUT", passwordOf(id), rig.Object{"password": newPassword})
@@ -67,9 +65,9 @@ func (s *subject) role(t *testing.T, name string) string {
 	return s.OK(t, s.AsAdmin(t), "POST", "/api/roles", rig.Object{"name": s.name(name), "operations": hexes(keyserver.OpHMAC.ID)}).Text(t, "id")
 }
 
-// Contract 4.17: what is carried out is about what the names in it stood for when
-// it was asked for. Nothing that an administrator can do alone changes that, and a
-// request whose names nobody touched is carried out.
+// TestWhatAnApprovalNamesStays checks contract 4.17: an executed request applies to the objects that its names
+// meant when it was made. No change by an administrator alone can alter that. If the named objects are
+// unchanged, the request is executed.
 func TestWhatAnApprovalNamesStays(t *testing.T) {
 	attacks := map[string]func(t *testing.T, s *subject) wish{
 		"PasswordOfWhoGetsADuty": func(t *testing.T, s *subject) wish {
@@ -157,7 +155,7 @@ func TestWhatAnApprovalNamesStays(t *testing.T) {
 	}, split)
 }
 
-// A key that is wrapped anew is no other key.
+// TestANewDataKeyVoidsNoApproval checks that wrapping a key again does not change its identity.
 func TestANewDataKeyVoidsNoApproval(t *testing.T) {
 	own(t, func(t *testing.T, s *subject) {
 		w, _ := s.export(t, "data key")
@@ -171,8 +169,8 @@ func TestANewDataKeyVoidsNoApproval(t *testing.T) {
 	}, divided)
 }
 
-// withstands has an attack done between the vote and the execution of one
-// approval, and before any vote for another one.
+// withstands makes the attack between the vote and the execution of one approval, and before any vote of
+// another one.
 func (s *subject) withstands(t *testing.T, w wish) {
 	t.Helper()
 	ask := func() rig.Answer {
@@ -185,7 +183,7 @@ func (s *subject) withstands(t *testing.T, w wish) {
 	at := func(a rig.Answer, what string) string { return "/api/approvals/" + a.Text(t, "approvalId") + what }
 	approved, pending := ask(), ask()
 	s.Approve(t, s.Officer, approved)
-	reader := s.As(t, s.Officer.Name, s.Officer.Password) // whoever asks may be told less
+	reader := s.As(t, s.Officer.Name, s.Officer.Password) // the requester may see less
 	if seen := s.OK(t, reader, "GET", at(approved, ""), nil); !names(t, seen, w.names, false) {
 		t.Errorf("before, it is about %s", seen.Raw)
 	}
@@ -204,12 +202,11 @@ func (s *subject) withstands(t *testing.T, w wish) {
 	}
 	again := ask()
 	s.Approve(t, s.Officer, again)
-	s.LogIn(t, s.Administrator.Name, s.Administrator.Password) // changes nothing that is named
+	s.LogIn(t, s.Administrator.Name, s.Administrator.Password) // it changes no named object
 	s.OK(t, w.asker, "POST", at(again, "/execute"), nil)
 }
 
-// names reports whether an approval says that it is about something, what that is
-// called, and whether it was changed.
+// names reports whether an approval lists the subject with its name and the expected value of changed.
 func names(t testing.TB, a rig.Answer, id string, changed bool) bool {
 	t.Helper()
 	for _, s := range a.List(t, "subjects") {

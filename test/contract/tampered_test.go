@@ -17,18 +17,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// intruder can write to the database of a server, beside it.
+// intruder writes to the database of a server directly.
 type intruder struct {
 	*sql.DB
 	where server.Config
 }
 
-// opened has databases that tests write to beside it. Each test undoes what the
-// server does not believe.
+// opened is a ground whose databases tests write to directly. Each test undoes the changes that the server
+// rejects.
 var opened = &ground{}
 
-// intrude runs a test on each database against a server of a ground, whose database
-// is open to somebody else.
+// intrude runs a test on each database with a server of a ground and an open connection to its database.
 func intrude(t *testing.T, g *ground, test func(t *testing.T, s *subject, in intruder)) {
 	t.Helper()
 	on(t, func(t *testing.T, s *subject) {
@@ -52,7 +51,7 @@ func (in intruder) run(t *testing.T, text string, args ...any) {
 	}
 }
 
-// doctor runs the program's command beside the server.
+// doctor runs the command doctor while the server runs.
 func (in intruder) doctor(t *testing.T, code int, want string) {
 	t.Helper()
 	args := []string{"doctor", "--data-dir", in.where.DataDir}
@@ -65,7 +64,7 @@ func (in intruder) doctor(t *testing.T, code int, want string) {
 	}
 }
 
-// alarmed waits until the trail has the alarm about a row.
+// alarmed waits until the audit log has the alarm for a row.
 func (s *subject) alarmed(t *testing.T, object string) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -89,7 +88,8 @@ func bytesOf(t *testing.T, hex string) []byte {
 
 const storeTampered = "STORE_TAMPERED"
 
-// Contract 17.7: two inserts made a user Administrator once.
+// TestInsertedRolesGiveNothing checks contract 17.7: two inserts into the database must not make a user an
+// Administrator.
 func TestInsertedRolesGiveNothing(t *testing.T) {
 	intrude(t, opened, func(t *testing.T, s *subject, in intruder) {
 		mallory := s.User(t, "mallory", keyserver.RoleEncryptor)
@@ -124,8 +124,8 @@ func TestInsertedRolesGiveNothing(t *testing.T) {
 	})
 }
 
-// Contract 17.7: whatever else is changed beside the service, what depends on it
-// is refused, nothing else is, and undoing it undoes that.
+// TestTamperedRowsAreRefused checks contract 17.7: for each other change made directly in the database,
+// dependent operations are refused, other operations are not, and undoing the change ends the refusals.
 func TestTamperedRowsAreRefused(t *testing.T) {
 	intrude(t, opened, func(t *testing.T, s *subject, in intruder) {
 		const unavailable = http.StatusServiceUnavailable
@@ -193,7 +193,7 @@ func TestTamperedRowsAreRefused(t *testing.T) {
 					t.Errorf("%s: got %d %s", c.reason, a.Status, a.Raw)
 				}
 				in.doctor(t, 1, "rows: "+c.finding)
-				s.OK(t, other.Session, "GET", "/api/sessions/current", nil) // which has nothing to do with it
+				s.OK(t, other.Session, "GET", "/api/sessions/current", nil) // a request that does not depend on it
 				in.run(t, c.undo, c.undoArgs...)
 				if a := c.refused(t); a.Code() == storeTampered {
 					t.Errorf("%s: undone, and still refused: %s", c.reason, a.Raw)

@@ -20,7 +20,7 @@ func paths(list []rig.Object) []string {
 	return out
 }
 
-// query spells repeated parameters.
+// query adds parameters to a path; a name may be repeated.
 func query(path string, pairs ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -35,7 +35,7 @@ func TestListTemplatedDirectories(t *testing.T) {
 		const base = "/api/templated-directories"
 		admin := s.AsAdmin(t)
 		one, two := s.template(t, admin, "one"), s.template(t, admin, "two")
-		in := s.path // every path below is one of the test
+		in := s.path // all paths below are unique to the test
 		for path, template := range map[string]string{"/a": one, "/a/b": one, "/c": two} {
 			s.OK(t, admin, "POST", base, rig.Object{"path": in(path), "aclTemplateId": template})
 		}
@@ -145,8 +145,8 @@ func TestTemplatedDirectories(t *testing.T) {
 	})
 }
 
-// POST /api/keys with a path: the members of the nearest templated directory
-// get entries, besides the creator who owns the key.
+// TestMintUnderATemplatedDirectory checks POST /api/keys with a path: the members of the nearest templated
+// directory get ACL entries, in addition to the creator, which owns the key.
 func TestMintUnderATemplatedDirectory(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -202,11 +202,11 @@ func TestMintUnderATemplatedDirectory(t *testing.T) {
 			if len(entries) != 3 || mine["rights"] != float64(7) || mine["maxUsage"] != float64(-1) || theirs["rights"] != float64(1) || theirs["maxUsage"] != float64(1) {
 				t.Errorf("%s: the members of /data/shared and the creator without limits: %v", path, entries)
 			}
-			// The entry is one like any other: its one use counts.
+			// The entry is a normal one: its single use counts.
 			s.OK(t, reader, "POST", "/api/keys/authorize", rig.Object{"ttag": link})
 			s.Refused(t, reader, "POST", "/api/keys/authorize", rig.Object{"ttag": link}, http.StatusForbidden, "ACL_DENIED")
 		}
-		// What a template becomes later changes no key that was minted before.
+		// Later changes of a template do not affect existing keys.
 		link, _ := mint(rig.Object{"path": s.path("/data/shared")})
 		s.OK(t, admin, "DELETE", "/api/acl-templates/"+deep+"/members/1/"+readers["principalId"].(string), nil)
 		s.OK(t, reader, "POST", "/api/keys/authorize", rig.Object{"ttag": link})

@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// newCA makes a CA that nobody trusts yet.
+// newCA creates a CA that is not trusted yet.
 func newCA(t testing.TB, name string) pki.Identity {
 	t.Helper()
 	ca, err := pki.NewCA(name, time.Now(), rand.Reader)
@@ -32,12 +32,12 @@ func (s *subject) trust(t testing.TB, ca pki.Identity) string {
 	return a.Text(t, "trustedCA", "certificateId")
 }
 
-// rows are those of a list that have a value in a member.
+// rows returns the objects of a list that have the value in a member.
 func rows(list []rig.Object, member string, value any) []rig.Object {
 	return slices.DeleteFunc(list, func(o rig.Object) bool { return o[member] != value })
 }
 
-// listed is a CA in the list of trusted ones.
+// listed returns a CA from the trust list.
 func (s *subject) listed(t testing.TB, ca pki.Identity) rig.Object {
 	t.Helper()
 	all := s.OK(t, s.AsAdmin(t), "GET", "/api/trusted-cas", nil)
@@ -111,7 +111,7 @@ func TestListTrustedCAs(t *testing.T) {
 	})
 }
 
-// POST /api/trusted-cas/remove: verified by absence from a fresh read.
+// TestRemoveTrustedCA checks POST /api/trusted-cas/remove, which verifies the removal with a new read.
 func TestRemoveTrustedCA(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -145,7 +145,7 @@ func TestRemoveTrustedCA(t *testing.T) {
 	}, alone)
 }
 
-// On a split deployment, trust is the Security Officer's.
+// TestTrustedCAsOnASplitDeployment checks that in a split deployment the Security Officer manages trusted CAs.
 func TestTrustedCAsOnASplitDeployment(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		body := rig.Object{"certificate": b64(newCA(t, s.name("split")).Certificate.Raw)}

@@ -21,7 +21,7 @@ import (
 // otherSystem is the system id of a peer.
 const otherSystem = 7
 
-// peerSystem is the system id of the peer that a test registers.
+// peerSystem returns the system id of the peer that a test registers.
 func (s *subject) peerSystem() int {
 	if s.number == 0 {
 		return otherSystem
@@ -29,8 +29,8 @@ func (s *subject) peerSystem() int {
 	return 1000 + s.number
 }
 
-// peerName is the server name of that peer: an address for documentation
-// (RFC 5737), or for tests of networks (RFC 2544), which nobody has.
+// peerName returns the server name of that peer: an address for documentation (RFC 5737) or for tests of
+// networks (RFC 2544), which no machine uses.
 func (s *subject) peerName() string {
 	if s.number == 0 {
 		return "192.0.2.7"
@@ -38,7 +38,7 @@ func (s *subject) peerName() string {
 	return fmt.Sprintf("198.18.%d.%d", s.number/256, s.number%256)
 }
 
-// peer is the peer that the test has registered.
+// peer returns the peer that the test has registered.
 func (s *subject) peer(t testing.TB, session string) rig.Object {
 	t.Helper()
 	all := s.OK(t, session, "GET", "/api/trusted-servers", nil)
@@ -49,13 +49,13 @@ func (s *subject) peer(t testing.TB, session string) rig.Object {
 	return list[0]
 }
 
-// peers are those of a list that have the system id of the test's peer.
+// peers returns the entries of a list with the system id of the test's peer.
 func (s *subject) peers(t testing.TB, a rig.Answer) []rig.Object {
 	t.Helper()
 	return rows(a.List(t, "trustedServers"), "systemId", float64(s.peerSystem()))
 }
 
-// peerCA issues the certificates of peers.
+// peerCA creates a CA for the certificates of peers.
 func peerCA(t testing.TB, name string) pki.Identity {
 	t.Helper()
 	ca, err := pki.NewCA(name, time.Now(), rand.Reader)
@@ -65,7 +65,7 @@ func peerCA(t testing.TB, name string) pki.Identity {
 	return ca
 }
 
-// chainOf is the PKCS#7 chain of a new server certificate and its CA, in base64.
+// chainOf returns the PKCS#7 chain of a new server certificate and its CA, in base64.
 func chainOf(t testing.TB, ca pki.Identity, subject string) string {
 	t.Helper()
 	leaf, err := ca.IssueServer(subject, []string{"peer.example"}, nil, time.Now(), rand.Reader)
@@ -92,21 +92,20 @@ func peerRequest(trustBlob string) rig.Object {
 	return rig.Object{"trustBlob": trustBlob, "friendlyName": "the other one", "description": "for tests"}
 }
 
-// trustCA makes the server trust a CA.
+// trustCA adds a CA to the trust list.
 func (s *subject) trustCA(t testing.TB, session string, ca pki.Identity) {
 	t.Helper()
 	s.OK(t, session, "POST", "/api/trusted-cas", rig.Object{"certificate": base64.StdEncoding.EncodeToString(ca.Certificate.Raw)})
 }
 
-// registerPeer registers the other system, whose CA becomes trusted, and
-// returns its trust blob.
+// registerPeer trusts the CA of the other system, registers that system, and returns its trust blob.
 func (s *subject) registerPeer(t testing.TB, session string) string {
 	t.Helper()
 	ca := peerCA(t, s.name("CA of the other system"))
 	s.trustCA(t, session, ca)
 	b := blob(s.peerSystem(), s.peerName(), 9443, chainOf(t, ca, s.name("other")))
 	s.OK(t, session, "POST", "/api/trusted-servers", peerRequest(b))
-	t.Cleanup(func() { s.Send(t, session, "DELETE", peerPath(s.peerSystem()), nil) }) // unless the test has
+	t.Cleanup(func() { s.Send(t, session, "DELETE", peerPath(s.peerSystem()), nil) }) // if the test has not done it
 	return b
 }
 
@@ -145,8 +144,8 @@ func TestListTrustedServers(t *testing.T) {
 	})
 }
 
-// POST /api/trusted-servers: what the service refuses before anything is sent,
-// and what the key server refuses.
+// TestRegisterPeerRefusals checks POST /api/trusted-servers: the refusals of the service before it calls the
+// key server, and those of the key server.
 func TestRegisterPeerRefusals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/trusted-servers"
@@ -171,7 +170,7 @@ func TestRegisterPeerRefusals(t *testing.T) {
 		cases := map[string]struct {
 			body  any
 			code  string
-			names string // what the detail must name
+			names string // text that the detail must contain
 		}{
 			"NoBlob":            {without("trustBlob"), "BAD_REQUEST", "trustBlob"},
 			"NoFriendlyName":    {without("friendlyName"), "BAD_REQUEST", "friendlyName"},
@@ -226,7 +225,7 @@ func TestRegisterPeerRefusals(t *testing.T) {
 
 		s.OK(t, admin, "POST", path, peerRequest(good))
 		s.Refused(t, admin, "POST", path, peerRequest(good), http.StatusConflict, "ALREADY_EXISTS")
-		s.Refused(t, admin, "POST", path, peerRequest(blob(8, s.peerName(), 9443, chain)), http.StatusConflict, "ALREADY_EXISTS") // the transport principal's name
+		s.Refused(t, admin, "POST", path, peerRequest(blob(8, s.peerName(), 9443, chain)), http.StatusConflict, "ALREADY_EXISTS") // the name of the transport principal is taken
 	})
 }
 
@@ -239,7 +238,7 @@ func appended(t testing.TB, chain string) string {
 	return base64.StdEncoding.EncodeToString(append(der, 5, 0))
 }
 
-// POST /api/trusted-servers: the answer, and the peer's fields.
+// TestRegisterPeer checks POST /api/trusted-servers: the response and the peer's fields.
 func TestRegisterPeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -276,8 +275,8 @@ func TestRegisterPeer(t *testing.T) {
 	})
 }
 
-// POST /api/trusted-servers with replace, an extension: the record changes, and
-// the peer stays who it is here.
+// TestReplacePeer checks POST /api/trusted-servers with replace, an extension: the record changes, and the peer
+// keeps its identity on this server.
 func TestReplacePeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/trusted-servers"
@@ -307,7 +306,7 @@ func TestReplacePeer(t *testing.T) {
 	})
 }
 
-// transportOf is the hexadecimal spelling of a peer's transport principal.
+// transportOf returns the hexadecimal id of a peer's transport principal.
 func transportOf(t testing.TB, peer rig.Object) string {
 	t.Helper()
 	text, _ := peer["transportPrincipalId"].(string)
@@ -362,7 +361,7 @@ func TestUpdatePeer(t *testing.T) {
 	})
 }
 
-// DELETE /api/trusted-servers/{systemId}: refusals, and the whole answer.
+// TestRemovePeer checks DELETE /api/trusted-servers/{systemId}: refusals and the complete response.
 func TestRemovePeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -387,8 +386,8 @@ func TestRemovePeer(t *testing.T) {
 	})
 }
 
-// The states of a peer: not registered, registered, not registered, registered
-// again; what happens to ACL rows and principal trusts on the way.
+// TestStatesOfAPeer registers, removes and registers a peer again, and checks its ACL entries and principal
+// trusts after each step.
 func TestStatesOfAPeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -408,7 +407,7 @@ func TestStatesOfAPeer(t *testing.T) {
 		self := s.OK(t, admin, "GET", "/api/sessions/current", nil).Text(t, "principal", "id")
 		trust := rig.Object{"principalId": self, "trustedServerSystemId": s.peerSystem(), "flag": "expose"}
 
-		// Not registered: nobody there can be given anything.
+		// Not registered: its principals can be given no rights.
 		s.Refused(t, admin, "POST", "/api/keys/acl/grant", grant, http.StatusNotFound, "NOT_FOUND")
 		s.Refused(t, admin, "POST", "/api/principal-trusts", trust, http.StatusNotFound, "NOT_FOUND")
 
@@ -455,7 +454,7 @@ func TestStatesOfAPeer(t *testing.T) {
 			t.Errorf("the registration is in the feed as %v", kinds)
 		}
 
-		// Orphans go when they are told to.
+		// Orphans are deleted on request.
 		s.OK(t, admin, "DELETE", "/api/principal-trusts/"+trustID, nil)
 		a = s.OK(t, admin, "DELETE", peerPath(s.peerSystem()), nil)
 		if orphans := a.List(t, "orphanedPrincipalTrusts"); len(orphans) != 0 {
@@ -464,21 +463,21 @@ func TestStatesOfAPeer(t *testing.T) {
 	}, alone)
 }
 
-// cursor is where the change feed stands.
+// cursor returns the end of the change feed.
 func (s *subject) cursor(t testing.TB, session string) string {
 	t.Helper()
 	_, end := s.Changes(t, session, "0")
 	return end
 }
 
-// changedSince is Changed, sorted.
+// changedSince returns the sorted result of Changed.
 func (s *subject) changedSince(t testing.TB, session, cursor string, ids ...any) []string {
 	t.Helper()
 	return slices.Sorted(slices.Values(s.Changed(t, session, cursor, ids...)))
 }
 
-// On a split deployment peers are the Security Officer's; the Administrator
-// may list them and read this server's own trust blob.
+// TestPeersOnASplitDeployment checks that in a split deployment the Security Officer manages peers. The
+// Administrator can list them and read this server's own trust blob.
 func TestPeersOnASplitDeployment(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin, officer := s.AsAdmin(t), s.with(t, keyserver.RoleSecurityOfficer)
@@ -501,7 +500,7 @@ func TestPeersOnASplitDeployment(t *testing.T) {
 		}
 		for _, c := range calls {
 			if c.method == "POST" && c.path == "/api/trusted-servers" {
-				continue // registered: refused as such below, once the officer has removed it
+				continue // a registered peer is refused below, after the officer has removed it
 			}
 			s.Refused(t, admin, c.method, c.path, c.body, http.StatusForbidden, "ACCESS_DENIED")
 		}
@@ -520,9 +519,9 @@ func TestPeersOnASplitDeployment(t *testing.T) {
 	}, split)
 }
 
-// A server name leads back to this machine where the listener for peers is at
-// its address, on whatever loopback address that is. Another port there, or
-// another loopback address, is somebody else's.
+// TestRegisterOwnListener checks that a server name with the address and port of this server's listener for
+// peers is refused as its own, for any loopback address. Another port or another loopback address belongs to
+// another server.
 func TestRegisterOwnListener(t *testing.T) {
 	t.Parallel()
 	for listen, tc := range map[string]struct {
@@ -544,7 +543,7 @@ func TestRegisterOwnListener(t *testing.T) {
 	}
 }
 
-// GET /api/trust/local-info: what this server answers is what another takes.
+// TestLocalTrustInfo checks that another server accepts the result of GET /api/trust/local-info.
 func TestLocalTrustInfo(t *testing.T) {
 	other := start(t, func(c *server.Config) {
 		c.SystemID, c.ServerName, c.ExternalListen = otherSystem, "127.0.0.2", "127.0.0.1:0"
@@ -580,7 +579,7 @@ func TestLocalTrustInfo(t *testing.T) {
 		}
 		s.OK(t, admin, "DELETE", peerPath(otherSystem), nil)
 
-		// Without a listener for peers there is nothing to hand out.
+		// Without a listener for peers there is no trust blob.
 		if a := s.OK(t, admin, "GET", "/api/trust/local-info", nil); a.Body["trustBlob"] != nil || a.Body["port"] != nil || a.Text(t, "chain") == "" {
 			t.Errorf("without a listener: %s", a.Raw)
 		}

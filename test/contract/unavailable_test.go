@@ -18,8 +18,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// fullDisk has every write to a file of this process fail, as on a disk that is
-// full, until the test ends or the answer is called.
+// fullDisk makes every file write of this process fail, as on a full disk, until the test ends or the returned
+// function is called.
 func fullDisk(t testing.TB) (room func()) {
 	t.Helper()
 	signal.Ignore(syscall.SIGXFSZ)
@@ -34,12 +34,12 @@ func fullDisk(t testing.TB) (room func()) {
 	return room
 }
 
-// fromTheFuture is a proof of a client whose clock is fast: such a one is
-// written down before it counts as used.
+// fromTheFuture makes a proof of a client whose clock is ahead. Such a proof is stored before it counts as
+// used.
 func fromTheFuture(c rig.Object) { c["iat"] = time.Now().Add(30 * time.Second).Unix() }
 
-// AUDIT_UNAVAILABLE and STORE_UNAVAILABLE where the disk is full: nothing is
-// done that cannot be written down, and all is well once there is room.
+// TestFullDisk checks AUDIT_UNAVAILABLE and STORE_UNAVAILABLE on a full disk: nothing is done that cannot be
+// stored, and the server recovers when there is space.
 func TestFullDisk(t *testing.T) {
 	s := start(t) // not in parallel: no file can be written
 	session, link, h := s.AsAdmin(t), s.mint(t, "key"), newHolder(t)
@@ -56,7 +56,7 @@ func TestFullDisk(t *testing.T) {
 	s.login1(t)
 }
 
-// AUDIT_UNAVAILABLE where PostgreSQL takes everything but audit rows.
+// TestNoAuditOnPostgreSQL checks AUDIT_UNAVAILABLE if PostgreSQL rejects only audit rows.
 func TestNoAuditOnPostgreSQL(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
@@ -78,9 +78,8 @@ func TestNoAuditOnPostgreSQL(t *testing.T) {
 	rig.Must(t, db.Close(t.Context()))
 }
 
-// STORE_UNAVAILABLE and NOT_CURRENT where PostgreSQL is gone: the service
-// refuses rather than guess, says so to whoever asks for its readiness, and
-// goes on by itself once the database is back.
+// TestPostgreSQLIsGone checks STORE_UNAVAILABLE and NOT_CURRENT while PostgreSQL is down: the service refuses
+// requests instead of guessing, readiness shows the cause, and the service recovers when the database is back.
 func TestPostgreSQLIsGone(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.Start(t)
@@ -98,7 +97,7 @@ func TestPostgreSQLIsGone(t *testing.T) {
 	}
 	s.OK(t, "", "GET", "/api/health", nil)
 	cluster.Restart(t)
-	s.until(t, session, "GET", "/api/operations", http.StatusOK, "") // audited, so rows are written again
+	s.until(t, session, "GET", "/api/operations", http.StatusOK, "") // this request is audited, so rows are written again
 	s.OK(t, session, "POST", mac, use)
 	s.until(t, "", "GET", "/api/ready", http.StatusOK, "")
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// addCheckpoint is in no table of routes, and not in the document.
+// addCheckpoint is neither in the table of routes nor in the document.
 const addCheckpoint = "/api/witness/add-checkpoint"
 
-// foreignLog is a log of somebody else, whose leaves are texts.
+// foreignLog is the log of another operator, with texts as leaves.
 type foreignLog struct {
 	signer note.Signer
 	key    string
@@ -47,7 +47,7 @@ func (f *foreignLog) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return out, nil
 }
 
-// with is the log with more leaves.
+// with returns the log with more leaves.
 func (f *foreignLog) with(t testing.TB, leaves ...string) *foreignLog {
 	t.Helper()
 	out := *f
@@ -61,7 +61,7 @@ func (f *foreignLog) with(t testing.TB, leaves ...string) *foreignLog {
 	return &out
 }
 
-// request asks for a cosignature by a witness that has cosigned old rows.
+// request returns a request for a cosignature by a witness that has cosigned old rows.
 func (f *foreignLog) request(t testing.TB, old int64) witness.Request {
 	t.Helper()
 	root, err := tlog.TreeHash(f.size, f)
@@ -77,8 +77,8 @@ func (f *foreignLog) request(t testing.TB, old int64) witness.Request {
 	return r
 }
 
-// TestAddCheckpoint: contract 18.12, without a session. What was refused changes
-// nothing: at the end the log is cosigned as if nobody had asked.
+// TestAddCheckpoint checks contract 18.12, without a session. Refused requests change nothing: at the end the
+// log is cosigned as if they had not been sent.
 func TestAddCheckpoint(t *testing.T) {
 	empty := newForeignLog(t, "elsewhere.example/log")
 	first := empty.with(t, "1", "2", "3")
