@@ -9,8 +9,8 @@ type ACLEntry struct {
 	ACL       ID
 	Principal PrincipalRef
 	Rights    Rights
-	MaxUsage  int64 // NoUsageLimit, or how many grants the entry is good for
-	Used      int64 // grants so far; counted only where MaxUsage is a limit
+	MaxUsage  int64 // NoUsageLimit, or the number of grants that the entry allows
+	Used      int64 // grants so far; counted only if MaxUsage is a limit
 	UserRight int64
 	Start     Stamp
 	End       Stamp
@@ -20,7 +20,7 @@ type ACLEntry struct {
 type ACL struct {
 	ID      ID
 	Link    HiddenLink
-	Expired bool // the time of at least one entry has ended
+	Expired bool // the time window of at least one entry has ended
 	Entries []ACLEntry
 }
 
@@ -34,7 +34,7 @@ func (a ACL) Entry(p PrincipalRef) (ACLEntry, bool) {
 	return ACLEntry{}, false
 }
 
-// ACLChange is what a grant or an amendment asks for.
+// ACLChange is a request to grant or amend an entry.
 type ACLChange struct {
 	Link      HiddenLink
 	Principal PrincipalRef
@@ -44,7 +44,7 @@ type ACLChange struct {
 	End       Stamp
 }
 
-// ACLRevocation asks for the end of a principal's entry.
+// ACLRevocation is a request to remove a principal's entry.
 type ACLRevocation struct {
 	Link      HiddenLink
 	Principal PrincipalRef

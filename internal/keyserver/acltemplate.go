@@ -2,41 +2,40 @@ package keyserver
 
 import "time"
 
-// Bounds of ACL templates. The list of templates, and the members of each, are
-// read as a whole.
+// Bounds of ACL templates. The list of templates and the members of each are read
+// completely.
 const (
 	MaxACLTemplates    = 1024
 	MaxTemplateMembers = 256
 )
 
-// ACLTemplate is a named list of members that become entries on the access
-// control list of each key minted where the template applies.
+// ACLTemplate is a named list of members. They become ACL entries of each key that is
+// minted under a directory with the template.
 type ACLTemplate struct {
 	ID          ID
 	Name        string
 	MemberCount int
-	// Writable says that the caller who reads the template is a write-holding
-	// member of it, which is who may change it.
+	// Writable reports whether the caller that reads the template is a member with WRITE.
+	// Only such a member may change it.
 	Writable bool
-	// Members is filled where one template is read, sorted by principal.
+	// Members is set if a single template is read, sorted by principal.
 	Members []TemplateMember
-	// MembersDigest is the same for two readings that find the same members, and says
-	// nothing else about them. It is filled where one template is read, and in a list
-	// that was asked for it.
+	// MembersDigest is equal for two reads with equal members, and has no other meaning.
+	// It is set if a single template is read, and in a list that requested it.
 	MembersDigest []byte
 }
 
-// ACLTemplateQuery says what a list of templates has of each.
+// ACLTemplateQuery selects the contents of a list of templates.
 type ACLTemplateQuery struct {
-	Digests bool // of the members, for whom every membership has to be read
+	Digests bool // of the members; every membership has to be read for them
 }
 
-// TemplateMember is one principal's rights in a template. The limits are those
-// of the entry that a key gets; the time window also bounds the membership.
+// TemplateMember is one principal's rights in a template. The limits become those of the
+// key's ACL entry; the time window also limits the membership.
 type TemplateMember struct {
 	Principal PrincipalRef
 	Rights    Rights
-	MaxUsage  int64 // NoUsageLimit, or how many grants an entry is good for
+	MaxUsage  int64 // NoUsageLimit, or the number of grants that an entry allows
 	Start     Stamp
 	End       Stamp
 }
@@ -59,7 +58,7 @@ type TemplateMemberRef struct {
 	Principal PrincipalRef
 }
 
-// Member returns the membership of one principal.
+// Member returns the membership of one principal, or false if there is none.
 func (t ACLTemplate) Member(p PrincipalRef) (TemplateMember, bool) {
 	for _, m := range t.Members {
 		if m.Principal == p {
@@ -69,13 +68,12 @@ func (t ACLTemplate) Member(p PrincipalRef) (TemplateMember, bool) {
 	return TemplateMember{}, false
 }
 
-// With returns the members with m added, or put in place of the one it has the
-// principal of.
+// With returns the members with m added. It replaces the member with the same principal.
 func (t ACLTemplate) With(m TemplateMember) []TemplateMember {
 	return append(t.Without(m.Principal), m)
 }
 
-// Without returns the members but for one principal.
+// Without returns the members except one principal.
 func (t ACLTemplate) Without(p PrincipalRef) []TemplateMember {
 	members := make([]TemplateMember, 0, len(t.Members)+1)
 	for _, m := range t.Members {
@@ -86,15 +84,15 @@ func (t ACLTemplate) Without(p PrincipalRef) []TemplateMember {
 	return members
 }
 
-// Writes reports whether the membership lets its principal change the template
-// at a point in time. A usage limit is about keys and does not matter here.
+// Writes reports whether the membership permits changes to the template at a time. The
+// usage limit applies only to keys and is ignored.
 func (m TemplateMember) Writes(now time.Time) bool {
 	at := StampOf(now).Millis()
 	return m.Rights.Widen().Has(Write) && (m.Start.IsUnset() || at >= m.Start.Millis()) && (m.End.IsUnset() || at < m.End.Millis())
 }
 
-// KeepsWriter reports whether some member holds WRITE without an end. A
-// template without one would sooner or later be closed to everybody.
+// KeepsWriter reports whether a member has WRITE without an end time. Without one, no
+// principal could change the template sooner or later.
 func KeepsWriter(members []TemplateMember) bool {
 	for _, m := range members {
 		if m.Rights.Widen().Has(Write) && m.End.IsUnset() {
@@ -104,10 +102,9 @@ func KeepsWriter(members []TemplateMember) bool {
 	return false
 }
 
-// EntriesOf returns the entries that a key minted by creator under a template
-// starts with; their ids are left to the caller. The creator comes first and
-// holds OWNER without limits, together with whatever rights the template gives
-// him.
+// EntriesOf returns the first ACL entries of a key that creator mints under a template.
+// The caller sets their ids. The creator comes first and has OWNER without limits, plus
+// the rights that the template gives it.
 func EntriesOf(creator PrincipalRef, members []TemplateMember) []ACLEntry {
 	entries := []ACLEntry{{Principal: creator, Rights: Owner.Widen(), MaxUsage: NoUsageLimit}}
 	for _, m := range members {

@@ -18,7 +18,7 @@ func TestWhoWritesATemplate(t *testing.T) {
 		reason string
 		member TemplateMember
 		writes bool // now
-		keeps  bool // for good
+		keeps  bool // permanently
 	}{
 		"Read":     {"READ does not write", TemplateMember{Rights: Read}, false, false},
 		"Mask":     {"a demand on others gives nothing", TemplateMember{Rights: MandatoryGroup | HostMatrix}, false, false},

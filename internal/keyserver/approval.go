@@ -2,59 +2,59 @@ package keyserver
 
 import "time"
 
-// ApprovalState is how far an approval has come.
+// ApprovalState is the state of an approval request.
 type ApprovalState string
 
-// The states. Rejected, Executed and Withdrawn are decisions, and stay. The others follow
-// from the policy, the time and the standing of who approved at that moment.
+// The states. Rejected, Executed and Withdrawn are decisions and final. The others are
+// computed from the policy, the time and the rights that the approvers have at that time.
 const (
 	ApprovalPending  ApprovalState = "pending"
-	ApprovalApproved ApprovalState = "approved" // it may be executed
+	ApprovalApproved ApprovalState = "approved" // may be executed
 	ApprovalExpired  ApprovalState = "expired"
 	ApprovalRejected ApprovalState = "rejected"
 	ApprovalExecuted ApprovalState = "executed"
-	// ApprovalWithdrawn is a decision of the asker.
+	// ApprovalWithdrawn is a decision of the requester.
 	ApprovalWithdrawn ApprovalState = "withdrawn"
 )
 
-// Approval is a request that somebody asked others to approve.
+// Approval is a request that needs the approval of other principals.
 type Approval struct {
 	ID        ID
 	Asker     PrincipalRef
-	AskerName string // when it was asked for
+	AskerName string // at the time of the request
 	Method    string
-	Path      string // with its query
-	Body      []byte // as RFC 8785 spells it; nil where there is none
+	Path      string // with the query
+	Body      []byte // in the form of RFC 8785; nil for none
 	Reason    string
 	Digest    [32]byte // SHA-256 of the RFC 8785 form of method, path and body
-	// Operations are the keys of what the request needs, and its effect where it has one,
-	// by which rules guard it.
+	// Operations are the keys of the operations, and of the effect if there is one, that
+	// the request needs. Rules guard it by these.
 	Operations []string
-	CreatedAt  time.Time // times to the microsecond
+	CreatedAt  time.Time // times have microsecond precision
 	ExpiresAt  time.Time
 	// Decision is empty until the request is rejected, executed or withdrawn.
 	Decision  ApprovalState
 	DecidedAt time.Time
 	DecidedBy PrincipalRef
-	// Subjects are what the request names, and its asker, as they were when it was
-	// asked for. Without any, it was asked for before they were kept.
+	// Subjects are the objects that the request names, and the requester, as they were at
+	// the time of the request. It is empty for requests from before subjects were stored.
 	Subjects []ApprovalSubject
-	// Votes are those who have approved, in the order in which they did.
+	// Votes are the approvals, oldest first.
 	Votes []ApprovalVote
 }
 
-// SubjectKind says what a name in a request stands for.
+// SubjectKind is the kind of object that a name in a request stands for.
 type SubjectKind string
 
-// The kinds. What a name stands for is more than its own row: a principal comes
-// with its certificates and, where it is a group, with what its members log in by.
+// The kinds. A subject covers more than the object's own row. A principal includes its
+// certificates and, if it is a group, the credentials of its members.
 const (
-	AskerSubject       SubjectKind = "asker"       // what the asker logs in by
-	PrincipalSubject   SubjectKind = "principal"   // whoever can become it included
+	AskerSubject       SubjectKind = "asker"       // the credentials of the requester
+	PrincipalSubject   SubjectKind = "principal"   // with everything that can act as it
 	GroupSubject       SubjectKind = "group"       // without its members
 	RoleSubject        SubjectKind = "role"        // without its holders
-	HoldersSubject     SubjectKind = "holders"     // a role with whoever holds it
-	KeySubject         SubjectKind = "key"         // with its access control list
+	HoldersSubject     SubjectKind = "holders"     // a role with its holders
+	KeySubject         SubjectKind = "key"         // with its ACL
 	PeerSubject        SubjectKind = "peer"        // with its transport principal
 	TrustedCASubject   SubjectKind = "trustedCa"   //
 	CertificateSubject SubjectKind = "certificate" // by its digest
@@ -62,10 +62,10 @@ const (
 	TemplateSubject    SubjectKind = "template"    // with its members
 	DirectorySubject   SubjectKind = "directory"   // with its template
 	TrustSubject       SubjectKind = "principalTrust"
-	OwnerSubject       SubjectKind = "owner" // the owner mark of an object, without the object
+	OwnerSubject       SubjectKind = "owner" // only the owner mark of an object
 )
 
-// SubjectKinds are all of them.
+// SubjectKinds are all kinds.
 var SubjectKinds = []SubjectKind{
 	AskerSubject, PrincipalSubject, GroupSubject, RoleSubject, HoldersSubject, KeySubject, PeerSubject, TrustedCASubject,
 	CertificateSubject, TransportSubject, TemplateSubject, DirectorySubject, TrustSubject,
@@ -75,20 +75,20 @@ var SubjectKinds = []SubjectKind{
 // Subject is a name in a request.
 type Subject struct {
 	Kind SubjectKind
-	// Key is the name: mostly an id in hexadecimal digits, behind its system and a
-	// slash where that is said; see package approval.
+	// Key is the name: usually an id in hexadecimal digits, with its system id and a
+	// slash before it if the request has one; see package approval.
 	Key string
 }
 
-// ApprovalSubject is what a name stood for.
+// ApprovalSubject is a subject with the digest of its state at the time of the request.
 type ApprovalSubject struct {
 	Subject
 	Digest [32]byte
 }
 
-// ApprovalVote is somebody's approval.
+// ApprovalVote is the approval of one principal.
 type ApprovalVote struct {
 	Principal PrincipalRef
-	Name      string // when he approved
+	Name      string // at the time of the vote
 	At        time.Time
 }

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Outcome is how an audited operation ended.
+// Outcome is the result of an audited operation.
 type Outcome string
 
-// The outcomes. An operation is recorded as allowed before its effect; if the
-// effect then fails, a second row says failed. A refusal has one row. If another change
-// brought it between the decision and the effect, it is a second row.
+// The outcomes. An operation is recorded as allowed before its effect; if the effect then
+// fails, a second row says failed. A refusal has one row, or is the second row if another
+// change between decision and effect caused it.
 const (
 	Allowed Outcome = "allowed"
 	Refused Outcome = "refused"
 	Failed  Outcome = "failed"
 )
 
-// AuditEntry is one row of the audit trail.
+// AuditEntry is one row of the audit log.
 type AuditEntry struct {
 	Seq       int64
 	Time      time.Time
@@ -29,34 +29,34 @@ type AuditEntry struct {
 	Kind      SessionKind
 	RequestID string
 	Filename  string
-	// Actor is who really acted in the name of Principal, zero where nobody
-	// else did.
+	// Actor is the principal that acted in the name of Principal, zero if Principal acted
+	// itself.
 	Actor PrincipalRef
-	// Address is the client's, as far as it is known.
+	// Address is the client's address, empty if unknown.
 	Address string
-	// Session is the public id of the caller's session, zero where there is none.
+	// Session is the public id of the caller's session, zero for none.
 	Session ID
-	// For is what the caller said that it acts for. Nobody checks it.
+	// For is the purpose that the caller stated. It is not checked.
 	For string
-	// Count is how many times the same happened; 0 and 1 are once.
+	// Count is the number of identical events; 0 and 1 both mean one.
 	Count int64
-	// Approval is the one under which it was done, zero where none was asked for.
+	// Approval is the approval under which the operation ran, zero for none.
 	Approval ID
-	// UsedKey is the key of this key server whose use the row records, zero where it
-	// records none. It is counted, and no part of the row.
+	// UsedKey is the local key whose use the row records, zero for none. It is counted
+	// but is not part of the stored row.
 	UsedKey ID
-	// Chain, Position, Hash and Previous link the row to its predecessor on
-	// the same chain; the first row's Previous is all zero.
+	// Chain, Position, Hash and Previous link the row to its predecessor on the same
+	// chain. Previous is all zero for the first row.
 	Chain    int64
 	Position int64
 	Hash     [32]byte
 	Previous [32]byte
 }
 
-// Times is how many times what the row records has happened.
+// Times returns the number of events that the row records.
 func (e *AuditEntry) Times() int64 { return max(e.Count, 1) }
 
-// AuditFilter selects audit rows. Zero fields select everything.
+// AuditFilter selects audit rows. A zero field selects everything.
 type AuditFilter struct {
 	Reason    string
 	Principal *ID
@@ -67,38 +67,39 @@ type AuditFilter struct {
 	Session   *ID // public
 	Since     time.Time
 	Until     time.Time
-	Newest    bool  // first, else the oldest
-	After     int64 // where the page starts: behind the row with this Seq in that order; 0 is the beginning
+	Newest    bool  // newest rows first, else oldest first
+	After     int64 // the page starts after the row with this Seq, in that order; 0 is the start
 	Limit     int
 }
 
-// AuditPage is one page of the trail, in the order that was asked for.
+// AuditPage is one page of the audit log, in the requested order.
 type AuditPage struct {
 	Entries []AuditEntry
-	Next    int64 // After of the next page, 0 when this one is the last
-	// ArchivedBefore is the first row that there is, where those before it are in the
-	// archive, and 0 where there are all.
+	Next    int64 // After of the next page, 0 on the last page
+	// ArchivedBefore is the first row in the database if earlier ones are only in the
+	// archive, and 0 if none are missing.
 	ArchivedBefore int64
 }
 
-// AuditKey is what verifies the checkpoints of the audit tree.
+// AuditKey is the public key that verifies the checkpoints of the audit tree.
 type AuditKey struct {
 	Origin string
-	Key    string // as C2SP signed-note spells a public key
+	Key    string // in the format of C2SP signed-note
 }
 
 // AuditTile names a tile of the audit tree (C2SP tlog-tiles).
 type AuditTile struct {
-	Entries bool // the rows of a tile of level 0, not the hashes
+	Entries bool // the rows of a tile of level 0 instead of the hashes
 	Level   int
 	Index   int64
 	Width   int // 1 to AuditTileWidth
 }
 
-// AuditTileWidth is how many hashes, or rows, a whole tile has.
+// AuditTileWidth is the number of hashes, or rows, of a full tile.
 const AuditTileWidth = 256
 
-// Rows are the numbers of the first and the last row of a tile of level 0, as "257-512".
+// Rows returns the numbers of the first and the last row of a tile of level 0, as
+// "257-512".
 func (t AuditTile) Rows() string {
 	first := t.Index * AuditTileWidth
 	return fmt.Sprintf("%d-%d", first+1, first+int64(t.Width))

@@ -2,48 +2,47 @@ package keyserver
 
 import "time"
 
-// AuthorityState is what an authority of this key server does just now.
+// AuthorityState is the present role of an authority of this key server.
 type AuthorityState string
 
-// The states. An authority that was retired is gone.
+// The states. A retired authority is deleted.
 const (
-	AuthorityPrepared AuthorityState = "prepared" // trusted, and issues nothing yet
-	AuthorityActive   AuthorityState = "active"   // issues; there is one
-	AuthorityRetiring AuthorityState = "retiring" // trusted for what it issued
+	AuthorityPrepared AuthorityState = "prepared" // trusted; issues nothing yet
+	AuthorityActive   AuthorityState = "active"   // issues; there is exactly one
+	AuthorityRetiring AuthorityState = "retiring" // trusted for the certificates that it issued
 )
 
-// Authority is a CA of this key server's own, without its key.
+// Authority is a CA of this key server, without its private key.
 type Authority struct {
 	ID         ID
 	Generation int // counts from 1
 	State      AuthorityState
 	// Certificate is self-signed, DER.
 	Certificate []byte
-	// Links are certificates of the same name and key, DER, by which it leads back
-	// to those before it: the first is signed by the one that was active when it was
-	// prepared, the next says the same of that one, and so on. The very first
-	// authority has none.
+	// Links are cross-certificates with the same name and key, DER, which lead to earlier
+	// authorities. The first is signed by the authority that was active when this one was
+	// prepared, the next certifies that one, and so on. The first authority has none.
 	Links       [][]byte
 	PreparedAt  time.Time
 	ActivatedAt time.Time // zero until then
 	RetiringAt  time.Time // zero until then
 }
 
-// AuthorityRetired is what the key server says that retiring did besides.
+// AuthorityRetired is additional information about a retirement.
 type AuthorityRetired struct {
-	InForce int // certificates of the authority that would have been good for longer
+	InForce int // unexpired certificates that the authority had issued
 }
 
-// PeerAuthority is an authority of a peer that was learned from the peer itself,
-// while one that is trusted here vouched for it. It counts for that peer alone.
+// PeerAuthority is an authority of a peer. It was learned from the peer, and an authority
+// that is trusted here vouches for it. It is trusted for that peer only.
 type PeerAuthority struct {
 	System SystemID
 	// Certificate is self-signed, DER.
 	Certificate []byte
-	// Links lead from it to the anchor, DER.
+	// Links lead from Certificate to the anchor, DER.
 	Links [][]byte
-	// Anchor is the digest of the trusted CA at the end of the links. Where that CA
-	// is no longer in the list, the authority counts for nothing.
+	// Anchor is the digest of the trusted CA at the end of the links. If that CA is no
+	// longer trusted, neither is this authority.
 	Anchor    Digest
 	LearnedAt time.Time
 }

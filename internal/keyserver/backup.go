@@ -1,10 +1,11 @@
 package keyserver
 
-// maxShownRecipient is a whole recipient of X25519. One that resists quantum computers is
-// 30 times as long.
+// maxShownRecipient is the length of an X25519 recipient, or longer. A post-quantum
+// recipient is 30 times as long.
 const maxShownRecipient = 64
 
-// ShortRecipient is how a row of the audit trail names a recipient of age.
+// ShortRecipient returns an age recipient in the form in which audit rows show it: cut if
+// it is long.
 func ShortRecipient(recipient string) string {
 	if len(recipient) <= maxShownRecipient {
 		return recipient

@@ -1,10 +1,10 @@
 package keyserver
 
-// SessionKind says how the caller's session came to be and which rules it
-// lives under (contract 19.4).
+// SessionKind is the way in which a session was created. It selects the rules for the session
+// (contract 19.4).
 type SessionKind string
 
-// The session kinds. A kind is named after the login method.
+// The session kinds. Most are named after the login method.
 const (
 	PasswordSession SessionKind = "password"
 	// CertificateSession is a login by client certificate.
@@ -13,49 +13,46 @@ const (
 	LDAPSession        SessionKind = "ldap"
 	// DelegatedSession acts with the rights of another principal, its delegator.
 	DelegatedSession SessionKind = "delegated"
-	// ScopedSession is a credential made from another session. It has a fixed
-	// lifetime and covers the keys that it names.
+	// ScopedSession is a credential that was made from another session. It has a fixed lifetime
+	// and covers only the keys that it names.
 	ScopedSession SessionKind = "scoped"
-	// PeerSession is another key server asking for one of its principals.
+	// PeerSession is a call of another key server for one of its principals.
 	PeerSession SessionKind = "peer"
-	// InternalSession is the service acting for itself, for instance at first
-	// start. It never comes from a request.
+	// InternalSession is the service acting for itself, for instance at the first start. No
+	// request creates it.
 	InternalSession SessionKind = "internal"
 )
 
-// Caller is who asks. Every call of the port takes it explicitly. Rights are
-// not part of it: the engine reads them anew for each operation.
+// Caller identifies the sender of a request. Every call of the port takes it explicitly. It
+// contains no rights: the engine reads them for each operation.
 type Caller struct {
 	Principal PrincipalRef
 	Name      string
 	Type      PrincipalType
-	Session   ID // the session's record, never its secret
+	Session   ID // id of the session's record; not its secret
 	Kind      SessionKind
 	RequestID string
-	// Address is where the request came from; For is what it says it is made for.
+	// Address is the source of the request. For is the purpose that the request states.
 	Address, For string
-	// Approval is the one under which a request is carried out; zero without.
+	// Approval is the approval under which a request is executed; zero for none.
 	Approval ID
-	// Approved are the rules of the approval policy that it satisfies.
+	// Approved are the rules of the approval policy that this approval satisfies.
 	Approved []string
-	// Bound: whoever has the session id alone cannot use it, because the session is
-	// bound to a key.
+	// Bound: the session is bound to a key, so the session id alone is not sufficient to use it.
 	Bound bool
-	// Certificate is the one that the session, or the one that it was made
-	// from, was opened with; zero where that was another way to log in.
+	// Certificate is the certificate that opened the session, or the session that it was made
+	// from. It is zero for other login methods.
 	Certificate ID
-	// Actor is who really acts where Principal is a delegator; zero in every
-	// other session.
+	// Actor is the principal that acts if Principal is a delegator; zero in every other session.
 	Actor PrincipalRef
 	// Scope lists the keys that a scoped credential covers; nil in every other
 	// session. An empty, non-nil scope covers nothing.
 	Scope []HiddenLink
-	// ScopeOperations are what a scoped credential may do with these keys, and
-	// MayGrant the rights on them that it may give; both are empty in every
-	// other session.
+	// ScopeOperations are the operations that a scoped credential may perform with these keys.
+	// MayGrant are the rights on them that it may grant. Both are empty in every other session.
 	ScopeOperations []ID
 	MayGrant        Rights
-	// Peer is set in a call between key servers and nowhere else.
+	// Peer is set only in a call between key servers.
 	Peer *PeerCall
 }
 

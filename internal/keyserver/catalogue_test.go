@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// permanent is which operation an id has meant since it was first released.
-// Databases and manifests refer to operations by id, audit rows by key: rows
-// are added here, and none is changed or given to another operation.
+// permanent maps each id to the operation that it has meant since its first release.
+// Databases and manifests refer to operations by id, audit rows by key: add rows here,
+// but never change one or give it to another operation.
 var permanent = map[uint64]string{
 	0x0101: "listOperations",
 	0x0102: "listRoles",
@@ -110,7 +110,7 @@ func TestOperationsKeepTheirIDs(t *testing.T) {
 	}
 }
 
-// Ids, keys and names are unique, or an audit filter and a manifest would be
+// Ids, keys and names must be unique; otherwise an audit filter or a manifest would be
 // ambiguous.
 func TestOperationsCatalogue(t *testing.T) {
 	seen := map[string]bool{}
@@ -151,7 +151,8 @@ func TestBuiltInRoles(t *testing.T) {
 			}
 		}
 		for _, op := range Operations {
-			// Where duties are apart nobody gives what he does not hold.
+			// With separated duties, no principal may grant an operation that it does not
+			// hold.
 			if wanted := d != Split || op.ID != OpGrantAny.ID; granted[op.ID] != wanted {
 				t.Errorf("%s: a built-in role grants %s: %v", d, op.Key, granted[op.ID])
 			}

@@ -40,32 +40,32 @@ type Certificate struct {
 	ID        ID
 	Status    CertificateStatus
 	Subject   string // slash-prefixed and slash-separated
-	Issuer    string // likewise
+	Issuer    string // slash-prefixed and slash-separated
 	KeyType   string // for instance "EC P-384" or "RSA 3072"
 	Serial    []byte // big-endian, as in the certificate
 	NotBefore time.Time
 	NotAfter  time.Time
 	DER       []byte
-	Request   []byte // the PKCS#10 request that it was issued from, nil where none is saved
-	// Principal is the transport principal it is enrolled for, zero for none.
+	Request   []byte // the PKCS#10 request that it was issued from, nil if none is saved
+	// Principal is the transport principal for which it is enrolled, zero for none.
 	Principal ID
-	System    SystemID // that owns it
-	// IssuerDigest names the CA that signed it as the revocation routes do;
-	// empty where that is not known.
+	System    SystemID // the owner of Principal
+	// IssuerDigest identifies the CA that signed it, in the format of the revocation
+	// routes; empty if unknown.
 	IssuerDigest string
 }
 
-// Digest is the SHA-256 of a certificate's DER: what it is found by.
+// Digest is the SHA-256 of a certificate's DER. It identifies the certificate in lookups.
 type Digest [sha256.Size]byte
 
 // DigestOf returns the digest of a DER certificate.
 func DigestOf(der []byte) Digest { return sha256.Sum256(der) }
 
-// ID returns the id that a stored certificate has: the digest's first 8 bytes.
+// ID returns the id of the stored certificate: the first 8 bytes of the digest.
 func (d Digest) ID() ID { return ID(d[:len(ID{})]) }
 
-// Current reports whether the certificate stands for its holder, as opposed
-// to one that another has replaced. Its dates are not part of it.
+// Current reports whether the certificate has not been replaced by another. It ignores
+// the validity dates.
 func (c Certificate) Current() bool {
 	return c.Status == StatusRegular || c.Status == StatusSavedRequest || c.Status == StatusTrustedServer
 }
@@ -75,26 +75,27 @@ func (c Certificate) ValidAt(t time.Time) bool {
 	return !t.Before(c.NotBefore) && t.Before(c.NotAfter)
 }
 
-// MaxCertificates is how many certificates one answer holds at most: there is
-// no window, so a wider search is refused (contract 12.2).
+// MaxCertificates is the maximum number of certificates in one result. There is no
+// window, so a wider search is refused (contract 12.2).
 const MaxCertificates = 1024
 
-// CertificateLookup says which certificates to find; exactly one field is set.
+// CertificateLookup selects certificates; exactly one field is set.
 type CertificateLookup struct {
-	// Digest finds the one certificate with that body.
+	// Digest selects the certificate with that digest.
 	Digest *Digest
-	// Pattern finds by subject; % stands for any text, everything else for itself.
+	// Pattern selects by subject; % matches any text, and other characters match
+	// themselves.
 	Pattern string
-	// TransportSubject finds the enrolled certificates with exactly that subject.
+	// TransportSubject selects the enrolled certificates with exactly that subject.
 	TransportSubject string
-	// Principal finds the certificates enrolled for a transport principal.
+	// Principal selects the certificates enrolled for a transport principal.
 	Principal ID
 }
 
-// CertificateRequest asks for a certificate.
+// CertificateRequest is a request to issue a certificate.
 type CertificateRequest struct {
 	Request      []byte // PKCS#10, DER
-	ValidityDays int    // 0 for what the key server gives by itself
+	ValidityDays int    // 0 for the default of the key server
 }
 
 // Issued is a new certificate with the CA certificate that signed it.
@@ -103,21 +104,21 @@ type Issued struct {
 	Issuer      []byte // DER
 }
 
-// Enrolment asks for certificates to be enrolled, all or none.
+// Enrolment is a request to enrol certificates, all or none.
 type Enrolment struct {
 	Certificates [][]byte // DER
-	// Roles are those of the principals that the enrolment makes. A principal
-	// that is there already keeps its own.
+	// Roles are given to principals that the enrolment creates. An existing principal
+	// keeps its own.
 	Roles []ID
 }
 
 // Enrolled is one certificate after its enrolment.
 type Enrolled struct {
 	Principal ID
-	Created   bool // the enrolment made the principal
+	Created   bool // the enrolment created the principal
 }
 
-// TransportReset is what a reset took away.
+// TransportReset counts the objects that a reset removed.
 type TransportReset struct {
 	Certificates int
 	Sessions     int

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// ChangeKind is the noun of a change.
+// ChangeKind is the kind of object that changed.
 type ChangeKind string
 
-// The kinds of state that a change can be about.
+// The kinds of objects that a change can concern.
 const (
 	ChangeTrustedCA ChangeKind = "trustedCA"
 	ChangeRole      ChangeKind = "role"
 	ChangePrincipal ChangeKind = "principal"
-	// ChangeKey is the key itself or its access control list. A zero id stands
-	// for more keys than are worth naming: any list may be different.
+	// ChangeKey is the key itself or its ACL. A zero id stands for too many keys to list:
+	// any ACL may have changed.
 	ChangeKey     ChangeKind = "key"
 	ChangeSession ChangeKind = "session"
-	// ChangeTrustedServer has the system id as its id.
+	// ChangeTrustedServer uses the system id as its id.
 	ChangeTrustedServer  ChangeKind = "trustedServer"
 	ChangePrincipalTrust ChangeKind = "principalTrust"
 	ChangeCertificate    ChangeKind = "certificate"
@@ -27,12 +27,12 @@ const (
 	ChangeTemplatedDirectory ChangeKind = "templatedDirectory"
 	// ChangeApprovalPolicy has a zero id: there is one policy.
 	ChangeApprovalPolicy ChangeKind = "approvalPolicy"
-	// ChangeDataKey has a zero id: it is about the data keys as a whole.
+	// ChangeDataKey has a zero id: it concerns all data keys.
 	ChangeDataKey   ChangeKind = "dataKey"
-	ChangeAuthority ChangeKind = "authority" // of this key server's own
+	ChangeAuthority ChangeKind = "authority" // of this key server
 )
 
-// ChangeAction is what happened.
+// ChangeAction is the kind of change.
 type ChangeAction string
 
 // The actions.
@@ -42,8 +42,8 @@ const (
 	Deleted ChangeAction = "deleted"
 )
 
-// Change is one committed change of state. Seq grows in commit order and has
-// no gaps below a committed value.
+// Change is one committed change of state. Seq increases in commit order and has no gaps
+// below a committed value.
 type Change struct {
 	Seq    int64
 	Kind   ChangeKind
@@ -51,24 +51,24 @@ type Change struct {
 	Action ChangeAction
 }
 
-// Concerned reports whether one of the changes that committed is wanted. None at all
-// say that some are no longer known, which concerns everybody.
+// Concerned reports whether one of the committed changes is wanted. An empty list means
+// that some changes are no longer known; then the result is true.
 func Concerned(changes []Change, wanted func(Change) bool) bool {
 	return len(changes) == 0 || slices.ContainsFunc(changes, wanted)
 }
 
-// ChangeFilter reads the feed behind a cursor. Where nothing is there, the
-// read waits for the next change, at most 60 s.
+// ChangeFilter selects changes after a cursor. If there are none, the read waits for the
+// next change, at most 60 s.
 type ChangeFilter struct {
 	After int64
 	Wait  time.Duration
 }
 
-// ChangePage answers a read of the change feed.
+// ChangePage is the result of a read of the change feed.
 type ChangePage struct {
-	Cursor  int64 // pass as after next time
+	Cursor  int64 // After of the next read
 	Changes []Change
-	// Reset says that changes after the given cursor are no longer all held:
-	// the reader must read the state anew.
+	// Reset reports that some changes after the given cursor are no longer stored: the
+	// reader must read the complete state again.
 	Reset bool
 }

@@ -6,39 +6,39 @@ import (
 	"strings"
 )
 
-// ConfigRoot is the path of the whole configuration.
+// ConfigRoot is the path of the complete configuration.
 const ConfigRoot = "ROOT"
 
-// ConfigNode is one element of a key server's configuration as it is, secrets
-// included. Only what ProjectConfig makes of it may leave.
+// ConfigNode is one element of a key server's configuration, secrets included. Send only
+// the result of ProjectConfig to clients.
 type ConfigNode struct {
 	Tag      string
 	Attrs    map[string]string
-	Text     string // never projected
+	Text     string // never sent
 	Children []ConfigNode
 }
 
-// String hides what the node holds from every formatting verb.
+// String hides the content of the node from every formatting verb.
 func (n ConfigNode) String() string { return "configuration of " + n.Tag }
 
-// GoString hides what the node holds from %#v.
+// GoString hides the content of the node from %#v.
 func (n ConfigNode) GoString() string { return n.String() }
 
-// LogValue hides what the node holds from structured logs.
+// LogValue hides the content of the node from structured logs.
 func (n ConfigNode) LogValue() slog.Value { return slog.StringValue(n.String()) }
 
-// AllowedTag is a row of the table of what may leave.
+// AllowedTag is a tag that may be sent to clients.
 type AllowedTag struct {
 	Tag string
-	// Identity is the attribute that tells siblings of this tag apart; empty
-	// where there is one of it.
+	// Identity is the attribute that distinguishes siblings with this tag; empty if there
+	// is only one.
 	Identity string
-	// Attributes may leave, Identity among them.
+	// Attributes may be sent. They include Identity.
 	Attributes []string
 }
 
-// ConfigAllowList is the whole table. A tag that is not in it is dropped with
-// everything below it, an attribute that is not is dropped by itself.
+// ConfigAllowList lists everything that may be sent. A tag that is not listed is dropped
+// with all its descendants; an attribute that is not listed is dropped alone.
 var ConfigAllowList = []AllowedTag{
 	{Tag: "ROOT"},
 	{Tag: "KeyServer", Attributes: []string{"systemId", "serverName", "deployment", "breakGlass", "externalUrl", "trustedProxies"}},
@@ -67,8 +67,8 @@ func allowedTag(tag string) (AllowedTag, bool) {
 	return AllowedTag{}, false
 }
 
-// ConfigStep is one step of a path: a tag and, where Attr is not empty, what
-// one of its attributes must be.
+// ConfigStep is one step of a path: a tag and, if Attr is not empty, the required value
+// of that attribute.
 type ConfigStep struct{ Tag, Attr, Value string }
 
 // ConfigPath leads from the root to nodes. The empty path is the root.
@@ -80,10 +80,9 @@ const (
 	maxConfigSteps = 32
 )
 
-// ParseConfigPath reads ROOT, or steps separated by dots, each a tag or
-// Tag[@attr=value]. A value runs to the closing bracket, so that it may have
-// dots. It reports false for everything else: the empty text and a leading
-// slash are neither the root nor a wildcard.
+// ParseConfigPath reads ROOT, or steps separated by dots, each a tag or Tag[@attr=value].
+// A value ends at the closing bracket, so it may contain dots. It returns false for any
+// other text. The empty text and a leading slash are neither the root nor a wildcard.
 func ParseConfigPath(text string) (ConfigPath, bool) {
 	if text == ConfigRoot {
 		return ConfigPath{}, true
@@ -126,7 +125,8 @@ func parseConfigStep(text string) (step ConfigStep, rest string, ok bool) {
 	return step, rest, ok
 }
 
-// configName cuts a name, letters and digits that start with a letter, off text.
+// configName cuts a name off the start of text: a letter, then letters, digits, "_" and
+// "-".
 func configName(text string) (name, rest string) {
 	end := 0
 	for end < len(text) && (isLetter(text[end]) || end > 0 && (isDigit(text[end]) || text[end] == '_' || text[end] == '-')) {
@@ -138,26 +138,26 @@ func configName(text string) (name, rest string) {
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
 
-// ProjectedNode is what may leave of a node.
+// ProjectedNode is the part of a node that may be sent.
 type ProjectedNode struct {
 	Tag   string
-	XPath string // ParseConfigPath reads it
+	XPath string // readable by ParseConfigPath
 	Attrs map[string]string
 }
 
-// ConfigProjection is what may leave of the subtrees that a path names.
+// ConfigProjection is the part of the selected subtrees that may be sent.
 type ConfigProjection struct {
 	Nodes []ProjectedNode
-	// Suppressed counts the nodes of the subtrees that were dropped because
-	// their tag, or one above them, is not allowed.
+	// Suppressed counts the nodes that were dropped because their tag, or a tag above
+	// them, is not allowed.
 	Suppressed int
 }
 
-// ProjectConfig follows a path from the root and filters what it names, in
-// document order. It reports false where the path names nothing. It is pure.
+// ProjectConfig follows a path from the root and filters the selected subtrees, in
+// document order. It returns false if the path selects nothing. It has no side effects.
 //
-// A step's attribute has to be one that may leave: otherwise asking for a path
-// would be a way to guess, character by character, what a secret attribute is.
+// A step may compare only an attribute that may be sent. Otherwise a caller could guess
+// the value of a secret attribute character by character.
 func ProjectConfig(root ConfigNode, path ConfigPath) (ConfigProjection, bool) {
 	at := []located{locate(root, ConfigRoot, true)}
 	for _, step := range path {
@@ -178,11 +178,11 @@ func ProjectConfig(root ConfigNode, path ConfigPath) (ConfigProjection, bool) {
 	return p, len(at) > 0
 }
 
-// located is a node with its place in the tree.
+// located is a node with its path in the tree.
 type located struct {
 	node    ConfigNode
 	xpath   string
-	allowed *AllowedTag // nil where the node or one above it may not leave
+	allowed *AllowedTag // nil if the node or one above it is not allowed
 }
 
 func locate(n ConfigNode, xpath string, above bool) located {
@@ -209,7 +209,7 @@ func (l located) children() []located {
 	return list
 }
 
-// names reports whether the step leads to the node.
+// names reports whether the step selects the node.
 func (s ConfigStep) names(l located) bool {
 	if s.Tag != l.node.Tag {
 		return false

@@ -13,7 +13,8 @@ import (
 // secret stands for every credential of these tests.
 const secret = "hunter2"
 
-// aConfig has a credential in every section, in every place that a node has.
+// aConfig returns a configuration with a credential in every section and in every part of
+// a node.
 func aConfig() ConfigNode {
 	return ConfigNode{Tag: ConfigRoot, Attrs: map[string]string{"password": secret}, Text: secret, Children: []ConfigNode{
 		{Tag: "KeyServer", Attrs: map[string]string{"systemId": "1", "token": secret}, Text: secret},
@@ -34,7 +35,7 @@ func TestConfigPathGrammar(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		text   string
-		want   ConfigPath // nil is refused
+		want   ConfigPath // nil: refused
 	}{
 		"Empty":         {"neither the root nor a wildcard", "", nil},
 		"Slash":         {"this is no file system", "/", nil},
@@ -80,7 +81,7 @@ func TestConfigProjection(t *testing.T) {
 	cases := map[string]struct {
 		reason     string
 		path       string
-		nodes      []string // nil where the path names nothing
+		nodes      []string // nil if the path selects nothing
 		suppressed int
 	}{
 		"Root": {"everything that is allowed, in document order", "ROOT",
@@ -129,8 +130,8 @@ func TestConfigDoesNotPrint(t *testing.T) {
 	}
 }
 
-// drawConfig draws a tree of allowed and other tags and attributes. What may
-// not leave holds the secret.
+// drawConfig draws a tree of allowed and other tags and attributes. Parts that may not be
+// sent contain the secret.
 func drawConfig(t *rapid.T, depth int) ConfigNode {
 	tags := []string{"Vault", "Credentials", "listener", "Databases"}
 	for _, row := range ConfigAllowList[1:] {
@@ -161,9 +162,8 @@ func count(n ConfigNode) int {
 	return total
 }
 
-// Whatever the tree and the path: nothing leaves that the table does not list,
-// every node is either projected or counted, and a projected path is one that
-// can be asked for.
+// For any tree and path: the projection contains only listed tags and attributes, every
+// node is either projected or counted, and every projected path can be requested.
 func TestConfigProjectionProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		root := ConfigNode{Tag: ConfigRoot, Text: secret, Attrs: map[string]string{"password": secret}}
@@ -193,8 +193,7 @@ func TestConfigProjectionProperty(t *testing.T) {
 	})
 }
 
-// No text makes the reader of paths or the projection panic, and none lets a
-// credential out.
+// No text makes the path parser or the projection panic or disclose a credential.
 func TestAnyConfigPathProperty(t *testing.T) {
 	pieces := rapid.SampledFrom([]string{"ROOT", "Listeners", "Listener", "Database", "Credentials", ".", "[@", "=", "]", "/", "*", "name", "url", secret, "api", "", "é", "\x00"})
 	rapid.Check(t, func(t *rapid.T) {

@@ -2,17 +2,17 @@ package keyserver
 
 import "slices"
 
-// ScopedOperations are what a scoped credential may do that names no operations:
-// to use its keys, and to look at them.
+// ScopedOperations are the operations of a scoped credential that names none: using its
+// keys and reading their metadata and ACL.
 var ScopedOperations = []Operation{OpHMAC, OpAuthorizeKey, OpReadKey, OpReadACL}
 
-// OfferedOperations are what one may name: those, MACs and encryption by line or
-// key, and changing lists within the rights that it may give. Export and further
-// sessions are not to be had.
+// OfferedOperations are the operations that a credential may name: those above, MACs and
+// encryption by key or lineage, and ACL changes within the rights that it may grant. Key
+// export and new sessions are excluded.
 var OfferedOperations = append(slices.Clip(ScopedOperations), OpMACData, OpVerifyMAC, OpEncrypt, OpDecrypt, OpAmendACL)
 
-// CoversOperation reports whether a caller's credential is good for an
-// operation. It is, where the caller has no scoped one.
+// CoversOperation reports whether a caller's credential allows an operation. An unscoped
+// caller has no limit.
 func (c Caller) CoversOperation(op Operation) bool {
 	if c.Scope == nil {
 		return true
@@ -21,8 +21,8 @@ func (c Caller) CoversOperation(op Operation) bool {
 	return named && slices.ContainsFunc(OfferedOperations, func(o Operation) bool { return o.ID == op.ID })
 }
 
-// CredentialOperations are what a scoped credential names. One that was made
-// when there was no choice names what is there without one.
+// CredentialOperations returns the operations that a scoped credential names. Credentials
+// from before operations could be chosen have ScopedOperations.
 func (c Caller) CredentialOperations() []ID {
 	if c.ScopeOperations != nil {
 		return c.ScopeOperations
@@ -34,9 +34,9 @@ func (c Caller) CredentialOperations() []ID {
 	return ids
 }
 
-// CoversGrant reports whether a caller's credential is good for a change of an
-// entry from some rights to others. OWNER is in no credential, and so neither
-// is an owner's entry.
+// CoversGrant reports whether a caller's credential allows changing an entry's rights
+// from one set to another. No credential covers OWNER, so none may change an owner's
+// entry.
 func (c Caller) CoversGrant(from, to Rights) bool {
 	may := c.MayGrant.Widen() &^ Owner
 	return c.Scope == nil || may.Has(from.Widen()|to.Widen())

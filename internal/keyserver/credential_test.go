@@ -2,8 +2,8 @@ package keyserver
 
 import "testing"
 
-// What a scoped credential is good for, over every operation: what it names of
-// what is offered. Export is not, and neither is another session.
+// A scoped credential allows exactly the operations that it names and that are offered.
+// Export and new sessions are not offered.
 func TestOperationsOfACredential(t *testing.T) {
 	all := []ID{}
 	for _, op := range Operations {
@@ -29,8 +29,8 @@ func TestOperationsOfACredential(t *testing.T) {
 	}
 }
 
-// OWNER is neither given nor taken by a scoped credential, whatever it says, and
-// over every pair of rights nothing beyond what it may give is.
+// No scoped credential grants or revokes OWNER. For every pair of rights, it grants
+// nothing beyond MayGrant.
 func TestGrantsOfACredential(t *testing.T) {
 	for may := Rights(0); may <= AllRights; may++ {
 		by := Caller{Scope: []HiddenLink{"k"}, MayGrant: may}

@@ -1,38 +1,38 @@
 package keyserver
 
-// Bounds of what is done under keys that succeed each other.
+// Bounds of operations with keys and key lineages.
 const (
-	// MaxTried is how many generations of a line a MAC is compared with, the
-	// newest of those that check: each costs the hash of the whole message.
+	// MaxTried is the number of keys of a lineage that a MAC is compared with, the newest
+	// of those that verify. Each costs a hash of the complete message.
 	MaxTried = 16
-	// MaxBatch is how many messages one batch has, and MaxBatchMessage the longest
-	// of them in bytes.
+	// MaxBatch is the maximum number of messages in a batch, and MaxBatchMessage the
+	// maximum length of one in bytes.
 	MaxBatch        = 1000
 	MaxBatchMessage = 65536
-	// MaxPlain is the longest text that is encrypted, and MaxAssociated the longest
-	// associated data, in bytes.
+	// MaxPlain is the maximum length of a plaintext, and MaxAssociated that of associated
+	// data, in bytes.
 	MaxPlain      = 65536
 	MaxAssociated = 4096
-	// MaxCiphertext is the longest ciphertext: that of the longest text.
+	// MaxCiphertext is the maximum length of a ciphertext.
 	MaxCiphertext = MaxPlain + CipherOverhead
-	// CipherOverhead is how much longer a ciphertext is than its text.
+	// CipherOverhead is the difference in length between a ciphertext and its plaintext.
 	CipherOverhead = 1 + 8 + 12 + 16
-	// MaxEncryptions is how many texts are encrypted under one key. Nonces are
-	// random, 96 bits of them: NIST SP 800-38D allows twice as many.
+	// MaxEncryptions is the maximum number of encryptions under one key. Nonces are
+	// random and have 96 bits: NIST SP 800-38D allows twice as many.
 	MaxEncryptions = 1 << 31
 )
 
-// EncryptionAlgorithm is what an AES-256 key encrypts with.
+// EncryptionAlgorithm is the mode of encryption under AES-256 keys.
 const EncryptionAlgorithm = "AES-256-GCM"
 
-// KeyChoice names a key, or the line of keys that begins with one. Exactly one of
-// the two is set.
+// KeyChoice names a key, or a key lineage by its first key. Exactly one of the two is
+// set.
 type KeyChoice struct {
 	Key  HiddenLink
-	Line HiddenLink // the first key of the line
+	Line HiddenLink // the first key of the lineage
 }
 
-// Named is the hidden link that is set.
+// Named returns the hidden link that is set.
 func (c KeyChoice) Named() HiddenLink {
 	if c.Line != "" {
 		return c.Line
@@ -43,16 +43,16 @@ func (c KeyChoice) Named() HiddenLink {
 // UsedKey is the key that an operation used.
 type UsedKey struct {
 	Link       HiddenLink
-	Generation int // in its line, from 1
+	Generation int // in its lineage, from 1
 }
 
-// MACRequest asks for the MAC of a message under the newest key of a line.
+// MACRequest is a request for the MAC of a message under the newest key of a lineage.
 type MACRequest struct {
 	Line    HiddenLink
 	Message Message
 }
 
-// MAC is one, with the key that made it.
+// MAC is a MAC with the key that made it.
 type MAC struct {
 	UsedKey
 	Sum [MACSize]byte
@@ -62,12 +62,13 @@ type MAC struct {
 type MACCheck struct {
 	KeyChoice
 	Message Message
-	// MAC answers the MAC once the message is written: it may arrive behind it.
+	// MAC returns the MAC. Call it after the message is written: the MAC may arrive after
+	// the message.
 	MAC func() [MACSize]byte
 }
 
-// MACVerdict is the answer to that. The key is the one that made the MAC; where
-// none did, the newest that was tried.
+// MACVerdict is the result of a MACCheck. The key is the one that made the MAC; if none
+// did, the newest that was tried.
 type MACVerdict struct {
 	UsedKey
 	Valid bool
@@ -79,13 +80,13 @@ type MACItem struct {
 	Data []byte
 }
 
-// MACAnswer answers one item of a batch: a MAC, or why there is none.
+// MACAnswer is the result of one item of a batch: a MAC or an error.
 type MACAnswer struct {
 	MAC
 	Err error
 }
 
-// Encryption asks for a text to be encrypted.
+// Encryption is a request to encrypt a text.
 type Encryption struct {
 	KeyChoice
 	Plain      []byte
@@ -95,10 +96,10 @@ type Encryption struct {
 // Ciphertext is an encrypted text with the key that encrypted it.
 type Ciphertext struct {
 	UsedKey
-	Sealed []byte // as package ciphertext lays it out
+	Sealed []byte // in the format of package ciphertext
 }
 
-// Decryption asks for a text that was encrypted.
+// Decryption is a request to decrypt a text.
 type Decryption struct {
 	KeyChoice
 	Sealed     []byte

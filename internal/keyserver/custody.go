@@ -2,45 +2,45 @@ package keyserver
 
 import "time"
 
-// DataKeyState is what a data key is for.
+// DataKeyState is the state of a data key.
 type DataKeyState string
 
-// The states. One data key is active at any time, and wraps; a retiring one still
-// opens what is under it; of a retired one nothing is left but that it was.
+// The states. Exactly one data key is active and wraps keys. A retiring data key still
+// unwraps. Of a retired one only the record is left.
 const (
 	DataKeyActive   DataKeyState = "active"
 	DataKeyRetiring DataKeyState = "retiring"
 	DataKeyRetired  DataKeyState = "retired"
 )
 
-// DataKey is a key that wraps the keys of the database, without its bytes. The id of
-// the first one of a database from before there were several is zero.
+// DataKey is a key that wraps the keys of the database, without its bytes. The id is zero
+// for the first data key of a database from before there were several.
 type DataKey struct {
 	ID        ID
-	CreatedAt time.Time // zero where it was not noted
+	CreatedAt time.Time // zero if it was not recorded
 	RetiredAt time.Time // zero until then
 	State     DataKeyState
-	Wrapped   int64 // what is under it
+	Wrapped   int64 // number of keys that it wraps
 }
 
-// KEK is what may be known of a key-encryption key.
+// KEK is the public information about a key-encryption key.
 type KEK struct {
 	Scheme      string
-	Fingerprint string // 16 hex digits; the same key has another one at another database
-	// PreviousNeeded says whether a data key is still wrapped by --kek-previous; nil
+	Fingerprint string // 16 hex digits; the same key has another fingerprint in another database
+	// PreviousNeeded reports whether a data key is still wrapped by --kek-previous; nil
 	// without that flag.
 	PreviousNeeded *bool
 }
 
-// Rewrap is how far the wrapping under a new data key has come.
+// Rewrap is the progress of rewrapping keys under a new data key.
 type Rewrap struct {
 	Done, Total int64
-	// Refused are rows that did not agree with their MACs at the last look. They stay
-	// as they are, and so does the data key that they may be under.
+	// Refused counts the rows whose MAC was wrong at the last check. They stay unchanged,
+	// and so does the data key that may wrap them.
 	Refused int64
 }
 
-// Custody is how the keys of a key server are kept.
+// Custody describes the key-encryption key and the data keys of a key server.
 type Custody struct {
 	KEK      KEK
 	DataKeys []DataKey // oldest first

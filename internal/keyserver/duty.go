@@ -2,13 +2,13 @@ package keyserver
 
 import "slices"
 
-// Conflict is a pair of operations that one principal is not to hold where
-// duties are apart.
+// Conflict is a pair of operations that one principal must not hold if duties are
+// separated.
 type Conflict struct{ One, Other Operation }
 
-// together are the pairs of operations of different duties that some built-in
-// role of a split deployment holds: reading, for the most part, which every
-// duty takes. They are the measure of what goes together.
+// together are the pairs of operations that some built-in role of a split deployment
+// contains. Pairs of different duties among them are mostly reads, which every duty
+// needs. They define which operations are compatible.
 var together = func() map[[2]ID]bool {
 	pairs := map[[2]ID]bool{}
 	for _, role := range BuiltInRoles(Split) {
@@ -21,16 +21,16 @@ var together = func() map[[2]ID]bool {
 	return pairs
 }()
 
-// apart reports whether an operation belongs to one of the duties that are kept
-// apart. Keys may be used beside any of them.
+// apart reports whether the operation belongs to a separated duty. Key use is compatible
+// with each of them.
 func (op Operation) apart() bool {
 	return op.Duty == Administration || op.Duty == Trust || op.Duty == Auditing
 }
 
-// ConflictOf answers the first pair of operations that a principal has come to
-// hold and is not to hold together (contract 4.10): of two duties among
-// administration, trust and audit, and in no built-in role together. A pair
-// that it held before is not answered. The pair answered is the first by ids.
+// ConflictOf returns the first pair, by ids, of operations that a principal newly holds
+// and must not hold together (contract 4.10). The two belong to different duties among
+// administration, trust and audit, and no built-in role contains both. A pair that the
+// principal held before is not returned.
 func ConflictOf(before, after []ID) (Conflict, bool) {
 	had := map[ID]bool{}
 	for _, id := range before {
@@ -51,8 +51,8 @@ func ConflictOf(before, after []ID) (Conflict, bool) {
 	return Conflict{}, false
 }
 
-// besideKeys are the operations of other duties that come with the use of keys:
-// those of the built-in roles that use any.
+// besideKeys are the operations of other duties that belong to key use: those of the
+// built-in roles for key use.
 var besideKeys = func() map[ID]bool {
 	beside := map[ID]bool{}
 	for _, role := range BuiltInRoles(Split) {
@@ -65,19 +65,19 @@ var besideKeys = func() map[ID]bool {
 	return beside
 }()
 
-// GivesDuty reports whether whoever is given the operation has a part in one of
-// the duties that are kept apart (contract 4.12).
+// GivesDuty reports whether the operation gives its holder a part of a separated duty
+// (contract 4.12).
 func (op Operation) GivesDuty() bool { return op.apart() && !besideKeys[op.ID] }
 
-// AnyDuty stands for any of the duties that are kept apart.
+// AnyDuty stands for any of the separated duties.
 const AnyDuty Duty = "any"
 
-// ApprovingDuties are the duties that a rule of the approval policy may ask of
-// those who approve.
+// ApprovingDuties are the duties that a rule of the approval policy can require of
+// approvers.
 var ApprovingDuties = []Duty{Administration, Trust, Auditing, AnyDuty}
 
-// shared are the operations that more than one built-in role of a split
-// deployment holds. They say nothing about the duty of who holds them.
+// shared are the operations that more than one built-in role of a split deployment
+// contains. They do not determine the duty of their holder.
 var shared = func() map[ID]bool {
 	times := map[ID]int{}
 	for _, role := range BuiltInRoles(Split) {
@@ -92,9 +92,9 @@ var shared = func() map[ID]bool {
 	return several
 }()
 
-// HoldsDuty reports whether whoever holds some operations has a duty
-// (contract 4.12). Administration and trust has who holds an operation of it that
-// no two built-in roles share; audit, who reads the trail and has neither.
+// HoldsDuty reports whether a holder of the operations has a duty (contract 4.12). A
+// holder has administration or trust if it holds an operation of it that is not shared. A
+// holder has audit if it may read the audit log and has neither.
 func HoldsDuty(operations []ID, d Duty) bool {
 	has := func(d Duty) bool {
 		return slices.ContainsFunc(operations, func(id ID) bool { return OperationOf(id).Duty == d && !shared[id] })

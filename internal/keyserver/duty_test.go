@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The built-in roles of a split deployment are no conflict by themselves, with
-// any role that uses keys, and with none of another duty.
+// A built-in role of a split deployment has no conflict alone or with a role for key use.
+// It conflicts with each role of another duty.
 func TestConflicts(t *testing.T) {
 	duties := map[ID]bool{RoleAdministrator: true, RoleSecurityOfficer: true, RoleAuditor: true}
 	for _, a := range BuiltInRoles(Split) {
@@ -27,8 +27,8 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// Whoever holds a built-in role has its duty and no other, and the roles that use
-// keys have none. What is held beside keys gives no duty.
+// The holder of a built-in role has exactly its duty, and roles for key use have none.
+// Operations that come with key use give no duty.
 func TestWhoHasADuty(t *testing.T) {
 	held := map[ID]Duty{RoleAdministrator: Administration, RoleSecurityOfficer: Trust, RoleAuditor: Auditing}
 	for _, role := range BuiltInRoles(Split) {

@@ -5,59 +5,59 @@ import (
 	"time"
 )
 
-// GateStep is one question of the gate. It asks them in this order, and none behind the
-// first that refuses.
+// GateStep is one check of the authorizer. The checks run in this order and stop at the first
+// refusal.
 type GateStep string
 
 // The steps.
 const (
-	StepCurrent     GateStep = "current"     // does the process know every change that is a second old
-	StepDelegation  GateStep = "delegation"  // may whoever acts for another do so still
-	StepPrincipal   GateStep = "principal"   // is there such a principal, and is it enabled
-	StepCertificate GateStep = "certificate" // is the one that the session was opened with in force
-	StepLent        GateStep = "lent"        // is the operation one that is done for another
+	StepCurrent     GateStep = "current"     // does the process know every change that is at least one second old
+	StepDelegation  GateStep = "delegation"  // may the actor of a delegated session still act for the delegator
+	StepPrincipal   GateStep = "principal"   // does the principal exist, and is it enabled
+	StepCertificate GateStep = "certificate" // is the certificate that opened the session in force
+	StepLent        GateStep = "lent"        // is the operation allowed in a delegated session
 	StepRole        GateStep = "role"        // does a role grant the operation
-	StepScope       GateStep = "scope"       // does a scoped credential cover operation and key
-	StepApproval    GateStep = "approval"    // does the operation take an approval, and is it there
-	StepTransport   GateStep = "transport"   // is the caller one that logged in with a certificate
-	StepKey         GateStep = "key"         // is there such a key
-	StepExposure    GateStep = "exposure"    // may the peer that owns the key be told of the principal
-	StepList        GateStep = "list"        // does the access control list of the key let the principal
-	StepState       GateStep = "state"       // does what the key is, and its state, permit the use
-	StepUses        GateStep = "uses"        // is a use left, where the list limits them, and of the key itself
-	StepOwner       GateStep = "owner"       // what the peer that owns the key would say
+	StepScope       GateStep = "scope"       // does a scoped credential cover the operation and the key
+	StepApproval    GateStep = "approval"    // if the operation needs an approval, does it have one
+	StepTransport   GateStep = "transport"   // did the caller log in with a certificate
+	StepKey         GateStep = "key"         // does the key exist
+	StepExposure    GateStep = "exposure"    // may the peer that owns the key learn of the principal
+	StepList        GateStep = "list"        // does the ACL of the key allow the principal
+	StepState       GateStep = "state"       // do the type and state of the key permit the use
+	StepUses        GateStep = "uses"        // is a use left, if the ACL limits them, and of the key itself
+	StepOwner       GateStep = "owner"       // the decision of the peer that owns the key
 )
 
-// GateSteps are all of them, in order.
+// GateSteps are all steps, in order.
 var GateSteps = []GateStep{
 	StepCurrent, StepDelegation, StepPrincipal, StepCertificate, StepLent, StepRole, StepScope, StepApproval,
 	StepTransport, StepKey, StepExposure, StepList, StepState, StepUses, StepOwner,
 }
 
-// StepOutcome is what became of a step.
+// StepOutcome is the result of a step.
 type StepOutcome string
 
 // The outcomes.
 const (
 	StepPassed   StepOutcome = "passed"
 	StepRefused  StepOutcome = "refused"
-	StepNotAsked StepOutcome = "notAsked" // somebody else decides
+	StepNotAsked StepOutcome = "notAsked" // another key server decides
 )
 
-// Cause is the object by which a step came out as it did.
+// Cause is the object that determined the outcome of a step.
 type Cause struct {
 	Kind   ChangeKind
 	ID     ID
-	System SystemID // of a principal that another key server may own
+	System SystemID // set for a principal that another key server may own
 	Name   string
-	// Demands: the list demands membership of it.
+	// Demands: the ACL requires membership of this group.
 	Demands bool
-	// Start and End are the window of an entry that gives rights; unset where it is open, and
-	// of what else there is.
+	// Start and End are the time window of an entry that grants rights. They are unset if the
+	// window is open, and for every other cause.
 	Start, End Stamp
 }
 
-// ExplainedStep is a step as it came out.
+// ExplainedStep is a step with its outcome.
 type ExplainedStep struct {
 	Step    GateStep
 	Outcome StepOutcome
@@ -65,25 +65,25 @@ type ExplainedStep struct {
 	Detail  string
 }
 
-// Question is what the gate is asked without anything being done.
+// Question asks the authorizer for a decision without performing the operation.
 type Question struct {
 	Operation Operation // or an effect of one
-	// Link is the key that the operation is about; empty where it is about none.
+	// Link is the key that the operation concerns; empty if it concerns none.
 	Link HiddenLink
-	// Principal is who would ask; nil for the caller, in this session.
+	// Principal is the principal to decide for; nil for the caller in this session.
 	Principal *ID
-	// At is a change that the answer has to know; 0 for none.
+	// At is the sequence number of a change that the decision must include; 0 for none.
 	At int64
-	// With are changes that are supposed.
+	// With are changes to suppose.
 	With []Supposition
-	// Bare: nobody wants to know what would turn the answer round.
+	// Bare leaves out the changes that would reverse the decision.
 	Bare bool
 }
 
-// SuppositionKind says what is supposed.
+// SuppositionKind is the kind of a supposed change.
 type SuppositionKind string
 
-// The kinds of what can be supposed, each with the fields that it takes.
+// The kinds of suppositions, each with the fields that it takes.
 const (
 	SupposeRole     SuppositionKind = "giveRole"     // Principal, Role, Name
 	SupposeNoRole   SuppositionKind = "takeRole"     // Principal, Role, Name
@@ -99,83 +99,83 @@ const (
 	SupposeApproval SuppositionKind = "approve"      // the operation of the question
 )
 
-// Supposition is a change that the gate is asked to take for made. Principals are those of
-// this key server; of an entry it may be another's.
+// Supposition is a change that the authorizer treats as made. Its principals are local; only
+// the principal of an entry may belong to another key server.
 type Supposition struct {
 	Kind      SuppositionKind
 	Principal ID
 	Role      ID
 	Group     ID
-	// Name is what the role or the group is called. Nothing goes by it.
+	// Name is the name of the role or the group. It has no effect.
 	Name   string
 	System SystemID
-	// Link is the key, empty for that of the question: of a line another one may be asked.
+	// Link is the key; empty for the key of the question. For a key lineage, another key may
+	// be checked.
 	Link       HiddenLink
 	Rights     Rights
 	MaxUsage   int64
 	Start, End Stamp
 }
 
-// MaxSuppositions is how many changes one question may suppose.
+// MaxSuppositions limits the suppositions of one question.
 const MaxSuppositions = 16
 
-// MaxRolesNamed is how many roles an explanation names that would do.
+// MaxRolesNamed limits the alternative roles that an explanation names.
 const MaxRolesNamed = 16
 
-// Explanation is what the gate would answer, and why.
+// Explanation is the predicted decision of the authorizer, with its reasons.
 type Explanation struct {
 	Allowed bool
-	// Refusal is the fault that the operation would be refused with; nil where it is let.
+	// Refusal is the fault that would refuse the operation; nil if it is allowed.
 	Refusal error
 	Steps   []ExplainedStep
-	// Uses is how many uses the list leaves; nil where it does not limit them, or the caller
-	// may not ask for it.
+	// Uses is the number of uses that the ACL leaves. It is nil if the ACL has no limit, or
+	// the caller may not know the number.
 	Uses *int64
-	// Change is what would turn the answer round, the fewest changes that were found; nil
-	// where there is nothing that could be supposed, or the caller may not ask for it.
+	// Change is the smallest set of changes found that would reverse the decision. It is nil
+	// if no supposition would, or the caller may not know it.
 	Change []Supposition
-	// Roles are those that would do as well where Change gives one, that with the fewest
-	// operations first, and MaxRolesNamed at most.
+	// Roles are alternatives to the role that Change grants. They are sorted by number of
+	// operations, fewest first, at most MaxRolesNamed.
 	Roles []Cause
-	// Principal is who would ask.
+	// Principal is the principal that the decision is for.
 	Principal ID
-	// Asked is the key whose list was asked: that of the question, or one of its line. Entry
-	// is the one there of who would ask; nil where there is none.
+	// Asked is the key whose ACL was checked: the key of the question, or one of its lineage.
+	// Entry is the principal's entry there; nil if there is none.
 	Asked HiddenLink
 	Entry *ACLEntry
-	// Sequence is the last change when the question was answered, 0 where the caller may not
-	// ask for it. Staleness is how long before the answer the process last knew every change.
+	// Sequence is the last change at the time of the decision, 0 if the caller may not know
+	// it. Staleness is the time since the process last knew every change.
 	Sequence  int64
 	Staleness time.Duration
 }
 
-// Crowd asks who may do something.
+// Crowd asks which principals may perform an operation.
 type Crowd struct {
 	Operation Operation
-	Link      HiddenLink // empty: whoever has a role for it
-	After     ID         // those behind this id
+	Link      HiddenLink // empty: every principal with a suitable role
+	After     ID         // only principals after this id
 	Limit     int
 }
 
-// Capable is somebody who may.
+// Capable is a principal that may perform the operation.
 type Capable struct {
 	Principal PrincipalRef
 	Name      string
 	Type      PrincipalType
-	By        []Cause // role, and entry of the list
+	By        []Cause // roles, and the ACL entry
 }
 
-// CrowdPage is a page of them, by id.
+// CrowdPage is a page of capable principals, sorted by id.
 type CrowdPage struct {
 	Who []Capable
-	// Elsewhere are principals of peers that the list lets; whether a role grants them the
-	// operation their own key server says. On the first page alone.
+	// Elsewhere are principals of peers that the ACL allows. Whether a role grants them the
+	// operation is decided by their own key server. Only the first page has them.
 	Elsewhere []Capable
 	Next      ID // zero at the end
 }
 
-// AboutKey reports whether the operation is about one key, so that the key's list has a
-// say.
+// AboutKey reports whether the operation concerns one key, so that the key's ACL is checked.
 func (op Operation) AboutKey() bool {
 	switch op.ID {
 	case OpReadKey.ID, OpAuthorizeKey.ID, OpHMAC.ID, OpMACData.ID, OpVerifyMAC.ID, OpEncrypt.ID, OpDecrypt.ID,
@@ -186,8 +186,7 @@ func (op Operation) AboutKey() bool {
 	}
 }
 
-// OperationNamed returns the operation of the catalogue, or the effect of one, that a key
-// names.
+// OperationNamed returns the operation of the catalogue, or the effect, with the given key.
 func OperationNamed(key string) (Operation, bool) {
 	for _, list := range [][]Operation{Operations, Effects} {
 		if i := slices.IndexFunc(list, func(op Operation) bool { return op.Key == key }); i >= 0 {
@@ -197,7 +196,7 @@ func OperationNamed(key string) (Operation, bool) {
 	return Operation{}, false
 }
 
-// SuppositionField is a field of a supposition, by its name on the wire.
+// SuppositionField is a field of a supposition, by its name in JSON.
 type SuppositionField string
 
 // The fields.
@@ -214,7 +213,7 @@ const (
 	SupposesEnd       SuppositionField = "endTime"
 )
 
-// Fields are those that a kind takes, and whether it needs them.
+// Fields returns the fields that a kind takes, each with whether it is required.
 func (k SuppositionKind) Fields() map[SuppositionField]bool {
 	switch k {
 	case SupposeRole, SupposeNoRole:

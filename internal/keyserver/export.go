@@ -1,6 +1,6 @@
 package keyserver
 
-// KeyExport asks for a key, encrypted for a principal.
+// KeyExport is a request for a key, encrypted for a principal.
 type KeyExport struct {
 	Link      HiddenLink
 	Recipient PrincipalRef
@@ -8,8 +8,8 @@ type KeyExport struct {
 
 // ExportedKey is a key that only the recipient can read.
 type ExportedKey struct {
-	JWE         string // compact serialisation
+	JWE         string // how the content key is wrapped: RSA-OAEP-256 or ECDH-ES+A256KW
 	Algorithm   string // how the content key is wrapped: RSA-OAEP-256 or ECDH-ES+A256KW
 	Recipient   Principal
-	Certificate Certificate // whose public key it is encrypted for
+	Certificate Certificate // its public key encrypts the key
 }

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Federated is what key servers ask of each other: the part of the port that
-// is carried to the key server that owns a key or a principal. Whoever asks
-// fills in Caller.Peer.
+// Federated is the part of the port that key servers call on each other: the request is
+// sent to the key server that owns the key or the principal. The calling key server sets
+// Caller.Peer.
 type Federated interface {
 	Key(ctx context.Context, by Caller, link HiddenLink) (KeyMetadata, error)
 	AuthorizeKey(ctx context.Context, by Caller, use Use) (Grant, error)
@@ -21,14 +21,14 @@ type Federated interface {
 	GrantACL(ctx context.Context, by Caller, change ACLChange) error
 	AmendACL(ctx context.Context, by Caller, change ACLChange) error
 	RevokeACL(ctx context.Context, by Caller, r ACLRevocation) error
-	// LookupPrincipals leaves out what the key server asked does not have. Where
-	// it has to leave out anything else it fails: with an UnreadableError, which
-	// names that, beside the other principals.
+	// LookupPrincipals omits principals that the called key server does not have. If it
+	// has to omit others, it returns the readable principals with an UnreadableError that
+	// names the omitted ones.
 	LookupPrincipals(ctx context.Context, by Caller, pairs []PrincipalRef) ([]Principal, error)
 }
 
-// UnreadableError is the cause of a lookup's failure where a key server has
-// principals that cannot be shown as it answers them. They are not gone.
+// UnreadableError is the cause of a failed lookup if a key server returns principals that
+// cannot be displayed. They still exist.
 type UnreadableError struct{ Principals []PrincipalRef }
 
 // Error implements error.
@@ -36,28 +36,29 @@ func (e *UnreadableError) Error() string {
 	return fmt.Sprintf("%d principals cannot be shown", len(e.Principals))
 }
 
-// PeerCall is what a call between key servers says besides who it is for.
+// PeerCall has the fields of a call between key servers that do not identify the
+// principal.
 type PeerCall struct {
-	// System is the key server that asks; the one asked knows it by its
-	// certificate.
+	// System is the calling key server; the called one identifies it by its certificate.
 	System SystemID
-	// Groups are the enabled groups of that key server that the principal is in.
+	// Groups are the enabled groups of the calling key server that contain the principal.
 	Groups []PrincipalRef
-	// Key is the same in each repetition of a call that may have had an effect,
-	// and in no other call. It is drawn by whoever asks.
+	// Key is drawn by the caller. It is equal in each repetition of a call that may have
+	// had an effect, and in no other call.
 	Key CallKey
-	// Single is a call that nobody repeats, such as one with a streamed message:
-	// a key that is known is not a repetition of it.
+	// Single marks a call that is never repeated, such as one with a streamed message. If
+	// its key is known already, it is not a repetition.
 	Single bool
 }
 
-// CallKey names one call among those of a peer.
+// CallKey identifies a call among the calls of a peer.
 type CallKey [32]byte
 
-// ForwardedOperations are what a key server does for the principals of others.
+// ForwardedOperations are the operations that a key server performs for principals of
+// peers.
 var ForwardedOperations = []Operation{OpReadKey, OpAuthorizeKey, OpHMAC, OpMACData, OpVerifyMAC, OpEncrypt, OpDecrypt, OpReadACL, OpAmendACL, OpLookupPrincipals}
 
-// Forwarded reports whether the operation is one of them.
+// Forwarded reports whether the operation is in ForwardedOperations.
 func (op Operation) Forwarded() bool {
 	return slices.ContainsFunc(ForwardedOperations, func(o Operation) bool { return o.ID == op.ID })
 }

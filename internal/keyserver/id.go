@@ -11,15 +11,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
-// ID is the 8-byte identifier of an object. The zero ID names nothing. It has
-// three spellings that are never guessed from their looks: each caller says
-// which one it reads.
+// ID is the 8-byte identifier of an object. The zero ID names nothing. It has three text
+// formats. They are never detected from the text: each caller chooses the parser.
 type ID [8]byte
 
-// ErrSpelling is wrapped by every refusal of an identifier's spelling.
+// ErrSpelling is wrapped by every parse error of an identifier.
 var ErrSpelling = errors.New("malformed identifier")
 
-// NewID draws an id from random. It is never zero.
+// NewID reads an id from random. It is never zero.
 func NewID(random io.Reader) (ID, error) {
 	var id ID
 	for id == (ID{}) {
@@ -30,7 +29,7 @@ func NewID(random io.Reader) (ID, error) {
 	return id, nil
 }
 
-// ParseHexID reads 16 hexadecimal digits of either case.
+// ParseHexID parses 16 hexadecimal digits of either case.
 func ParseHexID(s string) (ID, error) {
 	var id ID
 	if len(s) != 2*len(id) {
@@ -42,8 +41,8 @@ func ParseHexID(s string) (ID, error) {
 	return id, nil
 }
 
-// ParseDecimalID reads an unsigned decimal number without sign, leading zero
-// or space, up to 2^64-1.
+// ParseDecimalID parses an unsigned decimal number without sign, leading zero or space,
+// up to 2^64-1.
 func ParseDecimalID(s string) (ID, error) {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || strconv.FormatUint(n, 10) != s {
@@ -52,7 +51,7 @@ func ParseDecimalID(s string) (ID, error) {
 	return IDFromUint64(n), nil
 }
 
-// ParseBase64ID reads the canonical base64 of 8 bytes.
+// ParseBase64ID parses the canonical base64 of 8 bytes.
 func ParseBase64ID(s string) (ID, error) {
 	b, err := canonical.Decode(s)
 	if err != nil || len(b) != len(ID{}) {
@@ -61,36 +60,35 @@ func ParseBase64ID(s string) (ID, error) {
 	return ID(b), nil
 }
 
-// IDFromUint64 returns the id whose decimal spelling is n.
+// IDFromUint64 returns the id with the decimal format n.
 func IDFromUint64(n uint64) ID {
 	var id ID
 	binary.BigEndian.PutUint64(id[:], n)
 	return id
 }
 
-// Uint64 returns the number that the decimal spelling shows.
+// Uint64 returns the number of the decimal format.
 func (id ID) Uint64() uint64 { return binary.BigEndian.Uint64(id[:]) }
 
 // IsZero reports whether the id names nothing.
 func (id ID) IsZero() bool { return id == ID{} }
 
-// Hex returns 16 lower-case hexadecimal digits, the spelling of {id} path segments.
+// Hex returns 16 lower-case hexadecimal digits, the format of {id} path segments.
 func (id ID) Hex() string { return hex.EncodeToString(id[:]) }
 
-// Decimal returns the spelling of principalId.
+// Decimal returns the format of principalId.
 func (id ID) Decimal() string { return strconv.FormatUint(id.Uint64(), 10) }
 
-// Base64 returns canonical base64, the spelling of certificateId.
+// Base64 returns canonical base64, the format of certificateId.
 func (id ID) Base64() string { return canonical.Encode(id[:]) }
 
-// String returns the hexadecimal spelling, for logs.
+// String returns the hexadecimal format, for logs.
 func (id ID) String() string { return id.Hex() }
 
-// SystemID identifies a key server. It fits 4 bytes because a hidden link
-// spends 4 on it.
+// SystemID identifies a key server. It has 4 bytes because a hidden link stores it in 4.
 type SystemID uint32
 
-// PrincipalRef names a principal anywhere: the pair that ACL routes take.
+// PrincipalRef names a principal of any key server: the pair that ACL routes take.
 type PrincipalRef struct {
 	System SystemID
 	ID     ID

@@ -9,8 +9,8 @@ import (
 	"testing/iotest"
 )
 
-// The three spellings of one identifier. None is accepted where another is
-// meant, also where it looks like it.
+// An identifier has three text formats. No parser accepts another format, unless the text
+// is valid in both.
 func TestSpellings(t *testing.T) {
 	cases := map[string]struct {
 		id                   ID
@@ -95,8 +95,8 @@ func TestHiddenLink(t *testing.T) {
 	}
 }
 
-// Whatever a parser accepts it writes again, and nothing is accepted in two
-// spellings that stand for different identifiers without being asked.
+// Each parser accepts only the text that its identifier is formatted to (for hex, in
+// either case).
 func FuzzIDs(f *testing.F) {
 	for _, s := range []string{"0000000000000001", "1", "AAAAAAAAAAE=", "00000000000003E9", "18446744073709551615", "//////////8=", "+1", "01"} {
 		f.Add(s)

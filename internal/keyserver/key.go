@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Algorithm is the cipher a key is for.
+// Algorithm is the algorithm that a key is for.
 type Algorithm string
 
 // The algorithms a key can be minted for.
@@ -15,30 +15,30 @@ const (
 	AES256     Algorithm = "AES-256"
 )
 
-// AlgorithmInfo is what metadata tells about an algorithm.
+// AlgorithmInfo has the properties of an algorithm that metadata shows.
 type AlgorithmInfo struct {
 	Number   int // the numeric identifier, algid
-	MintLen  int // bytes of a minted key
-	MinLen   int // bytes of an imported key, at least
-	MaxLen   int // and at most
-	IVLength int // bytes of an initialisation vector, 0 where there is none
+	MintLen  int // length of a minted key in bytes
+	MinLen   int // minimum length of an imported key
+	MaxLen   int // maximum length of an imported key
+	IVLength int // length of an initialization vector in bytes, 0 for none
 }
 
-// Algorithms is the catalogue of algorithms. Numbers are permanent.
+// Algorithms is the catalogue of algorithms. Never change a Number.
 var Algorithms = map[Algorithm]AlgorithmInfo{
 	HMACSHA384: {Number: 1, MintLen: 48, MinLen: 1, MaxLen: 1024},
 	AES256:     {Number: 2, MintLen: 32, MinLen: 32, MaxLen: 32, IVLength: 12},
 }
 
-// NewKey asks for a key. A nil Material mints one from the system's random
-// source; anything else imports those bytes.
+// NewKey is a request for a key. If Material is nil, the key is minted from the system's
+// random source; otherwise the bytes are imported.
 type NewKey struct {
 	Algorithm Algorithm
 	Material  []byte
-	// Path, where it is not empty, lies under a templated directory whose
-	// template gives the key its first entries.
+	// Path is optional. It lies under a templated directory whose template gives the key
+	// its first ACL entries.
 	Path string
-	// Sealed keeps the key from ever being exported.
+	// Sealed makes the key not exportable, permanently.
 	Sealed bool
 }
 
@@ -48,14 +48,15 @@ func (n NewKey) String() string { return "new " + string(n.Algorithm) + " key" }
 // Format hides the material from every other verb.
 func (n NewKey) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, n.String()) }
 
-// KeyMetadata is everything about a key but its bytes.
+// KeyMetadata is everything about a key except its bytes.
 type KeyMetadata struct {
 	Link      HiddenLink
 	Algorithm Algorithm
 	KeyBytes  int
-	// Directory is the templated directory that a minted key came under.
+	// Directory is the templated directory under which a key was minted.
 	Directory string
-	// Life and what follows is zero of a peer's key where the peer does not tell.
+	// Life and the following fields are zero for the key of a peer that does not send
+	// them.
 	Life       KeyLife
 	CreatedAt  time.Time
 	Uses       int64
@@ -63,15 +64,15 @@ type KeyMetadata struct {
 	Rotation   KeyRotation
 }
 
-// Grant is a yes to the question whether a caller may use a key.
+// Grant is the positive result of AuthorizeKey.
 type Grant struct {
-	System SystemID // owner of the key
-	// FilenameAudited says that the file name is part of the audit row.
+	System SystemID // the owner of the key
+	// FilenameAudited reports that the file name is part of the audit row.
 	FilenameAudited bool
 }
 
-// Use asks whether a key may be used. The file name, where there is one, is
-// what the key is wanted for.
+// Use asks whether a key may be used. The optional file name names the
+// purpose.
 type Use struct {
 	Link     HiddenLink
 	Filename string
@@ -83,12 +84,12 @@ const MACSize = 48
 // MaxMessage is the longest message of an HMAC in bytes (contract 7.3).
 const MaxMessage = 16777216
 
-// Message is the text of an HMAC as a stream, so that it is never held whole.
-// WriteTo may fail with a fault when the text turns out to be malformed; what
-// was computed until then is discarded.
+// Message is the text of an HMAC as a stream, so that it is never completely in memory.
+// WriteTo may fail with a fault when the text turns out to be malformed. The partial
+// result is then discarded.
 type Message = io.WriterTo
 
-// HMACRequest asks for the HMAC of a message under a key.
+// HMACRequest is a request for the HMAC of a message under a key.
 type HMACRequest struct {
 	Link    HiddenLink
 	Message Message

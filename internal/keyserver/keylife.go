@@ -5,113 +5,118 @@ import (
 	"time"
 )
 
-// KeyState is what may be done with a key.
+// KeyState decides which uses of a key are allowed.
 type KeyState string
 
 // The states of a key.
 const (
 	KeyEnabled    KeyState = "enabled"
-	KeyVerifyOnly KeyState = "verifyOnly" // MACs are checked and ciphertext is decrypted; none is made
+	KeyVerifyOnly KeyState = "verifyOnly" // verifies MACs and decrypts; makes no MACs or ciphertext
 	KeyDisabled   KeyState = "disabled"
-	KeyDestroying KeyState = "destroying" // disabled, until its bytes go
-	KeyDestroyed  KeyState = "destroyed"  // without bytes, for good
+	KeyDestroying KeyState = "destroying" // disabled; its bytes will be deleted
+	KeyDestroyed  KeyState = "destroyed"  // permanent; the bytes are deleted
 )
 
-// KeyStates are all of them, in the order of a key's life.
+// KeyStates are all states, in the order of a key's life.
 var KeyStates = []KeyState{KeyEnabled, KeyVerifyOnly, KeyDisabled, KeyDestroying, KeyDestroyed}
 
-// Makes reports whether new MACs, ciphertext and copies of the key are made.
+// Makes reports whether the key may make MACs and ciphertext and be exported.
 func (s KeyState) Makes() bool { return s == KeyEnabled }
 
-// Checks reports whether MACs are verified and ciphertext is decrypted.
+// Checks reports whether the key may verify MACs and decrypt.
 func (s KeyState) Checks() bool { return s == KeyEnabled || s == KeyVerifyOnly }
 
-// KeyLife is where a key stands in its life.
+// KeyLife is the position of a key in its life cycle.
 type KeyLife struct {
 	State KeyState
-	// Lineage is the first key of the line; its own id for that one.
+	// Lineage is the id of the first key of the lineage; for that key, its own id.
 	Lineage    ID
 	Generation int // from 1
 	Exportable bool
-	StateAt    time.Time // when it came into State; zero since it was made
-	DestroyAt  time.Time // when its bytes go; zero for never
+	StateAt    time.Time // start of State; zero if unchanged since creation
+	DestroyAt  time.Time // when its bytes are deleted; zero for never
 }
 
-// DefaultDestroyDays is how long a key that is being destroyed can be restored, where
-// nobody says.
+// DefaultDestroyDays is the default number of days in which a key that is being destroyed
+// can be restored.
 const DefaultDestroyDays = 30
 
-// FirstLife is the life of a key that succeeds none.
+// FirstLife returns the life of the first key of a lineage.
 func FirstLife(key ID) KeyLife {
 	return KeyLife{State: KeyEnabled, Lineage: key, Generation: 1, Exportable: true}
 }
 
-// KeyAct is what the owner of a key does to its state.
+// KeyAct is a change that the owner makes to the state of a key.
 type KeyAct string
 
 // The acts.
 const (
 	DisableKey KeyAct = "disable"
 	EnableKey  KeyAct = "enable"
-	DestroyKey KeyAct = "destroy" // its bytes go later
-	RestoreKey KeyAct = "restore" // takes that back
+	DestroyKey KeyAct = "destroy" // its bytes are deleted later
+	RestoreKey KeyAct = "restore" // undoes DestroyKey
 )
 
-// KeyStateChange asks for an act.
+// KeyStateChange is a request for an act.
 type KeyStateChange struct {
 	Link HiddenLink
 	Act  KeyAct
-	Days int // of DestroyKey: until the bytes go
+	Days int // for DestroyKey: days until the bytes are deleted
 }
 
-// KeyRotation is how the keys of a line follow each other, in days. 0 is never.
+// KeyRotation is the rotation schedule of a key lineage, in days. 0 is never.
 type KeyRotation struct {
-	Every        int // the newest key is succeeded at this age
-	VerifyOnly   int // a former key checks for so long, and is then destroyed
-	DestroyAfter int // so long after that its bytes go
+	Every        int // age at which the newest key gets a successor
+	VerifyOnly   int // how long a former key verifies before it is scheduled for destruction
+	DestroyAfter int // how long after that its bytes are deleted
 }
 
-// IsZero reports whether nothing follows by itself.
+// IsZero reports whether there is no schedule.
 func (r KeyRotation) IsZero() bool { return r == KeyRotation{} }
 
-// KeyRotationChange asks for another rotation of the line that a key is of.
+// KeyRotationChange is a request to change the schedule of the lineage to which a key
+// belongs.
 type KeyRotationChange struct {
 	Link     HiddenLink
 	Rotation KeyRotation
 }
 
-// KeyLine is what of a line decides how it goes on.
+// KeyLine has the parts of a key lineage that decide about its rotation.
 type KeyLine struct {
 	Newest   KeyMetadata
 	Rotation KeyRotation
 }
 
-// KeyFilter selects keys of those that the caller may read.
+// KeyFilter selects keys from those that the caller may read.
 type KeyFilter struct {
-	Lineage HiddenLink // of this line alone, oldest first; empty for every key
+	Lineage HiddenLink // only this lineage, oldest first; empty for every key
 	State   KeyState   // empty for any
-	After   HiddenLink // those behind this one
+	After   HiddenLink // only keys after this one
 	Limit   int
 }
 
-// KeyPage is a page of keys. It may be short, even empty, and still have a Next.
+// KeyPage is a page of keys. It may be short or even empty and still have a Next.
 type KeyPage struct {
 	Keys []KeyMetadata
-	Next HiddenLink // After of the next page, empty where this is the last
+	Next HiddenLink // After of the next page, empty on the last page
 }
 
-// KeyLives are the operations on how keys age. Each that names a key answers
-// KEY_NOT_FOUND where there is none, INVALID_ARGUMENT where it is a peer's, and
-// KEY_STATE where the state of the key rules it out; all but ListKeys need OWNER.
+// KeyLives are the operations on the life cycle of keys. Each that names a key returns
+// KEY_NOT_FOUND if there is none, INVALID_ARGUMENT if a peer owns it, and KEY_STATE if
+// its state does not allow the operation. All but ListKeys need OWNER.
 type KeyLives interface {
-	// ListKeys reads the metadata of keys that the caller's entries let him read.
+	// ListKeys returns the metadata of keys that the caller's ACL entries allow it to
+	// read.
 	ListKeys(ctx context.Context, by Caller, f KeyFilter) (KeyPage, error)
-	// KeyState reads the metadata of a key, whoever its owner logged in as.
+	// KeyState returns the metadata of a key. The login method of the owner does not
+	// matter.
 	KeyState(ctx context.Context, by Caller, link HiddenLink) (KeyMetadata, error)
 	ChangeKeyState(ctx context.Context, by Caller, change KeyStateChange) error
-	// KeyLine reads the newest key of the line that a key is of.
+	// KeyLine returns the newest key and the rotation of the lineage to which a key
+	// belongs.
 	KeyLine(ctx context.Context, by Caller, link HiddenLink) (KeyLine, error)
-	// RotateKey mints the successor of that one and answers it.
+	// RotateKey mints the successor of the newest key of the lineage and returns its
+	// link.
 	RotateKey(ctx context.Context, by Caller, link HiddenLink) (HiddenLink, error)
 	SetKeyRotation(ctx context.Context, by Caller, change KeyRotationChange) error
 }

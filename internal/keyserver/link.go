@@ -6,28 +6,28 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
-// Bounds of a hidden link in bytes. Contract 2.7 asks for at least one byte;
-// the upper bound keeps an opaque handle from becoming a payload.
+// Bounds of a hidden link in bytes. Contract 2.7 requires at least one byte; the upper
+// bound keeps an opaque handle from carrying a payload.
 const (
 	MinHiddenLink = 1
 	MaxHiddenLink = 64
 	hiddenLinkLen = 4 + 8
 )
 
-// HiddenLink is the opaque handle of a key, the bytes that ttag and hiddenLink
-// carry. It is a string so that it can be a map key.
+// HiddenLink is the opaque handle of a key: the decoded bytes of ttag and hiddenLink. It
+// is a string so that it can be a map key.
 type HiddenLink string
 
-// NewHiddenLink returns the handle of a key: the owning system id in 4
-// big-endian bytes, then the key id.
+// NewHiddenLink returns the handle of a key: the id of the owning system in 4 big-endian
+// bytes, then the key id.
 func NewHiddenLink(system SystemID, key ID) HiddenLink {
 	b := make([]byte, 0, hiddenLinkLen)
 	b = binary.BigEndian.AppendUint32(b, uint32(system))
 	return HiddenLink(append(b, key[:]...))
 }
 
-// Split returns the parts of a well-formed link. A link of any other length
-// is legal on the wire and names no key.
+// Split returns the parts of a well-formed link. A link of any other length is allowed in
+// requests and names no key.
 func (l HiddenLink) Split() (SystemID, ID, bool) {
 	if len(l) != hiddenLinkLen {
 		return 0, ID{}, false
@@ -36,8 +36,8 @@ func (l HiddenLink) Split() (SystemID, ID, bool) {
 	return system, ID([]byte(l[4:])), true
 }
 
-// Base64 returns the canonical spelling.
+// Base64 returns the link in canonical base64.
 func (l HiddenLink) Base64() string { return canonical.Encode([]byte(l)) }
 
-// String returns the canonical spelling, for logs and audit objects.
+// String returns the link in canonical base64, for logs and audit objects.
 func (l HiddenLink) String() string { return l.Base64() }

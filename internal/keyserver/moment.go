@@ -2,8 +2,8 @@ package keyserver
 
 import "time"
 
-// Micros is a time as it is stored and sent: microseconds since 1970, and 0 for the
-// zero time.
+// Micros returns the stored and transmitted form of a time: microseconds since 1970, and
+// 0 for the zero time.
 func Micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -11,7 +11,7 @@ func Micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// Moment is the time of which Micros answered us.
+// Moment returns the time in UTC from which Micros made us.
 func Moment(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}

@@ -2,8 +2,8 @@ package keyserver
 
 import "slices"
 
-// Duty is the kind of work an operation belongs to. Separating duties means
-// giving them to different roles.
+// Duty is the kind of work that an operation belongs to. Separation of duties gives them to
+// different roles.
 type Duty string
 
 // The duties.
@@ -14,22 +14,22 @@ const (
 	Auditing       Duty = "audit"
 )
 
-// Operation is one row of the catalogue: the unit in which roles grant.
+// Operation is one row of the catalogue, and the unit that roles grant.
 type Operation struct {
 	ID   ID
-	Key  string // camelCase, the value of an audit entry's operation
-	Name string // for people
+	Key  string // camelCase, the value of operation in an audit entry
+	Name string // shown to people
 	Duty Duty
 }
 
-// Lent reports whether a session that acts for another principal carries the
-// operation (contract 4.11): duties are not lent.
+// Lent reports whether a delegated session may use the operation (contract 4.11). Only key
+// use is delegable.
 func (op Operation) Lent() bool { return op.Duty == KeyUse }
 
-// Operations is the whole catalogue, in the order of the ids.
+// Operations is the complete catalogue, sorted by id.
 var Operations []Operation
 
-// operation enters an operation into the catalogue.
+// operation adds an operation to the catalogue.
 func operation(id uint64, key, name string, duty Duty) Operation {
 	op := Operation{ID: IDFromUint64(id), Key: key, Name: name, Duty: duty}
 	Operations = append(Operations, op)
@@ -44,7 +44,8 @@ var (
 	OpCreateRole     = operation(0x0103, "createRole", "Create Role", Administration)
 	OpUpdateRole     = operation(0x0104, "updateRole", "Update Role", Administration)
 	OpDeleteRole     = operation(0x0105, "deleteRole", "Delete Role", Administration)
-	// OpGrantAny gives what its holder does not hold (contract 4.9).
+	// OpGrantAny permits its holder to grant operations that it does not hold (contract
+	// 4.9).
 	OpGrantAny        = operation(0x0106, "grantAnyOperation", "Grant Any Operation", Administration)
 	OpReadPrincipal   = operation(0x0111, "readPrincipal", "Read Principal", Administration)
 	OpCreatePrincipal = operation(0x0112, "createPrincipal", "Create Principal", Administration)
@@ -56,7 +57,7 @@ var (
 	OpListGroupMembers     = operation(0x0117, "listGroupMembers", "List Group Members", Administration)
 	OpChangeGroupMembers   = operation(0x0118, "changeGroupMembers", "Change Group Members", Administration)
 
-	// 0x0117 and 0x0118 belong to the two above for good.
+	// Never reuse 0x0117 and 0x0118 for other operations.
 	OpEndSessions  = operation(0x0119, "endSessions", "End Sessions", Administration)
 	OpListSessions = operation(0x011A, "listSessions", "List Sessions", Administration)
 
@@ -86,7 +87,7 @@ var (
 	OpReadApprovals     = operation(0x0152, "readApprovals", "Read Approvals", Administration)
 	OpSetApprovalPolicy = operation(0x0153, "setApprovalPolicy", "Set Approval Policy", Administration)
 
-	// 0x0121 and 0x0122 belong to reading the version and the changes for good.
+	// Never reuse 0x0121 and 0x0122 for other operations.
 	OpReadCustody   = operation(0x0161, "readCustody", "Read Custody", Administration)
 	OpRotateDataKey = operation(0x0162, "rotateDataKey", "Rotate Data Key", Administration)
 
@@ -139,12 +140,12 @@ var (
 	OpDelegateLogin = operation(0x0331, "delegateLogin", "Delegated Login", KeyUse)
 
 	OpReadAudit = operation(0x0401, "readAudit", "Read Audit", Auditing)
-	// OpExplainAccess tells of others what the gate would answer them.
+	// OpExplainAccess permits Explain and WhoCan for other principals.
 	OpExplainAccess = operation(0x0402, "explainAccess", "Explain Access", Auditing)
 )
 
-// OperationOf returns the operation of an id. One that the catalogue lacks has
-// the id for its name.
+// OperationOf returns the operation with an id. If the catalogue has none, key and name are
+// the id.
 func OperationOf(id ID) Operation {
 	i := slices.IndexFunc(Operations, func(op Operation) bool { return op.ID == id })
 	if i < 0 {
@@ -153,7 +154,7 @@ func OperationOf(id ID) Operation {
 	return Operations[i]
 }
 
-// EffectDestroyKey is the key of the effect that begins the destruction of a key.
+// EffectDestroyKey is the key of the effect that starts the destruction of a key.
 const EffectDestroyKey = "destroyKey"
 
 // Effects are parts of operations that a rule of the approval policy can guard without the
@@ -163,54 +164,54 @@ var Effects = []Operation{
 	{ID: OpChangeKeyState.ID, Key: EffectDestroyKey, Name: "destroying a key", Duty: OpChangeKeyState.Duty},
 }
 
-// AuditLogin, AuditLogout and AuditProof are audited without being granted by a role.
+// AuditLogin and the constants below are the operations of audit rows that no role grants.
 const (
 	AuditLogin  = "login"
 	AuditLogout = "logout"
-	AuditProof  = "proof" // recorded where a proof is refused
-	// AuditSession is recorded where a session is used that ended for a reason.
+	AuditProof  = "proof" // recorded when a proof is refused
+	// AuditSession is recorded when a caller uses a session that was ended for a reason.
 	AuditSession = "useSession"
-	// A process that serves writes a row when it is ready and one when it stops;
-	// the very first start also one that says so.
+	// A serving process writes a row when it is ready and another when it stops. The first
+	// start also writes AuditMade.
 	AuditMade  = "make"
 	AuditStart = "start"
 	AuditStop  = "stop"
-	// AuditTampered is recorded where a row of the database is refused because it
-	// was not written by this key server, and AuditSealed where the rows of a
-	// database from before that could be known were taken for true.
+	// AuditTampered is recorded when a row of the database is refused because this key
+	// server did not write it. AuditSealed is recorded when the rows of a database without
+	// row MACs were accepted as genuine.
 	AuditTampered = "storeTampered"
 	AuditSealed   = "sealRows"
-	// AuditDiscarded is recorded where rows that only a journal had were given up.
+	// AuditDiscarded is recorded when rows that only a journal contained were discarded.
 	AuditDiscarded = "discardJournal"
-	// AuditPruned is recorded before rows of the trail that are archived are removed
-	// from the database.
+	// AuditPruned is recorded before archived rows of the audit log are removed from the
+	// database.
 	AuditPruned = "pruneAudit"
-	// AuditRestored is recorded as the last thing that a restore does, before anybody
-	// serves from what it made.
+	// AuditRestored is recorded as the last step of a restore, before any process serves
+	// from the result.
 	AuditRestored = "restore"
-	// AuditMigrated is recorded as the last thing before a database that was moved to
-	// another kind of database has its name there.
+	// AuditMigrated is recorded as the last step of a migration, before the new database
+	// gets its final name.
 	AuditMigrated = "migrate"
-	// AuditClock is recorded where the machine's clock was set while a process ran, or
+	// AuditClock is recorded when the machine's clock was set while a process ran, or
 	// disagreed with the database at its start.
 	AuditClock = "clockStep"
-	// AuditWitness is recorded where a log that is witnessed did what no log may.
+	// AuditWitness is recorded when a witnessed log has a LogConflict.
 	AuditWitness = "witness"
-	// AuditClosedEntries is recorded where a peer reports a principal of its own
-	// as disabled or removed, and the principal's entries here are closed.
+	// AuditClosedEntries is recorded when a peer reports one of its principals as disabled
+	// or removed, and the principal's entries here are closed.
 	AuditClosedEntries = "closeACLEntries"
-	// AuditLearnedAuthority is recorded before the next authority of a peer is
-	// remembered, for which one that is trusted here vouches.
+	// AuditLearnedAuthority is recorded before the next authority of a peer is stored. An
+	// authority that is trusted here vouches for it.
 	AuditLearnedAuthority = "learnAuthority"
-	// What is done about approvals needs no operation of a role, but a duty: see
-	// package approval.
+	// Actions on approvals need a duty instead of an operation of a role: see package
+	// approval.
 	AuditAskApproval     = "askApproval"
 	AuditApprove         = "approve"
 	AuditReject          = "reject"
 	AuditWithdraw        = "withdrawApproval"
 	AuditExecuteApproval = "executeApproval"
-	// AuditBreakGlass is recorded before an operation that takes an approval is let
-	// through without one, by a process that was started for it.
+	// AuditBreakGlass is recorded before an operation that needs an approval is allowed
+	// without one, by a process that was started in break-glass mode.
 	AuditBreakGlass = "breakGlass"
 )
 
@@ -221,13 +222,13 @@ type BuiltInRole struct {
 	Operations []Operation
 }
 
-// Deployment says how duties are divided between the built-in roles.
+// Deployment decides how duties are divided between the built-in roles.
 type Deployment string
 
 // The deployments (contract 4.3).
 const (
 	Unified Deployment = "unified" // Administrator also holds the Security Officer's operations
-	Split   Deployment = "split"   // it does not
+	Split   Deployment = "split"   // Administrator does not hold them
 )
 
 // The built-in roles' ids. They are permanent.
@@ -239,7 +240,7 @@ var (
 	RoleAuditor         = IDFromUint64(0x05)
 )
 
-// BuiltInRoles returns the catalogue of built-in roles of a deployment.
+// BuiltInRoles returns the built-in roles of a deployment.
 func BuiltInRoles(d Deployment) []BuiltInRole {
 	everybody := []Operation{OpListOperations, OpReadVersion}
 	officer := []Operation{
@@ -265,14 +266,14 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		OpReadCustody, OpRotateDataKey, OpMakeBackup,
 	}
 	if d == Split {
-		// Who holds trust gives it: nobody else may (contract 4.9).
+		// Only a holder of trust operations may grant them (contract 4.9).
 		officer = append(officer, OpUpdatePrincipalRoles)
 	} else {
 		administrator = append(administrator, officer...)
-		// Where duties are apart, whoever may set the delegation flag must not
-		// become a Security Officer by it.
+		// With separated duties, a principal that may set the delegation flag must not
+		// become a Security Officer with it.
 		administrator = append(administrator, OpDelegateLogin)
-		// Nor may anybody there give what he does not hold.
+		// Nor may a principal grant operations there that it does not hold.
 		administrator = append(administrator, OpGrantAny)
 	}
 	use := []Operation{OpReadKey, OpListKeys, OpAuthorizeKey, OpHMAC, OpMACData, OpVerifyMAC, OpEncrypt, OpDecrypt, OpReadACL}

@@ -7,29 +7,29 @@ import (
 	"unicode/utf8"
 )
 
-// MaxOwner is the longest name of an owner, in characters.
+// MaxOwner is the maximum length of an owner's name, in characters.
 const MaxOwner = 256
 
-// OwnedKinds are the kinds of objects that can have an owner mark: what somebody
-// declares elsewhere, and this key server keeps.
+// OwnedKinds are the kinds of objects that can have an owner mark: those that a manifest
+// can declare.
 var OwnedKinds = []ChangeKind{
 	ChangeRole, ChangePrincipal, ChangeKey, ChangeTrustedCA, ChangeTrustedServer, ChangePrincipalTrust, ChangeACLTemplate, ChangeTemplatedDirectory,
 }
 
-// Object names an object as the change feed does.
+// Object names an object as in the change feed.
 type Object struct {
 	Kind ChangeKind
 	ID   ID
 }
 
-// String is "kind id", for messages and audit rows.
+// String returns "kind id", for messages and audit rows.
 func (o Object) String() string { return string(o.Kind) + " " + o.ID.Hex() }
 
 // Owned reports whether objects of the kind can have an owner mark.
 func (o Object) Owned() bool { return slices.Contains(OwnedKinds, o.Kind) }
 
-// OwnerMark says who manages an object. It grants nothing and forbids nothing:
-// whoever changes objects asks for it first.
+// OwnerMark records which manager manages an object. It grants and forbids nothing;
+// managers read it before they change the object.
 type OwnerMark struct {
 	Object Object
 	Owner  string
@@ -39,8 +39,8 @@ type OwnerMark struct {
 // OwnerFilter selects marks of one kind.
 type OwnerFilter struct {
 	Kind  ChangeKind
-	ID    *ID // the one of this object
-	After ID  // those behind this id
+	ID    *ID // only the mark of this object
+	After ID  // only marks after this id
 	Limit int
 }
 
@@ -48,39 +48,39 @@ type OwnerFilter struct {
 type OwnerChange struct {
 	Object Object
 	Owner  string
-	// Expect is who holds it now; empty where nobody is to.
+	// Expect is the present owner; empty if there must be none.
 	Expect string
 }
 
-// Allows reports whether the mark may become the new owner's while somebody
-// holds it, or nobody (empty). What is his already stays his.
+// Allows reports whether the change may replace the mark of holder (empty for no mark).
+// An owner may always set its own mark again.
 func (c OwnerChange) Allows(holder string) bool { return holder == c.Expect || holder == c.Owner }
 
-// OwnerRelease takes a mark away.
+// OwnerRelease is a request to delete a mark.
 type OwnerRelease struct {
 	Object Object
-	Expect string // who holds it
+	Expect string // the present owner
 }
 
-// Owner is the kind of the changes of a kind's owner marks: what follows the objects
-// need not follow their marks.
+// Owner returns the kind for changes of owner marks of objects of kind k. It differs from
+// k so that readers of object changes can ignore marks.
 func (k ChangeKind) Owner() ChangeKind { return k + "Owner" }
 
 type markKey struct{}
 
-// Marking has objects of a kind that are made under the context made with a mark, in
-// the same transaction. The mark's object is the kind alone.
+// Marking returns a context that adds a mark to each object of a kind that is created
+// under it, in the same transaction. m.Object has only the kind.
 func Marking(ctx context.Context, m OwnerMark) context.Context {
 	return context.WithValue(ctx, markKey{}, m)
 }
 
-// MarkOf is what the context says of marks.
+// MarkOf returns the mark that Marking stored in the context.
 func MarkOf(ctx context.Context) (m OwnerMark, marked bool) {
 	m, marked = ctx.Value(markKey{}).(OwnerMark)
 	return m, marked
 }
 
-// ValidOwner reports whether a text can name an owner.
+// ValidOwner reports whether a text is a valid owner name.
 func ValidOwner(name string) bool {
 	return name != "" && utf8.RuneCountInString(name) <= MaxOwner && Printable(name)
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// PrincipalType says how a principal proves who it is.
+// PrincipalType says how a principal authenticates.
 type PrincipalType string
 
-// The types a listing can be asked for (contract 5.1).
+// The types that a listing can request (contract 5.1).
 const (
 	PasswordPrincipal    PrincipalType = "password"
 	CertificatePrincipal PrincipalType = "certificate"
@@ -36,29 +36,29 @@ const (
 	FlagDelegation    Flags = 0x400
 )
 
-// Disabled is the inverse of the ENABLE bit.
+// Disabled reports whether the ENABLE bit is not set.
 func (f Flags) Disabled() bool { return f&FlagEnable == 0 }
 
 // SystemDefined reports whether the key server skips updates of the principal.
 func (f Flags) SystemDefined() bool { return f&FlagSystemDefined != 0 }
 
-// Delegation reports whether the principal may be impersonated.
+// Delegation reports whether other principals may act for the principal.
 func (f Flags) Delegation() bool { return f&FlagDelegation != 0 }
 
-// CarriesFlags reports whether principals of the type have a flag word that
-// can be set. A group never logs in, so there is nothing to enable or to
-// delegate: what it gives is taken away with its roles or its members.
+// CarriesFlags reports whether principals of the type have a flag word that can be set. A
+// group never logs in, so it cannot be disabled or delegated. Remove its roles or members
+// to end the rights that it gives.
 func (t PrincipalType) CarriesFlags() bool { return t != GroupPrincipal }
 
-// FlagChange moves the bits of Mask, in the flag word of one principal, to
-// where Value has them, and no other.
+// FlagChange sets the bits of Mask in the flag word of one principal to their value in
+// Value. Other bits stay.
 type FlagChange struct {
 	ID    ID
 	Mask  Flags
 	Value Flags
 }
 
-// Apply returns the word with the change made.
+// Apply returns the changed word.
 func (c FlagChange) Apply(word Flags) Flags { return word&^c.Mask | c.Value&c.Mask }
 
 // Principal is a user, a group or a transport identity.
@@ -71,12 +71,13 @@ type Principal struct {
 	Roles    []ID
 	Groups   []ID
 	Identity *Identity // of an xauth principal, nil for every other type
-	// Delegates alone may act with its rights, where it has the delegation flag; none
-	// named means whoever may act for others. One may be gone.
+	// Delegates may act with its rights if it has the delegation flag. If the list is
+	// empty, every principal that may log in as a delegate is allowed. Listed principals
+	// may have been deleted.
 	Delegates []ID
 }
 
-// MaxDelegates is how many delegates a principal may have.
+// MaxDelegates limits the delegates of a principal.
 const MaxDelegates = 64
 
 // Delegate is a principal that may act with the rights of another.
@@ -85,17 +86,17 @@ type Delegate struct {
 	Delegate  ID
 }
 
-// Identity is what an identity provider calls an xauth principal. A token of
-// that issuer and subject opens a session of it. Both are compared byte by byte.
+// Identity is how an identity provider identifies an xauth principal. A token with that
+// issuer and subject opens a session of the principal. Both are compared byte by byte.
 type Identity struct {
 	Issuer  string
 	Subject string
-	// Audiences, sorted, of which a token must name one; empty leaves it to
-	// the audience that the service itself demands.
+	// Audiences are sorted. A token must contain one of them. If empty, the audience that
+	// the service requires applies.
 	Audiences []string
 }
 
-// ClassName returns the key server class that the wire shows for a type.
+// ClassName returns the class of the type in JSON, empty for an unknown type.
 func (t PrincipalType) ClassName() string {
 	switch t {
 	case PasswordPrincipal:
@@ -113,16 +114,17 @@ func (t PrincipalType) ClassName() string {
 	}
 }
 
-// Ref returns the pair that ACL routes name the principal by.
+// Ref returns the pair by which ACL routes name the principal.
 func (p Principal) Ref() PrincipalRef { return PrincipalRef{System: p.System, ID: p.ID} }
 
-// Bounds of a password in bytes. The upper one bounds the work of hashing it.
+// Bounds of a password in bytes. The upper bound limits the work of hashing.
 const (
 	MinPassword = 8
 	MaxPassword = 1024
 )
 
-// RefusePassword refuses what is no password. It tells nothing of it.
+// RefusePassword returns an error if the password is out of bounds or not UTF-8. The
+// error does not contain it.
 func RefusePassword(password string) error {
 	if n := len(password); n < MinPassword || n > MaxPassword || !utf8.ValidString(password) {
 		return fault.New(fault.BadRequest, "password must be %d to %d bytes of valid UTF-8", MinPassword, MaxPassword)
@@ -130,8 +132,8 @@ func RefusePassword(password string) error {
 	return nil
 }
 
-// NewPasswordPrincipal is a request to create a password principal. Password
-// is wiped by nobody: callers must not keep it.
+// NewPasswordPrincipal is a request to create a password principal. Password is never
+// overwritten in memory: callers must not keep it.
 type NewPasswordPrincipal struct {
 	Name     string
 	Password string
@@ -144,8 +146,8 @@ func (n NewPasswordPrincipal) String() string { return "new password principal "
 // Format hides the password from every other verb.
 func (n NewPasswordPrincipal) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, n.String()) }
 
-// NewPrincipal is a request to create a principal that has no secret: of type
-// ldap, xauth or group. Identity is set for xauth and nil otherwise.
+// NewPrincipal is a request to create a principal without a secret: of type ldap, xauth
+// or group. Identity is set for xauth and nil otherwise.
 type NewPrincipal struct {
 	Type     PrincipalType
 	Name     string
@@ -153,23 +155,23 @@ type NewPrincipal struct {
 	Identity *Identity
 }
 
-// PrincipalRoles are all the roles that a principal is to hold.
+// PrincipalRoles is the complete new set of roles of a principal.
 type PrincipalRoles struct {
 	ID    ID
 	Roles []ID
 }
 
-// Departure is the end of a principal. Heir receives OWNER of the keys and the
-// templates that nobody else owns; zero where there is to be nobody.
+// Departure is a request to delete a principal. Heir receives OWNER of the keys and
+// templates that have no other owner; zero for no new owner.
 type Departure struct {
 	ID   ID
 	Heir ID
 }
 
-// DepartureDone says what ended with a principal.
+// DepartureDone counts the objects that ended with a principal.
 type DepartureDone struct {
-	Sessions int // with those that were made from them
-	Entries  int // on keys, that had not ended before
+	Sessions int // including sessions made from them
+	Entries  int // ACL entries that had not ended before
 }
 
 // Membership is a principal in a group.
@@ -178,45 +180,45 @@ type Membership struct {
 	Member ID
 }
 
-// GroupFilter selects a window of a group's members, by id. Limit and Offset
-// are those of PrincipalFilter.
+// GroupFilter selects a window of a group's members, sorted by id. Limit and Offset are
+// those of PrincipalFilter.
 type GroupFilter struct {
 	Group  ID
 	Limit  int
 	Offset int
 }
 
-// MaxGroups is how many groups a principal may be in: each operation of it
-// looks at the roles of all of them.
+// MaxGroups limits the groups that a principal may be in: each operation of the principal
+// checks the roles of all of them.
 const MaxGroups = 256
 
-// MaxPrincipalName is the longest name of a principal, in bytes: that of the
-// subject of a certificate. Both databases can index it.
+// MaxPrincipalName is the maximum length of a principal's name in bytes, which is that of
+// a certificate's subject. Both databases can index it.
 const MaxPrincipalName = 1024
 
-// MaxLookup is how many principals one lookup may name.
+// MaxLookup limits the principals of one lookup.
 const MaxLookup = 500
 
 // PrincipalFilter selects principals of one type, by name.
 type PrincipalFilter struct {
 	Type PrincipalType
-	// Prefix is where a name has to begin; no character of it is a wildcard.
+	// Prefix is the start of the name; it has no wildcards.
 	Prefix string
-	// Limit 0 asks for no window; then there is no Offset either, and a key
-	// server refuses to answer more than MaxUnwindowed principals.
+	// Limit 0 requests no window and requires Offset 0. The key server then refuses to
+	// return more than MaxUnwindowed principals.
 	Limit  int
 	Offset int
 }
 
-// Pattern returns the prefix as a key server matches it: what would be a
-// wildcard stands for itself, and the only wildcard is at the end.
+// Pattern returns the prefix as a LIKE pattern: wildcards in the prefix are escaped, and
+// the only wildcard is at the end.
 func (f PrincipalFilter) Pattern() string { return wildcards.Replace(f.Prefix) + "%" }
 
 var wildcards = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
-// PrincipalPage answers a listing.
+// PrincipalPage is the result of a listing.
 type PrincipalPage struct {
 	Principals []Principal
-	Pattern    string // that the names were matched against
-	OrderedBy  string // the column, which is the one that is filtered on
+	Pattern    string // the pattern that the names were matched against
+	OrderedBy  string // the column of filter and order
 }

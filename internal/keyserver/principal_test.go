@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The one wildcard of a pattern is the one that the key server appends.
+// The only wildcard of a pattern is the one that the key server appends.
 func TestPattern(t *testing.T) {
 	for prefix, want := range map[string]string{
 		"": "%", "ann": "ann%", "50%": `50\%%`, "a_b": `a\_b%`, "a*": "a*%", `a\`: `a\\%`, `\%_`: `\\\%\_%`, "ü": "ü%",
@@ -17,7 +17,8 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// A change moves the bits that it names and no other, and twice is once.
+// A change sets only the bits that it names, and applying it twice equals applying it
+// once.
 func TestFlagChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := Flags(rapid.Uint32().Draw(t, "word"))

@@ -1,13 +1,13 @@
 package keyserver
 
-// MaxUnwindowed is how many objects a key server answers to a listing that
-// asks for no window (contract 9.3).
+// MaxUnwindowed is the maximum number of objects that a key server returns for a listing
+// without a window (contract 9.3).
 const MaxUnwindowed = 1024
 
-// TrustFlag says what a principal trust does.
+// TrustFlag is the effect of a principal trust.
 type TrustFlag int
 
-// The flags. A peer sees a principal only where a row exposes it.
+// The flags. A peer learns of a principal only if a row exposes it.
 const (
 	Restrict TrustFlag = 1
 	Expose   TrustFlag = 2
@@ -16,7 +16,7 @@ const (
 // TrustFlags lists every flag, in the order messages show them.
 var TrustFlags = []TrustFlag{Restrict, Expose}
 
-// Label returns the word for the flag in contract 5.7, empty for none.
+// Label returns the name of the flag in contract 5.7, empty for an unknown flag.
 func (f TrustFlag) Label() string {
 	switch f {
 	case Restrict:
@@ -28,7 +28,7 @@ func (f TrustFlag) Label() string {
 	}
 }
 
-// ParseTrustFlag reads that word.
+// ParseTrustFlag returns the flag with the given label.
 func ParseTrustFlag(label string) (TrustFlag, bool) {
 	for _, f := range TrustFlags {
 		if f.Label() == label {
@@ -38,12 +38,12 @@ func ParseTrustFlag(label string) (TrustFlag, bool) {
 	return 0, false
 }
 
-// PrincipalTrust says what one peer is told about one principal. There is at
-// most one row for a principal and a peer.
+// PrincipalTrust decides whether one peer learns of one principal. There is at most one
+// row for each pair of principal and peer.
 type PrincipalTrust struct {
 	ID        ID
 	Principal ID
-	Server    SystemID // the peer, which may no longer be registered
+	Server    SystemID // the peer; it may no longer be registered
 	Flag      TrustFlag
 }
 
@@ -53,14 +53,14 @@ type PrincipalTrustChange struct {
 	Flag TrustFlag
 }
 
-// PrincipalTrustFilter selects principal trusts, by id. Nil fields select
+// PrincipalTrustFilter selects principal trusts, sorted by id. Nil fields select
 // everything.
 type PrincipalTrustFilter struct {
 	ID        *ID
 	Principal *ID
 	Server    *SystemID
-	// Limit 0 asks for no window; then there is no Offset either, and a key
-	// server refuses to answer more than MaxUnwindowed rows.
+	// Limit 0 requests no window and requires Offset 0. The key server then refuses to
+	// return more than MaxUnwindowed rows.
 	Limit  int
 	Offset int
 }

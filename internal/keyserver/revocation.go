@@ -9,32 +9,32 @@ import (
 	"time"
 )
 
-// RevocationMode says how revocation evidence of an issuer counts.
+// RevocationMode is the way in which revocation evidence of an issuer is used.
 type RevocationMode string
 
 // The modes (contract 16.1).
 const (
-	// RevocationOff looks at no evidence.
+	// RevocationOff ignores evidence.
 	RevocationOff RevocationMode = "off"
-	// RevocationWhenAvailable refuses what evidence names, and nothing else.
+	// RevocationWhenAvailable refuses only certificates that evidence lists as revoked.
 	RevocationWhenAvailable RevocationMode = "when-available"
-	// RevocationRequired also refuses where there is no current evidence.
+	// RevocationRequired also refuses if there is no current evidence.
 	RevocationRequired RevocationMode = "required"
 )
 
 // RevocationModes lists every mode.
 var RevocationModes = []RevocationMode{RevocationOff, RevocationWhenAvailable, RevocationRequired}
 
-// RevocationPolicy is what holds for the certificates of one issuer. The zero
-// value, like an issuer that none was set for, is off.
+// RevocationPolicy applies to the certificates of one issuer. The zero value is off,
+// which also applies to an issuer without a policy.
 type RevocationPolicy struct {
 	Mode RevocationMode
-	// MaxAge is how long after its thisUpdate a CRL counts as current, in
-	// whole seconds. 0 leaves that to the CRL's own nextUpdate.
+	// MaxAge is the time after thisUpdate in which a CRL is current, in whole seconds. If
+	// 0, the CRL's nextUpdate decides.
 	MaxAge time.Duration
 }
 
-// RevocationPolicyChange sets the policy of the issuer that has the digest.
+// RevocationPolicyChange sets the policy of the issuer with the digest.
 type RevocationPolicyChange struct {
 	Digest string
 	Policy RevocationPolicy
@@ -43,14 +43,14 @@ type RevocationPolicyChange struct {
 // CRLFacts describe a stored certificate revocation list.
 type CRLFacts struct {
 	Digest     Digest // SHA-256 of the DER
-	Number     []byte // big-endian, empty where the list has none
+	Number     []byte // big-endian, empty if the CRL has none
 	ThisUpdate time.Time
 	NextUpdate time.Time
 	ImportedAt time.Time
-	Revoked    int // certificates that it names
+	Revoked    int // number of certificates that it lists
 }
 
-// EvidenceState says what a CRL that is held is worth at a point in time.
+// EvidenceState is the state of the stored CRL at a time.
 type EvidenceState string
 
 // The states.
@@ -60,17 +60,17 @@ const (
 	StaleEvidence   EvidenceState = "stale" // past its nextUpdate or the policy's maximum age
 )
 
-// RevocationIssuer is a trusted CA as the revocation routes show it.
+// RevocationIssuer is a trusted CA with its policy and evidence.
 type RevocationIssuer struct {
-	Digest string // as pki.RevocationDigest spells it
+	Digest string // as pki.RevocationDigest formats it
 	CA     Certificate
 	Policy RevocationPolicy
-	CRL    *CRLFacts // nil where none was imported
+	CRL    *CRLFacts // nil if none was imported
 	State  EvidenceState
 }
 
-// IssuerID is what changes of an issuer's policy or evidence are recorded
-// under: the first 8 bytes of its digest.
+// IssuerID returns the id of the issuer in the change feed: the first 8 bytes of its
+// digest.
 func IssuerID(digest string) ID {
 	var id ID
 	if raw, err := hex.DecodeString(digest); err == nil {
@@ -79,16 +79,16 @@ func IssuerID(digest string) ID {
 	return id
 }
 
-// serialHash is how many bytes of a serial number's SHA-256 a SerialSet keeps.
-// Hashes make long and short numbers alike; 16 bytes leave no collision to be
-// found, and one would refuse a certificate, never let one pass.
+// serialHash is the number of bytes of a serial number's SHA-256 that a SerialSet keeps.
+// Hashes have one length. With 16 bytes, collisions are infeasible; one would refuse a
+// certificate, never accept one.
 const serialHash = 16
 
-// SerialSet is a set of certificate serial numbers in the form in which it is
-// stored and searched: sorted hashes, one after the other.
+// SerialSet is a set of certificate serial numbers in the form that is stored and
+// searched: concatenated, sorted hashes.
 type SerialSet []byte
 
-// NewSerialSet returns the set of big-endian serial numbers. It is never nil.
+// NewSerialSet returns the set of the big-endian serial numbers. It is never nil.
 func NewSerialSet(serials [][]byte) SerialSet {
 	hashes := make([][serialHash]byte, len(serials))
 	for i, s := range serials {
@@ -102,19 +102,19 @@ func NewSerialSet(serials [][]byte) SerialSet {
 	return set
 }
 
-// Has reports whether the set has a serial number.
+// Has reports whether the set contains a serial number.
 func (s SerialSet) Has(serial []byte) bool {
 	want := hashSerial(serial)
 	i := sort.Search(s.Len(), func(i int) bool { return bytes.Compare(s.at(i), want[:]) >= 0 })
 	return i < s.Len() && bytes.Equal(s.at(i), want[:])
 }
 
-// Len returns how many numbers the set has.
+// Len returns the number of serial numbers.
 func (s SerialSet) Len() int { return len(s) / serialHash }
 
 func (s SerialSet) at(i int) []byte { return s[i*serialHash : (i+1)*serialHash] }
 
-// hashSerial leaves leading zeros out: they change the spelling, not the number.
+// hashSerial ignores leading zeros: they do not change the number.
 func hashSerial(serial []byte) [serialHash]byte {
 	sum := sha256.Sum256(bytes.TrimLeft(serial, "\x00"))
 	return [serialHash]byte(sum[:])

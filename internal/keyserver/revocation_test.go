@@ -7,8 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A set has what was put in, whatever its order and its leading zeros, and
-// nothing else.
+// A set contains exactly the added numbers, independent of order and leading zeros.
 func TestSerialSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		serial := rapid.SliceOfN(rapid.Byte(), 0, 24)

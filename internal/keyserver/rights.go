@@ -14,7 +14,7 @@ const (
 	AllRights = Read | Write | Owner | MandatoryGroup | HostMatrix
 )
 
-// rightNames lists the names in bit order, which is the order they are shown in.
+// rightNames lists the names in display order.
 var rightNames = []struct {
 	bit  Rights
 	name string
@@ -32,7 +32,7 @@ func RightNames() []string {
 	return names
 }
 
-// ParseRight returns the bit that name stands for.
+// ParseRight returns the bit with the given name.
 func ParseRight(name string) (Rights, bool) {
 	for _, r := range rightNames {
 		if r.name == name {
@@ -42,8 +42,8 @@ func ParseRight(name string) (Rights, bool) {
 	return 0, false
 }
 
-// Widen returns what the key server holds when r is requested: WRITE adds
-// READ, OWNER adds READ and WRITE.
+// Widen returns the rights that the key server stores for r: WRITE adds READ, OWNER adds
+// READ and WRITE.
 func (r Rights) Widen() Rights {
 	if r&Owner != 0 {
 		r |= Write

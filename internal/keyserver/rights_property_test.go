@@ -6,8 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Widening adds READ and WRITE at most, adds nothing twice, takes nothing
-// away, and keeps the order between masks.
+// Widening adds only READ and WRITE, is idempotent, removes nothing, and is monotonic.
 func TestWideningProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := Rights(rapid.Uint32Range(0, uint32(AllRights)).Draw(t, "a"))

@@ -10,8 +10,8 @@ type Role struct {
 	Operations []ID // sorted, no duplicates
 }
 
-// RoleFilter finds the role of an id and that of a name; what is zero finds
-// none.
+// RoleFilter selects the role with the id and the role with the name. A zero field
+// selects none.
 type RoleFilter struct {
 	ID   ID
 	Name string
@@ -23,20 +23,20 @@ type NewRole struct {
 	Operations []ID
 }
 
-// Role is what is asked for, under an id.
+// Role returns the requested role with the given id.
 func (n NewRole) Role(id ID) Role {
 	return Role{ID: id, Name: n.Name, Operations: NormalizeIDs(n.Operations)}
 }
 
-// RoleChange names what to change of a role; a nil field stays as it is. An
-// empty, non-nil Operations removes every operation.
+// RoleChange lists the changes to a role; a nil field stays as it is. An empty, non-nil
+// Operations removes every operation.
 type RoleChange struct {
 	ID         ID
 	Name       *string
 	Operations []ID
 }
 
-// NormalizeIDs sorts ids and drops duplicates: the form in which sets of ids
+// NormalizeIDs returns ids sorted and without duplicates, the form in which sets of ids
 // are stored and compared. It never returns nil.
 func NormalizeIDs(ids []ID) []ID {
 	out := append([]ID{}, ids...)

@@ -7,23 +7,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Guarded is an operation that is done outside of the key server proper, behind
-// its gate.
+// Guarded is an operation that the authorizer decides, but other code than the key server
+// performs.
 type Guarded struct {
 	Operation Operation
-	Object    string // what the audit row names
-	// Own: it is about nothing but the caller's own, for which no role is needed.
+	Object    string // recorded in the audit row
+	// Own: the operation concerns only the caller's own data and needs no role.
 	Own bool
 }
 
-// PasswordChange gives a principal another password. Passwords come as hashes:
-// what they are made of is no matter of the key server.
+// PasswordChange gives a principal another password. It contains hashes because the key
+// server handles no passwords.
 type PasswordChange struct {
 	Principal ID
-	// Shown is the hash of the present password, which the caller has shown to know
-	// of its own account; empty where the account is another's.
+	// Shown is the hash of the present password, which the caller has proved to know. It
+	// is set for the caller's own account and empty for another account.
 	Shown string
-	// Hash makes that of the new password. It is asked once the caller may.
+	// Hash returns the hash of the new password. It is called after the caller is
+	// authorized.
 	Hash func() (string, error)
 }
 
@@ -36,7 +37,8 @@ func (c PasswordChange) String() string { return "password of " + c.Principal.He
 // Format hides the hash from every other verb.
 func (c PasswordChange) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, c.String()) }
 
-// NoPassword refuses to change the password of a principal that has none here.
+// NoPassword returns the error for a password change of a principal that has no password
+// on this key server.
 func NoPassword(t PrincipalType) error {
 	return fault.New(fault.NoPassword, "a %s principal has no password here; whoever knows it is asked at its login", t).
 		Audited(fault.ReasonInvalidArgument)

@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// Stamp is a raw 8-byte time: big-endian milliseconds since 1970 UTC, read as
-// unsigned. All zero means unset.
+// Stamp is a raw 8-byte time: big-endian, unsigned milliseconds since 1970 UTC. All zero
+// means unset.
 type Stamp [8]byte
 
-// StampOf returns the stamp of t, cut to milliseconds. A time before 1970 is unset.
+// StampOf returns the stamp of t, truncated to milliseconds. A time before 1970 gives an
+// unset stamp.
 func StampOf(t time.Time) Stamp {
 	var s Stamp
 	if ms := t.UnixMilli(); ms > 0 {

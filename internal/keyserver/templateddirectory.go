@@ -2,18 +2,18 @@ package keyserver
 
 import "strings"
 
-// Bounds of templated directories. The list is read as a whole; a path is
-// short enough for an index of either database.
+// Bounds of templated directories. The list is read completely. A path is short enough
+// for an index in both databases.
 const (
 	MaxTemplatedDirectories = 1024
 	MaxDirectoryPath        = 1024 // bytes, the trailing slash included
 	MaxDirectoryDepth       = 64   // segments
 )
 
-// TemplatedDirectory says which ACL template applies to keys under a path.
+// TemplatedDirectory assigns an ACL template to the keys under a path.
 type TemplatedDirectory struct {
 	ID       ID
-	Path     string // as DirectoryPath makes it
+	Path     string // in the format of DirectoryPath
 	Alias    string
 	HostID   string
 	Template ID
@@ -29,21 +29,20 @@ type NewTemplatedDirectory struct {
 	Flag     int64
 }
 
-// TemplatedDirectoryFilter selects the directories at paths, or those that use
-// one of the templates. Where both are empty it selects all.
+// TemplatedDirectoryFilter selects the directories at the paths, or those that use one of
+// the templates. If both are empty, it selects all.
 type TemplatedDirectoryFilter struct {
 	Paths     []string
 	Templates []ID
 }
 
-// DirectoryPath returns a path as it is stored and compared: with exactly one
-// trailing slash. All else is left as it is, because the comparison is exact.
+// DirectoryPath returns a path in the form that is stored and compared: with exactly one
+// trailing slash. It changes nothing else, because the comparison is exact.
 func DirectoryPath(path string) string { return strings.TrimRight(path, "/") + "/" }
 
-// PlainPath reports whether a path names one place: no segment is empty, "."
-// or "..", and there are at most MaxDirectoryDepth of them in at most
-// MaxDirectoryPath bytes. Paths are compared as text, so that
-// "/public/../secret" would pass for a place under "/public/".
+// PlainPath reports whether a path is unambiguous: no segment is empty, "." or "..", and
+// it has at most MaxDirectoryDepth segments and MaxDirectoryPath bytes. Paths are
+// compared as text, so "/public/../secret" would count as a place under "/public/".
 func PlainPath(path string) bool {
 	path = DirectoryPath(path)
 	if len(path) > MaxDirectoryPath {
@@ -62,9 +61,8 @@ func PlainPath(path string) bool {
 	return len(segments) <= MaxDirectoryDepth
 }
 
-// Ancestors lists the directories that a plain path lies under, the path
-// itself first and the shortest last: the first that is templated is the one
-// that applies.
+// Ancestors returns the directories that contain a plain path, the path itself first and
+// the shortest last. The first templated one among them applies.
 func Ancestors(path string) []string {
 	path = DirectoryPath(path)
 	list := []string{path}

@@ -43,7 +43,8 @@ func TestDirectoryPaths(t *testing.T) {
 	}
 }
 
-// Normalising is idempotent, ends in exactly one slash and changes nothing else.
+// DirectoryPath is idempotent, makes the path end in exactly one slash, and changes
+// nothing else.
 func TestDirectoryPathProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		path := rapid.StringMatching(`(/|//|[a-zä. ]){0,12}`).Draw(t, "path")
@@ -58,8 +59,8 @@ func TestDirectoryPathProperty(t *testing.T) {
 	})
 }
 
-// The directories that a plain path lies under are exactly its prefixes that
-// end in a slash, and finding the first that is templated finds the longest.
+// The ancestors of a plain path are exactly its prefixes that end in a slash. The first
+// templated ancestor is the longest.
 func TestAncestorsProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		path := rapid.StringMatching(`/?[a-z]{1,3}(/[a-z]{1,3}){0,5}/?`).Draw(t, "path")

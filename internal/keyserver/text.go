@@ -6,20 +6,20 @@ import (
 	"unicode/utf8"
 )
 
-// Printable reports whether every character of a text can be seen for what it is: none
-// that controls a terminal, breaks the line, has no width or no ink, or turns the
-// direction of what is beside it.
+// Printable reports whether every character of a text is visible. Control characters,
+// line breaks, invisible and zero-width characters, and characters that change the text
+// direction are not.
 func Printable(text string) bool { return !strings.ContainsFunc(text, unclear) }
 
-// Readable is Printable for a text of several lines.
+// Readable is Printable for a text that may also contain tabs and line breaks.
 func Readable(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return unclear(r) && r != '\n' && r != '\r' && r != '\t' })
 }
 
-// unclear is Unprintable, or stands for what was no character.
+// unclear reports whether a character is Unprintable or replaces invalid UTF-8.
 func unclear(r rune) bool { return r == utf8.RuneError || Unprintable(r) }
 
-// Shown is a text of somebody else's in which whatever is Unprintable was replaced.
+// Shown returns a foreign text with each Unprintable character replaced.
 func Shown(text string) string {
 	return strings.Map(func(r rune) rune {
 		if Unprintable(r) {
@@ -29,9 +29,8 @@ func Shown(text string) string {
 	}, text)
 }
 
-// Unprintable is a character that Printable does not pass: whatever Unicode calls no
-// graphic character, those that it has programs ignore (fillers, joiners, selectors), and
-// the blank of braille.
+// Unprintable reports whether a character is not graphic in Unicode, is default-ignorable
+// (fillers, joiners), is a variation selector, or is the Braille blank.
 func Unprintable(r rune) bool {
 	return !unicode.IsPrint(r) || r == '\u2800' ||
 		unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)

@@ -16,9 +16,8 @@ const (
 	MaxServerName = 253      // as a DNS name
 )
 
-// TrustBlob is what one key server hands to another so that it can be
-// registered there (contract 5.6). The chain is opaque
-// here; package pki reads it.
+// TrustBlob is the text by which a key server is registered at another one (contract
+// 5.6). The chain is opaque here; package pki parses it.
 type TrustBlob struct {
 	System     SystemID
 	ServerName string // host name or address
@@ -26,11 +25,11 @@ type TrustBlob struct {
 	Chain      []byte // PKCS#7, DER
 }
 
-// ErrTrustBlob is wrapped by every refusal of a blob's spelling.
+// ErrTrustBlob is wrapped by every parse error of a blob.
 var ErrTrustBlob = errors.New("malformed trust blob")
 
-// badBlob is one sentence that never quotes the blob: it may be anything that
-// somebody pasted by mistake.
+// badBlob returns a one-sentence error that never quotes the blob, because the text may
+// be a secret that was pasted by mistake.
 func badBlob(format string, args ...any) error {
 	return &blobError{fmt.Sprintf(format, args...)}
 }
@@ -40,8 +39,8 @@ type blobError struct{ sentence string }
 func (e *blobError) Error() string { return e.sentence }
 func (e *blobError) Unwrap() error { return ErrTrustBlob }
 
-// ParseTrustBlob reads the four fields. There is exactly one spelling of each
-// blob: what it accepts, String gives back unchanged.
+// ParseTrustBlob parses the four fields. Each blob has exactly one valid text, so String
+// returns the parsed text unchanged.
 func ParseTrustBlob(text string) (TrustBlob, error) {
 	if len(text) > MaxTrustBlob {
 		return TrustBlob{}, badBlob("must have at most %d characters", MaxTrustBlob)
@@ -70,16 +69,15 @@ func ParseTrustBlob(text string) (TrustBlob, error) {
 	return b, nil
 }
 
-// String spells the blob.
+// String returns the text of the blob.
 func (b TrustBlob) String() string {
 	return strings.Join([]string{
 		strconv.FormatUint(uint64(b.System), 10), b.ServerName, strconv.FormatUint(uint64(b.Port), 10), canonical.Encode(b.Chain),
 	}, "\t")
 }
 
-// ValidServerName reports whether other key servers could reach a name: an IP
-// address without zone, or a host name of letters, digits, hyphens,
-// underscores and dots.
+// ValidServerName reports whether other key servers can use a name: an IP address without
+// zone, or a host name of letters, digits, hyphens, underscores and dots.
 func ValidServerName(name string) bool {
 	if ip, err := netip.ParseAddr(name); err == nil {
 		return ip.Zone() == ""

@@ -77,8 +77,8 @@ func TestTrustBlob(t *testing.T) {
 	}
 }
 
-// A blob has one spelling: what is accepted is given back byte for byte, and
-// what is given is accepted.
+// A blob has one text format: String returns accepted text byte for byte, and its result
+// is accepted.
 func TestTrustBlobHasOneSpelling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := keyserver.TrustBlob{

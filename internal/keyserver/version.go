@@ -11,5 +11,5 @@ type Readiness struct {
 	Part    string
 	Ready   bool
 	Detail  string
-	RetryIn int // seconds until the part is tried again, 0 where nothing is retried
+	RetryIn int // seconds until the part is tried again, 0 if there is no retry
 }

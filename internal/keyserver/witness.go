@@ -6,58 +6,58 @@ import (
 	"time"
 )
 
-// WitnessedLog is what this key server, as a witness, has seen of a log.
+// WitnessedLog is the state of a log that this key server has witnessed.
 type WitnessedLog struct {
 	Origin string
-	Key    string // that signs its checkpoints, as C2SP signed-note spells a public key
-	// System is the peer whose log it is, 0 where it is no peer's.
+	Key    string // signs the checkpoints; in the format of C2SP signed-note
+	// System is the peer that owns the log, 0 for a log of no peer.
 	System SystemID
-	// WitnessKey is that by which the peer cosigns; empty where it is no peer.
+	// WitnessKey verifies the peer's cosignatures; empty for a log of no peer.
 	WitnessKey string
-	Size       int64 // of the checkpoint that was cosigned last, 0 before the first
+	Size       int64 // of the last cosigned checkpoint, 0 before the first
 	Root       [32]byte
 	SeenAt     time.Time
-	// Conflict is what the log did that no log may, empty while it did nothing.
+	// Conflict is the forbidden behavior that was detected, empty for none.
 	Conflict   LogConflict
 	ConflictAt time.Time
 }
 
-// LogConflict is what a log did that no log may.
+// LogConflict is behavior that is forbidden for a log.
 type LogConflict string
 
-// The conflicts of logs. Each is also the reason of a row of the audit trail.
+// The conflicts of logs. Each is also the reason of a row of the audit log.
 const (
-	LogForked     LogConflict = "logForked"     // it does not continue what was cosigned
-	LogRolledBack LogConflict = "logRolledBack" // it has fewer rows than were cosigned
-	LogForged     LogConflict = "logForged"     // its checkpoint is not by its key
-	LogKeyChanged LogConflict = "logKeyChanged" // it says that it has another key
+	LogForked     LogConflict = "logForked"     // it does not extend the cosigned checkpoint
+	LogRolledBack LogConflict = "logRolledBack" // it has fewer rows than the cosigned checkpoint
+	LogForged     LogConflict = "logForged"     // its checkpoint is not signed by its key
+	LogKeyChanged LogConflict = "logKeyChanged" // it claims another key
 )
 
-// LogConflicts lists them.
+// LogConflicts lists all conflicts.
 var LogConflicts = []LogConflict{LogForked, LogRolledBack, LogForged, LogKeyChanged}
 
-// Witness is what the key server does for the logs of others.
+// Witness is the state of this key server as a witness of other logs.
 type Witness struct {
-	Key  string // that verifies its cosignatures
+	Key  string // verifies its cosignatures
 	Logs []WitnessedLog
 }
 
-// StaleCheckpointError says that a witness has cosigned another size last than the log
-// believes.
+// StaleCheckpointError reports that the checkpoint which a witness cosigned last has
+// another size than the log expected.
 type StaleCheckpointError struct{ Size int64 }
 
 func (e StaleCheckpointError) Error() string {
 	return fmt.Sprintf("the witness has cosigned %d rows last", e.Size)
 }
 
-// AsStale finds one in an error.
+// AsStale returns the StaleCheckpointError in an error.
 func AsStale(err error) (StaleCheckpointError, bool) {
 	var stale StaleCheckpointError
 	return stale, errors.As(err, &stale)
 }
 
-// AuditKeys are what a key server tells peers of its audit tree.
+// AuditKeys are the public keys of the audit tree that a key server sends to peers.
 type AuditKeys struct {
 	AuditKey
-	Witness string // that verifies its cosignatures
+	Witness string // verifies its cosignatures
 }

@@ -1,7 +1,7 @@
-// Package lifecycle has the rules by which keys age: which state follows which, at
-// whose word, and what a rotation wants done to a line of keys and when. They are
-// pure; the key server fetches and stores, and asks here. Beside them stands the
-// loop that asks in time.
+// Package lifecycle has the rules for the age of keys: the allowed state changes, and the
+// actions that a rotation schedule requires for a key lineage, with their times. The
+// rules are pure functions; the key server reads and stores. The package also has the
+// loop that applies them periodically.
 package lifecycle
 
 import (
@@ -19,7 +19,7 @@ const (
 
 const day = 24 * time.Hour
 
-// fits says from which states an act leads somewhere, and to which.
+// fits lists for each act the states from which it is allowed, and the resulting state.
 var fits = map[keyserver.KeyAct]struct {
 	from []keyserver.KeyState
 	to   keyserver.KeyState
@@ -60,7 +60,7 @@ func misfit(format string, args ...any) error {
 	return fault.New(fault.KeyState, format, args...).Audited(fault.ReasonKeyState)
 }
 
-// Change is the life of a key after an act at a time.
+// Change returns the life of a key after an act at the time now.
 func Change(life keyserver.KeyLife, change keyserver.KeyStateChange, now time.Time) (keyserver.KeyLife, error) {
 	to, err := Target(change, life)
 	switch {
@@ -76,8 +76,8 @@ func Change(life keyserver.KeyLife, change keyserver.KeyStateChange, now time.Ti
 	return life, nil
 }
 
-// End is the life of a key whose bytes go at a time. It answers false where they
-// stay.
+// End returns the life of a key after the deletion of its bytes. It returns false if the
+// deletion is not due at now.
 func End(life keyserver.KeyLife, now time.Time) (keyserver.KeyLife, bool) {
 	if life.State != keyserver.KeyDestroying || life.DestroyAt.IsZero() || now.Before(life.DestroyAt) {
 		return life, false
@@ -86,9 +86,10 @@ func End(life keyserver.KeyLife, now time.Time) (keyserver.KeyLife, bool) {
 	return life, true
 }
 
-// Succeed answers the lives of the newest key of a line and of the one that
-// succeeds it. Where a rotation holds for the line, the former one makes nothing
-// any more; else whoever uses it goes on.
+// Succeed returns the new life of the newest key of a lineage and the life of its
+// successor. If the lineage has a rotation schedule, an enabled former key becomes
+// verify-only; otherwise the former key keeps its state. It returns KEY_STATE if the newest
+// key is destroyed or is being destroyed.
 func Succeed(newest keyserver.KeyLife, rotation keyserver.KeyRotation, now time.Time) (former, next keyserver.KeyLife, err error) {
 	switch newest.State {
 	case keyserver.KeyDestroying, keyserver.KeyDestroyed:
@@ -103,27 +104,25 @@ func Succeed(newest keyserver.KeyLife, rotation keyserver.KeyRotation, now time.
 	return former, next, nil
 }
 
-// Generation is a key of a line.
+// Generation is a key of a key lineage.
 type Generation struct {
 	ID        keyserver.ID
 	CreatedAt time.Time
 	Life      keyserver.KeyLife
 }
 
-// Due is what a rotation wants done to a line.
+// Due lists the actions that a rotation schedule requires now.
 type Due struct {
-	// Retire are former keys whose time to check is over, with the lives that they
-	// come to.
+	// Retire are former keys whose time for verification is over, with their new lives.
 	Retire []Generation
 	Rotate bool
-	// Next is when it wants something again, once that is done; zero for never, as
-	// far as can be told now. After Rotate it follows from the new line.
+	// Next is the time of the next action after these; zero if none can be predicted.
+	// After Rotate, plan again with the new lineage.
 	Next time.Time
 }
 
-// Plan says what a rotation wants done to a line, oldest key first. A newest key
-// that its owner has withdrawn is not succeeded: he would have it back by another
-// name.
+// Plan returns the due actions for a lineage, given oldest key first. A newest key that
+// its owner disabled gets no successor, because that would restore it under another name.
 func Plan(rotation keyserver.KeyRotation, line []Generation, now time.Time) Due {
 	due := Due{}
 	later := func(at time.Time) bool {

@@ -19,7 +19,7 @@ var (
 	first = keyserver.IDFromUint64(1)
 )
 
-// Which act fits which state, and where it leads; empty where it does not.
+// The resulting state of each act in each state; empty if the act is not allowed.
 func TestActs(t *testing.T) {
 	for state, want := range map[keyserver.KeyState][4]keyserver.KeyState{
 		//                        disable                enable                destroy                  restore
@@ -49,7 +49,7 @@ func TestActs(t *testing.T) {
 			}
 		}
 	}
-	// Destroyed again after the same number of days, it keeps its time; after another, it is refused.
+	// Destroying it again after the same number of days keeps its time; after another number, it is refused.
 	destroying := keyserver.KeyLife{State: keyserver.KeyDestroying, StateAt: start, DestroyAt: start.Add(7 * day)}
 	for days, fits := range map[int]bool{6: false, 7: true, 8: false} {
 		got, err := lifecycle.Change(destroying, keyserver.KeyStateChange{Act: keyserver.DestroyKey, Days: days}, start.Add(day))
@@ -84,7 +84,7 @@ func TestEnd(t *testing.T) {
 
 func TestSucceed(t *testing.T) {
 	rotation := keyserver.KeyRotation{Every: 1}
-	for state, want := range map[keyserver.KeyState][2]keyserver.KeyState{ // of the former key without and with a rotation
+	for state, want := range map[keyserver.KeyState][2]keyserver.KeyState{ // former key without and with a schedule
 		keyserver.KeyEnabled:    {keyserver.KeyEnabled, keyserver.KeyVerifyOnly},
 		keyserver.KeyVerifyOnly: {keyserver.KeyVerifyOnly, keyserver.KeyVerifyOnly},
 		keyserver.KeyDisabled:   {keyserver.KeyDisabled, keyserver.KeyDisabled},
@@ -136,7 +136,7 @@ func TestPlan(t *testing.T) {
 			rotation: always, next: 80 * day, retire: []uint64{1},
 			line: []lifecycle.Generation{key(1, 100*day, keyserver.KeyVerifyOnly, 30*day), key(2, 10*day, keyserver.KeyEnabled, 0)},
 		},
-		"Enabled": { // as without a rotation, or by its owner's word
+		"Enabled": { // without a rotation, or by the owner
 			rotation: always, next: 80 * day,
 			line: []lifecycle.Generation{key(1, 100*day, keyserver.KeyEnabled, 99*day), key(2, 10*day, keyserver.KeyEnabled, 0)},
 		},
@@ -167,9 +167,9 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// However its owner acts and time goes, a line has exactly one generation after the
-// other, nothing makes by two keys where a rotation holds, bytes go only where they
-// were to, and a plan that was carried out wants nothing more at that moment.
+// For any acts of the owner and any times: the generations of a lineage are consecutive. At most one key makes
+// MACs, except keys that the owner enabled. Bytes are deleted only after their time. After the plan is
+// executed, nothing else is due at that time.
 func TestLinesAge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rotation := keyserver.KeyRotation{
@@ -177,7 +177,7 @@ func TestLinesAge(t *testing.T) {
 		}
 		now := start
 		line := []lifecycle.Generation{{ID: first, CreatedAt: now, Life: keyserver.FirstLife(first)}}
-		enabled := map[keyserver.ID]bool{} // by hand, which a rotation leaves alone
+		enabled := map[keyserver.ID]bool{} // by the owner; a rotation does not change it
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "days")) * day)
 			if rapid.Bool().Draw(t, "acts") {

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Keys are the keys of a key server, which age by themselves.
+// Keys are the keys of a key server, whose states change with time.
 type Keys interface {
-	// Age does what is due.
+	// Age performs the actions that are due.
 	Age(ctx context.Context) error
 }
 
-// Loop asks the keys from time to time. Every replica has one.
+// Loop calls Keys.Age periodically. Every replica runs one.
 type Loop struct {
 	Keys   Keys
 	Every  time.Duration
 	Logger *slog.Logger
 }
 
-// Run goes on until ctx ends. What fails is tried again the next time, and said
-// once.
+// Run works until ctx ends. It retries failed actions in the next period, and logs
+// repeated equal errors once.
 func (l Loop) Run(ctx context.Context) {
 	ticker := time.NewTicker(l.Every)
 	defer ticker.Stop()
