@@ -14,27 +14,26 @@ import (
 type NewPassword struct {
 	Principal keyserver.ID
 	Password  string
-	Current   string // of one's own account: the password until now
+	Current   string // the present password; only for the caller's own account
 }
 
 // String names the principal and hides both passwords.
 func (n NewPassword) String() string { return "new password of " + n.Principal.Hex() }
 
-// Format hides them from every other verb.
+// Format hides both passwords from every other verb.
 func (n NewPassword) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, n.String()) }
 
-// PasswordSaved answers it.
+// PasswordSaved is the result of SetPassword.
 type PasswordSaved struct {
-	Saved  bool // what was written reads back
-	Ended  int  // sessions that ended by it
+	Saved  bool // the stored hash is the written one
+	Ended  int  // number of sessions that ended
 	Detail string
 }
 
-// SetPassword gives a principal another password and ends all of its sessions,
-// the calling one too where the account is one's own: whoever changes a password
-// because somebody else knows it has to be rid of him. For one's own account the
-// present password has to be shown, and no role; for another's everything that it
-// holds has to be the caller's to give.
+// SetPassword gives a principal another password and ends all of its sessions, including
+// the caller's own session, so that an intruder who knows the old password loses access.
+// For its own account, the caller must send the present password and needs no role. For
+// another account, the caller must be allowed to grant everything that the account holds.
 func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPassword) (PasswordSaved, error) {
 	if err := keyserver.RefusePassword(n.Password); err != nil {
 		return PasswordSaved{}, err
@@ -66,7 +65,7 @@ func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPas
 	return m.judgePassword(ctx, n.Principal, written, ended)
 }
 
-// judgePassword is the verdict: it is the hash that can be read back.
+// judgePassword reads the hash back and compares it with the written one.
 func (m *Manager) judgePassword(ctx context.Context, id keyserver.ID, written string, ended int) (PasswordSaved, error) {
 	r := PasswordSaved{Ended: ended}
 	read, err := m.Store.PasswordHash(ctx, id)
@@ -81,9 +80,9 @@ func (m *Manager) judgePassword(ctx context.Context, id keyserver.ID, written st
 	return r, nil
 }
 
-// shown answers the hash of the caller's password if he has shown to know it. A
-// guess costs what a guess at a login costs, from the same tokens, so that whoever
-// has found a session finds out no more than without.
+// shown returns the hash of the caller's password if the caller has sent that password. A
+// guess takes the same tokens as a guess at a login, so that the thief of a session id
+// has no advantage.
 func (m *Manager) shown(ctx context.Context, by keyserver.Caller, current string) (string, error) {
 	if by.Type != keyserver.PasswordPrincipal {
 		return "", m.refuseCurrent(ctx, by, keyserver.NoPassword(by.Type))
@@ -122,7 +121,7 @@ func (m *Manager) checkCurrent(ctx context.Context, by keyserver.Caller, l Login
 	return hash, err
 }
 
-// refuseCurrent makes the row of the refusal durable, or counts it into one.
+// refuseCurrent makes the row of the refusal durable, or counts it in an earlier one.
 func (m *Manager) refuseCurrent(ctx context.Context, by keyserver.Caller, answer error) error {
 	f := fault.As(answer)
 	if f == nil || f.Reason == "" {

@@ -14,7 +14,7 @@ import (
 
 const another = "another password than before"
 
-// held stores a role of some operations, past the gate.
+// heldRole stores a role with some operations, without authorization.
 func heldRole(t *testing.T, f *enginetest.Fixture, n uint64, operations ...keyserver.Operation) keyserver.ID {
 	t.Helper()
 	r := keyserver.Role{ID: keyserver.IDFromUint64(n), Name: fmt.Sprint("role ", n)}
@@ -32,9 +32,8 @@ func own(m *session.Manager, by keyserver.Caller, current string) error {
 	return err
 }
 
-// One's own password takes the present one, which is guessed no faster than at a
-// login, from the same tokens, at one process or at two; and it takes a session
-// that is neither lent nor narrowed.
+// A change of the own password needs the present one. Guesses of it take the same tokens
+// as login guesses, on one process or two. The session must not be delegated or scoped.
 func TestTheOwnPasswordIsShown(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m, other := gated(t, f), gated(t, f)
@@ -67,9 +66,9 @@ func TestTheOwnPasswordIsShown(t *testing.T) {
 			rows[before].Reason != string(fault.ReasonBadCredentials) || rows[before].Session.IsZero() {
 			t.Errorf("the rows are %+v", rows[before:])
 		}
-		want(t, own(m, by, enginetest.AdminPassword), fault.LoginThrottled) // the right one, too late
+		want(t, own(m, by, enginetest.AdminPassword), fault.LoginThrottled) // the right password, but too late
 		_, err := m.Login(ctx, guess("admin", by.Address))
-		want(t, err, fault.LoginThrottled) // from the same tokens
+		want(t, err, fault.LoginThrottled) // takes the same tokens
 		if f.Store.Shared() {
 			want(t, own(other, by, enginetest.AdminPassword), fault.LoginThrottled)
 		}
@@ -78,9 +77,8 @@ func TestTheOwnPasswordIsShown(t *testing.T) {
 	})
 }
 
-// A change ends every session of the principal at every replica, the calling one
-// too, with what was made from them; then the new password counts, and the old
-// one does not.
+// A change ends every session of the principal on every replica, including the caller's
+// and all derived sessions. Then only the new password is valid.
 func TestANewPasswordEndsSessions(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m, other := gated(t, f), gated(t, f)
@@ -111,8 +109,8 @@ func TestANewPasswordEndsSessions(t *testing.T) {
 	})
 }
 
-// Somebody else's password is set by whoever may give all that he holds: by it one
-// becomes him.
+// To set another principal's password, the caller must be allowed to grant everything
+// that it holds: a caller with the password can act as that principal.
 func TestWhoSetsAPassword(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := gated(t, f)
@@ -159,8 +157,8 @@ func TestWhoSetsAPassword(t *testing.T) {
 	})
 }
 
-// A login, or a change by the owner, that was judged by the password of before a
-// change comes to nothing after it.
+// A login, or a change by the owner, that was checked with the old password fails after a
+// change.
 func TestALoginDuringAChangeOfPassword(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		boss := f.Add(t, keyserver.PasswordPrincipal, "boss", []keyserver.ID{keyserver.RoleAdministrator}, nil)
@@ -179,8 +177,8 @@ func TestALoginDuringAChangeOfPassword(t *testing.T) {
 			t.Errorf("%d sessions, %v", n, err)
 		}
 
-		// The owner has shown the password, and by the time that his own is hashed it
-		// is another.
+		// The owner has sent the right password, but it changes before the new one is
+		// hashed.
 		hash, err := f.Store.PasswordHash(ctx, f.Admin.Principal.ID)
 		if err != nil {
 			t.Fatal(err)

@@ -10,23 +10,22 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// errNoCertificate says more than other failed logins: whoever calls knows
-// what he sent, and the usual cause is a client or a proxy that sent nothing.
+// errNoCertificate is more specific than other failed logins. It reveals nothing to the
+// client, and the usual cause is a client or a proxy that sends no certificate.
 var errNoCertificate = fault.New(fault.InvalidCredentials,
 	"the connection brought no client certificate; connect straight to this service with the enrolled certificate and its key").
 	Audited(fault.ReasonNoCertificate)
 
-// byCertificate recognises the transport principal for which the client
-// certificate of the connection is enrolled. That the client holds its key was
-// shown in the handshake; whether the certificate is in force is judged now,
-// because a connection may be old. Only what revocation evidence says is
-// answered with a code of its own.
+// byCertificate identifies the transport principal for which the connection's client
+// certificate is enrolled. The handshake has proved that the client holds its key. Its
+// validity is checked now, because the connection may be old. Only a refusal by
+// revocation evidence has a specific code.
 func (m *Manager) byCertificate(ctx context.Context, l Login) (identity, error) {
 	if len(l.Certificates) == 0 {
 		return identity{}, errNoCertificate
 	}
 	leaf := l.Certificates[0]
-	// Until a principal is known, the subject names who tried.
+	// Until a principal is known, the certificate's subject identifies the attempt.
 	who := identity{principal: keyserver.Principal{Name: pki.SlashName(leaf.Subject)}}
 	digest := keyserver.DigestOf(leaf.Raw)
 	stored, err := m.Store.Certificate(ctx, digest)

@@ -7,26 +7,25 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Demand says which logins have to bind their session, to a key or to a client
+// Demand selects the logins that must bind their session to a key or to a client
 // certificate.
 type Demand string
 
 // The demands.
 const (
 	DemandNone   Demand = "off"
-	DemandPeople Demand = "people" // those with a password, which people have
-	DemandAll    Demand = "all"    // every one
+	DemandPeople Demand = "people" // logins with a password
+	DemandAll    Demand = "all"    // all logins
 )
 
-// Demands lists them, for sentences.
+// Demands lists all demands, for messages.
 var Demands = []Demand{DemandNone, DemandPeople, DemandAll}
 
-// ofPeople are the methods by which people log in, and whoever has a secret as they
-// have.
+// ofPeople are the login methods with a password. Programs with a password use them too.
 var ofPeople = []keyserver.SessionKind{keyserver.PasswordSession, keyserver.LDAPSession}
 
-// unmet reports whether a login has to bind its session and would not. What is made
-// from a session is bound as that one is, or to a key of its own.
+// unmet reports whether a login must bind its session and does not. A derived session has
+// the binding of its parent, or its own.
 func (d Demand) unmet(l Login) bool {
 	bound := l.Method == keyserver.CertificateSession || l.proof != nil || l.BindTo != "" ||
 		l.parent != nil && (l.parent.BoundKey != "" || len(l.parent.BoundCertificate) > 0)

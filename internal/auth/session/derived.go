@@ -11,27 +11,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Authorizer is the gate of the key server, as far as sessions need it: what a principal may do is decided there and nowhere else.
+// Authorizer is the part of the engine's authorizer that sessions need. Only it decides what a principal may do.
 type Authorizer interface {
-	// DelegateLogin decides whether the caller may act with the rights of the
-	// delegator, makes the row of that decision durable, and answers the
-	// delegator. It answers ACCESS_DENIED or DELEGATOR_REFUSED.
+	// DelegateLogin decides whether the caller may act with the rights of the delegator, and makes the audit row of
+	// the decision durable. It returns the delegator, or ACCESS_DENIED or DELEGATOR_REFUSED.
 	DelegateLogin(ctx context.Context, by keyserver.Caller, delegator keyserver.ID) (keyserver.Principal, error)
-	// Standing answers what every operation of the caller would be refused with,
-	// nil for nothing.
+	// Standing returns the error that would refuse every operation of the caller, nil for none.
 	Standing(ctx context.Context, by keyserver.Caller) error
-	// Guard decides whether the caller may do what the effect does, makes the row
-	// of that decision durable, and runs it.
+	// Guard decides whether the caller may perform the operation, makes the audit row of the decision durable, and
+	// runs effect.
 	Guard(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, effect func() error) error
-	// SetPassword decides and does, and answers how many sessions ended.
+	// SetPassword authorizes and makes the change, and returns the number of sessions that ended.
 	SetPassword(ctx context.Context, by keyserver.Caller, c keyserver.PasswordChange) (int, error)
 }
 
-// descend prepares a login that is made from a session.
+// descend prepares a login that is made from another session.
 //
-// Where that session is bound to a key, the request's proof has shown who calls
-// and is used up: it is no proof of another key. Where it is not, a proof is of
-// the key that the new session is to be bound to.
+// If that session is bound to a key, the request's proof has authenticated the caller and is used up: it cannot bind
+// the new session. Otherwise a proof is by the key to which the new session is to be bound.
 func (m *Manager) descend(ctx context.Context, l *Login) error {
 	parent, err := m.Store.SessionByID(ctx, l.By.Session)
 	if errors.Is(err, sqlstore.ErrNotFound) || err == nil && parent.Ended {
@@ -47,8 +44,8 @@ func (m *Manager) descend(ctx context.Context, l *Login) error {
 	return nil
 }
 
-// inherit is the identity of a session that is made from another: what holds
-// that one holds this one, and it does not outlive its absolute end.
+// inherit returns the identity of a session that is made from another. It has the same bindings and does not outlive
+// the other's absolute end.
 func (m *Manager) inherit(l Login, lifetime time.Duration) identity {
 	who := identity{
 		actor: l.parent.Actor, certificate: l.parent.Certificate, boundKey: l.parent.BoundKey, shown: l.parent.BoundCertificate, parent: l.parent.ID,
@@ -60,8 +57,7 @@ func (m *Manager) inherit(l Login, lifetime time.Duration) identity {
 	return who
 }
 
-// insert stores a session, unless the one that it is made from has ended
-// meanwhile: nothing made from it may be left.
+// insert stores a session, unless its parent has ended since it was read: no derived session may remain.
 func insert(ctx context.Context, tx *sqlstore.Tx, record sessionrows.SessionRecord) error {
 	if !record.Parent.IsZero() {
 		parent, err := tx.SessionByID(ctx, record.Parent)
@@ -78,5 +74,5 @@ func insert(ctx context.Context, tx *sqlstore.Tx, record sessionrows.SessionReco
 	return tx.InsertSession(ctx, record)
 }
 
-// errNotFromSession is what a method answers that only a session can ask for.
+// errNotFromSession is returned by methods that need an existing session.
 var errNotFromSession = fault.New(fault.SessionNotFound, "the method makes a session from another; send Authorization: Bearer <session id> of that one")

@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// endedError says that a session has ended because a principal was disabled.
+// endedError reports that a session has ended because a principal was disabled.
 type endedError struct{ caller keyserver.Caller }
 
 // Error implements error.
@@ -25,9 +25,9 @@ func callerOf(record sessionrows.SessionRecord, p keyserver.Principal) keyserver
 	}
 }
 
-// whyEnded turns the end of a session into the answer: as long as the principal
-// is disabled, that; once it is enabled again, that the session is gone. A use of
-// such a session is in the trail, once a minute.
+// whyEnded converts the end of a session to the error of the request. While the principal
+// is disabled, the error says so; when it is enabled again, the session does not exist.
+// The audit log gets one row per minute for such uses.
 func (m *Manager) whyEnded(ctx context.Context, err error, from From) error {
 	var ended endedError
 	if !errors.As(err, &ended) {
@@ -54,8 +54,8 @@ func (m *Manager) whyEnded(ctx context.Context, err error, from From) error {
 	return refusal
 }
 
-// mayOpen refuses a session of a principal that was disabled after it was
-// recognised: the disabling has ended all that it had.
+// mayOpen refuses a session if its principal or actor was disabled after it was
+// identified. The disabling has already ended all its sessions.
 func mayOpen(ctx context.Context, tx *sqlstore.Tx, record sessionrows.SessionRecord) error {
 	for _, id := range []keyserver.ID{record.Principal.ID, record.Actor.ID} {
 		if id.IsZero() {

@@ -19,9 +19,9 @@ func enable(t *testing.T, f *enginetest.Fixture, id keyserver.ID, flags keyserve
 	}
 }
 
-// Disabling ends the sessions of a principal and what was made from them, on every
-// replica and for good: however often one asks meanwhile, and also after the
-// principal was enabled again.
+// Disabling ends the sessions of a principal and the derived sessions, permanently and on
+// every replica. Repeated requests do not change that, nor does enabling the principal
+// again.
 func TestDisablingEndsSessionsForGood(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m, other := gated(t, f), gated(t, f)
@@ -58,7 +58,8 @@ func TestDisablingEndsSessionsForGood(t *testing.T) {
 	})
 }
 
-// lateDisabler disables a principal between its recognition and its session.
+// lateDisabler disables a principal after its authentication and before its session is
+// stored.
 type lateDisabler struct {
 	session.Auditor
 	disable func()
@@ -72,7 +73,7 @@ func (l lateDisabler) Write(c context.Context, row keyserver.AuditEntry) error {
 	return err
 }
 
-// A login that was judged before the disabling and is stored after it opens nothing.
+// A login that was accepted before the disabling and stored after it opens no session.
 func TestALoginDuringDisabling(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := manager(t, f, func(c *session.Config) {

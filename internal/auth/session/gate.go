@@ -12,16 +12,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// Logins that may wait for each place. One network, or one known name, has a share of them. If all
-// are taken, a newcomer evicts one of the largest holder. Strangers wait twice as long for a place,
-// because of the pauses; the last one must be served within the time of a request.
+// Logins that may wait per place. One network, or one known name, has a share of them. If all are
+// taken, a new login evicts one of the largest holder. Strangers wait twice as long for a place
+// because of the pauses. The last one must be served within the time limit of a request.
 const (
 	knownPerPlace     = 128
 	strangersPerPlace = 64
 )
 
-// loginGate bounds the logins that wait for the password gate. Logins from known addresses
-// have a queue of their own, which strangers cannot fill.
+// loginGate bounds the logins that wait for the password gate. Logins from known addresses have a
+// separate queue, which strangers cannot fill.
 type loginGate struct {
 	hashes           *password.Gate
 	strangers, known *quota.Crowd[string]
@@ -34,7 +34,7 @@ func newLoginGate(hashes *password.Gate, places int) *loginGate {
 	return &loginGate{hashes: hashes, strangers: queue(places * strangersPerPlace), known: queue(places * knownPerPlace)}
 }
 
-// observe shows how full the gate is.
+// observe registers metrics of the gate's load.
 func (g *loginGate) observe(r prometheus.Registerer) {
 	if r == nil {
 		return
@@ -50,7 +50,7 @@ func (g *loginGate) observe(r prometheus.Registerer) {
 // enter waits for a place. It fails with OVERLOADED if too many logins wait.
 func (g *loginGate) enter(ctx context.Context, l Login) (leave func(), err error) {
 	queue, holder := g.strangers, site(l.Address)
-	if l.attempt.known { // a known password could be sent from many addresses
+	if l.attempt.known { // an attacker with a known password could use many addresses
 		queue, holder = g.known, l.Name
 	}
 	full := fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
@@ -62,8 +62,8 @@ func (g *loginGate) enter(ctx context.Context, l Login) (leave func(), err error
 	return leave, err
 }
 
-// inPlace runs hash in a place of the gate, with the tokens of the login. It fails with OVERLOADED
-// and LOGIN_THROTTLED, or as hash does.
+// inPlace runs hash in a place of the gate, after it takes the tokens of the login. It returns
+// OVERLOADED, LOGIN_THROTTLED, or the error of hash.
 func (m *Manager) inPlace(ctx context.Context, l Login, hash func() error) error {
 	leave, err := m.gate.enter(ctx, l)
 	if err != nil {

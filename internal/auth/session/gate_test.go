@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// fullGate is a gate of one place, which is taken until release is called.
+// fullGate is a gate with one place, which is occupied until release is called.
 type fullGate struct {
 	*loginGate
 	release func()
@@ -36,7 +36,8 @@ func knownAs(name string, n int) Login {
 	return l
 }
 
-// waits starts a login that waits in a queue, and gives its place back at once.
+// waits starts a login that waits in a queue. It releases its place immediately after it gets
+// one.
 func (g fullGate) waits(t *testing.T, queue *quota.Crowd[string], l Login) (left <-chan error) {
 	t.Helper()
 	before, result := queue.Held(), make(chan error, 1)
@@ -51,14 +52,14 @@ func (g fullGate) waits(t *testing.T, queue *quota.Crowd[string], l Login) (left
 	return result
 }
 
-// TestStrangersFillTheirOwnQueue: a known login enters before all strangers that wait.
+// TestStrangersFillTheirOwnQueue: a known login enters before all waiting strangers.
 func TestStrangersFillTheirOwnQueue(t *testing.T) {
 	g := newFullGate(t)
 	for n := range strangersPerPlace {
 		g.waits(t, g.strangers, stranger(n))
 	}
 	entered := make(chan error, 1)
-	go func() { // stays
+	go func() { // keeps its place
 		_, err := g.enter(t.Context(), knownAs("known", 1))
 		entered <- err
 	}()
@@ -70,7 +71,7 @@ func TestStrangersFillTheirOwnQueue(t *testing.T) {
 	}
 }
 
-// TestStrangersGiveWay: networks that fill the queue cannot keep another one out of it.
+// TestStrangersGiveWay: networks that fill the queue cannot exclude another one.
 func TestStrangersGiveWay(t *testing.T) {
 	g := newFullGate(t)
 	first := g.waits(t, g.strangers, stranger(1))
@@ -79,7 +80,7 @@ func TestStrangersGiveWay(t *testing.T) {
 	}
 	newcomer := make(chan error, 1)
 	go func() {
-		_, err := g.enter(t.Context(), stranger(200)) // stays
+		_, err := g.enter(t.Context(), stranger(200)) // keeps its place
 		newcomer <- err
 	}()
 	if err := <-first; fault.CodeOf(err) != fault.Overloaded {
@@ -120,7 +121,7 @@ func TestASiteFillsItsShareOnly(t *testing.T) {
 	}
 }
 
-// TestEnterEndsWithItsCaller: a caller that goes away leaves the queue.
+// TestEnterEndsWithItsCaller: a canceled caller leaves the queue.
 func TestEnterEndsWithItsCaller(t *testing.T) {
 	g := newFullGate(t)
 	defer g.release()

@@ -8,8 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// housekeep writes last uses in batches and removes sessions that ended long
-// enough ago that nobody needs to be told SESSION_EXPIRED any more.
+// housekeep writes last uses in batches, and deletes sessions that ended so long ago that
+// SESSION_EXPIRED is no longer needed.
 func (m *Manager) housekeep(ctx context.Context) {
 	defer close(m.done)
 	tick, recount := time.NewTicker(m.Idle/touchPeriods), time.NewTicker(tallyTime/4)
@@ -31,7 +31,7 @@ func (m *Manager) housekeep(ctx context.Context) {
 	}
 }
 
-// flush is best effort: a use that is not written makes a session expire a
+// flush writes last uses. A failure is only logged: a lost use makes a session expire a
 // little early after a crash, never late.
 func (m *Manager) flush(ctx context.Context) {
 	now := m.Clock()
@@ -67,7 +67,7 @@ func (m *Manager) flush(ctx context.Context) {
 	}
 }
 
-// forgetProofs is best effort: what stays costs room only.
+// forgetProofs deletes expired proofs. A failure only costs space.
 func (m *Manager) forgetProofs(ctx context.Context) {
 	if err := m.proofs.prune(ctx, m.Clock()); err != nil {
 		m.Logger.WarnContext(ctx, "proofs that have expired could not be removed", "error", err)

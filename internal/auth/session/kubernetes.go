@@ -8,9 +8,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// byKubernetes recognises the xauth principal of a token's issuer and subject.
-// The session ends with the token: a service account that gets no new ones must
-// not go on with an old session.
+// byKubernetes identifies the xauth principal of a token's issuer and subject. The
+// session ends with the token, so that a service account without new tokens loses its
+// session.
 func (m *Manager) byKubernetes(ctx context.Context, l Login) (identity, error) {
 	if m.Tokens == nil {
 		return identity{}, notConfigured(l.Method)
@@ -30,16 +30,16 @@ func (m *Manager) byKubernetes(ctx context.Context, l Login) (identity, error) {
 	case p.Flags.Disabled():
 		return identity{principal: p}, notRecognised(fault.ReasonPrincipalDisabled)
 	}
-	end := token.ExpiresAt.Add(oidc.Leeway) // it was let in by the same clock
+	end := token.ExpiresAt.Add(oidc.Leeway) // the verifier allows the same leeway
 	if longest := m.Clock().Add(m.Lifetime); end.After(longest) {
 		end = longest
 	}
 	return identity{principal: p, expiresAt: end}, nil
 }
 
-// nameOf is the name under which failures of a login are counted and audited:
-// for a token the subject that it claims, which nobody has verified yet. Without
-// it, one Pod whose token is wrong would throttle all that share its address.
+// nameOf returns the name under which failures of a login are counted and audited. For a
+// token this is the claimed, unverified subject. Without it, one Pod with a wrong token
+// would throttle all clients at its address.
 func nameOf(l Login) string {
 	if l.Method != keyserver.KubernetesSession {
 		return l.Name

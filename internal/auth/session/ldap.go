@@ -7,10 +7,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// byLDAP recognises an ldap principal by its password in the directory. Names
-// that are no principal cost the same exchange with the directory, but about
-// nobody: otherwise strangers could try passwords of, and lock, every account
-// that the directory has.
+// byLDAP identifies an ldap principal by its password in the directory. For unknown names
+// it makes the same exchange with a decoy name. Otherwise strangers could guess passwords
+// of every account of the directory, and lock the accounts.
 func (m *Manager) byLDAP(ctx context.Context, l Login) (identity, error) {
 	if m.Directory == nil {
 		return identity{}, notConfigured(l.Method)
@@ -22,7 +21,7 @@ func (m *Manager) byLDAP(ctx context.Context, l Login) (identity, error) {
 	if !found || l.Password == "" || len(l.Password) > keyserver.MaxPassword {
 		err = m.Directory.Decoy(ctx)
 		if err == nil {
-			err = notRecognised(fault.ReasonBadCredentials) // whatever the decoy found
+			err = notRecognised(fault.ReasonBadCredentials) // independent of the decoy's result
 		}
 	} else {
 		err = m.Directory.Check(ctx, l.Name, l.Password)

@@ -12,14 +12,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Limits bound what sessions may take. Zero limits take the defaults.
+// Limits are the limits of sessions. Zero limits have default values.
 type Limits struct {
-	MaxSessions             int // sessions in the store, all replicas together
-	MaxSessionsPerPrincipal int // of them, those in which one principal acts
-	MaxDerivedSessions      int // sessions that are made from one
-	MaxInFlight             int // requests under way in one session
-	MaxProofs               int // used proofs that this process remembers
-	MaxLogins               int // passwords that are hashed at once; default: half of the cores
+	MaxSessions             int // sessions in the store, of all replicas
+	MaxSessionsPerPrincipal int // of those, sessions in which one principal acts
+	MaxDerivedSessions      int // sessions that are made from one session
+	MaxInFlight             int // concurrent requests of one session
+	MaxProofs               int // used proofs in the memory of this process
+	MaxLogins               int // concurrent password hashes; default: half of the cores
 }
 
 // Defaults of Limits.
@@ -41,13 +41,13 @@ func (l *Limits) setDefaults() {
 }
 
 const (
-	// fewPlaces are more than the logins that can be under way at once, of all replicas
-	// together. Only if no more are left, a login counts all sessions again while it
-	// holds up other writers.
+	// fewPlaces is more than the number of logins that can run at the same time on all
+	// replicas. Only if fewer places are left, a login counts all sessions again while it
+	// blocks other writers.
 	fewPlaces = 16384
 )
 
-// sessionCounts are the store's, in a transaction or outside of one.
+// sessionCounts counts sessions in the store, inside or outside a transaction.
 type sessionCounts interface {
 	SessionCount(ctx context.Context, now time.Time, idle time.Duration) (int, error)
 	SessionCountBy(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error)
@@ -55,8 +55,8 @@ type sessionCounts interface {
 	SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error)
 }
 
-// room refuses a session that would be one too many, of all or of its principal. It
-// returns how many places are left.
+// room refuses a session over the limit of all sessions or of its principal. It returns
+// the number of places that are left.
 func (m *Manager) room(ctx context.Context, in sessionCounts, record sessionrows.SessionRecord) (left int, err error) {
 	live, err := in.SessionCount(ctx, record.CreatedAt, m.Idle)
 	if err != nil {
@@ -68,9 +68,9 @@ func (m *Manager) room(ctx context.Context, in sessionCounts, record sessionrows
 	return m.MaxSessions - live, m.ownRoom(ctx, in, record)
 }
 
-// ownRoom refuses a session that would be one too many of its principal. What is made
-// from a session counts for the principal that logged in to that one, up to its share,
-// but not as a login: whoever holds one session cannot keep its principal from logging in.
+// ownRoom refuses a session over a limit of its principal. A derived session counts for
+// the principal that logged in, up to its share, but not as a login. So the holder of one
+// session cannot prevent logins of the principal.
 func (m *Manager) ownRoom(ctx context.Context, in sessionCounts, record sessionrows.SessionRecord) error {
 	now, acts, share := record.CreatedAt, record.Principal, quota.Share(m.MaxSessions)
 	if !record.Actor.ID.IsZero() {
@@ -100,8 +100,8 @@ func (m *Manager) ownRoom(ctx context.Context, in sessionCounts, record sessionr
 	return err
 }
 
-// takeRoom is room in the transaction that stores the session, after left places were
-// left: no two of those overlap, so that nothing is counted past a limit.
+// takeRoom is room in the transaction that stores the session; left is the earlier result
+// of room. These transactions do not overlap, so that no limit is exceeded.
 func (m *Manager) takeRoom(ctx context.Context, tx *sqlstore.Tx, record sessionrows.SessionRecord, left int) error {
 	if left > fewPlaces {
 		return m.ownRoom(ctx, tx, record)
@@ -110,7 +110,8 @@ func (m *Manager) takeRoom(ctx context.Context, tx *sqlstore.Tx, record sessionr
 	return err
 }
 
-// full: room comes when a session ends or has been idle for long enough.
+// full returns the error for a full limit. The client may retry when a session could have
+// ended or become idle.
 func (m *Manager) full(scope fault.Scope, format string, most int) error {
 	verdict := quota.FullEach
 	if scope == fault.ScopeProcess {
@@ -120,7 +121,7 @@ func (m *Manager) full(scope fault.Scope, format string, most int) error {
 	return fault.Temporary(fault.SessionLimit, scope, m.Idle/touchPeriods, format, most).Audited(fault.ReasonLimit)
 }
 
-// takePlace refuses a request that would be one too many of its session.
+// takePlace counts a request of a session, or refuses it if it is over the limit.
 func (m *Manager) takePlace(h *held) error {
 	if h.inFlight.Add(1) > int64(m.MaxInFlight) {
 		h.inFlight.Add(-1)

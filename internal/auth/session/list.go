@@ -11,44 +11,44 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// defaultPage is how many sessions a page has where nobody says.
+// defaultPage is the default number of sessions of a page.
 const defaultPage = 100
 
 // Filter selects live sessions.
 type Filter struct {
-	// Principal is whose rights the sessions have, or who acts in them; zero
-	// selects everybody's.
+	// Principal selects the sessions with its rights, or in which it acts; zero selects
+	// all sessions.
 	Principal keyserver.ID
-	After     keyserver.ID // the last of an earlier page
+	After     keyserver.ID // the last session of the previous page
 	Limit     int
 }
 
-// Page is a listing of sessions, by id.
+// Page is a page of sessions, sorted by id.
 type Page struct {
 	Sessions []Listed
-	Next     keyserver.ID // what the next page is after; zero where this is the last
+	Next     keyserver.ID // After of the next page; zero on the last page
 }
 
-// Listed is what may be told of somebody's session.
+// Listed is the description of a session in a listing.
 type Listed struct {
 	ID        keyserver.ID
 	Kind      keyserver.SessionKind
 	Principal keyserver.Principal
-	Actor     keyserver.PrincipalRef // zero but in a delegated session
+	Actor     keyserver.PrincipalRef // zero except in a delegated session
 	BoundKey  string
 	// BoundCertificate as in Info.
 	BoundCertificate []byte
-	Address          string // of the login, empty where it is not known
+	Address          string // of the login, empty if unknown
 	CreatedAt        time.Time
-	LastUsedAt       time.Time // as far as this process knows; another may lag by the period of flush
+	LastUsedAt       time.Time // as known to this process; another replica may know a later one
 	Expiry
-	MadeFrom keyserver.ID // zero where it came of a login by itself
+	MadeFrom keyserver.ID // zero if a login opened the session
 }
 
 // Expiry is when a session ends.
 type Expiry struct {
 	ExpiresAt     time.Time
-	IdleExpiresAt time.Time // if nothing more is asked
+	IdleExpiresAt time.Time // if there is no further request
 }
 
 func (m *Manager) expiry(record sessionrows.SessionRecord, lastUsed time.Time) Expiry {
@@ -59,8 +59,8 @@ func (m *Manager) expiry(record sessionrows.SessionRecord, lastUsed time.Time) E
 	return e
 }
 
-// List answers live sessions. One that another replica has used since it last
-// wrote that down is listed as well, at its old time.
+// List returns live sessions. A session that another replica has used since its last
+// write may have an old time, and is still listed.
 func (m *Manager) List(ctx context.Context, by keyserver.Caller, f Filter) (page Page, err error) {
 	g := keyserver.Guarded{Operation: keyserver.OpListSessions, Own: isOwn(by, f.Principal)}
 	if !f.Principal.IsZero() {
@@ -115,7 +115,7 @@ func (m *Manager) listed(ctx context.Context, records []sessionrows.SessionRecor
 	return list, nil
 }
 
-// lastUse is the later of what the store and this process know.
+// lastUse returns the later of the last uses that the store and this process know.
 func (m *Manager) lastUse(r sessionrows.SessionRecord) time.Time {
 	m.mu.RLock()
 	h, ok := m.byID[r.ID]
@@ -128,8 +128,8 @@ func (m *Manager) lastUse(r sessionrows.SessionRecord) time.Time {
 	return r.LastUsedAt
 }
 
-// EndOne ends any session with all that were made from it, and answers how many
-// there were. One's own may be ended without a role, whatever their kind.
+// EndOne ends any session with all sessions that were made from it, and returns their
+// number. The caller needs no role for its own sessions of any kind.
 func (m *Manager) EndOne(ctx context.Context, by keyserver.Caller, id keyserver.ID) (ended int, err error) {
 	record, err := m.Store.SessionByID(ctx, id)
 	if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
@@ -146,8 +146,8 @@ func (m *Manager) EndOne(ctx context.Context, by keyserver.Caller, id keyserver.
 	return ended, err
 }
 
-// EndAll ends every session of a principal, also those in which it acts with
-// another's rights, and answers how many there were.
+// EndAll ends every session of a principal, also those in which it acts for another, and
+// returns their number.
 func (m *Manager) EndAll(ctx context.Context, by keyserver.Caller, principal keyserver.ID) (ended int, err error) {
 	g := keyserver.Guarded{Operation: keyserver.OpEndSessions, Object: principal.Hex(), Own: isOwn(by, principal)}
 	err = m.Authorizer.Guard(ctx, by, g, func() error {
@@ -163,8 +163,8 @@ func (m *Manager) EndAll(ctx context.Context, by keyserver.Caller, principal key
 	return ended, err
 }
 
-// isOwn reports whether what belongs to a principal is the caller's own. A
-// session that was lent or narrowed has nothing of its own but itself.
+// isOwn reports whether an object of the principal is the caller's own. A delegated or
+// scoped session owns nothing.
 func isOwn(by keyserver.Caller, principal keyserver.ID) bool {
 	return by.Actor.ID.IsZero() && by.Scope == nil && !principal.IsZero() && principal == by.Principal.ID
 }

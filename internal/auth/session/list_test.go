@@ -10,13 +10,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// gated is a manager behind the gate of the fixture.
+// gated returns a manager that uses the authorizer of the fixture.
 func gated(t testing.TB, f *enginetest.Fixture) *session.Manager {
 	t.Helper()
 	return manager(t, f, func(c *session.Config) { c.Authorizer = f })
 }
 
-// caller is who calls with a session.
+// caller returns the caller of a session.
 func caller(t testing.TB, m *session.Manager, o session.Opened) keyserver.Caller {
 	t.Helper()
 	by, release, err := m.Authenticate(ctx, o.Token, session.Proof{}, session.From{RequestID: "r"})
@@ -39,8 +39,8 @@ func scopedOf(t testing.TB, m *session.Manager, by keyserver.Caller) session.Ope
 	return o
 }
 
-// The listing tells of each live session whose it is, from where, since when and
-// until when, page by page; of its secret, nothing.
+// The listing has owner, address, start and end of each live session, in pages, and no
+// secret.
 func TestList(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := gated(t, f)
@@ -88,8 +88,8 @@ func TestList(t *testing.T) {
 	})
 }
 
-// One's own sessions need no role, everybody else's one that grants it; a
-// credential that was narrowed has nothing of its own.
+// A caller needs no role for its own sessions, and a role for others. A scoped credential
+// owns no sessions.
 func TestWhoListsAndEndsSessions(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := gated(t, f)
@@ -123,7 +123,7 @@ func TestWhoListsAndEndsSessions(t *testing.T) {
 		if row := f.LastRow(t); row.Outcome != keyserver.Refused {
 			t.Errorf("the row is %+v", row)
 		}
-		caller(t, m, admin) // lives
+		caller(t, m, admin) // is still valid
 
 		_, err = m.EndOne(ctx, f.Admin, keyserver.IDFromUint64(99))
 		want(t, err, fault.NotFound)
@@ -134,7 +134,7 @@ func TestWhoListsAndEndsSessions(t *testing.T) {
 
 func second[A any](_ A, err error) error { return err }
 
-// What is ended is ended on every replica, with all that was made from it.
+// Ending a session ends it on every replica, with all derived sessions.
 func TestEndingReachesWhatWasMade(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m, other := gated(t, f), gated(t, f)

@@ -13,30 +13,30 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// maxAuditedName is how many characters of a failed login's name are recorded.
+// maxAuditedName is the number of characters of a name that a login's audit row records.
 const maxAuditedName = 64
 
-// identity is whom a login method recognised, and what the session is held to.
+// identity is the result of a login method: the principal and the limits of the session.
 type identity struct {
 	principal   keyserver.Principal
 	certificate keyserver.ID
 	actor       keyserver.PrincipalRef
 	scope       []keyserver.HiddenLink
 	operations  []keyserver.ID   // of a scoped credential
-	mayGrant    keyserver.Rights // of one that changes lists
-	boundKey    string           // where the login's own proof does not say
-	password    string           // hash of the one that was shown, where one was
-	renewed     string           // hash of the same at the configured cost, if that of password is another
+	mayGrant    keyserver.Rights // of a scoped credential that changes ACLs
+	boundKey    string           // if the login has no proof of its own
+	password    string           // hash of the password that was sent, if any
+	renewed     string           // hash of that password at the configured cost, if the cost of password differs
 	shown       []byte           // SHA-256 of the client certificate that the session is bound to
-	expiresAt   time.Time        // zero: after the manager's lifetime
+	expiresAt   time.Time        // zero: the manager's lifetime applies
 	parent      keyserver.ID
 }
 
-// method recognises who logs in. A refusal is a fault with an audit reason;
-// the identity that comes with it names the principal, as far as it is known.
+// method identifies the principal of a login. A refusal is a fault with an audit reason; the returned
+// identity names the principal as far as it is known.
 type method func(m *Manager, ctx context.Context, l Login) (identity, error)
 
-// methods are the ways to log in, one file each.
+// methods are the login methods. Each has its own file.
 var methods = map[keyserver.SessionKind]method{
 	keyserver.PasswordSession: (*Manager).byPassword,
 
@@ -49,9 +49,8 @@ var methods = map[keyserver.SessionKind]method{
 	keyserver.ScopedSession:    (*Manager).byScope,
 }
 
-// Login opens a session. Every failure to show who one is answers
-// INVALID_CREDENTIALS after the same work; LOGIN_THROTTLED and OVERLOADED are
-// refused before any work.
+// Login opens a session. All failed authentications return INVALID_CREDENTIALS after the same amount of
+// work. LOGIN_THROTTLED and OVERLOADED are returned before that work.
 func (m *Manager) Login(ctx context.Context, l Login) (Opened, error) {
 	recognise, ok := methods[l.Method]
 	if !ok {
@@ -80,18 +79,18 @@ func (m *Manager) login(ctx context.Context, l Login, recognise method) (Opened,
 	}
 	opened, err := m.try(ctx, l, recognise)
 	if fault.CodeOf(err) != fault.InvalidCredentials {
-		m.throttle.giveBack(ctx, l.attempt) // that was no guess, or a right one
+		m.throttle.giveBack(ctx, l.attempt) // the login was not a failed guess
 	}
 	return opened, err
 }
 
-// try finds out who logs in, and opens the session.
+// try identifies the principal and opens the session.
 func (m *Manager) try(ctx context.Context, l Login, recognise method) (Opened, error) {
 	var err error
 	if l.proof, err = m.loginProof(l.Proof); err != nil {
 		return Opened{}, err
 	}
-	if m.RequireProof.unmet(l) { // before the credentials, of which it says nothing
+	if m.RequireProof.unmet(l) { // checked before the credentials, so the refusal reveals nothing about them
 		return Opened{}, m.refuse(ctx, l, identity{}, errUnbound)
 	}
 	who, err := recognise(m, ctx, l)
@@ -105,7 +104,7 @@ func (m *Manager) try(ctx context.Context, l Login, recognise method) (Opened, e
 	return opened, err
 }
 
-// Methods lists the ways to log in, for sentences.
+// Methods returns the names of all login methods, for messages.
 func Methods() string {
 	names := make([]string, 0, len(methods))
 	for name := range methods {
@@ -115,8 +114,8 @@ func Methods() string {
 	return strings.Join(names, ", ")
 }
 
-// notRecognised is the one answer to everybody who could not show who he is.
-// The cause is for the audit trail alone.
+// notRecognised returns the only error for failed authentications. The reason is recorded in the audit
+// log only.
 func notRecognised(reason fault.Reason) error {
 	return fault.New(fault.InvalidCredentials, "the login failed; check the method and what it was given").Audited(reason)
 }
@@ -180,8 +179,9 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 	return Opened{Token: token, Info: info}, err
 }
 
-// refuse makes the row of a refused login durable before the refusal is
-// answered, unless one like it has just been. What is no verdict on the login has no reason and no row.
+// refuse makes the audit row of a refused login durable before it returns the refusal. It writes no row
+// if an equal one was written just now, or if the error has no reason because it is no decision about
+// the login.
 func (m *Manager) refuse(ctx context.Context, l Login, who identity, answer error) error {
 	f := fault.As(answer)
 	if f == nil || f.Reason == "" {
@@ -197,7 +197,7 @@ func loginRow(l Login, who identity, outcome keyserver.Outcome, reason fault.Rea
 	name := l.Name
 	switch {
 	case l.attempt.empty == "address":
-		name = "" // many names from one address are one row
+		name = "" // many names from one address share a row
 	case name == "":
 		name = who.principal.Name
 	}
@@ -208,7 +208,7 @@ func loginRow(l Login, who identity, outcome keyserver.Outcome, reason fault.Rea
 	}
 }
 
-// cut shortens a name as sent to what the audit trail keeps.
+// cut returns a name in the form that the audit log stores.
 func cut(name string) string {
 	if !utf8.ValidString(name) {
 		return "(not UTF-8)"

@@ -21,12 +21,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Auditor makes one row of the audit trail durable before it returns.
+// Auditor writes a row of the audit log and returns after it is durable.
 type Auditor interface {
 	Write(ctx context.Context, entry keyserver.AuditEntry) error
 }
 
-// Config is what a manager needs. Zero limits take the defaults.
+// Config configures a manager. Zero limits have default values.
 type Config struct {
 	Store      *sqlstore.Store
 	Audit      Auditor
@@ -35,21 +35,21 @@ type Config struct {
 	Clock      func() time.Time
 	Random     io.Reader
 	Logger     *slog.Logger
-	Registerer prometheus.Registerer // takes the metrics; nil: none are shown
+	Registerer prometheus.Registerer // registers the metrics; nil: no metrics
 
 	Providers
 
-	Idle     time.Duration // a session unused for this long ends; default 15 min
-	Lifetime time.Duration // a session ends after this long whatever its use; default 8 h
-	// ScopedLifetime is that of a scoped credential that asks for none; default
-	// 10 min, and never more than Lifetime.
+	Idle     time.Duration // maximum time without use; default 15 min
+	Lifetime time.Duration // maximum age of a session; default 8 h
+	// ScopedLifetime is the lifetime of a scoped credential that requests none; default 10 min, at
+	// most Lifetime.
 	ScopedLifetime time.Duration
-	// RequireProof says which logins have to bind their session; empty: none.
+	// RequireProof selects the logins that must bind their session; empty: none.
 	RequireProof Demand
-	// PasswordCost is that of new password hashes. A login whose hash has another
-	// cost stores a new one.
+	// PasswordCost is the cost of new password hashes. A login with a hash of another cost stores a
+	// new one.
 	PasswordCost password.Cost
-	// Hashes bounds the hashes at once of all that work in the process; default: MaxLogins.
+	// Hashes limits concurrent password hashing in the process; default: MaxLogins places.
 	Hashes *password.Gate
 	Limits
 }
@@ -62,15 +62,15 @@ const (
 
 const (
 	maxHeld      = 65536 // sessions kept in memory
-	touchPeriods = 10    // a session's last use is written at most this often per idle time
+	touchPeriods = 10    // a session's last use is written at most this often per idle period
 	keepExpired  = time.Hour
 	maxOvertaken = 8
-	// expiredPerFlush bounds one transaction of the housekeeping.
+	// expiredPerFlush limits the deletions in one housekeeping transaction.
 	expiredPerFlush = 1000
 	tokenBytes      = 32
 )
 
-// Manager opens, finds and ends sessions. Close stops its housekeeping.
+// Manager opens, finds and ends sessions. Close stops its housekeeping goroutine.
 type Manager struct {
 	Config
 	throttle *throttle
@@ -80,8 +80,8 @@ type Manager struct {
 	proofs   *proofMemory
 	meter    *meter
 
-	// announced counts the announcements of ended sessions: what was read
-	// before one of them may have ended by it and is not kept.
+	// announced counts the notifications of ended sessions. A session that was read before a
+	// notification may have ended, and is not kept in memory.
 	announced atomic.Uint64
 
 	mu     sync.RWMutex
@@ -98,9 +98,9 @@ type held struct {
 	record   sessionrows.SessionRecord
 	caller   keyserver.Caller
 	lastUsed atomic.Int64 // Unix nanoseconds
-	written  atomic.Int64 // last use as the store has it
-	// aboveUsed is the last use, as known when the session was read, of the session that
-	// it was made from, or of that one's own if it is earlier. Zero for a login by itself.
+	written  atomic.Int64 // last use as stored
+	// aboveUsed is the earliest last use of the sessions that this one was made from, as known when
+	// it was read. Zero for a session that a login opened.
 	aboveUsed atomic.Int64
 	inFlight  atomic.Int64
 }
@@ -135,8 +135,8 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
-// Close ends the housekeeping and writes the last uses, of sessions and of
-// proofs, that are still held.
+// Close stops the housekeeping and writes the pending data: last uses, audit rows of counted
+// refusals, and used proofs.
 func (m *Manager) Close() {
 	m.stop()
 	<-m.done
@@ -148,9 +148,9 @@ func (m *Manager) Close() {
 	}
 }
 
-// changed forgets sessions that another request or replica ended. No changes
-// at all means that some are no longer known, so that any session may have
-// ended. Requests in flight keep the count of the session they came with.
+// changed drops sessions from memory that another request or replica ended. An empty list means that
+// some changes are no longer known, so any session may have ended. Requests in flight keep the
+// counter of their session.
 func (m *Manager) changed(changes []keyserver.Change) {
 	if len(changes) == 0 {
 		m.announced.Add(1)
@@ -172,12 +172,12 @@ func (m *Manager) changed(changes []keyserver.Change) {
 	}
 }
 
-// Authenticate finds the session of a token, checks what the session is bound
-// to, its key and its client certificate, and returns who calls. The release function must be called
-// when the request is over. It answers SESSION_NOT_FOUND, SESSION_EXPIRED, CERTIFICATE_MISMATCH, a
-// code of the proof, or REQUEST_LIMIT. A request that is refused does not keep
-// its session alive. If this process does not hold the session in memory, the request
-// is a stranger's until the session has been read, and the error of from.Stranger ends it.
+// Authenticate finds the session of a token, checks the key and the client certificate that the
+// session is bound to, and returns the caller. The release function must be called at the end of the
+// request. It returns SESSION_NOT_FOUND, SESSION_EXPIRED, CERTIFICATE_MISMATCH, a code of the proof,
+// or REQUEST_LIMIT. A refused request does not extend its session. If the session is not in memory,
+// the request counts as a stranger until the session has been read; an error of from.Stranger
+// refuses it.
 func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, from From) (keyserver.Caller, func(), error) {
 	hash, ok := hashToken(token)
 	if !ok {
@@ -188,8 +188,8 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, f
 	}
 	h, now := m.inMemory(hash), m.Clock()
 	if h == nil || m.expired(h, now) {
-		// Another replica may have seen the session more recently, and any request the
-		// session that it was made from.
+		// Another replica may have a later use of the session, or of the session that it was made
+		// from.
 		var err error
 		if h, err = m.recall(ctx, hash, from); err != nil {
 			return keyserver.Caller{}, nil, err
@@ -211,7 +211,7 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, f
 
 var errNoSession = fault.New(fault.SessionNotFound, "the credential names no live session; log in with POST /api/sessions")
 
-// Current describes the caller's session.
+// Current returns the description of the caller's session.
 func (m *Manager) Current(ctx context.Context, by keyserver.Caller) (Info, error) {
 	m.mu.RLock()
 	h, ok := m.byID[by.Session]
@@ -222,7 +222,7 @@ func (m *Manager) Current(ctx context.Context, by keyserver.Caller) (Info, error
 	return m.describe(ctx, h)
 }
 
-// End ends the caller's session on every replica, with all that were made from it.
+// End ends the caller's session on every replica, with all sessions that were made from it.
 func (m *Manager) End(ctx context.Context, by keyserver.Caller) error {
 	err := m.Audit.Write(ctx, keyserver.AuditEntry{
 		Operation: keyserver.AuditLogout, Outcome: keyserver.Allowed, Principal: by.Principal,
@@ -246,7 +246,7 @@ func (m *Manager) expired(h *held, now time.Time) bool {
 	return !now.Before(h.record.ExpiresAt) || !h.fixed() && m.idle(&h.lastUsed, now) || m.aboveIdle(h, now)
 }
 
-// aboveIdle reports whether a session that this one was made from has ended for lack of use.
+// aboveIdle reports whether a session that this one was made from has expired without use.
 func (m *Manager) aboveIdle(h *held, now time.Time) bool {
 	return !h.record.Parent.IsZero() && m.idle(&h.aboveUsed, now)
 }
@@ -255,7 +255,7 @@ func (m *Manager) idle(used *atomic.Int64, now time.Time) bool {
 	return now.Sub(time.Unix(0, used.Load())) >= m.Idle
 }
 
-// fixed: neither use nor the lack of it moves the end of the session.
+// fixed reports whether the end of the session is independent of its use.
 func (h *held) fixed() bool { return h.record.Kind == keyserver.ScopedSession }
 
 func (m *Manager) errExpired(h *held, now time.Time) error {
@@ -276,8 +276,8 @@ func (m *Manager) inMemory(hash [32]byte) *held {
 	return m.byHash[hash]
 }
 
-// recall reads a session that this process does not hold, or holds as expired. It waits for a
-// turn first: most of such tokens may be invented.
+// recall reads a session that is not in memory, or is expired there. It waits for its turn first,
+// because most such tokens may be invented.
 func (m *Manager) recall(ctx context.Context, hash [32]byte, from From) (h *held, err error) {
 	if from.Stranger != nil {
 		if err := from.Stranger.TakePlace(); err != nil {
@@ -290,7 +290,7 @@ func (m *Manager) recall(ctx context.Context, hash [32]byte, from From) (h *held
 	}
 	defer func() { leave(err == nil) }()
 	if h = m.inMemory(hash); h != nil && !m.expired(h, m.Clock()) {
-		return h, nil // another request has read it meanwhile
+		return h, nil // another request has read it while this one waited
 	}
 	if h, err = m.load(ctx, hash); err != nil {
 		return nil, m.whyEnded(ctx, err, from)
@@ -301,8 +301,8 @@ func (m *Manager) recall(ctx context.Context, hash [32]byte, from From) (h *held
 	return h, nil
 }
 
-// load reads a session and its principal from the store and keeps them. Where
-// an announcement overtook the read, it reads again.
+// load reads a session and its principal from the store and keeps them in memory. It reads again if
+// a notification arrived during the read.
 func (m *Manager) load(ctx context.Context, hash [32]byte) (*held, error) {
 	for range maxOvertaken {
 		if h, kept, err := m.loadOnce(ctx, hash); kept || err != nil {
@@ -340,8 +340,8 @@ func (m *Manager) loadOnce(ctx context.Context, hash [32]byte) (*held, bool, err
 	return h, kept, nil
 }
 
-// usedAbove returns the earliest last use of the sessions that one was made from, the
-// zero time if there are none.
+// usedAbove returns the earliest last use of the sessions that record was made from, the zero time
+// if there are none.
 func (m *Manager) usedAbove(ctx context.Context, record sessionrows.SessionRecord) (earliest time.Time, err error) {
 	for id := record.Parent; !id.IsZero(); {
 		parent, err := m.Store.SessionByID(ctx, id)
@@ -359,13 +359,13 @@ func (m *Manager) usedAbove(ctx context.Context, record sessionrows.SessionRecor
 	return earliest, nil
 }
 
-// keep holds a session in memory, unless an announcement overtook the read of
-// it. A session that is held already stays, so that its count of requests in
-// flight is one count; only the last uses move.
+// keep stores a session in memory, unless a notification arrived during the read. If the session is
+// already there, it stays, so that there is one counter of requests in flight; only its last uses
+// are updated.
 func (m *Manager) keep(record sessionrows.SessionRecord, p keyserver.Principal, above time.Time, before uint64) (*held, bool) {
 	used := record.LastUsedAt.UnixNano()
 	if record.Kind == keyserver.ScopedSession && record.Scope == nil {
-		record.Scope = []keyserver.HiddenLink{} // nil would mean any
+		record.Scope = []keyserver.HiddenLink{} // nil would mean no scope
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -433,8 +433,8 @@ func (m *Manager) newToken() (string, [32]byte, error) {
 	return base64.RawURLEncoding.EncodeToString(raw[:]), sha256.Sum256(raw[:]), nil
 }
 
-// hashToken returns the hash under which a token is stored. Only the canonical
-// spelling of 32 bytes is a token.
+// hashToken returns the hash under which a token is stored. Only the canonical encoding of 32 bytes
+// is valid.
 func hashToken(token string) ([32]byte, bool) {
 	var raw [tokenBytes]byte
 	if len(token) != base64.RawURLEncoding.EncodedLen(tokenBytes) {

@@ -8,15 +8,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// meter counts logins and proofs. Its labels are methods and codes of the tables, nothing
-// that a client can invent.
+// meter counts logins and proofs. Its labels are methods and codes from fixed tables, so
+// clients cannot add values.
 type meter struct {
 	logins, proofs *prometheus.CounterVec
 	goodProofs     prometheus.Counter
-	sessions       quota.Tally // that found no room
+	sessions       quota.Tally // refused because of a limit
 }
 
-// succeeded is the outcome of what was not refused.
+// succeeded is the outcome label of successful logins and proofs.
 const succeeded = "OK"
 
 func newMeter() *meter {
@@ -41,7 +41,7 @@ func (m *meter) observe(r prometheus.Registerer, memory *proofMemory) {
 	}, func() float64 { return float64(memory.size()) }))...)
 }
 
-// login counts one that has ended. The caller has looked up the method.
+// login counts a completed login. The caller has checked that the method exists.
 func (m *meter) login(method keyserver.SessionKind, err error) {
 	m.logins.WithLabelValues(string(method), outcome(err)).Inc()
 }
@@ -54,7 +54,8 @@ func (m *meter) proof(err error) {
 	m.proofs.WithLabelValues(outcome(err)).Inc()
 }
 
-// outcome is bounded: the codes are a catalogue.
+// outcome returns the label of a result. The number of values is bounded by the catalogue
+// of codes.
 func outcome(err error) string {
 	if err == nil {
 		return succeeded

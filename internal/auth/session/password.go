@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// byPassword recognises a password principal. Unknown names and disabled
-// principals take the work of a right password.
+// byPassword identifies a password principal. Unknown names and disabled principals take
+// the same work as a right password.
 func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 	p, err := m.Store.PrincipalByName(ctx, keyserver.PasswordPrincipal, l.Name)
 	hash := ""
@@ -29,7 +29,7 @@ func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 	err = m.inPlace(ctx, l, func() (err error) {
 		ok, err = m.PasswordCost.Check(ctx, given, hash)
 		if ok && err == nil && !p.Flags.Disabled() {
-			renewed = m.renew(ctx, p, given, hash) // in the same place, so that no more is hashed at once
+			renewed = m.renew(ctx, p, given, hash) // in the same place, so that the limit of concurrent hashes holds
 		}
 		return err
 	})
@@ -45,8 +45,8 @@ func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 	return identity{principal: p, password: hash, renewed: renewed}, nil
 }
 
-// renew returns the hash of a right password at the configured cost, or nothing if
-// hash has that cost. A failure is logged: the next login tries again.
+// renew returns the hash of a right password at the configured cost, or "" if hash
+// already has that cost. It logs a failure; the next login tries again.
 func (m *Manager) renew(ctx context.Context, p keyserver.Principal, given, hash string) string {
 	if !m.PasswordCost.Outdated(hash) {
 		return ""
@@ -59,9 +59,8 @@ func (m *Manager) renew(ctx context.Context, p keyserver.Principal, given, hash 
 	return renewed
 }
 
-// storeRenewed replaces the outdated hash after a login. Sessions stay. If the
-// password has been changed or the hash renewed since it was read, the stored hash
-// stays, too.
+// storeRenewed replaces the outdated hash after a login. Sessions stay. If another
+// request has changed the stored hash since it was read, that hash stays.
 func (m *Manager) storeRenewed(ctx context.Context, who identity) {
 	err := m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		return tx.RenewPasswordHash(ctx, who.principal.ID, who.password, who.renewed)
@@ -75,8 +74,8 @@ func (m *Manager) notRenewed(ctx context.Context, p keyserver.Principal, err err
 	m.Logger.WarnContext(ctx, "the password hash has an outdated cost and could not be renewed; the next login tries again", "principal", p.ID.Hex(), "error", err)
 }
 
-// stillPassword refuses a session by a password that was changed after it was
-// shown: the change has ended all that the old one had opened.
+// stillPassword refuses a session if the password was changed after it was checked. The
+// change has ended all sessions of the old password.
 func stillPassword(ctx context.Context, tx *sqlstore.Tx, who identity) error {
 	if who.password == "" {
 		return nil

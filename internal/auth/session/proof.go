@@ -9,23 +9,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// ProofAlgorithms are the algorithms of proofs, as a challenge lists them.
+// ProofAlgorithms are the accepted algorithms of proofs, in the format of a challenge.
 const ProofAlgorithms = dpop.Algorithms
 
-// Site is where clients reach the service, which proofs are held against.
+// Site is the place where clients reach the service; proofs are compared with it.
 type Site = dpop.Site
 
-// Proof is what a request says of the key that its session is bound to, and with
-// which client certificate it comes.
+// Proof is the evidence of a request for the key and the client certificate to which its
+// session is bound.
 type Proof struct {
 	Sent   []string // the values of the DPoP header
 	Method string
 	Site   Site
-	Path   string // as the client asked for it
-	// ForNew: the proof is of the key that a new session is to be bound to. It
-	// may still be of the key of the session that the new one is made from.
+	Path   string // as requested by the client
+	// ForNew: the proof is by the key to which a new session is to be bound. It may
+	// instead be by the key of the session that the new one is made from.
 	ForNew bool
-	// Claimed: the client calls the session bound, by the scheme of its
+	// Claimed: the client claims that the session is bound, by the scheme of its
 	// Authorization header (RFC 9449 section 7.1).
 	Claimed bool
 	// Certificate is the DER of the connection's client certificate, nil without one.
@@ -38,10 +38,10 @@ func (p Proof) String() string { return "proof for " + p.Method }
 // GoString hides the proof from %#v.
 func (p Proof) GoString() string { return p.String() }
 
-// checkProof holds a request against the key that its session is bound to.
+// checkProof checks the proof of a request against the key to which its session is bound.
 //
-// A proof for a session that is bound to no key is refused, and not passed
-// over: its sender believes that a stolen session id would be of no use.
+// It refuses a proof for a session without a key: the sender wrongly believes that a
+// stolen session id would be useless.
 func (m *Manager) checkProof(ctx context.Context, h *held, token string, p Proof) error {
 	if h.record.BoundKey == "" {
 		if len(p.Sent) > 0 && !p.ForNew || p.Claimed {
@@ -68,7 +68,8 @@ func (m *Manager) checkBound(ctx context.Context, h *held, token string, p Proof
 	return m.proofs.use(ctx, acting(h.record.Principal, h.record.Actor), proof, m.Clock())
 }
 
-// checkShown holds a request against all that its session is bound to.
+// checkShown checks a request against the key and the client certificate to which its
+// session is bound.
 func (m *Manager) checkShown(ctx context.Context, h *held, token string, p Proof) error {
 	if bound := h.record.BoundCertificate; len(bound) > 0 {
 		if digest := keyserver.DigestOf(p.Certificate); p.Certificate == nil || !bytes.Equal(bound, digest[:]) {
@@ -81,7 +82,7 @@ func (m *Manager) checkShown(ctx context.Context, h *held, token string, p Proof
 var errCertificateMismatch = fault.New(fault.CertificateMismatch, "the session is bound to a client certificate that this connection did not bring; "+
 	"send the request over a connection with it, or log in with the one that there is now").Audited(fault.ReasonCertificateMismatch)
 
-// acting is who acts in a session.
+// acting returns the principal that acts in a session.
 func acting(principal, actor keyserver.PrincipalRef) keyserver.ID {
 	if !actor.ID.IsZero() {
 		return actor.ID
@@ -89,9 +90,9 @@ func acting(principal, actor keyserver.PrincipalRef) keyserver.ID {
 	return principal.ID
 }
 
-// loginProof verifies the proof that a login comes with, nil where there is
-// none. It is used up once the login has succeeded otherwise: whoever has no
-// credentials must not fill the memory of used proofs.
+// loginProof verifies the proof of a login; it returns nil if there is none. The proof is
+// marked used only after the rest of the login has succeeded, so that clients without
+// credentials cannot fill the memory of used proofs.
 func (m *Manager) loginProof(p Proof) (*dpop.Proof, error) {
 	if len(p.Sent) == 0 {
 		return nil, nil
@@ -111,8 +112,9 @@ func (m *Manager) verifyProof(p Proof, token, key string) (dpop.Proof, error) {
 	return dpop.Verify(p.Sent[0], dpop.Request{Method: p.Method, Site: p.Site, Path: p.Path, Token: token, Key: key, Now: m.Clock()})
 }
 
-// refuseProof makes the refusal durable before it is answered: it may be a
-// stolen session id at work. What is no verdict on the proof has no reason.
+// refuseProof makes the audit row of a refused proof durable before it returns the
+// refusal, because the session id may be stolen. Errors without a reason are no decision
+// about the proof and get no row.
 func (m *Manager) refuseProof(ctx context.Context, h *held, from From, refusal error) error {
 	f := fault.As(refusal)
 	if f == nil || f.Reason == "" {

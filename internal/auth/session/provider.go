@@ -12,38 +12,36 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Providers are the identity providers that some methods ask. A nil one is not
+// Providers are the identity providers of some login methods. A nil provider is not
 // configured, and its method is refused.
 type Providers struct {
 	Tokens    TokenVerifier // kubernetes
 	Directory Directory     // ldap
 }
 
-// TokenVerifier verifies the tokens of one issuer: oidc.Refused says that one
-// is no good, every other error that this could not be found out.
+// TokenVerifier verifies the tokens of one issuer. It returns oidc.Refused for an invalid
+// token. Every other error means that the token could not be checked.
 type TokenVerifier interface {
 	Verify(ctx context.Context, token string) (oidc.Token, error)
 }
 
-// Directory checks passwords: ldap.Refused says that one is no good, every
-// other error that this could not be found out. Decoy is as much work, for
-// nobody.
+// Directory checks passwords. It returns ldap.Refused for a wrong password. Every other
+// error means that the password could not be checked. Decoy does as much work without an
+// account.
 type Directory interface {
 	Check(ctx context.Context, name, password string) error
 	Decoy(ctx context.Context) error
 }
 
-// providerRetry is when a login that no provider could look at is worth
-// another try.
+// providerRetry is the retry time of a login that no provider could check.
 const providerRetry = 5 * time.Second
 
 func notConfigured(method keyserver.SessionKind) error {
 	return fault.New(fault.BadRequest, "method: %s is not configured on this key server", method)
 }
 
-// unrecognised turns what a provider says into the answer to the login. Why it
-// said so is for the log: whoever mends a login needs more than the one answer
-// that strangers get.
+// unrecognised converts the error of a provider to the error of the login. It logs the
+// cause, which administrators need and strangers must not learn.
 func (m *Manager) unrecognised(ctx context.Context, l Login, err error) error {
 	var token oidc.Refused
 	var bind ldap.Refused
@@ -52,14 +50,14 @@ func (m *Manager) unrecognised(ctx context.Context, l Login, err error) error {
 		return notRecognised(fault.ReasonBadCredentials)
 	}
 	if ctx.Err() != nil {
-		return err // whoever asked is gone, or out of time
+		return err // the request was canceled or timed out
 	}
 	m.Logger.WarnContext(ctx, "the identity provider cannot be asked", "method", l.Method, "requestId", l.RequestID, "error", err)
 	return fault.Temporary(fault.ProviderUnavailable, fault.ScopeProcess, providerRetry,
 		"the identity provider of the method %s cannot be asked now; try again", l.Method).Because(err).Audited(fault.ReasonProviderUnavailable)
 }
 
-// known reads a principal that may not exist.
+// known converts ErrNotFound to false.
 func known(p keyserver.Principal, err error) (keyserver.Principal, bool, error) {
 	if errors.Is(err, sqlstore.ErrNotFound) {
 		return keyserver.Principal{}, false, nil

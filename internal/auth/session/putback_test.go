@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// docs/security.md says what a MAC does not show: that a row is an old one. Whoever writes to
-// the database puts the row of an ended session back, but does not extend it.
+// docs/security.md says that a MAC does not reveal that a row is an old one. An attacker who
+// can write to the database can restore the row of an ended session, but cannot extend it.
 func TestARowThatIsPutBack(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := gated(t, f)

@@ -10,13 +10,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// missPause is how long a read that found no session keeps its place. It bounds the rate of
-// invented tokens, which cost more processor time than the reads of them.
+// missPause is how long a read that found no session keeps its place. It limits the rate of invented
+// tokens, which need more processor time than their reads.
 const missPause = 5 * time.Millisecond
 
-// readGate bounds the reads of sessions that this process does not hold in memory. The networks that
-// wait take turns; those of one IPv6 site share one. The number of waiting requests is bounded by the
-// places of strangers.
+// readGate bounds the reads of sessions that are not in memory. Waiting networks are served in turns;
+// the networks of one IPv6 site share a turn. The places of strangers bound the number of waiting
+// requests.
 type readGate struct {
 	mu      sync.Mutex
 	free    int // places
@@ -27,7 +27,7 @@ func newReadGate(places int) *readGate { return &readGate{free: places} }
 
 // enter waits for a place. It fails only if ctx ends. The caller calls leave after the read.
 func (g *readGate) enter(ctx context.Context, address string) (leave func(found bool), err error) {
-	at, _ := netip.ParseAddr(address) // those without an address share the zero network
+	at, _ := netip.ParseAddr(address) // requests without an address share the zero network
 	g.mu.Lock()
 	waiting := g.waiting.Join(clientaddr.Site(clientaddr.Network(at)))
 	g.admit()

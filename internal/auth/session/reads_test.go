@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestReadsTakeTurns: an address with many requests does not delay another one by more than one read.
+// TestReadsTakeTurns: an address with many requests delays another address by at most one read.
 func TestReadsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newReadGate(1)
@@ -34,7 +34,7 @@ func TestReadsTakeTurns(t *testing.T) {
 			go func() {
 				leave, err := g.enter(t.Context(), address)
 				rig.Must(t, err)
-				got = append(got, address) // one at a time, because there is one place
+				got = append(got, address) // no concurrent use, because there is one place
 				leave(true)
 			}()
 			synctest.Wait()
@@ -51,7 +51,7 @@ func TestReadsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestAMissKeepsItsPlace: the rate of invented tokens is bounded, however fast the reads are.
+// TestAMissKeepsItsPlace: the rate of invented tokens is bounded even if reads are fast.
 func TestAMissKeepsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, begun := newReadGate(1), time.Now()
@@ -92,8 +92,8 @@ func (g *readGate) held() int {
 	return g.waiting.Len()
 }
 
-// TestUnknownTokensWaitForATurn: reads that are stuck delay no session that is in memory, and a flood
-// of invented tokens does not keep a session of another replica out.
+// TestUnknownTokensWaitForATurn: blocked reads do not delay a session that is in memory, and a flood
+// of invented tokens does not exclude a session of another replica.
 func TestUnknownTokensWaitForATurn(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		replica := func() *Manager {

@@ -11,19 +11,20 @@ import (
 const (
 	// tallyTime is how long refusals of the same kind are counted into one row.
 	tallyTime = time.Minute
-	// maxTallies bounds what is counted at once; one more ends the oldest.
+	// maxTallies bounds the kinds that are counted at the same time; a further kind ends
+	// the oldest.
 	maxTallies = 4096
 )
 
-// tallies bounds what refused logins cost: the first of a kind is a row at once,
-// and the ones that follow within a minute are one more, with their count.
-// Strangers could fill the volume otherwise.
+// tallies bounds the audit rows of refused logins. The first refusal of a kind is a row
+// immediately. The following ones within a minute are one further row with their count.
+// Otherwise strangers could fill the volume.
 type tallies struct {
 	mu  sync.Mutex
 	all map[tallied]*tally
 }
 
-// tallied is what rows of one kind have in common.
+// tallied is the part that rows of one kind have in common.
 type tallied struct {
 	operation, reason, object, from string
 	kind                            keyserver.SessionKind
@@ -33,11 +34,10 @@ type tallied struct {
 type tally struct {
 	since time.Time
 	last  keyserver.AuditEntry
-	more  int64 // after the first, not in a row yet
+	more  int64 // after the first, not yet in a row
 }
 
-// count says whether a row is to be written now, and which rows that were
-// counted are due.
+// count reports whether to write the row now, and returns the counted rows that are due.
 func (t *tallies) count(now time.Time, row keyserver.AuditEntry) (write bool, due []keyserver.AuditEntry) {
 	of := tallied{row.Operation, row.Reason, row.Object, network(row.Address), row.Kind, row.Principal}
 	t.mu.Lock()
@@ -55,7 +55,7 @@ func (t *tallies) count(now time.Time, row keyserver.AuditEntry) (write bool, du
 	return true, due
 }
 
-// ended are the rows of what has been counted for long enough.
+// ended returns and removes the rows whose counting time is over.
 func (t *tallies) ended(now time.Time) (due []keyserver.AuditEntry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,7 +67,7 @@ func (t *tallies) ended(now time.Time) (due []keyserver.AuditEntry) {
 	return due
 }
 
-// rest are the rows of everything that is still counted.
+// rest returns and removes all counted rows.
 func (t *tallies) rest() (due []keyserver.AuditEntry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,7 +101,7 @@ func (t *tallies) takeOldest(due []keyserver.AuditEntry) []keyserver.AuditEntry 
 	return t.take(oldest, due)
 }
 
-// record makes the row of a refusal durable, or counts it into one.
+// record makes the row of a refusal durable, or counts it in an earlier one.
 func (m *Manager) record(ctx context.Context, row keyserver.AuditEntry) error {
 	write, due := m.tallies.count(m.Clock(), row)
 	m.writeTallies(ctx, due)
@@ -111,7 +111,8 @@ func (m *Manager) record(ctx context.Context, row keyserver.AuditEntry) error {
 	return m.Audit.Write(ctx, row)
 }
 
-// writeTallies is best effort: the first of each kind has its row.
+// writeTallies logs failures and continues: the first refusal of each kind already has
+// its row.
 func (m *Manager) writeTallies(ctx context.Context, due []keyserver.AuditEntry) {
 	for _, row := range due {
 		if err := m.Audit.Write(ctx, row); err != nil {

@@ -12,27 +12,26 @@ import (
 )
 
 const (
-	// rememberFor is how long after its time a proof is remembered: as long as
-	// it passes, and then until a clock that is set back can hardly revive it.
+	// rememberFor is how long after its time a proof is remembered: while it is valid,
+	// and 10 s longer, so that a clock that is set back can hardly make it valid again.
 	rememberFor = dpop.Window + 10*time.Second
-	// replicaSkew is how far the clocks of replicas may lie apart before one
-	// removes from the database what another still needs.
+	// replicaSkew is the tolerated difference between the clocks of replicas. A replica
+	// deletes from the database only proofs that expired longer ago.
 	replicaSkew = time.Minute
-	// Bounds of one round of removing.
+	// Bounds of one round of deletions.
 	proofsPerDelete  = 10_000
 	deletesPerFlush  = 200
 	concludeDeadline = 10 * time.Second
 )
 
-// proofMemory remembers the proofs that were used and could be used again. It
-// never forgets one of these: a full memory refuses.
+// proofMemory remembers the used proofs that are still valid. It never forgets one of
+// these: a full memory refuses new proofs.
 //
-// All are in memory. Where replicas share the database, each is in the
-// database as well, which decides who was first. Where this process is alone,
-// the database takes only what a crash must not undo: proofs from the future,
-// by the clock here. After a crash every other proof that had been used is
-// older than the new process, and what is older than that it refuses.
-// A process that ends in order leaves everything in the database.
+// All are in memory. If replicas share the database, each proof is also in the database,
+// which decides which use was first. If this process is alone, the database gets only
+// proofs with a future time, by the local clock. After a crash, every other used proof is
+// older than the new process, and the new process refuses such proofs. A process that
+// ends in order stores everything in the database.
 type proofMemory struct {
 	store *sqlstore.Store
 	most  int
@@ -40,21 +39,21 @@ type proofMemory struct {
 
 	resuming sync.Mutex
 	resumed  bool
-	floor    time.Time // a proof from before may have been used
+	floor    time.Time // proofs with an earlier time may have been used
 
 	mu      sync.Mutex
 	used    map[[32]byte]struct{}
-	expiry  map[int64][]ownedProof // by the second after which it is forgotten
-	of      map[keyserver.ID]int   // how many are a principal's
-	swept   int64                  // the last second that was forgotten
-	refuses bool                   // concluded
+	expiry  map[int64][]ownedProof // by the second after which they are forgotten
+	of      map[keyserver.ID]int   // number of proofs per principal
+	swept   int64                  // the last second that was swept
+	refuses bool                   // set by conclude
 }
 
-// proofShare is the part of the memory that one principal may fill: so many of
-// them it takes to leave others none.
+// proofShare: one principal may fill 1/proofShare of the memory. So this many principals
+// are needed to fill it.
 const proofShare = 4
 
-// ownedProof is a proof with who used it, zero where that is not known any more.
+// ownedProof is a used proof with its principal, zero if unknown.
 type ownedProof struct {
 	digest [32]byte
 	owner  keyserver.ID
@@ -64,8 +63,8 @@ func newProofMemory(store *sqlstore.Store, most int, start time.Time) *proofMemo
 	return &proofMemory{store: store, most: most, start: start, used: map[[32]byte]struct{}{}, expiry: map[int64][]ownedProof{}, of: map[keyserver.ID]int{}}
 }
 
-// use notes the use of a verified proof by a principal. It answers PROOF_REPLAYED
-// for one that was used before, here or on another replica.
+// use records the use of a verified proof by a principal. It returns PROOF_REPLAYED if
+// the proof was used before, here or on another replica.
 func (m *proofMemory) use(ctx context.Context, by keyserver.ID, p dpop.Proof, now time.Time) error {
 	if err := m.resume(ctx, now); err != nil {
 		return err
@@ -113,7 +112,7 @@ func (m *proofMemory) remember(by keyserver.ID, u sqlstore.UsedProof, now time.T
 	return nil
 }
 
-// size is how many proofs are remembered.
+// size returns the number of remembered proofs.
 func (m *proofMemory) size() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -139,8 +138,8 @@ func (m *proofMemory) forget(p ownedProof) {
 	}
 }
 
-// sweep forgets what can be used no more. Proofs of one second go together, and
-// there are no more such seconds than a proof can be remembered.
+// sweep forgets expired proofs. It works by seconds, whose number is bounded by the time
+// that a proof is remembered.
 func (m *proofMemory) sweep(now time.Time) {
 	if now.Unix() == m.swept {
 		return
@@ -157,7 +156,7 @@ func (m *proofMemory) sweep(now time.Time) {
 	}
 }
 
-// room is how long it takes until something is forgotten.
+// room returns the time until a proof is forgotten.
 func (m *proofMemory) room(now time.Time) time.Duration {
 	first := now.Add(rememberFor + dpop.Window).Unix()
 	for second := range m.expiry {
@@ -166,7 +165,8 @@ func (m *proofMemory) room(now time.Time) time.Duration {
 	return max(time.Unix(first, 0).Sub(now), time.Second)
 }
 
-// resume takes up what the process before left, once, before the first use.
+// resume loads the proofs that the previous process stored. It works once, before the
+// first use.
 func (m *proofMemory) resume(ctx context.Context, now time.Time) error {
 	if m.store.Shared() {
 		return nil
@@ -192,7 +192,7 @@ func (m *proofMemory) resume(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// conclude leaves everything to the next process, and uses no more proofs.
+// conclude stores all proofs for the next process. After it, use fails.
 func (m *proofMemory) conclude(ctx context.Context) error {
 	m.resuming.Lock()
 	defer m.resuming.Unlock()
@@ -211,7 +211,7 @@ func (m *proofMemory) conclude(ctx context.Context) error {
 	return m.store.ConcludeProofs(ctx, left, m.floor)
 }
 
-// prune removes from the database what no replica needs any more.
+// prune deletes proofs from the database that no replica needs.
 func (m *proofMemory) prune(ctx context.Context, now time.Time) error {
 	for range deletesPerFlush {
 		var n int

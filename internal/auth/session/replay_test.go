@@ -38,13 +38,13 @@ func onEachStore(t *testing.T, test func(t *testing.T, s *sqlstore.Store)) {
 	}
 }
 
-// used makes one use of the proof with that jti and time.
+// try uses the proof with the given jti and time, and expects the code want.
 func (m *proofMemory) try(t *testing.T, id string, issued, now time.Time, want fault.Code) {
 	t.Helper()
 	m.tryBy(t, keyserver.ID{}, id, issued, now, want)
 }
 
-// tryBy is try by a principal.
+// tryBy is try with a principal.
 func (m *proofMemory) tryBy(t *testing.T, by keyserver.ID, id string, issued, now time.Time, want fault.Code) {
 	t.Helper()
 	err := m.use(t.Context(), by, dpop.Proof{Key: "key", ID: id, IssuedAt: issued}, now)
@@ -53,7 +53,8 @@ func (m *proofMemory) tryBy(t *testing.T, by keyserver.ID, id string, issued, no
 	}
 }
 
-// TestProofsAreRememberedAsLongAsTheyPass: to the last moment, and a little longer.
+// TestProofsAreRememberedAsLongAsTheyPass: until the last moment of their validity, and a
+// little longer.
 func TestProofsAreRememberedAsLongAsTheyPass(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
 		m := newProofMemory(s, 100, epoch)
@@ -78,7 +79,8 @@ func TestProofsAreRememberedAsLongAsTheyPass(t *testing.T) {
 	})
 }
 
-// One principal fills its share of the memory and nobody else's, and gets it back.
+// A principal can fill only its own share of the memory, and regains it when its proofs
+// expire.
 func TestNoPrincipalFillsTheMemory(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
 		m := newProofMemory(s, 8, epoch)
@@ -102,7 +104,8 @@ func TestNoPrincipalFillsTheMemory(t *testing.T) {
 	})
 }
 
-// TestAFullMemoryForgetsNothing until something can be used no more.
+// TestAFullMemoryForgetsNothing: a full memory refuses new proofs until a remembered one
+// expires.
 func TestAFullMemoryForgetsNothing(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
 		m := newProofMemory(s, 3, epoch)
@@ -124,13 +127,13 @@ func TestAFullMemoryForgetsNothing(t *testing.T) {
 	})
 }
 
-// TestACrashRevivesNoProof: what a process had accepted is refused by the next
-// one, whether it stopped in order or not.
+// TestACrashRevivesNoProof: a proof that a process accepted is refused by the next one,
+// also after a crash.
 func TestACrashRevivesNoProof(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
 		start := epoch.Add(10*time.Second + 300*time.Millisecond)
 		first := newProofMemory(s, 100, epoch)
-		first.try(t, "first ever", epoch, epoch, "") // nothing is known of a process before
+		first.try(t, "first ever", epoch, epoch, "") // there is no record of an earlier process
 		first.try(t, "plain", epoch.Add(9*time.Second), epoch.Add(9*time.Second), "")
 		first.try(t, "future", epoch.Add(30*time.Second), epoch, "")
 
@@ -151,12 +154,13 @@ func TestACrashRevivesNoProof(t *testing.T) {
 		stopped.try(t, "new", epoch.Add(11*time.Second), epoch.Add(12*time.Second), fault.ProofReplayed)
 		stopped.try(t, "future", epoch.Add(30*time.Second), epoch.Add(12*time.Second), fault.ProofReplayed)
 		stopped.try(t, "older than the start", epoch.Add(11*time.Second), epoch.Add(12*time.Second), "")
-		// The one that crashed had accepted it, of which nobody after it knows.
+		// The crashed process had accepted it, but did not record it for its successors.
 		stopped.try(t, "plain", epoch.Add(9*time.Second), epoch.Add(12*time.Second), again)
 	})
 }
 
-// TestMemoriesShareOneDatabase: what one replica took, no other takes.
+// TestMemoriesShareOneDatabase: a proof that one replica accepted is refused by all
+// others.
 func TestMemoriesShareOneDatabase(t *testing.T) {
 	s, err := sqlstore.Open(t.Context(), sqlstore.Config{URL: migrated.Database(t)})
 	if err != nil {
@@ -171,7 +175,7 @@ func TestMemoriesShareOneDatabase(t *testing.T) {
 	a.try(t, "two", epoch, epoch, fault.ProofReplayed)
 }
 
-// BenchmarkUse is what remembering costs a request beside the signature.
+// BenchmarkUse measures the cost of the memory per request, without the signature.
 func BenchmarkUse(b *testing.B) {
 	for name, config := range map[string]sqlstore.Config{"SQLite": {Dir: b.TempDir()}, "PostgreSQL": {URL: migrated.Database(b)}} {
 		b.Run(name, func(b *testing.B) {

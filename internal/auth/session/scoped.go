@@ -11,15 +11,15 @@ import (
 
 // Bounds of a scoped credential.
 const (
-	// MaxObjects is how many keys one covers at most.
+	// MaxObjects is the maximum number of keys of one credential.
 	MaxObjects = 64
-	// DefaultScopedLifetime is that of a login which does not say.
+	// DefaultScopedLifetime is the lifetime of a credential whose login requests none.
 	DefaultScopedLifetime = 10 * time.Minute
 )
 
-// byScope recognises the caller of another session, for a credential that is
-// good for the named keys only. The keys may be another key server's, and need
-// not exist: what the credential may do with them is decided when it is used.
+// byScope identifies the caller of another session, for a credential that covers only the
+// named keys. The keys may belong to another key server and need not exist: each use of
+// the credential is authorized separately.
 func (m *Manager) byScope(ctx context.Context, l Login) (identity, error) {
 	if l.parent == nil {
 		return identity{}, errNotFromSession
@@ -38,7 +38,7 @@ func (m *Manager) byScope(ctx context.Context, l Login) (identity, error) {
 		who.boundKey = l.BindTo
 	}
 	if l.BindTo != "" || l.proof != nil {
-		who.shown = nil // whom it is handed to has a key of his own, and no certificate
+		who.shown = nil // the recipient has its own key and no certificate
 	}
 	if l.By.Scope != nil {
 		return who, fault.New(fault.NotInScope, "a scoped credential is good for its keys and cannot be the start of another session").
@@ -47,8 +47,7 @@ func (m *Manager) byScope(ctx context.Context, l Login) (identity, error) {
 	return who, m.Authorizer.Standing(ctx, *l.By)
 }
 
-// operationsOf are the ids of the operations that a login names, or of those that
-// there are without a name.
+// operationsOf returns the ids of the operations that a login names, or the default ones.
 func operationsOf(l Login) []keyserver.ID {
 	if l.Operations == nil {
 		return keyserver.Caller{}.CredentialOperations()
@@ -62,8 +61,8 @@ func operationsOf(l Login) []keyserver.ID {
 	return ids
 }
 
-// checkOperations refuses what no credential is good for. OWNER is in none: who
-// holds it could give everything, also to himself.
+// checkOperations returns an error if a credential cannot have the operations or rights.
+// No credential has OWNER, because its holder could grant everything, also to itself.
 func checkOperations(l Login) error {
 	amends := slices.Contains(l.Operations, keyserver.OpAmendACL.Key)
 	for i, name := range l.Operations {
@@ -84,7 +83,7 @@ func checkOperations(l Login) error {
 	return nil
 }
 
-// checkScope refuses what is no credential to make, before anything is asked.
+// checkScope validates the request for a credential, without access to the store.
 func (m *Manager) checkScope(l Login) error {
 	seen := map[keyserver.HiddenLink]bool{}
 	for _, link := range l.Objects {

@@ -85,7 +85,7 @@ func TestFailedLoginsLookAlike(t *testing.T) {
 		}
 		var detail string
 		for name, tc := range cases {
-			f.Clock.Advance(2 * time.Minute) // until then, one like the last is counted and no row of its own
+			f.Clock.Advance(2 * time.Minute) // earlier, an equal refusal is only counted and gets no row
 			l := adminLogin()
 			tc.change(&l)
 			_, err := m.Login(ctx, l)
@@ -118,7 +118,7 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 		want(t, err, fault.InvalidCredentials)
 	}
 	_, err = m.Login(ctx, adminLogin())
-	want(t, err, fault.LoginThrottled) // even with the right password
+	want(t, err, fault.LoginThrottled) // also with the right password
 	if fault.As(err).RetryAfter <= 0 {
 		t.Error("a throttled login must say how long to wait")
 	}
@@ -136,14 +136,14 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 	}
 }
 
-// refusing verifies no token.
+// refusing is a TokenVerifier that refuses every token.
 type refusing struct{}
 
 func (refusing) Verify(context.Context, string) (oidc.Token, error) {
 	return oidc.Token{}, oidc.Refused("nobody signed it")
 }
 
-// Whoever sends tokens that claim a subject keeps nobody out but himself.
+// A client that sends tokens with another subject does not lock out that subject.
 func TestAClaimedSubjectIsNotThrottled(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	m := manager(t, f, func(c *session.Config) { c.Tokens = refusing{} })
@@ -166,7 +166,7 @@ func TestTokensThatNameNoSession(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	m := manager(t, f, nil)
 	token := open(t, m).Token
-	// The last character of 32 bytes in unpadded base64 has two bits to spare.
+	// The last character of 32 bytes in unpadded base64 has two unused bits.
 	alphabet := "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	stray := token[:len(token)-1] + string(alphabet[strings.IndexByte(alphabet, token[len(token)-1])|1])
 	for name, bad := range map[string]string{
@@ -179,8 +179,8 @@ func TestTokensThatNameNoSession(t *testing.T) {
 	}
 }
 
-// A session ends when it was not used for the idle time, and after its lifetime
-// whatever its use; to the second, and as its description says.
+// A session ends after the idle time without use, and after its lifetime in any case.
+// Both are exact to the second and equal to its description.
 func TestSessionsExpire(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := manager(t, f, nil)
@@ -199,7 +199,7 @@ func TestSessionsExpire(t *testing.T) {
 			}
 		}
 		o := open(t, m)
-		for range 3 { // use keeps it alive past the idle time
+		for range 3 { // use extends it past the idle time
 			lives(o, idle-time.Second)
 		}
 		f.Clock.Advance(idle)
@@ -215,7 +215,7 @@ func TestSessionsExpire(t *testing.T) {
 		}
 		lives(o, 3*time.Second)
 		f.Clock.Advance(time.Second)
-		want(t, use(o), fault.SessionExpired) // the lifetime does not move
+		want(t, use(o), fault.SessionExpired) // use does not extend the lifetime
 	})
 }
 
@@ -290,7 +290,7 @@ func TestCeilings(t *testing.T) {
 			t.Errorf("after a release: %v", err)
 		}
 		open(t, m)
-		for i := range 6 { // others have the other places
+		for i := range 6 { // other principals occupy the remaining places
 			update := func(tx *sqlstore.Tx) error {
 				now := f.Clock.Now()
 				return tx.InsertSession(ctx, sessionrows.SessionRecord{
@@ -308,7 +308,7 @@ func TestCeilings(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 		f.Clock.Advance(idle)
-		open(t, m) // idle sessions make room
+		open(t, m) // expired sessions release their places
 	})
 }
 

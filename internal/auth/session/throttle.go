@@ -13,14 +13,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// allowance is how many logins may fail at once, and how often one more.
+// allowance is a token bucket: the number of failed logins in a burst, and the time until one more.
 type allowance struct {
 	interval time.Duration
 	burst    int
 }
 
-// The pair of name and address is the tightest; the name alone is wide, so that
-// many addresses cannot lock a user out cheaply, and still bounds what they guess.
+// The allowance of a pair of name and address is the smallest. That of a name alone is large, so
+// that it is expensive to lock out a user from many addresses. It still bounds guesses.
 var (
 	pairAllowance    = allowance{6 * time.Second, 10}
 	nameAllowance    = allowance{time.Second, 60}
@@ -28,36 +28,36 @@ var (
 )
 
 const (
-	// knownFor is how long an address from which a name has logged in is known,
-	// knownAgain how old that may be before it is written anew.
+	// knownFor is how long an address is known from which a name has logged in. knownAgain is the
+	// age after which a login writes that again.
 	knownFor   = 30 * 24 * time.Hour
 	knownAgain = 24 * time.Hour
 	// maxBuckets bounds the memory of one process.
 	maxBuckets = 65536
 )
 
-// bucket is one that an attempt takes a token from.
+// bucket is a token bucket of an attempt.
 type bucket struct {
 	allowance
 	what string // pair, name or address
 	key  [32]byte
 }
 
-// attempt is a login that is not judged yet. It takes its tokens before it is, and a right one gives
-// them back: logins at once find out no more than one after the other.
+// attempt is a login that is not decided yet. It takes its tokens before the decision, and success
+// returns them. So concurrent logins allow no more guesses than sequential ones.
 type attempt struct {
-	buckets []bucket // to take a token from, the tightest first
-	taken   int      // how many of them gave theirs
-	guess   bool     // what was sent could be guessed
-	origin  [32]byte // of the pair
-	known   bool     // the name has logged in from there before
-	refresh bool     // and should be known for longer
+	buckets []bucket // from which the attempt takes a token, the tightest first
+	taken   int      // number of buckets whose token was taken
+	guess   bool     // the login has a password, which can be guessed
+	origin  [32]byte // digest of method, name and network
+	known   bool     // the name has logged in from this network before
+	refresh bool     // the record of that should be renewed
 	empty   string   // the bucket that had no token
 }
 
-// throttle bounds guesses, per name, per address and per pair of both. A token
-// is given back where the login succeeds, so that who knows a password is slowed
-// by nobody but by whoever guesses from his own address.
+// throttle limits guesses per name, per address and per pair of both. A successful login gets its
+// tokens back. So a user who knows the password is slowed down only by guesses from the user's own
+// address.
 type throttle struct {
 	clock func() time.Time
 	store *sqlstore.Store
@@ -68,8 +68,8 @@ func newThrottle(clock func() time.Time, store *sqlstore.Store) *throttle {
 	return &throttle{clock: clock, store: store, local: buckets{full: map[[32]byte]time.Time{}}}
 }
 
-// look returns the attempt of a login. It fails with LOGIN_THROTTLED if one of its buckets is empty
-// in this process. That of the pair comes first: an empty one costs no reading.
+// look returns the attempt of a login. It returns LOGIN_THROTTLED if one of its buckets is empty in
+// this process. It checks the pair first, because that needs no read from the store.
 func (t *throttle) look(ctx context.Context, l Login) (*attempt, error) {
 	now, name, from := t.clock(), cut(l.Name), network(l.Address)
 	a := &attempt{guess: guesses(l)}
@@ -85,18 +85,18 @@ func (t *throttle) look(ctx context.Context, l Login) (*attempt, error) {
 		a.known, a.refresh = until.After(now), until.Sub(now) < knownFor-knownAgain
 	}
 	if a.known {
-		return a, nil // what strangers do to the name, or behind the same address, is not his doing
+		return a, nil // other clients' guesses at the name or from the address do not count
 	}
 	more := []bucket{{addressAllowance, "address", digest("address", from)}}
 	if a.guess {
-		// Without a password there is none for the name alone: whoever claims the
-		// subject of a token could keep its owner out, and gain nothing else.
+		// Without a password there is no bucket for the name alone. Otherwise any client that claims
+		// the subject of a token could lock out its owner.
 		more = append(more, bucket{nameAllowance, "name", digest("name", string(l.Method), name)})
 	}
 	return a, t.add(a, now, more...)
 }
 
-// add has the attempt take tokens of more buckets, none of which may be empty.
+// add adds buckets to the attempt. It fails and adds none if one is empty.
 func (t *throttle) add(a *attempt, now time.Time, more ...bucket) error {
 	for _, b := range more {
 		if wait := t.local.wait(b, now); wait > 0 {
@@ -107,8 +107,8 @@ func (t *throttle) add(a *attempt, now time.Time, more ...bucket) error {
 	return nil
 }
 
-// take takes the tokens of an attempt, just before it is judged. It fails with LOGIN_THROTTLED,
-// and takes none, if a bucket is empty.
+// take takes the tokens of an attempt, just before it is decided. If a bucket is empty, it takes
+// none and returns LOGIN_THROTTLED.
 func (t *throttle) take(ctx context.Context, a *attempt) error {
 	for _, b := range a.buckets {
 		wait, err := t.one(ctx, b, a.guess)
@@ -132,9 +132,8 @@ func (a *attempt) throttled(by bucket, wait time.Duration) error {
 	return f.Audited(fault.ReasonThrottled)
 }
 
-// one takes a token here, and where other processes work on the same database
-// also there. Without a password there is nothing to guess, so that what happens
-// elsewhere does not matter.
+// one takes a token in this process. If other processes share the database, it also takes one there,
+// except for logins without a password, which need no limit of guesses.
 func (t *throttle) one(ctx context.Context, b bucket, guess bool) (time.Duration, error) {
 	now := t.clock()
 	if wait := t.local.take(b, now); wait > 0 || !guess || !t.store.Shared() {
@@ -147,8 +146,8 @@ func (t *throttle) one(ctx context.Context, b bucket, guess bool) (time.Duration
 	return wait, err
 }
 
-// giveBack returns what an attempt took that was not a guess. What cannot be
-// given back comes back by itself.
+// giveBack returns the tokens of an attempt that was not a failed guess. An error is ignored,
+// because tokens also return with time.
 func (t *throttle) giveBack(ctx context.Context, a *attempt) {
 	for _, b := range a.buckets[:a.taken] {
 		t.local.giveBack(b)
@@ -159,15 +158,15 @@ func (t *throttle) giveBack(ctx context.Context, a *attempt) {
 	a.taken = 0
 }
 
-// guesses says whether a password could be guessed.
+// guesses reports whether the login has a password that could be guessed.
 func guesses(l Login) bool {
 	return l.Method == keyserver.PasswordSession || l.Method == keyserver.LDAPSession
 }
 
-// network is whose attempts are counted together.
+// network returns the key under which attempts of an address are counted.
 func network(address string) string { return prefix(address, clientaddr.Network) }
 
-// site is whose attempts wait together.
+// site returns the key under which attempts of an address wait.
 func site(address string) string {
 	return prefix(address, func(at netip.Addr) netip.Prefix { return clientaddr.Site(clientaddr.Network(at)) })
 }
@@ -180,7 +179,7 @@ func prefix(address string, of func(netip.Addr) netip.Prefix) string {
 	return of(at).String()
 }
 
-// digest names something by words, none of which can run into the next.
+// digest returns a hash of words that is unambiguous: word boundaries count.
 func digest(words ...string) [32]byte {
 	h := sha256.New()
 	for _, w := range words {
@@ -190,13 +189,13 @@ func digest(words ...string) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// buckets are those of this process.
+// buckets are the token buckets of this process.
 type buckets struct {
 	mu   sync.Mutex
-	full map[[32]byte]time.Time // when each is full again
+	full map[[32]byte]time.Time // when each bucket is full again
 }
 
-// wait returns the time until the bucket has a token, and zero if it has one.
+// wait returns the time until the bucket has a token, zero if it has one.
 func (s *buckets) wait(b bucket, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +203,8 @@ func (s *buckets) wait(b bucket, now time.Time) time.Duration {
 	return max(0, wait)
 }
 
-// after returns when the bucket would be full after one more token, and the time until it has one.
+// after returns when the bucket would be full if one more token were taken, and the time until it
+// has one.
 func (s *buckets) after(b bucket, now time.Time) (full time.Time, wait time.Duration) {
 	full = s.full[b.key]
 	if full.Before(now) {
@@ -236,8 +236,8 @@ func (s *buckets) giveBack(b bucket) {
 	}
 }
 
-// makeRoom keeps the table bounded: full buckets go first, then, of a few that
-// the map happens to give, the one that soonest will be.
+// makeRoom keeps the table bounded. It deletes full buckets first. Then, of a random sample, it
+// deletes the bucket that will be full first.
 func (s *buckets) makeRoom(now time.Time) {
 	if len(s.full) < maxBuckets {
 		return

@@ -22,8 +22,8 @@ func guess(name, address string) session.Login {
 	}
 }
 
-// atShippedCost has the administrator's password checked in the time that a key server
-// takes for it, and returns what makes a manager do the same.
+// atShippedCost makes a check of the administrator's password take as long as in production, and
+// returns a change that configures a manager for that.
 func atShippedCost(t *testing.T, f *enginetest.Fixture) func(*session.Config) {
 	t.Helper()
 	hash, err := password.Shipped().Hash(ctx, enginetest.AdminPassword, rand.Reader)
@@ -36,8 +36,8 @@ func atShippedCost(t *testing.T, f *enginetest.Fixture) func(*session.Config) {
 	return func(c *session.Config) { c.PasswordCost = password.Shipped() }
 }
 
-// TestGuessesAtOnce: a token is taken before the work, so that concurrency finds
-// out no more than patience, at one process or at two.
+// TestGuessesAtOnce: a token is taken before the work, so that concurrent logins allow no more
+// guesses than sequential ones, on one process or two.
 func TestGuessesAtOnce(t *testing.T) {
 	for name, open := range enginetest.Databases {
 		t.Run(name, func(t *testing.T) {
@@ -76,8 +76,8 @@ func TestGuessesAtOnce(t *testing.T) {
 	}
 }
 
-// TestStrangersLockNobodyOut: whoever has logged in from where he is gets in,
-// however many guess elsewhere, on any replica.
+// TestStrangersLockNobodyOut: a user can log in from a known address, independent of the number
+// of guesses from other addresses, on any replica.
 func TestStrangersLockNobodyOut(t *testing.T) {
 	for name, open := range enginetest.Databases {
 		t.Run(name, func(t *testing.T) {
@@ -109,13 +109,12 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 				_, _ = m.Login(t.Context(), guess("admin", fmt.Sprintf("198.51.100.%d", i)))
 			}
 			_, err = m.Login(t.Context(), adminLogin())
-			want(t, err, fault.LoginThrottled) // nobody is known for ever
+			want(t, err, fault.LoginThrottled) // an address is not known forever
 		})
 	}
 }
 
-// TestNeighboursAreOneAddress: IPv6 gives one machine more addresses than there
-// are guesses.
+// TestNeighboursAreOneAddress: with IPv6, one machine has more addresses than there are guesses.
 func TestNeighboursAreOneAddress(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	m := manager(t, f, nil)
@@ -128,8 +127,7 @@ func TestNeighboursAreOneAddress(t *testing.T) {
 	want(t, err, fault.InvalidCredentials)
 }
 
-// TestRefusedLoginsShareRows: what strangers can have written is bounded, and
-// nothing that they did is lost of it.
+// TestRefusedLoginsShareRows: the rows that strangers cause are bounded, and count every refusal.
 func TestRefusedLoginsShareRows(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	m := manager(t, f, nil)
@@ -157,7 +155,7 @@ func TestRefusedLoginsShareRows(t *testing.T) {
 	}
 }
 
-// TestTalliesEnd: what was counted is a row when its minute is over.
+// TestTalliesEnd: counted refusals become a row when their minute is over.
 func TestTalliesEnd(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	m := manager(t, f, nil)
@@ -177,8 +175,8 @@ func TestTalliesEnd(t *testing.T) {
 	}
 }
 
-// TestRightPasswordsAtOnce: the logins of one name and address wait for the tokens of each other.
-// None of them is a guess, so none is refused.
+// TestRightPasswordsAtOnce: concurrent logins of one name and address wait for each other's
+// tokens. All have the right password, so none is refused.
 func TestRightPasswordsAtOnce(t *testing.T) {
 	for name, open := range enginetest.Databases {
 		t.Run(name, func(t *testing.T) {

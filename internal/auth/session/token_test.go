@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzHashToken: a session id has one spelling, so what is looked up is what
-// was handed out and nothing like it.
+// FuzzHashToken: a session id has exactly one valid text, which is the issued one.
 func FuzzHashToken(f *testing.F) {
 	good := base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("x", tokenBytes)))
 	for _, seed := range []string{good, good + "=", good + "\n", good[:len(good)-1], strings.ToLower(good), " " + good, ""} {
