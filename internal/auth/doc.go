@@ -4,7 +4,7 @@
 //   - dpop: proofs of possession (RFC 9449)
 //   - oidc, tokenreview, ldap: the identity providers that check a credential
 //
-// What an authenticated principal may do is decided by internal/engine.
+// internal/engine decides about the operations of an authenticated principal.
 //
 // May import: internal/crypto, internal/keyserver, internal/platform, internal/store
 package auth

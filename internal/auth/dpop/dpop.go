@@ -1,8 +1,7 @@
-// Package dpop verifies proofs of possession (RFC 9449). A strict reader of
-// its own looks at every byte of a proof first, because JOSE libraries read
-// duplicate claims, claims in another case, line breaks inside base64url and
-// stray bits as if nothing were wrong; then a maintained library verifies the
-// signature. What a proof says never appears in an error.
+// Package dpop verifies proofs of possession (RFC 9449). A strict parser checks every
+// byte of a proof first, because JOSE libraries accept duplicate claims, claims in
+// another case, line breaks inside base64url and stray bits. A maintained library then
+// verifies the signature. No error contains the content of a proof.
 package dpop
 
 import (
@@ -14,26 +13,27 @@ import (
 )
 
 const (
-	// MaxBytes is the longest proof that is read. One with an RSA key of 4096
-	// bits takes less than 3 KiB.
+	// MaxBytes is the maximum length of a proof. A proof with an RSA key of 4096 bits has
+	// less than 3 KiB.
 	MaxBytes = 8 << 10
-	// Window is how far the time of a proof may lie from now, either way.
+	// Window is the maximum difference between the time of a proof and now, in either
+	// direction.
 	Window = time.Minute
 	// maxID bounds the jti.
 	maxID = 256
 )
 
-// Request is what a proof has to be for.
+// Request describes the request that a proof has to match.
 type Request struct {
 	Method string
-	// Site is where clients reach the service, Path what the client asked for
-	// there, escaped as it came.
+	// Site is the place where clients reach the service. Path is the requested path, with
+	// the escapes of the request.
 	Site Site
 	Path string
-	// Token is the session id that the request carries. A login carries none,
-	// and its proof needs no ath.
+	// Token is the session id of the request. It is empty for a login, whose proof needs
+	// no ath.
 	Token string
-	// Key is the thumbprint of the only key that will do, empty for any key.
+	// Key is the thumbprint of the required key, empty for any key.
 	Key string
 	Now time.Time
 }
@@ -45,17 +45,17 @@ type Proof struct {
 	IssuedAt time.Time
 }
 
-// Digest is what the use of a proof is remembered by: its key and its jti,
-// never its text, because one signature can be spelled in more than one way.
+// Digest identifies a proof in the memory of used proofs: the hash of its key and jti. It
+// does not use the text, because one signature can be encoded in several ways.
 func (p Proof) Digest() [32]byte {
-	return sha256.Sum256([]byte(p.Key + p.ID)) // all thumbprints are of one length
+	return sha256.Sum256([]byte(p.Key + p.ID)) // all thumbprints have the same length
 }
 
-// Verify checks that text is a proof for the request. It answers
-// PROOF_MALFORMED, or says what does not fit: PROOF_KEY_MISMATCH,
-// PROOF_METHOD_MISMATCH, PROOF_URI_MISMATCH, PROOF_TOKEN_MISMATCH, PROOF_STALE,
-// PROOF_INVALID_SIGNATURE. The signature, which costs the most, comes last.
-// Whether the proof was used before is the caller's to know.
+// Verify checks that text is a proof for the request. It returns PROOF_MALFORMED, or the
+// mismatch: PROOF_KEY_MISMATCH, PROOF_METHOD_MISMATCH, PROOF_URI_MISMATCH,
+// PROOF_TOKEN_MISMATCH, PROOF_STALE, PROOF_INVALID_SIGNATURE. It checks the signature
+// last because that is the most expensive step. The caller checks whether the proof was
+// used before.
 func Verify(text string, r Request) (Proof, error) {
 	p, err := read(text)
 	if err != nil {
@@ -98,7 +98,7 @@ func tokenHash(token string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// malformed names the part that is wrong, and never what it holds.
+// malformed returns an error that names the wrong part but not its content.
 func malformed(what string) error {
 	return fault.New(fault.ProofMalformed, "the DPoP proof is malformed: %s", what).Audited(fault.ReasonProofMalformed)
 }

@@ -33,8 +33,8 @@ func request() Request {
 	return Request{Method: "POST", Site: At(target), Path: "/api/crypto/hmac", Token: token, Now: now}
 }
 
-// draft is a proof before it is signed. Its texts are signed as they stand, so
-// that a test can spell them in any way.
+// draft is a proof before it is signed. It is signed as it is, so that a test can use any
+// encoding.
 type draft struct {
 	header, payload string
 	key             crypto.Signer
@@ -83,7 +83,7 @@ func signature(t testing.TB, key crypto.Signer, alg string, signed []byte) []byt
 	return sig
 }
 
-// jwk spells the public half, by the library.
+// jwk returns the public key as a JWK, encoded by the library.
 func jwk(t testing.TB, key crypto.Signer) string {
 	t.Helper()
 	b, err := jose.JSONWebKey{Key: key.Public()}.MarshalJSON()
@@ -91,7 +91,7 @@ func jwk(t testing.TB, key crypto.Signer) string {
 	return string(b)
 }
 
-// keys are made once: RSA keys take their time.
+// keys are generated once, because RSA keys take long.
 var keys = sync.OnceValue(func() map[string]crypto.Signer {
 	p256, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	p384, _ := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
@@ -113,7 +113,7 @@ func newDraft(t testing.TB, alg string) draft {
 	}
 }
 
-// audited is what the trail calls each refusal.
+// audited maps each code to the reason in the audit log.
 var audited = map[fault.Code]fault.Reason{
 	fault.ProofMalformed: "proofMalformed", fault.ProofInvalidSignature: "proofInvalidSignature", fault.ProofKeyMismatch: "proofKeyMismatch",
 	fault.ProofMethodMismatch: "proofMethodMismatch", fault.ProofURIMismatch: "proofUriMismatch", fault.ProofTokenMismatch: "proofTokenMismatch",
@@ -131,8 +131,8 @@ func refused(t *testing.T, text string, r Request, code fault.Code) {
 	}
 }
 
-// TestSpellings: what JOSE libraries read without a word is refused, and every
-// one of these is signed well.
+// TestSpellings: proofs that JOSE libraries accept silently are refused, although their
+// signatures are valid.
 func TestSpellings(t *testing.T) {
 	swap := strings.NewReplacer
 	for name, change := range map[string]func(d *draft){
@@ -206,20 +206,19 @@ func ecHeader(x, y []byte) string {
 	return fmt.Sprintf(`{"typ":"dpop+jwt","alg":"ES256","jwk":{"kty":"EC","crv":"P-256","x":%q,"y":%q}}`, b64(x), b64(y))
 }
 
-// stray sets a bit that stands for nothing in the last character of the 32
-// bytes behind a mark.
+// stray sets an unused bit in the last character of the 32 encoded bytes after mark.
 func stray(text, mark string) string {
 	at := strings.Index(text, mark) + len(mark) + 42
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	return text[:at] + string(alphabet[strings.IndexByte(alphabet, text[at])|1]) + text[at+1:]
 }
 
-// TestCompactForm: one text per proof.
+// TestCompactForm: each proof has exactly one valid text.
 func TestCompactForm(t *testing.T) {
 	good := newDraft(t, "ES256").sign(t)
 	parts := strings.Split(good, ".")
 	last := parts[2]
-	// 64 bytes leave four bits to spare in the last character.
+	// 64 bytes leave four unused bits in the last character.
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	bits := last[:85] + string(alphabet[strings.IndexByte(alphabet, last[85])|1])
 	for name, text := range map[string]string{
@@ -266,7 +265,7 @@ func TestSignatures(t *testing.T) {
 			}
 		})
 	}
-	t.Run("DER", func(t *testing.T) { // ECDSA as everybody but JOSE spells it
+	t.Run("DER", func(t *testing.T) { // the usual encoding of ECDSA signatures outside JOSE
 		d := newDraft(t, "ES256")
 		good := d.sign(t)
 		der, err := d.key.Sign(rand.Reader, make([]byte, 32), crypto.SHA256)
@@ -338,8 +337,8 @@ func TestWhatAProofIsFor(t *testing.T) {
 	}
 }
 
-// TestHighS: the twin of an ECDSA signature verifies too, so the memory of
-// used proofs must not go by the text.
+// TestHighS: the complementary ECDSA signature is valid too, so the memory of used proofs
+// must not use the text.
 func TestHighS(t *testing.T) {
 	good := newDraft(t, "ES256").sign(t)
 	at := strings.LastIndexByte(good, '.') + 1
@@ -370,7 +369,8 @@ func TestThumbprint(t *testing.T) {
 	}
 }
 
-// sameResource is a proof for one URL where the other is asked for.
+// sameResource reports whether a proof for the URL claimed fits a request for the URL
+// asked.
 func sameResource(claimed, asked string) bool {
 	_, path, _ := normalise(asked)
 	return reached(claimed, At(asked), path)
@@ -394,7 +394,7 @@ func TestSameResource(t *testing.T) {
 	}
 }
 
-// TestNothingIsQuoted: a refusal never repeats what the proof says.
+// TestNothingIsQuoted: a refusal never quotes the content of the proof.
 func TestNothingIsQuoted(t *testing.T) {
 	d := newDraft(t, "ES256")
 	for _, change := range []func(r *Request){func(r *Request) { r.Method = "GET" }, func(r *Request) { r.Site = At("https://other.example/") }, func(r *Request) { r.Token = "other" }} {
@@ -409,8 +409,8 @@ func TestNothingIsQuoted(t *testing.T) {
 	}
 }
 
-// FuzzProof: whatever is done to a proof, only what was signed is accepted,
-// and its use is remembered by the same digest.
+// FuzzProof: for any change of a proof, only the signed content is accepted, and its
+// digest is unchanged.
 func FuzzProof(f *testing.F) {
 	good := newDraft(f, "ES256").sign(f)
 	signed := good[:strings.LastIndexByte(good, '.')]
@@ -433,7 +433,7 @@ func FuzzProof(f *testing.F) {
 	})
 }
 
-// FuzzClaims signs whatever comes, so that the reader of claims is reached.
+// FuzzClaims signs the fuzzed payload, so that the parser of claims is reached.
 func FuzzClaims(f *testing.F) {
 	d := newDraft(f, "ES256")
 	f.Add(d.payload)

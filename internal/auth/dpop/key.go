@@ -14,19 +14,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Algorithms are the names of the signature algorithms that are accepted, as a
-// challenge lists them.
+// Algorithms lists the accepted signature algorithms, in the format of a challenge.
 const Algorithms = "ES256 ES384 EdDSA Ed25519 RS256 RS384 RS512 PS256 PS384 PS512"
 
-// algorithm is a signature algorithm and the key that belongs to it.
+// algorithm is a signature algorithm with its key type.
 type algorithm struct {
 	name       jose.SignatureAlgorithm
 	kty, curve string
 	coordinate int // bytes
-	signature  int // bytes; for RSA those of the key
+	signature  int // bytes; for RSA the length of the modulus
 }
 
-// ed25519Name is RFC 9864's name for EdDSA with this curve.
+// ed25519Name is the RFC 9864 name of EdDSA with this curve.
 const ed25519Name = jose.SignatureAlgorithm("Ed25519")
 
 var algorithms, accepted = func() (map[string]algorithm, []jose.SignatureAlgorithm) {
@@ -44,20 +43,19 @@ var algorithms, accepted = func() (map[string]algorithm, []jose.SignatureAlgorit
 	return table, names
 }()
 
-// Bounds of an RSA key: below it is weak, above it costs too much to verify.
+// Bounds of an RSA key: a smaller one is weak, a larger one is too expensive to verify.
 const (
 	minRSABits = 2048
 	maxRSABits = 4096
 	maxRSAe    = 4 // bytes of the exponent
 )
 
-// private are the members that only a private or shared key has (RFC 7518
-// section 6).
+// private are the members that only private and symmetric keys have (RFC 7518 section 6).
 var private = []string{"d", "p", "q", "dp", "dq", "qi", "oth", "k"}
 
-// readKey reads a public key (RFC 7517) and takes its thumbprint (RFC 7638).
-// Only the canonical spelling of each value is let through, so that a key has
-// one thumbprint.
+// readKey parses a public key (RFC 7517) and computes its thumbprint (RFC 7638). It
+// accepts only the canonical encoding of each value, so that a key has exactly one
+// thumbprint.
 func (p *parsed) readKey(raw jsontext.Value) error {
 	key, err := jws.Object(raw, "jwk", append([]string{"kty", "crv", "x", "y", "n", "e"}, private...)...)
 	if err != nil {
@@ -115,7 +113,7 @@ func (p *parsed) readRSA(key jws.Members) error {
 	return nil
 }
 
-// coordinate returns the spelling of a member that is so many bytes in base64url.
+// coordinate returns the text of a member, and whether it is base64url of size bytes.
 func coordinate(key jws.Members, name string, size int) (string, bool) {
 	spelled, _ := key.Text(name)
 	b, ok := jws.Decode(spelled)
@@ -130,8 +128,8 @@ func thumbprint(canonical string) string {
 var errSignature = fault.New(fault.ProofInvalidSignature, "the signature of the DPoP proof is not by the key in its header").
 	Audited(fault.ReasonProofSignature)
 
-// verify has the library read the key, which finds points off their curve, and
-// verify the signature.
+// verify lets the library parse the key, which rejects points that are not on the curve,
+// and verify the signature.
 func (p *parsed) verify(text string) error {
 	signed, err := jose.ParseSignedCompact(text, accepted)
 	if err != nil || len(signed.Signatures) != 1 || signed.Signatures[0].Header.JSONWebKey == nil {
@@ -151,7 +149,8 @@ func (p *parsed) verify(text string) error {
 	return nil
 }
 
-// fullyNamed verifies Ed25519 under the name that the library does not know.
+// fullyNamed verifies Ed25519 under its RFC 9864 name, which the library does not
+// support.
 type fullyNamed struct{ key ed25519.PublicKey }
 
 // VerifyPayload implements jose.OpaqueVerifier.

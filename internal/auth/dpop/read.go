@@ -7,17 +7,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/jws"
 )
 
-// parsed is what a proof says. Nothing in it is trusted before verify.
+// parsed is the content of a proof. It is untrusted until verify succeeds.
 type parsed struct {
 	alg        algorithm
 	thumbprint string
 
 	method, uri, id string
-	tokenHash       string // empty where there is no ath
+	tokenHash       string // empty if there is no ath
 	issuedAt        time.Time
 }
 
-// read reads the compact form (RFC 7515 section 7.1).
+// read parses the compact form (RFC 7515 section 7.1).
 func read(text string) (*parsed, error) {
 	parts, err := jws.Split(text, MaxBytes)
 	if err != nil {
@@ -37,7 +37,7 @@ func read(text string) (*parsed, error) {
 }
 
 func (p *parsed) readHeader(text []byte) error {
-	// b64 is crit's companion (RFC 7797): it would change what is signed.
+	// b64 belongs to crit (RFC 7797): it would change the signed bytes.
 	header, err := jws.Object(text, "the header", "typ", "alg", "jwk", "crit", "b64")
 	if err != nil {
 		return malformed(err.Error())

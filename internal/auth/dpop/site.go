@@ -6,33 +6,33 @@ import (
 	"strings"
 )
 
-// Origin is scheme, host and port of a URL: the scheme in small letters, the host
-// without brackets, the port there even where the URL leaves it out.
+// Origin is the scheme, host and port of a URL: the scheme in lower case, the host
+// without brackets, the port always set, also if it is the default port.
 type Origin struct{ Scheme, Host, Port string }
 
-// Site reports whether clients reach the service by an origin.
+// Site reports whether clients reach the service at an origin.
 type Site func(Origin) bool
 
-// At is the site of one URL, whose path is passed over. What is no URL of a
-// service is reached by nobody.
+// At returns the site of one URL; it ignores the path. For an invalid URL, the site
+// matches no origin.
 func At(url string) Site {
 	own, _, ok := normalise(url)
 	return func(o Origin) bool { return ok && o == own }
 }
 
-// ByCertificate is the site of a TLS listener: the port that it has, and each name
-// for which a client takes the certificate that it shows at that moment.
+// ByCertificate returns the site of a TLS listener: its port, and each name that the
+// certificate which it shows at that moment is valid for.
 //
-// A client that verifies the certificate has reached no other host by these
-// names. The Host header would be whatever a relay makes of it.
+// A client that verifies the certificate has reached no other host under these names. A
+// proxy could change the Host header, so the header is not used.
 func ByCertificate(port string, leaf func() *x509.Certificate) Site {
 	return func(o Origin) bool {
 		return o.Scheme == "https" && o.Port == port && leaf().VerifyHostname(o.Host) == nil
 	}
 }
 
-// OnLoopback is the site of a listener without TLS, which only the machine itself
-// reaches.
+// OnLoopback returns the site of a listener without TLS, which only local processes can
+// reach.
 func OnLoopback(port string) Site {
 	return func(o Origin) bool { return o.Scheme == "http" && o.Port == port && isLoopback(o.Host) }
 }

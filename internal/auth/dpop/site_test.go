@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A proof is for each name for which a client takes the certificate, and for no other.
+// A proof is valid for exactly the names that the certificate is valid for.
 func TestByCertificate(t *testing.T) {
 	leaf := &x509.Certificate{
 		DNSNames:    []string{"keys.example", "*.pods.example", "Capital.example"},
@@ -36,7 +36,7 @@ func TestByCertificate(t *testing.T) {
 		"https://evil.keys.example:8443/p":         false,
 		"https://keys.example..:8443/p":            false,
 		"https://192.0.2.8:8443/p":                 false,
-		"https://192.0.2.7.:8443/p":                true, // by a resolver that knows addresses, the same one
+		"https://192.0.2.7.:8443/p":                true, // resolvers that accept IP addresses treat it as the same one
 		"https://[2001:db8::8]:8443/p":             false,
 		"https://[2001:db8::7%25eth0]:8443/p":      false,
 		"https://keys.example:8443@evil.example/p": false,

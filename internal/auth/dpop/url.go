@@ -5,21 +5,20 @@ import (
 	"strings"
 )
 
-// reached compares a claimed target with where the service is reached, and the
-// path that is asked for, as RFC 9449 section 4.3 asks: normalised, and without
-// regard to query and fragment.
+// reached compares the claimed htu with the site and the requested path. As RFC 9449
+// section 4.3 requires, it normalizes both and ignores query and fragment.
 func reached(claimed string, site Site, path string) bool {
 	origin, claimedPath, ok := normalise(claimed)
 	return ok && claimedPath == plainEscapes(path) && site(origin)
 }
 
-// defaultPorts are the ports that a URL need not name, by its scheme.
+// defaultPorts are the default ports of each scheme.
 var defaultPorts = map[string]string{"https": "443", "http": "80"}
 
-// normalise applies what RFC 3986 sections 6.2.2 and 6.2.3 allow without
-// knowing the server: case of scheme and host, the default port, an empty
-// path, and needless escapes. The dot that ends a name says that it is whole,
-// and names the same host. Dots in paths stay: the API knows no such path.
+// normalise returns origin and path after the server-independent steps of RFC 3986
+// sections 6.2.2 and 6.2.3: case of scheme and host, default port, empty path, and
+// unnecessary escapes. It removes the final dot of a fully qualified name. Dot segments
+// stay: no API path has them.
 func normalise(text string) (Origin, string, bool) {
 	u, err := url.Parse(text)
 	if err != nil || u.User != nil || u.Opaque != "" {
@@ -27,7 +26,7 @@ func normalise(text string) (Origin, string, bool) {
 	}
 	o := Origin{Scheme: strings.ToLower(u.Scheme), Host: strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), Port: u.Port()}
 	standard := defaultPorts[o.Scheme]
-	// A star is a pattern of a certificate and no host.
+	// A star is part of a certificate's name pattern and is never a host.
 	if o.Host == "" || standard == "" || strings.HasSuffix(o.Host, ".") || strings.Contains(o.Host, "*") {
 		return Origin{}, "", false
 	}
@@ -41,7 +40,7 @@ func normalise(text string) (Origin, string, bool) {
 	return o, plainEscapes(path), true
 }
 
-// plainEscapes spells escapes in capitals, and unreserved characters without.
+// plainEscapes writes escapes in upper case, and unreserved characters unescaped.
 func plainEscapes(path string) string {
 	if !strings.Contains(path, "%") {
 		return path
@@ -62,7 +61,7 @@ func plainEscapes(path string) string {
 	return b.String()
 }
 
-// unhex needs no error: what is parsed as a URL has only good escapes.
+// unhex needs no error: url.Parse has already rejected invalid escapes.
 func unhex(c byte) byte {
 	switch {
 	case c >= 'a':

@@ -20,18 +20,18 @@ import (
 const (
 	// timeout bounds all exchanges of one check together.
 	timeout = 10 * time.Second
-	// MaxAtOnce is how many checks are under way at once. Each has a connection
-	// of its own, because a bind makes a connection somebody's.
+	// MaxAtOnce is the maximum number of concurrent checks. Each needs its own connection
+	// because a bind changes the identity of the connection.
 	MaxAtOnce = 16
 
 	maxFile   = 64 << 10 // bytes of a password or CA file
-	maxPacket = 1 << 20  // bytes of one answer of the directory
+	maxPacket = 1 << 20  // bytes of one response of the directory
 )
 
-// The library lets a directory announce 2 GiB, and makes room for it.
+// By default, the library allocates as much as the directory announces, up to 2 GiB.
 func init() { ber.MaxPacketLengthBytes = maxPacket } //nolint:reassign // the library takes its limit no other way
 
-// Refused says why the directory does not recognise a name and its password.
+// Refused is the reason why the directory rejects a name and its password.
 type Refused string
 
 // Error implements error.
@@ -44,16 +44,15 @@ type Directory struct {
 	clock  func() time.Time
 }
 
-// New returns a directory. It speaks to nobody yet, so that a directory that is
-// down stops no start.
+// New returns a directory. It makes no connection, so that the service can start while
+// the directory is down.
 func New(c Config, clock func() time.Time) *Directory {
 	return &Directory{config: c, slots: make(chan struct{}, MaxAtOnce), clock: clock}
 }
 
-// Check answers nil if the password is the name's, or Refused. Every other
-// error says that the directory could not be asked. An empty password is
-// refused here: a directory takes a bind with one for anonymous and succeeds
-// (RFC 4513 section 5.1.2).
+// Check returns nil if the password belongs to the name, or Refused if not. Every other
+// error means that the directory did not decide. Check refuses an empty password itself:
+// a directory treats such a bind as anonymous and accepts it (RFC 4513 section 5.1.2).
 func (d *Directory) Check(ctx context.Context, name, password string) error {
 	if name == "" || password == "" {
 		return Refused("name and password must not be empty")
@@ -61,8 +60,8 @@ func (d *Directory) Check(ctx context.Context, name, password string) error {
 	return d.exchange(ctx, func(c *ldap.Conn) error { return d.check(c, name, password) })
 }
 
-// Decoy has the same exchanges with the directory as Check, about no entry and
-// with no password of anybody.
+// Decoy has the same exchanges with the directory as Check, with a name and a password
+// that do not exist.
 func (d *Directory) Decoy(ctx context.Context) error {
 	const nobody = "keyserver-decoy/no such name"
 	return d.exchange(ctx, func(c *ldap.Conn) error { return d.check(c, nobody, nobody) })
@@ -77,7 +76,7 @@ func (d *Directory) check(c *ldap.Conn, name, password string) error {
 		return err
 	}
 	if dn == "" {
-		// As much work as for a name that is there; whether it succeeds is nothing.
+		// This takes as much work as for an existing name. The result is ignored.
 		if err := bind(c, d.config.BaseDN, password); err != nil && !isRefused(err) {
 			return err
 		}
@@ -86,7 +85,7 @@ func (d *Directory) check(c *ldap.Conn, name, password string) error {
 	return bind(c, dn, password)
 }
 
-// search returns the only entry of a name, or "".
+// search returns the DN of the only entry with a name, or "".
 func (d *Directory) search(c *ldap.Conn, name string) (string, error) {
 	secret, err := readFile(d.config.BindPasswordFile)
 	if err != nil {
@@ -113,8 +112,8 @@ func (d *Directory) search(c *ldap.Conn, name string) (string, error) {
 	return found.Entries[0].DN, nil
 }
 
-// notRecognised are the results by which directories refuse a bind because of
-// whom it is for. Others are about the directory itself.
+// notRecognised are the result codes by which directories reject the credentials of a
+// bind. Other codes are failures of the directory.
 var notRecognised = []uint16{
 	ldap.LDAPResultInvalidCredentials, ldap.LDAPResultNoSuchObject, ldap.LDAPResultInvalidDNSyntax,
 	ldap.LDAPResultInappropriateAuthentication, ldap.LDAPResultInsufficientAccessRights,
@@ -136,7 +135,7 @@ func isRefused(err error) bool {
 	return errors.As(err, &refused)
 }
 
-// exchange has one connection for do, within the bounds of time and number.
+// exchange runs do with a connection, within the limits of time and concurrency.
 func (d *Directory) exchange(ctx context.Context, do func(*ldap.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -154,18 +153,18 @@ func (d *Directory) exchange(ctx context.Context, do func(*ldap.Conn) error) err
 	if err != nil {
 		return err
 	}
-	// The library knows no contexts: closing the connection ends what waits.
+	// The library does not support contexts: closing the connection ends pending reads.
 	defer context.AfterFunc(ctx, func() { _ = raw.Close() })()
 	c, err := d.secure(ctx, raw, to)
 	if err != nil {
 		return errors.Join(err, raw.Close())
 	}
-	defer func() { _ = c.Close() }() // all was said
+	defer func() { _ = c.Close() }() // the exchange is complete
 	return do(c)
 }
 
-// secure returns the connection after the other end has shown a certificate for
-// its host. Nothing but StartTLS itself is said before.
+// secure returns the TLS connection after the directory has shown a certificate for its
+// host. It sends only StartTLS before.
 func (d *Directory) secure(ctx context.Context, raw net.Conn, to endpoint) (*ldap.Conn, error) {
 	config, err := d.tls(to.host)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap/ldaptest"
 )
 
-// isRefused tells a refusal from a directory that cannot be asked.
+// isRefused distinguishes a refusal from a directory that did not decide.
 func isRefused(err error) bool {
 	var why ldap.Refused
 	return errors.As(err, &why)
 }
 
-// configs are the ways to find an entry, over both ways to TLS.
+// configs returns both ways to find an entry, each with both ways to start TLS.
 func configs(t testing.TB, s *ldaptest.Server) map[string]ldap.Config {
 	t.Helper()
 	password := filepath.Join(t.TempDir(), "reader-password")
@@ -50,7 +50,7 @@ func TestCheck(t *testing.T) {
 			d := ldap.New(config, time.Now)
 			for name, l := range map[string][2]string{
 				"WrongPassword":      {ldaptest.Ann, "wrong"},
-				"EmptyPassword":      {ldaptest.Ann, ""}, // the test's directory would let it in as nobody
+				"EmptyPassword":      {ldaptest.Ann, ""}, // the test's directory would accept an anonymous bind
 				"EmptyName":          {"", ldaptest.AnnPassword},
 				"PasswordOfAnother":  {ldaptest.Ann, ldaptest.OddPassword},
 				"PasswordWithZero":   {ldaptest.Ann, ldaptest.AnnPassword + "\x00"},
@@ -86,7 +86,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A search that finds more than one entry finds nobody.
+// A search that finds more than one entry identifies no user.
 func TestAmbiguousSearch(t *testing.T) {
 	config := configs(t, ldaptest.Start(t))["Search/ldaps"]
 	config.Filter = "(sn=%s)"
@@ -95,7 +95,7 @@ func TestAmbiguousSearch(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with the directory itself is no verdict on a password.
+// A failure of the directory is no decision about a password.
 func TestUnavailable(t *testing.T) {
 	good := ldaptest.Start(t)
 	other := ldaptest.Start(t)
@@ -145,7 +145,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// A server that is killed and comes back is noticed both times.
+// A stopped server and its restart are both noticed.
 func TestServerKilled(t *testing.T) {
 	s := ldaptest.Start(t)
 	d := ldap.New(configs(t, s)["UserDN/ldaps"], time.Now)
@@ -163,8 +163,8 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-// A directory that accepts and says nothing holds a login for no longer than
-// its request, and no more than so many at once.
+// A directory that accepts connections and sends nothing delays a login only until its
+// request ends. At most MaxAtOnce logins wait for it.
 func TestSilentDirectory(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -211,7 +211,7 @@ func TestSilentDirectory(t *testing.T) {
 	}
 }
 
-// Plain LDAP is never spoken: a directory without StartTLS learns no password.
+// Plain LDAP is never used: a directory without StartTLS receives no password.
 func TestNoPlainText(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -227,7 +227,7 @@ func TestNoPlainText(t *testing.T) {
 		defer c.Close()
 		text := make([]byte, 4096)
 		n, _ := c.Read(text)
-		// Its answer to the extended request: unwillingToPerform.
+		// The response to the extended request: unwillingToPerform.
 		_, _ = c.Write([]byte{0x30, 0x0c, 0x02, 0x01, 0x01, 0x78, 0x07, 0x0a, 0x01, 0x35, 0x04, 0x00, 0x04, 0x00})
 		more, _ := c.Read(text[n:])
 		heard <- string(text[:n+more])
@@ -245,7 +245,7 @@ func TestValidate(t *testing.T) {
 	search := ldap.Config{URL: "ldaps://d.example", BindDN: "cn=a,dc=b", BindPasswordFile: "f", BaseDN: "dc=b", Filter: "(uid=%s)"}
 	for name, tc := range map[string]struct {
 		change func(c *ldap.Config)
-		says   string // empty: fine
+		says   string // empty: valid
 	}{
 		"Search":              {func(*ldap.Config) {}, ""},
 		"Nothing":             {func(c *ldap.Config) { *c = ldap.Config{} }, ""},

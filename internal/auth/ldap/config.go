@@ -1,5 +1,5 @@
-// Package ldap checks passwords by binding to an LDAP directory (RFC
-// 4511), over TLS and in no other way.
+// Package ldap checks passwords by a bind to an LDAP directory (RFC 4511), always over
+// TLS.
 package ldap
 
 import (
@@ -12,12 +12,12 @@ import (
 	"github.com/go-ldap/ldap/v3"
 )
 
-// Config says where the directory is and how a name becomes an entry: by a
-// template of its distinguished name, or by a search as an account of the
-// service's own. Errors name the flags of serve, because people set those.
+// Config locates the directory and maps names to entries: by a template of the
+// distinguished name, or by a search with a service account. Errors name the flags of
+// serve, because administrators set those.
 type Config struct {
-	URL    string // ldaps://host, or ldap://host, which is used with StartTLS only
-	CAFile string // PEM; empty: the system's
+	URL    string // ldaps://host, or ldap://host, which is always used with StartTLS
+	CAFile string // PEM; if empty, the system's CAs
 
 	UserDN string // for instance uid=%s,ou=people,dc=example,dc=org
 
@@ -27,13 +27,13 @@ type Config struct {
 	Filter           string // for instance (uid=%s)
 }
 
-// placeholder is where the name goes, escaped.
+// placeholder is replaced by the escaped name.
 const placeholder = "%s"
 
-// On reports whether a directory is configured at all.
+// On reports whether a directory is configured.
 func (c Config) On() bool { return c != Config{} }
 
-// Mode says how names become entries, for people.
+// Mode returns how names are mapped to entries, for display.
 func (c Config) Mode() string {
 	if c.UserDN != "" {
 		return "userDN"
@@ -41,7 +41,8 @@ func (c Config) Mode() string {
 	return "search"
 }
 
-// Validate refuses what no directory could make sense of. It touches nothing.
+// Validate returns an error if the configuration cannot work with any directory. It has
+// no side effects.
 func (c Config) Validate() error {
 	if !c.On() {
 		return nil
@@ -78,7 +79,7 @@ func checkDN(flag, dn string, template bool) error {
 	return fmt.Errorf("%s is %q, which is not a distinguished name", flag, dn)
 }
 
-// endpoint is where the directory listens.
+// endpoint is the address of the directory.
 type endpoint struct {
 	host, address string
 	startTLS      bool
@@ -105,12 +106,12 @@ func (c Config) address() (endpoint, error) {
 	return e, nil
 }
 
-// dn is the entry of a name, by the template.
+// dn returns the distinguished name for a name, by the template.
 func (c Config) dn(name string) string {
 	return strings.Replace(c.UserDN, placeholder, ldap.EscapeDN(name), 1)
 }
 
-// filter finds the entry of a name.
+// filter returns the filter that finds the entry of a name.
 func (c Config) filter(name string) string {
 	return strings.Replace(c.Filter, placeholder, ldap.EscapeFilter(name), 1)
 }

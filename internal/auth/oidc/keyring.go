@@ -9,26 +9,25 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/singleflight"
 )
 
-// Source is where an issuer's keys are read, as a JWK set (RFC 7517).
+// Source reads the keys of an issuer, as a JWK set (RFC 7517).
 type Source interface {
 	Read(ctx context.Context) ([]byte, error)
 	Pace() Pace
 }
 
-// Pace says how long what was read from a source is used.
+// Pace sets how long the keys of a source are used.
 type Pace struct {
-	Fresh time.Duration // the keys are read anew after this long
-	Retry time.Duration // but never more often, whatever tokens ask for
-	Keep  time.Duration // keys that cannot be read anew are used for this long at most
+	Fresh time.Duration // time until the keys are read again
+	Retry time.Duration // minimum time between reads, also for unknown keys
+	Keep  time.Duration // maximum use of keys that cannot be read again
 }
 
 // readTimeout bounds one read of a source.
 const readTimeout = 5 * time.Second
 
-// keyring keeps an issuer's keys. A read replaces all of them, so that a key
-// that the issuer dropped is dropped here. A token whose key is unknown causes
-// a read, at the source's pace: otherwise tokens that anybody can make up would
-// be requests to the issuer.
+// keyring holds an issuer's keys. Each read replaces all of them, so that a key that the
+// issuer removed is removed here. A token with an unknown key causes a read, limited by
+// the source's Pace. Otherwise invented tokens would cause requests to the issuer.
 type keyring struct {
 	source Source
 	clock  func() time.Time
@@ -39,12 +38,12 @@ type keyring struct {
 	keys    keySet
 	readAt  time.Time // of keys
 	triedAt time.Time
-	failed  error // of the last try, nil if it succeeded
+	failed  error // of the last read, nil if it succeeded
 	reading bool
-	claimed bool // somebody with a good key is about to have a read made
+	claimed bool // a request with a good key is about to start a read
 }
 
-// find returns the key that a token says it is signed by.
+// find returns the key that a token claims to be signed with.
 func (k *keyring) find(ctx context.Context, c Claimed) (any, error) {
 	key, settled, err := k.look(c, true)
 	if settled {
@@ -60,9 +59,9 @@ func (k *keyring) find(ctx context.Context, c Claimed) (any, error) {
 	return key, err
 }
 
-// look answers with what there is, and whether that settles it. Otherwise the
-// keys are to be read first; of those who hold a good key one is enough to have
-// that done, who claims it.
+// look returns the key in memory, and whether that result is final. If not, the keys have
+// to be read first. Of the requests that already have a good key, only one starts the
+// read; it claims the read if claim is true.
 func (k *keyring) look(c Claimed, claim bool) (key any, settled bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -70,12 +69,12 @@ func (k *keyring) look(c Claimed, claim bool) (key any, settled bool, err error)
 	age := now.Sub(k.readAt)
 	key = k.keys.find(c)
 	switch {
-	case key != nil && !k.readAt.IsZero() && age < pace.Keep: // whoever holds a good key waits for nobody
+	case key != nil && !k.readAt.IsZero() && age < pace.Keep: // a request with a good key does not wait for a read
 		settled = k.reading || k.claimed || age < pace.Fresh || k.tooSoon(now)
 		k.claimed = k.claimed || claim && !settled
 		return key, settled, nil
 	case k.failed != nil:
-		// The token may well be signed by a key that could not be read.
+		// The token may be signed by a key that could not be read.
 		err = fmt.Errorf("the issuer's keys cannot be read: %w", k.failed)
 	default:
 		err = Refused("the issuer has no such key")
@@ -83,20 +82,20 @@ func (k *keyring) look(c Claimed, claim bool) (key any, settled bool, err error)
 	return nil, !k.reading && k.tooSoon(now), err
 }
 
-// release gives a claim back.
+// release ends a claim.
 func (k *keyring) release() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.claimed = false
 }
 
-// tooSoon says that the source allows no read yet. The caller holds mu.
+// tooSoon reports whether the source allows no read yet. The caller holds mu.
 func (k *keyring) tooSoon(now time.Time) bool {
 	return !k.triedAt.IsZero() && now.Sub(k.triedAt) < k.source.Pace().Retry
 }
 
-// refresh reads the keys for everybody who waits, so that it outlives the
-// request that happened to cause it.
+// refresh reads the keys for all waiting requests, so it continues after the request that
+// caused it ends.
 func (k *keyring) refresh(ctx context.Context) {
 	if !k.begin() {
 		return
@@ -116,7 +115,7 @@ func (k *keyring) refresh(ctx context.Context) {
 	k.reading = false
 }
 
-// begin takes the turn to read, unless a read ended just now.
+// begin marks the start of a read. It returns false if the last read began too recently.
 func (k *keyring) begin() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -15,15 +15,14 @@ import (
 	"time"
 )
 
-// isRefused tells a refusal from an issuer that cannot be asked.
+// isRefused distinguishes a refusal from an issuer that is unavailable.
 func isRefused(err error) bool {
 	var why Refused
 	return errors.As(err, &why)
 }
 
-// Rotation: a new key is found by the first token that it signed, an old one is
-// dropped, and tokens that anybody can make up cause no more reads than the
-// source's pace allows.
+// Rotation: a new key is found with the first token that it signed, an old one is
+// dropped, and invented tokens cause no more reads than the source's Pace allows.
 func TestRotation(t *testing.T) {
 	v, s, c := newVerifier(t)
 	oldKey, newKey := keys()["ES256"], keys()["ES384"]
@@ -68,12 +67,12 @@ func TestRotation(t *testing.T) {
 	reads(4)
 }
 
-// An issuer that is down stops nobody whose key is known, for a while; after
-// that, and for every other key, nobody can say.
+// If the issuer is down, tokens with a known key are accepted for a limited time. After
+// that, and for unknown keys, the result is an error that is not Refused.
 func TestIssuerDown(t *testing.T) {
 	v, s, c := newVerifier(t)
 	known, unknown := newDraft("ES256", "ES256", keys()["ES256"]), newDraft("ES256", "other", keys()["ES256"])
-	for _, d := range []*draft{&known, &unknown} { // good for longer than this test's clock runs
+	for _, d := range []*draft{&known, &unknown} { // valid for longer than this test's clock runs
 		d.payload = strings.Replace(d.payload, "1800000600", "1900000000", 1)
 	}
 	s.set(nil, errors.New("connection refused"))
@@ -108,7 +107,7 @@ func TestIssuerDown(t *testing.T) {
 	}
 }
 
-// slow is a source whose reads wait.
+// slow is a source whose reads block until the test releases them.
 type slow struct {
 	*source
 	entered, leave chan struct{}
@@ -120,8 +119,8 @@ func (s slow) Read(ctx context.Context) ([]byte, error) {
 	return s.source.Read(ctx)
 }
 
-// Many tokens at once are one read; whoever caused it may be gone before it
-// ends, and whoever holds a good key waits for nobody.
+// Many concurrent tokens cause one read. It continues after the request that caused it
+// ends, and a token with a known key does not wait.
 func TestOneReadForAll(t *testing.T) {
 	_, from, c := newVerifier(t)
 	s := slow{source: from, entered: make(chan struct{}), leave: make(chan struct{})}
@@ -179,7 +178,7 @@ func TestOneReadForAll(t *testing.T) {
 	fatal(t, <-answered)
 }
 
-// provider is an issuer over TLS, as a test wants it.
+// provider starts an issuer with TLS and the given documents.
 func provider(t *testing.T, about func(self string) map[string]any, keys http.HandlerFunc) (Discovery, *httptest.Server) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -203,7 +202,7 @@ func TestDiscovery(t *testing.T) {
 		about  func(self string) map[string]any
 		keys   http.HandlerFunc
 		change func(*Discovery)
-		says   string // empty: it works
+		says   string // empty: success
 	}{
 		"Works": {fine, set, nil, ""},
 		"OtherIssuer": {func(self string) map[string]any {

@@ -12,18 +12,19 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Bounds of a key set and of its RSA keys: below is weak, above costs too much.
+// Bounds of a key set and of its RSA keys: a smaller key is weak, a larger one is too
+// expensive.
 const (
 	maxKeys    = 64
 	minRSABits = 2048
 	maxRSABits = 8192
 )
 
-// keySet are the keys of an issuer that tokens can be verified by.
+// keySet are the keys of an issuer that can verify tokens.
 type keySet []jose.JSONWebKey
 
-// parseKeys takes the public signing keys of a JWK set and passes over others,
-// whose kinds may be newer than this program. A set without any is refused.
+// parseKeys returns the public signing keys of a JWK set. It skips other keys, whose
+// types may be newer than this program. It fails if no key is left.
 func parseKeys(text []byte) (keySet, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -47,8 +48,8 @@ func parseKeys(text []byte) (keySet, error) {
 	return keys, nil
 }
 
-// find returns the key of the token's kid that fits its algorithm, or nil. A
-// token without kid can only be by the single key of its issuer.
+// find returns the key with the token's kid that fits its algorithm, or nil. A token
+// without kid is accepted only if the issuer has a single key.
 func (s keySet) find(c Claimed) any {
 	if c.keyID == "" && len(s) != 1 {
 		return nil
@@ -61,7 +62,7 @@ func (s keySet) find(c Claimed) any {
 	return nil
 }
 
-// fits keeps a key to the algorithms that it is for.
+// fits reports whether a key may be used with an algorithm.
 func fits(key jose.JSONWebKey, alg jose.SignatureAlgorithm) bool {
 	if key.Algorithm != "" && key.Algorithm != string(alg) {
 		return false

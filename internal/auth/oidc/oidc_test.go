@@ -43,8 +43,8 @@ func fatal(t testing.TB, err error) {
 
 func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// draft is a token before it is signed. Its texts are signed as they stand, so
-// that a test can spell them in any way.
+// draft is a token before it is signed. It is signed as it is, so that a test can use any
+// encoding.
 type draft struct {
 	header, payload string
 	alg             string
@@ -65,7 +65,7 @@ func (d draft) text(t testing.TB) string {
 	return signed + "." + b64(signature(t, d.alg, d.key, []byte(signed)))
 }
 
-// signature signs by the library or, where that refuses, by hand.
+// signature signs with the library or, if that refuses, without it.
 func signature(t testing.TB, alg string, key any, text []byte) []byte {
 	t.Helper()
 	switch k := key.(type) {
@@ -100,7 +100,7 @@ func signature(t testing.TB, alg string, key any, text []byte) []byte {
 	return nil
 }
 
-// keys are made once: RSA keys take their time.
+// keys are generated once, because RSA keys take long.
 var keys = sync.OnceValue(func() map[string]crypto.Signer {
 	p256, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	p384, _ := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
@@ -113,7 +113,7 @@ var keys = sync.OnceValue(func() map[string]crypto.Signer {
 	}
 })
 
-// jwks is a set of public keys by their kid.
+// jwks returns a JWK set of public keys by their kid.
 func jwks(t testing.TB, list map[string]any) []byte {
 	t.Helper()
 	var set jose.JSONWebKeySet
@@ -125,7 +125,7 @@ func jwks(t testing.TB, list map[string]any) []byte {
 	return text
 }
 
-// all are the public halves of keys, each under the name of an algorithm.
+// all returns the public halves of keys, each with the name of an algorithm as kid.
 func all() map[string]any {
 	list := map[string]any{}
 	for name, key := range keys() {
@@ -134,7 +134,7 @@ func all() map[string]any {
 	return list
 }
 
-// source is a Source that tests change.
+// source is a Source whose content tests change.
 type source struct {
 	mu    sync.Mutex
 	text  []byte
@@ -158,7 +158,7 @@ func (s *source) set(text []byte, err error) {
 	s.text, s.err = text, err
 }
 
-// clock is moved by tests only.
+// clock is a clock that only tests move.
 type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
@@ -190,7 +190,7 @@ func refused(t *testing.T, v *Verifier, text string) {
 	}
 }
 
-// TestRefusals: each of these is signed well, unless its name says otherwise.
+// TestRefusals: each of these has a valid signature, unless its name says otherwise.
 func TestRefusals(t *testing.T) {
 	swap := func(old, replacement string) func(d *draft) {
 		return func(d *draft) {
@@ -281,7 +281,7 @@ func TestCompactForm(t *testing.T) {
 	parts := strings.Split(good, ".")
 	last := parts[2]
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-	stray := last[:85] + string(alphabet[strings.IndexByte(alphabet, last[85])|1]) // 64 bytes leave four bits to spare
+	stray := last[:85] + string(alphabet[strings.IndexByte(alphabet, last[85])|1]) // 64 bytes leave four unused bits
 	for name, text := range map[string]string{
 		"Empty": "", "Dots": "..", "TwoParts": parts[0] + "." + parts[1], "FourParts": good + ".", "NoSignature": parts[0] + "." + parts[1] + ".",
 		"Padded": good + "==", "StrayBits": parts[0] + "." + parts[1] + "." + stray, "LineBreakAtEnd": good + "\n", "LineBreakInside": good[:20] + "\r\n" + good[20:],
@@ -363,7 +363,7 @@ func TestKeySets(t *testing.T) {
 	}
 }
 
-// A file is read again when it changes, and comes and goes without a restart.
+// A file is read again when it changes. It may be created and deleted without a restart.
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jwks.json")
 	c := &clock{now}
@@ -389,7 +389,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// FuzzToken: whatever is done to a token, only what was signed is accepted.
+// FuzzToken: for any change of a token, only the signed content is accepted.
 func FuzzToken(f *testing.F) {
 	good := newDraft("ES256", "ES256", keys()["ES256"]).text(f)
 	signed := good[:strings.LastIndexByte(good, '.')]

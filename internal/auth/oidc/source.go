@@ -18,17 +18,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 )
 
-// maxDocument bounds everything that is read from a source.
+// maxDocument bounds every document from a source, in bytes.
 const maxDocument = 1 << 20
 
-// keep is how long keys are used that cannot be read anew: long enough to mend
-// an issuer, short enough for a withdrawn key to end.
+// keep is how long keys are used that cannot be read again: long enough to repair an
+// issuer, short enough for the end of a withdrawn key.
 const keep = time.Hour
 
-// File is a JWK set in a file that somebody keeps current.
+// File is a JWK set in a file that another process updates.
 type File string
 
-// Pace implements Source: a replaced file counts within a second.
+// Pace implements Source: a replaced file is used within a second.
 func (File) Pace() Pace { return Pace{Fresh: time.Second, Retry: time.Second, Keep: keep} }
 
 // Read implements Source.
@@ -37,15 +37,15 @@ func (f File) Read(context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // only read: nothing can be lost
+	defer func() { _ = file.Close() }() // opened for reading only: no data can be lost
 	return readBounded(file)
 }
 
-// Discovery finds the keys where the issuer says that they are (OpenID Connect
+// Discovery reads the keys from the address that the issuer publishes (OpenID Connect
 // Discovery 1.0).
 type Discovery struct {
 	Issuer string
-	CAFile string // PEM, read each time; empty: the system's
+	CAFile string // PEM, read each time; if empty, the system's CAs
 }
 
 // Pace implements Source.
@@ -53,7 +53,7 @@ func (Discovery) Pace() Pace {
 	return Pace{Fresh: 5 * time.Minute, Retry: 10 * time.Second, Keep: keep}
 }
 
-// Validate refuses an issuer that cannot be asked.
+// Validate returns an error if the issuer has no usable URL.
 func (d Discovery) Validate() error {
 	from, err := fetchable(d.Issuer, true)
 	if err == nil && strings.ContainsRune(from, '?') {
@@ -62,8 +62,8 @@ func (d Discovery) Validate() error {
 	return err
 }
 
-// Read implements Source. Every document comes over TLS, from where the one
-// before says, and redirects are not followed.
+// Read implements Source. It reads both documents over HTTPS, or over HTTP from this
+// machine, and follows no redirects. The first document has the address of the second.
 func (d Discovery) Read(ctx context.Context) ([]byte, error) {
 	roots, err := d.roots()
 	if err != nil {
@@ -110,7 +110,8 @@ func (d Discovery) roots() (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// fetchable returns a URL that may be fetched: https, or http on this machine.
+// fetchable returns a URL if it may be fetched: https, or http on this machine if
+// loopback is true.
 func fetchable(text string, loopback bool) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {

@@ -1,8 +1,8 @@
-// Package oidc verifies the tokens that an identity provider signs (JWT, RFC
-// 7519), among them those of Kubernetes service accounts. A strict reader of
-// the project looks at every byte of header and claims first, pure rules decide
-// on issuer, audience and time, and a maintained library verifies the signature
-// by the issuer's keys. What a token says beyond its subject appears in no error.
+// Package oidc verifies tokens that an identity provider signs (JWT, RFC 7519), such as
+// those of Kubernetes service accounts. A strict parser checks every byte of header and
+// claims first. Pure rules then decide on issuer, audience and time, and a maintained
+// library verifies the signature by the issuer's keys. Errors contain no content of a
+// token except its subject.
 package oidc
 
 import (
@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// MaxBytes is the longest token that is read.
+	// MaxBytes is the maximum length of a token.
 	MaxBytes = 16 << 10
-	// Leeway is how far the clocks of issuer and service may lie apart.
+	// Leeway is the tolerated difference between the clocks of issuer and service.
 	Leeway = 30 * time.Second
 
 	maxAudiences = 64
 	maxText      = 1024 // bytes of issuer, subject and key id
 )
 
-// Refused says why a token is refused. It quotes nothing of the token.
+// Refused is the reason why a token is refused. It quotes nothing of the token.
 type Refused string
 
 // Error implements error.
 func (r Refused) Error() string { return "the token is refused: " + string(r) }
 
-// Token is what a token says that was verified.
+// Token is the content of a verified token.
 type Token struct {
 	Issuer    string
 	Subject   string
@@ -40,22 +40,21 @@ type Token struct {
 	ExpiresAt time.Time
 }
 
-// Claimed is what a token says of itself. Nothing in it is to be trusted before
-// the signature is verified.
+// Claimed is the content of a token before its signature is verified. It is untrusted.
 type Claimed struct {
 	Token
-	notBefore, issuedAt time.Time // zero where the token does not say
+	notBefore, issuedAt time.Time // zero if the claim is missing
 	algorithm           jose.SignatureAlgorithm
 	keyID               string
 }
 
-// accepted are the signature algorithms: asymmetric ones only, because the
-// public key of an issuer must never pass for a shared secret.
+// accepted are the signature algorithms. All are asymmetric, so that a public key is
+// never used as a shared secret.
 var accepted = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// Read reads a token without believing it.
+// Read parses a token without verifying it.
 func Read(text string) (Claimed, error) {
 	parts, err := jws.Split(text, MaxBytes)
 	if err != nil {
@@ -72,7 +71,7 @@ func Read(text string) (Claimed, error) {
 }
 
 func (c *Claimed) readHeader(text []byte) error {
-	// b64 is crit's companion (RFC 7797): it would change what is signed.
+	// b64 belongs to crit (RFC 7797): it would change the signed bytes.
 	header, err := jws.Object(text, "the header", "typ", "alg", "kid", "crit", "b64")
 	if err != nil {
 		return Refused(err.Error())
@@ -121,13 +120,13 @@ func (c *Claimed) readClaims(text []byte) error {
 	return nil
 }
 
-// Rules are what a token has to satisfy besides its signature.
+// Rules are the requirements for a token apart from its signature.
 type Rules struct {
-	Issuer    string   // compared byte by byte; empty leaves it to whoever verifies the signature
-	Audiences []string // of which the token must name one
+	Issuer    string   // compared byte by byte; if empty, only the verifier of the signature checks it
+	Audiences []string // the token must name one of them
 }
 
-// Check is the decision on everything but the signature.
+// Check decides on all claims; it does not verify the signature.
 func (c Claimed) Check(r Rules, now time.Time) error {
 	switch {
 	case r.Issuer != "" && c.Issuer != r.Issuer:
@@ -144,7 +143,7 @@ func (c Claimed) Check(r Rules, now time.Time) error {
 	return nil
 }
 
-// NamesOneOf reports whether one of the wanted is among the given.
+// NamesOneOf reports whether given contains one of wanted.
 func NamesOneOf(given, wanted []string) bool {
 	return slices.ContainsFunc(wanted, func(w string) bool { return slices.Contains(given, w) })
 }

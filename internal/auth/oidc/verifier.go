@@ -14,14 +14,14 @@ type Verifier struct {
 	clock func() time.Time
 }
 
-// NewVerifier returns a verifier. Nothing is read before the first token: the
-// file or the issuer may come later than this process.
+// NewVerifier returns a verifier. It reads no keys before the first token: the file or
+// the issuer may become available after this process starts.
 func NewVerifier(rules Rules, from Source, clock func() time.Time) *Verifier {
 	return &Verifier{rules: rules, keys: &keyring{source: from, clock: clock}, clock: clock}
 }
 
-// Verify answers what a good token says, or Refused. Every other error says
-// that the issuer's keys could not be had.
+// Verify returns the content of a valid token, or Refused. Every other error means that
+// the issuer's keys are unavailable.
 func (v *Verifier) Verify(ctx context.Context, text string) (Token, error) {
 	c, err := Read(text)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package tokenreview has a cluster verify the tokens of its service accounts.
-// Unlike the issuer's keys alone, the cluster knows whether the service account
-// and the Pod that a token is bound to still exist.
+// Package tokenreview verifies service account tokens by TokenReview requests to their
+// cluster. Unlike a check by the issuer's keys, the cluster also checks that the service
+// account and the Pod of the token still exist.
 package tokenreview
 
 import (
@@ -22,15 +22,14 @@ import (
 // timeout bounds one review.
 const timeout = 5 * time.Second
 
-// How many reviews the cluster is asked for, per second and at once. What is
-// over it waits, and gives up with its request.
+// Rate and burst of reviews. Further reviews wait, at most until their request ends.
 const (
 	perSecond = 50
 	burst     = 100
 )
 
-// serviceAccount starts the name of every service account. Other users of the
-// cluster have no principal here.
+// serviceAccount is the prefix of every service account's user name. Other users of the
+// cluster are refused.
 const serviceAccount = "system:serviceaccount:"
 
 // Verifier verifies tokens by TokenReview.
@@ -40,8 +39,8 @@ type Verifier struct {
 	clock   func() time.Time
 }
 
-// Connect prepares a verifier: with a kubeconfig, or as the Pod's service
-// account. It speaks to nobody yet.
+// Connect returns a verifier that uses a kubeconfig or, if that is empty, the Pod's
+// service account. It makes no connection.
 func Connect(kubeconfig string, rules oidc.Rules, clock func() time.Time) (*Verifier, error) {
 	config, err := load(kubeconfig)
 	if err != nil {
@@ -66,9 +65,9 @@ func load(kubeconfig string) (*rest.Config, error) {
 	return config, err
 }
 
-// Verify answers what a good token says, or oidc.Refused. Every other error
-// says that the cluster could not be asked. What a token says plainly wrong is
-// refused before anybody is asked.
+// Verify returns the content of a valid token, or oidc.Refused. Every other error means
+// that the cluster did not decide. A token with wrong claims is refused without a request
+// to the cluster.
 func (v *Verifier) Verify(ctx context.Context, text string) (oidc.Token, error) {
 	claimed, err := oidc.Read(text)
 	if err != nil {
@@ -91,8 +90,8 @@ func (v *Verifier) Verify(ctx context.Context, text string) (oidc.Token, error) 
 	return claimed.Token, nil
 }
 
-// verdict reads the cluster's answer. Audiences that are not repeated come from
-// an authenticator that has not looked at them.
+// verdict checks the status of a review. An authenticator that does not check audiences
+// does not return them.
 func verdict(s authenticationv1.TokenReviewStatus, claimed oidc.Claimed, rules oidc.Rules) error {
 	switch {
 	case !s.Authenticated:

@@ -31,8 +31,8 @@ const (
 
 var now = time.Unix(1_700_000_000, 0)
 
-// cluster answers reviews as it is told, which no real one would. Tests of the
-// whole program ask a real one.
+// cluster is a fake with configured responses that no real cluster sends. Tests of the
+// complete program use a real one.
 type cluster struct {
 	status int // 0: 201
 	answer authenticationv1.TokenReviewStatus
@@ -42,7 +42,7 @@ type cluster struct {
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	review := &authenticationv1.TokenReview{}
-	if err == nil { // JSON or protobuf, as the client likes
+	if err == nil { // JSON or protobuf, as the client chooses
 		_, _, err = scheme.Codecs.UniversalDeserializer().Decode(body, nil, review)
 	}
 	if err != nil {
@@ -60,7 +60,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// recognises is the answer of a cluster that takes a token for good.
+// recognises returns the response of a cluster that accepts a token.
 func recognises() authenticationv1.TokenReviewStatus {
 	return authenticationv1.TokenReviewStatus{
 		Authenticated: true, User: authenticationv1.UserInfo{Username: web}, Audiences: []string{audience},
@@ -87,7 +87,7 @@ func connect(t *testing.T, c *cluster, rules oidc.Rules) *tokenreview.Verifier {
 	return v
 }
 
-// token is what the cluster is asked about. Its signature is the cluster's to judge.
+// token returns the token under review. Only the cluster checks its signature.
 func token(issuer, subject, audience string, expires time.Time) string {
 	encode := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	claims := fmt.Sprintf(`{"iss":%q,"sub":%q,"aud":[%q],"exp":%d}`, issuer, subject, audience, expires.Unix())
@@ -98,8 +98,8 @@ func good() string { return token(issuer, web, audience, now.Add(time.Minute)) }
 
 var rules = oidc.Rules{Issuer: issuer, Audiences: []string{"https://keys.internal", audience}}
 
-// Each answer differs in one thing from that of a cluster that takes the token
-// for good, and that one thing is enough.
+// Each response differs in one field from that of a cluster that accepts the token. That
+// is enough to refuse it.
 func TestAnswersThatRefuse(t *testing.T) {
 	for name, change := range map[string]func(*authenticationv1.TokenReviewStatus){
 		"NotAuthenticated":       func(s *authenticationv1.TokenReviewStatus) { s.Authenticated = false },
@@ -119,8 +119,7 @@ func TestAnswersThatRefuse(t *testing.T) {
 	}
 }
 
-// A token of the cluster's that is no service account's, such as one of a user
-// that an authenticating webhook knows, is good there and not here.
+// A valid token of another user, such as a user of an authentication webhook, is refused.
 func TestOnlyServiceAccounts(t *testing.T) {
 	for _, user := range []string{"alice", "system:admin", "system:serviceaccounts:shop:web", "kubernetes:system:serviceaccount:shop:web"} {
 		c := &cluster{answer: recognises()}
@@ -130,7 +129,7 @@ func TestOnlyServiceAccounts(t *testing.T) {
 	}
 }
 
-// What the token itself says wrong is refused before the cluster sees it.
+// A token with wrong claims is refused before the cluster receives it.
 func TestNobodyIsAsked(t *testing.T) {
 	later := now.Add(time.Minute)
 	for name, text := range map[string]string{
@@ -150,8 +149,8 @@ func TestNobodyIsAsked(t *testing.T) {
 	}
 }
 
-// What the cluster recognises is what the token says, and it is asked for the
-// audiences of this service.
+// The result has the claims of the token, and the review has the audiences of this
+// service.
 func TestAGoodToken(t *testing.T) {
 	c := &cluster{answer: recognises()}
 	got, err := connect(t, c, rules).Verify(t.Context(), good())
@@ -161,7 +160,7 @@ func TestAGoodToken(t *testing.T) {
 	if len(c.asked) != 1 || c.asked[0].Token != good() || !slices.Equal(c.asked[0].Audiences, rules.Audiences) {
 		t.Errorf("the cluster was asked %+v", c.asked)
 	}
-	// Without an issuer of ours, who signed it is the cluster's to know.
+	// Without a configured issuer, only the cluster checks who signed the token.
 	anyIssuer := oidc.Rules{Audiences: rules.Audiences}
 	other := token("https://other.example", web, audience, now.Add(time.Minute))
 	if got, err := connect(t, c, anyIssuer).Verify(t.Context(), other); err != nil || got.Issuer != "https://other.example" {
@@ -169,7 +168,7 @@ func TestAGoodToken(t *testing.T) {
 	}
 }
 
-// A cluster that does not answer has no verdict, whatever it sends along.
+// An error of the cluster is no decision, even if the body contains one.
 func TestNoVerdict(t *testing.T) {
 	for _, status := range []int{http.StatusForbidden, http.StatusInternalServerError} {
 		c := &cluster{status: status, answer: recognises()}

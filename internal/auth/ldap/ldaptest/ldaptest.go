@@ -1,6 +1,6 @@
-// Package ldaptest runs a real OpenLDAP server for tests, on loopback ports and
-// with a certificate of its own. It stores two people under ou=people, and an
-// account that may search for them.
+// Package ldaptest runs a real OpenLDAP server for tests, on loopback ports and with its
+// own certificate. The directory has two users under ou=people, and an account that may
+// search for them.
 package ldaptest
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
-// What the directory holds.
+// The content of the directory.
 const (
 	Base           = "dc=example,dc=org"
 	UserDN         = "uid=%s,ou=people," + Base // a template
@@ -33,12 +33,12 @@ const (
 	ReaderPassword = "the reader's password"
 	Ann            = "ann"
 	AnnPassword    = "correct horse, \"battery\" staple é"
-	// Odd has a name that means something in a distinguished name and in a filter.
+	// Odd is a name with special characters of distinguished names and filters.
 	Odd         = `o'dd, (x=*)\+"#;<>`
 	OddPassword = "odd's password"
 )
 
-// oddEscaped is Odd as a distinguished name has it (RFC 4514).
+// oddEscaped is Odd, escaped for a distinguished name (RFC 4514).
 const oddEscaped = `o'dd\, (x\=*)\\\+\"#\;\<\>`
 
 const ldif = `dn: ` + Base + `
@@ -74,7 +74,7 @@ uid: ` + Odd + `
 userPassword: ` + OddPassword + `
 `
 
-// startTimeout only tells a slow machine from a server that does not start.
+// startTimeout is long, so that a slow machine is not mistaken for a failed start.
 const startTimeout = time.Minute
 
 // Server is a running OpenLDAP server.
@@ -91,16 +91,15 @@ type Server struct {
 // Option changes the server's certificate before it is signed.
 type Option func(leaf *x509.Certificate)
 
-// Expired lets the certificate end before the test begins.
+// Expired makes the certificate end before the test begins.
 func Expired(leaf *x509.Certificate) { leaf.NotAfter = time.Now().Add(-time.Minute) }
 
-// Elsewhere issues the certificate to another host.
+// Elsewhere issues the certificate for another host.
 func Elsewhere(leaf *x509.Certificate) {
 	leaf.IPAddresses, leaf.DNSNames = nil, []string{"elsewhere.example"}
 }
 
-// Start runs a server until the test ends. -short asks for what needs none, and
-// skips the test.
+// Start runs a server until the test ends. With -short, it skips the test.
 func Start(t testing.TB, options ...Option) *Server {
 	t.Helper()
 	if testing.Short() {
@@ -133,7 +132,7 @@ func (s *Server) Restart(t testing.TB) {
 	exited := make(chan struct{})
 	s.process, s.exited = cmd, exited
 	go func() {
-		_ = cmd.Wait() // how it ended is in its log
+		_ = cmd.Wait() // the server's log has the cause of the exit
 		close(exited)
 	}()
 	for deadline := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
@@ -154,13 +153,13 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-// Kill ends the server at once, as a crash would. Killing a killed server does
-// nothing.
+// Kill ends the server immediately, like a crash. It does nothing if the server is not
+// running.
 func (s *Server) Kill() {
 	if s.process == nil {
 		return
 	}
-	_ = s.process.Process.Kill() // fails only for one that has ended
+	_ = s.process.Process.Kill() // fails only if the process has ended
 	<-s.exited
 	s.process = nil
 }
@@ -177,14 +176,14 @@ func (s *Server) config(t testing.TB) string {
 	return strings.Join([]string{
 		"include " + schema(t), "modulepath /usr/lib/ldap", "moduleload back_mdb", "pidfile " + s.path("pid"),
 		"TLSCertificateFile " + s.path("tls.crt"), "TLSCertificateKeyFile " + s.path("tls.key"),
-		"allow bind_anon_cred", // lets a bind with a name and no password succeed, as many directories do
+		"allow bind_anon_cred", // accepts a bind with a name and no password, like many directories
 		"database mdb", `suffix "` + Base + `"`, "directory " + s.path("data"),
 		"access to attrs=userPassword by anonymous auth by * none",
 		`access to * by dn.exact="` + ReaderDN + `" read by * none`, "",
 	}, "\n")
 }
 
-// schema finds where a distribution has put the standard schema.
+// schema returns the path of the standard schema, which depends on the distribution.
 func schema(t testing.TB) string {
 	t.Helper()
 	for _, path := range []string{"/etc/ldap/schema/core.schema", "/etc/openldap/schema/core.schema"} {
@@ -196,8 +195,8 @@ func schema(t testing.TB) string {
 	return ""
 }
 
-// copyProgram copies slapd into the test's directory: where it is installed,
-// AppArmor may keep it to the directories of the system's own service.
+// copyProgram copies slapd into the test's directory: AppArmor may restrict the installed
+// program to the directories of the system service.
 func copyProgram(t testing.TB, dir string) string {
 	t.Helper()
 	from := os.Getenv("RIG_SLAPD")
@@ -216,7 +215,8 @@ func copyProgram(t testing.TB, dir string) string {
 	return to
 }
 
-// certify makes a CA and the server's certificate, and returns the CA's file.
+// certify creates a CA and the server's certificate, and returns the path of the CA
+// certificate.
 func (s *Server) certify(t testing.TB, options []Option) string {
 	t.Helper()
 	caKey, key := newKey(t), newKey(t)
