@@ -1,8 +1,8 @@
-// Package jws reads signed JOSE objects in their compact form (RFC 7515) before
-// a library verifies the signature. Libraries read duplicate names, names in
-// another case, line breaks inside base64url and stray bits as if nothing were
-// wrong; here each byte has to be what the RFCs say, so that no two readers can
-// understand one object differently. It trusts nothing and verifies nothing.
+// Package jws parses signed JOSE objects in compact form (RFC 7515) before a library
+// verifies the signature. Libraries silently accept duplicate names, names in another
+// case, line breaks inside base64url and stray bits. This package accepts only what the
+// RFCs allow, so that no two parsers understand an object differently. It verifies
+// nothing.
 package jws
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Malformed names the part of an object that is wrong, and never what it holds.
+// Malformed names the wrong part of an object, without its content.
 type Malformed string
 
 // Error implements error.
@@ -28,7 +28,8 @@ func (m Malformed) Error() string { return string(m) }
 // Parts are the three decoded parts of the compact form.
 type Parts struct{ Header, Payload, Signature []byte }
 
-// Split reads the compact form (RFC 7515 section 7.1) of at most so many bytes.
+// Split parses the compact form (RFC 7515 section 7.1) of at most the given number of
+// bytes.
 func Split(text string, most int) (Parts, error) {
 	if len(text) > most {
 		return Parts{}, Malformed("longer than " + strconv.Itoa(most) + " bytes")
@@ -47,8 +48,8 @@ func Split(text string, most int) (Parts, error) {
 	return Parts{Header: decoded[0], Payload: decoded[1], Signature: decoded[2]}, nil
 }
 
-// Decode takes the one canonical spelling of at least one byte. The decoder
-// passes over line breaks, strict or not.
+// Decode decodes the canonical base64url of at least one byte. It rejects line breaks
+// itself, because the decoder ignores them even in strict mode.
 func Decode(part string) ([]byte, bool) {
 	if part == "" || strings.ContainsAny(part, "\r\n") {
 		return nil, false
@@ -57,13 +58,12 @@ func Decode(part string) ([]byte, bool) {
 	return b, err == nil
 }
 
-// Members are the members of an object that matter.
+// Members are the known members of an object.
 type Members map[string]jsontext.Value
 
-// Object reads a JSON object whose names, at any depth, are there once. A
-// known name in another case is refused, because other readers would take it
-// for the name; whatever else is there is passed over, as the RFCs ask. what
-// names the object in an error.
+// Object parses a JSON object without duplicate names at any depth. It rejects a known
+// name in another case, because other parsers would accept it. It ignores unknown names,
+// as the RFCs require. what names the object in errors.
 func Object(text []byte, what string, known ...string) (Members, error) {
 	d := jsontext.NewDecoder(bytes.NewReader(text))
 	bad := Malformed(what + " is not one JSON object with each name once")
@@ -87,7 +87,7 @@ func Object(text []byte, what string, known ...string) (Members, error) {
 			return nil, Malformed(what + " has a name that differs from a known one by its case")
 		}
 	}
-	if _, err := d.ReadToken(); err != nil { // the closing brace, or why there is none
+	if _, err := d.ReadToken(); err != nil { // the closing brace, or the reason for its absence
 		return nil, bad
 	}
 	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
@@ -96,10 +96,10 @@ func Object(text []byte, what string, known ...string) (Members, error) {
 	return found, nil
 }
 
-// Has reports whether a member is there, null included.
+// Has reports whether a member exists, also if it is null.
 func (m Members) Has(name string) bool { return m[name] != nil }
 
-// Text returns a member that is text.
+// Text returns a member that is a string.
 func (m Members) Text(name string) (string, bool) { return text(m[name]) }
 
 func text(v jsontext.Value) (string, bool) {
@@ -110,8 +110,8 @@ func text(v jsontext.Value) (string, bool) {
 	return string(b), err == nil
 }
 
-// Texts returns a member that is text, or an array of one to most texts, as
-// RFC 7519 has it for aud.
+// Texts returns a member that is a string, or an array of 1 to most strings, like aud in
+// RFC 7519.
 func (m Members) Texts(name string, most int) ([]string, bool) {
 	if one, ok := m.Text(name); ok {
 		return []string{one}, true
@@ -138,12 +138,10 @@ func (m Members) Texts(name string, most int) ([]string, bool) {
 	return list, len(list) > 0
 }
 
-// maxSeconds is far beyond any time that matters, and small enough for a float
-// to count microseconds.
+// maxSeconds is beyond any useful time, and small enough for microseconds in a float64.
 const maxSeconds = 1 << 33
 
-// Time returns a member that is a NumericDate (RFC 7519), which may have a
-// fraction.
+// Time returns a member that is a NumericDate (RFC 7519), which may have a fraction.
 func (m Members) Time(name string) (time.Time, bool) {
 	seconds, err := strconv.ParseFloat(string(m[name]), 64)
 	if m[name].Kind() != '0' || err != nil || seconds < 0 || seconds > maxSeconds {

@@ -13,9 +13,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 )
 
-// transit answers the two calls of a transit engine that a keeper makes. It
-// "encrypts" by a prefix: what is shown here is the way of a data key through
-// a service and back, not the service.
+// transit fakes the two calls of a Vault transit engine that a keeper uses. It "encrypts"
+// by a prefix: the test is about the path of a data key through the service, not about
+// the service.
 func transit(t *testing.T, sealed *atomic.Bool) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

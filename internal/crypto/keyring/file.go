@@ -17,18 +17,17 @@ import (
 const (
 	KeyFile      = "kek" // the key-encryption key
 	databaseFile = "keyserver.db"
-	// restoringPrefix begins the names of what a restore that was killed has left.
+	// restoringPrefix is the prefix of the files that a killed restore leaves.
 	restoringPrefix = databaseFile + ".restoring"
 )
 
-// maxKEKFile bounds what is read of a file that should hold 44 characters.
+// maxKEKFile bounds the read of a file that should have 44 characters, in bytes.
 const maxKEKFile = 1024
 
-// EnsureFileKey answers the URL of the key-encryption key in the data
-// directory, and makes the key, and the directory, at the first start. It
-// never replaces a key; and where there is a database but no key, it refuses,
-// because a new key would open nothing. So it comes before the database is
-// made.
+// EnsureFileKey returns the URL of the key-encryption key in the data directory. At the
+// first start it creates the key and the directory. It never replaces a key. If there is
+// a database but no key, it fails, because a new key would unwrap nothing. So it must run
+// before the database is created.
 func EnsureFileKey(dir string) (string, error) {
 	url, err := readFileKey(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -46,13 +45,14 @@ func EnsureFileKey(dir string) (string, error) {
 	if err := refuseRestoring(dir); err != nil {
 		return "", err
 	}
-	if err := makeFileKey(dir); err != nil && !errors.Is(err, fs.ErrExist) { // another process may have been faster
+	if err := makeFileKey(dir); err != nil && !errors.Is(err, fs.ErrExist) { // another process may have created it
 		return "", fmt.Errorf("make the key-encryption key: %w", err)
 	}
 	return readFileKey(dir)
 }
 
-// refuseRestoring leaves a directory as it is in which a restore has to be run again.
+// refuseRestoring fails if a restore into the directory was interrupted and has to be run
+// again.
 func refuseRestoring(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -66,8 +66,8 @@ func refuseRestoring(dir string) error {
 	return nil
 }
 
-// FileKey answers the URL of the key-encryption key in the data directory, and
-// makes none.
+// FileKey returns the URL of the key-encryption key in the data directory. It creates
+// none.
 func FileKey(dir string) (string, error) { return readFileKey(dir) }
 
 func makeDirectory(dir string) error {
@@ -75,7 +75,7 @@ func makeDirectory(dir string) error {
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
-	return err // the umask can only take more away
+	return err // the umask can only remove permissions
 }
 
 func readFileKey(dir string) (string, error) {
@@ -97,10 +97,10 @@ func readFileKey(dir string) (string, error) {
 	return localsecrets.Scheme + "://" + key, nil
 }
 
-// makeFileKey writes the key in full under another name before it gives it its
-// own by a link, which never takes the place of a file that is there.
+// makeFileKey writes the complete key to a temporary file and then links it to its name.
+// A link never replaces an existing file.
 func makeFileKey(dir string) (err error) {
-	f, err := os.CreateTemp(dir, KeyFile+".*") // 0600, and a name that no other process has
+	f, err := os.CreateTemp(dir, KeyFile+".*") // 0600, and a unique name
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func makeFileKey(dir string) (err error) {
 	return syncDirectory(dir)
 }
 
-// syncDirectory makes the names in a directory durable.
+// syncDirectory makes the entries of a directory durable.
 func syncDirectory(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

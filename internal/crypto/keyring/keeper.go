@@ -1,8 +1,8 @@
-// Package keyring keeps keys at rest. Each key is wrapped by AES-256-GCM under
-// one data key; the data key is kept beside them, wrapped by a key-encryption
-// key that is not: a cloud's key management service, or 32 bytes in a file.
+// Package keyring encrypts stored keys. Each key is wrapped by AES-256-GCM under one data
+// key. The data key is stored with them, wrapped by a key-encryption key that is stored
+// elsewhere: in a cloud's key management service, in a KMS plugin, or as 32 bytes in a file.
 //
-// Nothing secret is in an error of this package or in how its types print.
+// Errors and formatted values of this package contain no secrets.
 package keyring
 
 import (
@@ -28,13 +28,14 @@ const kekLen = 32
 type Keeper struct {
 	keeper   *secrets.Keeper
 	scheme   string
-	identity []byte // what tells it from another one: its URL, or a hash of the key
-	// alive asks whoever has the key whether they are there, at no cost. nil: nobody to ask.
+	identity []byte // identifies the key-encryption key: its URL, or a hash of the key
+	// alive checks the connection to the KMS provider without using the key. It is nil if
+	// there is no such check.
 	alive func(context.Context) error
 }
 
-// Open opens the key-encryption key that a gocloud.dev/secrets URL names. The
-// URL may hold the key itself, so errors say nothing of it but its scheme.
+// Open opens the key-encryption key that a gocloud.dev/secrets URL names. The URL may
+// contain the key itself, so errors quote only its scheme.
 func Open(ctx context.Context, url string) (*Keeper, error) {
 	scheme, rest, found := strings.Cut(url, "://")
 	if !found || scheme != kmsv2.Scheme && !secrets.DefaultURLMux().ValidKeeperScheme(scheme) {
@@ -52,14 +53,13 @@ func Open(ctx context.Context, url string) (*Keeper, error) {
 	}
 	keeper, err := secrets.OpenKeeper(ctx, url)
 	if err != nil {
-		return nil, fmt.Errorf("the key-encryption key cannot be opened: check the %s URL and the credentials for it", scheme) // err may repeat the URL
+		return nil, fmt.Errorf("the key-encryption key cannot be opened: check the %s URL and the credentials for it", scheme) // err may contain the URL
 	}
 	return &Keeper{keeper: keeper, scheme: scheme, identity: []byte(url)}, nil
 }
 
-// openLocal takes a key in either alphabet of base64. The library's own opener
-// would make a random key for an empty URL, under which nothing could be
-// opened again.
+// openLocal accepts a key in either alphabet of base64. The library's own opener makes a
+// random key for an empty URL, and nothing could be unwrapped later.
 func openLocal(text string) (*Keeper, error) {
 	if text != strings.TrimSpace(text) {
 		return nil, errors.New("the key-encryption key has white space at an end, perhaps a newline; remove it")
@@ -77,7 +77,7 @@ func openLocal(text string) (*Keeper, error) {
 	return &Keeper{keeper: localsecrets.NewKeeper(kek), scheme: localsecrets.Scheme, identity: identity[:]}, nil
 }
 
-// Close gives up what the keeper holds.
+// Close releases the resources of the keeper.
 func (k *Keeper) Close() error { return k.keeper.Close() }
 
 // String hides the key from every formatting verb.
@@ -95,7 +95,7 @@ func schemes() string {
 	return strings.Join(known, ", ")
 }
 
-// newKey draws 32 random bytes.
+// newKey returns 32 random bytes.
 func newKey() []byte {
 	key := make([]byte, kekLen)
 	_, _ = rand.Read(key) // never fails

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// keepers are the key-encryption key, and the one whose place it takes, if any.
+// keepers are the key-encryption key, and the previous one that it replaces, if any.
 type keepers struct{ current, previous *Keeper }
 
 func (k keepers) wrap(ctx context.Context, plain []byte) ([]byte, error) {
@@ -23,8 +23,8 @@ func (k keepers) wrap(ctx context.Context, plain []byte) ([]byte, error) {
 	return wrapped, nil
 }
 
-// unwrap answers the bytes of a data key, and whether it was the previous key that
-// opened them. The caller wipes them.
+// unwrap returns the bytes of a data key, and whether the previous key-encryption key
+// opened it. The caller wipes the bytes.
 func (k keepers) unwrap(ctx context.Context, wrapped []byte) (plain []byte, previous bool, err error) {
 	plain, err = k.current.keeper.Decrypt(ctx, wrapped)
 	switch {
@@ -45,8 +45,8 @@ func (k keepers) unwrap(ctx context.Context, wrapped []byte) (plain []byte, prev
 	return nil, false, ErrWrongKeys
 }
 
-// key answers the bytes of a data key of a ring, or of the one that alone was the
-// setting. The caller wipes them.
+// key returns the bytes of a data key; alone is the wrapped form if the data key is not in
+// a ring. The caller wipes the bytes.
 func (k keepers) key(ctx context.Context, wrapped, alone []byte) ([]byte, error) {
 	if wrapped == nil {
 		wrapped = alone
@@ -61,8 +61,8 @@ func (k keepers) key(ctx context.Context, wrapped, alone []byte) ([]byte, error)
 	return plain[len(plain)-dataKeyLen:], nil
 }
 
-// open has a data key opened as it is stored, and says whether it was the previous key
-// that did it. ErrWrongKey, or ErrWrongKeys, where none does.
+// open unwraps a data key as it is stored, and returns whether the previous key opened it.
+// It returns ErrWrongKey or ErrWrongKeys if no key does.
 func (k keepers) open(ctx context.Context, r *ring, d *dataKey) (previous bool, err error) {
 	wrapped := d.wrapped
 	if wrapped == nil {
@@ -76,7 +76,7 @@ func (k keepers) open(ctx context.Context, r *ring, d *dataKey) (previous bool, 
 	return previous, err
 }
 
-// all is open for each data key of a ring that is still there.
+// all calls open for each data key of a ring that is not retired.
 func (k keepers) all(ctx context.Context, r *ring) (previous bool, err error) {
 	for _, d := range r.keys {
 		if d.state == keyserver.DataKeyRetired {
@@ -91,10 +91,11 @@ func (k keepers) all(ctx context.Context, r *ring) (previous bool, err error) {
 	return previous, nil
 }
 
-// alone are the key-encryption key without the previous one.
+// alone returns the keepers without the previous key-encryption key.
 func (k keepers) alone() keepers { return keepers{current: k.current} }
 
-// Behind is why the newest data key of the database does not open here, if it does not.
+// Behind returns the reason why the newest data key of the database cannot be opened here,
+// nil if it can.
 func (c *Keyring) Behind() error {
 	if f := c.behind.Load(); f != nil {
 		return f
@@ -102,11 +103,11 @@ func (c *Keyring) Behind() error {
 	return nil
 }
 
-// Doubted reports, once, whether the key-encryption key has failed since it was asked last.
+// Doubted reports whether the key-encryption key has failed since the last call.
 func (c *Keyring) Doubted() bool { return c.doubted.Swap(false) }
 
-// Alive asks whoever has the key-encryption key whether they are there, without using it:
-// nil where only its use would tell. The one of before is needed by nobody but a start.
+// Alive checks the connection to the KMS provider without using the key. It returns nil if
+// there is no such check. The previous key is not checked, because only a start needs it.
 func (c *Keyring) Alive(ctx context.Context) error {
 	if c.keepers.current.alive == nil {
 		return nil
@@ -121,9 +122,9 @@ func away(err error) error {
 	return fault.New(fault.NotReady, "the key-encryption key does not answer").Because(err)
 }
 
-// Answers says whether the key-encryption key opens the data keys as they are stored now.
-// The warning is for a replica that was left behind: the data keys that it holds are
-// wrapped by another key-encryption key since, which others have.
+// Answers checks that the key-encryption key opens the data keys as they are stored now. It
+// returns a warning if another replica has since wrapped them by another key-encryption
+// key, which this replica does not have.
 func (c *Keyring) Answers(ctx context.Context) (warning string, err error) {
 	r := c.ring.Load()
 	previous, err := c.keepers.all(ctx, r)
@@ -143,16 +144,17 @@ func (c *Keyring) Answers(ctx context.Context) (warning string, err error) {
 	return "another replica has wrapped the data keys by another key-encryption key, which this one has not got: it goes on until the next data key and cannot start again; give it the same --kek", nil
 }
 
-// anotherKey is said where the key-encryption key is well and does not open what it should.
+// anotherKey is the message if the key-encryption key is available but does not open the
+// data keys.
 const anotherKey = "the key-encryption key is another one than the one that wraps the data keys: " +
 	"check what --kek names, and whether a KMS plugin came back with another key"
 
 func saysNo(err error) bool { return errors.Is(err, ErrWrongKey) || errors.Is(err, ErrWrongKeys) }
 
-// KEK says of the key-encryption key what may be known. The fingerprint is a MAC under
-// a secret that is wrapped with the data keys, so that nobody can try keys against it
-// who could not open the database with the right one. Whether the previous one is needed
-// is asked each time, because others wrap the data keys, too.
+// KEK returns the public information about the key-encryption key. The fingerprint is a MAC
+// under a secret that is wrapped with the data keys. So only a process that can open the
+// database can test keys against it. PreviousNeeded is checked each time, because other
+// replicas also wrap data keys.
 func (c *Keyring) KEK(ctx context.Context) keyserver.KEK {
 	r := c.ring.Load()
 	h := hmac.New(sha256.New, r.label[:])

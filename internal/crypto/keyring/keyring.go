@@ -18,13 +18,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// dataKeySetting is where the wrapped data keys are kept.
+// dataKeySetting is the setting that contains the wrapped data keys.
 const dataKeySetting = rowmac.DataKeySetting
 
-// A wrapped key is a version byte, the id of its data key, a nonce, and the sealed
-// bytes with their tag. Version 1 has no id: it is under the first data key of a
-// database from before there was a ring, whose id is zero. That one goes on wrapping
-// so until it is retired, for the sake of replicas that know nothing else.
+// A wrapped key has a version byte, the id of its data key, a nonce, and the sealed bytes
+// with their tag. Version 1 has no id: its data key is the first one of a database from
+// before there was a ring, and has the id zero. That data key keeps this format until it
+// is retired, because older replicas know no other.
 const (
 	wrapVersionAlone = 1
 	wrapVersion      = 2
@@ -33,29 +33,29 @@ const (
 	idLen            = 8
 )
 
-// ErrWrongKey is wrapped when the key-encryption key is not the one that the
-// database was made with.
+// ErrWrongKey is wrapped when the key-encryption key does not open the data key of the
+// database.
 var ErrWrongKey = errors.New("the key-encryption key does not open this database's data key; check --kek, " +
 	"and where it is to take the place of another one, give that as --kek-previous; a KMS plugin may have come back with another key")
 
-// ErrWrongKeys is wrapped when neither of two key-encryption keys does.
+// ErrWrongKeys is wrapped when neither of two key-encryption keys opens it.
 var ErrWrongKeys = errors.New("neither --kek nor --kek-previous opens this database's data key; nothing was changed")
 
-// ErrDamaged is wrapped when a wrapped key does not open under the data key:
-// its bytes were changed, or it is kept under the id of another key.
+// ErrDamaged is wrapped when a wrapped key does not open under the data key: its bytes
+// were changed, or it is stored under the id of another key.
 var ErrDamaged = errors.New("the stored key is damaged")
 
-// ErrRewrapping is answered to Rotate while keys are still wrapped by the data key
-// before.
+// ErrRewrapping is returned by Rotate while keys are still wrapped under the previous
+// data key.
 var ErrRewrapping = errors.New("keys are still being wrapped anew")
 
-// Settings is where the wrapped data keys are kept.
+// Settings stores the wrapped data keys.
 type Settings interface {
-	// EnsureSetting reads a setting, or stores what make answers where there
-	// is none, once and for all replicas.
+	// EnsureSetting returns a setting. If there is none, it stores the result of make,
+	// once for all replicas.
 	EnsureSetting(ctx context.Context, name string, make func(ctx context.Context) ([]byte, error)) ([]byte, error)
-	// ReplaceSetting stores a setting where it still is what it was, and answers
-	// whether it did.
+	// ReplaceSetting stores value if the setting still equals was, and returns whether it
+	// did.
 	ReplaceSetting(ctx context.Context, name string, was, value []byte) (bool, error)
 	Setting(ctx context.Context, name string) ([]byte, error)
 }
@@ -63,32 +63,32 @@ type Settings interface {
 // Keyring wraps and unwraps keys. It is safe for concurrent use.
 type Keyring struct {
 	keepers  keepers
-	settings Settings // nil where the database is only read
+	settings Settings // nil if the database is only read
 	setting  func(ctx context.Context, name string) ([]byte, error)
 	clock    func() time.Time
 	rows     *rowmac.Key
 
-	reading sync.Mutex // one look at the setting at a time
+	reading sync.Mutex // serializes reads of the setting
 	ring    atomic.Pointer[ring]
-	behind  atomic.Pointer[fault.Error] // why the newest ring does not open
+	behind  atomic.Pointer[fault.Error] // why the newest ring cannot be opened
 	doubted atomic.Bool                 // the key-encryption key has just failed
 }
 
-// Options are what a start may say besides.
+// Options are optional parameters of Start.
 type Options struct {
-	// Previous is the key-encryption key of before, where another one takes its place.
+	// Previous is the previous key-encryption key, if the current one replaces it.
 	Previous *Keeper
 	Clock    func() time.Time // default: the system's
 }
 
-// New opens the data keys of a database, or makes the first one at the first start.
-// ErrWrongKey where the keeper is not that of the database.
+// New opens the data keys of a database; at the first start it creates the first one. It
+// returns ErrWrongKey if the keeper does not belong to the database.
 func New(ctx context.Context, keeper *Keeper, settings Settings) (*Keyring, error) {
 	return Start(ctx, keeper, settings, Options{})
 }
 
-// Start is New with options. Where a previous key-encryption key opens data keys, they
-// are wrapped by the other one in one step, for all replicas.
+// Start is New with options. If the previous key-encryption key opens data keys, they are
+// wrapped by the current one in one step, for all replicas.
 func Start(ctx context.Context, keeper *Keeper, settings Settings, o Options) (*Keyring, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -118,14 +118,14 @@ func Start(ctx context.Context, keeper *Keeper, settings Settings, o Options) (*
 			c.begin(r)
 			return c, nil
 		}
-		// Another replica was faster.
+		// Another replica has replaced the setting.
 		if stored, err = settings.Setting(ctx, dataKeySetting); err != nil {
 			return nil, fmt.Errorf("read the data key: %w", err)
 		}
 	}
 }
 
-// Existing opens the data keys of a database that has some, and makes none.
+// Existing opens the data keys of a database, and creates none.
 func Existing(ctx context.Context, keeper *Keeper, setting func(ctx context.Context, name string) ([]byte, error)) (*Keyring, error) {
 	c := &Keyring{keepers: keepers{keeper, nil}, setting: setting}
 	stored, err := setting(ctx, dataKeySetting)
@@ -145,8 +145,8 @@ func (c *Keyring) begin(r *ring) {
 	c.rows = rowmac.Of(c, r.rowKeys()...)
 }
 
-// wrapAnew has the key-encryption key wrap every data key of the ring, also where it
-// was none yet. nil where the setting was another one meanwhile.
+// wrapAnew wraps every data key of the ring by the current key-encryption key and stores
+// the ring. It returns nil if the setting was changed since r was read.
 func (c *Keyring) wrapAnew(ctx context.Context, r *ring) (*ring, error) {
 	n, err := c.wrapped(ctx, r)
 	if err != nil {
@@ -184,16 +184,17 @@ func (c *Keyring) wrapped(ctx context.Context, r *ring) (*ring, error) {
 	return n, n.encode()
 }
 
-// RowKey makes and checks the MACs of the database's rows. It follows the ring.
+// RowKey returns the key that makes and checks the MACs of the database's rows. It
+// follows changes of the ring.
 func (c *Keyring) RowKey() *rowmac.Key { return c.rows }
 
-// RowsSealed reports whether every row has its MAC. It has not in a database of
-// before there were any, until SealRows.
+// RowsSealed reports whether every row has its MAC. This is false for a database from
+// before row MACs, until SealRows.
 func (c *Keyring) RowsSealed() bool { return c.ring.Load().sealed }
 
-// SealRows says, where the data key is kept, that every row has its MAC. get and
-// put are of the transaction that makes them. It answers false where it was said
-// already, by another process.
+// SealRows records in the setting of the data keys that every row has its MAC. get and
+// put belong to the transaction that makes the MACs. It returns false if another process
+// has done it already.
 func (c *Keyring) SealRows(ctx context.Context, get func(ctx context.Context, name string) ([]byte, error),
 	put func(ctx context.Context, name string, value []byte) error,
 ) (bool, error) {
@@ -212,8 +213,8 @@ func (c *Keyring) SealRows(ctx context.Context, get func(ctx context.Context, na
 // Stored implements rowmac.Ring.
 func (c *Keyring) Stored() []byte { return c.ring.Load().stored }
 
-// Again implements rowmac.Ring: it reads the data keys as the database has them now.
-// What cannot be opened changes nothing.
+// Again implements rowmac.Ring: it reads the data keys from the database again. If they
+// cannot be opened, nothing changes.
 func (c *Keyring) Again(ctx context.Context) (changed bool, err error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -243,8 +244,9 @@ func (c *Keyring) Again(ctx context.Context) (changed bool, err error) {
 	return true, nil
 }
 
-// Rotate makes a new data key, which wraps from now on. What is under the one before
-// is to be wrapped anew. ErrRewrapping while that still goes on for an earlier one.
+// Rotate creates a data key, which wraps from now on. Keys under the previous one have to
+// be rewrapped. It returns ErrRewrapping while that is unfinished for an earlier
+// rotation.
 func (c *Keyring) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 	for {
 		if _, err := c.Again(ctx); err != nil {
@@ -257,7 +259,8 @@ func (c *Keyring) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 		n := r.next()
 		k, err := c.keepers.newDataKey(ctx, n.label, c.clock())
 		if err == nil {
-			// Asked last, so that what has just wrapped is what opens the others.
+			// This check comes last, so that the key-encryption key that has just wrapped
+			// also opens the others.
 			_, err = c.keepers.alone().all(ctx, r)
 		}
 		if err != nil {
@@ -289,9 +292,10 @@ func refused(err error) error {
 	return fault.Temporary(fault.NotReady, fault.ScopeProcess, time.Minute, "%s", detail).Because(err)
 }
 
-// Settle wraps those data keys by the key-encryption key that only the previous one
-// opens: a replica of an earlier version that still runs with that alone may have made
-// one. Where the previous one opens them all, another replica meant it so.
+// Settle wraps by the current key-encryption key the data keys that only the previous one
+// opens. A replica of an earlier version that runs with only the previous one may have
+// created them. If the previous one opens all data keys, another replica has
+// intentionally wrapped them by it.
 func (c *Keyring) Settle(ctx context.Context) error {
 	r := c.ring.Load()
 	if !r.foreign {
@@ -318,7 +322,7 @@ func (c *Keyring) Settle(ctx context.Context) error {
 	return err
 }
 
-// mixed says whether the key-encryption key alone opens some data key of the ring.
+// mixed reports whether the current key-encryption key opens some data key of the ring.
 func (c *Keyring) mixed(ctx context.Context, r *ring) (bool, error) {
 	for _, k := range r.keys {
 		if k.state == keyserver.DataKeyRetired {
@@ -331,8 +335,9 @@ func (c *Keyring) mixed(ctx context.Context, r *ring) (bool, error) {
 	return false, nil
 }
 
-// Retire says, in the transaction that found nothing under it any more, that a data
-// key is retired, and erases it. get and put are of that transaction; Again follows it.
+// Retire marks a data key as retired and erases it. It must run in the transaction that
+// found no keys under it; get and put belong to that transaction. Call Again after the
+// transaction.
 func (c *Keyring) Retire(ctx context.Context, id keyserver.ID, get func(ctx context.Context, name string) ([]byte, error),
 	put func(ctx context.Context, name string, value []byte) error,
 ) error {
@@ -343,7 +348,7 @@ func (c *Keyring) Retire(ctx context.Context, id keyserver.ID, get func(ctx cont
 	}
 	old := r.retiring()
 	if !bytes.Equal(stored, r.stored) || old == nil || old.id != id {
-		return nil // another replica was faster
+		return nil // another replica has done it
 	}
 	n := r.next()
 	for i, k := range n.keys {
@@ -358,7 +363,7 @@ func (c *Keyring) Retire(ctx context.Context, id keyserver.ID, get func(ctx cont
 	return put(ctx, dataKeySetting, n.stored)
 }
 
-// Retiring answers the data key that keys are to be taken away from, if there is one.
+// Retiring returns the data key whose keys have to be rewrapped, if there is one.
 func (c *Keyring) Retiring() (keyserver.ID, bool) {
 	if k := c.ring.Load().retiring(); k != nil {
 		return k.id, true
@@ -366,7 +371,7 @@ func (c *Keyring) Retiring() (keyserver.ID, bool) {
 	return keyserver.ID{}, false
 }
 
-// DataKeys are the data keys, oldest first, without what is under them.
+// DataKeys returns the data keys, oldest first, without the number of keys under them.
 func (c *Keyring) DataKeys() []keyserver.DataKey {
 	var list []keyserver.DataKey
 	for _, k := range c.ring.Load().keys {
@@ -379,9 +384,9 @@ func (k *dataKey) describe() keyserver.DataKey {
 	return keyserver.DataKey{ID: k.id, CreatedAt: k.createdAt, RetiredAt: k.retiredAt, State: k.state}
 }
 
-// Wrap seals the bytes of a key for storage under the active data key. What it answers
-// opens only for the same key id on the same system. Call it in the transaction that
-// stores the answer: the data key could be retired before.
+// Wrap encrypts the bytes of a key under the active data key. The result opens only for
+// the same key id on the same system. Call it in the transaction that stores the result:
+// otherwise the data key could be retired before.
 func (c *Keyring) Wrap(key keyserver.ID, system keyserver.SystemID, plain []byte) ([]byte, error) {
 	return c.ring.Load().active.seals(key, system, plain), nil
 }
@@ -392,7 +397,7 @@ func (k *dataKey) seals(key keyserver.ID, system keyserver.SystemID, plain []byt
 	return k.aead.Seal(wrapped, nil, plain, bound) //nolint:gosec // the AEAD draws the nonce itself and takes none
 }
 
-// Prefix begins everything that is wrapped under a data key.
+// Prefix returns the first bytes of everything that is wrapped under a data key.
 func Prefix(dataKey keyserver.ID) []byte {
 	if dataKey.IsZero() {
 		return []byte{wrapVersionAlone}
@@ -400,8 +405,7 @@ func Prefix(dataKey keyserver.ID) []byte {
 	return append([]byte{wrapVersion}, dataKey[:]...)
 }
 
-// split answers the id of the data key of what was wrapped, and how long what names
-// it is.
+// split returns the id of the data key of wrapped bytes, and the length of their prefix.
 func split(wrapped []byte) (id keyserver.ID, prefix int, ok bool) {
 	switch {
 	case len(wrapped) >= 1+nonceLen+tagLen && wrapped[0] == wrapVersionAlone:
@@ -413,9 +417,9 @@ func split(wrapped []byte) (id keyserver.ID, prefix int, ok bool) {
 	return id, 0, false
 }
 
-// Unwrap opens a stored key. The caller wipes the answer. ErrDamaged where the
-// bytes are not what Wrap answered for this key. Where another process has made the
-// data key a moment ago, the data keys are read again first.
+// Unwrap decrypts a stored key. The caller wipes the result. It returns ErrDamaged if the
+// bytes are not the result of Wrap for this key. If the data key is unknown, it reads the
+// data keys again first: another process may have created it.
 func (c *Keyring) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, error) {
 	id, prefix, ok := split(wrapped)
 	if !ok {
@@ -439,12 +443,12 @@ func (c *Keyring) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped []
 	return plain, nil
 }
 
-// againTimeout bounds one more look at the data keys, when a key is under one that is
-// not known.
+// againTimeout bounds the additional read of the data keys when a key is under an unknown
+// one.
 const againTimeout = 5 * time.Second
 
-// Rewrap seals what was wrapped under the active data key. It answers false where it
-// is already.
+// Rewrap encrypts a wrapped key under the active data key. It returns false if it is
+// under that key already.
 func (c *Keyring) Rewrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, bool, error) {
 	if bytes.HasPrefix(wrapped, Prefix(c.ring.Load().active.id)) || len(wrapped) == 0 {
 		return wrapped, false, nil
@@ -464,15 +468,15 @@ func (c *Keyring) String() string { return "keyring" }
 // GoString hides the data key from %#v.
 func (c *Keyring) GoString() string { return c.String() }
 
-// boundTo is the associated data: the version and the data key, so that none can be
-// passed off as another, and whose bytes these are.
+// boundTo returns the associated data: version and data key, so that they cannot be
+// exchanged, and the identity of the wrapped key.
 func boundTo(prefix []byte, key keyserver.ID, system keyserver.SystemID) []byte {
 	b := append(make([]byte, 0, 1+idLen+4+8), prefix...)
 	b = binary.BigEndian.AppendUint32(b, uint32(system))
 	return append(b, key[:]...)
 }
 
-// isRemote tells a service that could not be asked from one that said no.
+// isRemote reports whether the KMS provider was unavailable, as opposed to a refusal.
 func isRemote(err error) bool {
 	switch gcerrors.Code(err) {
 	case gcerrors.Canceled, gcerrors.DeadlineExceeded, gcerrors.PermissionDenied, gcerrors.ResourceExhausted, gcerrors.Internal:
@@ -482,11 +486,11 @@ func isRemote(err error) bool {
 	return errors.As(err, &said) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// ErrAway is wrapped where a service that holds a key-encryption key could not be asked.
+// ErrAway is wrapped when a KMS provider is unavailable.
 var ErrAway = errors.New("the key management service cannot be asked now")
 
-// remote keeps the kind of a service's error; its text might repeat a URL. What a KMS
-// plugin answers nonsense to is said as it is.
+// remote returns an error with the code of a provider's error, without its text, which
+// may contain a URL. Errors of the KMS plugin client keep their text.
 func remote(err error) error {
 	var said *kmsv2.Error
 	switch {

@@ -53,7 +53,7 @@ func TestSealFor(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		key  crypto.Signer
-		want string // empty is a refusal
+		want string // empty: refused
 	}{
 		"RSA": {r, "RSA-OAEP-256"}, "P256": {ec(elliptic.P256()), "ECDH-ES+A256KW"}, "P384": {ec(elliptic.P384()), "ECDH-ES+A256KW"},
 		"P521": {ec(elliptic.P521()), "ECDH-ES+A256KW"}, "P224": {ec(elliptic.P224()), ""}, "Ed25519": {ed, ""},

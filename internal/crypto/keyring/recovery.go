@@ -17,20 +17,20 @@ import (
 
 const (
 	recoveryVersion = 1
-	// maxRecovery bounds a recovery file, and one with an identity.
+	// maxRecovery bounds a recovery file and an identity file, in bytes.
 	maxRecovery = 1 << 20
 )
 
-// recovery are the data keys of a database as a recovery file has them, encrypted.
+// recovery is the plaintext of a recovery file: the data keys of a database.
 type recovery struct {
 	Version int               `json:"version"`
 	Keys    map[string][]byte `json:"keys"` // by id
 	Label   []byte            `json:"label"`
 }
 
-// WriteRecovery writes the data keys of a database for an age recipient, and answers
-// which they are. Whoever has its identity opens the database without the
-// key-encryption key. What is made by a later rotation is not in it.
+// WriteRecovery writes the data keys of a database, encrypted for an age recipient, and
+// returns their ids. The holder of the identity can open the database without the
+// key-encryption key. Data keys of later rotations are not included.
 func WriteRecovery(ctx context.Context, keeper *Keeper, setting func(ctx context.Context, name string) ([]byte, error), recipient string, out io.Writer) ([]keyserver.ID, error) {
 	recipients, err := age.ParseRecipients(bytes.NewReader([]byte(recipient)))
 	if err != nil || len(recipients) != 1 {
@@ -77,9 +77,9 @@ func WriteRecovery(ctx context.Context, keeper *Keeper, setting func(ctx context
 	return ids, w.Close()
 }
 
-// Recover wraps the data keys of a database by another key-encryption key, with what a
-// recovery file says they are. It refuses a file that lacks one of them, or that is of
-// another database, and has then changed nothing.
+// Recover wraps the data keys of a database by another key-encryption key, with the data
+// keys of a recovery file. If the file lacks one of them or belongs to another database,
+// Recover fails and changes nothing.
 func Recover(ctx context.Context, file, identity io.Reader, keeper *Keeper, settings Settings) error {
 	held, err := readRecovery(file, identity)
 	if err != nil {
@@ -143,7 +143,7 @@ func Recover(ctx context.Context, file, identity io.Reader, keeper *Keeper, sett
 func readRecovery(file, identity io.Reader) (recovery, error) {
 	identities, err := age.ParseIdentities(io.LimitReader(identity, maxRecovery))
 	if err != nil {
-		return recovery{}, errors.New("--identity is not a file with an identity of age: a line of it begins with AGE-SECRET-KEY-") // err may repeat it
+		return recovery{}, errors.New("--identity is not a file with an identity of age: a line of it begins with AGE-SECRET-KEY-") // err may contain the identity
 	}
 	opened, err := age.Decrypt(io.LimitReader(file, maxRecovery), identities...)
 	if err != nil {

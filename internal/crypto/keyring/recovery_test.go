@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 )
 
-// TestRecovery: what a file holds opens the database under another key-encryption key,
-// and nothing else does.
+// TestRecovery: only the content of a recovery file opens the database under another
+// key-encryption key.
 func TestRecovery(t *testing.T) {
 	store := openStore(t)
 	c := start(t, store, kekURL(secret))

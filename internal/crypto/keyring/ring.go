@@ -21,11 +21,12 @@ import (
 )
 
 const (
-	// rowsSealed begins what is wrapped of a data key from before there was a ring,
-	// whose database has a MAC on each of its rows. Without, it is the key alone.
+	// rowsSealed is the first byte of a wrapped data key from before there was a ring, if
+	// each row of its database has a MAC. Without it, only the key was wrapped.
 	rowsSealed = 1
-	// ringSealed begins what is wrapped of a data key of a ring, and says the same. It
-	// is said there because nobody can take it away who has not the key-encryption key.
+	// ringSealed is the first byte of a wrapped data key of a ring, and also means that
+	// each row has a MAC. It is inside the wrapping, so that an attacker without the
+	// key-encryption key cannot remove it.
 	ringSealed = 2
 
 	dataKeyLen = 32
@@ -33,45 +34,45 @@ const (
 	sealedLen  = 1 + 8 + 8 + labelLen + dataKeyLen
 
 	ringVersion = 2
-	// keptRetired is how many retired data keys are remembered by their id and times.
+	// keptRetired is the number of retired data keys whose id and times are kept.
 	keptRetired = 32
 
-	// ringInfo keeps the MAC of the ring apart from every other use of a data key.
+	// ringInfo separates the key of the ring's MAC from other keys that are derived from
+	// a data key.
 	ringInfo = "keyserver-operator data key ring v1"
 )
 
-// storedRing is the setting that the data keys are kept in: each wrapped by the
-// key-encryption key by itself, and all of it under a MAC by the active one. What was
-// not written like that by a key server opens nothing; an older ring can be put back
-// as a whole alone.
+// storedRing is the format of the setting with the data keys. Each is wrapped separately
+// by the key-encryption key, and the active one makes a MAC of everything. So forged data
+// keys are refused. Only a complete older ring could be restored.
 type storedRing struct {
 	Version    int         `json:"version"`
-	Generation uint64      `json:"generation"` // grows with each change
-	Keys       []storedKey `json:"keys"`       // oldest first; one is active
+	Generation uint64      `json:"generation"` // increases with each change
+	Keys       []storedKey `json:"keys"`       // oldest first; exactly one is active
 	MAC        []byte      `json:"mac"`
 }
 
 type storedKey struct {
 	ID        string                 `json:"id"`
-	CreatedAt int64                  `json:"createdAt"` // microseconds, 0 where it was not noted
+	CreatedAt int64                  `json:"createdAt"` // microseconds, 0 if it was not recorded
 	State     keyserver.DataKeyState `json:"state"`
 	RetiredAt int64                  `json:"retiredAt,omitempty"`
-	Wrapped   []byte                 `json:"wrapped,omitempty"` // none once it is retired
+	Wrapped   []byte                 `json:"wrapped,omitempty"` // empty after it is retired
 }
 
-// ring are the data keys of a database, open.
+// ring has the opened data keys of a database.
 type ring struct {
-	stored     []byte // what the setting held
+	stored     []byte // the value of the setting
 	generation uint64
 	sealed     bool           // every row has its MAC
-	label      [labelLen]byte // what fingerprints are made with
+	label      [labelLen]byte // the key of fingerprints
 	keys       []*dataKey     // oldest first
 	active     *dataKey
-	foreign    bool // a key was opened by the previous key-encryption key
-	own        bool // the key-encryption key itself has opened each of them as it is stored
+	foreign    bool // the previous key-encryption key opened a data key
+	own        bool // the current key-encryption key has opened each data key in its stored form
 }
 
-// dataKey is one of them; of a retired one there is what the ring says of it alone.
+// dataKey is a data key of a ring. A retired one has only its id, times and state.
 type dataKey struct {
 	id                   keyserver.ID
 	createdAt, retiredAt time.Time
@@ -83,13 +84,13 @@ type dataKey struct {
 	seal []byte // the key of the ring's MAC
 }
 
-// prepare makes what a data key is used by. It does not keep the key.
+// prepare derives the cipher and the MAC keys of a data key. It does not keep the key.
 func (k *dataKey) prepare(key []byte) error {
 	block, err := aes.NewCipher(key)
 	if err != nil {
 		return fmt.Errorf("prepare the data key: %w", err)
 	}
-	// Nonces are drawn inside the cryptographic module, as FIPS 140-3 wants it.
+	// Nonces are drawn inside the cryptographic module, as FIPS 140-3 requires.
 	if k.aead, err = cipher.NewGCMWithRandomNonce(block); err != nil {
 		return fmt.Errorf("prepare the data key: %w", err)
 	}
@@ -100,7 +101,7 @@ func (k *dataKey) prepare(key []byte) error {
 	return err
 }
 
-// sealedKey is what the key-encryption key wraps of a data key.
+// sealedKey returns the plaintext that the key-encryption key wraps for a data key.
 func sealedKey(id keyserver.ID, createdAt time.Time, label [labelLen]byte, key []byte) []byte {
 	plain := make([]byte, 0, sealedLen)
 	plain = append(plain, ringSealed)
@@ -110,12 +111,12 @@ func sealedKey(id keyserver.ID, createdAt time.Time, label [labelLen]byte, key [
 	return append(plain, key...)
 }
 
-// isSealed tells what was wrapped of that data key.
+// isSealed reports whether plain is the sealedKey of that data key.
 func isSealed(plain []byte, id keyserver.ID) bool {
 	return len(plain) == sealedLen && plain[0] == ringSealed && bytes.Equal(plain[1:1+idLen], id[:])
 }
 
-// find answers the data key of that id which is still there.
+// find returns the data key with that id if it is not retired, or nil.
 func (r *ring) find(id keyserver.ID) *dataKey {
 	for _, k := range r.keys {
 		if k.id == id && k.aead != nil {
@@ -134,7 +135,7 @@ func (r *ring) retiring() *dataKey {
 	return nil
 }
 
-// rowKeys are the keys of the rows, that of the active data key first.
+// rowKeys returns the keys of the row MACs, that of the active data key first.
 func (r *ring) rowKeys() []*rowmac.Key {
 	keys := []*rowmac.Key{r.active.rows}
 	for _, k := range r.keys {
@@ -145,7 +146,7 @@ func (r *ring) rowKeys() []*rowmac.Key {
 	return keys
 }
 
-// encode is the setting of the ring, and notes it.
+// encode computes the MAC and sets r.stored.
 func (r *ring) encode() error {
 	out := storedRing{Version: ringVersion, Generation: r.generation}
 	for _, k := range r.keys {
@@ -171,7 +172,7 @@ func (s storedRing) sum(seal []byte) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// next is a copy that may be changed, one generation later.
+// next returns a copy with the next generation, which may be changed.
 func (r *ring) next() *ring {
 	n := *r
 	n.generation++
@@ -186,7 +187,7 @@ func (r *ring) next() *ring {
 	return &n
 }
 
-// forget drops the oldest of the retired keys where there are too many.
+// forget drops the oldest retired keys if there are more than keptRetired.
 func (r *ring) forget() {
 	retired := 0
 	for _, k := range r.keys {
@@ -203,14 +204,14 @@ func (r *ring) forget() {
 	})
 }
 
-// isRing tells the setting of a ring from a wrapped data key alone.
+// isRing distinguishes the setting of a ring from a single wrapped data key.
 func isRing(stored []byte) bool { return bytes.HasPrefix(stored, []byte(`{"version":`)) }
 
-// errNotOurs is wrapped for a ring that no key server has written.
+// errNotOurs is wrapped for a ring that no key server wrote.
 var errNotOurs = errors.New("the data keys in the database were not written by this key server: put the setting dataKey back from a backup")
 
-// openRing opens the data keys as they are stored. Those that known has are not
-// unwrapped again.
+// openRing opens the stored data keys. Data keys that are in known are not unwrapped
+// again.
 func openRing(ctx context.Context, keepers keepers, stored []byte, known *ring) (*ring, error) {
 	if !isRing(stored) {
 		return openAlone(ctx, keepers, stored)
@@ -281,8 +282,8 @@ func (r *ring) openKey(ctx context.Context, keepers keepers, entry storedKey, kn
 	return k, k.prepare(plain[17+labelLen:])
 }
 
-// openAlone opens the one data key of a database from before there was a ring. It is
-// the first data key, whose id is zero: what is under it does not name it.
+// openAlone opens the only data key of a database from before there was a ring. Its id is
+// zero, and wrapped keys under it do not contain the id.
 func openAlone(ctx context.Context, keepers keepers, stored []byte) (*ring, error) {
 	plain, foreign, err := keepers.unwrap(ctx, stored)
 	defer clear(plain)
@@ -301,7 +302,7 @@ func openAlone(ctx context.Context, keepers keepers, stored []byte) (*ring, erro
 	return r, first.prepare(key)
 }
 
-// newRing makes the first data key of a database.
+// newRing creates the first data key of a database.
 func newRing(ctx context.Context, keepers keepers, now time.Time) (*ring, error) {
 	r := &ring{sealed: true} // there is no row yet
 	copy(r.label[:], newKey())
@@ -313,7 +314,7 @@ func newRing(ctx context.Context, keepers keepers, now time.Time) (*ring, error)
 	return r, r.encode()
 }
 
-// newDataKey makes a data key that is wrapped, and active.
+// newDataKey creates an active, wrapped data key.
 func (k keepers) newDataKey(ctx context.Context, label [labelLen]byte, now time.Time) (*dataKey, error) {
 	key := newKey()
 	defer clear(key)

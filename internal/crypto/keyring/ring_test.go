@@ -56,7 +56,7 @@ func putSetting(t *testing.T, store *sqlstore.Store, stored []byte) {
 	must(t, store.Update(t.Context(), func(tx *sqlstore.Tx) error { return tx.PutSetting(t.Context(), rowmac.DataKeySetting, stored) }))
 }
 
-// retire retires the data key that was replaced, as the one who found nothing under it.
+// retire retires the replaced data key, as a process does that found no keys under it.
 func retire(t *testing.T, c *keyring.Keyring, store *sqlstore.Store) {
 	t.Helper()
 	old, _ := c.Retiring()
@@ -65,8 +65,8 @@ func retire(t *testing.T, c *keyring.Keyring, store *sqlstore.Store) {
 	must(t, err)
 }
 
-// TestRotate: what was wrapped before opens until its data key is retired, here and at
-// another replica that has not heard of it yet.
+// TestRotate: keys that were wrapped before open until their data key is retired, also on
+// another replica that has not yet read the new ring.
 func TestRotate(t *testing.T) {
 	store := openStore(t)
 	one, other := start(t, store, kekURL(secret)), start(t, store, kekURL(secret))
@@ -109,7 +109,8 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// TestDataKeyIsBound: what is under one data key is not passed off as under another.
+// TestDataKeyIsBound: bytes that are wrapped under one data key do not open under
+// another.
 func TestDataKeyIsBound(t *testing.T) {
 	store := openStore(t)
 	c := start(t, store, kekURL(secret))
@@ -122,7 +123,7 @@ func TestDataKeyIsBound(t *testing.T) {
 	}
 }
 
-// TestManyRotations: the ring does not grow for ever.
+// TestManyRotations: the size of the ring is bounded.
 func TestManyRotations(t *testing.T) {
 	store := openStore(t)
 	c := start(t, store, kekURL(secret))
@@ -139,7 +140,7 @@ func TestManyRotations(t *testing.T) {
 	}
 }
 
-// alone is the setting of a database from before there was a ring.
+// alone returns the setting of a database from before there was a ring.
 func alone(t *testing.T, kek []byte) []byte {
 	t.Helper()
 	keeper := localsecrets.NewKeeper([32]byte(kek))
@@ -149,7 +150,7 @@ func alone(t *testing.T, kek []byte) []byte {
 	return wrapped
 }
 
-// TestOneDataKeyAlone: a database of before opens, and what it holds.
+// TestOneDataKeyAlone: a database from before there was a ring opens with all its keys.
 func TestOneDataKeyAlone(t *testing.T) {
 	store := openStore(t)
 	putSetting(t, store, alone(t, secret))
@@ -172,7 +173,7 @@ func TestOneDataKeyAlone(t *testing.T) {
 	opens(t, "anew", start(t, store, kekURL(secret)), anew)
 }
 
-// TestRingRefused: the data keys are those that a key server wrote together.
+// TestRingRefused: only a set of data keys that a key server wrote together is accepted.
 func TestRingRefused(t *testing.T) {
 	store := openStore(t)
 	c := start(t, store, kekURL(secret))
@@ -222,8 +223,8 @@ func TestRingRefused(t *testing.T) {
 	}
 }
 
-// TestKEKChanges: the new key-encryption key opens what the previous one did, and the
-// data keys stay as they are.
+// TestKEKChanges: the new key-encryption key opens everything that the previous one
+// opened, and the data keys stay.
 func TestKEKChanges(t *testing.T) {
 	store := openStore(t)
 	old := start(t, store, kekURL(secret))
@@ -246,7 +247,7 @@ func TestKEKChanges(t *testing.T) {
 		t.Errorf("the new one alone: %v", err)
 	}
 
-	for range 2 { // it may be told again, when there is nothing to do
+	for range 2 { // a repeated start with the same options changes nothing
 		c, err := keyring.Start(t.Context(), open(t, kekURL(other)), store, keyring.Options{Previous: open(t, kekURL(secret))})
 		must(t, err)
 		opens(t, "before", c, before)
@@ -260,7 +261,7 @@ func TestKEKChanges(t *testing.T) {
 	if _, err := keyring.New(t.Context(), open(t, kekURL(secret)), store); !errors.Is(err, keyring.ErrWrongKey) {
 		t.Errorf("the previous one alone: %v", err)
 	}
-	// A replica that still runs with the previous one knows the data keys themselves.
+	// A replica that still runs with the previous key has the data keys in memory.
 	if _, err := old.Again(t.Context()); err != nil {
 		t.Errorf("a replica of before: %v", err)
 	}
@@ -269,8 +270,8 @@ func TestKEKChanges(t *testing.T) {
 	}
 }
 
-// TestKEKChangesElsewhere: what a replica says of its key-encryption keys is about the
-// data keys as they are stored now, whoever wrapped them.
+// TestKEKChangesElsewhere: a replica's statements about its key-encryption keys apply to
+// the data keys as they are stored now, also if another replica wrapped them.
 func TestKEKChangesElsewhere(t *testing.T) {
 	store, other := openStore(t), bytes.Repeat([]byte{7}, 32)
 	with := func(kek, previous []byte) *keyring.Keyring {
@@ -315,7 +316,8 @@ func TestKEKChangesElsewhere(t *testing.T) {
 	}
 }
 
-// TestLeftBehind: a replica that cannot open the newest data key says so until it can.
+// TestLeftBehind: a replica that cannot open the newest data key reports this until it
+// can.
 func TestLeftBehind(t *testing.T) {
 	store, other := openStore(t), bytes.Repeat([]byte{7}, 32)
 	alone := start(t, store, kekURL(secret))
@@ -335,7 +337,8 @@ func TestLeftBehind(t *testing.T) {
 	}
 }
 
-// TestFingerprint: nobody tries keys against it without the database's own secret.
+// TestFingerprint: without the database's own secret, no key can be tested against the
+// fingerprint.
 func TestFingerprint(t *testing.T) {
 	one, other := openStore(t), openStore(t)
 	a, b := start(t, one, kekURL(secret)).KEK(t.Context()), start(t, other, kekURL(secret)).KEK(t.Context())
@@ -351,7 +354,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// TestRowsOfTwoDataKeys: MACs of both are accepted until one is retired, and then not.
+// TestRowsOfTwoDataKeys: MACs of both data keys are accepted until one is retired.
 func TestRowsOfTwoDataKeys(t *testing.T) {
 	store := openStore(t)
 	one, other := start(t, store, kekURL(secret)), start(t, store, kekURL(secret))

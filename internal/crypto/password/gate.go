@@ -10,17 +10,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// DefaultPlaces returns half of the cores, at least one. The other half is left to the
-// requests in sessions and to the network.
+// DefaultPlaces returns half of the cores, at least one. The other half is for requests in
+// sessions and for the network.
 func DefaultPlaces() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 
-// mostInRow is how many hashes of others may begin in a row while a stranger waits.
+// mostInRow is how many hashes of non-strangers may begin in a row while a stranger waits.
 const mostInRow = 3
 
-// Gate bounds the hashes that a process makes at once. Strangers, which have not shown that
-// they know any password, come after the others. While sessions are at work, a stranger's
-// hash is followed by a pause as long as the hash took: strangers together then use at most
-// half of the places' time. A nil Gate bounds nothing.
+// Gate bounds the concurrent hashes of a process. Strangers, which have not shown that they
+// know any password, come after the others. While sessions are at work, a pause follows a
+// stranger's hash, as long as the hash took. So strangers use at most half of the places'
+// time. A nil Gate has no bounds.
 type Gate struct {
 	worked atomic.Uint64 // requests in sessions
 
@@ -28,27 +28,27 @@ type Gate struct {
 
 	mu      sync.Mutex
 	free    int // places
-	permits int // of strangers, each of which needs one and a place
-	inRow   int // hashes of others that have begun while a stranger waited
+	permits int // of strangers; a stranger needs a permit and a place
+	inRow   int // hashes of non-strangers that began while a stranger waited
 
 	others, strangers quota.Line[string]
 }
 
-// NewGate returns a gate with so many places.
+// NewGate returns a gate with the given number of places.
 func NewGate(places int) *Gate { return &Gate{places: places, free: places, permits: places} }
 
 // Worked tells the gate that a session is at work.
 func (g *Gate) Worked() { g.worked.Add(1) }
 
-// Held returns the number of hashes that are being made.
+// Held returns the number of hashes that are running.
 func (g *Gate) Held() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.places - g.free
 }
 
-// Enter waits until a hash may be made. Holders, such as names or networks, take turns. The
-// caller calls leave after the hash. Enter fails only if ctx ends.
+// Enter waits until the caller may hash. Holders, such as names or networks, are served in
+// turns. The caller calls leave after the hash. Enter fails only if ctx ends.
 func (g *Gate) Enter(ctx context.Context, holder string, stranger bool) (leave func(), err error) {
 	if g == nil {
 		return func() {}, ctx.Err()
@@ -81,7 +81,7 @@ func (g *Gate) Enter(ctx context.Context, holder string, stranger bool) (leave f
 	}, nil
 }
 
-// leave frees a place, and the permit of a stranger. The caller holds mu.
+// leave frees a place, and a stranger's permit if permit is true. The caller holds mu.
 func (g *Gate) leave(permit bool) {
 	g.free++
 	if permit {

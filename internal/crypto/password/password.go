@@ -1,6 +1,6 @@
-// Package password hashes and checks passwords with argon2id (RFC 9106). A hash
-// carries its own cost and is checked with it. Each hash under way holds its
-// whole memory cost and a core. Callers of Hash, Rehash and Check pass a Gate first.
+// Package password hashes and checks passwords with argon2id (RFC 9106). A hash contains
+// its own cost and is checked with it. Each running hash uses its complete memory cost
+// and a core. Callers of Hash, Rehash and Check enter a Gate first.
 package password
 
 import (
@@ -22,8 +22,8 @@ type Cost struct {
 	Lanes     uint8
 }
 
-// Shipped returns the cost that every key server has: 19 MiB, two passes, one
-// lane, the least that OWASP's password storage advice accepts for argon2id.
+// Shipped returns the cost of every key server: 19 MiB, two passes, one lane. This is the
+// minimum of OWASP's recommendation for argon2id.
 func Shipped() Cost { return Cost{MemoryKiB: 19 * 1024, Passes: 2, Lanes: 1} }
 
 // Bounds of a cost, so that no stored hash can take gigabytes or minutes.
@@ -31,7 +31,8 @@ const (
 	maxMemoryKiB = 256 * 1024
 	maxPasses    = 16
 	maxLanes     = 16
-	// minMemoryPerLane is argon2's own limit. Less would be raised to it silently.
+	// minMemoryPerLane is argon2's own minimum; argon2 would silently raise a smaller
+	// value.
 	minMemoryPerLane = 8
 )
 
@@ -45,7 +46,7 @@ var (
 	errCost   = errors.New("the cost of a password hash is out of bounds")
 )
 
-// Hash returns the encoded hash of a password under a fresh salt.
+// Hash returns the encoded hash of a password with a new salt.
 func (c Cost) Hash(ctx context.Context, password string, random io.Reader) (string, error) {
 	salt := make([]byte, saltLen)
 	if _, err := io.ReadFull(random, salt); err != nil {
@@ -54,8 +55,8 @@ func (c Cost) Hash(ctx context.Context, password string, random io.Reader) (stri
 	return c.hash(ctx, password, salt)
 }
 
-// Rehash returns the hash of a password at this cost. The password must match
-// encoded. The salt stays, so that Same recognises both hashes as one password.
+// Rehash returns the hash of a password at this cost. The password must match encoded.
+// The salt stays, so that Same recognizes both hashes as one password.
 func (c Cost) Rehash(ctx context.Context, password, encoded string) (string, error) {
 	old, err := parse(encoded)
 	if err != nil {
@@ -75,9 +76,8 @@ func (c Cost) hash(ctx context.Context, password string, salt []byte) (string, e
 	return stored{c, salt, c.derive(password, salt)}.String(), nil
 }
 
-// Check reports whether password matches the encoded hash, at the cost of that
-// hash. An empty hash stands for "no such name": it takes the work of this cost
-// and never matches.
+// Check reports whether password matches the encoded hash, at the cost of that hash. An
+// empty hash means "no such name": it takes the work of this cost and never matches.
 func (c Cost) Check(ctx context.Context, password, encoded string) (bool, error) {
 	known := encoded != ""
 	h := stored{c.orShipped(), make([]byte, saltLen), make([]byte, hashLen)}
@@ -99,9 +99,9 @@ func (c Cost) Outdated(encoded string) bool {
 	return err == nil && h.cost != c.orShipped()
 }
 
-// Same reports whether two hashes are of one password that was set once: they are
-// equal, or Rehash made one of the other. Setting a password draws another salt,
-// even if the password stays the same.
+// Same reports whether two hashes belong to the same setting of a password: they are
+// equal, or Rehash made one from the other. Setting a password draws a new salt, even if
+// the password stays the same.
 func Same(a, b string) bool {
 	if a == b {
 		return true
@@ -111,8 +111,8 @@ func Same(a, b string) bool {
 	return errOne == nil && errOther == nil && one.cost != other.cost && string(one.salt) == string(other.salt)
 }
 
-// Lasting returns the part of a hash that Rehash keeps and that no other setting of a
-// password has: its salt. It returns what is no hash as it is.
+// Lasting returns the salt of a hash. Rehash keeps it, and no other setting of a password
+// has it. If encoded is no hash, Lasting returns it unchanged.
 func Lasting(encoded string) string {
 	h, err := parse(encoded)
 	if err != nil {
@@ -145,13 +145,13 @@ type stored struct {
 
 var b64 = base64.RawStdEncoding
 
-// String returns the usual PHC string.
+// String returns the hash in the PHC format.
 func (h stored) String() string {
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, h.cost.MemoryKiB, h.cost.Passes, h.cost.Lanes,
 		b64.EncodeToString(h.salt), b64.EncodeToString(h.sum))
 }
 
-// parse accepts only what String writes, of a cost within the bounds.
+// parse accepts only the output of String with a cost within the bounds.
 func parse(encoded string) (stored, error) {
 	parts := strings.Split(encoded, "$")
 	if len(parts) != 6 {

@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
 )
 
-// dearer is another cost than the shipped one.
+// dearer is a higher cost than the shipped one.
 var dearer = password.Cost{MemoryKiB: 32 * 1024, Passes: 1, Lanes: 2}
 
 func hashOf(t *testing.T, c password.Cost, text string) string {
@@ -85,8 +85,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestUnknownNamesTakeTheSameWork: the check of no hash takes the memory of the
-// configured cost, and not of the shipped one.
+// TestUnknownNamesTakeTheSameWork: the check of an empty hash uses the memory of the
+// configured cost, not of the shipped one.
 func TestUnknownNamesTakeTheSameWork(t *testing.T) {
 	for _, c := range []password.Cost{{}, dearer} {
 		hash := hashOf(t, c, "correct horse")

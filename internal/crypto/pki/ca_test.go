@@ -21,7 +21,7 @@ type signer struct {
 	key  *ecdsa.PrivateKey
 }
 
-// signed makes a certificate. A nil issuer has it sign itself.
+// signed creates a certificate. If issuer is nil, it is self-signed.
 func signed(t *testing.T, template *x509.Certificate, issuer *signer) signer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -70,13 +70,12 @@ func extension(value []byte, critical bool, id ...int) func(*x509.Certificate) {
 
 func unchanged(*x509.Certificate) {}
 
-// TestCheckCA: a CA is accepted if and only if a client certificate of it can be
-// verified.
+// TestCheckCA: a CA is accepted if and only if its client certificates can be verified.
 func TestCheckCA(t *testing.T) {
 	directoryName := []byte{0x30, 0x08, 0xA0, 0x06, 0x30, 0x04, 0xA4, 0x02, 0x30, 0x00} // permitted: a directory name
 	for name, tc := range map[string]struct {
 		change func(*x509.Certificate)
-		says   string // empty: it is accepted
+		says   string // empty: accepted
 	}{
 		"Plain": {unchanged, ""},
 		"ClientAuth": {func(c *x509.Certificate) {
@@ -129,7 +128,7 @@ func TestIssuerOfSaysWhy(t *testing.T) {
 		by      signer
 		change  func(*x509.Certificate)
 		trusted []signer
-		says    string // empty: it is verified
+		says    string // empty: verified
 	}{
 		"Trusted":     {ca, unchanged, []signer{namesake, ca}, ""},
 		"ValidLater":  {ca, func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(30*time.Minute), now.Add(50*time.Minute) }, []signer{ca}, ""},

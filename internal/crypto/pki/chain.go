@@ -15,13 +15,13 @@ import (
 // maxChain bounds the certificates of a chain.
 const maxChain = 16
 
-// Chain is a certificate with what links it to a CA.
+// Chain is a certificate with the intermediates that link it to a CA.
 type Chain struct {
 	Leaf          *x509.Certificate
 	Intermediates []*x509.Certificate // CA certificates, in the order sent
 }
 
-// EncodeChain spells certificates as PKCS#7 without content and signers.
+// EncodeChain encodes certificates as PKCS#7 without content and signers.
 func EncodeChain(certs ...*x509.Certificate) ([]byte, error) {
 	var raw []byte
 	for _, c := range certs {
@@ -34,11 +34,11 @@ func EncodeChain(certs ...*x509.Certificate) ([]byte, error) {
 	return der, nil
 }
 
-// ParseChain reads PKCS#7 that holds the certificate of one server and CA
-// certificates. The order of a PKCS#7 set means nothing, so the leaf is the one
-// certificate that is no CA. Each refusal is one sentence for people.
+// ParseChain parses PKCS#7 with the certificate of one server and CA certificates. A
+// PKCS#7 set has no order, so the leaf is the only certificate that is not a CA. Each
+// error is one sentence for the user.
 func ParseChain(der []byte) (Chain, error) {
-	// The reader below converts BER and overlooks what follows.
+	// The parser below converts BER and ignores trailing data.
 	var outer asn1.RawValue
 	if rest, err := asn1.Unmarshal(der, &outer); err != nil || len(rest) > 0 {
 		return Chain{}, errors.New("the chain is not one DER structure")
@@ -47,7 +47,7 @@ func ParseChain(der []byte) (Chain, error) {
 	if err != nil {
 		return Chain{}, fmt.Errorf("the chain is not PKCS#7 with X.509 certificates: %s", certtext.Cause(err))
 	}
-	// A signature that nobody checks must not look as if it counted.
+	// The signature is not verified, so it must not look valid.
 	if len(p7.Signers) > 0 || len(p7.Content) > 0 {
 		return Chain{}, errors.New("the chain must be PKCS#7 with certificates only, without content or signatures")
 	}
@@ -71,9 +71,8 @@ func ParseChain(der []byte) (Chain, error) {
 	return c, nil
 }
 
-// Verify checks that the chain leads to one of the trusted CAs at now. What the
-// certificate may be used for is decided at each handshake. Each refusal is one
-// sentence for people.
+// Verify checks that the chain leads to one of the trusted CAs at now. Each handshake
+// checks the permitted usage of the certificate. Each error is one sentence for the user.
 func (c Chain) Verify(trusted []*x509.Certificate, now time.Time) error {
 	_, err := c.Leaf.Verify(x509.VerifyOptions{
 		Roots: poolOf(trusted), Intermediates: poolOf(c.Intermediates), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},

@@ -77,7 +77,7 @@ func TestChainIsRefused(t *testing.T) {
 	}
 }
 
-// The order of a PKCS#7 set means nothing.
+// A PKCS#7 set has no order.
 func TestChainInAnyOrder(t *testing.T) {
 	ca := newCA(t)
 	leaf := newLeaf(t, ca, "leaf", now)
@@ -102,12 +102,12 @@ func TestChainLeadsToATrustedCA(t *testing.T) {
 	}{
 		"NoneTrusted":  {nil, now, "issuing CA /CN=Test CA is not trusted"},
 		"OtherTrusted": {[]*x509.Certificate{stranger.Certificate}, now, "not trusted"},
-		"LeafTrusted":  {[]*x509.Certificate{leaf.Certificate}, now, ""}, // a pinned certificate vouches for itself
+		"LeafTrusted":  {[]*x509.Certificate{leaf.Certificate}, now, ""}, // a pinned certificate is its own root
 		"NotYetValid":  {[]*x509.Certificate{ca.Certificate}, now.Add(-time.Hour), "valid from"},
 		"Expired":      {[]*x509.Certificate{ca.Certificate}, now.Add(2 * 365 * 24 * time.Hour), "valid from"},
 		"Trusted":      {[]*x509.Certificate{stranger.Certificate, ca.Certificate}, now, ""},
 	}
-	// A chain that brings its own CA along is not trusted for that.
+	// A CA in the chain is not trusted because of that.
 	c, err := pki.ParseChain(encode(t, leaf.Certificate, ca.Certificate))
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestChainLeadsToATrustedCA(t *testing.T) {
 	}
 }
 
-// Whatever arrives, the reader answers: no input makes it panic.
+// No input makes the parser panic.
 func TestChainOfAnything(t *testing.T) {
 	ca := newCA(t)
 	good := encode(t, newLeaf(t, ca, "leaf", now).Certificate, ca.Certificate)

@@ -16,18 +16,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// clientLifetime is the validity of a client certificate when none is asked for.
+// clientLifetime is the default validity of a client certificate.
 const clientLifetime = 365 * 24 * time.Hour
 
-// Bounds of what is signed or enrolled.
+// Bounds of requests and certificates.
 const (
 	minRSABits = 2048
-	maxRSABits = 8192                       // a larger key would cost seconds per check
-	maxSubject = keyserver.MaxPrincipalName // in slash form, which names a principal
+	maxRSABits = 8192                       // a larger key would take seconds per check
+	maxSubject = keyserver.MaxPrincipalName // of the slash form, which is the name of a principal
 )
 
-// ParseRequest reads a PKCS#10 request and checks its signature, its key and
-// its subject. Each refusal is one sentence for people.
+// ParseRequest parses a PKCS#10 request and checks its signature, its key and its
+// subject. Each error is one sentence for the user.
 func ParseRequest(der []byte) (*x509.CertificateRequest, error) {
 	req, err := certtext.Request(der)
 	if err != nil {
@@ -45,8 +45,8 @@ func ParseRequest(der []byte) (*x509.CertificateRequest, error) {
 	return req, nil
 }
 
-// RequestSubject is the subject of a request in slash form, empty where it
-// could not be shown. It checks nothing else.
+// RequestSubject returns the subject of a request in slash form, empty if it cannot be
+// displayed. It checks nothing else.
 func RequestSubject(der []byte) string {
 	req, err := x509.ParseCertificateRequest(der)
 	if err != nil {
@@ -58,9 +58,9 @@ func RequestSubject(der []byte) string {
 	return ""
 }
 
-// IssueClient signs a certificate for the subject and the key of a request.
-// Nothing else of the request counts: names and usages that it asks for were
-// vetted by nobody. Zero validity is a year, or what is left of the CA's life.
+// IssueClient signs a certificate for the subject and the key of a request. It ignores
+// all else in the request, because requested names and usages are unchecked. Validity 0
+// means a year, or the rest of the CA's validity if that is less.
 func (ca Identity) IssueClient(req *x509.CertificateRequest, validity time.Duration, now time.Time, random io.Reader) (*x509.Certificate, error) {
 	end := ca.Certificate.NotAfter
 	until := earlier(now.Add(clientLifetime), end)
@@ -87,8 +87,8 @@ func (ca Identity) IssueClient(req *x509.CertificateRequest, validity time.Durat
 	return sign(template, ca.Certificate, req.PublicKey, ca.Key, random)
 }
 
-// RenewClient signs a request anew for as long as a certificate was issued
-// for that ran from notBefore to notAfter, or for what is left of the CA's life.
+// RenewClient signs a request again. The validity is that of the old certificate, from
+// notBefore to notAfter, or the rest of the CA's validity if that is less.
 func (ca Identity) RenewClient(req *x509.CertificateRequest, notBefore, notAfter, now time.Time, random io.Reader) (*x509.Certificate, error) {
 	until := earlier(now.Add(notAfter.Sub(notBefore)-backdate), ca.Certificate.NotAfter)
 	if !until.After(now) {
@@ -97,9 +97,8 @@ func (ca Identity) RenewClient(req *x509.CertificateRequest, notBefore, notAfter
 	return ca.IssueClient(req, until.Sub(now), now, random)
 }
 
-// CheckClient refuses a certificate that cannot be a transport principal's
-// (contract 12.6). Each refusal is one sentence for
-// people. Who signed it is a question of its own.
+// CheckClient refuses a certificate that cannot belong to a transport principal (contract
+// 12.6). Each error is one sentence for the user. It does not check the issuer.
 func CheckClient(cert *x509.Certificate, now time.Time) error {
 	switch {
 	case cert.BasicConstraintsValid && cert.IsCA:
@@ -117,12 +116,11 @@ func CheckClient(cert *x509.Certificate, now time.Time) error {
 	return CheckSubject(SlashName(cert.Subject))
 }
 
-// broken are the signature algorithms under which somebody else may have what was
-// signed say something else.
+// broken are the signature algorithms whose signatures can be forged.
 var broken = []x509.SignatureAlgorithm{x509.MD2WithRSA, x509.MD5WithRSA, x509.SHA1WithRSA, x509.DSAWithSHA1, x509.ECDSAWithSHA1}
 
-// CheckStrength refuses a certificate, a CA's or another, whose key can be broken or
-// that is signed over a broken hash. Each refusal is one sentence for people.
+// CheckStrength refuses a certificate with a weak key or a signature over a broken hash,
+// also of a CA. Each error is one sentence for the user.
 func CheckStrength(cert *x509.Certificate) error {
 	if slices.Contains(broken, cert.SignatureAlgorithm) {
 		return fmt.Errorf("it is signed with %s, which can be forged: have it signed over SHA-256 or longer", cert.SignatureAlgorithm)
@@ -149,8 +147,8 @@ func checkKey(key any) error {
 	}
 }
 
-// CheckSubject refuses a name in slash form that would name nobody, or could not
-// be stored or shown as it is. Each refusal is one sentence for people.
+// CheckSubject refuses a name in slash form that is empty or cannot be stored or
+// displayed. Each error is one sentence for the user.
 func CheckSubject(slash string) error {
 	switch {
 	case slash == "":

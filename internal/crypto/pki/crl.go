@@ -12,17 +12,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 )
 
-// clockSkew is how far in the future a list may have been made.
+// clockSkew is how far the thisUpdate of a list may be in the future.
 const clockSkew = 5 * time.Minute
 
-// CRL is a certificate revocation list that was read and found to be whole.
+// CRL is a parsed, complete certificate revocation list.
 type CRL struct {
 	list *x509.RevocationList
 }
 
-// ParseCRL reads a revocation list that is in force at now. Lists that speak
-// for a part of an issuer's certificates only are refused: what they leave out
-// would pass for not revoked. Each refusal is one sentence for people.
+// ParseCRL parses a revocation list that is in force at now. It refuses lists for only a
+// part of an issuer's certificates, because missing certificates would count as not
+// revoked. Each error is one sentence for the user.
 func ParseCRL(der []byte, now time.Time) (CRL, error) {
 	list, err := certtext.RevocationList(der)
 	if err != nil {
@@ -52,16 +52,16 @@ func (c CRL) SignedBy(ca *x509.Certificate) bool {
 	return bytes.Equal(ca.RawSubject, c.list.RawIssuer) && c.list.CheckSignatureFrom(ca) == nil
 }
 
-// Issuer is the issuer's name in slash form.
+// Issuer returns the issuer's name in slash form.
 func (c CRL) Issuer() string { return SlashName(c.list.Issuer) }
 
-// ThisUpdate is when the list was made.
+// ThisUpdate returns the issue time of the list.
 func (c CRL) ThisUpdate() time.Time { return c.list.ThisUpdate }
 
-// NextUpdate is when a newer one is due at the latest.
+// NextUpdate returns the time at which a newer list is due at the latest.
 func (c CRL) NextUpdate() time.Time { return c.list.NextUpdate }
 
-// Number is the big-endian CRL number, empty where the list has none.
+// Number returns the big-endian CRL number, empty if the list has none.
 func (c CRL) Number() []byte {
 	if c.list.Number == nil {
 		return nil
@@ -69,7 +69,7 @@ func (c CRL) Number() []byte {
 	return c.list.Number.Bytes()
 }
 
-// Serials are the big-endian numbers of the certificates that it names.
+// Serials returns the big-endian serial numbers of the revoked certificates.
 func (c CRL) Serials() [][]byte {
 	serials := make([][]byte, len(c.list.RevokedCertificateEntries))
 	for i, e := range c.list.RevokedCertificateEntries {
@@ -78,8 +78,8 @@ func (c CRL) Serials() [][]byte {
 	return serials
 }
 
-// OlderThan reports whether the list goes back behind one with that number
-// and date. A list without number never follows one that has it.
+// OlderThan reports whether the list is older than one with that number and date. A list
+// without a number is older than one with a number.
 func (c CRL) OlderThan(number []byte, thisUpdate time.Time) bool {
 	if c.list.ThisUpdate.Before(thisUpdate) {
 		return true

@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 )
 
-// sealed is a list as a CA signs it.
+// sealed returns a list that the CA signed.
 func sealed(t testing.TB, ca pki.Identity, change func(*x509.RevocationList)) []byte {
 	t.Helper()
 	list := &x509.RevocationList{
@@ -64,8 +64,8 @@ func TestParseCRL(t *testing.T) {
 	}
 }
 
-// FuzzParseCRL: whatever arrives, what passes for a CA's list says what the CA
-// signed, and is in force.
+// FuzzParseCRL: any accepted list of a CA has the content that the CA signed, and is in
+// force.
 func FuzzParseCRL(f *testing.F) {
 	ca, err := pki.NewCA("Test CA", now, rand.Reader)
 	if err != nil {
@@ -90,7 +90,7 @@ func FuzzParseCRL(f *testing.F) {
 		if !list.SignedBy(ca.Certificate) {
 			return
 		}
-		// The second seed is genuine, too; anything else must be the first.
+		// The second seed is also genuine; any other accepted list must be the first.
 		raw, err := x509.ParseRevocationList(der)
 		if err != nil {
 			t.Fatal(err)

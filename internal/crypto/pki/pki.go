@@ -1,6 +1,6 @@
-// Package pki makes and describes X.509 certificates: the key server's
-// internal CA, the certificates it issues, and the projections of stored
-// certificates that contract 5.3 shows. It holds no state.
+// Package pki creates and describes X.509 certificates: the key server's internal CA, the
+// certificates that it issues, and the projections of stored certificates in contract
+// 5.3. It has no state.
 package pki
 
 import (
@@ -22,11 +22,11 @@ import (
 	"time"
 )
 
-// Lifetimes of what the key server issues for itself.
+// Lifetimes of certificates that the key server issues for itself.
 const (
 	caLifetime     = 10 * 365 * 24 * time.Hour
 	serverLifetime = 397 * 24 * time.Hour
-	// backdate tolerates clocks that run a little behind.
+	// backdate tolerates clients whose clock is a little slow.
 	backdate = 5 * time.Minute
 )
 
@@ -42,7 +42,7 @@ func (id Identity) String() string { return "identity " + SlashName(id.Certifica
 // GoString hides the key from %#v.
 func (id Identity) GoString() string { return id.String() }
 
-// NewCA makes a self-signed CA on P-384.
+// NewCA creates a self-signed CA on P-384.
 func NewCA(commonName string, now time.Time, random io.Reader) (Identity, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P384(), random)
 	if err != nil {
@@ -65,8 +65,8 @@ func NewCA(commonName string, now time.Time, random io.Reader) (Identity, error)
 	return Identity{Certificate: cert, Key: key}, err
 }
 
-// Link signs a certificate of another CA's name and key, by which whoever trusts
-// this one gets to that one. It ends with whichever of the two ends first.
+// Link signs a certificate with the name and key of another CA. With it, clients that
+// trust this CA also trust the other one. It ends when the first of the two CAs ends.
 func (id Identity) Link(to *x509.Certificate, now time.Time, random io.Reader) (*x509.Certificate, error) {
 	if !now.Before(id.Certificate.NotAfter) {
 		return nil, errExpiredCA
@@ -90,9 +90,9 @@ func (id Identity) Link(to *x509.Certificate, now time.Time, random io.Reader) (
 
 var errExpiredCA = errors.New("the CA has expired")
 
-// IssueServer issues a certificate for both listeners: server authentication
-// towards clients, client authentication towards peers. A nil key draws one. A CA
-// that has expired issues none.
+// IssueServer issues a certificate for both listeners: for server authentication to
+// clients, and client authentication to peers. If key is nil, it generates one. It fails
+// if the CA has expired.
 func (id Identity) IssueServer(commonName string, hosts []string, key *ecdsa.PrivateKey, now time.Time, random io.Reader) (Identity, error) {
 	if !now.Before(id.Certificate.NotAfter) {
 		return Identity{}, errExpiredCA
@@ -120,9 +120,9 @@ func (id Identity) IssueServer(commonName string, hosts []string, key *ecdsa.Pri
 	return Identity{Certificate: cert, Key: key}, err
 }
 
-// Renewal reports whether a server's certificate is to be issued anew by issuer at
-// now: another CA has issued it, it lacks a host, or two thirds of its life are
-// over and there is more to be had. A CA that has expired is asked for nothing.
+// Renewal reports whether issuer should issue a server's certificate again at now. It
+// should if another CA issued it, it lacks a host, or two thirds of its validity are over
+// and a longer one is possible. An expired issuer gives false.
 func Renewal(cert *x509.Certificate, hosts []string, issuer *x509.Certificate, now time.Time) bool {
 	switch {
 	case !now.Before(issuer.NotAfter):
@@ -143,8 +143,8 @@ func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key *ecdsa.P
 	return x509.ParseCertificate(der)
 }
 
-// newSerial draws 159 random bits: positive and at most 20 bytes (RFC 5280,
-// section 4.1.2.2).
+// newSerial returns 159 random bits: positive and at most 20 bytes (RFC 5280, section
+// 4.1.2.2).
 func newSerial(random io.Reader) (*big.Int, error) {
 	b := make([]byte, 20)
 	if _, err := io.ReadFull(random, b); err != nil {
@@ -176,7 +176,7 @@ func earlier(a, b time.Time) time.Time {
 // MarshalKey returns the PKCS#8 form of the identity's key, for wrapping.
 func (id Identity) MarshalKey() ([]byte, error) { return x509.MarshalPKCS8PrivateKey(id.Key) }
 
-// ParseIdentity is the inverse: a DER certificate and a PKCS#8 key.
+// ParseIdentity parses a DER certificate and a PKCS#8 key.
 func ParseIdentity(certDER, keyDER []byte) (Identity, error) {
 	cert, err := x509.ParseCertificate(certDER)
 	if err != nil {
@@ -198,9 +198,9 @@ func EncodePEM(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// RevocationDigest names an issuer in revocation routes: upper-case hex of
-// SHA-256 over the DER, SHA-384 for an EC key of 384 bits or more (contract
-// 2.9). Empty when the body does not parse.
+// RevocationDigest identifies an issuer in revocation routes: upper-case hex of the
+// SHA-256 of the DER, or of the SHA-384 for an EC key of 384 bits or more (contract 2.9).
+// It is empty if the DER cannot be parsed.
 func RevocationDigest(der []byte) string {
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {

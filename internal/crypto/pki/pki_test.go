@@ -77,7 +77,7 @@ func TestServerCertificate(t *testing.T) {
 	}
 }
 
-// Whoever trusts one CA gets to the next one by its link, until the first ends.
+// A client that trusts one CA can verify the next one by its link, until the first ends.
 func TestLink(t *testing.T) {
 	before, next := newCA(t), newCA(t)
 	link, err := before.Link(next.Certificate, now, rand.Reader)

@@ -1,17 +1,19 @@
-// Package rowmac makes the MACs by which rows of the database prove themselves:
-// whoever can write to the database, but has not the data key, can make none
-// that agrees (ADR 34).
+// Package rowmac makes the MACs of database rows. An attacker who can write to the
+// database but does not have the data key cannot make a valid MAC (ADR 34).
 //
-// A row is encoded with its table, its key and every column that something is
-// decided by, each behind its type and length, so that no two rows have one
-// encoding. What belongs to a row as a set, such as the roles of a principal, is
-// part of it: an element more or less is another row.
+// The encoding of a row has its table, its key and every column that affects a decision,
+// each after its type and length, so that no two rows have the same encoding. Sets that
+// belong to a row, such as the roles of a principal, are part of it: one element more or
+// less changes the MAC.
 //
-// To cover another table, or a column of one: a function here that encodes it
-// (rows.go), the entry of Tables, a column mac in both migrations, and in package
-// sqlstore the MAC where the row is written, checks where it is read, and a line
-// in coveredTables. What writes without a MAC is refused at the next read, so its
-// first test fails.
+// To cover another table or column, add:
+//
+//   - a function here that encodes it (rows.go), and the entry of Tables
+//   - a column mac in both migrations
+//   - in package sqlstore: the MAC where the row is written, checks where it is read, and
+//     a line in coveredTables
+//
+// A row without a MAC is refused at the next read, so a missing step fails in the first test.
 package rowmac
 
 import (
@@ -31,26 +33,26 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// info keeps this use of the data key apart from every other one.
+// info separates this use of the data key from every other.
 const info = "keyserver-operator row mac v1"
 
 // Key makes and checks MACs, HMAC-SHA-256. It is safe for concurrent use.
 type Key struct {
-	secrets atomic.Pointer[[][]byte] // the first makes MACs, each of them is accepted
-	ring    Ring                     // nil where the data keys never change
+	secrets atomic.Pointer[[][]byte] // the first makes MACs; MACs of all are accepted
+	ring    Ring                     // nil if the data keys never change
 }
 
-// Ring is what the data keys come from, while they change.
+// Ring is the source of data keys that change.
 type Ring interface {
-	// Stored is the value of DataKeySetting that the keys in use were read from.
+	// Stored returns the value of DataKeySetting from which the present keys were read.
 	Stored() []byte
-	// Again reads it anew and has Use called where it is another one. It answers
-	// whether it was.
+	// Again reads the setting again and calls Use if it has changed. It returns whether
+	// it has.
 	Again(ctx context.Context) (changed bool, err error)
 }
 
-// Derive makes the key of the rows from data keys, by HKDF-SHA-256. The first makes
-// MACs. Those of the others are accepted, until they have been made anew.
+// Derive derives the row key from data keys, by HKDF-SHA-256. The first one makes MACs.
+// MACs of the others are accepted until they are replaced.
 func Derive(dataKeys ...[]byte) (*Key, error) {
 	secrets := make([][]byte, 0, len(dataKeys))
 	for _, dataKey := range dataKeys {
@@ -65,15 +67,15 @@ func Derive(dataKeys ...[]byte) (*Key, error) {
 	return k, nil
 }
 
-// Of is a key that makes the MACs of the first of some keys and accepts those of all,
-// and that follows the ring they come from.
+// Of returns a key that makes MACs with the first of the keys and accepts those of all.
+// It follows changes of the ring.
 func Of(ring Ring, keys ...*Key) *Key {
 	k := &Key{ring: ring}
 	k.Use(keys...)
 	return k
 }
 
-// Use takes the place of what the key was made of.
+// Use replaces the keys that the key consists of.
 func (k *Key) Use(keys ...*Key) {
 	var secrets [][]byte
 	for _, other := range keys {
@@ -91,15 +93,15 @@ func sum(secret []byte, r *Row) []byte {
 	return h.Sum(nil)
 }
 
-// againTimeout bounds one more look at the data keys, when a row does not agree.
+// againTimeout bounds the additional read of the data keys when a MAC does not match.
 const againTimeout = 5 * time.Second
 
-// ErrDisagrees is answered for a row that is not by any of the data keys.
+// ErrDisagrees is returned if the MAC matches under none of the data keys.
 var ErrDisagrees = errors.New("the row does not agree with its MAC")
 
-// Check compares a row with its MAC, in constant time for each key. A row may also be
-// by a data key that another process made a moment ago, so that the ring is read again
-// before one is refused; any other error than ErrDisagrees says that it could not be.
+// Check compares a row with its MAC, in constant time for each key. If no key matches, it
+// reads the ring again, because another process may have just made a new data key. Any
+// other error than ErrDisagrees means that the ring could not be read.
 func (k *Key) Check(r *Row, mac []byte) error {
 	switch {
 	case k.accepts(r, mac):
@@ -112,13 +114,13 @@ func (k *Key) Check(r *Row, mac []byte) error {
 	if _, err := k.ring.Again(ctx); err != nil {
 		return err
 	}
-	if !k.accepts(r, mac) { // also where nothing changed: another caller may have been before
+	if !k.accepts(r, mac) { // also if nothing changed: another caller may have read the ring
 		return ErrDisagrees
 	}
 	return nil
 }
 
-// Agrees reports whether Check finds nothing.
+// Agrees reports whether Check succeeds.
 func (k *Key) Agrees(r *Row, mac []byte) bool { return k.Check(r, mac) == nil }
 
 func (k *Key) accepts(r *Row, mac []byte) bool {
@@ -130,22 +132,22 @@ func (k *Key) accepts(r *Row, mac []byte) bool {
 	return false
 }
 
-// Newest reports whether a MAC of the row is by the key that makes them now.
+// Newest reports whether the MAC of the row was made with the first key.
 func (k *Key) Newest(r *Row, mac []byte) bool { return hmac.Equal(k.Sum(r), mac) }
 
-// Follows reports whether the key is that of a value of DataKeySetting.
+// Follows reports whether the key was read from that value of DataKeySetting.
 func (k *Key) Follows(stored []byte) bool {
 	return k.ring == nil || bytes.Equal(k.ring.Stored(), stored)
 }
 
-// Again reads the data keys anew.
+// Again reads the data keys again.
 func (k *Key) Again(ctx context.Context) error {
 	_, err := k.ring.Again(ctx)
 	return err
 }
 
-// Digest is SHA-256 over rows, whatever their order. A password hash that a login
-// renewed is still the same one.
+// Digest returns the SHA-256 of rows, independent of their order. Renewing a password
+// hash at a login does not change it.
 func Digest(rows []*Row) [sha256.Size]byte {
 	encoded := make([][]byte, len(rows))
 	for i, r := range rows {
@@ -167,36 +169,36 @@ func (k *Key) String() string { return "key of the rows" }
 // GoString hides the key from %#v.
 func (k *Key) GoString() string { return k.String() }
 
-// Row is the encoding of a row, and its name.
+// Row is the encoding of a row, with its table and id.
 type Row struct {
 	Table string
-	ID    string // for people
+	ID    string // shown to people
 
-	key     []any // as Tables has its columns
+	key     []any // values of the Key columns in Tables
 	encoded []byte
-	lasting []byte // what Digest takes, if that is not encoded
+	lasting []byte // used by Digest instead of encoded, if set
 }
 
-// The types of what is encoded.
+// The types of encoded values.
 const (
 	typeNull byte = iota
 	typeBytes
 	typeText
 	typeInt
-	typeList // how many elements follow
+	typeList // the number of elements follows
 )
 
-// NewRow begins a row with its table. id names it to people, and key is where it
-// lies; its columns have to be added like any other.
+// NewRow starts the encoding of a row with its table. id identifies it to people. key are
+// the values that select it; they also have to be added like other columns.
 func NewRow(table, id string, key ...any) *Row {
 	r := &Row{Table: table, ID: id, key: key, encoded: make([]byte, 0, 256)}
 	return r.Text(table)
 }
 
-// Place are the columns and values that select the row in its table.
+// Place returns the columns and values that select the row in its table.
 func (r *Row) Place() (columns []string, values []any) { return Tables[r.Table].Key, r.key }
 
-// Bytes adds a binary column. nil is NULL.
+// Bytes adds a binary column. nil means NULL.
 func (r *Row) Bytes(b []byte) *Row {
 	if b == nil {
 		r.encoded = append(r.encoded, typeNull)
@@ -223,7 +225,7 @@ func (r *Row) Int(n int64) *Row {
 // Key adds an id.
 func (r *Row) Key(id keyserver.ID) *Row { return r.Bytes(id[:]) }
 
-// OptionalKey adds an id that is NULL where it is zero.
+// OptionalKey adds an id, or NULL if it is zero.
 func (r *Row) OptionalKey(id keyserver.ID) *Row {
 	if id.IsZero() {
 		return r.Bytes(nil)
@@ -231,16 +233,16 @@ func (r *Row) OptionalKey(id keyserver.ID) *Row {
 	return r.Key(id)
 }
 
-// Time adds a time, to the microsecond.
+// Time adds a time with microsecond precision.
 func (r *Row) Time(t time.Time) *Row { return r.Int(t.UnixMicro()) }
 
-// List says how many elements follow.
+// List adds the number of the elements that follow.
 func (r *Row) List(n int) *Row {
 	r.encoded = binary.BigEndian.AppendUint64(append(r.encoded, typeList), uint64(n)) //nolint:gosec // a length
 	return r
 }
 
-// set adds ids in an order of their own, each once.
+// set adds ids, sorted and without duplicates.
 func (r *Row) set(ids []keyserver.ID) *Row {
 	ids = keyserver.NormalizeIDs(ids)
 	r.List(len(ids))
@@ -250,7 +252,7 @@ func (r *Row) set(ids []keyserver.ID) *Row {
 	return r
 }
 
-// texts is set for text.
+// texts adds texts, sorted and without duplicates.
 func (r *Row) texts(list []string) {
 	list = slices.Compact(slices.Sorted(slices.Values(list)))
 	r.List(len(list))
@@ -259,14 +261,14 @@ func (r *Row) texts(list []string) {
 	}
 }
 
-// SystemName is how a row that is known by a system id is named.
+// SystemName formats a system id as a row id.
 func SystemName(s keyserver.SystemID) string { return strconv.FormatUint(uint64(s), 10) }
 
-// Finding is a row that does not agree with its MAC.
+// Finding is a row whose MAC is wrong.
 type Finding struct {
 	Table, ID string
 	Problem   string
 }
 
-// String is one line.
+// String returns the finding as one line.
 func (f Finding) String() string { return f.Table + " " + f.ID + ": " + f.Problem }

@@ -31,7 +31,7 @@ var (
 	entry = keyserver.ACLEntry{ID: id(4), ACL: id(3), Principal: keyserver.PrincipalRef{System: 1, ID: id(5)}, Rights: 7, MaxUsage: -1, Used: 9, UserRight: 2}
 )
 
-// asked is an approval of before there were subjects.
+// asked is an approval from before there were subjects.
 var asked = keyserver.Approval{
 	ID: id(1), Asker: entry.Principal, AskerName: "a", Method: "PUT", Path: "/api/roles", Body: []byte("{}"), Reason: "r", Digest: [32]byte{7},
 	Operations: []string{"b", "a"}, CreatedAt: at, ExpiresAt: at.Add(time.Hour), Decision: "rejected", DecidedAt: at, DecidedBy: entry.Principal,
@@ -40,8 +40,8 @@ var asked = keyserver.Approval{
 
 var withSubjects = keyserver.Approval{Subjects: []keyserver.ApprovalSubject{{Subject: keyserver.Subject{Kind: "role", Key: "k"}, Digest: [32]byte{8}}}}
 
-// TestEncodingsStay: a database holds MACs for years. Where one of these is another
-// one, every row of the kind would be refused: add a version instead.
+// TestEncodingsStay: a database keeps MACs for years. If one of these changes, every row
+// of the kind would be refused: add a version of the encoding instead.
 func TestEncodingsStay(t *testing.T) {
 	key := derive(t, 7)
 	for want, row := range map[string]*rowmac.Row{
@@ -103,8 +103,8 @@ var recorded = map[string]string{
 	"subjects":       "724a38069bf332b6",
 }
 
-// TestNoTwoRowsAreAlike: what stands in one column cannot be moved to the next, and
-// one kind of row cannot be passed off as another.
+// TestNoTwoRowsAreAlike: a value cannot move from one column to the next, and one kind of
+// row cannot replace another.
 func TestNoTwoRowsAreAlike(t *testing.T) {
 	key := derive(t, 7)
 	rows := []*rowmac.Row{
@@ -131,7 +131,7 @@ func TestNoTwoRowsAreAlike(t *testing.T) {
 	})
 }
 
-// TestSetsHaveNoOrder: neither database promises one.
+// TestSetsHaveNoOrder: neither database guarantees an order.
 func TestSetsHaveNoOrder(t *testing.T) {
 	key := derive(t, 7)
 	role := func(ids ...keyserver.ID) *rowmac.Row { return rowmac.Role(keyserver.Role{Operations: ids}) }

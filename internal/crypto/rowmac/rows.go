@@ -10,11 +10,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// DataKeySetting is the one setting without a MAC: the MACs come from it. It is
-// sealed under the key-encryption key.
+// DataKeySetting is the only setting without a MAC, because the MAC key is in it. The
+// key-encryption key protects it.
 const DataKeySetting = "dataKey"
 
-// Principal encodes a principal with all that it holds, is in and is known by.
+// Principal encodes a principal with its roles, groups, identity and delegates.
 func Principal(p keyserver.Principal, passwordHash string) *Row {
 	r := principal(p, passwordHash)
 	if lasting := password.Lasting(passwordHash); lasting != passwordHash {
@@ -31,7 +31,7 @@ func principal(p keyserver.Principal, passwordHash string) *Row {
 	} else {
 		r.List(1).Text(p.Identity.Issuer).Text(p.Identity.Subject).texts(p.Identity.Audiences)
 	}
-	if len(p.Delegates) > 0 { // without any, it is as it was before there were names
+	if len(p.Delegates) > 0 { // without delegates, keep the encoding from before there were any
 		r.set(p.Delegates)
 	}
 	return r
@@ -49,8 +49,8 @@ func number(b bool) int64 {
 	return 0
 }
 
-// KeyRow is a key at rest with its list, and with the entries of it that were put
-// aside when a peer was removed.
+// KeyRow is a stored key with its ACL, and with the ACL entries that the removal of a
+// peer purged.
 type KeyRow struct {
 	ID        keyserver.ID
 	Algorithm keyserver.Algorithm
@@ -63,21 +63,21 @@ type KeyRow struct {
 	Purged    []keyserver.ACLEntry
 }
 
-// StoredKey encodes a key. What its entries have been used for so far is left
-// out: it changes with each use.
+// StoredKey encodes a key. The use counters of its entries are excluded, because each use
+// changes them.
 func StoredKey(k KeyRow) *Row {
 	r := NewRow("stored_keys", k.ID.Hex(), k.ID[:]).Key(k.ID).Text(string(k.Algorithm)).Int(int64(k.KeyBytes)).Bytes(k.Wrapped).
 		Key(k.ACL).Time(k.CreatedAt)
 	r.entries(k.Entries).entries(k.Purged)
-	if k.Life != keyserver.FirstLife(k.ID) { // before anything happens to it, it is as it was before keys aged
+	if k.Life != keyserver.FirstLife(k.ID) { // otherwise keep the encoding from before keys had a life cycle
 		r.Text(string(k.Life.State)).Key(k.Life.Lineage).Int(int64(k.Life.Generation)).Int(number(k.Life.Exportable)).
 			Time(k.Life.StateAt).Time(k.Life.DestroyAt)
 	}
 	return r
 }
 
-// KeyRotation encodes how the keys of a line follow each other, and when the line
-// wants something done.
+// KeyRotation encodes the rotation schedule of a key lineage, and the time of its next
+// action.
 func KeyRotation(lineage keyserver.ID, k keyserver.KeyRotation, due time.Time) *Row {
 	return NewRow("key_rotations", lineage.Hex(), lineage[:]).Key(lineage).Int(int64(k.Every)).Int(int64(k.VerifyOnly)).Int(int64(k.DestroyAfter)).Time(due)
 }
@@ -92,7 +92,7 @@ func (r *Row) entries(list []keyserver.ACLEntry) *Row {
 	return r
 }
 
-// ComparePrincipals is the order of the entries of a list.
+// ComparePrincipals is the order of ACL entries.
 func ComparePrincipals(a, b keyserver.PrincipalRef) int {
 	return cmp.Or(cmp.Compare(a.System, b.System), slices.Compare(a.ID[:], b.ID[:]))
 }
@@ -102,7 +102,8 @@ func (r *Row) certificate(c keyserver.Certificate) *Row {
 		Time(c.NotBefore).Time(c.NotAfter).Bytes(present(c.DER))
 }
 
-// present keeps apart what is empty and what is NULL, which drivers do not.
+// present converts nil to empty, because database drivers do not distinguish empty and
+// NULL.
 func present(b []byte) []byte {
 	if b == nil {
 		return []byte{}
@@ -115,8 +116,8 @@ func TrustedCA(c keyserver.Certificate) *Row {
 	return NewRow("trusted_cas", c.ID.Hex(), c.ID[:]).certificate(c)
 }
 
-// Certificate encodes a certificate with whom it is enrolled for, and with the two
-// columns by which it is looked for.
+// Certificate encodes a certificate with its principal, and with the two columns by which
+// it is looked up.
 func Certificate(c keyserver.Certificate, fingerprint, subjectKey []byte) *Row {
 	r := NewRow("certificates", c.ID.Hex(), c.ID[:]).certificate(c).OptionalKey(c.Principal).Text(c.IssuerDigest).
 		Bytes(present(fingerprint)).Bytes(present(subjectKey))
@@ -126,18 +127,19 @@ func Certificate(c keyserver.Certificate, fingerprint, subjectKey []byte) *Row {
 	return r.Bytes(c.Request)
 }
 
-// TrustedServer encodes a peer. The roles of its transport principal are that one's.
+// TrustedServer encodes a peer. The roles of its transport principal are in the row of
+// that principal.
 func TrustedServer(s keyserver.TrustedServer) *Row {
 	r := NewRow("trusted_servers", SystemName(s.System), int64(s.System)).Int(int64(s.System)).Text(s.Name).Int(int64(s.Port)).Text(s.FriendlyName).
 		Text(s.Description).Key(s.Transport).Bytes(present(s.Chain)).certificate(s.Certificate)
-	if s.Witness { // without, it is as it was before there were witnesses
+	if s.Witness { // otherwise keep the encoding from before there were witnesses
 		r.Int(1)
 	}
 	return r
 }
 
-// Authority encodes a CA of the key server's own without its key. links are its
-// links as they are stored.
+// Authority encodes a CA of the key server without its key. links is the stored form of
+// its links.
 func Authority(a keyserver.Authority, links []byte) *Row {
 	return NewRow("authorities", a.ID.Hex(), a.ID[:]).Key(a.ID).Int(int64(a.Generation)).Text(string(a.State)).Bytes(present(a.Certificate)).Bytes(present(links)).
 		Time(a.PreparedAt).Time(a.ActivatedAt).Time(a.RetiringAt)
@@ -149,18 +151,18 @@ func PeerAuthority(a keyserver.PeerAuthority, fingerprint, links []byte) *Row {
 		Bytes(present(links)).Bytes(a.Anchor[:]).Time(a.LearnedAt)
 }
 
-// WitnessedLog encodes what was seen of a log.
+// WitnessedLog encodes the state of a witnessed log.
 func WitnessedLog(l keyserver.WitnessedLog) *Row {
 	return NewRow("witnessed_logs", l.Origin, l.Origin).Text(l.Origin).Text(l.Key).Int(int64(l.System)).Text(l.WitnessKey).Int(l.Size).Bytes(l.Root[:]).
 		Time(l.SeenAt).Text(string(l.Conflict)).Time(l.ConflictAt)
 }
 
-// PrincipalTrust encodes what a principal is to a peer.
+// PrincipalTrust encodes a principal trust.
 func PrincipalTrust(t keyserver.PrincipalTrust) *Row {
 	return NewRow("principal_trusts", t.ID.Hex(), t.ID[:]).Key(t.ID).Key(t.Principal).Int(int64(t.Server)).Int(int64(t.Flag))
 }
 
-// Owner encodes who manages an object.
+// Owner encodes an owner mark.
 func Owner(m keyserver.OwnerMark) *Row {
 	return NewRow("owners", m.Object.String(), string(m.Object.Kind), m.Object.ID[:]).Text(string(m.Object.Kind)).Key(m.Object.ID).Text(m.Owner).Time(m.Since)
 }
@@ -177,7 +179,7 @@ func TemplateMember(template keyserver.ID, m keyserver.TemplateMember) *Row {
 		Key(m.Principal.ID).Int(int64(m.Rights)).Int(m.MaxUsage).Bytes(m.Start[:]).Bytes(m.End[:])
 }
 
-// TemplateMembers encodes all members of a template, which is no row of its own.
+// TemplateMembers encodes all members of a template. This is not a database row.
 func TemplateMembers(template keyserver.ID, members []*Row) *Row {
 	all := Digest(members)
 	return NewRow("members of an acl template", template.Hex()).Key(template).Bytes(all[:])
@@ -193,8 +195,8 @@ func RevocationPolicy(issuer string, p keyserver.RevocationPolicy) *Row {
 	return NewRow("revocation_policies", issuer, issuer).Text(issuer).Text(string(p.Mode)).Int(int64(p.MaxAge / time.Second))
 }
 
-// RevocationList encodes a revocation list. Its serial numbers, which may be many,
-// count by their digest.
+// RevocationList encodes a CRL. Its serial numbers, which may be many, are included by
+// their digest.
 func RevocationList(issuer string, c keyserver.CRLFacts, serials keyserver.SerialSet) *Row {
 	sum := sha256.Sum256(serials)
 	return NewRow("revocation_lists", issuer, issuer).Text(issuer).Bytes(c.Digest[:]).Bytes(present(c.Number)).Time(c.ThisUpdate).
@@ -207,7 +209,7 @@ func Setting(name string, value []byte) *Row {
 	return NewRow("settings", name, name).Text(name).Bytes(sum[:])
 }
 
-// Approval encodes a request that others are asked to approve, with those who have.
+// Approval encodes an approval request with its votes.
 func Approval(a keyserver.Approval) *Row {
 	r := NewRow("approvals", a.ID.Hex(), a.ID[:]).Key(a.ID).Int(int64(a.Asker.System)).Key(a.Asker.ID).Text(a.AskerName).
 		Text(a.Method).Text(a.Path).Bytes(slices.Clone(a.Body)).Text(a.Reason).Bytes(a.Digest[:]).List(len(a.Operations))
@@ -223,7 +225,7 @@ func Approval(a keyserver.Approval) *Row {
 	for _, v := range votes {
 		r.Int(int64(v.Principal.System)).Key(v.Principal.ID).Text(v.Name).Time(v.At)
 	}
-	if len(a.Subjects) > 0 { // without any, it is as it was before they were kept
+	if len(a.Subjects) > 0 { // otherwise keep the encoding from before there were subjects
 		r.Text("subjects").List(len(a.Subjects))
 		for _, s := range a.Subjects {
 			r.Text(string(s.Kind)).Text(s.Key).Bytes(s.Digest[:])
@@ -232,7 +234,8 @@ func Approval(a keyserver.Approval) *Row {
 	return r
 }
 
-// Credentials encodes what of a principal says who can become it. No row has it.
+// Credentials encodes the data by which a principal authenticates. This is not a database
+// row.
 func Credentials(p keyserver.Principal, passwordHash string) *Row {
 	r := NewRow("credentials", p.ID.Hex(), p.ID[:]).Key(p.ID).Text(string(p.Type)).Text(p.Name).Text(password.Lasting(passwordHash))
 	if p.Identity != nil {

@@ -1,17 +1,17 @@
 package rowmac
 
-// Table says what of a table the MACs cover.
+// Table describes how MACs cover a table.
 type Table struct {
-	// Key are the columns that select a row, where the table has the MACs itself.
+	// Key are the columns that select a row, if the table has the MACs itself.
 	Key []string
-	// In names the table whose rows have the MAC, where it is another one.
+	// In names the table whose rows have the MAC, if it is another one.
 	In string
 	// LeftOut are the columns that no MAC covers, each with the reason.
 	LeftOut map[string]string
 }
 
-// Tables are the tables that the MACs cover. A test walks the schema: a table is
-// here or among Without, and a column that is not left out changes a MAC.
+// Tables are the tables that MACs cover. A test checks the schema: each table is here or
+// in Without, and each column that is not left out changes a MAC.
 var Tables = map[string]Table{
 	"principals":            {Key: []string{"id"}},
 	"principal_roles":       {In: "principals"},

@@ -1,6 +1,6 @@
-// Package kmsv2 has a plugin of the Kubernetes KMS v2 protocol hold the key-encryption
-// key, in a process of its own behind a Unix socket: whatever HSM, TPM or cloud that
-// ecosystem has a plugin for.
+// Package kmsv2 uses a key-encryption key in a plugin of the Kubernetes KMS v2 protocol.
+// The plugin is a separate process behind a Unix socket, for any HSM, TPM or cloud for
+// which such a plugin exists.
 package kmsv2
 
 import (
@@ -25,36 +25,36 @@ import (
 	api "k8s.io/kms/apis/v2"
 )
 
-// Scheme begins the URL of a key-encryption key that a plugin holds.
+// Scheme is the URL scheme of a key-encryption key in a plugin.
 const Scheme = "kmsv2"
 
 const (
 	// callTimeout bounds one call to the plugin.
 	callTimeout = 5 * time.Second
-	// The protocol bounds what a plugin answers.
+	// Limits of the protocol for the plugin's responses.
 	maxCiphertext  = 1 << 10
 	maxKeyID       = 1 << 10
 	maxAnnotations = 32 << 10
 	maxMessage     = 64 << 10
 )
 
-// envelope begins what a plugin wrapped, so that it is told from what was not.
+// envelope is the prefix of bytes that a plugin wrapped.
 const envelope = "kmsv2:"
 
-// wrapped is what has to be kept to have the plugin unwrap.
+// wrapped has the data that the plugin needs to unwrap.
 type wrapped struct {
 	KeyID       string            `json:"keyId"`
 	Ciphertext  []byte            `json:"ciphertext"`
 	Annotations map[string][]byte `json:"annotations,omitempty"`
 }
 
-// Error is what a plugin did wrong, or that it is not there. It says nothing secret.
+// Error describes a wrong response of a plugin, or its absence. It contains no secrets.
 type Error struct{ Sentence string }
 
 // Error implements error.
 func (e *Error) Error() string { return e.Sentence }
 
-// errNotIts is answered for what the plugin did not wrap, as far as it says.
+// errNotIts is returned if the plugin says that it did not wrap the bytes.
 var errNotIts = errors.New("the KMS plugin does not open it")
 
 // Keeper is the client of one plugin. It implements the driver of gocloud.dev/secrets.
@@ -64,13 +64,13 @@ type Keeper struct {
 	client api.KeyManagementServiceClient
 }
 
-// Open prepares the client of the plugin at a socket. It speaks to nobody yet.
+// Open returns the client of the plugin at a socket. It makes no connection.
 func Open(socket string) (*Keeper, error) {
 	if !path.IsAbs(socket) || path.Clean(socket) != socket || strings.ContainsAny(socket, "?#\x00") {
 		return nil, errors.New("the URL of a KMS plugin is kmsv2:// and the absolute path of its socket, for instance kmsv2:///run/kms/plugin.sock")
 	}
 	conn, err := grpc.NewClient("unix://"+socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket of this machine, whose rights are the file's
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a local socket; file permissions protect it
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 500 * time.Millisecond}}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)), grpc.WithDisableServiceConfig())
 	if err != nil {
@@ -79,7 +79,8 @@ func Open(socket string) (*Keeper, error) {
 	return &Keeper{socket, conn, api.NewKeyManagementServiceClient(conn)}, nil
 }
 
-// Encrypt has the plugin wrap, and unwrap again: what it could not open is not kept.
+// Encrypt lets the plugin wrap plain, and unwrap it again, so that bytes which cannot be
+// opened are never stored.
 func (k *Keeper) Encrypt(ctx context.Context, plain []byte) ([]byte, error) {
 	if err := k.Healthy(ctx); err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func (k *Keeper) Encrypt(ctx context.Context, plain []byte) ([]byte, error) {
 	return slices.Concat([]byte(envelope), text), err
 }
 
-// Decrypt has the plugin unwrap.
+// Decrypt lets the plugin unwrap ciphertext.
 func (k *Keeper) Decrypt(ctx context.Context, ciphertext []byte) ([]byte, error) {
 	text, found := bytes.CutPrefix(ciphertext, []byte(envelope))
 	var w wrapped
@@ -137,14 +138,14 @@ func (k *Keeper) decrypt(ctx context.Context, w wrapped) ([]byte, error) {
 	case away[status.Code(err)]:
 		return nil, k.failed("unwrapping", err)
 	}
-	// It says no. A plugin that is well means it.
+	// The plugin refuses. That is final only if it is healthy.
 	if err := k.Healthy(ctx); err != nil {
 		return nil, err
 	}
 	return nil, errNotIts
 }
 
-// Healthy asks the plugin for its status.
+// Healthy checks the status of the plugin.
 func (k *Keeper) Healthy(ctx context.Context) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -162,7 +163,7 @@ func (k *Keeper) Healthy(ctx context.Context) error {
 	return nil
 }
 
-// away are the codes by which a plugin, or what is in its place, could not be asked.
+// away are the codes which mean that the plugin was unavailable.
 var away = map[codes.Code]bool{
 	codes.Unavailable: true, codes.DeadlineExceeded: true, codes.Canceled: true, codes.ResourceExhausted: true,
 	codes.PermissionDenied: true, codes.Unauthenticated: true, codes.Unimplemented: true,
@@ -185,20 +186,20 @@ func (k *Keeper) said(format string, args ...any) error {
 	return &Error{"the KMS plugin at " + k.socket + " " + fmt.Sprintf(format, args...)}
 }
 
-// newUID names a call in the logs of the plugin.
+// newUID returns a random id that identifies a call in the plugin's logs.
 func newUID() string {
 	var uid [16]byte
 	_, _ = rand.Read(uid[:]) // never fails
 	return hex.EncodeToString(uid[:])
 }
 
-// Close hangs up.
+// Close closes the connection.
 func (k *Keeper) Close() error { return k.conn.Close() }
 
-// ErrorAs implements the driver.
+// ErrorAs implements driver.Keeper of gocloud.dev/secrets.
 func (k *Keeper) ErrorAs(err error, target any) bool { return errors.As(err, target) }
 
-// ErrorCode implements the driver.
+// ErrorCode implements driver.Keeper of gocloud.dev/secrets.
 func (k *Keeper) ErrorCode(err error) gcerrors.ErrorCode {
 	var said *Error
 	switch {

@@ -22,11 +22,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// plugin is one that does as it is told, and lies where it should.
+// plugin is a fake plugin with configured, also wrong, responses.
 type plugin struct {
 	api.UnimplementedKeyManagementServiceServer
 	key     byte
-	former  byte // opens as well, where it is not zero
+	former  byte // also opens, if it is not zero
 	status  func() (*api.StatusResponse, error)
 	encrypt func(*api.EncryptResponse) (*api.EncryptResponse, error)
 	decrypt func([]byte) ([]byte, error)
@@ -69,7 +69,7 @@ func (p *plugin) Decrypt(_ context.Context, r *api.DecryptRequest) (*api.Decrypt
 	return &api.DecryptResponse{Plaintext: plain}, nil
 }
 
-// serve has the plugin listen until stop is called.
+// serve starts the plugin at the socket; it listens until stop is called.
 func serve(t *testing.T, socket string, p *plugin) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
@@ -103,8 +103,8 @@ func openStore(t *testing.T) *sqlstore.Store {
 	return s
 }
 
-// TestPluginHoldsTheKey: a database opens by its plugin and by no other one, and what is
-// open goes on without it.
+// TestPluginHoldsTheKey: a database opens only with its plugin. An open keyring works
+// without the plugin.
 func TestPluginHoldsTheKey(t *testing.T) {
 	dir, store := t.TempDir(), openStore(t)
 	one := &plugin{key: 1}
@@ -143,7 +143,7 @@ func TestPluginHoldsTheKey(t *testing.T) {
 		t.Errorf("with the plugin again: %q, %v", plain, err)
 	}
 
-	// From this one to the other, and to a key of our own.
+	// Change from this plugin to the other, and then to a local key.
 	_, err = keyring.Start(t.Context(), open(t, filepath.Join(dir, "other")), store, keyring.Options{Previous: open(t, filepath.Join(dir, "one"))})
 	if err != nil {
 		t.Fatal(err)
@@ -161,8 +161,8 @@ func TestPluginHoldsTheKey(t *testing.T) {
 	}
 }
 
-// TestAnotherKeyComesBack: nothing is wrapped by a plugin that does not open what it
-// wrapped before, and readiness says so; one that has the former key besides goes on.
+// TestAnotherKeyComesBack: a plugin that cannot open what it wrapped before wraps
+// nothing, and readiness reports it. A plugin that also has the former key works.
 func TestAnotherKeyComesBack(t *testing.T) {
 	socket, store := filepath.Join(t.TempDir(), "s"), openStore(t)
 	keeper := open(t, socket)
@@ -179,7 +179,8 @@ func TestAnotherKeyComesBack(t *testing.T) {
 		return b
 	}
 	before := stored()
-	// back has another plugin at the socket, and waits until the client knows.
+	// back starts another plugin at the socket, and waits until the client is connected
+	// to it.
 	back := func(p *plugin) error {
 		t.Helper()
 		stop()
@@ -215,7 +216,7 @@ func TestAnotherKeyComesBack(t *testing.T) {
 	}
 }
 
-// TestSettle: data keys of two key-encryption keys come under the newer one.
+// TestSettle: data keys of two key-encryption keys are all wrapped by the newer one.
 func TestSettle(t *testing.T) {
 	dir, store := t.TempDir(), openStore(t)
 	for name, p := range map[string]*plugin{"old": {key: 1}, "new": {key: 2}, "between": {key: 1, former: 2}} {
@@ -244,8 +245,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestLyingPlugins: nothing is kept that could not be opened, each is a sentence, and
-// none takes longer than it may.
+// TestLyingPlugins: nothing that cannot be opened is stored, each error is one sentence,
+// and no call exceeds its time limit.
 func TestLyingPlugins(t *testing.T) {
 	status0 := func(change func(*api.StatusResponse)) func() (*api.StatusResponse, error) {
 		return func() (*api.StatusResponse, error) {

@@ -1,10 +1,10 @@
-// Package certtext reads certificates, keys and revocation lists that come from
-// outside: from the API, resources, flags and files. No other code decodes PEM, so
-// that every input accepts and rejects the same text.
+// Package certtext parses external certificates, keys and revocation lists: from the API,
+// resources, flags and files. No other code decodes PEM, so that every input accepts and
+// rejects the same text.
 //
-// Each error completes a sentence that begins with the name of the input ("--ca-file
-// is not ..."). It quotes nothing of the text, because the input may hold a private
-// key by mistake.
+// Each error completes a sentence that begins with the name of the input ("--ca-file is
+// not ..."). It does not quote the text, because the input may contain a private key by
+// mistake.
 package certtext
 
 import (
@@ -27,11 +27,11 @@ const (
 	CRLType         = "X509 CRL"
 )
 
-// maxCause is the greatest length of a parser's message in bytes.
+// maxCause is the maximum length of a parser's message in bytes.
 const maxCause = 200
 
-// Cause returns the message of a parser as valid UTF-8 of printable characters and
-// at most 200 bytes. Parsers quote parts of a certificate, which anybody may have made.
+// Cause returns the message of a parser as printable, valid UTF-8 of at most 200 bytes.
+// Parsers quote parts of certificates, which are untrusted.
 func Cause(err error) string {
 	text := strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -72,8 +72,8 @@ func RevocationList(der []byte) (*x509.RevocationList, error) {
 	return list, nil
 }
 
-// One returns the DER of the only block of a PEM text, which has to be of the type.
-// The empty type accepts every type.
+// One returns the DER of the only block of a PEM text. The block must have the given
+// type; the empty type accepts every type.
 func One(text []byte, kind string) ([]byte, error) {
 	want := "is not a PEM block"
 	if kind != "" {
@@ -93,9 +93,9 @@ func One(text []byte, kind string) ([]byte, error) {
 	return blocks[0].DER, nil
 }
 
-// Object returns the DER of an input that is either DER or a PEM text with one block
-// of the type. The empty type accepts every type. What is neither is returned as it
-// is, for the parser of the object to reject.
+// Object returns the DER of an input that is either DER or a PEM text with one block of
+// the given type. The empty type accepts every type. Other input is returned unchanged,
+// so that the parser of the object rejects it.
 func Object(content []byte, kind string) ([]byte, error) {
 	var whole asn1.RawValue
 	if rest, err := asn1.Unmarshal(content, &whole); err == nil && len(rest) == 0 {
@@ -107,8 +107,8 @@ func Object(content []byte, kind string) ([]byte, error) {
 	return One(content, kind)
 }
 
-// Certificates returns the certificates of a PEM text that holds nothing else but
-// comments, at least one.
+// Certificates returns the certificates of a PEM text. The text has at least one
+// certificate, and nothing else except comments.
 func Certificates(text []byte) ([]*x509.Certificate, error) {
 	return certificates(text)
 }
@@ -151,10 +151,11 @@ func certificates(text []byte, passing ...string) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// keyType ends the type of each private key.
+// keyType is the suffix of each private key's block type.
 const keyType = "PRIVATE KEY"
 
-// parameters are types that tools write in front of a private key. A key has them, too.
+// parameters are block types that tools write before a private key. The key contains the
+// same parameters.
 var parameters = []string{"EC PARAMETERS", "DH PARAMETERS"}
 
 func passes(kind string, passing []string) bool {
@@ -167,7 +168,7 @@ func passes(kind string, passing []string) bool {
 }
 
 // KeyPair returns a certificate with its chain and its key, each from a PEM text. One
-// file may hold both: the certificate is accepted among the keys and the other way round.
+// file may contain both: it skips keys in cert, and certificates in key.
 func KeyPair(cert, key []byte) (tls.Certificate, error) {
 	certs, err := certificates(cert, append([]string{keyType}, parameters...)...)
 	if err != nil {

@@ -42,7 +42,8 @@ func newPair(t testing.TB, name string) pair {
 	return pair{cert, private}
 }
 
-// TestForms: what editors, tools and manifests do to a text changes nothing.
+// TestForms: changes that editors, tools and manifests make to a text do not change the
+// result.
 func TestForms(t *testing.T) {
 	one, two := bytes.Repeat([]byte{0x30, 0x01, 0xff}, 50), bytes.Repeat([]byte{0x31, 0x02}, 70)
 	first, second := block("CERTIFICATE", one), block("CERTIFICATE", two)
@@ -63,7 +64,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestDamage: an unreadable part is named by its line and never skipped.
+// TestDamage: an error names the line of an unreadable part, which is never skipped.
 func TestDamage(t *testing.T) {
 	good := block("CERTIFICATE", bytes.Repeat([]byte{0x30, 0x01, 0xff}, 50)) // BEGIN, four lines, END
 	begin, end := "-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n"
@@ -99,7 +100,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestNoByteLosesABlock: whatever byte of a text is changed, added or lost, no block is
+// TestNoByteLosesABlock: if any byte of a text is changed, added or removed, no block is
 // skipped without an error.
 func TestNoByteLosesABlock(t *testing.T) {
 	text := []byte(block("CERTIFICATE", bytes.Repeat([]byte{0x30, 0x01, 0xff}, 50)) + "a comment\n" + block("CERTIFICATE", bytes.Repeat([]byte{0x31}, 50)))
@@ -165,7 +166,7 @@ func TestOne(t *testing.T) {
 func TestPool(t *testing.T) {
 	one, two := newPair(t, "one"), newPair(t, "two")
 	good, other := block(CertificateType, one.cert), block(CertificateType, two.cert)
-	if pool, err := Pool([]byte(good + "and\n" + other)); err != nil || len(pool.Subjects()) != 2 { //nolint:staticcheck // of a pool of our own
+	if pool, err := Pool([]byte(good + "and\n" + other)); err != nil || len(pool.Subjects()) != 2 { //nolint:staticcheck // the test made the pool
 		t.Errorf("two certificates: %v", err)
 	}
 	for says, text := range map[string]string{
@@ -209,8 +210,8 @@ func TestKeyPair(t *testing.T) {
 	}
 }
 
-// TestCauses: a certificate that Go's parser rejects is rejected for the parser's
-// reason. The files are made with openssl ecparam and openssl req -x509.
+// TestCauses: if Go's parser rejects a certificate, the error has the parser's cause. The
+// files were made with openssl ecparam and openssl req -x509.
 func TestCauses(t *testing.T) {
 	for file, says := range map[string]string{
 		"negative": "negative serial number", "secp256k1": "unsupported elliptic curve", "explicit": "invalid ECDSA parameters",

@@ -12,11 +12,11 @@ import (
 type Block struct {
 	Type string
 	DER  []byte
-	Line int // on which it begins, from 1
+	Line int // of the BEGIN line, from 1
 }
 
-// unexpected says that another type was needed. The type is shown if it looks like
-// one: what stands there may be anything.
+// unexpected returns the error for a block of another type. It quotes the type only if
+// that looks like one, because the text is untrusted.
 func (b Block) unexpected(want string) error {
 	if !plainLabel.MatchString(b.Type) {
 		return fmt.Errorf("line %d: the block is of another type than %s", b.Line, want)
@@ -28,20 +28,20 @@ var (
 	plainLabel = regexp.MustCompile(`^[A-Z0-9 ]{1,32}$`)
 	// boundary is a BEGIN or END line with its label (RFC 7468, section 3).
 	boundary = regexp.MustCompile(`^-----(BEGIN|END) ([!-,.-~]+(?:[ -][!-,.-~]+)*)-----$`)
-	// almost is what may have been a boundary, with any kind of dash.
+	// almost matches damaged boundaries, with any kind of dash.
 	almost = regexp.MustCompile(`[-–—]{2,}\s*(?:BEGIN|END)\b|-----\s*(?i:BEGIN|END)\b`)
-	// stray is a line of base64 that is too long to be a comment.
+	// stray matches a line of base64 that is too long to be a comment.
 	stray = regexp.MustCompile(`^[A-Za-z0-9+/]{48,}={0,2}$`)
 )
 
 var byteOrderMark = []byte("\xEF\xBB\xBF")
 
-// IsPEM reports whether a text is meant as PEM: it has something like a BEGIN or an
-// END line, or is UTF-16, which only a text is. Base64 has no such line.
+// IsPEM reports whether a text is intended as PEM: it has something like a BEGIN or END
+// line, which base64 cannot have, or is UTF-16.
 func IsPEM(text []byte) bool { return isAlmost(text) || isUTF16(text) }
 
-// isAlmost reports whether a text has something like a boundary. Most text has no dash,
-// and looking for one costs a fraction of matching.
+// isAlmost reports whether a text has something like a boundary. It first searches for a
+// dash, which is much cheaper than the expression.
 func isAlmost(text []byte) bool {
 	return (bytes.IndexByte(text, '-') >= 0 || bytes.Contains(text, []byte("–")) || bytes.Contains(text, []byte("—"))) && almost.Match(text)
 }
@@ -50,10 +50,10 @@ func isUTF16(text []byte) bool {
 	return bytes.HasPrefix(text, []byte{0xFE, 0xFF}) || bytes.HasPrefix(text, []byte{0xFF, 0xFE})
 }
 
-// Blocks returns the blocks of a PEM text. It accounts for every byte: a line is part
-// of a block or a comment, and a comment is text that could not be part of a block.
-// White space around a line, empty lines, each kind of line break and byte order marks
-// are accepted. The first line that is none of this is the error.
+// Blocks returns the blocks of a PEM text. Each line must be part of a block or a
+// comment; a comment is text that could not be part of a block. It accepts white space
+// around lines, empty lines, every kind of line break, and byte order marks. The first
+// other line is an error.
 func Blocks(text []byte) ([]Block, error) {
 	if isUTF16(text) {
 		return nil, errors.New("line 1: the text is UTF-16; save it as UTF-8")
@@ -73,7 +73,7 @@ func Blocks(text []byte) ([]Block, error) {
 	return r.blocks, nil
 }
 
-// nextLine cuts off a line, which ends with LF, CR LF or CR.
+// nextLine cuts off a line that ends with LF, CR LF or CR.
 func nextLine(text []byte) (line, rest []byte) {
 	end := bytes.IndexAny(text, "\r\n")
 	switch {
@@ -86,7 +86,7 @@ func nextLine(text []byte) (line, rest []byte) {
 	}
 }
 
-// reader keeps the blocks that were read and the one that is open.
+// reader has the complete blocks and the open one.
 type reader struct {
 	blocks []Block
 	open   *Block // nil between blocks
@@ -141,7 +141,7 @@ func (r *reader) end(label string) error {
 	}
 	der := make([]byte, base64.StdEncoding.DecodedLen(len(r.body)))
 	n, err := base64.StdEncoding.Strict().Decode(der, r.body)
-	clear(r.body) // it may be of a key
+	clear(r.body) // it may contain a key
 	if err != nil || n == 0 {
 		return fmt.Errorf("the base64 of the block that begins on line %d is incomplete or damaged", r.open.Line)
 	}
@@ -150,7 +150,8 @@ func (r *reader) end(label string) error {
 	return nil
 }
 
-// comment refuses a line between blocks that is not text, or is what is left of a block.
+// comment refuses a line between blocks that is not text, or looks like a part of a
+// block.
 func comment(line []byte) error {
 	for _, c := range line {
 		if c < ' ' && c != '\t' && c != '\v' && c != '\f' || c == 0x7F {

@@ -1,5 +1,5 @@
-// Package slash spells distinguished names as the key server shows them and names
-// transport principals by. Its clients that hold a certificate spell them alike.
+// Package slash formats distinguished names as the key server shows them and names
+// transport principals. Clients with a certificate use the same format.
 package slash
 
 import (
@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// attributeNames maps the usual attribute types to their short names (RFC 4519
-// and, for the mail address, PKCS#9). Others show as dotted numbers.
+// attributeNames maps common attribute types to their short names (RFC 4519; PKCS#9 for
+// the mail address). Others are shown as dotted numbers.
 var attributeNames = map[string]string{
 	"2.5.4.3": "CN", "2.5.4.4": "SN", "2.5.4.5": "serialNumber", "2.5.4.6": "C", "2.5.4.7": "L",
 	"2.5.4.8": "ST", "2.5.4.9": "street", "2.5.4.10": "O", "2.5.4.11": "OU", "2.5.4.12": "title",
@@ -17,12 +17,12 @@ var attributeNames = map[string]string{
 	"0.9.2342.19200300.100.1.1": "UID", "1.2.840.113549.1.9.1": "emailAddress",
 }
 
-// slashEscaper keeps the form unambiguous: a slash or a backslash inside a
-// value is escaped, so a value can never look like a further component.
+// slashEscaper escapes slashes and backslashes in values, so that a value never looks
+// like another component.
 var slashEscaper = strings.NewReplacer(`\`, `\\`, `/`, `\/`)
 
-// Name returns a distinguished name slash-prefixed and slash-separated in
-// the order of the certificate, for instance /C=DE/O=Example/CN=Root.
+// Name returns a distinguished name with a slash before each component, in the order of
+// the certificate, for example /C=DE/O=Example/CN=Root.
 func Name(name pkix.Name) string {
 	var b strings.Builder
 	attributes := name.Names
