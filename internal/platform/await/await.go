@@ -1,11 +1,11 @@
-// Package await waits for what nothing can take back: a read of a terminal, the opening of
-// a pipe that nobody writes to, a disk of the network that is gone.
+// Package await waits for operations that cannot be canceled: a read from a terminal, the
+// opening of a pipe without a writer, an unreachable network disk.
 package await
 
 import "context"
 
-// Answer is what work answers, or why ctx ended before. Work is left to itself then, and
-// ends with the process at the latest.
+// Answer returns the result of work, or the cause of ctx if ctx ends first. In that case
+// work continues in its goroutine until it or the process ends.
 func Answer[T any](ctx context.Context, work func() (T, error)) (T, error) {
 	type answer struct {
 		value T

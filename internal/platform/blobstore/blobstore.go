@@ -1,5 +1,5 @@
-// Package blobstore keeps objects outside the database: files of a directory, or what
-// buckets of clouds have. An object is written durably and as a whole, or is not there.
+// Package blobstore stores objects outside the database: as files in a directory, or in a
+// cloud bucket. Writes are durable and atomic.
 package blobstore
 
 import (
@@ -19,24 +19,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoFile is wrapped where a name is that of a pipe, a link or a directory.
+// ErrNoFile is wrapped if a name belongs to a pipe, a link or a directory.
 var ErrNoFile = errors.New("is no file")
 
-// Store is where objects are. It is safe for concurrent use.
+// Store is a directory or bucket of objects. It is safe for concurrent use.
 type Store struct {
 	bucket *blob.Bucket
-	dir    string // of file://, else empty
+	dir    string // of file://, otherwise empty
 }
 
-// Object is one of them.
+// Object describes a stored object.
 type Object struct {
 	Name    string
 	Size    int64
 	Written time.Time
 }
 
-// CheckURL refuses a URL that can be none of a Store. Its errors do not repeat it,
-// because it may hold what is secret.
+// CheckURL returns an error if a URL cannot be opened as a Store. The error does not
+// quote the URL, because it may contain secrets.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -62,7 +62,7 @@ func CheckURL(text string) error {
 
 var errURL = errors.New("the URL must be file:///DIRECTORY, s3://BUCKET, gs://BUCKET or azblob://CONTAINER")
 
-// Open opens a Store.
+// Open opens the Store with a URL.
 func Open(ctx context.Context, text string) (*Store, error) {
 	if err := CheckURL(text); err != nil {
 		return nil, err
@@ -87,14 +87,14 @@ func Open(ctx context.Context, text string) (*Store, error) {
 	return &Store{bucket: bucket, dir: u.Path}, nil
 }
 
-// Close gives up what Open took.
+// Close releases the resources of the Store.
 func (s *Store) Close() error { return s.bucket.Close() }
 
-// In is a bucket that is open.
+// In returns a Store for an open bucket.
 func In(bucket *blob.Bucket) *Store { return &Store{bucket: bucket} }
 
-// Put writes an object that is not there yet, durably and as a whole, and answers false
-// where there is one.
+// Put writes a new object, durably and atomically. It returns false if the object already
+// exists.
 func (s *Store) Put(ctx context.Context, name string, fill func(io.Writer) error) (bool, error) {
 	if s.dir != "" {
 		if _, err := os.Lstat(filepath.Join(s.dir, name)); !errors.Is(err, os.ErrNotExist) {
@@ -105,7 +105,7 @@ func (s *Store) Put(ctx context.Context, name string, fill func(io.Writer) error
 	if there, err := s.bucket.Exists(ctx, name); err != nil || there {
 		return false, err
 	}
-	// Ending the context is how a write is given up.
+	// Canceling the context aborts a write.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w, err := s.bucket.NewWriter(ctx, name, &blob.WriterOptions{IfNotExist: true, ContentType: "application/octet-stream"})
@@ -114,7 +114,7 @@ func (s *Store) Put(ctx context.Context, name string, fill func(io.Writer) error
 	}
 	if err := fill(w); err != nil {
 		cancel()
-		_ = w.Close() // says that it was cancelled
+		_ = w.Close() // the error is that of the cancellation
 		return false, err
 	}
 	err = w.Close()
@@ -124,8 +124,8 @@ func (s *Store) Put(ctx context.Context, name string, fill func(io.Writer) error
 	return err == nil, err
 }
 
-// putFile is Put in a directory. fileblob neither syncs nor keeps an object from being
-// replaced by one that is written at the same time.
+// putFile is Put in a directory. fileblob is not used: it does not sync, and a concurrent
+// write could replace an object.
 func (s *Store) putFile(name string, fill func(io.Writer) error) (done bool, err error) {
 	f, err := os.CreateTemp(s.dir, name+".*"+unfinished) // 0600
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *Store) putFile(name string, fill func(io.Writer) error) (done bool, err
 	}
 	object := filepath.Join(s.dir, name)
 	err = os.Link(f.Name(), object)
-	if errors.Is(err, os.ErrNotExist) { // another process was first, and has removed it
+	if errors.Is(err, os.ErrNotExist) { // another process wrote the object first, and removed the temporary file
 		_, err = os.Stat(object)
 		return false, err
 	}
@@ -162,11 +162,11 @@ func (s *Store) putFile(name string, fill func(io.Writer) error) (done bool, err
 	return err == nil, err
 }
 
-// unfinished is how names end of files that have no name of an object yet.
+// unfinished is the suffix of temporary files.
 const unfinished = ".new"
 
-// forget removes what a process that was killed has left of an object, once it is there:
-// another process may be at the same one.
+// forget removes the temporary files of an object that is now written. A killed process
+// may have left them, or another process may be writing the same object.
 func (s *Store) forget(name string) error {
 	left, err := filepath.Glob(filepath.Join(s.dir, name+".*"+unfinished))
 	for _, path := range left {
@@ -175,7 +175,7 @@ func (s *Store) forget(name string) error {
 	return err
 }
 
-// remove removes a file, if it is still there.
+// remove removes a file. It returns nil if the file does not exist.
 func remove(path string) error {
 	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -183,7 +183,8 @@ func remove(path string) error {
 	return nil
 }
 
-// Get opens an object and says how large it is. It answers nil where there is none.
+// Get opens an object and returns its size in bytes. It returns nil if there is no such
+// object.
 func (s *Store) Get(ctx context.Context, name string) (io.ReadCloser, int64, error) {
 	if s.dir != "" {
 		return s.file(name)
@@ -198,8 +199,8 @@ func (s *Store) Get(ctx context.Context, name string) (io.ReadCloser, int64, err
 	return r, r.Size(), nil
 }
 
-// file is Get in a directory. Whoever can write there may have put a pipe, which
-// would be waited for, or a link.
+// file is Get in a directory. It rejects pipes, which would block, and links: other users
+// of the directory may have created them.
 func (s *Store) file(name string) (io.ReadCloser, int64, error) {
 	f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -221,7 +222,7 @@ func (s *Store) file(name string) (io.ReadCloser, int64, error) {
 	return f, info.Size(), nil
 }
 
-// Each calls with each object, by name.
+// Each calls found with each object, sorted by name.
 func (s *Store) Each(ctx context.Context, found func(Object) error) error {
 	if s.dir != "" {
 		return s.eachFile(found)
@@ -244,7 +245,7 @@ func (s *Store) Each(ctx context.Context, found func(Object) error) error {
 	}
 }
 
-// eachFile is Each in a directory. fileblob would open what it lists.
+// eachFile is Each in a directory. fileblob would open every listed file.
 func (s *Store) eachFile(found func(Object) error) error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -265,7 +266,7 @@ func (s *Store) eachFile(found func(Object) error) error {
 	return nil
 }
 
-// Delete removes an object, if it is still there.
+// Delete removes an object. It returns nil if there is none.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	if s.dir != "" {
 		return remove(filepath.Join(s.dir, name))

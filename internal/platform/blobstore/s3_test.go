@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/bucket"
 )
 
-// TestS3: what is promised of objects holds over the wire of S3, too.
+// TestS3: the guarantees of Store also hold with the S3 protocol.
 func TestS3(t *testing.T) {
 	url, away := bucket.New(t)
 	s, err := blobstore.Open(t.Context(), url)

@@ -1,5 +1,5 @@
-// Package brief shortens text for people: messages of conditions and events, answers of plugins,
-// reports. What it returns is valid UTF-8 if its argument is.
+// Package brief shortens text for people: messages of conditions and events, responses of
+// plugins, reports. Its results are valid UTF-8 if its arguments are.
 //
 // May import: nothing
 package brief

@@ -1,8 +1,8 @@
-// Package canonical reads and writes canonical base64 (RFC 4648 section 4,
-// padded, without line breaks or stray bits), the only spelling of binary
-// values that contract 1.4 accepts. Every base64 decoder in reach, strict ones
-// included, skips carriage returns and line feeds, so the check on lengths
-// here is not redundant. It also has the canonical form of JSON.
+// Package canonical reads and writes canonical base64 (RFC 4648 section 4, padded,
+// without line breaks or stray bits), the only encoding of binary values that contract
+// 1.4 accepts. All available base64 decoders, strict ones included, skip carriage returns
+// and line feeds, so the checks on lengths here are necessary. It also has the canonical
+// form of JSON.
 package canonical
 
 import (
@@ -11,15 +11,14 @@ import (
 	"github.com/segmentio/asm/base64"
 )
 
-// ErrNotCanonical is returned for every text that is not the one canonical
-// base64 spelling of some bytes.
+// ErrNotCanonical is returned for every text that is not canonical base64.
 var ErrNotCanonical = errors.New("not canonical base64")
 
-// Encode returns the canonical spelling of b.
+// Encode returns the canonical base64 of b.
 func Encode(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 
-// DecodedLen returns the number of bytes that text stands for, judging by its
-// length and padding alone.
+// DecodedLen returns the number of bytes that text decodes to, computed only from its
+// length and padding.
 func DecodedLen(text []byte) int {
 	n := len(text) / 4 * 3
 	for i := len(text) - 1; i >= 0 && i >= len(text)-2 && text[i] == '='; i-- {
@@ -28,7 +27,7 @@ func DecodedLen(text []byte) int {
 	return n
 }
 
-// Decode returns the bytes that text spells, or ErrNotCanonical.
+// Decode returns the bytes of a canonical base64 text, or ErrNotCanonical.
 func Decode(text string) ([]byte, error) {
 	dst := make([]byte, len(text)/4*3+padRoom)
 	n, err := DecodeInto(dst, []byte(text))
@@ -38,12 +37,12 @@ func Decode(text string) ([]byte, error) {
 	return dst[:n:n], nil
 }
 
-// padRoom is spare room behind the decoded bytes: the vector decoder writes
-// whole blocks.
+// padRoom is additional room after the decoded bytes: the vector decoder writes complete
+// blocks.
 const padRoom = 32
 
-// DecodeInto decodes text into dst and returns the number of bytes. dst must
-// have room for len(text)/4*3 bytes. It allocates nothing.
+// DecodeInto decodes text into dst and returns the number of bytes, or ErrNotCanonical.
+// dst must have room for len(text)/4*3 bytes. It does not allocate.
 func DecodeInto(dst, text []byte) (int, error) {
 	if len(text)%4 != 0 {
 		return 0, ErrNotCanonical
@@ -59,8 +58,8 @@ func DecodeInto(dst, text []byte) (int, error) {
 	return n, nil
 }
 
-// strayBits reports whether the last group holds bits that no byte of the
-// value uses: "QQ==" and "QR==" decode alike, only the first is canonical.
+// strayBits reports whether the last group has nonzero bits that belong to no byte:
+// "QQ==" and "QR==" decode to the same byte, and only the first is canonical.
 func strayBits(text []byte) bool {
 	l := len(text)
 	switch {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Each spelling here is accepted by some base64 decoder in reach. Only the
-// canonical one may be accepted by this one.
+// Some other base64 decoder accepts each text here. This one may accept only the
+// canonical one.
 func TestNotCanonical(t *testing.T) {
 	long := strings.Repeat("QUJD", 64) // long enough for the vector decoder
 	cases := map[string]string{
@@ -50,7 +50,7 @@ func TestNotCanonical(t *testing.T) {
 	for name, text := range cases {
 		for _, text := range []string{text, long + text, text + long} {
 			if strings.HasSuffix(text, long) && !strings.Contains(text, "=") && strings.Trim(text, "QUIJDR") == "" {
-				continue // a short tail becomes a good beginning
+				continue // together with long, a short tail is valid
 			}
 			if b, err := Decode(text); err == nil {
 				t.Errorf("%s: %q was read as %x", name, text, b)
@@ -59,8 +59,8 @@ func TestNotCanonical(t *testing.T) {
 	}
 }
 
-// Every byte that is no base64 is refused at every place of a text that the
-// vector decoder takes.
+// Every byte that is not base64 is refused at every position of a text that the vector
+// decoder handles.
 func TestEveryForeignByteEverywhere(t *testing.T) {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 	good := bytes.Repeat([]byte("QUJD"), 25)
@@ -89,8 +89,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// DecodeInto writes no further than its contract says, though it decodes in
-// whole blocks.
+// DecodeInto writes only as far as documented, although it decodes complete blocks.
 func TestDecodeIntoKeepsToItsRoom(t *testing.T) {
 	for n := range 200 {
 		text := []byte(Encode(make([]byte, n)))
@@ -112,8 +111,7 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A text is accepted exactly where it is what the standard library would write
-// for the bytes it reads.
+// A text is accepted if and only if the standard library encodes the decoded bytes to it.
 func FuzzBase64(f *testing.F) {
 	for _, s := range []string{"", "QQ==", "QR==", "QUI=", "QUJD", "QU\r\nJD", strings.Repeat("QUJD", 40) + "\n\n\n\n"} {
 		f.Add(s)

@@ -10,20 +10,20 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// maxExact is the largest integer that a JSON number holds exactly wherever it is
-// read (RFC 7493 section 2.2).
+// maxExact is the largest integer that every JSON parser keeps exactly (RFC 7493 section
+// 2.2).
 const maxExact = 1<<53 - 1
 
-// What JSON answers for text that has no form of its own. None quotes the text.
+// Errors of JSON. They do not quote the text.
 var (
 	ErrNotJSON = errors.New("is not one JSON value in UTF-8 in which each name of an object is there once")
 	ErrInexact = errors.New("has a number that not every reader would keep: an integer beyond 2^53-1, or one out of range; send it as a string")
 )
 
-// JSON returns the form of a JSON text that RFC 8785 defines: members by the
-// UTF-16 units of their names, one spelling of each string and number, no white
-// space. Two texts have the same form if and only if they are the same value.
-// Numbers that would not survive it are refused, and so are repeated names.
+// JSON returns the canonical form of a JSON text (RFC 8785): members sorted by the UTF-16
+// units of their names, one encoding of each string and number, no white space. Two texts
+// have the same form if and only if they have the same value. It rejects numbers that
+// would lose precision, and duplicate names.
 func JSON(text []byte) ([]byte, error) {
 	if err := readable(text); err != nil {
 		return nil, err
@@ -35,8 +35,7 @@ func JSON(text []byte) ([]byte, error) {
 	return form, nil
 }
 
-// readable looks at each token, because the form alone would round numbers
-// without a word.
+// readable checks each token, because Canonicalize silently rounds numbers.
 func readable(text []byte) error {
 	dec := jsontext.NewDecoder(bytes.NewReader(text))
 	for values := 0; ; {
@@ -55,8 +54,8 @@ func readable(text []byte) error {
 	}
 }
 
-// exact reports whether a number is kept by whoever reads it as an IEEE 754
-// double: an integer by its value, any other to the precision that there is.
+// exact reports whether a parser that uses IEEE 754 doubles keeps the number. Integers
+// must keep their value; other numbers may be rounded.
 func exact(number string) bool {
 	f, err := strconv.ParseFloat(number, 64)
 	return err == nil && (f != math.Trunc(f) || math.Abs(f) <= maxExact)

@@ -11,7 +11,7 @@ import (
 	"unicode/utf16"
 )
 
-// What is no JSON, or would be another value afterwards, has no form.
+// Text that is not JSON, or would change its value, has no form.
 func TestNoForm(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
@@ -56,9 +56,8 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// Whatever has a form: the form is its own, it is the value that it was to a
-// reader that shares nothing with this one, the names stand in order, and no
-// white space is left.
+// For any text with a form: the form of the form is equal, another parser reads the same
+// value from both, the names are sorted, and no white space is left.
 func FuzzJSON(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `[]`, `null`, `{"b":1,"a":{"z":[1.5,-0,1e-7],"y":"\u00e9\ud83d\ude00"}}`, ` [ true , false , null ] `,
@@ -93,7 +92,7 @@ func decoded(t *testing.T, text []byte) (v any) {
 	return zero(v)
 }
 
-// zero makes 0 of -0, which the form does not know.
+// zero converts -0 to 0, because the form has no -0.
 func zero(v any) any {
 	switch v := v.(type) {
 	case float64:
@@ -110,7 +109,7 @@ func zero(v any) any {
 	return v
 }
 
-// ordered reads the names as they stand.
+// ordered checks the order of names.
 func ordered(t *testing.T, form []byte) {
 	t.Helper()
 	dec := json.NewDecoder(bytes.NewReader(form))
@@ -158,7 +157,7 @@ func namesOf(t *testing.T, dec *json.Decoder) {
 	}
 }
 
-// outsideStrings is the text with what stands in strings left out.
+// outsideStrings returns the text without the contents of strings.
 func outsideStrings(form []byte) []byte {
 	var out []byte
 	inside, escaped := false, false

@@ -1,5 +1,5 @@
-// Package clientaddr says where a connection or a request comes from, as far as
-// strangers are counted by it and the audit trail names it.
+// Package clientaddr determines the client address of connections and requests. Limits for strangers
+// and the audit log use it.
 package clientaddr
 
 import (
@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// ipv6Bits is the network that one machine has of IPv6: it can send from each
-// of its addresses, so that counting those would count nothing.
+// ipv6Bits is the prefix length of the IPv6 network of one machine. The machine can use every
+// address of it, so single addresses are not counted.
 const ipv6Bits = 64
 
-// Network is whose connections are counted together.
+// Network returns the network by which connections are counted.
 func Network(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	bits := ipv6Bits
@@ -37,8 +37,7 @@ func Site(network netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(network.Addr(), siteBits).Masked()
 }
 
-// OfConn is the address at the other end of a connection, the zero one where it
-// has none.
+// OfConn returns the remote address of a connection, the zero address if it has none.
 func OfConn(at net.Addr) netip.Addr {
 	if tcp, ok := at.(*net.TCPAddr); ok {
 		return tcp.AddrPort().Addr().Unmap()
@@ -46,7 +45,7 @@ func OfConn(at net.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// OfRequest is the address in http.Request.RemoteAddr.
+// OfRequest parses http.Request.RemoteAddr. It returns the zero address for an invalid text.
 func OfRequest(remote string) netip.Addr {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -55,11 +54,11 @@ func OfRequest(remote string) netip.Addr {
 	return at.Addr().Unmap()
 }
 
-// Proxies are those whose word on where a request comes from is taken.
+// Proxies are the networks whose X-Forwarded-For headers are trusted.
 type Proxies []netip.Prefix
 
-// ParseProxies reads networks in CIDR notation (RFC 4632, RFC 4291 section
-// 2.3) and single addresses.
+// ParseProxies parses networks in CIDR notation (RFC 4632, RFC 4291 section 2.3) and single
+// addresses.
 func ParseProxies(list []string) (Proxies, error) {
 	var out Proxies
 	for _, s := range list {
@@ -82,19 +81,18 @@ func ParseProxies(list []string) (Proxies, error) {
 	return out, nil
 }
 
-// Trusts says whether the address is a proxy's.
+// Trusts reports whether the address belongs to a proxy.
 func (p Proxies) Trusts(a netip.Addr) bool {
 	return slices.ContainsFunc(p, func(n netip.Prefix) bool { return n.Contains(a.Unmap().WithZone("")) })
 }
 
-// maxHops is how many entries of X-Forwarded-For are looked at.
+// maxHops limits the entries of X-Forwarded-For that are read.
 const maxHops = 16
 
-// Client is where a request comes from: its connection's other end, and where
-// that is a proxy, whom the proxy names. X-Forwarded-For is read from its end,
-// which the nearest proxy has written, past those that are proxies themselves;
-// what is left of that anybody may have sent. Where an entry says nothing that
-// is an address, the proxy that passed it on is as far as one can see.
+// Client returns the client address of a request: the remote address of the connection or, if that
+// is a proxy, the address that the proxy names. It reads X-Forwarded-For from its end, which the
+// nearest proxy has written, and skips entries of other proxies. Earlier entries are untrusted. If
+// an entry is not an address, it returns the proxy that sent the entry.
 func (p Proxies) Client(remote netip.Addr, forwardedFor []string) netip.Addr {
 	at := remote.Unmap()
 	hops := 0
@@ -115,7 +113,7 @@ func (p Proxies) Client(remote netip.Addr, forwardedFor []string) netip.Addr {
 	return at
 }
 
-// cutLast splits a list at its last comma.
+// cutLast splits a comma-separated list at its last comma.
 func cutLast(list string) (rest, last string, more bool) {
 	i := strings.LastIndexByte(list, ',')
 	if i < 0 {
@@ -124,7 +122,7 @@ func cutLast(list string) (rest, last string, more bool) {
 	return list[:i], list[i+1:], true
 }
 
-// parseHop reads an address, with or without a port.
+// parseHop parses an address, with or without a port.
 func parseHop(s string) (netip.Addr, bool) {
 	s = strings.TrimSpace(s)
 	if a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil {

@@ -71,8 +71,8 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// FuzzClient: whatever a header says, a request comes from its connection, or
-// from an address that the header has after the last proxy's.
+// FuzzClient: for any header, the client address is that of the connection, or an address
+// in the header after the last proxy's.
 func FuzzClient(f *testing.F) {
 	f.Add("10.1.1.1", "203.0.113.9, 10.2.2.2")
 	f.Add("10.1.1.1", ",,,")

@@ -1,7 +1,7 @@
 package fault
 
-// Code is what clients match on (contract 1.9). The wording of a detail
-// may change, a code may not.
+// Code identifies a fault to clients (contract 1.9). The text of a detail may change, but
+// a code may not.
 type Code string
 
 // Entry is one row of the catalogue of codes.
@@ -11,24 +11,24 @@ type Entry struct {
 	Meaning   string // one sentence for the generated reference
 }
 
-// Catalogue lists every code that this service answers, in the order below.
-// Package httpapi maps each to a status, and a test walks the list.
+// Catalogue lists every code that this service returns, in the order below. Package
+// httpapi maps each to a status, and a test checks the list.
 var Catalogue []Entry
 
-// code enters a code of the core (contract 22.2) into the catalogue.
+// code adds a code of the core (contract 22.2) to the catalogue.
 func code(c Code, meaning string) Code {
 	Catalogue = append(Catalogue, Entry{c, false, meaning})
 	return c
 }
 
-// extension enters a code beyond the core. Each stands for something that the
-// core leaves unsaid; docs/api.md marks them.
+// extension adds a code beyond the core to the catalogue, for a case that the core does
+// not define. docs/api.md marks these codes.
 func extension(c Code, meaning string) Code {
 	Catalogue = append(Catalogue, Entry{c, true, meaning})
 	return c
 }
 
-// The codes, each with what it means.
+// The codes with their meanings.
 var (
 	BadRequest             = code("BAD_REQUEST", "Refused before anything reached the key server; detail names the field.")
 	InvalidArgument        = code("INVALID_ARGUMENT", "The key server itself refused the argument; detail is its sentence.")

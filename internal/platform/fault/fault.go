@@ -1,7 +1,6 @@
-// Package fault holds the one error type that crosses layers. Inner code says
-// what went wrong by a coded fault and never names an HTTP status; package
-// httpapi owns the single table that turns a code into a status. Any error
-// that is not a fault is, by construction, a generic failure at the edge.
+// Package fault has the only error type that crosses layers. Inner code returns faults with
+// a code and never names an HTTP status; package httpapi has the only table that maps codes
+// to statuses. It treats any other error as a generic failure.
 package fault
 
 import (
@@ -11,23 +10,23 @@ import (
 	"time"
 )
 
-// Scope says how far a temporary refusal reaches.
+// Scope is the extent of a temporary refusal.
 type Scope string
 
 // The scopes a temporary refusal (503) can have.
 const (
-	ScopeSession Scope = "session" // only the calling session hit a ceiling
-	ScopeProcess Scope = "process" // the whole process did
+	ScopeSession Scope = "session" // the calling session reached a limit
+	ScopeProcess Scope = "process" // the process reached a limit
 )
 
-// Error is a coded failure. Detail is for people and may be answered to the
-// caller, so it never holds a secret. The wrapped cause is for the log only.
+// Error is a failure with a code. Detail is for people and may be sent to the caller, so it
+// never contains a secret. The wrapped cause is only for the log.
 type Error struct {
 	Code   Code
 	Detail string
-	// Reason is what the audit trail records; empty where nothing was audited.
+	// Reason is recorded in the audit log; empty if nothing was audited.
 	Reason Reason
-	// Scope, Retryable and RetryAfter are set on temporary refusals only.
+	// Scope, Retryable and RetryAfter are set only for temporary refusals.
 	Scope      Scope
 	Retryable  bool
 	RetryAfter time.Duration
@@ -35,49 +34,48 @@ type Error struct {
 	cause error
 }
 
-// New makes a fault. The detail names the field or object and what to do.
+// New returns a fault. The detail names the field or object and the remedy.
 func New(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Because returns a copy that carries cause for the log. The cause is never
-// answered to a caller.
+// Because returns a copy with a cause for the log. The cause is never sent to a caller.
 func (e *Error) Because(cause error) *Error {
 	c := *e
 	c.cause = cause
 	return &c
 }
 
-// Audited returns a copy that carries the audit reason.
+// Audited returns a copy with the audit reason.
 func (e *Error) Audited(reason Reason) *Error {
 	c := *e
 	c.Reason = reason
 	return &c
 }
 
-// Temporary makes a refusal that the caller may retry after the given time.
+// Temporary returns a refusal that the caller may retry after the given time.
 func Temporary(code Code, scope Scope, retryAfter time.Duration, format string, args ...any) *Error {
 	e := New(code, format, args...)
 	e.Scope, e.Retryable, e.RetryAfter = scope, true, retryAfter
 	return e
 }
 
-// Error implements error with code and detail, never the cause: it is what a
-// caller may see.
+// Error implements error with code and detail. It omits the cause, because callers may see
+// the text.
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Detail }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Is matches another fault by its code, so that errors.Is(err, fault.New(code, ""))
-// and tests need no sentinel per code.
+// Is compares faults by code, so that errors.Is(err, fault.New(code, "")) works without a
+// sentinel per code.
 func (e *Error) Is(target error) bool {
 	var t *Error
 	return errors.As(target, &t) && t.Code == e.Code
 }
 
 // Explain returns the text of an error with the causes of the faults in its chain. It is for
-// logs and for the terminal of an operator, never for a caller of the API.
+// logs and for an administrator's terminal, never for a caller of the API.
 func Explain(err error) string {
 	text := err.Error()
 	for _, cause := range causes(err) {

@@ -1,16 +1,16 @@
 package fault
 
-// Reason is the coded cause that the audit trail records for an operation that
-// was refused or failed.
+// Reason is the code that the audit log records for an operation that was refused or
+// failed.
 type Reason string
 
 // ReasonEntry is one row of the catalogue of audit reasons.
 type ReasonEntry struct {
 	Reason  Reason
-	Meaning string // one sentence, for whoever reads a trail
+	Meaning string // one sentence, for readers of the audit log
 }
 
-// Reasons lists every reason that the audit trail records, in the order below.
+// Reasons lists every reason that the audit log records, in the order below.
 var Reasons []ReasonEntry
 
 func reason(r Reason, meaning string) Reason {
@@ -18,8 +18,8 @@ func reason(r Reason, meaning string) Reason {
 	return r
 }
 
-// The audit reasons, each with what it means, in camelCase and permanent
-// (contract 18.4): the rows of a trail are kept, and asked for by reason.
+// The audit reasons with their meanings, in camelCase and permanent (contract 18.4):
+// audit rows are stored, and queried by reason.
 var (
 	ReasonRoleDenied          = reason("roleDenied", "No role of the caller grants the operation.")
 	ReasonACLDenied           = reason("aclDenied", "The access control list of the key refuses the caller, by its rights, its time or its limit of uses.")

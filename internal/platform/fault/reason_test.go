@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// recorded are the reasons as trails have them. Rows are added here, and none
-// is changed: alerts and questions to a trail are written in these words.
+// recorded are the reasons in existing audit logs. Add rows, but never change one: alerts
+// and queries use these words.
 var recorded = []string{
 	"roleDenied", "aclDenied", "keyDisabled", "keyExhausted", "objectNotFound", "notInScope", "principalDisabled", "delegatorRefused", "chainedDelegation",
 	"notTransportPrincipal", "notExposed", "restricted", "notForwarded", "peerUnavailable",
@@ -47,7 +47,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// Clients and alerts match on codes: each is there once, in its spelling.
+// Clients and alerts compare codes: each exists once, in the required format.
 func TestCodes(t *testing.T) {
 	spelling := regexp.MustCompile(`^[A-Z]+(_[A-Z]+)*$`)
 	seen := map[fault.Code]bool{}
@@ -62,8 +62,7 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// A code or a reason that is declared without its row would be walked by no
-// test.
+// Otherwise no test would cover a code or a reason that is declared without its row.
 func TestEveryCodeAndReasonIsListed(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

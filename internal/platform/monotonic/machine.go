@@ -2,12 +2,12 @@ package monotonic
 
 import "time"
 
-// began is the moment from which uptime counts.
+// began is the time from which uptime counts.
 var began = time.Now()
 
-// wall is the machine's clock. A program that lives on a machine whose clock somebody
-// sets is built with another one (test/clock).
+// wall returns the machine's clock. Test programs with a settable clock are built with
+// another one (test/clock).
 func wall() time.Time { return time.Now().Round(0) }
 
-// uptime is how long the process has run while the machine was not asleep.
+// uptime returns how long the process has run, without the machine's sleep.
 func uptime() time.Duration { return time.Since(began) }

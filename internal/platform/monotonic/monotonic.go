@@ -1,6 +1,6 @@
-// Package monotonic tells a process the time, whatever somebody does to the machine's clock:
-// it goes on from where the process began, as fast as the machine's uptime, and a step of
-// the clock is seen and said, not followed (docs/adr/0059-a-clock-that-is-set.md).
+// Package monotonic has a clock that is independent of changes to the machine's clock. It
+// starts with the machine's clock and advances with the machine's uptime. A step of the
+// machine's clock is reported and not followed (docs/adr/0059-a-clock-that-is-set.md).
 package monotonic
 
 import (
@@ -11,53 +11,54 @@ import (
 )
 
 const (
-	// Tolerance is how far the machine's clock may be set within budgetTime and be
-	// followed: as time servers do where a machine was a little off. Time waits where
-	// that is back.
+	// Tolerance is how far the machine's clock may be set within budgetTime and still be
+	// followed, as time servers do for small errors. If it is set back, Now repeats its time
+	// until the clock has caught up.
 	Tolerance  = 5 * time.Second
 	budgetTime = time.Hour
-	// Every is how often the clock is to be looked at.
+	// Every is the period of Look.
 	Every = time.Second
-	// asleep is the least sleep of the machine that counts, the noise between two clocks.
+	// asleep is the minimum sleep of the machine that counts; less is noise between two
+	// clocks.
 	asleep = 100 * time.Millisecond
-	// MostAhead bounds how far ahead of the machine's clock a process begins. Something
-	// that claims to be from later was not written by a clock that was a little wrong.
+	// MostAhead is how far ahead of the machine's clock a process may begin. A later time in
+	// stored data does not come from a slightly wrong clock.
 	MostAhead = 24 * time.Hour
 )
 
-// Machine is what has clocks.
+// Machine has the clocks of a machine.
 type Machine struct {
 	Wall   func() time.Time     // the time of day, without a monotonic reading
-	Uptime func() time.Duration // how long the machine has worked since some moment
-	Asleep func() time.Duration // how long it has slept since some moment
+	Uptime func() time.Duration // how long the machine has run since some time
+	Asleep func() time.Duration // how long it has slept since some time
 }
 
-// Clock is the time of a process. It is safe for concurrent use.
+// Clock is the clock of a process. It is safe for concurrent use.
 type Clock struct {
 	machine Machine
-	origin  time.Time    // the time at uptime 0, but for shift
+	origin  time.Time    // the time at uptime 0, without shift
 	shift   atomic.Int64 // in nanoseconds
-	last    atomic.Int64 // what was told last, in nanoseconds since origin
+	last    atomic.Int64 // the last result of Now, in nanoseconds since origin
 
 	mu   sync.Mutex
 	held time.Duration // how far the machine's clock is ahead of this one
-	said time.Duration // how far that was when it was said last
-	used time.Duration // of Tolerance, since the uptime that follows
+	said time.Duration // the value of held at the last report
+	used time.Duration // used part of Tolerance since uptime from
 	from time.Duration
-	aged time.Duration // of the machine's sleep, what is in shift
+	aged time.Duration // the machine's sleep that shift contains
 }
 
-// New begins with the machine's clock.
+// New returns a clock that starts with the machine's clock.
 func New() *Clock { return On(Machine{wall, uptime, slept}) }
 
-// On begins with the clock of a given machine.
+// On returns a clock that starts with the clock of a given machine.
 func On(m Machine) *Clock {
 	c := &Clock{machine: m, origin: m.Wall().Add(-m.Uptime()), aged: m.Asleep()}
 	c.last.Store(math.MinInt64)
 	return c
 }
 
-// Now tells the time. It never goes back.
+// Now returns the time. It never goes back.
 func (c *Clock) Now() time.Time {
 	at := int64(c.machine.Uptime()) + c.shift.Load()
 	for {
@@ -71,14 +72,14 @@ func (c *Clock) Now() time.Time {
 	}
 }
 
-// Step is a move of the machine's clock that was not followed.
+// Step is a change of the machine's clock that was not followed.
 type Step struct {
 	By   time.Duration // how far, positive for ahead
 	Away time.Duration // how far the machine's clock is ahead of the process now
 }
 
-// Look compares the machine's clock with this one. It follows what is within Tolerance,
-// and sleep of the machine, and answers each step beyond that once.
+// Look compares the machine's clock with this one. It follows changes within Tolerance and
+// sleep of the machine. It reports each larger step once.
 func (c *Clock) Look() (s Step, stepped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,12 +103,12 @@ func (c *Clock) Look() (s Step, stepped bool) {
 	return s, stepped
 }
 
-// gap is how far the machine's clock is ahead.
+// gap returns how far the machine's clock is ahead.
 func (c *Clock) gap() time.Duration {
 	return c.machine.Wall().Sub(c.origin.Add(c.machine.Uptime() + time.Duration(c.shift.Load())))
 }
 
-// Follow goes to where the machine's clock is, if that is ahead.
+// Follow sets this clock to the machine's clock if that is ahead.
 func (c *Clock) Follow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,9 +118,9 @@ func (c *Clock) Follow() {
 	}
 }
 
-// Begin is for before the time has been used: it is a given one, where that is beyond
-// Tolerance away, or where least is set only if it is ahead, and not a day or more. It
-// answers how far the machine's clock is from what then holds.
+// Begin sets the clock to at, before its first use. It does so if at is more than Tolerance
+// away. If least is set, at must also be ahead, by at most MostAhead. It returns how far the
+// machine's clock is from the new time.
 func (c *Clock) Begin(at time.Time, least bool) (s Step, moved bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +135,7 @@ func (c *Clock) Begin(at time.Time, least bool) (s Step, moved bool) {
 	return Step{c.held, c.held}, true
 }
 
-// Away is how far the machine's clock is ahead of the process, as last looked at.
+// Away returns how far the machine's clock was ahead of this one at the last Look.
 func (c *Clock) Away() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-// machine has clocks that a test moves.
+// machine is a Machine with clocks that a test sets.
 type machine struct {
 	wall           time.Time
 	uptime, asleep time.Duration
@@ -25,7 +25,8 @@ func (m *machine) clock() *monotonic.Clock {
 	})
 }
 
-// A step of an hour, either way, is said once and not followed, nor is the way back.
+// A step of an hour in either direction is reported once and not followed. The same
+// applies to the step back.
 func TestStep(t *testing.T) {
 	for _, by := range []time.Duration{time.Hour, -time.Hour, monotonic.Tolerance + time.Second, -365 * 24 * time.Hour} {
 		m := &machine{wall: noon, uptime: time.Hour}
@@ -55,8 +56,8 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// A machine that sleeps, or is set by little, takes the time with it. It waits where the
-// clock is set back.
+// Sleep of the machine and small steps are followed. If the clock is set back, the time
+// waits.
 func TestFollowed(t *testing.T) {
 	m := &machine{wall: noon}
 	c := m.clock()
@@ -89,7 +90,7 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// Many small steps are followed no further than one, and are said.
+// Many small steps together are followed no further than one, and are reported.
 func TestSmallSteps(t *testing.T) {
 	for _, by := range []time.Duration{-4 * time.Second, 4 * time.Second} {
 		m := &machine{wall: noon}
@@ -111,7 +112,7 @@ func TestSmallSteps(t *testing.T) {
 	}
 }
 
-// What else knows the time decides where a process begins.
+// Another source of time decides the start time of a process.
 func TestBegin(t *testing.T) {
 	for _, c := range []struct {
 		at    time.Duration // from the machine's clock
@@ -119,7 +120,7 @@ func TestBegin(t *testing.T) {
 		moved bool
 	}{
 		{0, true, false},
-		{-time.Hour, true, false}, // rows are old, usually
+		{-time.Hour, true, false}, // stored rows are usually old
 		{time.Second, true, false},
 		{time.Hour, true, true},
 		{25 * time.Hour, true, false},
@@ -145,8 +146,8 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// Whatever happens to the machine's clock, time goes on, never back, and as fast as the
-// machine works, but for what Tolerance lets it follow in an hour.
+// For any changes of the machine's clock, the time never goes back and advances with the
+// machine's uptime, except for what Tolerance permits per hour.
 func TestTimeGoesOn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{wall: noon}

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slept is how long the machine has slept since it was started.
+// slept returns how long the machine has slept since its start.
 func slept() time.Duration { return clock(unix.CLOCK_BOOTTIME) - clock(unix.CLOCK_MONOTONIC) }
 
 func clock(id int32) time.Duration {

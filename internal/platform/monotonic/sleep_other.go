@@ -4,5 +4,5 @@ package monotonic
 
 import "time"
 
-// slept is not known here: sleep is a step of the clock like any other.
+// slept is unknown on this system and returns 0: sleep counts as a step of the clock.
 func slept() time.Duration { return 0 }

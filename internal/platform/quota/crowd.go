@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Crowd bounds what all holders hold together, and what one holder holds. If all of it is
+// Crowd limits the members of all holders together and of each holder. If all places are
 // taken, a newcomer evicts a member: the oldest one of the largest holder of the largest
-// group, so no holder and no group can keep the others out. It is safe for concurrent use.
+// group. So no holder and no group can exclude the others. It is safe for concurrent use.
 type Crowd[K comparable] struct {
 	all, each int
 	groupOf   func(holder K) K
@@ -90,7 +90,8 @@ func (c *Crowd[K]) holder(key K) *crowdHolder[K] {
 	return h
 }
 
-// victim is the oldest member that may be evicted of the largest holder of the largest group.
+// victim returns the oldest member of the largest holder of the largest group that may be
+// evicted, or nil.
 func (c *Crowd[K]) victim() *Member[K] {
 	var victim *Member[K]
 	for _, h := range c.holders {
@@ -117,7 +118,8 @@ func (m *Member[K]) before(other *Member[K]) bool {
 	return m.since < other.since
 }
 
-// Keep protects the member from eviction until Expose has been called as often as Keep.
+// Keep protects the member from eviction until Expose has been called once for each call of
+// Keep.
 func (m *Member[K]) Keep() {
 	m.crowd.mu.Lock()
 	defer m.crowd.mu.Unlock()
@@ -135,7 +137,7 @@ func (m *Member[K]) Expose() {
 	}
 }
 
-// Leave gives the place back. It does nothing for a member that was evicted or has left.
+// Leave releases the place. It does nothing for a member that was evicted or has left.
 func (m *Member[K]) Leave() {
 	m.crowd.mu.Lock()
 	defer m.crowd.mu.Unlock()
@@ -179,8 +181,8 @@ func (m *Member[K]) protect() {
 	}
 }
 
-// Wait is a member while wait runs. It fails with full if there is no place, or if a newcomer
-// evicts the member: full is then the cause of the context that wait has.
+// Wait joins the crowd while wait runs. It fails with full if there is no place or if a
+// newcomer evicts the member. In the second case, full is the cause of the context of wait.
 func (c *Crowd[K]) Wait(ctx context.Context, holder K, full error, wait func(context.Context) error) error {
 	ctx, evict := context.WithCancelCause(ctx)
 	defer evict(nil)

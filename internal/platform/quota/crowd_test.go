@@ -49,8 +49,8 @@ func TestCrowdWithoutVictim(t *testing.T) {
 	}
 }
 
-// A newcomer gets in if and only if its own holder has less than its share, or the share is the ceiling. It
-// evicts only the oldest member of the largest holder of the largest group.
+// A newcomer joins if and only if its own holder has less than its share, or the share equals the limit of
+// all. It evicts only the oldest member of the largest holder of the largest group.
 func TestCrowdBounds(t *testing.T) {
 	type one struct {
 		id, holder int

@@ -2,7 +2,7 @@ package quota
 
 import "testing"
 
-// Who holds nothing is not in the table, or strangers would fill it.
+// A holder without an amount has no entry; otherwise strangers could fill the table.
 func TestForgotten(t *testing.T) {
 	q := New[string](10, 5)
 	q.Take("a", 2)

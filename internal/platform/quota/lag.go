@@ -20,8 +20,8 @@ func Lag() func() time.Duration {
 	}
 }
 
-// meanSince returns the mean of what a histogram of seconds counted after before. Every wait counts as the
-// lower end of its bucket.
+// meanSince returns the mean of the waits that a histogram of seconds counted after before. Every wait
+// counts as the lower end of its bucket.
 func meanSince(h *metrics.Float64Histogram, before []uint64) time.Duration {
 	waits, seconds := uint64(0), 0.0
 	for i, n := range h.Counts {

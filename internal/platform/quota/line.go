@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// Line is a queue in which holders take turns: those of one holder are served in the order in which they
-// joined, and after each the next holder has its turn. The zero value is ready for use. Its owner locks it.
+// Line is a queue in which holders are served in turns: members of one holder are served in the order in
+// which they joined, and after each the next holder is served. The zero value is ready for use. The owner
+// must lock it.
 type Line[K comparable] struct {
 	holders map[K]*lineHolder[K]
 	next    list.List // of *lineHolder[K] that wait
@@ -20,17 +21,17 @@ type lineHolder[K comparable] struct {
 	at      *list.Element
 }
 
-// InLine waits in a Line.
+// InLine is a member that waits in a Line.
 type InLine[K comparable] struct {
 	turn   chan struct{} // closed by Serve
 	holder *lineHolder[K]
 	at     *list.Element
 }
 
-// Len returns how many wait.
+// Len returns the number of waiting members.
 func (l *Line[K]) Len() int { return l.waiting }
 
-// Join adds one of a holder.
+// Join adds a member of a holder.
 func (l *Line[K]) Join(holder K) *InLine[K] {
 	if l.holders == nil {
 		l.holders = map[K]*lineHolder[K]{}
@@ -47,14 +48,14 @@ func (l *Line[K]) Join(holder K) *InLine[K] {
 	return w
 }
 
-// Wait waits for the turn of w. If ctx ends first, Wait takes the owner's lock, gives the turn back
-// with giveBack if it has come meanwhile, and fails.
+// Wait waits for the turn of w. If ctx ends first, Wait takes the owner's lock and fails. If the turn has
+// come at the same time, it returns the turn with giveBack.
 func (l *Line[K]) Wait(ctx context.Context, w *InLine[K], owner sync.Locker, giveBack func()) error {
 	return await(ctx, w.turn, owner, giveBack, func() { l.leave(w) })
 }
 
-// await waits until turn is closed. If ctx ends first, it calls giveBack if turn was closed meanwhile,
-// and otherwise leave, with the owner's lock held, and fails.
+// await waits until turn is closed. If ctx ends first, it fails. With the owner's lock held, it then calls
+// giveBack if turn is closed by now, and leave otherwise.
 func await(ctx context.Context, turn <-chan struct{}, owner sync.Locker, giveBack, leave func()) error {
 	select {
 	case <-turn:
@@ -81,7 +82,7 @@ func (l *Line[K]) leave(w *InLine[K]) {
 	}
 }
 
-// Serve serves the next one. The line must not be empty.
+// Serve serves the next member. The line must not be empty.
 func (l *Line[K]) Serve() {
 	h := l.next.Front().Value.(*lineHolder[K]) //nolint:errcheck // the list holds nothing else
 	w := h.waiting.Front().Value.(*InLine[K])  //nolint:errcheck // the list holds nothing else

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Meter limits the rate of events of each holder, if an event can only be counted after it has
-// happened. Events beyond the limit put the holder in debt, of at most two bursts, which time pays off.
-// A Meter is safe for concurrent use and forgets holders without recent events. A nil Meter limits
-// nothing.
+// Meter limits the rate of events of each holder, for events that can be counted only after they have
+// happened. Events over the limit put the holder in debt of at most two bursts, which decreases with
+// time. A Meter is safe for concurrent use and forgets holders without recent events. A nil Meter has
+// no limit.
 type Meter[K comparable] struct {
 	perSecond rate.Limit
 	atOnce    int
@@ -30,7 +30,7 @@ func NewMeter[K comparable](perSecond float64, atOnce int, clock func() time.Tim
 	return &Meter[K]{perSecond: rate.Limit(perSecond), atOnce: atOnce, clock: clock, holders: map[K]*rate.Limiter{}, sweepAt: fewHolders}
 }
 
-// Count adds n events of the holder, but at most a burst.
+// Count adds n events of the holder, at most a burst.
 func (m *Meter[K]) Count(holder K, n int) {
 	if m == nil {
 		return

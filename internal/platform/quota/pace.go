@@ -44,7 +44,7 @@ const (
 	// adjustment is the time between two adjustments of the limit.
 	adjustment = 50 * time.Millisecond
 	// mostLag is the mean wait for a core above which the limit falls. A request waits for a core several
-	// times: after it was read, and after each answer of the database and of the audit log.
+	// times: after it was read, and after each response of the database and of the audit log.
 	mostLag = 100 * time.Microsecond
 	// An adjustment multiplies the limit by slower or faster.
 	slower, faster = 0.8, 1.25
@@ -57,9 +57,9 @@ const (
 	// longestDelay is the longest time that Delay returns.
 	longestDelay = time.Second
 
-	// The limit holds for briefly and crowdedLags times the lag after a holder with few requests came. A client
-	// with two requests a second therefore costs the others little. The next request of a client that
-	// sends it after each answer waits for a core before the pace knows of it, and must find the limit in force.
+	// The limit holds for briefly plus crowdedLags times the lag after a holder with few requests came. So a client
+	// with two requests a second reduces the rate of others only briefly. A client that sends the next request after
+	// each response waits for a core before the pace knows of the request. The limit must still hold then.
 	briefly, crowdedLags, longestCrowded = 10 * time.Millisecond, 20, 500 * time.Millisecond
 )
 
@@ -110,14 +110,14 @@ func (p *Pace[K]) Delay(holder K) time.Duration {
 	return max(0, h.next.Sub(now))
 }
 
-// Crowd has the limit hold for a short time, as if a holder with few requests had come.
+// Crowd makes the limit hold for a short time, as if a holder with few requests had come.
 func (p *Pace[K]) Crowd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.crowd = p.clock()
 }
 
-// Lift ends the limit for good. Requests that wait begin.
+// Lift ends the limit permanently. Waiting requests begin.
 func (p *Pace[K]) Lift() {
 	p.mu.Lock()
 	p.lifted = true
@@ -125,7 +125,7 @@ func (p *Pace[K]) Lift() {
 	p.serve()
 }
 
-// arrived notes a request of a holder. The caller holds mu.
+// arrived records a request of a holder. The caller holds mu.
 func (p *Pace[K]) arrived(holder K) (*paced, time.Time) {
 	now := p.clock()
 	p.measure(now)
@@ -183,7 +183,7 @@ func (p *Pace[K]) isCrowded(now time.Time) bool {
 	return since >= 0 && since <= p.crowded
 }
 
-// watch has serve called. The caller holds mu.
+// watch schedules a call of serve. The caller holds mu.
 func (p *Pace[K]) watch(now time.Time) {
 	if !p.watched {
 		p.watched, p.served = true, now
@@ -191,7 +191,7 @@ func (p *Pace[K]) watch(now time.Time) {
 	}
 }
 
-// serve lets requests begin that may.
+// serve starts the waiting requests that may begin.
 func (p *Pace[K]) serve() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -211,7 +211,7 @@ func (p *Pace[K]) serve() {
 	}
 }
 
-// left removes a request that does not wait any more. The caller holds mu.
+// left removes a request that no longer waits. The caller holds mu.
 func (p *Pace[K]) left(h *paced, at *list.Element) {
 	if h.line.Remove(at); h.line.Len() == 0 {
 		delete(p.waiting, h)
@@ -246,8 +246,8 @@ func (p *Pace[K]) measure(now time.Time) {
 	}
 }
 
-// adjust sets the limit after such a lag. fastest is the rate of the fastest holder, and busy how many have not few
-// requests. The caller holds mu.
+// adjust sets the limit after the given lag. fastest is the rate of the fastest holder. busy is the number of holders
+// that do not have few requests. The caller holds mu.
 func (p *Pace[K]) adjust(lag time.Duration, fastest float64, busy int) {
 	least := max(leastEach, p.least/float64(max(1, busy)))
 	switch {
@@ -262,7 +262,7 @@ func (p *Pace[K]) adjust(lag time.Duration, fastest float64, busy int) {
 	}
 }
 
-// Waiting returns how many requests wait.
+// Waiting returns the number of waiting requests.
 func (p *Pace[K]) Waiting() (n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// cores are busy above so many requests per second. Goroutines wait for lag then.
+// cores are busy above the given rate of requests per second. Goroutines then wait for lag.
 type cores struct {
 	*Pace[string]
 	most    float64
@@ -35,7 +35,7 @@ func newCores(most float64, lag time.Duration) *cores {
 	return c
 }
 
-// client sends requests on connections, on each the next one so long after the last one has begun, until ctx ends.
+// client sends requests on connections until ctx ends. On each connection, each is the pause after a request begins.
 func (c *cores) client(ctx context.Context, holder string, connections int, each time.Duration) {
 	for range connections {
 		go func() {
@@ -53,7 +53,7 @@ func (c *cores) client(ctx context.Context, holder string, connections int, each
 	}
 }
 
-// during returns how many requests per second begin of each holder in a time.
+// during returns how many requests per second of each holder begin in a period.
 func (c *cores) during(d time.Duration) map[string]float64 {
 	c.mu.Lock()
 	clear(c.begun)
@@ -118,7 +118,7 @@ func TestPace(t *testing.T) {
 					}
 				}
 				stop()
-				time.Sleep(time.Second) // each client ends
+				time.Sleep(time.Second) // until each client has ended
 				if n := k.Waiting(); n != 0 {
 					t.Errorf("%d requests wait after their ends", n)
 				}
@@ -136,7 +136,7 @@ func limited(now func() time.Time) *Pace[string] {
 	return p
 }
 
-// begin has so many requests of a holder begin, or wait until ctx ends. It returns how many have begun.
+// begin starts n requests of a holder, which begin or wait until ctx ends. It returns the number that have begun.
 func begin(ctx context.Context, p *Pace[string], holder string, n int) *atomic.Int64 {
 	begun := &atomic.Int64{}
 	for range n {
@@ -150,7 +150,7 @@ func begin(ctx context.Context, p *Pace[string], holder string, n int) *atomic.I
 	return begun
 }
 
-// TestPaceLetsGo checks that requests that wait begin if there is no reason for the limit any more.
+// TestPaceLetsGo checks that waiting requests begin when the reason for the limit has ended.
 func TestPaceLetsGo(t *testing.T) {
 	for name, c := range map[string]struct {
 		cause func(p *Pace[string])
@@ -179,8 +179,8 @@ func TestPaceLetsGo(t *testing.T) {
 	}
 }
 
-// TestPaceWithASetClock checks that requests neither begin at once nor wait for the clock if it was set back while the
-// limit holds.
+// TestPaceWithASetClock checks that requests neither all begin at once nor wait for the clock if it is set back while
+// the limit holds.
 func TestPaceWithASetClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		behind := time.Duration(0)
@@ -205,7 +205,7 @@ func TestPaceWithASetClock(t *testing.T) {
 	})
 }
 
-// TestPaceAsTheLimitRises checks that a higher limit does not let all requests begin that wait.
+// TestPaceAsTheLimitRises checks that a higher limit does not start all waiting requests at once.
 func TestPaceAsTheLimitRises(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := limited(time.Now)
@@ -248,8 +248,8 @@ func TestPaceIfServeIsLate(t *testing.T) {
 	})
 }
 
-// TestPaceForgetsABurst checks that a holder that had many requests once does not have the others count as ones with
-// few.
+// TestPaceForgetsABurst checks that after one burst of a holder, the others do not count as holders with few
+// requests.
 func TestPaceForgetsABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := limited(time.Now)
@@ -266,7 +266,7 @@ func TestPaceForgetsABurst(t *testing.T) {
 	})
 }
 
-// TestPaceOfOnesThatWait checks that the limit holds while the requests of a holder with few of them wait.
+// TestPaceOfOnesThatWait checks that the limit holds while requests of a holder with few requests wait.
 func TestPaceOfOnesThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := limited(time.Now)
@@ -283,7 +283,7 @@ func TestPaceOfOnesThatWait(t *testing.T) {
 	})
 }
 
-// TestPaceOfOnesThatEnded checks that requests that ended while they waited use nothing of the limit.
+// TestPaceOfOnesThatEnded checks that requests that ended while they waited use no part of the limit.
 func TestPaceOfOnesThatEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := limited(time.Now)
@@ -335,8 +335,8 @@ func TestPaceDelays(t *testing.T) {
 	})
 }
 
-// TestPaceBounds lets requests of holders arrive at any times, and end while they wait. Never do more of one holder
-// begin than the limit allows, none is overtaken by one of the same holder, and each begins or ends.
+// TestPaceBounds checks requests that arrive at any times and may end while they wait. The begun requests of a holder
+// never exceed the limit, requests of one holder begin in order, and each begins or ends.
 func TestPaceBounds(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		arrivals := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) (a struct {

@@ -1,11 +1,11 @@
-// Package quota counts what is held at once, by everybody and by each holder.
+// Package quota limits concurrent use of resources, by all holders together and by each holder.
 package quota
 
 import "sync"
 
-// Quota bounds what all holders hold together, and what one of them does. It
-// keeps no count for those who hold nothing, so that it takes no more memory
-// than what it bounds. It is safe for concurrent use.
+// Quota limits the amount that all holders have together, and the amount of each. It has no entry
+// for holders without an amount, so that its memory is bounded by the limit. It is safe for
+// concurrent use.
 type Quota[K comparable] struct {
 	all, each int64
 
@@ -19,25 +19,25 @@ type Quota[K comparable] struct {
 // Shares is the number of equal parts of a ceiling. A holder that could starve others may have one.
 const Shares = 4
 
-// Share returns how much of a ceiling is one share, at least 1.
+// Share returns one share of a limit, at least 1.
 func Share[N int | int64](most N) N { return max(1, most/Shares) }
 
-// New returns a quota of all in sum and each for one holder.
+// New returns a quota with the limits all for the sum and each for one holder.
 func New[K comparable](all, each int64) *Quota[K] {
 	return &Quota[K]{all: all, each: each, held: map[K]int64{}}
 }
 
-// Verdict says whether a holder got what it asked for, and what was too little.
+// Verdict is the result of a request: granted, or the limit that refused it.
 type Verdict int
 
 // Verdicts of Take.
 const (
 	Taken    Verdict = iota
-	FullAll          // everybody together holds as much as there may be
-	FullEach         // the holder does
+	FullAll          // the limit of all holders is reached
+	FullEach         // the limit of the holder is reached
 )
 
-// Take gives n to a holder, or nothing. Give it back with Return.
+// Take grants n to a holder, or nothing. Release it with Return.
 func (q *Quota[K]) Take(holder K, n int64) Verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -52,7 +52,7 @@ func (q *Quota[K]) Take(holder K, n int64) Verdict {
 	return Taken
 }
 
-// Return takes back what the holder was given.
+// Return releases an amount of the holder.
 func (q *Quota[K]) Return(holder K, n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -62,7 +62,7 @@ func (q *Quota[K]) Return(holder K, n int64) {
 	}
 }
 
-// Held is what is held by everybody together.
+// Held returns the amount that all holders have together.
 func (q *Quota[K]) Held() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

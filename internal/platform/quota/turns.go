@@ -9,41 +9,41 @@ import (
 	"time"
 )
 
-// Turns shares the cores of a machine among holders of long work. As long as one holder works
-// alone, none of its work waits. Otherwise all long work together gets half of the cores, at least
-// one, and that of one holder a quarter: the holders take turns, and a holder rests after its work if a
-// quarter is less than one core. Turns is safe for concurrent use.
+// Turns shares the cores of a machine among holders of long work. If a single holder works, its work
+// does not wait. Otherwise all long work together gets half of the cores, at least one, and each holder
+// at most a quarter. Holders take turns. A holder rests after its work if a quarter is less than one
+// core. Turns is safe for concurrent use.
 type Turns[K comparable] struct {
 	clock func() time.Time
-	each  int     // work of one holder at once
-	rest  float64 // how long a holder rests, as a multiple of its work
+	each  int     // concurrent work of one holder
+	rest  float64 // rest time of a holder, as a multiple of its work time
 
 	last  atomic.Pointer[K]         // the holder that worked last
-	mixed atomic.Pointer[time.Time] // when it was another one than before
+	mixed atomic.Pointer[time.Time] // when last changed to another holder
 
 	mu      sync.Mutex
-	free    int // places; negative if a holder has more because it worked alone
+	free    int // places; negative if a single holder has more
 	holders map[K]*turnHolder[K]
-	ready   list.List // of *turnHolder[K] that wait and may begin, the next first
+	ready   list.List // of *turnHolder[K] that wait and may begin
 }
 
-// turnHolder is a holder whose long work is under way, rests or waits.
+// turnHolder is a holder whose long work runs, rests or waits.
 type turnHolder[K comparable] struct {
 	key     K
-	taken   int           // places for work that is under way, or after which the holder rests
-	waiting list.List     // of chan struct{}, closed when it is their turn
-	in      *list.Element // of ready, if it is there
+	taken   int           // places of running work and of rests
+	waiting list.List     // of chan struct{}, closed when its turn comes
+	in      *list.Element // of ready, if it is in it
 }
 
 const (
-	// together is the time for which a holder does not count as alone after another one has worked.
+	// together is the time after which a holder counts as alone if no other holder has worked.
 	together = time.Second
-	// longest is how long a turn lasts at most. Work that takes longer probably waits for a peer or the
-	// database instead of a core, and continues without its turn.
+	// longest is the maximum length of a turn. Longer work probably waits for a peer or the database,
+	// not for a core. It continues without its turn.
 	longest = time.Second
 )
 
-// NewTurns returns turns for so many cores.
+// NewTurns returns turns for the given number of cores.
 func NewTurns[K comparable](cores int, clock func() time.Time) *Turns[K] {
 	each := max(1, cores/4)
 	return &Turns[K]{
@@ -52,7 +52,7 @@ func NewTurns[K comparable](cores int, clock func() time.Time) *Turns[K] {
 	}
 }
 
-// Worked notes work of a holder, long or not.
+// Worked records work of a holder, long or not.
 func (t *Turns[K]) Worked(holder K) {
 	if last := t.last.Load(); last == nil || *last != holder {
 		now := holder // only this copy escapes
@@ -63,20 +63,20 @@ func (t *Turns[K]) Worked(holder K) {
 	}
 }
 
-// Crowded reports whether several holders have worked of late.
+// Crowded reports whether several holders have worked recently.
 func (t *Turns[K]) Crowded() bool {
 	mixed := t.mixed.Load()
 	return mixed != nil && t.clock().Sub(*mixed) <= together
 }
 
-// alone reports whether no other holder than the one that calls has worked of late, or has long work
-// that waits, is under way or rests. The caller holds mu.
+// alone reports whether no holder except the calling one has worked recently, or has long work that
+// waits, runs or rests. The caller holds mu.
 func (t *Turns[K]) alone() bool {
 	return len(t.holders) == 1 && !t.Crowded()
 }
 
-// Enter waits for the turn of the holder. The caller calls leave after the work. Enter fails only
-// if ctx ends. A turn of more than a second ends by itself.
+// Enter waits for the turn of the holder. The caller calls leave after the work. Enter fails only if
+// ctx ends. A turn ends automatically after one second.
 func (t *Turns[K]) Enter(ctx context.Context, holder K) (leave func(), err error) {
 	t.mu.Lock()
 	h := t.holders[holder]
@@ -100,14 +100,14 @@ func (t *Turns[K]) Enter(ctx context.Context, holder K) (leave func(), err error
 	return t.leave(h), nil
 }
 
-// begin gives a place to the first that waits of a holder. The caller holds mu.
+// begin gives a place to the first waiting work of a holder. The caller holds mu.
 func (t *Turns[K]) begin(h *turnHolder[K]) {
 	t.free--
 	h.taken++
 	close(h.waiting.Remove(h.waiting.Front()).(chan struct{})) //nolint:errcheck // the list holds nothing else
 }
 
-// leave returns what ends the work of a holder that begins now.
+// leave returns the function that ends work of a holder that begins now.
 func (t *Turns[K]) leave(h *turnHolder[K]) func() {
 	begun := t.clock()
 	end := sync.OnceFunc(func() { t.end(h, begun) })
@@ -135,15 +135,15 @@ func (t *Turns[K]) end(h *turnHolder[K], begun time.Time) {
 	})
 }
 
-// giveBack gives a place back to its holder. The caller holds mu.
+// giveBack releases a place of a holder. The caller holds mu.
 func (t *Turns[K]) giveBack(h *turnHolder[K]) {
 	h.taken--
 	t.settle(h)
 	t.admit()
 }
 
-// settle keeps a holder among the ready ones if and only if it may begin, and forgets one that has
-// nothing. The caller holds mu.
+// settle adds the holder to ready or removes it, so that it is there if and only if it may begin. It
+// forgets a holder without work. The caller holds mu.
 func (t *Turns[K]) settle(h *turnHolder[K]) {
 	switch may := h.waiting.Len() > 0 && h.taken < t.each; {
 	case may && h.in == nil:
@@ -157,7 +157,7 @@ func (t *Turns[K]) settle(h *turnHolder[K]) {
 	}
 }
 
-// admit fills the free places, one of each holder at a time. The caller holds mu.
+// admit fills the free places, one holder after the other. The caller holds mu.
 func (t *Turns[K]) admit() {
 	for t.free > 0 && t.ready.Len() > 0 {
 		h := t.ready.Remove(t.ready.Front()).(*turnHolder[K]) //nolint:errcheck // the list holds nothing else

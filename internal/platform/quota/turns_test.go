@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// player lets holders take turns in the fake time of synctest.
+// player runs holders in the fake time of synctest.
 type player struct {
 	*Turns[string]
 	mu    sync.Mutex
@@ -24,13 +24,13 @@ func newPlayer(cores int) *player {
 	return &player{Turns: NewTurns[string](cores, time.Now), ends: map[string][]func(){}}
 }
 
-// crowded keeps two holders at work.
+// crowded records work of two holders.
 func (p *player) crowded() {
 	p.Worked("one")
 	p.Worked("another")
 }
 
-// enters starts work of a holder. It begins when its turn comes.
+// enters starts work of a holder, which begins at its turn.
 func (p *player) enters(ctx context.Context, holder string) {
 	go func() {
 		if leave, err := p.Enter(ctx, holder); err == nil {
@@ -139,8 +139,8 @@ func TestTurnsEndWithTheirCaller(t *testing.T) {
 	})
 }
 
-// TestTurnsWithoutOvertaking: work that waits is not overtaken by a holder that begins work without
-// end, although the holder that waits sends nothing new.
+// TestTurnsWithoutOvertaking: a holder that continuously starts work does not overtake waiting work,
+// although the waiting holder sends nothing new.
 func TestTurnsWithoutOvertaking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlayer(2)
@@ -181,7 +181,7 @@ func TestTurnsOfOneSecond(t *testing.T) {
 		if want := []string{"a", "b", "c"}; !slices.Equal(p.begun, want) {
 			t.Errorf("%v have begun, want %v", p.begun, want)
 		}
-		for _, holder := range p.begun { // gives nothing back twice
+		for _, holder := range p.begun { // releases no place twice
 			p.end(holder)
 		}
 		if len(p.holders) != 0 || p.free != 2 {
@@ -190,8 +190,8 @@ func TestTurnsOfOneSecond(t *testing.T) {
 	})
 }
 
-// TestTurnsBounds walks over arrivals, ends and hang-ups. Work never exceeds half of the cores, that of
-// a holder a quarter, and no work waits while there is a place for it.
+// TestTurnsBounds checks arrivals, ends and cancellations. Work never exceeds half of the cores, that
+// of a holder never a quarter, and no work waits while there is a place for it.
 func TestTurnsBounds(t *testing.T) {
 	type step struct {
 		Holder       string
@@ -217,7 +217,7 @@ func TestTurnsBounds(t *testing.T) {
 					if len(p.ends[s.Holder]) > 0 {
 						p.end(s.Holder)
 					}
-				case 3: // its turn may come as it hangs up
+				case 3: // its turn may come while it is canceled
 					ctx, hangUp := context.WithCancel(t.Context())
 					p.enters(ctx, s.Holder)
 					hangUp()
@@ -238,7 +238,7 @@ func TestTurnsBounds(t *testing.T) {
 	})
 }
 
-// broken names the bounds that do not hold.
+// broken returns the names of violated bounds.
 func (p *player) broken(places, each int) (bounds []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

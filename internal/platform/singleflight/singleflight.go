@@ -1,5 +1,5 @@
-// Package singleflight lets callers that want the same thing at the same moment share
-// one piece of work, without sharing each other's fate.
+// Package singleflight lets concurrent callers with the same key share one run of work. A
+// caller does not fail because the context of another caller ends.
 package singleflight
 
 import (
@@ -11,46 +11,45 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Group shares work by key. The zero value is ready, and safe for concurrent use.
+// Group shares work by key. The zero value is ready for use. It is safe for concurrent
+// use.
 type Group[T any] struct{ group singleflight.Group }
 
-// landing is how a piece of work ended.
+// landing is the result of a run.
 type landing[T any] struct {
 	value T
 	err   error
-	// abandoned: it failed under a context that had ended, which says nothing
-	// to anybody else.
+	// abandoned: it failed after the context of its caller ended, so the error does not
+	// apply to other callers.
 	abandoned bool
 	panicked  *panicked
-	// exited: work ended its goroutine (runtime.Goexit), as a test does that
-	// fails.
+	// exited: work ended its goroutine (runtime.Goexit), like a failed test does.
 	exited bool
 }
 
-// panicked is what a piece of work panicked with, and where.
+// panicked is the value and the stack of a panic in work.
 type panicked struct {
 	value any
 	stack []byte
 }
 
-// Error implements error, so that who recovers it tells it like any other.
+// Error implements error, so that a recovered value can be logged like any other error.
 func (p *panicked) Error() string { return fmt.Sprintf("%v\n\n%s", p.value, p.stack) }
 
-// Unwrap answers the value of the panic where that is an error.
+// Unwrap returns the value of the panic if that is an error.
 func (p *panicked) Unwrap() error {
 	err, _ := p.value.(error)
 	return err
 }
 
-// Do answers what work answers. Whoever comes with the same key while it runs
-// waits for it instead of running it again.
+// Do returns the result of work. Callers with the same key that arrive while it runs wait
+// for it instead of running it again.
 //
-// work runs for whoever came first, who waits for its end even where his
-// context ends before: work that minds that context ends soon, and nothing runs
-// on for nobody. Where it failed because of that, the next in the queue
-// runs it again under his own. Everybody else waits no longer than his context
-// lasts. A panic reaches all who wait, each in his own goroutine, and so does the
-// end of a goroutine.
+// work runs for the first caller, which waits for its end even if ctx ends before. So
+// work that obeys ctx ends soon, and never runs without a caller. If work fails because
+// of that, the next caller runs its own work. All other callers wait at most until their
+// own context ends. A panic or runtime.Goexit of work is repeated in the goroutine of
+// each waiting caller.
 func (g *Group[T]) Do(ctx context.Context, key string, work func() (T, error)) (T, error) {
 	for {
 		begun := make(chan struct{})
@@ -58,7 +57,7 @@ func (g *Group[T]) Do(ctx context.Context, key string, work func() (T, error)) (
 			close(begun)
 			l := landing[T]{exited: true}
 			ended := make(chan struct{})
-			go func() { // of its own, because singleflight answers nobody when its own ends
+			go func() { // separate goroutine, because singleflight returns no result if its own goroutine exits
 				defer close(ended)
 				run(ctx, work, &l)
 			}()
@@ -70,14 +69,14 @@ func (g *Group[T]) Do(ctx context.Context, key string, work func() (T, error)) (
 		case result = <-landed:
 		case <-ctx.Done():
 			select {
-			case <-begun: // the work is ours
+			case <-begun: // this call runs the work
 				result = <-landed
-			default: // somebody else's; or ours, and then it sees the same context first
+			default: // another call runs it; or this one does, and then the run sees the ended context first
 				var none T
 				return none, ctx.Err()
 			}
 		}
-		l := result.Val.(landing[T]) //nolint:errcheck // the work above answers nothing else
+		l := result.Val.(landing[T]) //nolint:errcheck // the function above returns nothing else
 		switch {
 		case l.exited:
 			runtime.Goexit()
@@ -91,7 +90,7 @@ func (g *Group[T]) Do(ctx context.Context, key string, work func() (T, error)) (
 	}
 }
 
-// run does the work and notes how it ended; exited is true until it has.
+// run calls work and stores its result. l.exited stays true if work does not return.
 func run[T any](ctx context.Context, work func() (T, error), l *landing[T]) {
 	defer func() {
 		if p := recover(); p != nil {

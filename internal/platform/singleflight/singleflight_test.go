@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 )
 
-// one does work n times at the same moment and answers the errors.
+// one calls Do n times concurrently and returns the errors.
 func one(ctx context.Context, n int, g *Group[int], work func() (int, error)) (errs []error) {
 	results := make(chan error, n)
 	var all sync.WaitGroup
@@ -40,7 +40,7 @@ func TestWorkIsShared(t *testing.T) {
 				var works atomic.Int64
 				leave := make(chan struct{})
 				go func() {
-					synctest.Wait() // all wait for one
+					synctest.Wait() // all callers wait for one run
 					close(leave)
 				}()
 				for _, err := range one(t.Context(), 100, &g, func() (int, error) {
@@ -60,7 +60,8 @@ func TestWorkIsShared(t *testing.T) {
 	}
 }
 
-// Nothing is kept: what ended is done again, and other keys are other work.
+// Results are not kept: a later call runs the work again, and other keys run separate
+// work.
 func TestNothingIsKept(t *testing.T) {
 	var g Group[string]
 	works := 0
@@ -72,7 +73,7 @@ func TestNothingIsKept(t *testing.T) {
 	}
 }
 
-// Whoever began may be gone before the work ends: that is his failure only.
+// The first caller may be canceled before the work ends: only that caller fails.
 func TestWhoBeganIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group[int]
@@ -85,7 +86,7 @@ func TestWhoBeganIsCancelled(t *testing.T) {
 				<-first.Done()
 				runtime.Gosched()
 				ended.Add(1)
-				return 0, errors.New("interrupted") // as a driver may say it
+				return 0, errors.New("interrupted") // an error of a driver, for example
 			})
 			if err == nil || ended.Load() != 1 {
 				t.Errorf("the cancelled left with %v before its work ended", err)
@@ -107,7 +108,7 @@ func TestWhoBeganIsCancelled(t *testing.T) {
 	})
 }
 
-// Whoever waits for somebody else's work waits no longer than he wants to.
+// A waiting caller waits at most until its own context ends.
 func TestWhoWaitsIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group[int]
@@ -135,7 +136,7 @@ func TestWhoWaitsIsCancelled(t *testing.T) {
 	})
 }
 
-// Whoever comes too late already begins nothing.
+// A caller whose context has ended starts no work.
 func TestNothingIsBegunForNobody(t *testing.T) {
 	var g Group[int]
 	ctx, cancel := context.WithCancel(t.Context())
@@ -147,8 +148,8 @@ func TestNothingIsBegunForNobody(t *testing.T) {
 	}
 }
 
-// A panic is a panic of all who wait, which each can recover, and not the end
-// of the process.
+// A panic reaches every waiting caller, which can recover it. It does not end the
+// process.
 func TestPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group[int]
@@ -179,7 +180,8 @@ func TestPanics(t *testing.T) {
 	})
 }
 
-// Work that ends its goroutine ends those of all who wait, and hangs nobody.
+// Work that ends its goroutine also ends those of all waiting callers, and no caller
+// blocks.
 func TestGoexit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group[int]

@@ -20,29 +20,30 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Bounds of what waits for the collector. What is beyond them is dropped: nobody waits.
+// Bounds of the queue of spans for the collector. Spans beyond them are dropped; no request
+// waits.
 const (
 	maxQueue     = 2048
 	maxBatch     = 512
 	batchEvery   = 2 * time.Second
 	exportWithin = 5 * time.Second
-	// flushWithin bounds what a stop waits for the collector.
+	// flushWithin limits how long a stop waits for the collector.
 	flushWithin = 2 * time.Second
-	// maxAsked is how many spans a second are recorded because their senders asked for it,
-	// who may be strangers.
+	// maxAsked limits the spans per second that are recorded because the sender's header
+	// requested it. Senders may be strangers.
 	maxAsked = 200
 )
 
-// Options say where spans go. They are flags: Validate names them.
+// Options configure the export of spans. Errors of Validate name the flags.
 type Options struct {
-	Endpoint string  // https://HOST:PORT or http://HOST:PORT; empty: there are none
-	Share    float64 // of the traces that begin here
+	Endpoint string  // https://HOST:PORT or http://HOST:PORT; empty: no export
+	Share    float64 // of the traces that begin in this process
 }
 
-// DefaultShare is the share of traces that are recorded.
+// DefaultShare is the default share of recorded traces.
 const DefaultShare = 0.01
 
-// Validate refuses what no exporter could be made of.
+// Validate returns an error if no exporter can be made from the options.
 func (o Options) Validate() error {
 	if o.Share < 0 || o.Share > 1 {
 		return fmt.Errorf("--otlp-sampling is %v; it must be from 0 to 1, for instance 0.01", o.Share)
@@ -57,7 +58,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// address is HOST:PORT, with the port that OTLP has.
+// address returns HOST:PORT; the default is the port of OTLP.
 func address(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -66,8 +67,9 @@ func address(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// Start begins to send spans of a process to a collector. It speaks to nobody yet, and what
-// it answers is nil where there is no endpoint. stop sends what waits, for a moment at most.
+// Start starts the export of spans of a process to a collector. It does not wait for the
+// connection. t is nil if there is no endpoint. stop sends the queued spans, for at most
+// flushWithin.
 func Start(o Options, process, version string, logger *slog.Logger) (t *Tracer, stop func(ctx context.Context), err error) {
 	if o.Endpoint == "" {
 		return nil, func(context.Context) {}, nil
@@ -78,13 +80,13 @@ func Start(o Options, process, version string, logger *slog.Logger) (t *Tracer, 
 	}
 	options := []otlptracegrpc.Option{
 		otlptracegrpc.WithEndpoint(address(u)), otlptracegrpc.WithTimeout(exportWithin),
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}), // what was not taken is dropped: the next batch waits
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}), // failed batches are dropped
 	}
 	if u.Scheme == "http" {
 		options = append(options, otlptracegrpc.WithInsecure())
 	}
 	exporter := otlptrace.NewUnstarted(otlptracegrpc.NewClient(options...))
-	// It makes the connection, which does not wait for the collector.
+	// This starts the connection and does not wait for the collector.
 	if err := exporter.Start(context.Background()); err != nil {
 		return nil, nil, fmt.Errorf("--otlp-endpoint: %w", err)
 	}
@@ -112,7 +114,7 @@ func start(o Options, process, version string, to trace.SpanExporter) (*Tracer, 
 	return &Tracer{provider.Tracer("keyserver"), o.Share}, provider
 }
 
-// asked records what senders ask for, up to so many a second.
+// asked samples traces that senders request, with a limit per second.
 type asked struct{ limit *rate.Limiter }
 
 // ShouldSample implements trace.Sampler.
@@ -127,15 +129,15 @@ func (a *asked) ShouldSample(p trace.SamplingParameters) trace.SamplingResult {
 // Description implements trace.Sampler.
 func (a *asked) Description() string { return "AskedForBySender" }
 
-// reporting logs the first of a run of failures, and its end.
+// reporting logs the first of consecutive failures, and their end.
 type reporting struct {
 	trace.SpanExporter
 	logger  *slog.Logger
 	failing atomic.Bool
 }
 
-// ExportSpans implements trace.SpanExporter. What failed is dropped, and no error of the
-// program's.
+// ExportSpans implements trace.SpanExporter. Spans of a failed export are dropped, and the
+// error is only logged.
 func (r *reporting) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) error {
 	err := r.SpanExporter.ExportSpans(ctx, spans)
 	switch failed := err != nil; {
@@ -144,8 +146,8 @@ func (r *reporting) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan)
 	case !failed && r.failing.Swap(false):
 		r.logger.Info("the collector of --otlp-endpoint takes spans again")
 	}
-	return nil //nolint:nilerr // said above
+	return nil //nolint:nilerr // logged above
 }
 
-// The library would write to standard error by itself, in lines of its own.
+// By default, the library writes to standard error in its own format.
 func init() { otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {})) }

@@ -1,8 +1,8 @@
-// Package tracing follows requests from one process to the next, by OpenTelemetry. A nil
-// Tracer makes no spans and costs a comparison.
+// Package tracing records requests across processes with OpenTelemetry. A nil Tracer makes no
+// spans and costs only a comparison.
 //
-// A span names a route, a method or a kind, a code, and a request id: nothing of what a
-// request was about, because whoever reads traces need not be let into the audit trail.
+// A span names a route, a method or a kind, a code, and a request id. It has nothing about the
+// content of a request, because readers of traces may have no right to read the audit log.
 package tracing
 
 import (
@@ -15,36 +15,36 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// format is how a span is spelt on its way to another process: W3C Trace Context. Baggage is
-// not passed on: it could hold anything.
+// format is the propagation format of spans: W3C Trace Context. Baggage is not forwarded,
+// because it may have any content.
 var format = propagation.TraceContext{}
 
-// Tracer begins spans.
+// Tracer starts spans.
 type Tracer struct {
 	tracer trace.Tracer
-	share  float64 // of the traces that begin here
+	share  float64 // of the traces that begin in this process
 }
 
-// Span is a part of a trace. The zero Span is none.
+// Span is a part of a trace. The zero Span records nothing.
 type Span struct{ span trace.Span }
 
-// Carrier is where a span is spelt: the header of a request, or what goes with a call.
+// Carrier transports a span's context: the header of a request, or the metadata of a call.
 type Carrier = propagation.TextMapCarrier
 
-// Arrived begins the span of a request that came from elsewhere, in its sender's trace where
-// it names one.
+// Arrived starts the span of a received request. It belongs to the sender's trace if the carrier
+// names one.
 func (t *Tracer) Arrived(ctx context.Context, name string, from Carrier) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
 	}
-	if from.Get("traceparent") != "" { // or the library takes its time to find that out
+	if from.Get("traceparent") != "" { // without this check, the library spends time to find that out
 		ctx = format.Extract(ctx, from)
 	}
 	return t.begin(ctx, name, trace.SpanKindServer)
 }
 
-// Leaving begins the span of a call to elsewhere, where the work that it is for belongs to a
-// trace, and spells it where the other side reads it.
+// Leaving starts the span of an outgoing call if ctx belongs to a trace, and writes its context
+// into the carrier.
 func (t *Tracer) Leaving(ctx context.Context, name string, into Carrier) (context.Context, Span) {
 	if !t.Traced(ctx) {
 		return ctx, Span{}
@@ -54,7 +54,7 @@ func (t *Tracer) Leaving(ctx context.Context, name string, into Carrier) (contex
 	return ctx, span
 }
 
-// Begin begins the span of work inside of this process.
+// Begin starts the span of work inside this process.
 func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
@@ -62,35 +62,35 @@ func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, Span)
 	return t.begin(ctx, name, trace.SpanKindInternal)
 }
 
-// Traced reports whether the work of a context belongs to a trace.
+// Traced reports whether the context belongs to a trace.
 func (t *Tracer) Traced(ctx context.Context) bool {
 	return t != nil && trace.SpanContextFromContext(ctx).IsValid()
 }
 
-// begin begins no span where nobody records the trace: the library would draw ids for one, which
-// costs more than the rest of it.
+// begin starts no span if the trace is not recorded: the library would draw ids for it, which is
+// the most expensive part.
 func (t *Tracer) begin(ctx context.Context, name string, kind trace.SpanKind) (context.Context, Span) {
 	switch in := trace.SpanContextFromContext(ctx); {
 	case in.IsValid() && !in.IsSampled():
 		return ctx, Span{}
-	case !in.IsValid() && rand.Float64() >= t.share: //nolint:gosec // which ones are recorded is no secret
+	case !in.IsValid() && rand.Float64() >= t.share: //nolint:gosec // the selection of traces is no secret
 		return ctx, Span{}
 	}
 	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(kind))
 	return ctx, Span{span}
 }
 
-// Set says something of the span, where somebody records it.
+// Set sets an attribute of the span if the span is recorded.
 func (s Span) Set(key, value string) {
 	if s.Recorded() {
 		s.span.SetAttributes(attribute.String(key, value))
 	}
 }
 
-// Recorded reports whether somebody records the span.
+// Recorded reports whether the span is recorded.
 func (s Span) Recorded() bool { return s.span != nil && s.span.IsRecording() }
 
-// TraceID is the trace's, empty where nobody records the span.
+// TraceID returns the id of the trace, empty if the span is not recorded.
 func (s Span) TraceID() string {
 	if !s.Recorded() {
 		return ""
@@ -98,8 +98,8 @@ func (s Span) TraceID() string {
 	return s.span.SpanContext().TraceID().String()
 }
 
-// End ends the span. code is that of a refusal or failure, which is all that is told of it;
-// empty: it went well.
+// End ends the span. code is the code of a refusal or failure; the span contains no other detail
+// of it. An empty code means success.
 func (s Span) End(code string) {
 	if s.span == nil {
 		return
@@ -111,7 +111,7 @@ func (s Span) End(code string) {
 	s.span.End()
 }
 
-// What is said of spans, in OpenTelemetry's words where it has some.
+// Attributes of spans, with names of OpenTelemetry if there are any.
 const (
 	Code      = "error.type"
 	Method    = "http.request.method"

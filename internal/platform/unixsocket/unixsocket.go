@@ -1,5 +1,6 @@
-// Package unixsocket takes the place of a socket: one that was left over goes, one where
-// somebody answers stays, and nobody meets it with another mode than it is to have.
+// Package unixsocket listens on Unix sockets. It replaces a stale socket and keeps one
+// that another process serves. A socket never exists with another mode than the requested
+// one.
 package unixsocket
 
 import (
@@ -16,20 +17,21 @@ import (
 	"time"
 )
 
-// Scheme begins the URL of a socket.
+// Scheme is the prefix of a socket's URL.
 const Scheme = "unix://"
 
 const (
-	// maxPath is what every system takes for the path of a socket, less what the name has
-	// more before it is in its place.
+	// maxPath is the maximum length of a socket's path on every system, minus the length
+	// of the temporary suffix.
 	maxPath = 100
 	pending = ".new"
-	// askTime is how long whoever holds a socket may take to answer.
+	// askTime is the time limit of the connection test of an existing socket.
 	askTime = time.Second
 )
 
-// Path is that of the socket which a URL names. A name that begins with @ is refused: for
-// some programs that is a socket without a file, which everybody on the machine may open.
+// Path returns the path of the socket that a URL names. It rejects a name that begins with
+// @: some programs treat it as a socket without a file, which every user of the machine
+// may open.
 func Path(url string) (string, error) {
 	name, is := strings.CutPrefix(url, Scheme)
 	switch {
@@ -43,8 +45,9 @@ func Path(url string) (string, error) {
 	return name, nil
 }
 
-// Listen takes the place. Its directory is locked meanwhile, so that of two processes that
-// begin at once none takes it from the other.
+// Listen listens on a socket at place with the given mode. It locks the directory while it
+// does, so that two processes that start at the same time cannot replace each other's
+// socket.
 func Listen(ctx context.Context, place string, mode fs.FileMode) (_ net.Listener, err error) {
 	unlock, err := lock(place)
 	if err != nil {
@@ -55,7 +58,7 @@ func Listen(ctx context.Context, place string, mode fs.FileMode) (_ net.Listener
 		return nil, err
 	}
 	made := place + pending
-	if err := os.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) { // of one that was killed
+	if err := os.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a killed process
 		return nil, err
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", made)
@@ -63,7 +66,7 @@ func Listen(ctx context.Context, place string, mode fs.FileMode) (_ net.Listener
 		return nil, err
 	}
 	if unix, ok := l.(*net.UnixListener); ok {
-		unix.SetUnlinkOnClose(false) // by a name that it has no more
+		unix.SetUnlinkOnClose(false) // the socket will have another name then
 	}
 	err = os.Chmod(made, mode)
 	if err == nil {
@@ -75,7 +78,7 @@ func Listen(ctx context.Context, place string, mode fs.FileMode) (_ net.Listener
 	return &socket{l, place}, nil
 }
 
-// lock holds the directory of a place until it is told to give it up.
+// lock locks the directory of a place until unlock is called.
 func lock(place string) (unlock func() error, err error) {
 	dir, err := os.Open(filepath.Dir(place))
 	if err != nil {
@@ -87,7 +90,8 @@ func lock(place string) (unlock func() error, err error) {
 	return dir.Close, nil
 }
 
-// vacant refuses a place where somebody answers, or where something else lies.
+// vacant returns an error if a process serves the socket at place, or if another kind of
+// file is there.
 func vacant(ctx context.Context, place string) error {
 	info, err := os.Lstat(place)
 	switch {
@@ -109,20 +113,21 @@ func vacant(ctx context.Context, place string) error {
 	return nil
 }
 
-// socket takes its file with it when it is closed.
+// socket removes its file when it is closed.
 type socket struct {
 	net.Listener
 	place string
 }
 
-// Close implements net.Listener. Nobody can have the place before it is closed.
+// Close implements net.Listener. It locks the directory, so that it cannot remove the
+// socket of another process.
 func (s *socket) Close() error {
 	unlock, err := lock(s.place)
 	if err != nil {
 		return errors.Join(err, s.Listener.Close())
 	}
 	err = s.Listener.Close()
-	if err == nil { // and not when it is closed again
+	if err == nil { // not if it is closed again
 		if err = os.Remove(s.place); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
@@ -130,5 +135,5 @@ func (s *socket) Close() error {
 	return errors.Join(err, unlock())
 }
 
-// Addr names the socket by the path that it has now.
+// Addr returns the final path of the socket.
 func (s *socket) Addr() net.Addr { return &net.UnixAddr{Name: s.place, Net: "unix"} }

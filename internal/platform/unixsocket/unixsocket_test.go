@@ -28,7 +28,8 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// A place is taken only where nobody answers and nothing else lies.
+// Listen succeeds only if no process serves the socket and no other kind of file is
+// there.
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	file, place := filepath.Join(dir, "file"), filepath.Join(dir, "socket")
@@ -58,7 +59,7 @@ func TestListen(t *testing.T) {
 		t.Errorf("left is %v, %v", left, err)
 	}
 
-	// What a process that was killed has left.
+	// The stale socket of a killed process.
 	gone, err := net.ListenUnix("unix", &net.UnixAddr{Name: place})
 	rig.Must(t, err)
 	gone.SetUnlinkOnClose(false)
@@ -69,7 +70,7 @@ func TestListen(t *testing.T) {
 	rig.Must(t, again.Close())
 }
 
-// Of several that begin at once, over a socket that was left, one gets the place.
+// If several processes start at the same time over a stale socket, exactly one succeeds.
 func TestOneOfMany(t *testing.T) {
 	place := filepath.Join(t.TempDir(), "socket")
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: place})

@@ -1,5 +1,5 @@
-// Package urltext shows URLs in logs, metrics and errors. Only the scheme and the host
-// of a URL are public: the user, the path and the query may hold a secret, for instance
+// Package urltext formats URLs for logs, metrics and errors. Only the scheme and the host
+// of a URL are public: the user, the path and the query may contain a secret, for example
 // the path of a webhook.
 package urltext
 
@@ -25,7 +25,7 @@ var (
 	authority = regexp.MustCompile(`^(?:\[[0-9A-Fa-f:.%]*\]|[A-Za-z0-9._~%-]*)(?::[0-9]*)?`)
 )
 
-// Redact cuts each URL in a text to its scheme and its host.
+// Redact shortens each URL in a text to its scheme and host.
 func Redact(text string) string {
 	if !strings.Contains(text, "://") {
 		return text
@@ -33,7 +33,7 @@ func Redact(text string) string {
 	return anyURL.ReplaceAllStringFunc(text, redact)
 }
 
-// keyScheme is of URLs that hold a key where others have the host.
+// keyScheme is the scheme of URLs that contain a key in the place of the host.
 const keyScheme = "base64key"
 
 func redact(found string) string {
@@ -82,8 +82,8 @@ func Attr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Error redacts the URLs in the text of an error, which stays what it is for errors.Is
-// and errors.As. It returns nil for nil.
+// Error returns an error whose text has redacted URLs, and which errors.Is and errors.As
+// treat like err. It returns nil for nil.
 func Error(err error) error {
 	if err == nil {
 		return nil

@@ -59,7 +59,7 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// A log line shows no more of a URL than its scheme and its host, wherever it stands.
+// A log line contains only the scheme and the host of a URL, at any position.
 func TestLogLinesAreRedacted(t *testing.T) {
 	const secret = "https://u:hunter2@host/hunter2?q=hunter2"
 	at, err := url.Parse(secret)

@@ -2,8 +2,8 @@ package version
 
 import "runtime/debug"
 
-// Commit is the revision that the program was built from, with a + behind it where files
-// were changed, and "unknown" where the build does not say.
+// Commit returns the revision that the program was built from, with a + if files were
+// modified, and "unknown" if the build information has none.
 func Commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -1,10 +1,10 @@
-// Package version says which release this is.
+// Package version has the release number.
 package version
 
 import "strconv"
 
-// A release is one change of these lines; config/image and CHANGELOG.md follow,
-// and test/document holds them to it.
+// A release changes these lines; config/image and CHANGELOG.md must agree, and
+// test/document checks that.
 const (
 	Major   = 0
 	Minor   = 1
@@ -12,7 +12,7 @@ const (
 	Edition = 1
 )
 
-// String is the release as its tag has it after the v.
+// String returns the release as in its tag, without the v.
 func String() string {
 	return strconv.Itoa(Major) + "." + strconv.Itoa(Minor) + "." + strconv.Itoa(Build)
 }
