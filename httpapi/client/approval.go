@@ -9,9 +9,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// ExecuteApproval carries out an approved request, once, and answers what its
-// route answers. A request that fails is executed, too, and has to be asked for
-// anew. Codes of its own: NOT_FOUND, APPROVAL_STATE.
+// ExecuteApproval executes an approved request once and returns the response of its
+// route. A request that fails counts as executed, so a new approval is needed. Its own
+// codes: NOT_FOUND, APPROVAL_STATE.
 func (c *Client) ExecuteApproval(ctx context.Context, in schema.ByID) (jsontext.Value, error) {
 	return ask[jsontext.Value](ctx, c, route{name: "executeApproval", method: http.MethodPost, path: "/api/approvals/{id}/execute", named: true}, in)
 }

@@ -11,22 +11,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// backupTime bounds the making of one backup.
+// backupTime is the time limit of one backup.
 const backupTime = 6 * time.Hour
 
-// CreateBackup writes a backup of the database, which only the recipient can open, as it
-// comes. After an error what was written is of no use. It is not tried again once
-// anything was.
+// CreateBackup streams a backup of the database to a writer. Only the recipient can
+// decrypt it. After an error, the written part is useless. CreateBackup does not retry
+// once it has written anything.
 func (c *Client) CreateBackup(ctx context.Context, in schema.BackupRequest, to io.Writer) error {
 	r := route{name: "createBackup", method: http.MethodPost, path: "/api/backups"}
 	_, err := send[struct{}](ctx, c, call{route: r, target: r.path, body: in, wait: backupTime, to: to})
 	return err
 }
 
-// handOn gives an answer to whoever takes it, where it is one of docs/contract.md.
+// handOn copies a response to k.to. It fails if the media type is not the one in
+// docs/contract.md.
 func handOn(k call, resp *http.Response) error {
 	got, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if err != nil || got != schema.Octets(nil).MediaType() { // a proxy may answer a page of its own
+	if err != nil || got != schema.Octets(nil).MediaType() { // a proxy may send its own page
 		return &Error{Status: resp.StatusCode, RequestID: requestID(resp), Detail: fmt.Sprintf("the answer to %s %s is not what the contract says", k.method, k.target)}
 	}
 	if _, err := io.Copy(k.to, resp.Body); err != nil {

@@ -15,49 +15,48 @@ import (
 	"time"
 )
 
-// Options say which service to speak to, and how.
+// Options configure a Client.
 type Options struct {
 	// BaseURL is the address of the service without /api, for instance
-	// "https://keys.example:8443". Plain http is taken for loopback only: a
-	// password or session id would travel in the clear.
+	// "https://keys.example:8443". Plain http is allowed only for loopback addresses,
+	// because it would send passwords and session ids unencrypted.
 	BaseURL string
-	// RootCAs checks the service's certificate; nil means the system's roots.
+	// RootCAs verifies the service's certificate. If it is nil, the roots of the system do.
 	RootCAs *x509.CertPool
-	// HTTPClient replaces the transport. RootCAs must then be nil. Redirects
-	// are never followed, whatever it says.
+	// HTTPClient replaces the transport. RootCAs must then be nil. The client never follows
+	// redirects, even if HTTPClient does.
 	HTTPClient *http.Client
 	// Credentials open sessions. Without them only calls that need no session work.
 	Credentials Credentials
-	// ProofKey binds each session to itself (DPoP, RFC 9449): whoever gets hold
-	// of the session id can do nothing without the key. ECDSA on P-256 or P-384,
-	// Ed25519 or RSA; nil binds none.
+	// ProofKey binds each session to the key (DPoP, RFC 9449): a stolen session id is
+	// useless without it. The key is ECDSA on P-256 or P-384, Ed25519, or RSA. If it is
+	// nil, sessions are not bound.
 	ProofKey crypto.Signer
-	// ProofURL is the URL by which the service knows itself (serve --external-url),
-	// for which proofs are made; empty where that is BaseURL.
+	// ProofURL is the service's own URL (serve --external-url), which proofs contain. The
+	// default is BaseURL.
 	ProofURL  string
 	UserAgent string
-	// MaxRetries is how often a call is tried again, 3 when zero; negative never.
+	// MaxRetries is the maximum number of retries of a call: 3 if zero, none if negative.
 	MaxRetries int
-	// Timeout bounds each attempt, 30 s when zero. A long poll adds its wait.
+	// Timeout is the time limit of each attempt, 30 s if zero. A long poll adds its wait.
 	Timeout time.Duration
-	// Observe is told of each call that has ended: the operationId of its route,
-	// and its error. A login that a call leads to is a part of it. nil: nobody is.
+	// Observe is called after each call with the operationId of its route and its error. A
+	// login that a call causes is part of the call. It is optional.
 	Observe func(route string, err error)
-	// Trace is told before each attempt at a call, by the operationId of its route. What it
-	// puts into the header is sent, and what it answers is told how the attempt ended; nil:
-	// nobody is told.
+	// Trace is called before each attempt with the operationId of the route. Headers that
+	// it sets are sent. ended is called with the error of the attempt. It is optional.
 	Trace func(ctx context.Context, route string, header http.Header) (_ context.Context, ended func(error))
-	// Now is the clock, time.Now when nil.
+	// Now is the clock, time.Now if nil.
 	Now func() time.Time
 }
 
-// Client speaks to one service with one session. It is safe for concurrent use.
+// Client calls one service in one session. It is safe for concurrent use.
 type Client struct {
 	base       string
-	known      string       // by which the service knows itself
-	http       *http.Client // without a session, and for those that are bound to no certificate
+	known      string       // the service's own URL, for proofs
+	http       *http.Client // without a session, and for sessions that are not bound to a certificate
 	session    *session
-	prover     *prover // nil where sessions are bound to no key
+	prover     *prover // nil if sessions are not bound to a key
 	userAgent  string
 	maxRetries int
 	timeout    time.Duration
@@ -70,17 +69,17 @@ const (
 	defaultRetries = 3
 	defaultTimeout = 30 * time.Second
 	idleConns      = 32
-	// dialTimeout is two more attempts of TCP behind the first: an address that is silent
-	// for longer is tried anew, and may be another one then.
+	// dialTimeout gives TCP time for two retransmissions. After that, the client dials
+	// again, and may reach another address.
 	dialTimeout = 4 * time.Second
-	// A connection on which nothing has come for silence is asked whether there is anybody,
-	// and given up when nothing comes for answerTime. Calls would wait on it otherwise, one
-	// after the other, for as long as the kernel repeats what it sent.
+	// If a connection receives nothing for the time silence, the client sends a ping. It
+	// closes the connection if nothing arrives for answerTime. Otherwise, calls would wait
+	// on it until the kernel stops its retransmissions.
 	silence    = 5 * time.Second
 	answerTime = 5 * time.Second
 )
 
-// New makes a client. It speaks to nobody yet.
+// New returns a client. It sends no request.
 func New(o Options) (*Client, error) {
 	base, err := baseURL(o.BaseURL)
 	if err != nil {
@@ -123,11 +122,11 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Format prints the address only: the client holds a session id, and so does
-// a copy of it.
+// Format prints only the address, because the client, and each copy of it,
+// contains a session id.
 func (c Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "client of "+c.base) }
 
-// CloseIdleConnections closes what is kept open for the next call.
+// CloseIdleConnections closes connections that are kept open for later calls.
 func (c *Client) CloseIdleConnections() {
 	c.http.CloseIdleConnections()
 	c.session.closeIdleConnections()
@@ -178,7 +177,7 @@ func httpClient(o Options) (*http.Client, error) {
 			ExpectContinueTimeout: time.Second,
 		}
 	}
-	// A redirect would carry the session id to wherever it points.
+	// A redirect would send the session id to its target.
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.Jar = nil
 	return &c, nil

@@ -8,13 +8,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// Credentials make the login request of a new session. Login is asked each
-// time, so that a rotated secret is picked up.
+// Credentials return the login request of a new session. Login is called for each
+// session, so that it can return a rotated secret.
 type Credentials interface {
 	Login(ctx context.Context) (schema.LoginRequest, error)
 }
 
-// PasswordCredentials log in as a password principal.
+// PasswordCredentials logs in as a password principal.
 func PasswordCredentials(name string, password func(ctx context.Context) (string, error)) Credentials {
 	return passwordCredentials{name: name, password: password}
 }
@@ -32,7 +32,7 @@ func (p passwordCredentials) Login(ctx context.Context) (schema.LoginRequest, er
 	return schema.LoginRequest{Method: schema.MethodPassword, Name: p.name, Password: schema.Secret(password)}, nil
 }
 
-// Format prints the name only.
+// Format prints only the name.
 func (p passwordCredentials) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "password of "+p.name)
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// errNotByItself is what the credentials of a derived client answer to whoever
-// takes them out of it.
+// errNotByItself is the error of the credentials of a derived client if
+// another client uses them.
 var errNotByItself = errors.New("these credentials open sessions from the session of the client that they were derived from")
 
-// ActingFor returns a client that acts with the rights of another principal,
-// its delegator, named by 16 hexadecimal digits. Its sessions are made from
-// this client's, under the same proof key, and end with them; when one ends
-// before its time, the next call opens another.
+// ActingFor returns a client that acts with the rights of another principal, its
+// delegator, named by 16 hexadecimal digits. Its sessions are made from this client's
+// sessions, under the same proof key, and end with them. If one ends early, the next
+// call opens another.
 func (c *Client) ActingFor(delegator string) (*Client, error) {
 	var id schema.HexID
 	if err := id.UnmarshalText([]byte(delegator)); err != nil {
@@ -28,31 +28,30 @@ func (c *Client) ActingFor(delegator string) (*Client, error) {
 	return c.derive(schema.LoginRequest{Method: schema.MethodDelegated, PrincipalID: &id}), nil
 }
 
-// Scoped returns a client that is good for the named keys only, each named
-// once. Its credentials are made from this client's session, under the same
-// proof key, last as long as the service gives by itself, and are replaced in
-// time.
+// Scoped returns a client that can use only the named keys. Each key must be named once.
+// Its credentials are made from this client's session, under the same proof key. They
+// have the service's default lifetime and are replaced before they expire.
 func (c *Client) Scoped(objects ...schema.HiddenLink) *Client {
 	return c.derive(schema.LoginRequest{Method: schema.MethodScoped, Objects: slices.Clone(objects)})
 }
 
-// ScopedCredential says what a credential is to be good for.
+// ScopedCredential is the scope of a credential.
 type ScopedCredential struct {
 	Objects []schema.HiddenLink
-	// Operations, by their keys: hmacData, authorizeKey, readKeyMetadata, readACL,
-	// amendACL. None: all of these but amendACL.
+	// Operations are named by their keys: hmacData, authorizeKey, readKeyMetadata,
+	// readACL, amendACL. The default is all of these except amendACL.
 	Operations []string
-	// MayGrant are the rights that it may give and take, with amendACL.
+	// MayGrant are the rights that the credential may grant and revoke, with amendACL.
 	MayGrant schema.Rights
-	// Lifetime in whole seconds; 0: as long as the service gives by itself.
+	// Lifetime is in whole seconds; 0 means the service's default.
 	Lifetime time.Duration
-	// Thumbprint (RFC 7638) of the key that the credential is for; empty: this
-	// client's proof key, if it has one.
+	// Thumbprint (RFC 7638) identifies the key that the credential is bound to. The
+	// default is this client's proof key, if it has one.
 	Thumbprint string
 }
 
-// NewScopedCredential makes a credential to hand on, to a browser for
-// instance. Its id is a secret: only the answer's SessionID reveals it.
+// NewScopedCredential creates a credential for another program, such as a browser. Its id
+// is a secret: only SessionID of the response contains it.
 func (c *Client) NewScopedCredential(ctx context.Context, want ScopedCredential) (schema.LoginResponse, error) {
 	in := schema.LoginRequest{Method: schema.MethodScoped, Objects: want.Objects, Operations: want.Operations}
 	if want.MayGrant != 0 {
@@ -72,7 +71,7 @@ func (c *Client) NewScopedCredential(ctx context.Context, want ScopedCredential)
 	return out, c.finished(login, err)
 }
 
-// derive shares everything with this client but the session.
+// derive returns a client that shares everything with this client except the session.
 func (c *Client) derive(in schema.LoginRequest) *Client {
 	d := *c
 	d.session = &session{credentials: derivedCredentials{in}, now: c.now, open: func(ctx context.Context, _ Credentials) (ticket, error) {
@@ -86,20 +85,20 @@ func (c *Client) derive(in schema.LoginRequest) *Client {
 	return &d
 }
 
-// openFrom opens a session from this client's own, which the request shows
-// and, where it is bound to a key, proves.
+// openFrom opens a session from this client's own session. The request contains the id of
+// that session and, if it is bound to a key, a proof.
 func (c *Client) openFrom(ctx context.Context, in schema.LoginRequest, header *http.Header) (schema.LoginResponse, error) {
 	return attempts[schema.LoginResponse](ctx, c, call{route: login, target: login.path, body: in, header: header})
 }
 
-// derivedCredentials stand for a login that only the derived client makes.
+// derivedCredentials hold a login that only the derived client can make.
 type derivedCredentials struct{ in schema.LoginRequest }
 
 func (derivedCredentials) Login(context.Context) (schema.LoginRequest, error) {
 	return schema.LoginRequest{}, errNotByItself
 }
 
-// Format prints the method only.
+// Format prints only the method.
 func (d derivedCredentials) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, d.in.Method+" session")
 }

@@ -1,11 +1,11 @@
-// Package client is the Go client of /api: typed calls, failures typed by
-// their code, a session that opens and renews itself, and retries only where
-// the service said that a retry may help or where nothing can have reached it.
+// Package client is the Go client of /api. It has typed calls, errors with the codes of
+// the service, and a session that opens and renews itself. It retries only if the service
+// said that a retry may help, or if the request cannot have reached the service.
 //
-// Each route has a method that is named after its operationId, in the spelling
-// of Go; hack/client makes them from the routes. By hand are only those that do
-// more than one request and its answer: logging in and out, and streaming.
+// Each route has a method named after its operationId, spelled as in Go; hack/client
+// generates these methods from the routes. Only methods that do more than one request and
+// response are written by hand: login, logout and streaming.
 //
-// It works against any service that honours docs/contract.md. A call that such a
+// The client works with any service that implements docs/contract.md. A call that such a
 // service does not have fails with an error for which IsUnsupported is true.
 package client

@@ -10,38 +10,38 @@ import (
 	"time"
 )
 
-// Forwarded is a request that somebody else has made. It is sent as it is, under this
-// client's session.
+// Forwarded is a request of another program. It is sent unchanged in
+// this client's session.
 type Forwarded struct {
 	Route  string // its operationId
 	Method string
-	Target string // path and query, as they are spelled
-	// Header is sent beside what the client sets, which it cannot replace.
+	Target string // path and query, unchanged
+	// Header is sent in addition to the headers of the client, which it cannot replace.
 	Header http.Header
-	// Body is the body, or its beginning: Rest, where it is not nil, has what is behind
-	// it, and Length is the length of both, negative where nobody knows. Rest is read
-	// once, so that the request is sent again only as long as nothing of it was read;
-	// the service is asked to let it come only once it has seen the header.
+	// Body is the body, or its beginning. If Rest is not nil, it continues the body, and
+	// Length is the length of both, or negative if unknown. Rest is read once, so the
+	// request is retried only as long as none of Rest was read. The request therefore
+	// asks the service to accept the header before Rest is sent.
 	Body   []byte
 	Rest   io.Reader
 	Length int64
-	// Open: it needs no session, and is sent without one.
+	// Open: the request needs no session and is sent without one.
 	Open bool
-	// Counts: it may count a use of a key, so that it is not sent again after
+	// Counts: the request may count a use of a key, so it is not retried after
 	// PEER_UNAVAILABLE.
 	Counts bool
-	// Timeout bounds each attempt, the answer included.
+	// Timeout is the time limit of each attempt, including the response.
 	Timeout time.Duration
-	// Patience is the longest time that the service may ask to wait before another
-	// attempt; a refusal that asks for more is the answer.
+	// Patience is the longest Retry-After for which the client waits. A refusal with a
+	// longer one is the result.
 	Patience time.Duration
 }
 
-// Forward sends somebody else's request, and hands on what comes back: the answer, or
-// the refusal that is left when nothing more is tried, which failure explains. The
-// answer's body is open until answer returns. A *LoginError says that there is no
-// session to send it under, a *NetworkError that no answer came; what answer returns is
-// returned as it is.
+// Forward sends a request of another program and calls answer with the response. If
+// all attempts fail, answer gets the last refusal and the failure that explains it.
+// The body of the response is open until answer returns. Forward returns a
+// *LoginError if it has no session, a *NetworkError if there was no response, and
+// otherwise the error of answer.
 func (c *Client) Forward(ctx context.Context, f Forwarded, answer func(resp *http.Response, failure *Error) error) error {
 	handOver := &forwarding{Forwarded: f, answer: answer}
 	if f.Rest != nil {
@@ -62,15 +62,15 @@ func (c *Client) pass(ctx context.Context, k call) error {
 	return err
 }
 
-// forwarding is a request of somebody else on its way.
+// forwarding is the state of a forwarded request.
 type forwarding struct {
 	Forwarded
-	rest    *handed // nil where there is none
+	rest    *handed // nil if there is none
 	answer  func(*http.Response, *Error) error
-	refused *http.Response // the last refusal, its body read
+	refused *http.Response // the last refusal; its body is already read
 }
 
-// body makes the body of the next attempt, nil where there is none.
+// body returns the body of the next attempt, or nil if there is none.
 func (f *forwarding) body(ctx context.Context) (io.Reader, error) {
 	switch {
 	case f.rest != nil:
@@ -82,11 +82,11 @@ func (f *forwarding) body(ctx context.Context) (io.Reader, error) {
 	case len(f.Body) > 0:
 		return bytes.NewReader(f.Body), nil
 	default:
-		return nil, nil //nolint:nilnil // no body, and that is no mistake
+		return nil, nil //nolint:nilnil // no body, and no error
 	}
 }
 
-// dress gives the request what it came with.
+// dress sets the headers and the length of the forwarded request.
 func (f *forwarding) dress(req *http.Request) {
 	maps.Copy(req.Header, f.Header)
 	if f.Rest != nil {
@@ -95,7 +95,8 @@ func (f *forwarding) dress(req *http.Request) {
 	}
 }
 
-// handOver hands an answer on, and keeps a refusal for when nothing more is tried.
+// handOver passes a success to answer, and stores a refusal for the case that
+// it is the last one.
 func (c *Client) handOver(k call, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK { // docs/contract.md 1.7: no other status is a success
 		return k.forward.answer(resp, nil)

@@ -7,28 +7,29 @@ import (
 	"sync/atomic"
 )
 
-// errSpent ends a call whose message was read and cannot be read again.
+// errSpent ends a call whose message was already read and cannot be read again.
 var errSpent = errors.New("the message cannot be sent again: its reader does not seek")
 
-// handed is a reader that goes from one attempt to the next. The transport may still read for
-// an attempt that was answered early, or that it has given up itself: what is left is the next
-// one's.
+// handed passes a reader from one attempt to the next. The transport may still read for an
+// attempt that got an early response or that it has given up. Such reads fail, so that the
+// next attempt gets the rest.
 type handed struct {
 	from io.Reader
-	// rewind brings from back to where it began; nil where that cannot be done, so that it is
-	// handed on only as long as nothing of it was read.
+	// rewind returns from to its beginning. If it is nil, there is another attempt only as
+	// long as nothing was read.
 	rewind func() error
 
 	begun   atomic.Bool
-	turn    atomic.Pointer[turn] // whose it is
-	reading chan struct{}        // has room for the one who reads or rewinds
+	turn    atomic.Pointer[turn] // the attempt that may read
+	reading chan struct{}        // locks reading and rewinding; it has room for one holder
 }
 
 func hand(from io.Reader, rewind func() error) *handed {
 	return &handed{from: from, rewind: rewind, reading: make(chan struct{}, 1)}
 }
 
-// next is the reader of the next attempt, errSpent where there can be none.
+// next returns the reader of the next attempt, or errSpent if the message
+// cannot be sent again.
 func (h *handed) next(ctx context.Context) (io.Reader, error) {
 	if h.begun.Load() && h.rewind == nil {
 		return nil, errSpent
@@ -36,7 +37,7 @@ func (h *handed) next(ctx context.Context) (io.Reader, error) {
 	select {
 	case h.reading <- struct{}{}:
 		defer func() { <-h.reading }()
-	case <-ctx.Done(): // somebody reads, and what he waits for does not come
+	case <-ctx.Done(): // an earlier attempt still waits for data in a read
 		return nil, errSpent
 	}
 	if h.begun.Load() {
@@ -49,7 +50,7 @@ func (h *handed) next(ctx context.Context) (io.Reader, error) {
 	return mine, nil
 }
 
-// end lets nobody read on.
+// end makes all further reads fail.
 func (h *handed) end() { h.turn.Store(nil) }
 
 // turn reads for one attempt.

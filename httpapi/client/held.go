@@ -11,9 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// Open logs in, whether or not there is a session, and answers the new one, which this
-// client goes on with. Whoever keeps its id for later (HeldSession) keeps the proof key
-// as well, or the id is worth nothing.
+// Open logs in even if there is a session, and returns the new session, which the client
+// then uses. To use its id later (HeldSession), the caller must also keep the proof key.
 func (c *Client) Open(ctx context.Context) (schema.LoginResponse, error) {
 	if c.session.credentials == nil {
 		return schema.LoginResponse{}, ErrNoCredentials
@@ -28,10 +27,11 @@ func (c *Client) Open(ctx context.Context) (schema.LoginResponse, error) {
 	return out, nil
 }
 
-// HeldSession are credentials that go on with a session which was opened before, perhaps
-// by another process: its id, and what shows the certificate that it is bound to, nil
-// where it is bound to none. The key that it is bound to is Options.ProofKey. They open
-// no other session when that one has ended: calls then fail with what the service says.
+// HeldSession returns credentials that continue a session that was opened before, perhaps
+// by another process. id is its id, and certificate returns the certificate that the
+// session is bound to; it is nil if there is none. Options.ProofKey must be the key that
+// the session is bound to. The credentials open no other session: after the session has
+// ended, calls fail with the service's error.
 func HeldSession(id schema.Secret, certificate func() (*tls.Certificate, error)) Credentials {
 	return heldSession{id: id, certificate: certificate}
 }
@@ -51,8 +51,8 @@ func (heldSession) Login(context.Context) (schema.LoginRequest, error) {
 // Format does not print the session id.
 func (heldSession) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "held session") }
 
-// heldFor is how long a held session passes for good without being asked about: only
-// the service knows when it ends.
+// heldFor is how long a held session counts as valid without a check. Only the service
+// knows when it ends.
 const heldFor = 24 * time.Hour
 
 func (h heldSession) ticket(c *Client) (ticket, error) {

@@ -11,24 +11,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// HMAC computes HMAC-SHA384 of the message under the key. The message is
-// streamed, never held whole. It is sent again after a refusal only where the
-// reader seeks or nothing of it was read, and not after PEER_UNAVAILABLE: a use of the key may have been
-// counted, and another try may count another one.
+// HMAC computes HMAC-SHA384 of the message under the key. It streams the message. It retries only if the
+// reader can seek or nothing of it was read. It does not retry after PEER_UNAVAILABLE: the key server
+// may have counted a use of the key, and a retry may count another one.
 func (c *Client) HMAC(ctx context.Context, link schema.HiddenLink, message io.Reader) (schema.HMACResponse, error) {
 	compute := route{name: "computeHmac", method: http.MethodPost, path: "/api/crypto/hmac", named: true, counts: true}
 	return send[schema.HMACResponse](ctx, c, call{route: compute, target: compute.path, stream: messages(`"hiddenLink":"`+link.String()+`"`, message)})
 }
 
-// MAC computes HMAC-SHA384 of the message under the newest enabled key of a line,
-// which is named by its first key. It streams and repeats as HMAC does.
+// MAC computes HMAC-SHA384 of the message under the newest enabled key of a key lineage, which is named
+// by its first key. It streams and retries as HMAC does.
 func (c *Client) MAC(ctx context.Context, lineage schema.HiddenLink, message io.Reader) (schema.MACResponse, error) {
 	compute := route{name: "computeMac", method: http.MethodPost, path: "/api/crypto/mac", named: true, counts: true}
 	return send[schema.MACResponse](ctx, c, call{route: compute, target: compute.path, stream: messages(`"lineage":"`+lineage.String()+`"`, message)})
 }
 
-// VerifyMAC says whether a MAC is that of the message, under the key or line that
-// in names; its Data is left alone. It streams and repeats as HMAC does.
+// VerifyMAC reports whether a MAC is that of the message, under the key or key lineage that in names. It
+// ignores in.Data. It streams and retries as HMAC does.
 func (c *Client) VerifyMAC(ctx context.Context, in schema.VerifyMACRequest, message io.Reader) (schema.VerifyMACResponse, error) {
 	verify := route{name: "verifyMac", method: http.MethodPost, path: "/api/crypto/mac/verify", named: true, counts: true}
 	members := `"mac":"` + base64.StdEncoding.EncodeToString(in.MAC) + `"`
@@ -41,12 +40,12 @@ func (c *Client) VerifyMAC(ctx context.Context, in schema.VerifyMACRequest, mess
 	return send[schema.VerifyMACResponse](ctx, c, call{route: verify, target: verify.path, stream: messages(members, message)})
 }
 
-// messages returns what makes the body of each attempt: these members, and the
-// message behind them.
+// messages returns a function that returns the body of each attempt: the members,
+// followed by the message.
 func messages(members string, message io.Reader) func(context.Context) (io.Reader, error) {
 	var rewind func() error
 	if seeker, seeks := message.(io.Seeker); seeks {
-		// A pipe in the clothes of a file does not seek.
+		// A pipe that is opened as a file cannot seek.
 		if start, err := seeker.Seek(0, io.SeekCurrent); err == nil {
 			rewind = func() error {
 				_, err := seeker.Seek(start, io.SeekStart)
@@ -68,14 +67,14 @@ func messages(members string, message io.Reader) func(context.Context) (io.Reade
 	}
 }
 
-// Encoded reads as canonical base64 of the message, for whoever makes the body of a
+// Encoded returns a reader of the message in canonical base64, for callers that build the body of a
 // streamed route (Forwarded).
 func Encoded(message io.Reader) io.Reader { return &encoder{from: message} }
 
-// encoder reads canonical base64 of what it reads.
+// encoder encodes what it reads in canonical base64.
 type encoder struct {
 	from io.Reader
-	raw  [6 << 10]byte // a multiple of 3, so that only the end is padded
+	raw  [6 << 10]byte // a multiple of 3, so that only the end has padding
 	text [8 << 10]byte
 	left []byte
 	err  error

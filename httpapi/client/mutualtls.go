@@ -13,12 +13,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// CertificateCredentials log in as the transport principal for which the
-// client certificate is enrolled. A session is bound to the certificate that it
-// was opened with, so each has connections of its own. The function is asked for
-// each of them; when it answers another certificate, the next call that needs a
-// connection logs in with that one. Nothing between the client and the service may
-// end the TLS connection.
+// CertificateCredentials logs in as the transport principal that the client certificate
+// is enrolled for. A session is bound to its certificate, so each session has its own
+// connections. The function is called for each connection. If it returns another
+// certificate, the next call that needs a connection logs in with that one. No proxy
+// between client and service may terminate the TLS connection.
 func CertificateCredentials(certificate func() (*tls.Certificate, error)) Credentials {
 	return certificateCredentials{certificate}
 }
@@ -31,18 +30,18 @@ func (certificateCredentials) Login(context.Context) (schema.LoginRequest, error
 	return schema.LoginRequest{Method: schema.MethodCertificate}, nil
 }
 
-// errRenewed ends a handshake: there is another certificate than the one that the
-// session is bound to. Nothing was sent.
+// errRenewed ends a handshake because the certificate is not the one that the session is
+// bound to. Nothing was sent.
 var errRenewed = errors.New("the client certificate was replaced")
 
-// over returns what carries one session: connections that all show the certificate
-// there is now.
+// over returns the HTTP client of one session. All its connections use the
+// current certificate.
 func (c certificateCredentials) over(base http.Client) (*http.Client, error) {
 	first, err := c.read()
 	if err != nil {
 		return nil, err
 	}
-	transport := base.Transport.(*http.Transport).Clone() //nolint:errcheck // New has seen to it
+	transport := base.Transport.(*http.Transport).Clone() //nolint:errcheck // New has checked the type
 	transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		now, err := c.read()
 		if err == nil && !slices.EqualFunc(first.Certificate, now.Certificate, bytes.Equal) {
@@ -67,7 +66,7 @@ func (certificateCredentials) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "client certificate")
 }
 
-// presentable refuses credentials whose certificate could not be shown.
+// presentable fails if the credentials need a certificate that the transport cannot send.
 func presentable(o Options) error {
 	_, shows := o.Credentials.(certificateCredentials)
 	if held, ok := o.Credentials.(heldSession); ok {

@@ -22,16 +22,16 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// prover makes DPoP proofs (RFC 9449) with one key.
+// prover creates DPoP proofs (RFC 9449) with one key.
 type prover struct {
 	key    crypto.Signer
 	hash   crypto.Hash // 0: the message itself is signed
 	size   int         // bytes of an ECDSA coordinate, 0 for other keys
 	header string
-	skew   atomic.Int64 // of the service's clock against ours, nanoseconds
+	skew   atomic.Int64 // of the service's clock relative to the local one, in nanoseconds
 }
 
-// publicKey is the public half as a JWK. Only the members of its kind are set.
+// publicKey is the public key as a JWK. Only the members of its type are set.
 type publicKey struct {
 	KeyType string `json:"kty"`
 	Curve   string `json:"crv,omitzero"`
@@ -55,7 +55,7 @@ type proofClaims struct {
 	TokenHash string `json:"ath,omitzero"`
 }
 
-// newProver answers nil for no key.
+// newProver returns nil if key is nil.
 func newProver(key crypto.Signer) (*prover, error) {
 	if key == nil {
 		return nil, nil
@@ -105,8 +105,8 @@ func (p *prover) describe(h *proofHeader) error {
 	return nil
 }
 
-// prove makes a proof for one attempt of one request. Query and fragment are
-// no part of it.
+// prove returns a proof for one attempt of one request. It does not contain
+// query and fragment.
 func (p *prover) prove(method, url, token string, now time.Time) (string, error) {
 	url, _, _ = strings.Cut(url, "?")
 	claims := proofClaims{ID: rand.Text(), Method: method, URL: url, IssuedAt: now.Add(time.Duration(p.skew.Load())).Unix()}
@@ -136,7 +136,7 @@ func (p *prover) sign(message []byte) ([]byte, error) {
 	if err != nil || p.size == 0 {
 		return signature, err
 	}
-	// A crypto.Signer spells ECDSA in ASN.1, JOSE as two numbers of full length.
+	// A crypto.Signer encodes ECDSA in ASN.1, and JOSE as two numbers of fixed length.
 	var pair struct{ R, S *big.Int }
 	if _, err := asn1.Unmarshal(signature, &pair); err != nil {
 		return nil, err
@@ -144,23 +144,23 @@ func (p *prover) sign(message []byte) ([]byte, error) {
 	return append(pair.R.FillBytes(make([]byte, p.size)), pair.S.FillBytes(make([]byte, p.size))...), nil
 }
 
-// anew reports whether another proof may succeed where this one was refused,
-// and after how long: with the service's clock, which it has told by then, or
-// where the transport itself repeated a read that had been answered.
+// anew reports whether a new proof may succeed after this one was refused, and after how
+// long. That is so if the proof was stale, because the client has learned the service's
+// clock by then, or if the transport itself repeated a read.
 func (p *prover) anew(k call, err error) (time.Duration, bool) {
 	switch {
 	case p == nil:
 		return 0, false
 	case IsCode(err, "PROOF_STALE"):
-		return time.Second, true // a service that crashed takes no proof of the second before
+		return time.Second, true // a service that restarted after a crash accepts no proof of the second before
 	default:
 		return 0, IsCode(err, "PROOF_REPLAYED") && k.method == http.MethodGet
 	}
 }
 
-// learn takes over the service's clock, which may be minutes away. Its Date has no
-// fraction of a second, so that it stands for the whole second: what lies in that is no
-// difference, and nobody is set back by what was cut off.
+// learn stores the difference to the service's clock, which can be minutes. The Date
+// header has no fraction of a second, so it stands for the entire second. A difference
+// within that second counts as none.
 func (p *prover) learn(resp *http.Response, code string, now time.Time) {
 	if p == nil || code != "PROOF_STALE" {
 		return

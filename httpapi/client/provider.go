@@ -11,12 +11,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// maxTokenFile bounds what is read of a token file. No token is longer.
+// maxTokenFile is the maximum size of a token file in bytes. No token is longer.
 const maxTokenFile = 16 << 10
 
-// KubernetesCredentials log in with the projected service account token in a
-// file, which has to be of the audience that the service demands. The file is
-// read at each login, because kubelet replaces it long before the token expires.
+// KubernetesCredentials logs in with the projected service account token in a file. The
+// token must have the audience that the service requires. The file is read at each login,
+// because the kubelet replaces it long before the token expires.
 func KubernetesCredentials(file string) Credentials { return kubernetesCredentials(file) }
 
 type kubernetesCredentials string
@@ -34,7 +34,7 @@ func (k kubernetesCredentials) read() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = file.Close() }() // only read: nothing can be lost
+	defer func() { _ = file.Close() }() // opened only for reading, so no data can be lost
 	text, err := io.ReadAll(io.LimitReader(file, maxTokenFile+1))
 	if err != nil {
 		return "", err
@@ -46,13 +46,13 @@ func (k kubernetesCredentials) read() (string, error) {
 	return token, nil
 }
 
-// Format prints where the token is.
+// Format prints the name of the file.
 func (k kubernetesCredentials) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "service account token in "+string(k))
 }
 
-// LDAPCredentials log in as an ldap principal, with the password that the
-// service's directory knows.
+// LDAPCredentials logs in as an ldap principal, with its password in the
+// directory of the service.
 func LDAPCredentials(name string, password func(ctx context.Context) (string, error)) Credentials {
 	return ldapCredentials{passwordCredentials{name: name, password: password}}
 }

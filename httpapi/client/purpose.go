@@ -4,12 +4,12 @@ import "context"
 
 type purposeKey struct{}
 
-// maxPurpose is how many characters of a purpose the service takes.
+// maxPurpose is the maximum number of characters of a purpose.
 const maxPurpose = 256
 
-// For has the calls that are made with the context say what they are made for
-// (header X-Keyserver-For). It goes to the audit trail of the service, where
-// nobody checks it. What is longer than 256 characters is cut.
+// For returns a context whose calls send a purpose (header X-Keyserver-For). The
+// service writes it unverified to its audit log. A purpose of more than 256
+// characters is truncated.
 func For(ctx context.Context, purpose string) context.Context {
 	if runes := []rune(purpose); len(runes) > maxPurpose {
 		purpose = string(runes[:maxPurpose])
@@ -24,9 +24,9 @@ func purposeOf(ctx context.Context) string {
 
 type ownerKey struct{}
 
-// OwnedBy has what the calls made with the context make marked as the owner's
-// (header X-Keyserver-Owner), in the transaction that makes it. Calls that make
-// nothing which can have an owner are as they are.
+// OwnedBy returns a context whose calls mark the objects that they create with an owner
+// (header X-Keyserver-Owner), in the transaction that creates them. It has no effect on
+// calls that create no object with an owner.
 func OwnedBy(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }

@@ -8,25 +8,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 )
 
-// route is what the client knows of a route. Those of the generated methods are
-// made from the server's table.
+// route describes a route to the client. The routes of generated methods come from the
+// server's table.
 type route struct {
 	name   string // its operationId
 	method string
 	path   string // with the names of its fields in braces
 	open   bool   // needs no session
-	// named: the request names an object. Of any other a NOT_FOUND can only be
+	// named: the request names an object. For any other request, NOT_FOUND can only be
 	// about the path.
 	named bool
 	// counts: the call may count a use of a key.
 	counts bool
-	// makes: the call makes something that can have an owner.
+	// makes: the call creates an object that can have an owner.
 	makes bool
 }
 
-// ask sends a request of the route: its fields go where their tags say. What
-// could not be a request is refused before anything is sent. in is nil where
-// the route takes no field.
+// ask sends a request of the route; tags decide the place of each field. A request that
+// cannot be encoded is refused before it is sent. in is nil if the route has no fields.
 func ask[Out any](ctx context.Context, c *Client, r route, in any) (Out, error) {
 	k := call{route: r, target: r.path}
 	if in != nil {
@@ -46,14 +45,14 @@ func ask[Out any](ctx context.Context, c *Client, r route, in any) (Out, error) 
 	}
 	if asked, ok := in.(interface{ Unlike(answer Out) string }); ok {
 		k.unlike = func(answer any) string {
-			got, _ := answer.(*Out) // send makes no other
+			got, _ := answer.(*Out) // send uses this type
 			return asked.Unlike(*got)
 		}
 	}
 	return send[Out](ctx, c, k)
 }
 
-// finished tells whoever observes how a call of the route ended.
+// finished reports the end of a call to the observer, and returns err.
 func (c *Client) finished(r route, err error) error {
 	if c.observe != nil {
 		c.observe(r.name, err)

@@ -24,7 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// Bounds on what is read from a service.
+// Limits of responses, in bytes.
 const (
 	maxAnswer      = 32 << 20
 	maxErrorAnswer = 1 << 20
@@ -37,48 +37,49 @@ const (
 	maxBackoff = 30 * time.Second
 )
 
-// peerUnavailable is the code of a call that the key server that owns the key
-// did not answer.
+// peerUnavailable is the code of a call for which the key server that owns the
+// key did not respond.
 const peerUnavailable = "PEER_UNAVAILABLE"
 
-// That a service is not ready is an answer to who asks whether it is.
+// NOT_READY is a final result of the readiness route, not a reason to retry.
 const (
 	readinessRoute = "getReadiness"
 	notReady       = "NOT_READY"
 )
 
-// call is one request, independent of how often it is tried.
+// call is one request, independent of the number of attempts.
 type call struct {
 	route
-	target string // the path that is asked, and the query
-	body   any    // encoded as JSON; nil sends none
-	// stream makes the body anew for each attempt; nil means body. errSpent
-	// says that there is none to send again.
+	target string // path and query of the request
+	body   any    // encoded as JSON; nil sends no body
+	// stream returns the body of each attempt; if nil, body is sent. errSpent means that
+	// it cannot be sent again.
 	stream func(context.Context) (io.Reader, error)
-	// unlike says how an answer is not one to this request; nil where nobody can tell.
+	// unlike describes why a response does not belong to this request; nil if
+	// that cannot be decided.
 	unlike func(answer any) string
 	bind   bool          // opens a session, which a proof binds to its key
-	token  string        // sent instead of the session's, with open
-	over   *http.Client  // with open: what carries the session; nil: the client's own
+	token  string        // sent instead of the session's token, with open
+	over   *http.Client  // with open: the HTTP client of the session; nil: the client's own
 	wait   time.Duration // added to the time of an attempt
-	header *http.Header  // receives the answer's header
-	to     io.Writer     // receives the answer, where it is no JSON and may be of any length
-	// forward is what somebody else has made, with its body and who takes the answer;
-	// nil where the request is the client's own.
+	header *http.Header  // receives the header of the response
+	to     io.Writer     // receives the response if it is not JSON and may have any length
+	// forward is a request of another program, with its body and the receiver of the
+	// response. It is nil for the client's own requests.
 	forward *forwarding
-	// patience is the longest pause that the service may ask for; 0: maxBackoff.
+	// patience is the longest pause that the service may ask for. 0 means maxBackoff.
 	patience time.Duration
 }
 
-// send tries the call until it is answered for good. The answer is filled also
-// where the error is the verdict of a verified write.
+// send attempts the call until it succeeds or fails finally. The response is also filled
+// if the error is the verdict of a verified write.
 func send[Out any](ctx context.Context, c *Client, k call) (Out, error) {
 	out, err := attempts[Out](ctx, c, k)
 	return out, c.finished(k.route, err)
 }
 
 func attempts[Out any](ctx context.Context, c *Client, k call) (Out, error) {
-	var refused error // of the attempt before
+	var refused error // of the previous attempt
 	renewed, proved := false, false
 	for attempt := 0; ; attempt++ {
 		var out Out
@@ -92,7 +93,7 @@ func attempts[Out any](ctx context.Context, c *Client, k call) (Out, error) {
 		}
 		refused = err
 		if e := asError(err); (e != nil && e.Reauth || errors.Is(err, errRenewed)) && !k.open && !renewed {
-			// The session ended early; a 401 says that nothing was done.
+			// The session ended early; after a 401, the request had no effect.
 			renewed = true
 			c.session.drop(held.token)
 			attempt--
@@ -123,7 +124,7 @@ func (c *Client) authorize(ctx context.Context, k call) (ticket, error) {
 	return c.session.use(ctx)
 }
 
-// again decides whether to try once more and after how long.
+// again reports whether to retry the call, and after how long.
 func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 	if err == nil || attempt >= c.maxRetries {
 		return 0, false
@@ -134,30 +135,30 @@ func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 	case errors.As(err, &n):
 		return pause, (!cancelled(err) || unconnected(err)) && (!n.Sent || k.method == http.MethodGet)
 	case e != nil && k.name == readinessRoute && e.Code == notReady:
-		return 0, false // which is what was asked for
+		return 0, false // that is the result of the call
 	case e != nil && k.counts && e.Code == peerUnavailable:
-		// The peer may have counted the use of the call that it did not answer,
-		// and would count another one: whether that is worth it, the caller knows.
+		// The peer may have counted the use without responding, and would count a retry,
+		// too. Only the caller knows whether a retry is worth that.
 		return 0, false
 	case e != nil && e.Retryable:
-		// A ceiling that lasts longer than this is the caller's to wait for.
+		// If a limit lasts longer than this, the caller has to wait for it.
 		return max(pause, e.RetryAfter), e.RetryAfter <= cmp.Or(k.patience, maxBackoff)
 	default:
 		return 0, false
 	}
 }
 
-// unconnected reports whether no connection was made in time, which the net package
-// spells as a deadline, too. Nothing answers at an address that nobody has any more, such
-// as that of a Pod whose place another has taken; whether the caller still waits, the
-// pause before the next attempt tells.
+// unconnected reports whether no connection was made in time; the net package returns
+// that as a deadline, too. Nothing responds at an address that is no longer in use, such
+// as that of a Pod that was replaced. The pause before the next attempt ends if the
+// caller no longer waits.
 func unconnected(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout()
 }
 
-// backoff doubles from attempt to attempt, with jitter so that callers that
-// failed together do not come back together.
+// backoff doubles with each attempt. It has jitter, so that callers that failed together
+// do not retry together.
 func backoff(attempt int) time.Duration {
 	full := min(minBackoff<<min(attempt, 16), maxBackoff)
 	return full/2 + rand.N(full/2) //nolint:gosec // jitter, not a secret
@@ -175,7 +176,7 @@ func (c *Client) try(ctx context.Context, k call, held ticket, out any) error {
 	return err
 }
 
-// tryOnce sends the call with more of a header.
+// tryOnce sends the call with more headers.
 func (c *Client) tryOnce(ctx context.Context, k call, held ticket, more http.Header, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout+k.wait)
 	defer cancel()
@@ -249,9 +250,10 @@ func (c *Client) request(ctx context.Context, k call, token string) (*http.Reque
 	return req, nil
 }
 
-// content is the body of one attempt, nil where there is none. Where it is streamed, again
-// makes it anew for the transport, which asks for that only where the server did not take
-// the request at all: the connection was about to end (RFC 9113 6.8).
+// content returns the body of one attempt, or nil if there is none. If the body is
+// streamed, again creates it again for the transport. The transport calls again
+// only if the server did not process the request, because the connection was about
+// to end (RFC 9113 6.8).
 func (k call) content(ctx context.Context) (body io.Reader, again func() (io.ReadCloser, error), err error) {
 	stream := k.stream
 	switch {
@@ -262,7 +264,7 @@ func (k call) content(ctx context.Context) (body io.Reader, again func() (io.Rea
 	case stream == nil:
 		b, err := json.Marshal(k.body)
 		if err != nil {
-			// The encoder's words may quote the value.
+			// The encoder's error may quote the value.
 			return nil, nil, &Error{Code: "BAD_REQUEST", Detail: "the request cannot be spelled as JSON: text must be valid UTF-8"}
 		}
 		return bytes.NewReader(b), nil, nil
@@ -290,8 +292,8 @@ func (c *Client) read(k call, resp *http.Response, out any) error {
 			return &NetworkError{Sent: true, Err: err}
 		}
 		if !understood(resp, b, out) {
-			// The decoder's words may quote the answer, which may hold a secret. What it
-			// should have been is in docs/contract.md.
+			// The decoder's error may quote the response, which may contain a secret.
+			// docs/contract.md describes the response.
 			return &Error{
 				Status: resp.StatusCode, Code: "", RequestID: requestID(resp),
 				Detail: fmt.Sprintf("the answer to %s %s is not what the contract says", k.method, k.target),
@@ -306,26 +308,27 @@ func (c *Client) read(k call, resp *http.Response, out any) error {
 	return c.failure(k, resp, b, out)
 }
 
-// understood reads an answer, where it is what the contract says.
+// understood decodes a response. It returns false if the contract does not
+// allow the response.
 func understood(resp *http.Response, b []byte, out any) bool {
 	if plain, ok := out.(schema.Plain); ok {
 		*plain.Bytes() = b
 		got, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 		want, _, _ := mime.ParseMediaType(plain.MediaType())
-		return err == nil && got == want // a proxy may answer a page of its own
+		return err == nil && got == want // a proxy may send its own page
 	}
 	if json.Unmarshal(b, out) != nil {
 		return false
 	}
 	if _, verdict := out.(interface{ Unproven() string }); verdict {
-		return true // which says itself what is missing
+		return true // unproven checks what is missing
 	}
 	return wire.Of(reflect.TypeOf(out).Elem()).Answers(b, out)
 }
 
-// unproven is a success that does not show what it rests on, nil where it does.
-// A write that nobody has read back is not one that was verified, and neither is one
-// whose answer shows something else than what was asked for: it is of another request.
+// unproven returns an error if a success lacks the evidence that the write was verified. A
+// write that was not read back is not verified. A response that shows other values than
+// the request belongs to another request.
 func unproven(resp *http.Response, k call, out any) error {
 	answer, verified := out.(interface{ Unproven() string })
 	if !verified {
@@ -341,7 +344,7 @@ func unproven(resp *http.Response, k call, out any) error {
 	return nil
 }
 
-// failure reads a refusal, and the verdict's shape where there is one.
+// failure decodes an error response. If the response is also a verdict, it fills out.
 func (c *Client) failure(k call, resp *http.Response, body []byte, out any) *Error {
 	e := &Error{Status: resp.StatusCode, RequestID: requestID(resp), RetryAfter: c.retryAfter(resp)}
 	var said schema.Error
@@ -351,7 +354,7 @@ func (c *Client) failure(k call, resp *http.Response, body []byte, out any) *Err
 		c.prover.learn(resp, said.Code, c.now())
 		e.Retryable = said.Retryable != nil && *said.Retryable
 		if resp.StatusCode == http.StatusConflict || resp.StatusCode == http.StatusServiceUnavailable {
-			_ = json.Unmarshal(body, out) // a body without the shape leaves out empty
+			_ = json.Unmarshal(body, out) // a body of another type leaves out empty
 		}
 	} else {
 		e.Detail = fmt.Sprintf("the answer to %s %s has status %d and no code", k.method, k.target, resp.StatusCode)
@@ -360,8 +363,8 @@ func (c *Client) failure(k call, resp *http.Response, body []byte, out any) *Err
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		e.unsupported = true
 	case http.StatusNotFound:
-		// A service of another make may not mark its unknown paths; a 404
-		// without a code, or where no object was named, says the same.
+		// Another implementation may not mark unknown paths. A 404 means the same if it
+		// has no code, or if the request named no object.
 		e.unsupported = said.Unsupported || e.Code == "" || (!k.named && e.Code == "NOT_FOUND")
 	}
 	return e

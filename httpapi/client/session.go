@@ -11,13 +11,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/singleflight"
 )
 
-// ErrNoCredentials is returned by a call that needs a session when the client
-// was made without credentials.
+// ErrNoCredentials is the error of a call that needs a session if the client
+// has no credentials.
 var ErrNoCredentials = errors.New("the call needs a session and the client has no credentials")
 
-// session keeps one session id and opens a new one when it is about to end.
-// Callers that find none share one login: a hundred reconcilers that start
-// together must not be a hundred logins.
+// session keeps one session id and opens a new session before it ends. Concurrent callers
+// without a session share one login: a hundred reconcilers that start together must not
+// cause a hundred logins.
 type session struct {
 	credentials Credentials
 	now         func() time.Time
@@ -28,20 +28,20 @@ type session struct {
 	held   ticket
 }
 
-// ticket is a session id with its limits on this machine's clock.
+// ticket is a session id with its time limits by the local clock.
 type ticket struct {
 	token string
-	until time.Time     // end of the absolute lifetime, less a margin
-	idle  time.Duration // how long it may lie unused, less a margin
+	until time.Time     // end of the absolute lifetime, minus a margin
+	idle  time.Duration // maximum time without use, minus a margin
 	used  time.Time
-	over  *http.Client // shows the certificate that the session is bound to; nil: it is bound to none
+	over  *http.Client // sends the certificate that the session is bound to; nil: it is not bound to one
 }
 
 func (t ticket) good(now time.Time) bool {
 	return t.token != "" && now.Before(t.until) && now.Sub(t.used) < t.idle
 }
 
-// use returns a session that should still be good.
+// use returns a session that should still be valid. It logs in if there is none.
 func (s *session) use(ctx context.Context) (ticket, error) {
 	if s.credentials == nil {
 		return ticket{}, ErrNoCredentials
@@ -56,7 +56,7 @@ func (s *session) use(ctx context.Context) (ticket, error) {
 	}
 }
 
-// take returns the session that is held, if it is good, and notes its use.
+// take returns the current session if it is valid, and records its use.
 func (s *session) take() (ticket, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *session) take() (ticket, bool) {
 	return s.held, true
 }
 
-// login opens a session, unless a login that ended just now did.
+// login opens a session, unless a login that has just ended did.
 func (s *session) login(ctx context.Context) error {
 	if _, ok := s.take(); ok {
 		return nil
@@ -82,13 +82,13 @@ func (s *session) login(ctx context.Context) error {
 	s.held = held
 	s.mu.Unlock()
 	if before != nil && before != held.over {
-		before.CloseIdleConnections() // requests under way end on theirs
+		before.CloseIdleConnections() // requests in progress keep their connections
 	}
 	return nil
 }
 
-// carrier shows the certificate that the session is bound to, which is the one of
-// sessions made from it as well.
+// carrier returns the HTTP client with the certificate that the session is bound to.
+// Sessions made from it are bound to the same certificate.
 func (s *session) carrier() *http.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +101,8 @@ func (s *session) closeIdleConnections() {
 	}
 }
 
-// drop forgets a session id that the service refused, unless it was replaced
-// meanwhile.
+// drop forgets a session id that the service refused, unless it was
+// replaced in the meantime.
 func (s *session) drop(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,12 +115,12 @@ func cancelled(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// login opens a session: without one, or from the one that is held.
+// login is the route that opens a session, with or without an existing one.
 var login = route{name: "login", method: http.MethodPost, path: "/api/sessions", named: true}
 
 const maxMargin = 30 * time.Second
 
-// login opens a session, or goes on with one that is held.
+// login opens a session, or continues the one of a HeldSession.
 func (c *Client) login(ctx context.Context, credentials Credentials) (ticket, error) {
 	if held, ok := credentials.(heldSession); ok {
 		return held.ticket(c)
@@ -153,8 +153,8 @@ func (c *Client) opened(ctx context.Context, credentials Credentials) (schema.Lo
 	return out, c.ticketOf(out, header, k.over), nil
 }
 
-// ticketOf turns the service's clock into this machine's by the Date of its
-// answer: the two may be minutes apart.
+// ticketOf converts times of the service's clock to the local clock, using the Date
+// header of the response. The two clocks can be minutes apart.
 func (c *Client) ticketOf(out schema.LoginResponse, header http.Header, over *http.Client) ticket {
 	now := c.now()
 	there, err := http.ParseTime(header.Get("Date"))
@@ -171,10 +171,10 @@ func (c *Client) ticketOf(out schema.LoginResponse, header http.Header, over *ht
 	}
 }
 
-// margin is how long before its end a session is replaced.
+// margin returns how long before its end a session is replaced.
 func margin(life time.Duration) time.Duration { return min(life/10, maxMargin) }
 
-// Logout ends the client's session, if it has one. A later call opens another.
+// Logout ends the client's session, if there is one. A later call opens another.
 func (c *Client) Logout(ctx context.Context) error {
 	c.session.mu.Lock()
 	held := c.session.held
@@ -192,7 +192,7 @@ func (c *Client) Logout(ctx context.Context) error {
 	end := route{name: "endCurrentSession", method: http.MethodDelete, path: "/api/sessions/current", open: true, named: true}
 	_, err := send[schema.SessionEnded](ctx, c, call{route: end, target: end.path, token: held.token, over: held.over})
 	if e := asError(err); e != nil && e.Reauth {
-		return nil // it had ended by itself
+		return nil // it had already ended
 	}
 	return err
 }
