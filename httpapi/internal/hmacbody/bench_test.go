@@ -17,8 +17,8 @@ var sizes = []struct {
 	n    int
 }{{"64B", 64}, {"1KiB", 1 << 10}, {"64KiB", 64 << 10}, {"1MiB", 1 << 20}, {"16MiB", 16 << 20}}
 
-// BenchmarkBody compares what the edge does with a body to its floors, in one
-// run: the HMAC alone, and encoding/json followed by the HMAC.
+// BenchmarkBody compares the processing of a body with two baselines in one run: the HMAC
+// alone, and encoding/json followed by the HMAC.
 func BenchmarkBody(b *testing.B) {
 	mac := hmac.New(sha512.New384, make([]byte, 48))
 	for _, size := range sizes {

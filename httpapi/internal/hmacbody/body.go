@@ -1,14 +1,13 @@
-// Package hmacbody reads the bodies of POST /api/crypto/hmac, mac and mac/verify,
-// flat objects like {hiddenLink, data}, without ever holding the message whole: the
-// text of data goes through one bounded window into base64 and on into the MAC. No
-// JSON reader in reach can stop inside a string, so the members are scanned here.
+// Package hmacbody reads the bodies of POST /api/crypto/hmac, mac and mac/verify: flat
+// objects like {hiddenLink, data}. It never holds the entire message. The text of data
+// passes through one buffer of fixed size, a base64 decoder and the MAC. No available
+// JSON reader can stop inside a string, so this package scans the members itself.
 //
-// A message that fits the buffer is checked to its last byte before anybody is
-// asked for a MAC. A longer one is checked while it flows, and WriteTo fails
-// before its end when something is wrong. When data stands before the name of the
-// key there is none yet to compute under: the decoded message is spooled, first
-// in the buffer, then in a temporary file that has no name. A MAC that is to be
-// verified may stand before or behind the message.
+// A message that fits into the buffer is checked completely before a MAC is computed. A
+// longer one is checked while it is read, and WriteTo fails before its end if it is
+// malformed. If data precedes the name of the key, the MAC cannot be computed yet. The
+// decoded message is then stored first in the buffer, then in a temporary file without a
+// name. A MAC to verify may be before or after the message.
 package hmacbody
 
 import (
@@ -32,30 +31,31 @@ const (
 	memberData = "data"
 	memberMAC  = "mac"
 
-	// windowSize is how much of the body is held at a time.
+	// windowSize is how much of the body is in memory at a time, in bytes.
 	windowSize = 64 << 10
-	// chunkSize is what a whole window decodes to.
+	// chunkSize is the number of bytes that a full window decodes to.
 	chunkSize = windowSize / 4 * 3
-	// slack is room behind a chunk for a decoder that writes whole blocks.
+	// slack is extra room after a chunk for a decoder that writes entire blocks.
 	slack = 64
-	// maxString bounds a name or hidden link as it is spelled, escapes included.
+	// maxString is the maximum length of a name or hidden link in the
+	// body, including escapes.
 	maxString = 1 << 10
 )
 
-// Body is a request being read. It belongs to one goroutine at a time.
+// Body is a request whose body is being read. It must be used by one goroutine at a time.
 type Body struct {
 	src   io.Reader
 	where Spool
 
 	window [windowSize]byte
-	r, w   int // what of the window is unread
-	high   int // how much of it was ever used
+	r, w   int // the unread part of the window
+	high   int // the largest used part of the window
 	ended  bool
 
 	chunk  [chunkSize + slack]byte
-	n      int   // decoded bytes that are not yet written
-	total  int64 // decoded bytes in all
-	padded bool  // nothing may follow
+	n      int   // decoded bytes that are not written yet
+	total  int64 // all decoded bytes
+	padded bool  // there was padding, so no data may follow
 	data   dataState
 
 	form    *Form
@@ -64,15 +64,15 @@ type Body struct {
 	hasMAC  bool
 	mac     [keyserver.MACSize]byte
 	spool   *os.File
-	spooled int64 // bytes that room was taken for
+	spooled int64 // bytes that Spool.Take was called for
 	spent   bool
 }
 
-// Form is which members a body has besides data.
+// Form lists the members of a body in addition to data.
 type Form struct {
-	all   string   // as refusals list them
-	names []string // of which one is sent: it names the key
-	key   string   // what that is
+	all   string   // all members, for errors
+	names []string // exactly one of them is sent; it names the key
+	key   string   // describes the name of the key, for errors
 	mac   bool
 }
 
@@ -83,12 +83,13 @@ var (
 	Verify = &Form{all: "ttag or lineage, mac, data", names: []string{"ttag", "lineage"}, key: "the key's hidden link, or that of the line's first key", mac: true}
 )
 
-// Spool is where a message goes whose key is not known yet.
+// Spool stores a message whose key is not known yet.
 type Spool struct {
-	Dir string // empty: the system's
-	// Begin is asked before the first byte is spooled; nil: nobody.
+	Dir string // empty: the system's directory
+	// Begin is called before the first byte is stored. Its error refuses the
+	// message. It is optional.
 	Begin func() error
-	// Take and Return account for the bytes; both or neither are nil.
+	// Take and Return account for the bytes; either both are nil or none.
 	Take   func(n int64) error
 	Return func(n int64)
 }
@@ -98,14 +99,14 @@ type dataState int
 const (
 	dataAbsent dataState = iota
 	dataOpen             // inside the string
-	dataClosed           // behind its closing quote
+	dataClosed           // after its closing quote
 )
 
 var bodies = sync.Pool{New: func() any { return new(Body) }}
 
-// Read reads the body as far as needed to know the hidden link, and the whole
-// of it where the message is short. The caller must Close it. Every refusal is
-// BAD_REQUEST; an error of src or of the spool is returned as it is.
+// Read reads the body until the hidden link is known. It reads a short message
+// completely. The caller must call Close. A malformed body is BAD_REQUEST; an error of
+// src or of the spool is returned unchanged.
 func Read(form *Form, src io.Reader, where Spool) (*Body, error) {
 	b := bodies.Get().(*Body) //nolint:errcheck // the pool holds nothing else
 	b.form, b.src, b.where = form, src, where
@@ -123,7 +124,7 @@ func Read(form *Form, src io.Reader, where Spool) (*Body, error) {
 // Link returns the key's hidden link.
 func (b *Body) Link() keyserver.HiddenLink { return keyserver.HiddenLink(b.link) }
 
-// Choice returns the hidden link as that of a key or of a line.
+// Choice returns the hidden link as the name of a key or of a key lineage.
 func (b *Body) Choice() keyserver.KeyChoice {
 	if b.named == "lineage" {
 		return keyserver.KeyChoice{Line: b.Link()}
@@ -131,16 +132,16 @@ func (b *Body) Choice() keyserver.KeyChoice {
 	return keyserver.KeyChoice{Key: b.Link()}
 }
 
-// MAC returns the MAC that is to be verified, once the message is written.
+// MAC returns the MAC to verify. It is valid after the message was written.
 func (b *Body) MAC() [keyserver.MACSize]byte { return b.mac }
 
-// Close gives the buffers back, wiped of the message. The body must not be
-// used any more.
+// Close erases the message and returns the buffers to the pool. The body must not
+// be used afterwards.
 func (b *Body) Close() {
 	clear(b.window[:b.high])
 	clear(b.chunk[:min(b.total+slack, chunkSize+slack)])
 	if b.spool != nil {
-		_ = b.spool.Close() // nameless: closing it is deleting it
+		_ = b.spool.Close() // the file has no name, so closing it deletes it
 	}
 	if b.spooled > 0 {
 		b.where.Return(b.spooled)
@@ -155,9 +156,9 @@ func (b *Body) Close() {
 
 var errSpent = errors.New("the message of an HMAC can be written once")
 
-// WriteTo writes the message. It implements keyserver.Message: a fault says
-// that the rest of the body turned out to be malformed, and then nothing
-// computed from it may be used.
+// WriteTo writes the message. It implements keyserver.Message. A fault means that the
+// rest of the body is malformed; the caller must then discard everything that it computed
+// from the message.
 func (b *Body) WriteTo(w io.Writer) (int64, error) {
 	if b.spent {
 		return 0, errSpent
@@ -185,7 +186,7 @@ func (b *Body) WriteTo(w io.Writer) (int64, error) {
 	}
 }
 
-// flow decodes one more chunk, and reads the rest of the object behind it.
+// flow decodes one more chunk, or reads the rest of the object after the message.
 func (b *Body) flow() error {
 	if b.data == dataOpen {
 		return b.step()
@@ -206,8 +207,8 @@ func (b *Body) begin() error {
 	return nil
 }
 
-// members reads members until the object ends, or until it stands inside a
-// data string that must be streamed.
+// members reads members until the object ends, or until it reaches a data string that
+// must be streamed.
 func (b *Body) members(first bool) error {
 	for ; ; first = false {
 		name, err := b.member(first)
@@ -233,7 +234,7 @@ func (b *Body) members(first bool) error {
 	}
 }
 
-// member reads up to the opening quote of a member's value. No name means that
+// member reads up to the opening quote of a member's value. It returns "" if
 // the object is closed.
 func (b *Body) member(first bool) (string, error) {
 	c, err := b.token()
@@ -337,8 +338,8 @@ func (b *Body) readMAC() error {
 	return nil
 }
 
-// readData decodes the message as far as the buffer goes. Past that it leaves
-// the rest to WriteTo, or spools it where the key is not known yet.
+// readData decodes the message until the buffer is full. It leaves the rest to WriteTo,
+// or stores it if the key is not known yet.
 func (b *Body) readData() error {
 	b.data = dataOpen
 	for b.data == dataOpen {
@@ -360,7 +361,7 @@ func (b *Body) readData() error {
 	return b.spill()
 }
 
-// end requires that nothing but space follows the object and nothing is missing.
+// end fails if anything but space follows the object, or if a member is missing.
 func (b *Body) end() error {
 	switch _, err := b.token(); {
 	case err == nil:
@@ -378,8 +379,8 @@ func (b *Body) end() error {
 	return nil
 }
 
-// bad refuses the message. The reason is what the audit trail records where
-// the operation had already been allowed.
+// bad returns the refusal of a message. The audit log records its reason if the operation
+// was already allowed.
 func bad(field, problem string) error {
 	return fault.New(fault.BadRequest, "%s: %s", field, problem).Audited(fault.ReasonBadMessage)
 }
@@ -389,7 +390,7 @@ var (
 	errSyntax = errors.New("not JSON")
 )
 
-// explain turns what the scanner met into a refusal that names where.
+// explain turns an error of the scanner into a refusal that names the field.
 func explain(field string, err error) error {
 	switch {
 	case errors.Is(err, errEnd):
@@ -401,7 +402,7 @@ func explain(field string, err error) error {
 	}
 }
 
-// unquote resolves the escapes of a string, quotes included.
+// unquote resolves the escapes of a string that includes its quotes.
 func unquote(text []byte) ([]byte, error) {
 	out, err := jsontext.AppendUnquote(make([]byte, 0, len(text)), text)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 const link = "AAAAAQAAAAAAAAPp"
 
-// read is what the edge does: open, then write the message somewhere.
+// read opens a body and writes its message to a buffer, as the handler does.
 func read(src io.Reader) (gotLink string, message []byte, err error) {
 	b, err := Read(HMAC, src, Spool{})
 	if err != nil {
@@ -35,8 +35,8 @@ func read(src io.Reader) (gotLink string, message []byte, err error) {
 	return gotLink, out.Bytes(), nil
 }
 
-// reference reads the same by encoding/json, token by token, and the standard
-// base64 decoder. It holds everything in memory and accepts what it should.
+// reference decodes the same body with encoding/json, token by token, and the standard
+// base64 decoder. It holds everything in memory and accepts exactly the valid bodies.
 func reference(body []byte) (gotLink string, message []byte, err error) {
 	refused := errors.New("refused")
 	if !utf8.Valid(body) {
@@ -209,8 +209,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A message of exactly the limit is taken; one byte more is refused as soon as
-// it is decoded, whatever else follows.
+// TestLimit accepts a message of exactly the limit. One byte more is refused as soon as
+// it is decoded, without reading the rest.
 func TestLimit(t *testing.T) {
 	for _, tc := range []struct {
 		size int
@@ -250,8 +250,8 @@ func (r *repeat) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A short message is refused before there is anything to compute: Read fails,
-// not WriteTo.
+// A malformed short message is refused before the MAC is computed: Read
+// fails, not WriteTo.
 func TestShortMessageIsCheckedBeforeUse(t *testing.T) {
 	for _, body := range []string{
 		`{"hiddenLink":"` + link + `","data":"QR=="}`,
@@ -290,7 +290,7 @@ func TestMessageIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// The spool has no name from the start: a crash leaves nothing behind.
+// The temporary file has no name from the start, so a crash leaves nothing behind.
 func TestSpoolIsNameless(t *testing.T) {
 	dir := t.TempDir()
 	body := `{"data":"` + strings.Repeat("QUJD", 50000) + `","hiddenLink":"` + link + `"}`
@@ -313,7 +313,7 @@ func TestSpoolIsNameless(t *testing.T) {
 	})
 }
 
-// Closing wipes what the pool would otherwise keep of a message.
+// Close erases the message from buffers that the pool keeps.
 func TestCloseWipes(t *testing.T) {
 	b, err := Read(HMAC, strings.NewReader(`{"hiddenLink":"`+link+`","data":"`+strings.Repeat("QUJD", 30000)+`"}`), Spool{})
 	if err != nil {
@@ -328,8 +328,8 @@ func TestCloseWipes(t *testing.T) {
 	}
 }
 
-// Any body is accepted or refused, and read, exactly as the reference does it,
-// however it is cut into reads.
+// FuzzHMACBody compares each body, cut into random reads, with the reference: both accept
+// it with the same result, or both refuse it.
 func FuzzHMACBody(f *testing.F) {
 	seeds := []string{
 		`{"hiddenLink":"` + link + `","data":"aGVsbG8="}`, `{"data":"\u002f\/+A","hiddenLink":"` + link + `"}`,
@@ -366,8 +366,8 @@ func (c *choppy) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Large bodies cut at random, with random escapes and one random fault each,
-// against the reference: what the fuzzer would take long to reach.
+// Compares large bodies that are cut at random, with random escapes and one random fault
+// each, with the reference. The fuzzer would need a long time to reach these cases.
 func TestLargeAgainstReference(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for round := range 150 {

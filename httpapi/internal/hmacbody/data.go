@@ -14,8 +14,8 @@ var (
 	errTooLong   = bad(memberData, fmt.Sprintf("must stand for at most %d bytes", keyserver.MaxMessage))
 )
 
-// step decodes what the window holds of the text of data, as far as the chunk
-// has room, and reads more of the body where that is less than one group.
+// step decodes the text of data in the window, as far as the chunk has room. If less than
+// one group of four characters is left, it reads more of the body.
 func (b *Body) step() error {
 	t, err := b.stretch()
 	if err != nil {
@@ -25,8 +25,8 @@ func (b *Body) step() error {
 	if err := b.decode(t.text[:whole]); err != nil {
 		return err
 	}
-	// What is left goes in front of what follows it, where resolving escapes
-	// may have made a gap.
+	// Move the rest in front of the text that follows. Resolving escapes may have left a
+	// gap between the two.
 	left := len(t.text) - whole
 	b.r = t.next - left
 	copy(b.window[b.r:t.next], t.text[whole:])
@@ -37,14 +37,14 @@ func (b *Body) step() error {
 		return nil
 	case left >= 4: // no room: the chunk must be written first
 		return nil
-	case t.closed: // a group is cut short
+	case t.closed: // the last group is incomplete
 		return errNotBase64
 	default:
 		return explain(memberData, b.fill())
 	}
 }
 
-// decode decodes whole groups into the chunk.
+// decode decodes complete groups of four characters into the chunk.
 func (b *Body) decode(text []byte) error {
 	if len(text) == 0 {
 		return nil
@@ -65,7 +65,7 @@ func (b *Body) decode(text []byte) error {
 	return nil
 }
 
-// spill moves the chunk into the spool.
+// spill moves the chunk into the temporary file.
 func (b *Body) spill() error {
 	if b.where.Take != nil {
 		if err := b.where.Take(int64(b.n)); err != nil {
@@ -95,11 +95,11 @@ func (b *Body) spill() error {
 	return nil
 }
 
-// unspool writes the spooled message through the chunk.
+// unspool writes the stored message, using the chunk as its buffer.
 func (b *Body) unspool(w io.Writer) (int64, error) {
 	if _, err := b.spool.Seek(0, io.SeekStart); err != nil {
 		return 0, fmt.Errorf("read a spooled message: %w", err)
 	}
-	// The file's own WriteTo would allocate another buffer.
+	// The WriteTo of the file would allocate another buffer.
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{b.spool}, b.chunk[:])
 }

@@ -15,8 +15,8 @@ import (
 
 var someMAC = base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{0xfb}, keyserver.MACSize))
 
-// A MAC that is to be verified may stand anywhere, whether the message is held,
-// streamed or spooled.
+// The MAC to verify may be at any position, whether the message is buffered, streamed or
+// stored in a file.
 func TestVerifyForm(t *testing.T) {
 	orders := [][3]string{
 		{"name", "mac", "data"}, {"name", "data", "mac"}, {"mac", "name", "data"}, {"mac", "data", "name"}, {"data", "mac", "name"}, {"data", "name", "mac"},

@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// fill reads more of the body behind what is unread. errEnd says that there is
-// no more.
+// fill reads more of the body after the unread part. It returns errEnd at
+// the end of the body.
 func (b *Body) fill() error {
 	if b.r > 0 {
 		b.w = copy(b.window[:], b.window[b.r:b.w])
@@ -20,7 +20,7 @@ func (b *Body) fill() error {
 		b.high = max(b.high, b.w)
 		switch {
 		case n > 0:
-			return nil // an error comes again with the next read
+			return nil // the next read returns the error again
 		case errors.Is(err, io.EOF):
 			return errEnd
 		case err != nil:
@@ -30,7 +30,7 @@ func (b *Body) fill() error {
 	return io.ErrNoProgress
 }
 
-// token returns the next byte that is not space, and passes it.
+// token returns the next byte that is not space, and moves past it.
 func (b *Body) token() (byte, error) {
 	for {
 		for b.r < b.w {
@@ -48,8 +48,8 @@ func (b *Body) token() (byte, error) {
 	}
 }
 
-// text reads a short string from behind its opening quote and returns it
-// without escapes. The bytes are good until the next read.
+// text reads a short string after its opening quote and returns it without escapes. The
+// bytes are valid until the next read.
 func (b *Body) text() ([]byte, error) {
 	escaped := false
 	for at := 0; ; at++ {
@@ -64,7 +64,7 @@ func (b *Body) text() ([]byte, error) {
 		switch b.window[b.r+at] {
 		case '\\':
 			escaped = true
-			at++ // whatever it is, it does not close the string
+			at++ // an escaped character never closes the string
 		case '"':
 			start := b.r
 			b.r += at + 1
@@ -76,8 +76,8 @@ func (b *Body) text() ([]byte, error) {
 	}
 }
 
-// unescaped resolves the escapes of the string that begins at start and whose
-// closing quote was just passed.
+// unescaped resolves the escapes of the string from start to the closing quote
+// that was just read.
 func (b *Body) unescaped(start int) ([]byte, error) {
 	quoted := make([]byte, 0, b.r-start+1)
 	quoted = append(quoted, '"')
@@ -87,12 +87,12 @@ func (b *Body) unescaped(start int) ([]byte, error) {
 // run is a stretch of the text of data in the window, without escapes.
 type run struct {
 	text   []byte
-	next   int  // index in the window of what follows
-	closed bool // what follows is the closing quote
+	next   int  // index in the window of the byte after text
+	closed bool // that byte is the closing quote
 }
 
-// stretch finds the text of data from the read position on. Escapes are
-// resolved in place: the result is never longer than its spelling.
+// stretch returns the text of data from the read position. It resolves escapes in place,
+// because the result is never longer.
 func (b *Body) stretch() (run, error) {
 	text := b.window[b.r:b.w]
 	closed := false
@@ -105,8 +105,8 @@ func (b *Body) stretch() (run, error) {
 	return run{text: text, next: b.r + len(text), closed: closed}, nil
 }
 
-// unescape resolves escapes from index at on. Base64 needs no escape, but a
-// JSON writer may use one for the slash or for anything else.
+// unescape resolves escapes from index at. Base64 needs no escape, but a JSON writer may
+// escape the slash or any other character.
 func (b *Body) unescape(at int) (run, error) {
 	to := at
 	for at < b.w {
@@ -119,7 +119,7 @@ func (b *Body) unescape(at int) (run, error) {
 			if c, size, err = escape(b.window[at:b.w]); err != nil {
 				return run{}, err
 			}
-			if size == 0 { // cut off by the end of the window
+			if size == 0 { // the end of the window cuts the escape
 				return run{text: b.window[b.r:to], next: at}, nil
 			}
 		}
@@ -129,8 +129,8 @@ func (b *Body) unescape(at int) (run, error) {
 	return run{text: b.window[b.r:to], next: at}, nil
 }
 
-// escape reads one escape that stands for a character of base64. Size 0 says
-// that its end is not in the text yet.
+// escape decodes one escape of a base64 character. Size 0 means that text does not
+// contain all of it yet.
 func escape(text []byte) (c byte, size int, err error) {
 	const unicode = 6 // backslash, u, four digits
 	switch {
@@ -152,8 +152,8 @@ func escape(text []byte) (c byte, size int, err error) {
 		n = n<<4 | h
 	}
 	if !base64Char(n) {
-		// Refused here, because the text is scanned again after a cut: a
-		// backslash let through would then begin another escape.
+		// Refuse it here. The text is scanned again if the window cuts it, and a
+		// backslash would then begin another escape.
 		return 0, 0, errNotBase64
 	}
 	return byte(n), unicode, nil
