@@ -7,11 +7,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Answers reports whether a text is an answer of the table's type at all, and not a
-// gateway's {} or null, which would pass for an empty list: each list that the type must
-// have is there, and at least one of all members that it must have. out is what was
-// decoded of the text. Other members may be missing, as a server of another release may
-// not know them.
+// Answers reports whether a text is a response of the table's type. It rejects a {} or null
+// of a gateway, which would pass for an empty list. Each required list must be present, and
+// at least one required member. out is the decoded text. Other members may be missing,
+// because a server of another release may not know them.
 func (t *Table) Answers(text []byte, out any) bool {
 	v, said := reflect.ValueOf(out).Elem(), false
 	for i := range t.Body {
@@ -25,7 +24,7 @@ func (t *Table) Answers(text []byte, out any) bool {
 	return said || t.says(text)
 }
 
-// says reports whether a text has a member that the type must have, or that there is no such.
+// says reports whether a text has a required member, or the type has no required members.
 func (t *Table) says(text []byte) bool {
 	var members map[string]jsontext.Value
 	if json.Unmarshal(text, &members) != nil {

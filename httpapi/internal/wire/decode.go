@@ -18,12 +18,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// decoders are kept because one holds buffers that fit the last body.
+// decoders are reused because each has a buffer of the size of its last body.
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
-// DecodeBody reads a body into the fields of out, a pointer to the table's
-// type. Repeated members are found here and not by the JSON reader, so that
-// the refusal can name them like every other.
+// DecodeBody decodes a body into the fields of out, a pointer to the table's type.
+// It finds repeated members itself and not with the JSON reader, so that the
+// refusal can name them.
 func (t *Table) DecodeBody(text []byte, out any) error {
 	if len(t.Body) == 0 {
 		return refuseBody(text)
@@ -56,7 +56,7 @@ func notAnObject(dec *jsontext.Decoder) error {
 	return Refuse(body, "must be a JSON object")
 }
 
-// refuseBody allows the empty body and {} on a route that takes none.
+// refuseBody accepts only an empty body or {}, for a route without body.
 func refuseBody(text []byte) error {
 	text = bytes.Trim(text, " \t\r\n")
 	if len(text) == 0 {
@@ -68,7 +68,7 @@ func refuseBody(text []byte) error {
 	return Refuse(body, "must be empty or {} on this route")
 }
 
-// decode reads one object.
+// decode decodes one object.
 func (t *Table) decode(dec *jsontext.Decoder, out reflect.Value) *refusal {
 	if _, err := dec.ReadToken(); err != nil {
 		return malformed(err)
@@ -117,8 +117,8 @@ func (f *Field) decode(dec *jsontext.Decoder, out reflect.Value) *refusal {
 	return f.Value.decode(dec, f.target(out))
 }
 
-// target is the addressable value to set, with the pointer of an optional
-// field filled in.
+// target returns the addressable value of the field. It allocates the value of an
+// optional field.
 func (f *Field) target(out reflect.Value) reflect.Value {
 	v := out.FieldByIndex(f.index)
 	if !f.pointer {
@@ -151,7 +151,7 @@ func (v *Value) decode(dec *jsontext.Decoder, out reflect.Value) *refusal {
 	}
 }
 
-// jsonKind is the first letter of the JSON that a kind takes.
+// takes reports whether the kind accepts a JSON token that begins with k.
 func (v *Value) takes(k jsontext.Kind) bool {
 	switch v.Kind {
 	case Integer:
@@ -180,7 +180,7 @@ func (v *Value) decodeToken(dec *jsontext.Decoder, out reflect.Value) *refusal {
 	}
 }
 
-// decodeEither leaves the choice between two JSON types to the type itself.
+// decodeEither lets the type itself choose between two JSON types.
 func (v *Value) decodeEither(dec *jsontext.Decoder, out reflect.Value) *refusal {
 	switch dec.PeekKind() {
 	case '"', '0', '[':
@@ -209,7 +209,7 @@ func (v *Value) decodeArray(dec *jsontext.Decoder, out reflect.Value) *refusal {
 	if _, err := dec.ReadToken(); err != nil {
 		return malformed(err)
 	}
-	list := reflect.MakeSlice(out.Type(), 0, 0) // not nil: empty is not absent
+	list := reflect.MakeSlice(out.Type(), 0, 0) // not nil: an empty list is not a missing one
 	for n := 0; ; n++ {
 		switch kind := dec.PeekKind(); {
 		case kind == ']':
@@ -241,7 +241,7 @@ func (v *Value) decodeElem(dec *jsontext.Decoder, elem reflect.Value) *refusal {
 	return v.decode(dec, elem)
 }
 
-// decodeApart leaves the refusal of an element to the element, as long as it is JSON.
+// decodeApart stores the refusal of an element in the element, if it is valid JSON.
 func (v *Value) decodeApart(dec *jsontext.Decoder, elem reflect.Value) *refusal {
 	text, err := dec.ReadValue()
 	if err != nil {
@@ -252,12 +252,12 @@ func (v *Value) decodeApart(dec *jsontext.Decoder, elem reflect.Value) *refusal 
 		if r.path == "" {
 			r.path = "the element"
 		}
-		elem.Addr().Interface().(schema.Apart).Refuse(r.fault()) //nolint:errcheck // the caller has looked
+		elem.Addr().Interface().(schema.Apart).Refuse(r.fault()) //nolint:errcheck // the caller has checked the type
 	}
 	return nil
 }
 
-// wrongType refuses a value of another JSON type, or what is no JSON at all.
+// wrongType refuses a value of another JSON type, or malformed JSON.
 func (v *Value) wrongType(dec *jsontext.Decoder) *refusal {
 	if _, err := dec.ReadToken(); err != nil {
 		return malformed(err)
@@ -265,8 +265,8 @@ func (v *Value) wrongType(dec *jsontext.Decoder) *refusal {
 	return &refusal{problem: v.must()}
 }
 
-// set reads a scalar from its text: a JSON string or number without its
-// quotes, a query parameter, a path segment.
+// set decodes a scalar from its text: a JSON string without quotes, a number, a query
+// parameter or a path segment.
 func (v *Value) set(out reflect.Value, text string) *refusal {
 	switch {
 	case v.Kind == Time:
@@ -345,7 +345,7 @@ func (v *Value) setText(out reflect.Value, text string) *refusal {
 		text = strings.TrimSpace(text)
 	}
 	if len(v.Enum) == 0 && v.Scalar == nil && strings.ContainsFunc(text, control) {
-		// A database, a log or a terminal could each take it for something else.
+		// A database, a log and a terminal could interpret them in different ways.
 		return &refusal{problem: "must not contain control characters"}
 	}
 	if r := v.enumerated(text); r != nil {
@@ -385,10 +385,10 @@ func (v *Value) within(n int64, verb, unit string) *refusal {
 	}
 }
 
-// must says what the value has to be.
+// must describes the expected value.
 func (v *Value) must() string { return "must be " + v.what() }
 
-// ask says what to send.
+// ask describes what to send.
 func (v *Value) ask() string { return "send " + v.what() }
 
 func (v *Value) what() string {
@@ -434,8 +434,8 @@ func (v *Value) span() string {
 	}
 }
 
-// malformed refuses what is not JSON. The reader's own words may quote the
-// body, so only the place is told, and the member where it stands in one.
+// malformed refuses invalid JSON. The reader's error may quote the body, so the refusal
+// only has the position and the member.
 func malformed(err error) *refusal {
 	if err == nil {
 		return nil

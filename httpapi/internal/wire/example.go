@@ -7,9 +7,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
-// Example returns the JSON text of a body that the table accepts, with every
-// field present that does not exclude another. The document shows it, and the
-// tests spoil it field by field.
+// Example returns the JSON text of a body that the table accepts. It has all fields that
+// do not exclude each other. The OpenAPI document shows it, and tests make it invalid
+// field by field.
 func (t *Table) Example() string {
 	var members []string
 	for _, f := range t.Body {
@@ -20,7 +20,7 @@ func (t *Table) Example() string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// exampleBytes is what the example of bytes stands for.
+// exampleBytes is the number of bytes in the example of a byte field.
 const exampleBytes = 8
 
 // Example returns a JSON text that the value accepts.

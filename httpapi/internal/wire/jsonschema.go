@@ -10,8 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Schema is a JSON Schema (draft 2020-12, as OpenAPI 3.1 uses it), as far as
-// tables need it.
+// Schema is the part of JSON Schema (draft 2020-12, as in OpenAPI 3.1) that tables need.
 type Schema struct {
 	Ref                  string           `json:"$ref,omitzero"`
 	Type                 any              `json:"type,omitzero"` // a word, or a list of words
@@ -37,17 +36,17 @@ type Schema struct {
 	OneOf                []*Schema        `json:"oneOf,omitzero"`
 }
 
-// Members are the members of an object in an order that means something to a
-// reader, as that of the names seldom does.
+// Members are the members of an object in a meaningful order, which is
+// seldom that of the names.
 type Members[T any] []Member[T]
 
-// Member is one of them.
+// Member is a member of an object.
 type Member[T any] struct {
 	Name  string
 	Value T
 }
 
-// MarshalJSONTo writes them as an object.
+// MarshalJSONTo encodes the members as an object.
 func (m Members[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
 	if err := enc.WriteToken(jsontext.BeginObject); err != nil {
 		return err
@@ -63,10 +62,10 @@ func (m Members[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
 	return enc.WriteToken(jsontext.EndObject)
 }
 
-// Reference points to a schema by its name.
+// Reference returns a reference to the schema with the name.
 func Reference(name string) *Schema { return &Schema{Ref: "#/components/schemas/" + name} }
 
-// OneOf is an enum of those values, or a const where there is only one.
+// OneOf returns an enum of the values, or a const if there is only one.
 func OneOf[T any](values ...T) *Schema {
 	if len(values) == 1 {
 		return &Schema{Const: values[0]}
@@ -78,8 +77,8 @@ func OneOf[T any](values ...T) *Schema {
 	return s
 }
 
-// Way is which way a value goes. Two scalars have more spellings in a request
-// than in an answer.
+// Way is the direction of a value. Two scalars have more spellings in a request
+// than in a response.
 type Way int
 
 // The ways.
@@ -97,7 +96,7 @@ type Schemas struct {
 // NewSchemas returns an empty collection.
 func NewSchemas() Schemas { return Schemas{Named: map[string]*Schema{}, way: map[string]Way{}} }
 
-// Ref returns a reference to the schema of t's body, which it adds with all
+// Ref returns a reference to the schema of t's body. It adds that schema and all schemas
 // that it refers to.
 func (s Schemas) Ref(t reflect.Type, way Way) *Schema {
 	name := t.Name()
@@ -176,8 +175,8 @@ func (s Schemas) value(v *Value, way Way) *Schema {
 	}
 }
 
-// scalar refers to the schema of a named wire type. Limits of the field stand
-// next to the reference.
+// scalar returns a reference to the schema of a named wire type, with the limits of the
+// field next to it.
 func (s Schemas) scalar(v *Value, way Way) *Schema {
 	name, shape := v.Type.Name(), v.Scalar.Schema
 	s.Named[name] = shape.shown(v.Scalar)
@@ -198,16 +197,16 @@ func (s Schemas) scalar(v *Value, way Way) *Schema {
 	return o
 }
 
-// shown adds the example that the decoder is tested with.
+// shown returns the schema with the example that tests of the decoder use.
 func (o Schema) shown(s *Scalar) *Schema {
 	o.Examples = []jsontext.Value{jsontext.Value(s.Example)}
 	return &o
 }
 
-// characters is how many the base64 of n bytes has.
+// characters returns the number of characters of n bytes in base64.
 func characters(n *int64) *int64 { return new((*n + 2) / 3 * 4) }
 
-// enumerate writes the values in the JSON type that they have.
+// enumerate adds the allowed values in their JSON type.
 func enumerate(o *Schema, v *Value) *Schema {
 	if len(v.Enum) == 0 {
 		return o

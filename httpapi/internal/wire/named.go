@@ -7,9 +7,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// Unnamed, Home, OfKind and ByRoute are the values of the tag names that are no
-// kind of object: a value that stands for itself, the key server of the principal
-// beside it, the kind of the object beside it, and what the route says.
+// These values of the tag names are not a kind of object. Unnamed: the value names
+// nothing. Home: the key server of the principal in the same object. OfKind: the kind of
+// the object in the same object. ByRoute: the route has the kind.
 const (
 	Unnamed = "-"
 	Home    = "home"
@@ -21,11 +21,11 @@ const (
 type Named struct {
 	Kind  string
 	Value any              // of a type of package schema
-	Home  *schema.SystemID // where it says of which key server; nil elsewhere
-	Of    string           // where it says of which kind; empty elsewhere
+	Home  *schema.SystemID // the key server, if the request has it; otherwise nil
+	Of    string           // the kind, if the request has it; otherwise empty
 }
 
-// Names lists what a request names: its path, its query and its body.
+// Names returns the values of path, query and body that name objects.
 func (t *Table) Names(in any) []Named { return t.names(reflect.ValueOf(in).Elem()) }
 
 func (t *Table) names(in reflect.Value) []Named {
@@ -63,7 +63,8 @@ func (t *Table) names(in reflect.Value) []Named {
 	return list
 }
 
-// present are the elements of a list, what a pointer points to, or the value.
+// present returns the elements of a list, the value of a pointer unless it
+// is nil, or the value.
 func present(v reflect.Value) []reflect.Value {
 	switch {
 	case v.Kind() == reflect.Pointer && v.IsNil():
@@ -81,8 +82,8 @@ func present(v reflect.Value) []reflect.Value {
 	}
 }
 
-// Unmarked names the fields of requests that are of one of these types, and do not
-// say which of the kinds they name.
+// Unmarked returns the names of fields that have one of the types, but whose tag names
+// has none of the kinds.
 func (t *Table) Unmarked(types []reflect.Type, kinds []string) []string {
 	var names []string
 	for _, fields := range [][]Field{t.Path, t.Query, t.Body} {

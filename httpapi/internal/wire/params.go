@@ -14,9 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// DecodeQuery reads the raw query of a URL into the fields of out. A parameter
-// that the route does not name is refused like a member: a misspelt filter
-// must not select everything.
+// DecodeQuery decodes the raw query of a URL into the fields of out. It refuses a
+// parameter that the route does not have: a misspelled filter must not select everything.
 func (t *Table) DecodeQuery(raw string, out any) error {
 	if raw == "" && len(t.Query) == 0 {
 		return nil
@@ -82,11 +81,11 @@ func (t *Table) query(name, value string, seen *uint64, out reflect.Value) *refu
 	return &refusal{Quote(name), "is not a query parameter of this route" + t.parameters()}
 }
 
-// cursor is the parameter behind which a page begins. Zero stands before all ids.
+// cursor is the parameter after which a page begins. Zero is before all ids.
 const cursor = "after"
 
-// isZeroID reports whether what was just read is the id zero. A filter by it would be
-// taken for none, and select everything.
+// isZeroID reports whether the value that was just read is the id zero. A filter with it
+// would count as no filter and select everything.
 func (v *Value) isZeroID(read reflect.Value) bool {
 	if v.Kind == Array {
 		return v.Elem.isZeroID(read.Index(read.Len() - 1))
@@ -98,8 +97,8 @@ var ids = []reflect.Type{
 	reflect.TypeFor[schema.HexID](), reflect.TypeFor[schema.DecimalID](), reflect.TypeFor[schema.Base64ID](), reflect.TypeFor[schema.SystemID](),
 }
 
-// setOrAppend reads one value of a parameter; an array takes one for each time
-// that the parameter is sent.
+// setOrAppend sets a value from a parameter. An array gets one element each time that the
+// parameter is sent.
 func (v *Value) setOrAppend(out reflect.Value, text string) *refusal {
 	if v.Kind != Array {
 		return v.set(out, text)
@@ -126,10 +125,10 @@ func (t *Table) parameters() string {
 	return "; the parameters are " + strings.Join(names, ", ")
 }
 
-// EncodeQuery spells the fields of in, a value of the table's type, as
-// DecodeQuery reads them. It begins with the question mark, and is empty where
-// there is nothing to say: a field that is nil or zero is left out unless it is
-// required, an array is sent element by element. Limits are the reader's.
+// EncodeQuery encodes the fields of in, a value of the table's type, as DecodeQuery reads
+// them. The result begins with a question mark, or is empty. It omits a field that is nil
+// or zero unless the field is required, and repeats the parameter for each element of an
+// array. It does not check limits.
 func (t *Table) EncodeQuery(in any) string {
 	values := url.Values{}
 	from := reflect.ValueOf(in)
@@ -152,7 +151,7 @@ func (t *Table) EncodeQuery(in any) string {
 	return "?" + values.Encode()
 }
 
-// spell is the text of a scalar, which set reads.
+// spell returns the text of a scalar, which set reads.
 func spell(v reflect.Value) string {
 	switch s := v.Interface().(type) {
 	case time.Time:
@@ -166,10 +165,9 @@ func spell(v reflect.Value) string {
 	return fmt.Sprint(v)
 }
 
-// EncodePath spells a route's path with the fields of in, a value of the
-// table's type, in the places of their names. It refuses what DecodePath would
-// refuse, and what would make another path of it, in a sentence that begins with
-// the field.
+// EncodePath returns a route's path with the values of in, a value of the table's type,
+// in place of the field names. It refuses values that DecodePath would refuse or that
+// would change the path. The error begins with the name of the field.
 func (t *Table) EncodePath(path string, in any) (string, error) {
 	from := reflect.ValueOf(in)
 	for i := range t.Path {
@@ -187,8 +185,8 @@ func (t *Table) EncodePath(path string, in any) (string, error) {
 	return path, nil
 }
 
-// segment refuses a text that cannot stand between two slashes: a server takes
-// none, or dots, for a step to another path.
+// segment refuses a text that cannot be a path segment: a server takes an empty one, or
+// dots, as a step to another path.
 func (v *Value) segment(text string) *refusal {
 	switch text {
 	case "":
@@ -199,7 +197,7 @@ func (v *Value) segment(text string) *refusal {
 	return v.set(reflect.New(v.Type).Elem(), text)
 }
 
-// DecodePath reads the path segments into the fields of out.
+// DecodePath decodes the path segments into the fields of out.
 func (t *Table) DecodePath(segment func(name string) string, out any) error {
 	for i := range t.Path {
 		f := &t.Path[i]
@@ -210,8 +208,8 @@ func (t *Table) DecodePath(segment func(name string) string, out any) error {
 	return nil
 }
 
-// isZero asks the value itself where it knows: a time that is zero in another
-// place of the world is zero, too.
+// isZero uses the value's own method if there is one. A time that is zero in
+// any time zone is zero.
 func isZero(v reflect.Value) bool {
 	if z, ok := v.Interface().(interface{ IsZero() bool }); ok {
 		return z.IsZero()
@@ -219,13 +217,13 @@ func isZero(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// NeedsSecret reports whether no request can be without a member that nobody but the
-// caller and the key server may see.
+// NeedsSecret reports whether each request has a member that only the caller and the key
+// server may see.
 func (t *Table) NeedsSecret() bool {
 	return slices.ContainsFunc(t.Body, func(f Field) bool { return f.Secret && f.Required })
 }
 
-// Secrets names the members of the body with a value that nobody else may see.
+// Secrets returns the names of the members of the body whose value is secret and present.
 func (t *Table) Secrets(in any) []string {
 	var names []string
 	v := reflect.ValueOf(in).Elem()

@@ -4,9 +4,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// refusal is a fault under construction: the field's name is known only to the
-// caller of whoever finds the problem. It never quotes the value, which may be
-// a secret.
+// refusal is a fault under construction: only the caller of the function that finds a
+// problem knows the name of the field. It never quotes the value, which may be a secret.
 type refusal struct {
 	path    string
 	problem string
@@ -22,7 +21,7 @@ func (r *refusal) fault() error {
 	return Refuse(r.path, r.problem)
 }
 
-// in prefixes the path with the member that the refused value stands in.
+// in adds the member that contains the refused value to the front of the path.
 func (r *refusal) in(name string) *refusal {
 	switch {
 	case r.path == "":
@@ -35,16 +34,17 @@ func (r *refusal) in(name string) *refusal {
 	return r
 }
 
-// Refuse makes the fault for one field. The problem reads on from the name,
-// for instance "must not be empty".
+// Refuse returns the fault of one field. The problem continues the name, for example
+// "must not be empty".
 func Refuse(field, problem string) error {
 	return fault.New(fault.BadRequest, "%s: %s", field, problem)
 }
 
-// body is the name that refusals give to the request body as a whole.
+// body is the name of the entire request body in refusals.
 const body = "body"
 
-// Quote shows a name that a caller sent, cut so that a detail stays short.
+// Quote quotes a name that a caller sent. It truncates long names and
+// replaces unsafe characters.
 func Quote(name string) string {
 	const most = 64
 	if len(name) > most {

@@ -18,28 +18,28 @@ type Kind int
 
 // The kinds.
 const (
-	Text    Kind = iota // a string with a spelling of its own, or free text
+	Text    Kind = iota // a string in a fixed form, or free text
 	Integer             // a JSON integer
 	Boolean
 	Time   // an RFC 3339 string
 	Array  // of Elem
 	Object // of Members
 	Either // DecimalID and Rights, which have two JSON types
-	Map    // of Elem, the names being data; in answers only
-	Any    // an object that is passed on as it is
+	Map    // of Elem, with arbitrary names; only in responses
+	Any    // an object that is passed on unchanged
 )
 
-// Value describes what may stand in one place.
+// Value describes the valid values of a field or an element.
 type Value struct {
 	Kind    Kind
 	Type    reflect.Type // without pointers
 	Scalar  *Scalar      // the named wire type, or nil
-	Min     *int64       // of the number, the characters or the decoded bytes
+	Min     *int64       // limit of the number, the characters or the decoded bytes
 	Max     *int64
 	MinLen  int // of an array
 	MaxLen  int // -1 is unlimited
 	Enum    []string
-	Trim    bool // of a text: white space around it is no part of it
+	Trim    bool // of a text: remove white space around it
 	Elem    *Value
 	Members *Table
 }
@@ -50,17 +50,17 @@ type Field struct {
 	Doc      string
 	Required bool
 	Nullable bool
-	Blank    bool   // of a query parameter: empty values are passed over
-	Rest     bool   // of a path segment: it is the rest of the path, and may have slashes
-	Apart    bool   // goes with another choice than examples show
-	Names    string // what a value of a request names, as the tag of package schema has it
-	Secret   bool   // nobody but the caller and the key server may see it
+	Blank    bool   // of a query parameter: ignore empty values
+	Rest     bool   // of a path segment: it is the rest of the path and may contain slashes
+	Apart    bool   // excludes other fields, so examples omit it
+	Names    string // the kind of object that a value names (tag names of package schema)
+	Secret   bool   // only the caller and the key server may see it
 	Value    Value
 	index    []int
 	pointer  bool
 }
 
-// Table is everything about a request or answer type.
+// Table describes a request or response type.
 type Table struct {
 	Type   reflect.Type
 	Body   []Field
@@ -72,8 +72,8 @@ type Table struct {
 
 var tables sync.Map // of *Table by reflect.Type
 
-// Of returns the table of type t, which must be a struct. It panics on tags
-// that make no sense: they are wrong when the program starts, not later.
+// Of returns the table of type t, which must be a struct. It panics if a tag is invalid,
+// so that the program fails when it starts.
 func Of(t reflect.Type) *Table {
 	if known, ok := tables.Load(t); ok {
 		return known.(*Table) //nolint:errcheck // the map holds nothing else
@@ -98,13 +98,13 @@ func Of(t reflect.Type) *Table {
 	return table
 }
 
-// NeedsBody reports whether a request has to have a body. No body stands for one without
-// members.
+// NeedsBody reports whether a request must have a body. An empty body is the same as one
+// without members.
 func (t *Table) NeedsBody() bool {
 	return slices.ContainsFunc(t.Body, func(f Field) bool { return f.Required })
 }
 
-// maxMembers is how many members the set of those seen can hold.
+// maxMembers is the capacity of the set of members in decode.
 const maxMembers = 64
 
 func (t *Table) add(typ reflect.Type, at []int) {
@@ -172,7 +172,7 @@ func (v *Value) structure(t reflect.Type, tag reflect.StructTag) {
 		v.Kind = Integer
 	case reflect.Slice:
 		v.Kind = Array
-		elem := valueOf(t.Elem(), tag) // limits and enum are those of an element
+		elem := valueOf(t.Elem(), tag) // limits and enum apply to an element
 		v.Elem, v.Enum, v.Min, v.Max = &elem, nil, nil, nil
 		if low, high := bounds(tag.Get("items")); high != nil {
 			v.MaxLen = int(*high)
@@ -190,7 +190,7 @@ func (v *Value) structure(t reflect.Type, tag reflect.StructTag) {
 	}
 }
 
-// bounds reads "low..high", either of which may be left out.
+// bounds parses "low..high". Either may be empty.
 func bounds(tag string) (low, high *int64) {
 	if tag == "" {
 		return nil, nil
@@ -213,16 +213,15 @@ func limit(s string) *int64 {
 	return &n
 }
 
-// Scalar is a named wire type: how it is spelled, for the decoder, the
-// reference and the tests.
+// Scalar describes a named wire type for the decoder, the reference and the tests.
 type Scalar struct {
 	Kind    Kind
 	Schema  Schema
-	Asked   *Schema  // of a request, where that may spell it in more ways
-	Example string   // a JSON text that is accepted
-	Bad     []string // JSON texts of the right type that are refused
+	Asked   *Schema  // schema in requests, if they allow more spellings
+	Example string   // a valid JSON text
+	Bad     []string // invalid JSON texts of the right type
 	Secret  bool
-	Binary  bool // limits count decoded bytes
+	Binary  bool // limits apply to the decoded bytes
 }
 
 func scalarOf(t reflect.Type) *Scalar { return scalars[t] }
@@ -232,7 +231,7 @@ const (
 	maxLinkText   = 88 // characters of the base64 of a hidden link of 64 bytes
 )
 
-// badBase64 are spellings of 8 and more bytes that some decoder accepts.
+// badBase64 are invalid spellings of 8 or more bytes that some decoders accept.
 var badBase64 = []string{
 	`"AAAAAAAAAQ"`, `"AAAAAAAAAQ="`, `"AAAAAAAAAQ==="`, `"AAAAAAAAAR=="`, `"AAAA\r\nAAAAAQ=="`,
 	`"AAAAAAAAAQ==\n"`, `"AAAA AAAAAQ=="`, `" AAAAAAAAAQ=="`, `"______8AAAQ="`, `"AA==AAAAAAAA"`, `"AAAAAAAAAQ*="`,
@@ -386,7 +385,7 @@ var scalars = map[reflect.Type]*Scalar{
 	},
 }
 
-// aboutRights names each bit.
+// aboutRights describes each bit of Rights.
 func aboutRights() string {
 	var bits []string
 	for r := keyserver.Rights(1); r <= keyserver.AllRights; r <<= 1 {
