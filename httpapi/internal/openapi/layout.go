@@ -7,11 +7,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// LineWidth is how long a line of the document may be where it can be broken.
+// LineWidth is the maximum length of a line of the document, if the line can be broken.
 const LineWidth = 140
 
-// layOut breaks JSON into lines indented by spaces. What fits into one line
-// stands in one: a document of one word a line is read by nobody.
+// layOut breaks JSON into lines that are indented by spaces. A value that fits into one
+// line is not broken, because a document of one word per line is hard to read.
 func layOut(compact []byte) ([]byte, error) {
 	var b bytes.Buffer
 	if err := layOutValue(&b, compact, "", 0); err != nil {
@@ -21,8 +21,8 @@ func layOut(compact []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// layOutValue writes one value at a depth given by indent, after used characters
-// of its line.
+// layOutValue writes one value. indent is the indentation of its line, of which used
+// characters are already written.
 func layOutValue(b *bytes.Buffer, v jsontext.Value, indent string, used int) error {
 	flat := v.Clone()
 	if err := flat.Format(jsontext.SpaceAfterColon(true), jsontext.SpaceAfterComma(true)); err != nil {

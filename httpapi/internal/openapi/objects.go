@@ -1,6 +1,5 @@
-// Package openapi has the objects of OpenAPI 3.1, and how a document of them is
-// laid out for people. What stands in the document is package httpapi's, whose
-// table of routes it is made from.
+// Package openapi has the objects of OpenAPI 3.1, and the layout of a document for
+// people. Package routes makes the document from the table of routes.
 package openapi
 
 import (
@@ -10,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 )
 
-// Document is the whole of it.
+// Document is an OpenAPI document.
 type Document struct {
 	OpenAPI    string                                 `json:"openapi"`
 	Info       Info                                   `json:"info"`
@@ -20,7 +19,7 @@ type Document struct {
 	Components Components                             `json:"components"`
 }
 
-// Info says whose interface it is.
+// Info describes the interface.
 type Info struct {
 	Title       string  `json:"title"`
 	Version     string  `json:"version"`
@@ -29,19 +28,19 @@ type Info struct {
 	License     License `json:"license"`
 }
 
-// Contact is where to ask.
+// Contact says where to ask for help.
 type Contact struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`
 }
 
-// License names a license as SPDX does.
+// License names a license by its SPDX identifier.
 type License struct {
 	Name       string `json:"name"`
 	Identifier string `json:"identifier"`
 }
 
-// Server is where the interface is answered.
+// Server is an address of the interface.
 type Server struct {
 	URL         string              `json:"url"`
 	Description string              `json:"description"`
@@ -54,7 +53,7 @@ type Variable struct {
 	Description string `json:"description"`
 }
 
-// Tag is a noun that operations stand under.
+// Tag groups operations by their subject.
 type Tag struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
@@ -74,7 +73,7 @@ type Operation struct {
 	Responses   wire.Members[*Response] `json:"responses"`
 }
 
-// Parameter is a parameter, or refers to one of the components.
+// Parameter is a parameter, or a reference to one of the components.
 type Parameter struct {
 	Ref         string       `json:"$ref,omitzero"`
 	Name        string       `json:"name,omitzero"`
@@ -90,7 +89,7 @@ type Request struct {
 	Content  Content `json:"content"`
 }
 
-// Response is an answer, or refers to one of the components.
+// Response is a response, or a reference to one of the components.
 type Response struct {
 	Ref         string                `json:"$ref,omitzero"`
 	Description string                `json:"description,omitzero"`
@@ -98,23 +97,23 @@ type Response struct {
 	Content     Content               `json:"content,omitzero"`
 }
 
-// Header is a header of an answer, or refers to one of the components.
+// Header is a header of a response, or a reference to one of the components.
 type Header struct {
 	Ref         string       `json:"$ref,omitzero"`
 	Description string       `json:"description,omitzero"`
 	Schema      *wire.Schema `json:"schema,omitzero"`
 }
 
-// Content is by media type.
+// Content maps media types to bodies.
 type Content map[string]Media
 
-// Media is what a body of one media type looks like.
+// Media describes a body of one media type.
 type Media struct {
 	Schema  *wire.Schema   `json:"schema"`
 	Example jsontext.Value `json:"example,omitzero"`
 }
 
-// Components are what operations share.
+// Components are the parts that operations share.
 type Components struct {
 	SecuritySchemes map[string]SecurityScheme `json:"securitySchemes"`
 	Parameters      map[string]*Parameter     `json:"parameters"`
@@ -123,14 +122,14 @@ type Components struct {
 	Schemas         map[string]*wire.Schema   `json:"schemas"`
 }
 
-// SecurityScheme is a way to show who asks.
+// SecurityScheme is a way to authenticate.
 type SecurityScheme struct {
 	Type        string `json:"type"`
 	Scheme      string `json:"scheme"`
 	Description string `json:"description"`
 }
 
-// Text spells the document, a line for what fits into one.
+// Text encodes the document. Each value that fits into one line is not broken.
 func (d Document) Text() ([]byte, error) {
 	compact, err := json.Marshal(d, json.Deterministic(true))
 	if err != nil {
