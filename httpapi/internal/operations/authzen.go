@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// The types of resources that there are here.
+// The types of resources of this key server.
 const (
 	resourceKey       = "key"
 	resourceKeyServer = "keyserver"
@@ -48,13 +48,14 @@ func getDecisions(ctx context.Context, ops *verified.Service, by keyserver.Calle
 	return out, nil
 }
 
-// ofTheQuestion reports whether another question may well be answered.
+// ofTheQuestion reports whether the fault concerns only this question, so that
+// others can be answered.
 func ofTheQuestion(f *fault.Error) bool {
 	return f.Code == fault.BadRequest || f.Code == fault.InvalidArgument || f.Code == fault.AccessDenied
 }
 
-// decide asks the gate. Somebody or something that is not there is no reason to refuse the
-// question: nobody may.
+// decide asks the gate for a decision. If the subject or the resource does not exist, the
+// decision is no.
 func decide(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.AccessItem) (schema.AccessDecision, error) {
 	q, err := questionOf(in)
 	if err != nil {
@@ -78,7 +79,7 @@ func denied(f *fault.Error) schema.AccessDecision {
 	return schema.AccessDecision{Context: schema.AccessContext{Code: string(f.Code), Reason: string(f.Reason), Detail: f.Detail}}
 }
 
-// questionOf reads what AuthZEN leaves to whoever decides.
+// questionOf decodes the parts of a question whose meaning AuthZEN leaves to the service.
 func questionOf(in schema.AccessItem) (q keyserver.Question, err error) {
 	refuse := func(format string, args ...any) (keyserver.Question, error) {
 		return keyserver.Question{}, fault.New(fault.BadRequest, format, args...)

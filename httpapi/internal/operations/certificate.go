@@ -13,7 +13,8 @@ import (
 // certificateClass is the key server class of stored certificates.
 const certificateClass = "Certificate"
 
-// byteExact says how a transport principal's subject is matched (contract 12.1).
+// byteExact describes how the subject of a transport principal is
+// matched (contract 12.1).
 const byteExact = "byte-exact, NO WILDCARD"
 
 func certificatesBySubject(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.CertificatesRequest) (schema.CertificatesFound, error) {
@@ -93,8 +94,7 @@ func renewedOf(r verified.CertificateIssued) schema.CertificateRenewed {
 	}
 }
 
-// certificateWithBody also shows the DER and the saved request, where there
-// are any.
+// certificateWithBody also returns the DER and the stored request, if there are any.
 func certificateWithBody(c keyserver.Certificate) schema.Certificate {
 	out := certificateOf(c)
 	if len(c.DER) > 0 {
@@ -108,8 +108,8 @@ func certificateWithBody(c keyserver.Certificate) schema.Certificate {
 	return out
 }
 
-// certificateOf shows a certificate without its body. What the key server does
-// not know is null.
+// certificateOf returns a certificate without its body. Values that the key server does
+// not know are null.
 func certificateOf(c keyserver.Certificate) schema.Certificate {
 	id, class, status := schema.Base64ID(c.ID), certificateClass, int(c.Status)
 	out := schema.Certificate{

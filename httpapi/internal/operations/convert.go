@@ -5,7 +5,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Convert maps a list. It is never nil: an empty list is [] on the wire.
+// Convert maps a list. The result is never nil, so that an empty list is [] in JSON.
 func Convert[A, B any](list []A, one func(A) B) []B {
 	out := make([]B, len(list))
 	for i, v := range list {
@@ -27,7 +27,7 @@ func hexIDs(ids []keyserver.ID) []schema.HexID {
 	return Convert(ids, func(id keyserver.ID) schema.HexID { return schema.HexID(id) })
 }
 
-// idsOf keeps nil apart from empty: absent is not "none".
+// idsOf keeps nil and empty distinct: a missing list is not an empty one.
 func idsOf(ids []schema.HexID) []keyserver.ID {
 	if ids == nil {
 		return nil

@@ -31,8 +31,8 @@ func decrypt(ctx context.Context, ops *verified.Service, by keyserver.Caller, in
 	return schema.DecryptResponse{Data: append(schema.Base64{}, plain.Plain...), TTag: schema.HiddenLink(plain.Link), Generation: plain.Generation}, nil
 }
 
-// choiceOf is the key or line that a request names; whether it names one of the
-// two is looked at behind it.
+// choiceOf returns the key or key lineage that a request names. The operation checks that
+// there is exactly one.
 func choiceOf(ttag, lineage *schema.HiddenLink) (choice keyserver.KeyChoice) {
 	if ttag != nil {
 		choice.Key = keyserver.HiddenLink(*ttag)

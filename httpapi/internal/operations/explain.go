@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// crowdPage is how many a page of who-can has where nobody says.
+// crowdPage is the number of entries of a page of who-can if the request has no limit.
 const crowdPage = 100
 
 func getExplanation(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ExplainRequest) (schema.Explanation, error) {
@@ -68,7 +68,7 @@ func listCapable(ctx context.Context, ops *verified.Service, by keyserver.Caller
 }
 
 func operationOf(name schema.OperationName) keyserver.Operation {
-	op, _ := keyserver.OperationNamed(string(name)) // the name was read as one that there is
+	op, _ := keyserver.OperationNamed(string(name)) // the decoder has checked the name
 	return op
 }
 
@@ -85,7 +85,7 @@ func gateByOf(c keyserver.Cause) schema.GateBy {
 	return out
 }
 
-// windowBound is a bound of a window, nil where it is open.
+// windowBound returns a bound of a time window, or nil if it is open.
 func windowBound(s keyserver.Stamp) *schema.Stamp {
 	if s.IsUnset() {
 		return nil
@@ -97,8 +97,8 @@ func capableOf(c keyserver.Capable) schema.Capable {
 	return schema.Capable{PrincipalID: schema.HexID(c.Principal.ID), SystemID: schema.SystemID(c.Principal.System), Name: c.Name, By: Convert(c.By, gateByOf)}
 }
 
-// suppositionOf reads a supposition, which has the fields that its change takes and no
-// others.
+// suppositionOf decodes a supposition. It must have the fields of its
+// change and no others.
 func suppositionOf(in schema.Supposition) (keyserver.Supposition, error) {
 	out := keyserver.Supposition{Kind: keyserver.SuppositionKind(in.Change), MaxUsage: keyserver.NoUsageLimit}
 	fields := out.Kind.Fields()
@@ -164,7 +164,7 @@ func suppositionShown(s keyserver.Supposition) schema.Supposition {
 			out.StartTime = windowBound(s.Start)
 		case keyserver.SupposesEnd:
 			out.EndTime = windowBound(s.End)
-		default: // each of them stands above
+		default: // the fields of all changes are handled above
 		}
 	}
 	return out

@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Handler carries out the requests of a route. Its types are those of the route.
+// Handler executes the requests of a route. Its types are those of the route.
 type Handler struct {
 	Request, Response reflect.Type
 	// Run calls the operation with the request that in points to. It always returns a pointer to the response: a failed
@@ -112,7 +112,7 @@ var Handlers = map[string]Handler{
 	"importCrl":                            handler(importCRL),
 }
 
-// handler makes the Handler of a route.
+// handler returns the Handler of a route.
 func handler[In, Out any](work func(context.Context, *verified.Service, keyserver.Caller, In) (Out, error)) Handler {
 	return Handler{
 		Request: reflect.TypeFor[In](), Response: reflect.TypeFor[Out](),

@@ -18,7 +18,7 @@ func mintKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, in
 	}
 	key.Sealed = in.Exportable != nil && !*in.Exportable
 	m, err := ops.MintKey(ctx, by, key)
-	clear(key.Material) // the key server keeps its own, wrapped
+	clear(key.Material) // the key server has its own copy, wrapped
 	if err != nil {
 		return schema.KeyMetadata{}, err
 	}
@@ -45,7 +45,7 @@ func keyMetadataOf(m keyserver.KeyMetadata) schema.KeyMetadata {
 	return schema.KeyMetadata{KeyFacts: keyFactsOf(m), Detail: mintedUnder(m.Directory)}
 }
 
-// mintedUnder is the detail of a key that a template gave entries to.
+// mintedUnder returns the detail of a key that got ACL entries from a template.
 func mintedUnder(directory string) string {
 	if directory == "" {
 		return ""

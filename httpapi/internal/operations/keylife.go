@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// defaultKeys is a page of the listing of keys where none is asked for.
+// defaultKeys is the number of keys of a page if the request has no limit.
 const defaultKeys = 100
 
 func listKeys(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.KeyQuery) (schema.KeyListing, error) {
@@ -85,7 +85,7 @@ func keyFactsOf(m keyserver.KeyMetadata) schema.KeyFacts {
 	if info, ok := keyserver.Algorithms[m.Algorithm]; ok {
 		out.AlgID, out.IVBytes = &info.Number, &info.IVLength
 	}
-	if out.State == nil { // a peer that knows nothing of it
+	if out.State == nil { // a peer that does not know the state
 		return out
 	}
 	if system, _, ok := m.Link.Split(); ok {
@@ -100,7 +100,7 @@ func keyFactsOf(m keyserver.KeyMetadata) schema.KeyFacts {
 	return out
 }
 
-// endOf is when the bytes of a key go, or went.
+// endOf returns the time at which the bytes of a key are or were destroyed.
 func endOf(life keyserver.KeyLife) *time.Time {
 	if life.State == keyserver.KeyDestroyed {
 		return instant(life.StateAt)
@@ -108,7 +108,7 @@ func endOf(life keyserver.KeyLife) *time.Time {
 	return instant(life.DestroyAt)
 }
 
-// instant is nil where there is no time.
+// instant returns nil for the zero time.
 func instant(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -30,8 +30,8 @@ func listPrincipals(ctx context.Context, ops *verified.Service, by keyserver.Cal
 	}, nil
 }
 
-// windowOf reads a window. No limit is no window; an offset into none has no
-// meaning, not even 0.
+// windowOf decodes limit and offset. Without a limit, the list is complete, and an offset
+// is refused, even 0.
 func windowOf(limit, offset *int) (l, o int, err error) {
 	if limit == nil {
 		if offset != nil {

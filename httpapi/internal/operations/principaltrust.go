@@ -45,7 +45,7 @@ func deletePrincipalTrust(ctx context.Context, ops *verified.Service, by keyserv
 	}, err
 }
 
-// trustFlagOf is no flag for any other word; the operations refuse that.
+// trustFlagOf returns no flag for an unknown label; the operations refuse that.
 func trustFlagOf(label string) keyserver.TrustFlag {
 	flag, _ := keyserver.ParseTrustFlag(label)
 	return flag

@@ -21,7 +21,7 @@ func listRevocationIssuers(ctx context.Context, ops *verified.Service, by keyser
 	}, nil
 }
 
-// idle names the issuers whose list was imported and refuses nobody.
+// idle names the issuers whose CRL was imported but is not enforced.
 func idle(list []keyserver.RevocationIssuer) string {
 	var subjects []string
 	for _, r := range list {

@@ -64,7 +64,7 @@ func localTrustInfo(ctx context.Context, ops *verified.Service, by keyserver.Cal
 		Certificate: certificateOf(info.Certificate),
 		Detail:      "no other key server could reach this one: it needs an external listener, and a server name that is a host name or an address",
 	}
-	out.Certificate.CertificateID = nil // it stands in no list
+	out.Certificate.CertificateID = nil // the certificate is not stored
 	if info.Port != 0 {
 		port := int(info.Port)
 		out.Port = &port
@@ -76,8 +76,8 @@ func localTrustInfo(ctx context.Context, ops *verified.Service, by keyserver.Cal
 	return out, nil
 }
 
-// trustedServerWithBlob also shows what it would take to register the peer
-// elsewhere. Nothing of it is secret: the peer hands it to whoever asks.
+// trustedServerWithBlob also returns the blob that registers the peer elsewhere. It
+// contains no secret: the peer sends it to any client.
 func trustedServerWithBlob(p keyserver.TrustedServer) schema.TrustedServer {
 	out := trustedServerOf(p)
 	certificate := certificateWithBody(p.Certificate)
