@@ -1,5 +1,4 @@
-// Package reference writes the page docs/api.md from the tables that the service
-// runs on.
+// Package reference generates the page docs/api.md from the tables that the service uses.
 package reference
 
 import (
@@ -96,7 +95,7 @@ func writeRoutes(b *strings.Builder) {
 	b.WriteByte('\n')
 }
 
-// holders says which built-in roles hold every operation of a route.
+// holders names the built-in roles that have every operation of a route.
 func holders(r routes.Route) string {
 	switch {
 	case !r.Session:
@@ -134,7 +133,7 @@ func writeDetails(b *strings.Builder) {
 	}
 }
 
-// types describes each type where it comes up first.
+// types describes each type at its first use.
 type types struct {
 	*strings.Builder
 	known map[string]bool
@@ -176,7 +175,7 @@ func (b types) asked(where string, fields []wire.Field) {
 	}
 }
 
-// describe says what types the fields are of, where nothing above has said it.
+// describe describes the types of the fields, unless that was done before.
 func (b types) describe(fields []wire.Field) {
 	var objects []reflect.Type
 	listed := false
@@ -209,7 +208,7 @@ func scalarWords(s *wire.Scalar) string {
 	return words + " For instance `" + s.Example + "`."
 }
 
-// object describes an object, and then the types in it.
+// object describes an object type, and then the types of its fields.
 func (b types) object(t reflect.Type) {
 	if b.known[t.Name()] {
 		return
@@ -224,7 +223,8 @@ func (b types) object(t reflect.Type) {
 	b.describe(fields)
 }
 
-// presence says of what type a field of an answer is, and whether it is there.
+// presence returns the type of a field of a response, and whether it
+// can be absent or null.
 func presence(f wire.Field) string {
 	switch {
 	case f.Nullable:
