@@ -9,24 +9,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Askable reports whether an approval can ask for the route. What streams or waits cannot be
-// kept, and what needs no operation is guarded by no rule.
+// Askable reports whether an approval can be requested for the route. Streamed or waiting
+// requests cannot be stored, and no rule applies to a route without operations.
 func (r Route) Askable() bool {
 	return r.Session && len(r.Operations) > 0 && !r.Streams && !r.Waits && !r.Uncounted
 }
 
-// Unnamed is of an id that cannot become something else: sessions and approvals
-// are made under one that was never used before.
+// Unnamed marks an id that can never name another object later: the ids of sessions and
+// approvals are not reused.
 const Unnamed = wire.Unnamed
 
-// naming are the types by which requests name objects.
+// naming lists the types of values that name objects.
 var naming = []reflect.Type{
 	reflect.TypeFor[schema.HexID](), reflect.TypeFor[schema.DecimalID](), reflect.TypeFor[schema.Base64ID](), reflect.TypeFor[schema.HiddenLink](), reflect.TypeFor[schema.SystemID](),
 	reflect.TypeFor[schema.IssuerDigest](), reflect.TypeFor[schema.TrustBlob](), reflect.TypeFor[schema.DER](),
 }
 
-// unsaid lists the names in requests of a route that an approval can be asked for,
-// of which nobody said what they name.
+// unsaid returns the fields that name objects but have no kind, if an approval can be
+// requested for the route.
 func (r Route) unsaid() []string {
 	if !r.Askable() {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// What operations share stands once, under components, and they refer to it.
+// Names of the components that operations share and refer to.
 const (
 	schemeSession = "session"
 	schemeProof   = "dpop"
@@ -63,8 +63,8 @@ func newDocumenter(all []Route) *documenter {
 	return d
 }
 
-// parameter returns a parameter, or a reference to it where several routes take
-// the same. Where another one has its name already, it stays with its routes.
+// parameter returns a parameter, or a reference to it if several routes have the same
+// one. It is not shared if another parameter already has its name.
 func (d *documenter) parameter(place string, f wire.Field) *openapi.Parameter {
 	p := d.inlined(place, f)
 	if d.uses[identity(p)] < 2 {
@@ -84,22 +84,22 @@ func (d *documenter) inlined(place string, f wire.Field) *openapi.Parameter {
 	return &openapi.Parameter{Name: f.Name, In: place, Required: f.Required, Description: f.Doc, Schema: s}
 }
 
-// identity is equal where two parameters are.
+// identity returns the same text for equal parameters.
 func identity(p *openapi.Parameter) string {
 	text, err := json.Marshal(p)
 	if err != nil {
-		panic(err) // only of what is not JSON
+		panic(err) // only a value that is not JSON fails
 	}
 	return string(text)
 }
 
-// failure is the codes of a route that are answered with one status.
+// failure has the codes of a route that have the same status.
 type failure struct {
 	status int
 	codes  []fault.Code
 }
 
-// failures lists the codes of a route by status.
+// failures returns the codes of a route, grouped by status.
 func (r Route) failures() []failure {
 	byStatus := map[int][]fault.Code{}
 	for _, c := range r.Codes() {
@@ -113,14 +113,14 @@ func (r Route) failures() []failure {
 	return out
 }
 
-// failure returns a reference to the answer that all routes share which fail
-// with the same codes. Only where some of them come with the filled answer of
-// the route it is an answer of the route's own.
+// failure returns a reference to the response that all routes with the same
+// codes share. If some codes come with the filled response of the route, the
+// route has its own response.
 func (d *documenter) failure(r Route, f failure) *openapi.Response {
 	if verdicts := slices.DeleteFunc(slices.Clone(f.codes), func(c fault.Code) bool { return !r.judges(c) }); len(verdicts) > 0 {
 		return d.verdict(r, f, verdicts)
 	}
-	if r.Executes { // no other route fails like that, and the name would be all codes
+	if r.Executes { // no other route has the same codes, and the name would list all of them
 		return &openapi.Response{Description: meanings(f.codes), Headers: headers(f.status), Content: content(d.errorOf(f.codes))}
 	}
 	name := f.name()
@@ -130,8 +130,8 @@ func (d *documenter) failure(r Route, f failure) *openapi.Response {
 	return &openapi.Response{Ref: "#/components/responses/" + name}
 }
 
-// verdict is the filled answer, which then says by its code what the re-read
-// disagreed about, or the refusal to write at all.
+// verdict describes the filled response, whose code says what the re-read disagreed
+// about, or the refusal to write.
 func (d *documenter) verdict(r Route, f failure, verdicts []fault.Code) *openapi.Response {
 	filled := d.schemas.Ref(r.Response, wire.Answered)
 	for _, member := range d.schemas.Named[r.Response.Name()].Properties {
@@ -146,7 +146,7 @@ func (d *documenter) verdict(r Route, f failure, verdicts []fault.Code) *openapi
 	return &openapi.Response{Description: meanings(f.codes), Headers: headers(f.status), Content: content(body)}
 }
 
-// admit adds codes to those that a member can have.
+// admit adds codes to the allowed values of a member.
 func admit(s *wire.Schema, codes []fault.Code) {
 	for _, c := range codes {
 		if !slices.Contains(s.Enum, any(c)) {
@@ -157,13 +157,13 @@ func admit(s *wire.Schema, codes []fault.Code) {
 
 const codeMember = "code"
 
-// errorOf is the body of a failure with one of those codes.
+// errorOf describes the body of a failure with one of the codes.
 func (d *documenter) errorOf(codes []fault.Code) *wire.Schema {
 	only := &wire.Schema{Properties: wire.Members[*wire.Schema]{{Name: codeMember, Value: wire.OneOf(codes...)}}}
 	return &wire.Schema{AllOf: []*wire.Schema{d.schemas.Ref(reflect.TypeFor[schema.Error](), wire.Answered), only}}
 }
 
-// judges reports whether the code comes with the answer of the route.
+// judges reports whether the code comes with the filled response of the route.
 func (r Route) judges(c fault.Code) bool {
 	if r.Response == nil || !slices.Contains(r.Judged, c) {
 		return false
@@ -172,9 +172,9 @@ func (r Route) judges(c fault.Code) bool {
 	return ok
 }
 
-// name is made from the codes alone, so that a new route renames nothing: the
-// code itself; or a word for those that every route with an operation has, and
-// then what there is besides them or what is missing.
+// name is derived only from the codes, so that a new route does not rename others. It is
+// the code itself, or a word for the codes that every route with an operation has,
+// followed by the additional or missing codes.
 func (f failure) name() string {
 	usual := usualCodes[f.status]
 	if len(f.codes) == 1 {
@@ -196,14 +196,14 @@ func (f failure) name() string {
 	return name
 }
 
-// statusWords name the statuses that every route with an operation answers for
-// several causes.
+// statusWords names the statuses that every route with an operation returns
+// for several reasons.
 var statusWords = map[int]string{
 	http.StatusBadRequest: "InvalidRequest", http.StatusUnauthorized: "Unauthenticated",
 	http.StatusForbidden: "Forbidden", http.StatusServiceUnavailable: "Unavailable",
 }
 
-// usualCodes are those of a route with a session and an operation, by status.
+// usualCodes has the codes of a route with a session and an operation, by status.
 var usualCodes = func() map[int][]fault.Code {
 	usual := map[int][]fault.Code{}
 	for _, f := range (Route{Session: true, Operations: grants(keyserver.OpListRoles)}).failures() {
@@ -224,7 +224,7 @@ func either(codes []fault.Code) string {
 	return strings.Join(words, "Or")
 }
 
-// camel spells a code as a name: NOT_FOUND is NotFound.
+// camel turns a code into a name: NOT_FOUND becomes NotFound.
 func camel(c fault.Code) string {
 	var name strings.Builder
 	for word := range strings.SplitSeq(strings.ToLower(string(c)), "_") {
@@ -235,7 +235,7 @@ func camel(c fault.Code) string {
 
 func upperFirst(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
 
-// meanings says of each code what the catalogue says.
+// meanings returns the catalogue's text of each code.
 func meanings(codes []fault.Code) string {
 	lines := make([]string, 0, len(codes))
 	for _, entry := range fault.Catalogue {

@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// batchBodyLimit bounds the messages of a batch together: they are held whole.
+	// batchBodyLimit is the maximum size of all messages of a batch together, which are
+	// in memory at the same time.
 	batchBodyLimit = 1 << 20
-	// textBodyLimit is room for the longest text and associated data even if every
-	// character of their base64 is spelled as an escape.
+	// textBodyLimit has room for the longest text and associated data even if each
+	// character of their base64 is an escape.
 	textBodyLimit = (keyserver.MaxPlain+keyserver.MaxAssociated+64)/3*4*6 + SmallBody
 )
 
-// cryptoRoutes are those that use keys which succeed each other.
+// cryptoRoutes returns the routes that use key lineages.
 func cryptoRoutes() []Route {
 	faults := codes(fault.KeyNotFound, fault.ACLDenied, fault.NotInScope, fault.KeyDisabled, fault.InvalidArgument, fault.PeerUnavailable)
 	return []Route{

@@ -15,10 +15,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Finder finds the route of a request and carries nothing out. It is for programs between a client and the service.
+// Finder finds the route of a request without serving it. It is for programs between a client and the service.
 type Finder struct{ mux *Mux }
 
-// NewFinder fails if the table of routes is not complete.
+// NewFinder returns a Finder. It fails if the table of routes is incomplete.
 func NewFinder() (*Finder, error) {
 	mux, err := NewMux(All(), func(r Route, allow string) http.Handler { return lead{r, allow} })
 	return &Finder{mux}, err
@@ -36,7 +36,7 @@ func (l lead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// finding is a response writer that takes a lead.
+// finding is a response writer that receives a lead.
 type finding struct {
 	http.ResponseWriter
 	lead
@@ -49,8 +49,8 @@ type Found struct {
 	request *http.Request
 }
 
-// Find fails with NOT_FOUND, METHOD_NOT_ALLOWED and UNSUPPORTED_ENCODING like the service. For an unknown method it
-// returns the methods of the path.
+// Find fails with NOT_FOUND, METHOD_NOT_ALLOWED or UNSUPPORTED_ENCODING as the service does. If the path does not
+// have the method, allow lists the methods of the path.
 func (f *Finder) Find(r *http.Request) (found *Found, allow string, err error) {
 	asked := &finding{}
 	f.mux.ServeHTTP(asked, r)
@@ -69,8 +69,8 @@ func (f *Finder) Find(r *http.Request) (found *Found, allow string, err error) {
 // NoEncoding is the Content-Encoding of a body that has none.
 const NoEncoding = "identity"
 
-// RefuseEncoded refuses a body that is compressed or encoded otherwise: what it grows to has no
-// bound before it is read.
+// RefuseEncoded refuses a compressed or otherwise encoded body, because its decoded size is not
+// known before it is read.
 func RefuseEncoded(r *http.Request) error {
 	for _, encoding := range r.Header["Content-Encoding"] {
 		if encoding != "" && !strings.EqualFold(encoding, NoEncoding) {
@@ -81,7 +81,7 @@ func RefuseEncoded(r *http.Request) error {
 	return nil
 }
 
-// Streamed reports whether the body is read while it is worked on, so that it may be long.
+// Streamed reports whether the body is processed while it is read, so that it may be long.
 func (r Route) Streamed() bool { return r.Form != nil }
 
 // NamesKeys reports whether a request of the route can name a key that it is about.
@@ -97,8 +97,8 @@ func namesKeys(t *wire.Table) bool {
 	})
 }
 
-// Keys lists the keys, and first keys of lines, that the request names. It reads the
-// request as the service would: what that refuses, this does.
+// Keys returns the keys, and the first keys of key lineages, that the request names. It decodes the request and
+// refuses it as the service would.
 func (f *Found) Keys(body []byte) ([]schema.HiddenLink, error) {
 	table := wire.Of(f.Request)
 	in := reflect.New(f.Request).Interface()
@@ -120,8 +120,8 @@ func (f *Found) Keys(body []byte) ([]schema.HiddenLink, error) {
 	return keys, nil
 }
 
-// maxKeyHead is the most that is read of a streamed body in search of its key. A
-// message that is worked on has a part of it in the same memory.
+// maxKeyHead is the maximum number of bytes of a streamed body that are read to find its key. They are in memory
+// together with a part of the message.
 const maxKeyHead = 1 << 20
 
 var (
@@ -129,9 +129,8 @@ var (
 	errKeyFar    = fault.New(fault.BadRequest, "body: does not name its key within %d bytes", maxKeyHead)
 )
 
-// StreamedKey reads a streamed body as far as it has to for the name of its key, and
-// answers what it has read as well. Of a body with more behind that, the service
-// refuses a second name; here it is not seen.
+// StreamedKey reads a streamed body until it finds the name of its key. It also returns the bytes that it has read.
+// If a long body has a second name after that, only the service detects and refuses it.
 func (f *Found) StreamedKey(body io.Reader) (key schema.HiddenLink, head []byte, err error) {
 	read := &bounded{}
 	b, err := hmacbody.Read(f.Form, io.TeeReader(body, read), hmacbody.Spool{Begin: func() error { return errKeyBehind }})
@@ -142,7 +141,7 @@ func (f *Found) StreamedKey(body io.Reader) (key schema.HiddenLink, head []byte,
 	return schema.HiddenLink(b.Link()), read.Bytes(), nil
 }
 
-// bounded keeps what is written to it, up to maxKeyHead.
+// bounded stores what is written to it, up to maxKeyHead bytes.
 type bounded struct{ bytes.Buffer }
 
 // Write implements io.Writer.

@@ -15,18 +15,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 )
 
-// documentVersion is of the interface, which has no version in its paths. It
-// grows with the table of routes.
+// documentVersion is the version of the interface, whose paths contain none. It increases
+// with the table of routes.
 const documentVersion = "0.1.0"
 
-// OpenAPI returns the OpenAPI 3.1 document that the service answers. All callers
-// share the bytes, so none may change them.
+// OpenAPI returns the OpenAPI 3.1 document of the service. Callers share the bytes and
+// must not change them.
 func OpenAPI() ([]byte, error) { return theDocument() }
 
-// theDocument is made once: the table of routes does not change.
+// theDocument is created once: the table of routes does not change.
 var theDocument = sync.OnceValues(func() ([]byte, error) { return document(All()) })
 
-// document makes the document from the table of routes.
+// document creates the document from the table of routes.
 func document(all []Route) ([]byte, error) {
 	d := newDocumenter(all)
 	doc := openapi.Document{
@@ -61,11 +61,11 @@ func document(all []Route) ([]byte, error) {
 	return doc.Text()
 }
 
-// documenter makes the operations, and collects what they share.
+// documenter creates the operations, and collects the components that they share.
 type documenter struct {
 	schemas    wire.Schemas
 	components openapi.Components
-	uses       map[string]int // of each parameter, by what it is
+	uses       map[string]int // number of uses of each parameter, by identity
 }
 
 func (d *documenter) operation(r Route) *openapi.Operation {
@@ -98,7 +98,7 @@ func (d *documenter) operation(r Route) *openapi.Operation {
 	return o
 }
 
-// conditions says what a request needs besides its fields.
+// conditions describes what a request needs in addition to its fields.
 func conditions(r Route) string {
 	needs := "Needs no session."
 	switch names := r.OperationNames(); {
@@ -112,7 +112,7 @@ func conditions(r Route) string {
 	return needs + " " + r.Bounds()
 }
 
-// OperationNames are the operations that the route needs, for people.
+// OperationNames returns the names, for people, of the operations that the route needs.
 func (r Route) OperationNames() []string {
 	var names []string
 	for _, op := range r.Operations {
@@ -121,8 +121,8 @@ func (r Route) OperationNames() []string {
 	return names
 }
 
-// bodyType is the part of a request type that is the body: the type itself, or
-// what it embeds next to its path.
+// bodyType returns the type of the body: the request type itself, or the type that it
+// embeds next to its path.
 func bodyType(t reflect.Type) reflect.Type {
 	for f := range t.Fields() {
 		if f.Anonymous && len(wire.Of(f.Type).Body) > 0 && len(wire.Of(t).Path) > 0 {
@@ -148,7 +148,7 @@ func (d *documenter) success(r Route) openapi.Content {
 	case strings.HasPrefix(media, "text/"):
 		return openapi.Content{media: {Schema: &wire.Schema{Type: "string"}}}
 	case media != MediaJSON:
-		return openapi.Content{media: {Schema: &wire.Schema{}}} // of bytes there is nothing to say
+		return openapi.Content{media: {Schema: &wire.Schema{}}} // bytes have no description
 	default:
 		return content(d.schemas.Ref(r.Response, wire.Answered))
 	}
@@ -156,13 +156,13 @@ func (d *documenter) success(r Route) openapi.Content {
 
 func content(s *wire.Schema) openapi.Content { return openapi.Content{MediaJSON: {Schema: s}} }
 
-// MediaJSON is the media type of all responses but a few.
+// MediaJSON is the media type of most responses.
 const MediaJSON = "application/json"
 
-// takesProof reports whether the route looks at a session, and so at a proof.
+// takesProof reports whether the route uses a session, and therefore a proof.
 func (r Route) takesProof() bool { return r.Session || slices.Contains(r.Faults, ProofFaults[0]) }
 
-// Bounds says how much a request of the route may send, and how long it may take.
+// Bounds describes the size limit and the time limit of a request of the route.
 func (r Route) Bounds() string {
 	return fmt.Sprintf("Body: at most %d bytes. Time: at most %s.", r.BodyLimit, r.Timeout)
 }

@@ -46,7 +46,7 @@ func principalRoutes() []Route {
 	}
 }
 
-// principalChangeRoutes change or delete one principal.
+// principalChangeRoutes returns the routes that change or delete one principal.
 func principalChangeRoutes() []Route {
 	updated := codes(fault.Escalation, fault.DutiesConflict, fault.InUse, fault.NotFound, fault.BuiltInPrincipal, fault.OwnAccount, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument)
 	return []Route{

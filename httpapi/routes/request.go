@@ -7,10 +7,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 )
 
-// Spell reads a request of the route as the service would, and refuses what that
-// refuses, for whoever makes requests out of text: segment answers what stands in the
-// place of a name in the path, query is as it stands behind the question mark. The
-// body of a streamed route is left alone. The target is path and query, spelled.
+// Spell decodes a request of the route, and refuses it as the service would. It is for
+// callers that make requests from text: segment returns the value of a name in the path,
+// and query is the text after the question mark. Spell ignores the body of a streamed
+// route. The target is the encoded path and query.
 func (r Route) Spell(segment func(name string) string, query string, body []byte) (target string, in any, err error) {
 	table := wire.Of(r.Request)
 	in = reflect.New(r.Request).Interface()
@@ -32,8 +32,8 @@ func (r Route) Spell(segment func(name string) string, query string, body []byte
 	return target, in, err
 }
 
-// Secret reports whether a member of the body has a value that nobody but the caller
-// and the key server may see.
+// Secret reports whether a member of the body has a value that only the caller and the
+// key server may see.
 func (r Route) Secret(member string) bool {
 	return slices.ContainsFunc(wire.Of(r.Request).Body, func(f wire.Field) bool { return f.Name == member && f.Secret })
 }

@@ -16,8 +16,7 @@ import (
 
 // Route describes one route of /api. Contract 1.2 defines extensions.
 type Route struct {
-	// Name is the operationId: verb and noun, from which generated clients make
-	// the name of a function.
+	// Name is the operationId: a verb and a noun. Generated clients derive names of functions from it.
 	Name string
 	// Tag is the subject of the route; All sets it.
 	Tag       string
@@ -25,47 +24,45 @@ type Route struct {
 	Path      string
 	Summary   string
 	Extension bool // not in the contract, or named there without being shown
-	// Session says that a live session is required. Without it anybody may ask.
+	// Session says that a valid session is required. Otherwise any client may send the request.
 	Session bool
 	// Operations of the key server that the route needs; a role must grant each.
 	Operations []keyserver.Operation
-	// Names is what the id in the path of a schema.ByID names, for approvals;
-	// Unnamed where that cannot become something else.
+	// Names is the kind of object that the id in the path of a schema.ByID names, for approvals. It is
+	// Unnamed if that id can never name another object.
 	Names keyserver.SubjectKind
-	// Makes is the kind of what the route makes, which may be made with an owner's
-	// mark on it; empty where nothing is made, or nothing that has an owner.
+	// Makes is the kind of object that the route creates, if that can have an owner mark; otherwise empty.
 	Makes keyserver.ChangeKind
-	// BodyLimit is the most bytes of a request body, as they are sent.
+	// BodyLimit is the maximum size of a request body as it is sent, in bytes.
 	BodyLimit int64
-	// Timeout bounds reading the body and doing the work, together.
+	// Timeout is the time limit for reading the body and doing the work together.
 	Timeout time.Duration
 	// Faults are the codes that are specific to the route.
 	Faults []fault.Code
-	// Waits says that the route may hold a connection without working.
+	// Waits says that the route may hold a connection open without working.
 	Waits bool
-	// Counts says that the route may count a use of a key, so that asking twice
-	// may count twice.
+	// Counts says that the route may count a use of a key, so that a repeated request may count two.
 	Counts bool
 	// Many marks a route with many objects in one request, if Long cannot tell that from its name
 	// and its body.
 	Many bool
-	// Uncounted routes are answered however much else is going on.
+	// Uncounted routes respond under any load.
 	Uncounted bool
-	// Unconditional routes are answered by a build that is not admitted, too.
+	// Unconditional routes also respond if the build is not admitted.
 	Unconditional bool
 
 	Request  reflect.Type // a struct of package schema's tags
 	Response reflect.Type
 
-	// Effect is the rule of the approval policy for the route, besides those of Operations; optional.
+	// Effect is the rule of the approval policy for the route, in addition to those of Operations; optional.
 	Effect string
 	// Executes says that the route returns the response of another route.
 	Executes bool
 	// Streams says that the body is read, or the response sent, during the work.
 	Streams bool
-	// Form of a body that is read during the work; nil: the body is decoded before.
+	// Form is the form of a body that is read during the work; nil: the body is decoded before.
 	Form *hmacbody.Form
-	// Judged are the faults that are returned in the filled response.
+	// Judged are the faults that are part of the filled response.
 	Judged []fault.Code
 }
 
@@ -111,8 +108,8 @@ func (r Route) withDefaults() Route {
 	return r
 }
 
-// Long reports whether one request may take a core for milliseconds: the route answers a list,
-// works on several objects, or executes another request.
+// Long reports whether one request may use a core for milliseconds: the route returns a list, processes
+// several objects, or executes another request.
 func (r Route) Long() bool {
 	switch {
 	case r.Request == nil || r.Waits || r.Streams:
@@ -125,13 +122,13 @@ func (r Route) Long() bool {
 	})
 }
 
-// Named reports whether a request names an object that may be missing. Of any
-// other route a 404 can only mean that the service does not have it.
+// Named reports whether a request names an object that may be missing. For any other route, 404 means that
+// the service does not have the route.
 func (r Route) Named() bool {
 	return slices.ContainsFunc(r.Faults, func(c fault.Code) bool { return answers[c].Status == http.StatusNotFound })
 }
 
-// MediaType is that of an answer which is no failure.
+// MediaType returns the media type of a successful response.
 func (r Route) MediaType() string {
 	if r.Response != nil {
 		if plain, ok := reflect.New(r.Response).Interface().(schema.Plain); ok {
@@ -141,8 +138,7 @@ func (r Route) MediaType() string {
 	return MediaJSON
 }
 
-// Rest is the parameter at the end of the path that may have slashes, empty where
-// there is none.
+// Rest returns the parameter at the end of the path that may contain slashes, or "" if there is none.
 func (r Route) Rest() string {
 	for _, f := range wire.Of(r.Request).Path {
 		if f.Rest {

@@ -12,8 +12,8 @@ type Answer struct {
 	Reauth bool // a new login helps
 }
 
-// answers is the only place where a code becomes a status. A test walks it and
-// the catalogue of codes against each other.
+// answers is the only place that maps codes to statuses. A test compares it with the
+// catalogue of codes.
 //
 // REQUEST_TIMEOUT is a 504 and not a 503: a 503 promises that nothing happened
 // and that a retry may help, while a write that ran out of time may have taken
@@ -102,8 +102,8 @@ var answers = map[fault.Code]Answer{
 	fault.RequestTimeout:         {Status: http.StatusGatewayTimeout},
 }
 
-// Verdicts are the codes of a verified write whose re-read disagreed. They
-// come with the filled answer, which keeps its shape at 409.
+// Verdicts are the codes of a verified write whose re-read disagreed. Their response is
+// the filled one, with status 409.
 var Verdicts = []fault.Code{fault.NotSaved, fault.NotRemoved, fault.NotPersisted, fault.NotVerified}
 
 // AnswerTo returns the response to a code. Its status is 0 if the code is unknown.
@@ -112,15 +112,14 @@ func AnswerTo(c fault.Code) Answer { return answers[c] }
 // Status returns the HTTP status of a code, 0 if it is unknown.
 func Status(c fault.Code) int { return answers[c].Status }
 
-// ProofFaults are the codes of every route that takes a proof. A login needs
-// none, and there is neither a session id nor a key yet that it must be for.
+// ProofFaults are the codes of every route that accepts a proof. A login needs no proof,
+// and a proof for it is not bound to a session id or a known key.
 var ProofFaults = []fault.Code{
 	fault.ProofMalformed, fault.ProofInvalidSignature, fault.ProofMethodMismatch,
 	fault.ProofURIMismatch, fault.ProofStale, fault.ProofReplayed, fault.ProofCacheFull,
 }
 
-// fromSessionFaults are the further codes of a login that is made from a
-// session.
+// fromSessionFaults are the additional codes of a login that is made from a session.
 var fromSessionFaults = []fault.Code{
 	fault.SessionNotFound, fault.SessionExpired, fault.ScopedExpired, fault.RequestLimit,
 	fault.ProofRequired, fault.ProofKeyMismatch, fault.ProofTokenMismatch,

@@ -131,8 +131,8 @@ func sessionRoutes() []Route {
 	}
 }
 
-// approvalRoutes also takes the routes that can be asked for: executing an
-// approval answers what they answer.
+// approvalRoutes also needs the routes that an approval can be requested for, because executing an approval
+// returns their responses.
 func approvalRoutes(others []Noun) []Route {
 	decision := codes(fault.NotFound, fault.ApprovalState, fault.DigestMismatch, fault.SessionNotBound, fault.OwnAccount, fault.AccessDenied, fault.NotInScope, fault.PrincipalOff)
 	policy := []Route{
@@ -352,7 +352,7 @@ func grants(ops ...keyserver.Operation) []keyserver.Operation { return ops }
 // backupTime is the longest time of one backup. The database keeps all old rows until it ends.
 const backupTime = 6 * time.Hour
 
-// accessRoutes ask the gate in the words of the OpenID AuthZEN Authorization API 1.0.
+// accessRoutes returns the routes of the OpenID AuthZEN Authorization API 1.0, which ask the gate for decisions.
 func accessRoutes() []Route {
 	return []Route{
 		endpoint[schema.AccessRequest, schema.AccessDecision](Route{
@@ -368,7 +368,7 @@ func accessRoutes() []Route {
 	}
 }
 
-// explainRoutes are those that say what the gate would do. Nothing is done by them.
+// explainRoutes returns the routes that explain decisions of the gate. They have no other effect.
 func explainRoutes() []Route {
 	return []Route{
 		endpoint[schema.ExplainRequest, schema.Explanation](Route{

@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// The routes about whom and what is trusted: the second half of the table.
+// The routes about trust: the second half of the table.
 
 func trustedCARoutes() []Route {
 	return []Route{
