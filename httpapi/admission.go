@@ -7,9 +7,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// admit refuses what a build that is not admitted must not do. It comes before
-// everything else, so that the answer is never another one: not a 401 to a
-// request without a session, nor a ceiling.
+// admit rejects the request if this build is not admitted. It runs before everything
+// else, so that the response does not depend on the session (401) or on a limit.
 func (x *exchange) admit() error {
 	if x.api.Admission == nil || x.route.Unconditional {
 		return nil
@@ -17,7 +16,8 @@ func (x *exchange) admit() error {
 	return x.api.Admission()
 }
 
-// admission is what readiness says of it: nothing where every build is admitted.
+// admission returns the part "admission" of readiness, or nothing if every build is
+// admitted.
 func (a *API) admission() []keyserver.Readiness {
 	if a.Admission == nil {
 		return nil

@@ -18,15 +18,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// raw is an answer that is JSON already, its last line ended. Requests share
-// it, so it goes to the connection as it is.
+// raw is a response body that is already JSON and ends with a newline. Requests share it, so it
+// is written to the connection unchanged.
 type raw []byte
 
-// succeed answers 200.
+// succeed responds with 200.
 func (x *exchange) succeed(out any) { x.write(http.StatusOK, out) }
 
-// fail answers a fault. out is the filled answer of a verified write whose
-// re-read disagreed, and nil otherwise.
+// fail responds with a fault. out is the response of a verified write whose re-read disagreed,
+// and nil otherwise.
 func (x *exchange) fail(out any, err error) {
 	x.hurryBody()
 	f := x.faultOf(err)
@@ -40,28 +40,27 @@ func (x *exchange) fail(out any, err error) {
 	x.write(e.Status, out)
 }
 
-// refusedTime is how long the rest of a body may take to arrive once it is
-// refused.
+// refusedTime is how long the rest of a body may take to arrive after the request was refused.
 const refusedTime = time.Second
 
-// hurryBody bounds what HTTP/1 does before it sends a refusal: net/http reads
-// the rest of the body, so that the connection can be used again, and the caller
-// would hear why only after the time of the route. HTTP/2 does not wait.
+// hurryBody shortens the read deadline of HTTP/1. Before net/http sends a refusal, it reads the
+// rest of the body to reuse the connection, so the caller would get the refusal only after the
+// timeout of the route. HTTP/2 does not wait.
 func (x *exchange) hurryBody() {
 	if x.r.ProtoMajor == 1 && x.r.Body != http.NoBody {
 		_ = http.NewResponseController(x.w).SetReadDeadline(in(refusedTime))
 	}
 }
 
-// faultOf turns any error into a fault. What is not one has no words for a
-// caller, by construction: only the log tells more.
+// faultOf turns any error into a fault. An error that is not a fault contains no text for
+// callers, so only the log has its details.
 func (x *exchange) faultOf(err error) *fault.Error {
 	if f := fault.As(err); f != nil && routes.Status(f.Code) != 0 {
 		return f
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		// Cancelled is a client that has gone; nobody reads the answer.
+		// Cancelled means that the client has gone, so it does not read the response.
 		return fault.New(fault.RequestTimeout, "the request ran out of time; a write may have taken effect, so read before trying again").Because(err)
 	default:
 		return fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.RequestID).Because(err)
@@ -94,8 +93,8 @@ func (x *exchange) setFaultHeaders(f *fault.Error, e routes.Answer) {
 	}
 }
 
-// challenge follows RFC 6750 section 3: no error attribute where the request
-// carried no credentials. What has to do with a key is RFC 9449 section 7.1.
+// challenge returns the WWW-Authenticate header. By RFC 6750 section 3 it has no error attribute
+// if the request carried no credentials. Challenges about keys follow RFC 9449 section 7.1.
 func challenge(x *exchange, f *fault.Error, e routes.Answer) string {
 	scheme := `Bearer realm="keyserver"`
 	switch word := proofErrors[f.Code]; {
@@ -146,8 +145,8 @@ func (x *exchange) write(status int, out any) {
 func (x *exchange) send(status int, body []byte) {
 	x.answered = true
 	if x.api.draining.Err() != nil {
-		// Shutdown may overlook a connection that was made as it began. No other
-		// request comes by this one (HTTP/2: GOAWAY).
+		// Shutdown may miss a connection that was opened when it began. Ask the client to send no
+		// other request over this one (HTTP/2: GOAWAY).
 		x.w.Header()["Connection"] = []string{"close"}
 	}
 	x.leavePlace()
@@ -156,8 +155,8 @@ func (x *exchange) send(status int, body []byte) {
 	x.w.WriteHeader(status)
 	_, _ = x.w.Write(body) // the client may be gone
 	if x.member != nil || x.refused {
-		// With HTTP/2 the rest of an answer is sent after the handler, by when a
-		// stranger's place would be free, and the answer still held.
+		// HTTP/2 sends the rest of a response after the handler returns. The place of a request
+		// without a session would then be free while the response is still in memory.
 		_ = http.NewResponseController(x.w).Flush()
 	}
 }
@@ -179,7 +178,8 @@ func (x *exchange) holdUnread(n int64) {
 	x.unreadBytes = n
 }
 
-// unspeakable answers 500 where the answer cannot be spelled as JSON.
+// unspeakable writes an error body for a response that cannot be encoded as JSON. It returns the
+// status, 500.
 func (x *exchange) unspeakable(buf *bytes.Buffer, err error) int {
 	buf.Reset()
 	f := x.faultOf(err)
@@ -187,13 +187,13 @@ func (x *exchange) unspeakable(buf *bytes.Buffer, err error) int {
 	x.code = f.Code
 	x.report(f, e, err)
 	if err := json.MarshalWrite(buf, errorBody(x, f, e)); err != nil {
-		buf.WriteString(`{"code":"OP_FAILED","detail":""}`) // only text that is not UTF-8 gets here
+		buf.WriteString(`{"code":"OP_FAILED","detail":""}`) // only text that is not UTF-8 leads here
 	}
 	return e.Status
 }
 
-// whose says of which request a line of the log is: its id, and once they are known the
-// session by the id that everybody may know, the principal, and the trace.
+// whose returns the log attributes that identify a request: its id and, once they are known, the
+// public id of the session, the principal, and the trace.
 func (x *exchange) whose() []slog.Attr {
 	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs, slog.String("requestId", x.call.RequestID))
@@ -206,8 +206,8 @@ func (x *exchange) whose() []slog.Attr {
 	return attrs
 }
 
-// report logs what an operator must know about, once: the causes that no
-// caller is told. Refusals are the caller's business and are in the metrics.
+// report logs each failure once, with the cause, which no response contains. Refusals concern
+// only the caller; the metrics count them.
 func (x *exchange) report(f *fault.Error, e routes.Answer, err error) {
 	cause := errors.Unwrap(f)
 	level := slog.LevelDebug
@@ -227,7 +227,7 @@ func (x *exchange) report(f *fault.Error, e routes.Answer, err error) {
 			slog.String("code", string(f.Code)), slog.String("detail", f.Detail), slog.Any("cause", cause))...)
 }
 
-// finish runs last, whatever happened.
+// finish runs last in every case, also after a panic.
 func (x *exchange) finish() {
 	defer x.leave()
 	if p := recover(); p != nil {
@@ -243,8 +243,8 @@ func (x *exchange) finish() {
 	}
 }
 
-// panicked answers 500 and logs where it happened. The value of a panic may
-// quote what was worked on, so only its type is logged.
+// panicked responds with 500 and logs the stack. The value of a panic may quote data of the
+// request, so only its type is logged.
 func (x *exchange) panicked(p any) {
 	if p == http.ErrAbortHandler { //nolint:errorlint // a sentinel that net/http compares like this
 		x.route.measured.observe(method(x.r.Method), x.code, x.api.Clock().Sub(x.start))
@@ -256,7 +256,7 @@ func (x *exchange) panicked(p any) {
 	if ok {
 		var re interface{ RuntimeError() }
 		if kind = "an error"; errors.As(err, &re) {
-			kind = err.Error() // the runtime's own words: an index, a nil pointer
+			kind = err.Error() // the text of the runtime: an index, a nil pointer
 		}
 	}
 	x.api.Logger.LogAttrs(x.r.Context(), slog.LevelError, "panic",
@@ -264,7 +264,7 @@ func (x *exchange) panicked(p any) {
 			slog.String("panic", kind), slog.String("stack", string(debug.Stack())))...)
 	x.code = fault.OpFailed
 	if x.answered {
-		panic(http.ErrAbortHandler) // half an answer must not look whole
+		panic(http.ErrAbortHandler) // a partial response must not look complete
 	}
 	f := fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.RequestID)
 	x.write(http.StatusInternalServerError, errorBody(x, f, routes.AnswerTo(f.Code)))

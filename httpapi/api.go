@@ -21,7 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
-// Config is what the API needs. Zero limits take the defaults.
+// Config is the configuration of the API. Limits that are zero have their defaults.
 type Config struct {
 	Operations *verified.Service
 	Sessions   Sessions
@@ -29,36 +29,36 @@ type Config struct {
 	Logger     *slog.Logger
 	// Witness cosigns checkpoints of logs.
 	Witness Witness
-	// Pages are served below /console/; nil: none.
+	// Pages are served below /console/. It is optional.
 	Pages Pages
-	// Site is where clients reach the service. Proofs are held against it.
+	// Site is the address under which clients reach the service. Proofs are compared with it.
 	Site session.Site
-	// Clock is time.Now when nil.
+	// Clock is time.Now if nil.
 	Clock func() time.Time
-	// Registerer takes the metrics; nil: they are counted and not shown.
+	// Registerer registers the metrics. If it is nil, they are counted but not exported.
 	Registerer prometheus.Registerer
-	// Admission answers nil while the key server admits this build, and otherwise
-	// a fault that says why not and when that is looked at again. It is asked on
-	// every request, so it must answer from memory. nil: every build is admitted.
+	// Admission returns nil if the key server admits this build. Otherwise it returns a fault with
+	// the reason and the time of the next check. Every request calls it, so it must not block. If it
+	// is nil, every build is admitted.
 	Admission func() error
-	// Parts are further parts of GET /api/ready; nil: none.
+	// Parts returns more parts of GET /api/ready. It is optional.
 	Parts func() []keyserver.Readiness
-	// Warnings are what GET /api/ready says beside its parts; nil: nothing.
+	// Warnings returns the warnings of GET /api/ready. It is optional.
 	Warnings func() []string
-	// Tracer makes spans of requests; nil: nobody does.
+	// Tracer makes spans of requests. It is optional.
 	Tracer *tracing.Tracer
-	// Random draws request ids; nil: the system's source.
+	// Random is the source of request ids. The default is that of the system.
 	Random io.Reader
-	// SpoolDir takes messages that come before the name of their key; empty:
-	// the system's directory for temporary files.
+	// SpoolDir stores messages that precede the name of their key in the request. The default is the
+	// directory of the system for temporary files.
 	SpoolDir string
 
-	// Proxies are believed in what they say of where a request comes from.
+	// Proxies are the proxies whose X-Forwarded-For header is trusted.
 	Proxies clientaddr.Proxies
 
 	MaxInFlight int // requests at work in the process; default 1024
 	MaxWaiting  int // long polls held open; default 1024
-	MaxStreams  int // messages that are read while they are worked on; default 1024
+	MaxStreams  int // messages that are processed while they are read; default 1024
 
 	// Restrain returns OVERLOADED if the principal of a caller was refused too many operations.
 	// It is optional.
@@ -72,13 +72,13 @@ type Config struct {
 	// optional.
 	Delay func(ctx context.Context, d time.Duration)
 
-	// Of requests for which no session was shown, or none yet; default 1024 and
-	// 128 of them from one address.
+	// Limits of requests without a session, or whose session is not known yet; default 1024, and 128
+	// from one address.
 	MaxStrangers           int
 	MaxStrangersPerAddress int
 
-	// Of messages that come before the name of their key; default 1 GiB, and 64
-	// MiB of it in one session.
+	// Limits of messages that precede the name of their key; default 1 GiB, and 64 MiB in one
+	// session.
 	MaxSpoolBytes           int64
 	MaxSpoolBytesPerSession int64
 }
@@ -103,13 +103,13 @@ type bound struct {
 	routes.Route
 	api      *API
 	run      func(*exchange) (any, error)
-	allow    string // of a path whose method is not there
-	span     string // what a span of it is called
+	allow    string // the Allow header of a path without the method; otherwise empty
+	span     string // the name of its spans
 	measured *measured
 	long     bool // Route.Long
 }
 
-// New returns the API. It fails where the table of routes is not complete.
+// New returns the API. It fails if a required field is nil or the table of routes is incomplete.
 func New(c Config) (*API, error) {
 	if c.Operations == nil || c.Sessions == nil || c.Approvals == nil || c.Logger == nil || c.Site == nil {
 		return nil, errors.New("httpapi: Operations, Sessions, Approvals, Logger and Site are required")
@@ -157,9 +157,8 @@ func New(c Config) (*API, error) {
 	return a, nil
 }
 
-// Drain ends all waiting: long polls answer at once, and readiness fails so
-// that no new work is sent here. It does not wait for requests under way;
-// http.Server.Shutdown does.
+// Drain ends all waiting: long polls respond at once, and readiness fails so that the server gets no
+// new work. It does not wait for requests in progress; http.Server.Shutdown does.
 func (a *API) Drain() {
 	a.drain()
 	a.places.pace.Lift()
@@ -189,7 +188,8 @@ var unlisted = map[string]func(*exchange) (any, error){
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
-// ServeHTTP serves a request of the route, or tells an approval which route its request has.
+// ServeHTTP serves a request of the route. If w is an inApproval, it only stores the route and the
+// request there.
 func (b *bound) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if asked, ok := w.(*inApproval); ok {
 		asked.route, asked.request = b, r

@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Approvals keep what takes two people.
+// Approvals keeps operations that need the approval of a second person.
 type Approvals interface {
 	Policy(ctx context.Context, by keyserver.Caller) (approval.Policy, error)
 	SetPolicy(ctx context.Context, by keyserver.Caller, p approval.Policy, askable func(operation string) bool) (approval.Policy, error)
@@ -29,32 +29,32 @@ type Approvals interface {
 	Approve(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (approval.View, error)
 	Reject(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (approval.View, error)
 	Withdraw(ctx context.Context, by keyserver.Caller, id keyserver.ID) (approval.View, error)
-	// Claim takes an approved request, once, to be carried out now.
+	// Claim marks an approved request as executed. It succeeds once; the caller then executes the request.
 	Claim(ctx context.Context, by keyserver.Caller, read keyserver.Approval) (approval.Execution, error)
 }
 
-// inApproval is a request that stands in an approval: where it leads, and what
-// happens once it has been read.
+// inApproval is a request that is stored in an approval. It has the route of the request, and the function
+// to call after the request was decoded.
 type inApproval struct {
 	route   *bound
 	request *http.Request
 	read    func(in any) error
 }
 
-// Header, Write and WriteHeader make it something that the table of routes can
-// be asked with. Nothing is ever written to it.
+// Header, Write and WriteHeader implement http.ResponseWriter, so that the table of routes finds the route.
+// Nothing is ever written.
 func (*inApproval) Header() http.Header         { return http.Header{} }
 func (*inApproval) Write(b []byte) (int, error) { return len(b), nil }
 func (*inApproval) WriteHeader(int)             {}
 
-// needlessEscape finds what RFC 3986 (6.2.2.2) has spelt without an escape: letters,
-// digits, and - . _ ~.
+// needlessEscape finds escapes of characters that RFC 3986 (6.2.2.2) writes without one: letters, digits,
+// and - . _ ~.
 var needlessEscape = regexp.MustCompile(`(?i)%(2[de]|3[0-9]|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9ae])`)
 
 var errPath = wire.Refuse("path", "must be the path of a route that a role has to grant and that neither streams nor waits, with its query if it has one; GET /api/openapi.json lists all")
 
-// inner returns an exchange of the same caller for a request that stands in an
-// approval. It gives an answer to nobody.
+// inner returns an exchange of the same caller for a request that is stored in an approval. It sends no
+// response.
 func (x *exchange) inner(method, path string, body []byte) (*exchange, error) {
 	u, err := url.ParseRequestURI(path)
 	if err != nil {
@@ -75,16 +75,16 @@ func (x *exchange) inner(method, path string, body []byte) (*exchange, error) {
 	return &exchange{api: x.api, w: found, r: found.request, ctx: x.ctx, route: found.route, call: x.call, start: x.start, stored: found}, nil
 }
 
-// faultCloser is a body that there is nothing to close of.
+// faultCloser is a body whose Close does nothing.
 type faultCloser struct{ *bytes.Reader }
 
 // Close implements io.Closer.
 func (faultCloser) Close() error { return nil }
 
-// errRead ends a request that was only to be read.
+// errRead ends a request that was only decoded.
 var errRead = errors.New("read, and not carried out")
 
-// askApproval keeps a request that could be carried out as it stands.
+// askApproval stores a request for approval, after checking that it could be executed unchanged.
 func askApproval(x *exchange) (any, error) {
 	var in schema.ApprovalRequest
 	if err := x.decode(wire.Of(reflect.TypeFor[schema.ApprovalRequest]()), &in); err != nil {
@@ -124,9 +124,8 @@ func askApproval(x *exchange) (any, error) {
 	return approvalOf(view), nil
 }
 
-// executeApproval carries out what was approved, by the session that asks for it
-// and the rights of this moment. It is claimed when it has been read and before
-// anything is done.
+// executeApproval executes an approved request in the session and with the current rights of its caller. It
+// claims the approval after the request was decoded and before it has any effect.
 func executeApproval(x *exchange) (any, error) {
 	var in schema.ByID
 	if err := x.decode(wire.Of(reflect.TypeFor[schema.ByID]()), &in); err != nil {
@@ -171,8 +170,8 @@ func setApprovalPolicy(a *API, ctx context.Context, c call, in schema.ApprovalPo
 	return schema.ApprovalPolicySaved{Saved: err == nil, Rules: operations.Convert(saved, ruleOf), Verdict: schema.Verdict{Detail: "reads back as it was sent"}}, err
 }
 
-// canAsk reports whether some route that needs the operation, or has the effect, can be asked for, which one
-// cannot that takes a secret in any case.
+// canAsk reports whether an approval can be asked for a route that needs the operation, or has the effect.
+// Routes whose request always contains a secret do not count.
 func (a *API) canAsk(operation string) bool {
 	return slices.ContainsFunc(a.routes, func(r routes.Route) bool {
 		needs := slices.ContainsFunc(r.Operations, func(op keyserver.Operation) bool { return op.Key == operation })

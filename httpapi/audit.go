@@ -8,10 +8,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// defaultAuditPage is how many rows a page has where no limit is sent.
+// defaultAuditPage is the number of rows of a page if the request has no limit.
 const defaultAuditPage = 100
 
-// newestFirst is the order that is not the one of the trail.
+// newestFirst is the order opposite to that of the audit log.
 const newestFirst = "desc"
 
 func readAudit(a *API, ctx context.Context, c call, in schema.AuditQuery) (schema.AuditPage, error) {
@@ -47,7 +47,7 @@ func readAudit(a *API, ctx context.Context, c call, in schema.AuditQuery) (schem
 	return out, nil
 }
 
-// AuditEntryOf is a row as GET /api/audit answers it.
+// AuditEntryOf returns a row as in the response of GET /api/audit.
 func AuditEntryOf(e keyserver.AuditEntry) schema.AuditEntry {
 	out := schema.AuditEntry{
 		Seq: e.Seq, Time: e.Time.UTC(), Operation: e.Operation, Outcome: string(e.Outcome), Reason: e.Reason,

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// takeTime is how long whoever is given an answer piece by piece may take for one.
+	// takeTime is how long a client may take to read one piece of a streamed response.
 	takeTime = 30 * time.Second
 )
 
@@ -24,7 +24,7 @@ func makeBackup(a *API, ctx context.Context, c call, in schema.BackupRequest, to
 	return a.Operations.MakeBackup(ctx, c.by, string(in.Recipient), to)
 }
 
-// download handles a route whose answer is sent while it is made.
+// download returns the handler of a route whose response is sent while it is produced.
 func download[In any](work func(*API, context.Context, call, In, io.Writer) error) handler {
 	h := handler{request: reflect.TypeFor[In](), response: reflect.TypeFor[schema.Octets]()}
 	table := wire.Of(h.request)
@@ -41,7 +41,8 @@ func download[In any](work func(*API, context.Context, call, In, io.Writer) erro
 			if !x.answered {
 				return nil, err
 			}
-			// The status is gone already. What is cut off does not look whole.
+			// The status is already sent. Aborting the connection shows that the response
+			// is incomplete.
 			f := x.faultOf(err)
 			x.code = f.Code
 			x.report(f, routes.AnswerTo(f.Code), err)
@@ -52,10 +53,10 @@ func download[In any](work func(*API, context.Context, call, In, io.Writer) erro
 	return h
 }
 
-// pieces is an answer that is sent as it comes. The status goes with the first of it.
+// pieces writes a streamed response. The status is sent with the first piece.
 type pieces struct{ x *exchange }
 
-// Write implements io.Writer. A client that takes nothing does not hold the work up.
+// Write implements io.Writer. It fails if the client reads nothing for takeTime.
 func (p *pieces) Write(b []byte) (int, error) {
 	if !p.x.answered {
 		p.x.answered = true

@@ -10,9 +10,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// readChanges waits no longer than the client or the server does. A server
-// that drains answers that nothing changed yet, so that the client asks again,
-// elsewhere.
+// readChanges waits until there is a change, the request ends or the server drains. A
+// draining server returns an empty page, so that the client asks again and reaches
+// another server.
 func readChanges(a *API, ctx context.Context, c call, in schema.ChangesQuery) (schema.ChangePage, error) {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()

@@ -24,7 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
-// exchange is one request on its way through the API.
+// exchange is the state of one request.
 type exchange struct {
 	api   *API
 	w     http.ResponseWriter
@@ -34,16 +34,16 @@ type exchange struct {
 	call  call
 	start time.Time
 
-	stored *inApproval // of a request that stands in an approval; nil in every other
+	stored *inApproval // the approval that this request is stored in; otherwise nil
 
 	from    netip.Addr // of the client
 	release func()     // of the session
 	place   *quota.Quota[keyserver.PrincipalRef]
 	member  *quota.Member[netip.Prefix] // the place of a request without a session
-	refused bool                        // there was no such place; it holds one of places.refused
-	uncount func()                      // gives back a place in places.underWay, if not nil
+	refused bool                        // it got no such place; it holds one of places.refused
+	uncount func()                      // returns a place in places.underWay, if not nil
 	endTurn func()                      // ends its turn, if not nil
-	// Bytes that it holds of places.bodies and places.unread.
+	// The bytes that it holds of places.bodies and places.unread.
 	bodyBytes, unreadBytes int64
 	bodySeen               int64 // bytes of the body that have arrived
 
@@ -52,9 +52,8 @@ type exchange struct {
 	code     fault.Code // empty for success
 }
 
-// serve runs one request. Everything that every request needs happens here, in
-// this order: an id, the time limit, the session or a stranger's place, the
-// admission of the build, the handler.
+// serve runs one request. The steps that every request needs happen here, in this order: request id,
+// time limit, admission of the build, session or the place of a request without one, handler.
 func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x := &exchange{api: a, w: w, r: r, route: route, start: a.Clock()}
 	x.from = a.Proxies.Client(clientaddr.OfRequest(r.RemoteAddr), r.Header["X-Forwarded-For"])
@@ -83,10 +82,10 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x.succeed(out)
 }
 
-// trace begins the span of the request. It names the route, not the path: a path has ids.
+// trace begins the span of the request. Its name is the route and not the path, which contains ids.
 func (x *exchange) trace(ctx context.Context) context.Context {
 	var from tracing.Carrier = propagation.MapCarrier(nil)
-	if len(x.r.Header["Traceparent"]) > 0 { // looking for it by any spelling costs an allocation
+	if len(x.r.Header["Traceparent"]) > 0 { // a lookup by any spelling allocates memory
 		from = propagation.HeaderCarrier(x.r.Header)
 	}
 	ctx, x.span = x.api.Tracer.Arrived(ctx, x.route.span, from)
@@ -98,10 +97,10 @@ func (x *exchange) trace(ctx context.Context) context.Context {
 	return ctx
 }
 
-// handle asks who calls before anything else: whoever has a session holds a
-// place of that session, and strangers only take places from each other. A request
-// with an unknown session id is a stranger's while the database is read for it. What
-// a build that is not admitted answers is the same to both.
+// handle authenticates the request before anything else. A request in a session takes a place of that
+// session. Requests without a session only take places from each other; while the database is read for
+// an unknown session id, the request counts as one of them. A build that is not admitted responds the
+// same to both.
 func (x *exchange) handle() (any, error) {
 	refused := x.admit()
 	if refused == nil {
@@ -145,7 +144,7 @@ func (x *exchange) setHeaders() {
 	h["Content-Type"] = headerJSON
 }
 
-// Shared by all answers, so that a header costs no allocation.
+// All responses share these values, so that a header costs no allocation.
 var (
 	headerNoStore = []string{"no-store"}
 	headerNoSniff = []string{"nosniff"}
@@ -153,15 +152,15 @@ var (
 )
 
 const (
-	// answerTime is how long writing an answer may take beyond the work for it.
+	// answerTime is the time limit for writing a response, in addition to that of the route.
 	answerTime = 15 * time.Second
-	// bodyTime is how long a small body may take to arrive.
+	// bodyTime is the time limit for receiving a small body.
 	bodyTime = 5 * time.Second
 )
 
-// setDeadlines bounds the connection too: the context alone does not end a
-// read from a client that sends one byte a minute, and net/http reads on after
-// a refusal. A writer that knows no deadlines, as in tests, has none to set.
+// setDeadlines also bounds the connection. The context alone does not end a read from a client that
+// sends one byte a minute, and net/http continues to read after a refusal. A writer without deadlines,
+// as in tests, is left as it is.
 func (x *exchange) setDeadlines() {
 	reading := x.route.Timeout
 	if x.awaitsSmallBody() {
@@ -172,7 +171,7 @@ func (x *exchange) setDeadlines() {
 	_ = rc.SetWriteDeadline(in(x.route.Timeout + answerTime))
 }
 
-// in is a deadline of a connection. The machine keeps those, by its own clock.
+// in returns a deadline of a connection. The machine enforces it by its own clock.
 func in(d time.Duration) time.Time {
 	return time.Now().Add(d) //nolint:forbidigo // no decision depends on it but when to hang up
 }
@@ -181,19 +180,19 @@ func (x *exchange) awaitsSmallBody() bool {
 	return x.route.BodyLimit <= routes.SmallBody && x.r.Body != http.NoBody
 }
 
-// bodyArrived gives the work its time: with HTTP/1 a read deadline that passes
-// ends the request, whether or not it reads.
+// bodyArrived extends the read deadline to the timeout of the route. With HTTP/1, a read deadline that
+// passes ends the request even if it does not read.
 func (x *exchange) bodyArrived() {
 	if x.awaitsSmallBody() {
 		_ = http.NewResponseController(x.w).SetReadDeadline(in(x.route.Timeout - x.api.Clock().Sub(x.start)))
 	}
 }
 
-// maxToken is the longest session id that is looked up.
+// maxToken is the length of the longest session id that is looked up, in bytes.
 const maxToken = 512
 
-// authenticate finds the session. It returns the place of a stranger, which the request takes if
-// its session has to be read from the database.
+// authenticate finds the session. It releases the place of a request without a session, which the
+// request takes if its session has to be read from the database.
 func (x *exchange) authenticate() (err error) {
 	x.call.by, x.release, err = x.api.caller(x.ctx, &x.call)
 	if err == nil && x.member != nil {
@@ -203,7 +202,8 @@ func (x *exchange) authenticate() (err error) {
 	return err
 }
 
-// caller finds who calls by the session id and the proof that were sent.
+// caller returns the caller by the session id and the proof of the request, and a function that
+// releases the session.
 func (a *API) caller(ctx context.Context, c *call) (keyserver.Caller, func(), error) {
 	token, bound, err := credential(c.authorization)
 	if err != nil {
@@ -218,8 +218,8 @@ var (
 	errTokens  = fault.New(fault.SessionNotFound, "the Authorization header must be Bearer, or DPoP, and one session id")
 )
 
-// credential returns the session id, and whether the client calls its session
-// bound to a key.
+// credential returns the session id, and whether the client uses the scheme of a session that is bound
+// to a key.
 func credential(values []string) (token string, bound bool, err error) {
 	if len(values) == 0 {
 		return "", false, errNoToken
@@ -233,7 +233,7 @@ func credential(values []string) (token string, bound bool, err error) {
 	return token, bound, nil
 }
 
-// decode fills in the request from path, query and body.
+// decode decodes path, query and body of the request into in.
 func (x *exchange) decode(table *wire.Table, in any) error {
 	if len(table.Path) > 0 {
 		if err := table.DecodePath(x.r.PathValue, in); err != nil {
@@ -252,7 +252,7 @@ func (x *exchange) decode(table *wire.Table, in any) error {
 		return err
 	}
 	x.bodyArrived()
-	if err := x.takeTurn(); err != nil { // reading a long body as JSON is long work, too
+	if err := x.takeTurn(); err != nil { // parsing a long body as JSON is long work, too
 		return err
 	}
 	return table.DecodeBody(buf.Bytes(), in)
@@ -260,10 +260,11 @@ func (x *exchange) decode(table *wire.Table, in any) error {
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// maxKept is the largest buffer that is kept for the next request.
+// maxKept is the largest buffer that the pool keeps, in bytes.
 const maxKept = 256 << 10
 
-// recycle wipes a buffer: a request may have held a password or a key.
+// recycle clears a buffer and returns it to the pool. A request may have contained a password or a
+// key.
 func recycle(buf *bytes.Buffer) {
 	clear(buf.Bytes())
 	if buf.Cap() > maxKept {
@@ -273,7 +274,7 @@ func recycle(buf *bytes.Buffer) {
 	buffers.Put(buf)
 }
 
-// body is the request body within the route's limit, its errors as faults.
+// body returns the request body within the limit of the route. Its errors are faults.
 func (x *exchange) body() io.Reader {
 	if err := routes.RefuseEncoded(x.r); err != nil {
 		return refusedBody{err}
@@ -281,7 +282,7 @@ func (x *exchange) body() io.Reader {
 	return bodyReader{x, http.MaxBytesReader(x.w, x.r.Body, x.route.BodyLimit)}
 }
 
-// refusedBody is a body of which nothing is read.
+// refusedBody is a body whose reads fail.
 type refusedBody struct{ error }
 
 // Read implements io.Reader.
@@ -353,12 +354,12 @@ func bodyFault(err error) error {
 			Audited(fault.ReasonBadMessage)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fault.New(fault.RequestTimeout, "body: did not arrive in the time that this route allows").Because(err)
-	default: // the connection broke or the framing is wrong; hardly anybody reads this
+	default: // the connection broke or the framing is wrong; few clients read this
 		return fault.New(fault.BadRequest, "body: could not be read to its end").Because(err).Audited(fault.ReasonBadMessage)
 	}
 }
 
-// spell returns the client's address, empty where it has none, as in tests.
+// spell returns the client's address, or "" if it has none, as in tests.
 func spell(from netip.Addr) string {
 	if !from.IsValid() {
 		return ""

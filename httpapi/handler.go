@@ -18,42 +18,42 @@ import (
 // nothing is the request of a route without parameters.
 type nothing = routes.Nothing
 
-// handler carries out the requests of a route. Its types are those of the route.
+// handler executes the requests of a route. Its types are those of the route.
 type handler struct {
 	request, response reflect.Type
 	run               func(*exchange) (any, error)
 }
 
-// call is what a handler knows about a request besides its input. The caller
-// is an argument and not a context value, so that no layer can lose it.
+// call is the information about a request that a handler gets in addition to its input. The caller is an argument and
+// not a context value, so that no layer can lose it.
 type call struct {
 	by keyserver.Caller
 	session.From
 	proof session.Proof
-	// authorization holds the header's values, for a login that is made from a
-	// session; every other handler finds its caller in by.
+	// authorization has the values of the header, for a login that is made from a session. Every other handler uses
+	// by.
 	authorization []string
-	certificates  []*x509.Certificate // of the TLS connection, the client's own first
+	certificates  []*x509.Certificate // of the TLS connection; the first is that of the client
 }
 
-// handle makes the handler of a route whose work needs the API or more of the request than its caller.
+// handle returns a handler whose work needs the API, or more of the request than its caller.
 func handle[In, Out any](work func(*API, context.Context, call, In) (Out, error)) handler {
 	return decoded(reflect.TypeFor[In](), reflect.TypeFor[Out](), func(x *exchange, in any) (any, error) {
-		request := in.(*In) //nolint:errcheck // decoded makes nothing else
+		request := in.(*In) //nolint:errcheck // decoded creates this type
 		out, err := work(x.api, x.ctx, x.call, *request)
 		return &out, err
 	})
 }
 
-// operate makes the handler of a route that only calls an operation of the key server.
+// operate returns the handler of a route that only calls an operation of the key server.
 func operate(o operations.Handler) handler {
 	return decoded(o.Request, o.Response, func(x *exchange, in any) (any, error) {
 		return o.Run(x.ctx, x.api.Operations, x.call.by, in)
 	})
 }
 
-// decoded makes a handler that decodes a request, takes a place for it and calls work, which always returns a pointer
-// to the response. API.serve encodes it.
+// decoded returns a handler that decodes a request, takes a place for it and calls work, which always returns a
+// pointer to the response. API.serve encodes it.
 func decoded(request, response reflect.Type, work func(x *exchange, in any) (any, error)) handler {
 	table := wire.Of(request)
 	return handler{request, response, func(x *exchange) (any, error) {
@@ -68,7 +68,8 @@ func decoded(request, response reflect.Type, work func(x *exchange, in any) (any
 	}}
 }
 
-// stream makes a handler whose work reads the body itself. In only documents the body; query parameters are refused.
+// stream returns a handler whose work reads the body itself. In only documents the body; query parameters are
+// refused.
 func stream[In, Out any](work func(*exchange) (Out, error)) handler {
 	h := handler{request: reflect.TypeFor[In](), response: reflect.TypeFor[Out]()}
 	h.run = func(x *exchange) (any, error) {
@@ -87,8 +88,8 @@ func stream[In, Out any](work func(*exchange) (Out, error)) handler {
 	return h
 }
 
-// begin is called between reading a request and doing what it asks. What stands
-// in an approval has the place of the request that is about it.
+// begin runs between decoding a request and executing it. A request that is stored in an approval uses the place of
+// the request that reads the approval.
 func (x *exchange) begin(in any) error {
 	if x.stored != nil {
 		return x.stored.read(in)
@@ -96,7 +97,7 @@ func (x *exchange) begin(in any) error {
 	return x.enter()
 }
 
-// judge keeps the filled answer where the fault is a verdict on it.
+// judge returns the response with the error if the fault is a verdict on that response.
 func (x *exchange) judge(out any, err error) (any, error) {
 	if err == nil {
 		return out, nil

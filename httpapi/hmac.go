@@ -23,8 +23,8 @@ func hmac(x *exchange) (schema.HMACResponse, error) {
 	return schema.HMACResponse{Algorithm: string(keyserver.HMACSHA384), MAC: mac[:], MACBytes: len(mac)}, nil
 }
 
-// spool is room for a message that comes before the name of its key. Whoever has
-// no role for what he asks for gets none.
+// spool returns storage for a message that precedes the name of its key. A caller without
+// a role for the operation gets none.
 func (x *exchange) spool(op keyserver.Operation) hmacbody.Spool {
 	by, p := x.call.by, x.api.places
 	return hmacbody.Spool{

@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// metrics are labelled by route patterns, codes and methods of the tables
-// here, never by anything a client can invent.
+// metrics are labelled by routes, codes and methods of fixed tables, never by a value
+// that a client chooses.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -41,8 +41,8 @@ func newMetrics(into prometheus.Registerer, held *places) (*metrics, error) {
 	return m, nil
 }
 
-// measured is the metrics of one route. Looking a series up by its labels costs
-// more than counting, so that of success is kept.
+// measured has the metrics of one route. Looking up a series by its labels costs more
+// than counting, so the series of success is cached.
 type measured struct {
 	all     *metrics
 	route   string

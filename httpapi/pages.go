@@ -10,23 +10,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Pages are files for people, which are served below /console/. Whoever asks for one is
-// a stranger like any other without a session.
+// Pages are files for people, which are served below /console/. A request for one counts
+// as a request without a session.
 type Pages interface {
-	// Page answers the file of a name, empty for the first page. All callers share it.
+	// Page returns the file with the name; "" is the first page. All callers share it.
 	Page(name string) (Page, bool)
 }
 
-// Page is a file with the header that it is answered with.
+// Page is a file with its response header.
 type Page struct {
 	Header http.Header
 	Body   []byte
 }
 
-// Paths of the pages. They are not in the table of routes: what goes over them is no JSON.
+// Paths of the pages. They are not in the table of routes, because their content is not
+// JSON.
 const (
 	pagesPath = "/console/"
-	// ReportsPath takes what browsers report of a page (Reporting API).
+	// ReportsPath receives reports that browsers send about a page (Reporting API).
 	ReportsPath = pagesPath + "reports"
 )
 
@@ -41,7 +42,7 @@ var (
 	}
 )
 
-// mountPages serves the pages, where there are any.
+// mountPages adds the routes of the pages, if there are any.
 func (a *API) mountPages() {
 	if a.Pages == nil {
 		return
@@ -65,7 +66,7 @@ func page(x *exchange) (any, error) {
 	return plainText{http.StatusOK, p.Header.Get("Content-Type"), p.Body}, nil
 }
 
-// report counts, and believes nothing: anybody can send one.
+// report discards the body; only the metrics count the request. Any client can send one.
 func report(x *exchange) (any, error) {
 	if _, err := io.Copy(io.Discard, x.body()); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// Defaults of the ceilings in Config.
+// Defaults of the limits in Config.
 const (
 	DefaultMaxInFlight            = 1024
 	DefaultMaxWaiting             = 1024
@@ -42,7 +42,7 @@ const (
 	// that wait continue at the same time, and all of them together may read a quarter of a second's bytes then.
 	readAtATime = 16 << 10
 
-	// leastPerCore is the lowest number of requests of a principal per second and core, if the cores are busy.
+	// leastPerCore is the lowest limit of requests of a principal per second and core, if the cores are busy.
 	leastPerCore = 600
 	// strangerWeight divides this number for networks without a session.
 	strangerWeight = 8
@@ -52,14 +52,13 @@ const (
 	reserveShares = 64
 )
 
-// places are what requests hold while they are under way. One that has shown a
-// session holds a place of that session (--max-requests-per-session) from then
-// on, and one of the process once there is something to do: while its body
-// arrives it takes nothing from others, and before its answer is written it gives
-// the place back. Every other request is a stranger's.
+// places are slots that requests hold while they are in progress. A request with a session holds a place of that
+// session (--max-requests-per-session). It also takes one of the process before it starts its work, and returns
+// that before its response is written. While its body arrives, it holds none of these. Every other request holds a
+// place for requests without a session, which the code calls strangers.
 //
-// A principal may hold a quarter of each ceiling, so it cannot keep the others out.
-// Requests in sessions that it has made for others count for it, too.
+// A principal may hold a quarter of each limit, so it cannot keep the others out. Requests in sessions that it has
+// created for others count for it, too.
 type places struct {
 	inFlight, waiting, streams *quota.Quota[keyserver.PrincipalRef]
 	// administration is for requests that end sessions or change principals, if inFlight is full.
@@ -75,23 +74,23 @@ type places struct {
 	// uncounted are requests for routes that must always respond, such as health. They evict each
 	// other like strangers do, but strangers never evict them.
 	uncounted *quota.Crowd[netip.Prefix]
-	// refused are strangers that are told that they are too many. They have as
-	// many places again; whoever asks beyond those is told nothing.
+	// refused are requests without a session that are told that there are too many of them. There are as many of
+	// these places. Further requests are dropped without a response.
 	refused *quota.Quota[netip.Prefix]
-	dropped *rate.Limiter // requests that are told nothing
+	dropped *rate.Limiter // dropped requests
 
 	spool      *quota.Quota[keyserver.ID]           // bytes, by session
 	spoolShare *quota.Quota[keyserver.PrincipalRef] // the same bytes, by principal
 
 	restrained quota.Tally // requests rejected by restrain
 
-	// turns are of requests that take a core for long, and await is the queue for them.
+	// turns lets requests that use a core for long run alternately, and await is the queue for them.
 	turns *quota.Turns[keyserver.PrincipalRef]
 	await *quota.Crowd[keyserver.PrincipalRef]
-	// pace is how fast requests in sessions begin while the cores are busy, and floods how fast others do.
+	// pace limits how fast requests in sessions begin while the cores are busy, and floods how fast others do.
 	pace   *quota.Pace[keyserver.PrincipalRef]
 	floods *quota.Pace[netip.Prefix]
-	// read are the bytes of long bodies that were read while several principals were at work.
+	// read counts the bytes of long bodies that are read while several principals are at work.
 	read *quota.Meter[keyserver.PrincipalRef]
 }
 
@@ -119,7 +118,7 @@ func newPlaces(c Config) *places {
 	}
 }
 
-// gauges show how full the ceilings are.
+// gauges returns the metrics of how much of the limits is in use.
 func (p *places) gauges() []prometheus.Collector {
 	gauge := func(name, help string, value func() int64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
@@ -150,7 +149,7 @@ func (p *places) gauges() []prometheus.Collector {
 	)
 }
 
-// mostUnderWay leaves a share of the connections to newcomers.
+// mostUnderWay returns the limit of requests under way. It leaves a share of the connections to newcomers.
 func mostUnderWay(c Config) int { return max(1, c.MaxConnections-quota.Share(c.MaxConnections)) }
 
 // count counts a request in a session until its response is written, and protects its connection
@@ -173,9 +172,9 @@ func (x *exchange) count() error {
 // restraint is the longest time for which restrain delays a request. It is shorter than bodyTime.
 const restraint = 2 * time.Second
 
-// restrain delays a request if its principal was refused too many operations, and rejects it if the
-// principal is still over the limit afterwards. Meanwhile the request holds no place of work, and none
-// of its body is read, so a client that retries at once gains nothing.
+// restrain delays a request if its principal was refused too many operations, and rejects it if the principal is
+// still over the limit afterwards. While it waits, the request holds no place of work, and none of its body is
+// read, so a client that retries at once gains nothing.
 func (x *exchange) restrain() error {
 	if x.api.Restrain == nil {
 		return nil
@@ -197,8 +196,8 @@ func (x *exchange) restrain() error {
 	return err
 }
 
-// yield delays a request in a session if its principal has reached the limit of requests per second, which there is
-// while the cores are busy. A request that waits holds no place of work, and none of its body is read.
+// yield delays a request in a session if its principal has reached the limit of requests per second. The limit
+// applies while the cores are busy. A request that waits holds no place of work, and none of its body is read.
 func (x *exchange) yield() error {
 	x.api.places.floods.Crowd()
 	waited, err := x.api.places.pace.Wait(x.ctx, x.payer())
@@ -208,8 +207,7 @@ func (x *exchange) yield() error {
 	return err
 }
 
-// takeTurn waits for the turn of a long request, unless it has one. Meanwhile the request holds no
-// place of work.
+// takeTurn waits for the turn of a long request, unless it has one. A request that waits holds no place of work.
 func (x *exchange) takeTurn() error {
 	if x.endTurn != nil || x.stored != nil || x.isStranger() {
 		return nil
@@ -241,7 +239,7 @@ func (x *exchange) paceBody() bool {
 	return true
 }
 
-// isStranger reports whether the request holds no other place than that of a stranger.
+// isStranger reports whether the request only holds a place for requests without a session.
 func (x *exchange) isStranger() bool {
 	return x.route.Uncounted || x.member != nil && !x.route.Session
 }
@@ -387,7 +385,7 @@ func (x *exchange) hangUp() {
 
 var longAgo = time.Unix(1, 0)
 
-// leavePlace gives back the place of the work. The rest is held until the answer is written.
+// leavePlace ends the turn and returns the place of work. The rest is held until the response is written.
 func (x *exchange) leavePlace() {
 	if x.endTurn != nil {
 		x.endTurn()
@@ -399,7 +397,7 @@ func (x *exchange) leavePlace() {
 	}
 }
 
-// leave gives back what the request holds.
+// leave returns everything that the request holds.
 func (x *exchange) leave() {
 	x.leavePlace()
 	if x.member != nil {

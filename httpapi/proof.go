@@ -7,10 +7,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// proofScheme is the challenge where a key is asked for.
+// proofScheme is the challenge if a proof of a key is required.
 const proofScheme = `DPoP realm="keyserver", algs="` + session.ProofAlgorithms + `"`
 
-// proofErrors are the words of RFC 9449 section 7.1 for refusals of a proof.
+// proofErrors has the error of RFC 9449 section 7.1 for each refusal of a proof.
 var proofErrors = map[fault.Code]string{
 	fault.ProofRequired:         "invalid_dpop_proof",
 	fault.ProofInvalidSignature: "invalid_dpop_proof",
@@ -22,14 +22,14 @@ var proofErrors = map[fault.Code]string{
 	fault.ProofReplayed:         "invalid_dpop_proof",
 }
 
-// proof is what the request says of a key, what a proof has to be for, and the
-// certificate of its connection.
+// proof returns the proof of the request, the values that it must match, and the
+// certificate of the connection.
 func (a *API) proof(r *http.Request) session.Proof {
 	var certificate []byte
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		certificate = r.TLS.PeerCertificates[0].Raw
 	}
-	sent := r.Header["Dpop"] // as net/http spells it
+	sent := r.Header["Dpop"] // the spelling of net/http
 	if len(sent) == 0 {
 		return session.Proof{Certificate: certificate}
 	}

@@ -14,8 +14,8 @@ import (
 
 const maxRequestID = 64
 
-// requestID takes over the client's id where it can be shown anywhere without
-// harm, and draws one otherwise.
+// requestID returns the client's request id if it is safe to display anywhere, and a
+// random one otherwise.
 func (a *API) requestID(r *http.Request) string {
 	if v := r.Header["X-Request-Id"]; len(v) == 1 && plainID(v[0]) {
 		return v[0]
@@ -29,8 +29,8 @@ func (a *API) requestID(r *http.Request) string {
 
 const maxPurpose = 256
 
-// purpose is what a request says that it is made for. It goes to the audit trail
-// as it is, so it has to be something that can be read there.
+// purpose returns the purpose that a request states in its header. It is written
+// unchanged to the audit log, so it must be printable.
 func purpose(sent []string) (string, error) {
 	if len(sent) == 0 {
 		return "", nil
@@ -42,8 +42,8 @@ func purpose(sent []string) (string, error) {
 	return s, nil
 }
 
-// owned is the request's context with the mark that what it makes is to bear (header
-// X-Keyserver-Owner).
+// owned returns the request's context with the owner mark for the objects that the
+// request creates (header X-Keyserver-Owner).
 func (x *exchange) owned(ctx context.Context) (context.Context, error) {
 	sent := x.r.Header["X-Keyserver-Owner"]
 	switch {

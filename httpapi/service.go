@@ -13,7 +13,7 @@ func health(*API, context.Context, call, nothing) (schema.Health, error) {
 	return schema.Health{Status: "ok"}, nil
 }
 
-// Readiness asks each part whether it can do its work.
+// Readiness returns the state of each part.
 func (a *API) Readiness(ctx context.Context) []keyserver.Readiness {
 	parts := append(a.admission(), a.Operations.Ready(ctx)...)
 	if a.Parts != nil {
@@ -22,8 +22,8 @@ func (a *API) Readiness(ctx context.Context) []keyserver.Readiness {
 	return parts
 }
 
-// ready asks each part. A service that drains is not ready, whatever its parts
-// say, so that no new work is sent to it.
+// ready returns the readiness of each part. A draining service is not ready even if all
+// its parts are, so that it gets no new work.
 func ready(a *API, ctx context.Context, _ call, _ nothing) (schema.Ready, error) {
 	out := schema.Ready{Ready: true, Parts: []schema.Part{}, Warnings: []string{}, Detail: "every part is ready"}
 	if a.Warnings != nil {

@@ -17,22 +17,22 @@ import (
 // Sessions opens sessions and finds the caller of a request.
 type Sessions interface {
 	Login(ctx context.Context, login session.Login) (session.Opened, error)
-	// Authenticate returns the caller behind a session id, and what to call
-	// when the request is over.
+	// Authenticate returns the caller of a session id, and a function to call when the
+	// request is over.
 	Authenticate(ctx context.Context, token string, proof session.Proof, from session.From) (keyserver.Caller, func(), error)
 	Current(ctx context.Context, by keyserver.Caller) (session.Info, error)
 	End(ctx context.Context, by keyserver.Caller) error
 	List(ctx context.Context, by keyserver.Caller, f session.Filter) (session.Page, error)
-	// EndOne and EndAll answer how many sessions ended.
+	// EndOne and EndAll return the number of sessions that ended.
 	EndOne(ctx context.Context, by keyserver.Caller, id keyserver.ID) (int, error)
 	EndAll(ctx context.Context, by keyserver.Caller, principal keyserver.ID) (int, error)
 	SetPassword(ctx context.Context, by keyserver.Caller, n session.NewPassword) (session.PasswordSaved, error)
 }
 
-// loginFields says what each method needs and may be given besides.
+// loginFields has the fields that each method needs and accepts.
 var loginFields = map[string]struct {
 	needs, takes []string
-	// fromSession: the login is made by the caller of another session.
+	// fromSession: the caller of another session logs in.
 	fromSession bool
 }{
 	schema.MethodPassword: {needs: []string{"name", "password"}},
@@ -73,8 +73,8 @@ func login(a *API, ctx context.Context, c call, in schema.LoginRequest) (schema.
 	return schema.LoginResponse{SessionID: schema.Secret(opened.Token), Session: sessionOf(opened.Info)}, nil
 }
 
-// checkLogin refuses fields that the method lacks or does not know: a field
-// that is passed over would be a wish that nobody hears.
+// checkLogin refuses a field that the method does not use, and a request without a field
+// that it needs. An ignored field would be a wish without effect.
 func checkLogin(in schema.LoginRequest) error {
 	method := loginFields[in.Method]
 	for _, field := range []struct {
@@ -96,7 +96,7 @@ func checkLogin(in schema.LoginRequest) error {
 	return nil
 }
 
-// scopeOf takes over what a delegated or scoped login says.
+// scopeOf copies the scope of a delegated or scoped login.
 func scopeOf(in schema.LoginRequest, l *session.Login) error {
 	if in.PrincipalID != nil {
 		l.Delegator = keyserver.ID(*in.PrincipalID)
@@ -176,7 +176,7 @@ func sessionPrincipalOf(p keyserver.Principal) schema.SessionPrincipal {
 	}
 }
 
-// sessionActorOf is nil where nobody acts with another's rights.
+// sessionActorOf returns nil if no principal acts with the rights of another one.
 func sessionActorOf(actor keyserver.PrincipalRef) *schema.SessionActor {
 	if actor.ID.IsZero() {
 		return nil

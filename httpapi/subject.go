@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// subjects are what values of a request of the route name.
+// subjects returns the objects that the values of a request name.
 func subjects(r routes.Route, values []wire.Named) []keyserver.Subject {
 	var list []keyserver.Subject
 	for _, v := range values {
@@ -55,8 +55,8 @@ func subjectsIn(kind keyserver.SubjectKind, v wire.Named) []keyserver.Subject {
 	}
 }
 
-// ofCertificate names what is stored of a certificate, and the transport principal
-// that whoever has the certificate's key becomes by it.
+// ofCertificate returns the subject of a stored certificate, and the transport principal
+// that the owner of its key can log in as.
 func ofCertificate(der []byte) []keyserver.Subject {
 	digest := keyserver.DigestOf(der)
 	list := []keyserver.Subject{{Kind: keyserver.CertificateSubject, Key: hex.EncodeToString(digest[:])}}

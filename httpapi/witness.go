@@ -12,18 +12,18 @@ import (
 
 // Witness cosigns checkpoints of logs (C2SP tlog-witness).
 type Witness interface {
-	// Answer takes the body of a request and answers the lines of a cosignature.
+	// Answer takes the body of a request and returns the lines of a cosignature.
 	Answer(ctx context.Context, body []byte) ([]byte, error)
 }
 
-// plainText is an answer that is no JSON.
+// plainText is a response that is not JSON.
 type plainText struct {
 	status    int
 	mediaType string
 	body      []byte
 }
 
-// addCheckpoint asks for no session: what counts is the signature of the log.
+// addCheckpoint needs no session: the signature of the log authenticates the request.
 func addCheckpoint(x *exchange) (any, error) {
 	body, err := io.ReadAll(x.body())
 	if err != nil {
