@@ -35,8 +35,8 @@ type ACLEntry struct {
 	EndTimeUnset   bool      `json:"endTimeUnset" doc:"endTime is all zero."`
 }
 
-// ACLLink is the hidden link as the list holds it. Do not depend on its shape;
-// use the ttag that was sent.
+// ACLLink is the hidden link as the ACL stores it. Clients must not depend on its form,
+// and use the ttag that they sent.
 type ACLLink struct {
 	SystemID SystemID   `json:"systemId" doc:"The key server of the key."`
 	TTag     HiddenLink `json:"ttag" doc:"Its hidden link there."`
@@ -51,8 +51,8 @@ type ACLInfo struct {
 	Entries    []ACLEntry `json:"entries"`
 }
 
-// ACLResponse is the verdict of the ACL routes: what was asked for and, apart
-// from it, what reads back.
+// ACLResponse is the verdict of the ACL routes: what was requested and, separately,
+// what was read back.
 type ACLResponse struct {
 	Operation           string    `json:"operation" doc:"The key server operation that was sent."`
 	Verified            bool      `json:"verified" doc:"The read-back shows what was asked for."`
@@ -63,7 +63,7 @@ type ACLResponse struct {
 	Verdict
 }
 
-// Unproven is empty where the list reads back as was asked, and holds what was granted.
+// Unproven returns "" if the ACL reads back as requested and has the granted rights.
 func (r ACLResponse) Unproven() string {
 	return unshown(r.Verified && (r.RequestedRights == nil || r.Entry != nil), "the list")
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ACLTemplate is a named list of members that become entries of each key
-// minted under a templated directory that uses it.
+// ACLTemplate is a named list of members. They get ACL entries for each key that is
+// created under a templated directory with the template.
 type ACLTemplate struct {
 	ID            HexID  `json:"id"`
 	Name          string `json:"name"`
@@ -15,18 +15,18 @@ type ACLTemplate struct {
 	MembersDigest string `json:"membersDigest,omitzero" doc:"With includeDigests: another value once the members are others. It compares with digest of GET /api/acl-templates/{id}/members, and means nothing else."`
 }
 
-// ACLTemplateQuery says what a list of templates has of each.
+// ACLTemplateQuery selects the details of a list of templates.
 type ACLTemplateQuery struct {
 	IncludeDigests bool `query:"includeDigests" doc:"Also answer each template's membersDigest."`
 }
 
-// ACLTemplateList answers GET /api/acl-templates.
+// ACLTemplateList is the response of GET /api/acl-templates.
 type ACLTemplateList struct {
 	Count     int           `json:"count"`
 	Templates []ACLTemplate `json:"templates"`
 }
 
-// ACLTemplateRequest names a template, new or to be renamed.
+// ACLTemplateRequest has the name of a new template, or a new name.
 type ACLTemplateRequest struct {
 	Name string `json:"name" limit:"1..128" trim:"true" doc:"Trimmed before use."`
 }
@@ -47,17 +47,17 @@ type ACLTemplateSaved struct {
 	Verdict
 }
 
-// Unproven is empty where the template reads back.
+// Unproven returns "" if the template reads back.
 func (r ACLTemplateSaved) Unproven() string {
 	return unshown(r.Saved && r.Template != nil, "the template")
 }
 
-// Unlike is empty where the template reads back as it was asked for.
+// Unlike returns "" if the template reads back as requested.
 func (r ACLTemplateRequest) Unlike(answer ACLTemplateSaved) string {
 	return otherwise(answer.Template.Name == strings.TrimSpace(r.Name), "the template")
 }
 
-// Unlike is empty where the template reads back as it was asked for.
+// Unlike returns "" if the template reads back as requested.
 func (r RenameACLTemplateRequest) Unlike(answer ACLTemplateSaved) string {
 	return cmp.Or(otherwise(answer.Template.ID == r.ID, "the template"), r.ACLTemplateRequest.Unlike(answer))
 }
@@ -70,10 +70,10 @@ type ACLTemplateGone struct {
 	Verdict
 }
 
-// Unproven is empty where the template is gone.
+// Unproven returns "" if the template is gone.
 func (r ACLTemplateGone) Unproven() string { return ungone(r.Gone, "the template") }
 
-// TemplateMemberRequest asks for a membership.
+// TemplateMemberRequest requests a membership.
 type TemplateMemberRequest struct {
 	SystemID    SystemID  `json:"systemId" names:"home" doc:"The key server that owns the principal."`
 	PrincipalID DecimalID `json:"principalId" names:"principal" doc:"In decimal."`
@@ -84,7 +84,7 @@ type TemplateMemberRequest struct {
 	EndTime   *Stamp `json:"endTime,omitzero" doc:"Raw stamp; left out, unset."`
 }
 
-// SetACLTemplateMemberRequest asks for a membership of a template.
+// SetACLTemplateMemberRequest requests a membership of a template.
 type SetACLTemplateMemberRequest struct {
 	ID HexID `path:"id" json:"-" names:"template" doc:"16 hexadecimal digits."`
 	TemplateMemberRequest
@@ -110,7 +110,7 @@ type TemplateMember struct {
 	EndTimeUnset   bool      `json:"endTimeUnset" doc:"endTime is all zero."`
 }
 
-// TemplateMemberList answers GET /api/acl-templates/{id}/members.
+// TemplateMemberList is the response of GET /api/acl-templates/{id}/members.
 type TemplateMemberList struct {
 	ID       HexID            `json:"id" doc:"Of the template."`
 	Count    int              `json:"count"`
@@ -119,7 +119,7 @@ type TemplateMemberList struct {
 	Digest   string           `json:"digest" doc:"The membersDigest of GET /api/acl-templates, by which whoever has the members knows that they are still the same."`
 }
 
-// TemplateMemberSaved is the verdict on a membership that was asked for.
+// TemplateMemberSaved is the verdict on setting a member.
 type TemplateMemberSaved struct {
 	ID                  HexID            `json:"id" doc:"Of the template."`
 	RequestedRights     Rights           `json:"requestedRights" doc:"The rights that were sent."`
@@ -131,18 +131,18 @@ type TemplateMemberSaved struct {
 	Verdict
 }
 
-// Unproven is empty where the member reads back.
+// Unproven returns "" if the member reads back.
 func (r TemplateMemberSaved) Unproven() string {
 	return unshown(r.Saved && r.Member != nil, "the member")
 }
 
-// Unlike is empty where the member reads back as it was asked for.
+// Unlike returns "" if the member reads back as requested.
 func (r SetACLTemplateMemberRequest) Unlike(answer TemplateMemberSaved) string {
 	got := answer.Member
 	return otherwise(answer.ID == r.ID && got.SystemID == r.SystemID && got.PrincipalID == r.PrincipalID && got.Rights&r.Rights == r.Rights, "the member")
 }
 
-// TemplateMemberGone is the verdict on a membership that was ended.
+// TemplateMemberGone is the verdict on removing a member.
 type TemplateMemberGone struct {
 	ID          HexID            `json:"id" doc:"Of the template."`
 	SystemID    SystemID         `json:"systemId"`
@@ -152,5 +152,5 @@ type TemplateMemberGone struct {
 	Verdict
 }
 
-// Unproven is empty where the member is gone.
+// Unproven returns "" if the member is gone.
 func (r TemplateMemberGone) Unproven() string { return ungone(r.Gone, "the member") }

@@ -5,13 +5,13 @@ import (
 	"net/netip"
 )
 
-// IPAddress is an address of IPv4 or IPv6 (RFC 5952), in the one spelling that
-// audit rows have; empty is none.
+// IPAddress is an address of IPv4 or IPv6 (RFC 5952) in the same form as in audit
+// rows; "" means none.
 type IPAddress string
 
 var errIPAddress = errors.New("must be an address of IPv4 or IPv6, without a port, for instance 192.0.2.1")
 
-// MarshalText spells the address.
+// MarshalText encodes the address.
 func (a IPAddress) MarshalText() ([]byte, error) { return []byte(a), nil }
 
 // UnmarshalText accepts every spelling of an address.

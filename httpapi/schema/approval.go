@@ -2,19 +2,19 @@ package schema
 
 import "time"
 
-// ApprovalRule says who has to approve an operation.
+// ApprovalRule says which approvals an operation needs.
 type ApprovalRule struct {
 	Operation string `json:"operation" limit:"1..64" doc:"The key of an operation, as GET /api/operations lists it, or giveDuties, which guards requests that give an operation of administration, trust or audit, or destroyKey, which guards requests that begin the destruction of a key."`
 	Approvers int    `json:"approvers" limit:"1..5" doc:"How many others have to approve."`
 	Duty      string `json:"duty" enum:"administration,trust,audit,any" doc:"The duty that each of them has; any is any of the three."`
 }
 
-// ApprovalPolicyRequest is a whole policy.
+// ApprovalPolicyRequest is a complete policy.
 type ApprovalPolicyRequest struct {
 	Rules []ApprovalRule `json:"rules" items:"0..64" doc:"All that takes an approval; an operation has one rule at most."`
 }
 
-// ApprovalPolicy is the policy in force.
+// ApprovalPolicy is the current policy.
 type ApprovalPolicy struct {
 	Rules  []ApprovalRule `json:"rules" doc:"All that takes an approval."`
 	Detail string         `json:"detail" doc:"For people; its wording may change."`
@@ -27,7 +27,7 @@ type ApprovalPolicySaved struct {
 	Verdict
 }
 
-// Unproven is empty where the policy reads back.
+// Unproven returns "" if the policy reads back.
 func (p ApprovalPolicySaved) Unproven() string { return unshown(p.Saved, "the policy") }
 
 // ApprovalRequest asks others to approve a request.
@@ -38,27 +38,27 @@ type ApprovalRequest struct {
 	Reason string      `json:"reason" limit:"1..256" doc:"Why, for those who are to approve."`
 }
 
-// ApprovalPerson is somebody who asked, approved, rejected or executed.
+// ApprovalPerson is the principal that requested, approved, rejected or executed.
 type ApprovalPerson struct {
 	ID          HexID     `json:"id" doc:"16 hexadecimal digits."`
 	PrincipalID DecimalID `json:"principalId" doc:"The same identifier in decimal."`
 	SystemID    SystemID  `json:"systemId"`
 }
 
-// ApprovalVote is an approval of somebody.
+// ApprovalVote is the approval of one principal.
 type ApprovalVote struct {
 	ApprovalPerson
 	Name string    `json:"name" doc:"What that one was called then."`
 	At   time.Time `json:"at" doc:"When he approved."`
 }
 
-// ApprovalTally is how far an approval has come by one rule.
+// ApprovalTally has the number of approvals that count for one rule.
 type ApprovalTally struct {
 	ApprovalRule
 	Approved int `json:"approved" doc:"How many of those who approved count at this moment: they are enabled and have the duty."`
 }
 
-// ApprovalSubject is what something in the request stands for.
+// ApprovalSubject describes an object that the request names.
 type ApprovalSubject struct {
 	Kind    string  `json:"kind" enum:"asker,principal,group,role,holders,key,peer,trustedCa,certificate,transport,template,directory,principalTrust,owner" doc:"What it is: asker is what the asker logs in by, principal whoever can become it as well, holders a role with whoever holds it, transport the transport principal of a certificate, owner the owner mark of an object, its id being the kind and the id of that."`
 	ID      string  `json:"id" doc:"How it is named: 16 hexadecimal digits, behind the key server's number and a slash where the request says that; a hidden link, a number, a digest or a subject."`
@@ -68,8 +68,7 @@ type ApprovalSubject struct {
 	Changed *bool   `json:"changed,omitzero" doc:"Absent for an asker who may not read approvals. It is not what it was when the request was asked for, so that nobody can approve or execute that any more."`
 }
 
-// Approval is a request that others are asked to approve, as it stands at this
-// moment.
+// Approval is a request for approval in its current state.
 type Approval struct {
 	ApprovalID HexID             `json:"approvalId" doc:"16 hexadecimal digits; the audit rows of what is carried out have it."`
 	State      string            `json:"state" enum:"pending,approved,expired,rejected,executed,withdrawn" doc:"approved: its asker can execute it. Rejected, executed, withdrawn and expired ones stay so."`
@@ -100,7 +99,7 @@ type ApprovalQuery struct {
 	After *HexID `query:"after" names:"-" doc:"The next of an earlier page."`
 }
 
-// ApprovalListing is a page of approvals, by id.
+// ApprovalListing is a page of approvals, sorted by id.
 type ApprovalListing struct {
 	Count     int        `json:"count" doc:"Of this page."`
 	Approvals []Approval `json:"approvals" doc:"As they stand at this moment."`

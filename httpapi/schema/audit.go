@@ -7,7 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// AuditQuery selects audit rows. What is left out selects everything.
+// AuditQuery selects audit rows. A field that is left out selects all.
 type AuditQuery struct {
 	Reason      string     `query:"reason" limit:"1..64" doc:"Coded cause, for instance aclDenied."`
 	PrincipalID *DecimalID `query:"principalId" names:"principal" doc:"Who asked, in decimal."`
@@ -23,7 +23,7 @@ type AuditQuery struct {
 	Limit       *int       `query:"limit" limit:"1..1000" doc:"Rows in a page, 100 when left out."`
 }
 
-// AuditEntry is one row of the audit trail.
+// AuditEntry is one row of the audit log.
 type AuditEntry struct {
 	Seq              int64      `json:"seq" doc:"Place in the trail, over all chains."`
 	Time             time.Time  `json:"time"`
@@ -51,11 +51,11 @@ type AuditEntry struct {
 
 var (
 	errRow = errors.New("hash and previousHash must have 32 bytes each, and outcome be allowed, refused or failed")
-	// Finer digits are in no hash: whoever added some would go unnoticed.
+	// Further digits are in no hash, so a row with added digits would pass verification.
 	errRowTime = errors.New("time must have at most six digits of a second")
 )
 
-// Row is the row that the entry is the answer of, for whoever computes its hash.
+// Row returns the row that the entry describes, so that a client can compute its hash.
 func (e *AuditEntry) Row() (keyserver.AuditEntry, error) {
 	row := keyserver.AuditEntry{
 		Seq: e.Seq, Time: e.Time, Operation: e.Operation, Outcome: keyserver.Outcome(e.Outcome), Reason: e.Reason,
@@ -84,10 +84,10 @@ func (e *AuditEntry) Row() (keyserver.AuditEntry, error) {
 	return row, nil
 }
 
-// AuditPage is one page of the trail, in the order that was asked for.
+// AuditPage is one page of the audit log, in the requested order.
 type AuditPage struct {
 	Entries []AuditEntry `json:"entries"`
 	Next    *int64       `json:"next" doc:"The cursor of the next page, or null when this is the last."`
-	// ArchivedBefore keeps a page from being taken for all that there ever was.
+	// ArchivedBefore shows that older rows exist outside the database.
 	ArchivedBefore *int64 `json:"archivedBefore" doc:"The first row that the database has: those before it are in the audit archive only, and are not looked at. Null where it has all."`
 }

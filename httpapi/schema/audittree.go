@@ -7,26 +7,26 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// AuditKey is what verifies the checkpoints of the audit tree.
+// AuditKey is the public key that verifies the checkpoints of the audit tree.
 type AuditKey struct {
 	Origin string `json:"origin" doc:"The name of the log, which begins each checkpoint."`
 	Key    string `json:"key" doc:"The public key, as C2SP signed-note spells one (vkey)."`
 }
 
-// ByRow is a request that names a row of the audit trail.
+// ByRow is a request that names a row of the audit log.
 type ByRow struct {
 	Seq RowNumber `path:"seq" json:"-" doc:"The row's place in the trail."`
 }
 
-// RowNumber is the place of a row in the trail, over all chains.
+// RowNumber is the position of a row in the audit log, over all chains.
 type RowNumber int64
 
 var errRowNumber = errors.New("must be an integer from 1 to 9007199254740992 without sign or leading zeros")
 
-// MarshalText spells the number.
+// MarshalText encodes the number.
 func (n RowNumber) MarshalText() ([]byte, error) { return strconv.AppendInt(nil, int64(n), 10), nil }
 
-// UnmarshalText refuses every other spelling.
+// UnmarshalText accepts only the canonical spelling.
 func (n *RowNumber) UnmarshalText(text []byte) error {
 	parsed, err := parseInteger(text, MaxExactInteger)
 	if err != nil || parsed == 0 {
@@ -42,7 +42,7 @@ type AuditHashesRequest struct {
 	Tile  TilePlace `path:"tile,rest" json:"-" doc:"The tile, as C2SP tlog-tiles spells it: it may have slashes, as they are or as %2F."`
 }
 
-// AuditEntriesRequest names a tile whose rows are asked for.
+// AuditEntriesRequest names a tile and requests its rows.
 type AuditEntriesRequest struct {
 	Tile TilePlace `path:"tile,rest" json:"-" doc:"The tile of level 0, as C2SP tlog-tiles spells it: it may have slashes, as they are or as %2F."`
 }
@@ -54,10 +54,10 @@ const maxTreeLevel = 63
 
 var errTreeLevel = errors.New("must be an integer from 0 to 63 without sign or leading zeros, or entries")
 
-// MarshalText spells the level.
+// MarshalText encodes the level.
 func (l TreeLevel) MarshalText() ([]byte, error) { return strconv.AppendInt(nil, int64(l), 10), nil }
 
-// UnmarshalText refuses every other spelling.
+// UnmarshalText accepts only the canonical spelling.
 func (l *TreeLevel) UnmarshalText(text []byte) error {
 	parsed, err := parseInteger(text, maxTreeLevel)
 	if err != nil {
@@ -67,15 +67,15 @@ func (l *TreeLevel) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// TileHeight is the number of levels of a tree that a tile stands for, and
-// TileWidth how many hashes a full one has.
+// TileHeight is the number of tree levels in a tile, and TileWidth the number of
+// hashes in a full one.
 const (
 	TileHeight = 8
 	TileWidth  = 1 << TileHeight
 )
 
-// TilePlace is a tile in its level, by the part of its path that C2SP tlog-tiles has
-// behind the level: x001/067 is the tile 1067, 067.p/8 the first 8 hashes of tile 67.
+// TilePlace is a tile in its level. Its text is the part of its C2SP tlog-tiles path
+// after the level: x001/067 is the tile 1067, 067.p/8 the first 8 hashes of tile 67.
 type TilePlace struct {
 	Index int64
 	Width int
@@ -85,16 +85,16 @@ var errTilePlace = errors.New("must be a tile as C2SP tlog-tiles spells it, for 
 
 func (t TilePlace) tile() tlog.Tile { return tlog.Tile{H: TileHeight, N: t.Index, W: t.Width} }
 
-// levelPath is how the tiles of level 0 are spelt by package tlog, before their place.
+// levelPath precedes the place in the paths of level 0 of package tlog.
 const levelPath = "tile/8/0/"
 
-// String spells the place.
+// String returns the place in a path.
 func (t TilePlace) String() string { return t.tile().Path()[len(levelPath):] }
 
-// MarshalText spells the place.
+// MarshalText encodes the place.
 func (t TilePlace) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText refuses every other spelling.
+// UnmarshalText accepts only the canonical spelling.
 func (t *TilePlace) UnmarshalText(text []byte) error {
 	const most = 64
 	if len(text) > most {

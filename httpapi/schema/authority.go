@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Authority is a CA of the key server's own.
+// Authority is a CA of the key server itself.
 type Authority struct {
 	CertificateID Base64ID  `json:"certificateId"`
 	State         string    `json:"state" enum:"prepared,active,retiring" doc:"prepared is trusted and issues nothing yet; active issues; retiring is trusted for what it issued."`
@@ -18,17 +18,17 @@ type Authority struct {
 	RetiringAt    time.Time `json:"retiringAt,omitzero" doc:"Since when another one issues."`
 }
 
-// AuthorityList answers GET /api/authority.
+// AuthorityList is the response of GET /api/authority.
 type AuthorityList struct {
 	Authorities []Authority `json:"authorities" doc:"In the order in which they were made."`
 }
 
-// ActivateAuthorityRequest has the prepared authority issue.
+// ActivateAuthorityRequest makes the prepared authority issue certificates.
 type ActivateAuthorityRequest struct {
 	Early bool `json:"early,omitzero" doc:"Also where it was prepared less than an hour ago."`
 }
 
-// RetireAuthorityRequest names an authority that does not issue.
+// RetireAuthorityRequest names an authority that does not issue certificates.
 type RetireAuthorityRequest struct {
 	CertificateID Base64ID `json:"certificateId" names:"-" doc:"As GET /api/authority lists it."`
 }
@@ -41,7 +41,7 @@ type AuthorityChanged struct {
 	Verdict
 }
 
-// Unproven is empty where the authority reads back in its new state.
+// Unproven returns "" if the authority reads back in its new state.
 func (r AuthorityChanged) Unproven() string {
 	listed := slices.ContainsFunc(r.Authorities, func(a Authority) bool { return a.CertificateID == r.CertificateID })
 	return unshown(r.Saved && listed, "the authority")
@@ -55,5 +55,5 @@ type AuthorityGone struct {
 	Verdict
 }
 
-// Unproven is empty where the authority is gone.
+// Unproven returns "" if the authority is gone.
 func (r AuthorityGone) Unproven() string { return ungone(r.Gone, "the authority") }

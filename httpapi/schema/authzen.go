@@ -4,29 +4,30 @@ import (
 	"errors"
 )
 
-// What follows has the names of the OpenID AuthZEN Authorization API 1.0, sections 5 to 7.
+// The following names are those of the OpenID AuthZEN Authorization API
+// 1.0, sections 5 to 7.
 
-// AccessSubject is who would do something.
+// AccessSubject is the principal of a question.
 type AccessSubject struct {
 	Type       string `json:"type" enum:"principal"`
 	ID         HexID  `json:"id" names:"-" doc:"A principal of this key server."`
 	Properties JSON   `json:"properties,omitzero" doc:"Taken, and changes nothing: what the gate goes by the key server knows itself."`
 }
 
-// AccessAction is what would be done.
+// AccessAction is the operation of a question.
 type AccessAction struct {
 	Name       OperationName `json:"name" doc:"An operation of the catalogue."`
 	Properties JSON          `json:"properties,omitzero" doc:"Taken, and changes nothing."`
 }
 
-// AccessResource is what it would be done to.
+// AccessResource is the object of a question.
 type AccessResource struct {
 	Type       string     `json:"type" enum:"key,keyserver" doc:"keyserver where the operation is about no key, or no list is to be asked."`
 	ID         ResourceID `json:"id" names:"-" doc:"Of a key, its hidden link. Of the key server, self."`
 	Properties JSON       `json:"properties,omitzero" doc:"Taken, and changes nothing."`
 }
 
-// AccessRequest asks whether somebody may do something.
+// AccessRequest asks whether a principal may perform an operation.
 type AccessRequest struct {
 	Subject  AccessSubject  `json:"subject" doc:"Who."`
 	Action   AccessAction   `json:"action" doc:"What."`
@@ -34,7 +35,8 @@ type AccessRequest struct {
 	Context  JSON           `json:"context,omitzero" doc:"Taken, and changes nothing."`
 }
 
-// AccessItem is one question of several; what it leaves out the request has.
+// AccessItem is one of several questions. The request has defaults for the
+// fields that it omits.
 type AccessItem struct {
 	Subject  *AccessSubject  `json:"subject,omitzero" doc:"Who."`
 	Action   *AccessAction   `json:"action,omitzero" doc:"What."`
@@ -44,19 +46,20 @@ type AccessItem struct {
 	refused error
 }
 
-// Apart is an element of a list in a request. If it is refused, the others are not.
+// Apart is an element of a list in a request. If it is refused, the others
+// are still processed.
 type Apart interface {
-	// Refuse keeps why the element cannot be read.
+	// Refuse stores the reason why the element cannot be decoded.
 	Refuse(why error)
 }
 
 // Refuse implements Apart.
 func (i *AccessItem) Refuse(why error) { i.refused = why }
 
-// Refused returns why the question cannot be read, or nil.
+// Refused returns the reason why the question cannot be decoded, or nil.
 func (i *AccessItem) Refused() error { return i.refused }
 
-// AccessOptions say how several questions are answered.
+// AccessOptions say how several questions are processed.
 type AccessOptions struct {
 	Semantic string `json:"evaluations_semantic,omitzero" enum:"execute_all,deny_on_first_deny,permit_on_first_permit" doc:"With which answer to stop; execute_all, the default, with none."`
 }
@@ -71,13 +74,13 @@ type AccessBatchRequest struct {
 	Options     *AccessOptions  `json:"options,omitzero" doc:"How they are answered."`
 }
 
-// AccessDecision is the answer to one question.
+// AccessDecision is the decision on one question.
 type AccessDecision struct {
 	Decision bool          `json:"decision" doc:"The gate would let the operation through. What the operation itself refuses, once let, is not asked."`
 	Context  AccessContext `json:"context" doc:"Why."`
 }
 
-// AccessContext says why.
+// AccessContext is the reason of a decision.
 type AccessContext struct {
 	Code   string       `json:"code" doc:"What the operation would be refused with, or why the question was; empty where it is let."`
 	Reason string       `json:"reason" doc:"As the audit row of the refusal would have it; empty where it is let, or the question was refused."`
@@ -85,20 +88,20 @@ type AccessContext struct {
 	Error  *AccessError `json:"error,omitzero" doc:"There where one question of several was refused itself."`
 }
 
-// AccessError says that a question was refused.
+// AccessError is the refusal of a question.
 type AccessError struct {
 	Status  int    `json:"status" doc:"That it would have had alone."`
 	Message string `json:"message" doc:"For people; its wording may change."`
 }
 
-// AccessDecisions are the answers to several questions, or to one.
+// AccessDecisions are the decisions on several questions, or on one.
 type AccessDecisions struct {
 	Decision    *bool            `json:"decision,omitzero" doc:"Of a request without evaluations."`
 	Context     *AccessContext   `json:"context,omitzero" doc:"Of a request without evaluations."`
 	Evaluations []AccessDecision `json:"evaluations,omitzero" doc:"In the order of the questions, up to the one that the semantic stops with."`
 }
 
-// Within is the item with what the request says for all.
+// Within returns the item with the defaults of the request.
 func (i AccessItem) Within(all AccessItem) AccessItem {
 	if i.Subject == nil {
 		i.Subject = all.Subject
@@ -112,18 +115,18 @@ func (i AccessItem) Within(all AccessItem) AccessItem {
 	return i
 }
 
-// ResourceID is a hidden link, or the name that this key server has for itself.
+// ResourceID is a hidden link, or the name of this key server.
 type ResourceID string
 
-// ThisKeyServer is what a resource of the type keyserver is called.
+// ThisKeyServer is the id of a resource of type keyserver.
 const ThisKeyServer ResourceID = "self"
 
 var errResourceID = errors.New("must be the canonical base64 of a hidden link of 1 to 64 bytes, or self")
 
-// MarshalText spells it.
+// MarshalText encodes the id.
 func (r ResourceID) MarshalText() ([]byte, error) { return []byte(r), nil }
 
-// UnmarshalText refuses what is neither.
+// UnmarshalText accepts a hidden link or ThisKeyServer.
 func (r *ResourceID) UnmarshalText(text []byte) error {
 	*r = ResourceID(text)
 	if *r != ThisKeyServer && new(HiddenLink).UnmarshalText(text) != nil {

@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// Recipient is a recipient of age (C2SP age), in the spelling that age-keygen -y shows.
+// Recipient is a recipient of age (C2SP age), as age-keygen -y prints it.
 type Recipient string
 
-// maxRecipient is longer than one of any kind that there is.
+// maxRecipient is longer than any kind of recipient.
 const maxRecipient = 4096
 
 var errRecipient = errors.New("must be a recipient of age: it begins with age1, and age-keygen -y shows it")
 
-// MarshalText spells the recipient.
+// MarshalText encodes the recipient.
 func (r Recipient) MarshalText() ([]byte, error) { return []byte(r), nil }
 
-// UnmarshalText accepts what has the form of one. Whether it is one is seen when
-// something is encrypted for it.
+// UnmarshalText accepts text in the form of a recipient. Whether it is valid shows only
+// when data is encrypted for it.
 func (r *Recipient) UnmarshalText(text []byte) error {
 	s := string(text)
 	if len(s) > maxRecipient || len(s) < 10 || !strings.HasPrefix(s, "age1") || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {

@@ -26,7 +26,7 @@ type CertificatesRequest struct {
 	IncludeBodies bool   `json:"includeBodies,omitzero" doc:"Also answer each certificate's DER and saved request."`
 }
 
-// CertificatesFound answers a lookup.
+// CertificatesFound is the response of a lookup.
 type CertificatesFound struct {
 	Lookup         string        `json:"lookup" enum:"by-id,by-subject,by-transport-principal,from-certificate" doc:"How the certificates were found."`
 	SystemID       *SystemID     `json:"systemId,omitzero" doc:"Of the transport principal whose certificates they all are."`
@@ -38,24 +38,23 @@ type CertificatesFound struct {
 	Detail         string        `json:"detail" doc:"For people; its wording may change."`
 }
 
-// WildcardEquivalent is a broader question. The service does not ask it by
-// itself.
+// WildcardEquivalent is a broader search. The service does not run it by itself.
 type WildcardEquivalent struct {
 	Path    string `json:"path" doc:"The route of that search."`
 	Subject string `json:"subject" doc:"The subject sent, with the wildcard at its end."`
 }
 
-// TransportCertificates answers a lookup by transport principal.
+// TransportCertificates is the response of a lookup by transport principal.
 type TransportCertificates struct {
 	CertificatesFound
 	Matched            string             `json:"matched" doc:"Always: byte-exact, NO WILDCARD."`
 	WildcardEquivalent WildcardEquivalent `json:"wildcardEquivalent" doc:"The search that would have matched by a wildcard."`
 }
 
-// IssueCertificateRequest asks for a certificate.
+// IssueCertificateRequest requests a certificate.
 type IssueCertificateRequest struct {
 	Request DER `json:"request" names:"-" limit:"1..65536" doc:"One PKCS#10 request. Its subject and its key count, nothing else."`
-	// ValidityDays is nil for the key server's own choice.
+	// ValidityDays is nil if the key server chooses.
 	ValidityDays *int `json:"validityDays,omitzero" limit:"1..3650" doc:"Left out, a year."`
 }
 
@@ -72,7 +71,7 @@ type CertificateRenewed struct {
 	Verdict
 }
 
-// Unproven is empty where the certificate reads back.
+// Unproven returns "" if the certificate reads back.
 func (r CertificateRenewed) Unproven() string { return unshown(len(r.Chain) > 0, "the certificate") }
 
 // CertificateIssued is the verdict on issuing a certificate, with its body.
@@ -82,12 +81,12 @@ type CertificateIssued struct {
 	CertificateRenewed
 }
 
-// Unproven is empty where the certificate reads back with its request.
+// Unproven returns "" if the certificate reads back with its request.
 func (r CertificateIssued) Unproven() string {
 	return unshown(r.Saved && len(r.Chain) > 0 && len(r.Certificate) > 0, "the certificate")
 }
 
-// EnrollCertificatesRequest asks for certificates to be enrolled.
+// EnrollCertificatesRequest requests the enrollment of certificates.
 type EnrollCertificatesRequest struct {
 	Certificates []DER   `json:"certificates" names:"certificate" items:"1..64" limit:"1..65536" doc:"All are enrolled, or none."`
 	RoleIDs      []HexID `json:"roleIds,omitzero" names:"role" items:"0..256" doc:"Roles of the principals that this makes; left out, none."`
@@ -108,7 +107,7 @@ type CertificatesEnrolled struct {
 	Verdict
 }
 
-// Unproven is empty where the principals read back with their certificates.
+// Unproven returns "" if the principals read back with their certificates.
 func (r CertificatesEnrolled) Unproven() string {
 	return unshown(r.Saved && len(r.Principals) > 0, "the principals")
 }
@@ -126,7 +125,7 @@ type TransportPrincipalReset struct {
 	Verdict
 }
 
-// Unproven is empty where the principal's certificates are gone.
+// Unproven returns "" if the principal's certificates are gone.
 func (r TransportPrincipalReset) Unproven() string {
 	return ungone(r.Reset, "every certificate of the principal")
 }

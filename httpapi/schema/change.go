@@ -8,7 +8,7 @@ type ChangesQuery struct {
 	Wait  *int   `query:"wait" limit:"0..60" doc:"Seconds to wait for a change when there is none yet."`
 }
 
-// LongPoll is how long the answer may take because nothing has changed.
+// LongPoll returns how long the response may wait for a change.
 func (q ChangesQuery) LongPoll() time.Duration {
 	if q.Wait == nil {
 		return 0
@@ -24,7 +24,7 @@ type Change struct {
 	Action string `json:"action" enum:"created,updated,deleted"`
 }
 
-// ChangePage answers a read of the change feed.
+// ChangePage is the response of a read of the change feed.
 type ChangePage struct {
 	Cursor  int64    `json:"cursor" doc:"Send it as after."`
 	Changes []Change `json:"changes"`

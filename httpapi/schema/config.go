@@ -8,18 +8,18 @@ type ConfigRequest struct {
 // Attributes are the attributes of an element by their names.
 type Attributes map[string]string
 
-// AllowList lists, by tag, the attributes that may leave. Of any other tag
-// nothing leaves, nor of what is below it.
+// AllowList lists, by tag, the attributes that responses may contain. Elements with other
+// tags, and their children, are never in a response.
 type AllowList map[string][]string
 
-// ConfigNode is what may leave of an element.
+// ConfigNode is the part of an element that responses may contain.
 type ConfigNode struct {
 	Tag   string     `json:"tag" doc:"The element's name."`
 	XPath string     `json:"xpath" doc:"It can be asked for."`
 	Attrs Attributes `json:"attrs" doc:"The attributes that may leave."`
 }
 
-// Configuration answers POST /api/config/get.
+// Configuration is the response of POST /api/config/get.
 type Configuration struct {
 	Nodes      []ConfigNode `json:"nodes" doc:"In document order."`
 	Suppressed int          `json:"suppressed" doc:"Elements of the requested part that may not leave; an empty part has none."`

@@ -1,12 +1,12 @@
 package schema
 
-// MACRequest asks for an HMAC-SHA384 under the newest key of a line.
+// MACRequest requests an HMAC-SHA384 under the newest key of a key lineage.
 type MACRequest struct {
 	Lineage HiddenLink `json:"lineage" names:"key" doc:"Hidden link of the first key of the line. The newest enabled one is used."`
 	Data    Base64     `json:"data" limit:"0..16777216" doc:"The message; the empty string is the empty message."`
 }
 
-// MACResponse is the MAC, with the key that made it.
+// MACResponse is the MAC and the key that computed it.
 type MACResponse struct {
 	Algorithm  string     `json:"algorithm" enum:"HMAC-SHA384"`
 	MAC        Base64     `json:"mac" doc:"48 bytes."`
@@ -23,30 +23,30 @@ type VerifyMACRequest struct {
 	Data    Base64      `json:"data" limit:"0..16777216" doc:"The message; the empty string is the empty message."`
 }
 
-// VerifyMACResponse says whether it is.
+// VerifyMACResponse is the result of verifying a MAC.
 type VerifyMACResponse struct {
 	Valid      bool       `json:"valid" doc:"The MAC is that of the message under a key that was tried."`
 	TTag       HiddenLink `json:"ttag" doc:"Hidden link of the key that made the MAC; of a MAC that is not valid, of the newest that was tried."`
 	Generation int        `json:"generation" doc:"Which key of its line that is, from 1."`
 }
 
-// MACBatchRequest asks for the MACs of many messages.
+// MACBatchRequest requests the MACs of many messages.
 type MACBatchRequest struct {
 	Items []MACItem `json:"items" items:"1..1000"`
 }
 
-// MACItem is one of them.
+// MACItem is one message of a batch.
 type MACItem struct {
 	Lineage HiddenLink `json:"lineage" names:"key" doc:"Hidden link of the first key of the line. Batches are not forwarded to peers."`
 	Data    Base64     `json:"data" limit:"0..65536" doc:"The message; the empty string is the empty message."`
 }
 
-// MACBatchResponse answers each item in its place.
+// MACBatchResponse has the result of each item, in the same order.
 type MACBatchResponse struct {
 	Items []MACItemResponse `json:"items" doc:"In the order asked. Each has a MAC, or a code."`
 }
 
-// MACItemResponse is the answer to one item.
+// MACItemResponse is the result of one item.
 type MACItemResponse struct {
 	Algorithm  *string    `json:"algorithm,omitzero" enum:"HMAC-SHA384"`
 	MAC        Base64     `json:"mac,omitzero" doc:"48 bytes."`
@@ -57,7 +57,7 @@ type MACItemResponse struct {
 	Detail     string     `json:"detail,omitzero" doc:"For people; its wording may change."`
 }
 
-// EncryptRequest asks for a text to be encrypted.
+// EncryptRequest requests the encryption of a text.
 type EncryptRequest struct {
 	TTag           *HiddenLink `json:"ttag,omitzero" names:"key" doc:"Hidden link of an AES-256 key. Send this or lineage."`
 	Lineage        *HiddenLink `json:"lineage,omitzero" example:"-" names:"key" doc:"Hidden link of the first key of a line. The newest enabled one is used."`
@@ -73,7 +73,7 @@ type EncryptResponse struct {
 	Generation int        `json:"generation" doc:"Which key of its line that is, from 1."`
 }
 
-// DecryptRequest asks for the text of a ciphertext.
+// DecryptRequest requests the text of a ciphertext.
 type DecryptRequest struct {
 	TTag           *HiddenLink `json:"ttag,omitzero" names:"key" doc:"Hidden link of the key that made the ciphertext. Send this or lineage."`
 	Lineage        *HiddenLink `json:"lineage,omitzero" example:"-" names:"key" doc:"Hidden link of the first key of the line of that key."`
@@ -81,7 +81,7 @@ type DecryptRequest struct {
 	AssociatedData *Base64     `json:"associatedData,omitzero" limit:"0..4096" doc:"The same as when it was encrypted."`
 }
 
-// DecryptResponse is the text.
+// DecryptResponse is the decrypted text.
 type DecryptResponse struct {
 	Data       Base64     `json:"data" secret:"true" doc:"The text."`
 	TTag       HiddenLink `json:"ttag" doc:"Hidden link of the key that was used."`

@@ -2,7 +2,7 @@ package schema
 
 import "time"
 
-// KEK is what may be known of the key-encryption key.
+// KEK is the public information about the key-encryption key.
 type KEK struct {
 	Scheme         string `json:"scheme" doc:"Of its URL: base64key for a key of our own."`
 	Fingerprint    string `json:"fingerprint" doc:"16 hexadecimal digits that change with the key, and are others at another database: nobody can try keys against them."`
@@ -17,14 +17,14 @@ type DataKey struct {
 	Wrapped   int64      `json:"wrapped" doc:"What is under it: keys, and private keys of this server."`
 }
 
-// Rewrap is how far wrapping under the active data key has come.
+// Rewrap is the progress of wrapping under the active data key.
 type Rewrap struct {
 	Done    int64 `json:"done" doc:"What is under the active data key."`
 	Total   int64 `json:"total" doc:"What is under any."`
 	Refused int64 `json:"refused" doc:"Rows that did not agree with their MACs at this replica's last look: they stay as they are, and so does the data key that they may be under. doctor names them."`
 }
 
-// Custody answers GET /api/custody.
+// Custody is the response of GET /api/custody.
 type Custody struct {
 	KEK      KEK       `json:"kek" doc:"The key-encryption key, which wraps the data keys."`
 	DataKeys []DataKey `json:"dataKeys" doc:"Oldest first, of the retired ones the last 32."`
@@ -42,7 +42,7 @@ type DataKeyRotated struct {
 	Verdict
 }
 
-// Unproven is empty where the new data key reads back as the active one.
+// Unproven returns "" if the new data key reads back as the active one.
 func (r DataKeyRotated) Unproven() string {
 	for _, k := range r.DataKeys {
 		if k.ID == r.DataKeyID && k.State == "active" {

@@ -1,12 +1,12 @@
 package schema
 
-// DelegateRequest names who is to act with the rights of a principal.
+// DelegateRequest names a principal that may act with the rights of another one.
 type DelegateRequest struct {
 	ID       HexID `path:"id" json:"-" names:"principal" doc:"16 hexadecimal digits."`
 	Delegate HexID `path:"pid" json:"-" names:"principal" doc:"The principal, in 16 hexadecimal digits."`
 }
 
-// DelegateSaved is the verdict on naming a delegate.
+// DelegateSaved is the verdict on adding a delegate.
 type DelegateSaved struct {
 	DelegateID HexID     `json:"delegateId" doc:"Who acts."`
 	Saved      bool      `json:"saved" doc:"The delegate reads back."`
@@ -15,10 +15,10 @@ type DelegateSaved struct {
 	Verdict
 }
 
-// Unproven is empty where the delegate reads back.
+// Unproven returns "" if the delegate reads back.
 func (r DelegateSaved) Unproven() string { return unshown(r.Saved, "the delegate") }
 
-// DelegateGone is the verdict on taking a delegate's name away.
+// DelegateGone is the verdict on removing a delegate.
 type DelegateGone struct {
 	DelegateID HexID     `json:"delegateId" doc:"Who acts."`
 	Gone       bool      `json:"gone" doc:"The principal reads back without the delegate."`
@@ -27,5 +27,5 @@ type DelegateGone struct {
 	Verdict
 }
 
-// Unproven is empty where the delegate is gone.
+// Unproven returns "" if the delegate is gone.
 func (r DelegateGone) Unproven() string { return ungone(r.Gone, "the delegate") }

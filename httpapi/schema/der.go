@@ -9,17 +9,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
-// DER is one ASN.1 object that a request may send as base64 of its DER or as
-// one PEM block, with comments around it or not. An answer is base64.
+// DER is one ASN.1 object. A request may contain it as base64 of its DER or as one PEM
+// block, with or without comments around it. A response contains base64.
 type DER []byte
 
 var errDER = errors.New("must be the canonical base64 of one DER object, or one PEM block")
 
-// MarshalText spells the DER in base64.
+// MarshalText encodes the DER in base64.
 func (d DER) MarshalText() ([]byte, error) { return Base64(d).MarshalText() }
 
-// UnmarshalText reads either form. PEM that was encoded in base64 once more is
-// taken too: a shell does that easily.
+// UnmarshalText decodes either form. It also accepts PEM that was encoded in base64
+// again, an easy mistake in a shell.
 func (d *DER) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		return errDER
@@ -39,7 +39,7 @@ func (d *DER) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Format prints the length only, whatever the verb.
+// Format prints only the length, for every verb.
 func (d DER) Format(f fmt.State, verb rune) { Base64(d).Format(f, verb) }
 
 // IssuerDigest names a CA in the revocation routes: SHA-256 or SHA-384 of its
@@ -48,7 +48,7 @@ type IssuerDigest string
 
 var errIssuerDigest = errors.New("must be 64 or 96 hexadecimal digits, as revocationDigest of GET /api/trusted-cas shows them")
 
-// MarshalText answers upper-case digits.
+// MarshalText returns upper-case digits.
 func (d IssuerDigest) MarshalText() ([]byte, error) { return []byte(d), nil }
 
 // UnmarshalText accepts digits of either case.

@@ -1,7 +1,7 @@
 package schema
 
-// Error is the body of every failure (contract 1.9). Match on Code; the wording
-// of Detail may change.
+// Error is the body of every failure (contract 1.9). Clients compare Code; the wording of
+// Detail may change.
 type Error struct {
 	Code   string `json:"code" doc:"What failed. Clients match on this."`
 	Detail string `json:"detail" doc:"For people: what happened and what to do. The wording is not part of the contract."`
@@ -12,23 +12,22 @@ type Error struct {
 	Unsupported bool   `json:"unsupported,omitzero" doc:"True where the service has no such path or method, as opposed to no such object."`
 }
 
-// Verdict is the part that every verified write's answer shares. Code is
-// absent when the re-read agrees.
+// Verdict is the common part of the responses of verified writes. Code is absent if the
+// re-read agrees.
 type Verdict struct {
 	Code   string `json:"code,omitempty" doc:"Absent on success; otherwise what the re-read disagreed about."`
 	Detail string `json:"detail" doc:"What the verdict rests on."`
 }
 
-// Judge records that the re-read disagreed: the answer keeps its shape and
-// says so.
+// Judge records that the re-read disagreed. The other fields of the response stay.
 func (v *Verdict) Judge(code, detail string) { v.Code, v.Detail = code, detail }
 
-// The answer of a verified write says itself what it lacks to be believed: it
-// has a method Unproven, which answers nothing where nothing is missing, and
-// otherwise a sentence for people. A service that answers 200 has read back what
-// it wrote; one that cannot show it has not.
+// The response of a verified write has a method Unproven. It returns "" if the response
+// shows that the write was read back, and otherwise a sentence for people about what is
+// missing. A service that responds with 200 has read back what it wrote, so a response
+// that cannot show this is not trusted.
 
-// unshown is the sentence of an answer that should show an object.
+// unshown returns the sentence for a response that does not show the object, or "".
 func unshown(shown bool, object string) string {
 	if shown {
 		return ""
@@ -36,8 +35,8 @@ func unshown(shown bool, object string) string {
 	return "the service reports success without " + object + " as read back"
 }
 
-// otherwise is the sentence of an answer that shows something else than what was asked
-// for, which an answer to an earlier request does.
+// otherwise returns the sentence for a response that does not agree with the request,
+// such as the response to an earlier request, or "".
 func otherwise(agrees bool, object string) string {
 	if agrees {
 		return ""
@@ -45,7 +44,8 @@ func otherwise(agrees bool, object string) string {
 	return "the service reports success, and " + object + " that it read back is not as it was asked for"
 }
 
-// ungone is the sentence of an answer that should say that an object is gone.
+// ungone returns the sentence for a response that does not say that the
+// object is gone, or "".
 func ungone(gone bool, object string) string {
 	if gone {
 		return ""

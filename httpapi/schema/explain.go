@@ -6,15 +6,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// OperationName is an operation of the catalogue, as the audit trail has it.
+// OperationName is an operation of the catalogue, by its name in the audit log.
 type OperationName string
 
 var errOperationName = errors.New("must be an operation of GET /api/operations, for instance hmacData")
 
-// MarshalText spells the name.
+// MarshalText encodes the name.
 func (n OperationName) MarshalText() ([]byte, error) { return []byte(n), nil }
 
-// UnmarshalText reads the name of an operation that there is.
+// UnmarshalText accepts the name of an existing operation.
 func (n *OperationName) UnmarshalText(text []byte) error {
 	if _, found := keyserver.OperationNamed(string(text)); !found {
 		return errOperationName
@@ -23,7 +23,7 @@ func (n *OperationName) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ExplainRequest asks what the gate would say, and why.
+// ExplainRequest asks for a decision of the gate and its reasons.
 type ExplainRequest struct {
 	Operation   OperationName `json:"operation" doc:"What would be done."`
 	HiddenLink  *HiddenLink   `json:"hiddenLink,omitzero" names:"-" doc:"The key that the operation is about. Left out, no list is asked."`
@@ -33,7 +33,7 @@ type ExplainRequest struct {
 	With        []Supposition `json:"with,omitzero" items:"1..16" example:"-" doc:"Changes that are taken for made. Nothing is changed."`
 }
 
-// Supposition is a change that is taken for made, or that would turn an answer round.
+// Supposition is a hypothetical change, or a change that would reverse a decision.
 type Supposition struct {
 	Change      string      `json:"change" enum:"giveRole,takeRole,addMember,removeMember,enable,disable,setEntry,removeEntry,expose,restrict,enableKey,approve" doc:"What is changed. Each takes the fields that name it."`
 	PrincipalID *HexID      `json:"principalId,omitzero" names:"-" doc:"Of all but enableKey and approve: whom it is about."`
@@ -48,7 +48,7 @@ type Supposition struct {
 	EndTime     *Stamp      `json:"endTime,omitzero" doc:"setEntry: likewise."`
 }
 
-// Explanation is what the gate would say.
+// Explanation is a decision of the gate with its reasons.
 type Explanation struct {
 	Allowed     bool          `json:"allowed" doc:"The gate would let the operation through. What the operation itself refuses, once let, is not asked."`
 	Code        string        `json:"code" doc:"What it would be refused with; empty where it is let."`
@@ -63,7 +63,7 @@ type Explanation struct {
 	Roles       []GateBy      `json:"roles" doc:"Where change gives a role, each that would do, the one with the fewest operations first, which change has: 16 at most. Otherwise empty."`
 }
 
-// GateStep is one question of the gate.
+// GateStep is one check of the gate.
 type GateStep struct {
 	Step    string  `json:"step" enum:"current,delegation,principal,certificate,lent,role,scope,approval,transport,key,exposure,list,state,uses,owner" doc:"Which."`
 	Outcome string  `json:"outcome" enum:"passed,refused,notAsked" doc:"notAsked: another key server decides."`
@@ -81,7 +81,7 @@ type GateBy struct {
 	EndTime   *Stamp    `json:"endTime" doc:"Of an entry that gives rights: when it ceases to; null where it has no end, and of all else."`
 }
 
-// WhoCanRequest asks who may do something.
+// WhoCanRequest asks which principals may perform an operation.
 type WhoCanRequest struct {
 	Operation  OperationName `json:"operation" doc:"What would be done."`
 	HiddenLink *HiddenLink   `json:"hiddenLink,omitzero" names:"-" doc:"The key that the operation is about. Left out, whoever a role grants the operation."`
@@ -89,7 +89,7 @@ type WhoCanRequest struct {
 	After      *HexID        `json:"after,omitzero" names:"-" example:"-" doc:"The next of an earlier page."`
 }
 
-// WhoCanPage is a page of those who may, by id.
+// WhoCanPage is a page of these principals, sorted by id.
 type WhoCanPage struct {
 	Count     int       `json:"count" doc:"Of this page. A page may be short, and still not the last."`
 	Who       []Capable `json:"who" doc:"Principals of this key server whom the gate would let, with a session of their own."`
@@ -98,7 +98,7 @@ type WhoCanPage struct {
 	Detail    string    `json:"detail" doc:"For people; its wording may change."`
 }
 
-// Capable is somebody who may.
+// Capable is a principal that may perform the operation.
 type Capable struct {
 	PrincipalID HexID    `json:"principalId"`
 	SystemID    SystemID `json:"systemId" doc:"The key server that owns the principal."`

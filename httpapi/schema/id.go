@@ -10,12 +10,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
-// MaxExactInteger is the largest integer that every JSON reader holds exactly,
-// 2^53. A larger principalId travels as a decimal string.
+// MaxExactInteger is the largest integer that every JSON reader represents exactly, 2^53.
+// A larger principalId is sent as a decimal string.
 const MaxExactInteger = 1 << 53
 
-// HexID is an 8-byte identifier in 16 hexadecimal digits: the spelling of
-// {id} path segments, roles and operations.
+// HexID is an 8-byte identifier in 16 hexadecimal digits. {id} path segments, roles and
+// operations use this form.
 type HexID keyserver.ID
 
 var (
@@ -25,7 +25,7 @@ var (
 	errSystemID  = errors.New("must be an integer from 0 to 4294967295")
 )
 
-// MarshalText answers lower-case digits.
+// MarshalText returns lower-case digits.
 func (id HexID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // UnmarshalText accepts digits of either case.
@@ -38,8 +38,8 @@ func (id *HexID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseHexID reads an identifier. The error completes a sentence that begins
-// with the name of the field.
+// ParseHexID parses an identifier. The error is the end of a sentence that begins with
+// the field name.
 func ParseHexID(text string) (id HexID, err error) {
 	err = id.UnmarshalText([]byte(text))
 	return id, err
@@ -53,15 +53,15 @@ type ByID struct {
 	ID HexID `path:"id" json:"-" names:"route" doc:"16 hexadecimal digits."`
 }
 
-// DecimalID is an 8-byte identifier as a decimal number: the spelling of
-// principalId. A request may send an integer up to 2^53 or a string; an answer
-// is always a string.
+// DecimalID is an 8-byte identifier as a decimal number. principalId uses this
+// form. A request may contain an integer up to 2^53 or a string; a response
+// always contains a string.
 type DecimalID keyserver.ID
 
-// MarshalText answers the decimal string.
+// MarshalText returns the decimal string.
 func (id DecimalID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText reads the decimal string.
+// UnmarshalText decodes the decimal string.
 func (id *DecimalID) UnmarshalText(text []byte) error {
 	parsed, err := keyserver.ParseDecimalID(string(text))
 	if err != nil {
@@ -71,8 +71,8 @@ func (id *DecimalID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads a string or an integer. A number with a fraction or an
-// exponent is refused: readers disagree on what it means.
+// UnmarshalJSON decodes a string or an integer. It refuses a number with a fraction or an
+// exponent, because JSON readers disagree on its value.
 func (id *DecimalID) UnmarshalJSON(value []byte) error {
 	if len(value) > 0 && value[0] == '"' {
 		var s string
@@ -89,23 +89,23 @@ func (id *DecimalID) UnmarshalJSON(value []byte) error {
 	return nil
 }
 
-// ParseDecimalID reads an identifier, as ParseHexID does.
+// ParseDecimalID parses an identifier, as ParseHexID does.
 func ParseDecimalID(text string) (id DecimalID, err error) {
 	err = id.UnmarshalText([]byte(text))
 	return id, err
 }
 
-// String returns the decimal spelling.
+// String returns the decimal form.
 func (id DecimalID) String() string { return keyserver.ID(id).Decimal() }
 
-// Base64ID is an 8-byte identifier in canonical base64: the spelling of
-// certificateId and of the opaque handles of access control lists.
+// Base64ID is an 8-byte identifier in canonical base64. certificateId and the opaque
+// handles of ACLs use this form.
 type Base64ID keyserver.ID
 
-// MarshalText spells the id.
+// MarshalText encodes the id.
 func (id Base64ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText refuses the other spellings.
+// UnmarshalText accepts only the canonical spelling.
 func (id *Base64ID) UnmarshalText(text []byte) error {
 	parsed, err := keyserver.ParseBase64ID(string(text))
 	if err != nil {
@@ -115,7 +115,7 @@ func (id *Base64ID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseBase64ID reads an identifier, as ParseHexID does.
+// ParseBase64ID parses an identifier, as ParseHexID does.
 func ParseBase64ID(text string) (id Base64ID, err error) {
 	err = id.UnmarshalText([]byte(text))
 	return id, err
@@ -127,7 +127,7 @@ func (id Base64ID) String() string { return keyserver.ID(id).Base64() }
 // SystemID identifies a key server, as a JSON integer.
 type SystemID keyserver.SystemID
 
-// UnmarshalJSON reads a non-negative integer of 32 bits.
+// UnmarshalJSON decodes a non-negative integer of 32 bits.
 func (id *SystemID) UnmarshalJSON(value []byte) error {
 	n, err := parseInteger(value, math.MaxUint32)
 	if err != nil {
@@ -137,14 +137,14 @@ func (id *SystemID) UnmarshalJSON(value []byte) error {
 	return nil
 }
 
-// MarshalJSON answers the integer.
+// MarshalJSON returns the integer.
 func (id SystemID) MarshalJSON() ([]byte, error) {
 	return strconv.AppendUint(nil, uint64(id), 10), nil
 }
 
-// HiddenLink is the opaque handle of a key: 1 to 64 bytes in canonical base64.
-// An empty one is refused, because it names no key and a key server could take
-// it for a request to mint one.
+// HiddenLink is the opaque handle of a key: 1 to 64 bytes in canonical base64. An empty
+// one is refused, because it names no key, and a key server could take it for a request
+// to create a key.
 type HiddenLink keyserver.HiddenLink
 
 var (
@@ -152,10 +152,10 @@ var (
 	errLink      = errors.New("must be the canonical base64 of a hidden link of 1 to 64 bytes")
 )
 
-// MarshalText spells the link.
+// MarshalText encodes the link.
 func (l HiddenLink) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText reads canonical base64.
+// UnmarshalText decodes canonical base64.
 func (l *HiddenLink) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		return errEmptyLink
@@ -171,19 +171,19 @@ func (l *HiddenLink) UnmarshalText(text []byte) error {
 // String returns canonical base64.
 func (l HiddenLink) String() string { return keyserver.HiddenLink(l).Base64() }
 
-// LinkOf is the hidden link of a key of a key server.
+// LinkOf returns the hidden link of a key of a key server.
 func LinkOf(system SystemID, key HexID) HiddenLink {
 	return HiddenLink(keyserver.NewHiddenLink(keyserver.SystemID(system), keyserver.ID(key)))
 }
 
-// Split answers the key server and the id of the key, by which the change feed and
-// owner marks know it. ok is false where the link is of another shape.
+// Split returns the key server and the id of the key, as in the change feed and owner
+// marks. ok is false if the link has another form.
 func (l HiddenLink) Split() (system SystemID, key HexID, ok bool) {
 	s, id, ok := keyserver.HiddenLink(l).Split()
 	return SystemID(s), HexID(id), ok
 }
 
-// parseInteger reads a JSON integer from 0 to limit, without fraction or exponent.
+// parseInteger parses a JSON integer from 0 to limit, without fraction or exponent.
 func parseInteger(value []byte, limit uint64) (uint64, error) {
 	n, err := strconv.ParseUint(string(value), 10, 64)
 	if err != nil {

@@ -9,13 +9,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
-// JSON is an object of another route, in the form of RFC 8785.
+// JSON is an object of another route, in the canonical form of RFC 8785.
 type JSON []byte
 
-// MarshalJSON answers the object as it is.
+// MarshalJSON returns the object unchanged.
 func (j JSON) MarshalJSON() ([]byte, error) { return j, nil }
 
-// UnmarshalJSON brings the object into its form, and refuses what has none.
+// UnmarshalJSON converts the object into the canonical form. It refuses an
+// object without one.
 func (j *JSON) UnmarshalJSON(text []byte) error {
 	form, err := canonical.JSON(text)
 	if err != nil {
@@ -30,7 +31,7 @@ type SHA256 [sha256.Size]byte
 
 var errSHA256 = errors.New("must be 64 hexadecimal digits")
 
-// MarshalText answers lower-case digits.
+// MarshalText returns lower-case digits.
 func (d SHA256) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, d[:]), nil }
 
 // UnmarshalText accepts digits of either case.
@@ -44,14 +45,14 @@ func (d *SHA256) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// RequestPath is the path of another route, with its query where it has one.
+// RequestPath is the path of another route, with its query if it has one.
 type RequestPath string
 
 const maxRequestPath = 1024
 
 var errRequestPath = errors.New("must begin with /api/ and have at most 1024 characters, of which each is printed and none is a space")
 
-// UnmarshalText refuses what is no path of this interface.
+// UnmarshalText refuses text that is not a path of this API.
 func (p *RequestPath) UnmarshalText(text []byte) error {
 	if len(text) > maxRequestPath || !bytes.HasPrefix(text, []byte("/api/")) ||
 		bytes.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' }) {

@@ -1,13 +1,13 @@
 package schema
 
-// MintKeyRequest asks for a new key.
+// MintKeyRequest requests a new key.
 type MintKeyRequest struct {
 	Algorithm string `json:"algorithm" enum:"HMAC-SHA384,AES-256"`
-	// Material is nil to mint a key. Empty material is refused, because it
-	// could pass for that.
+	// Material is nil to create a random key. Empty material is refused, because it could
+	// be mistaken for that.
 	Material *Base64 `json:"material,omitzero" limit:"1..1024" secret:"true" doc:"Key bytes to import: 1 to 1024 for HMAC-SHA384, 32 for AES-256. Left out, the key server draws them."`
 	Path     *string `json:"path,omitzero" limit:"1..1024" doc:"A place under a templated directory: the members of the nearest one's ACL template get entries besides the creator's."`
-	// Exportable is a pointer because it is true where it is left out.
+	// Exportable is a pointer because the default is true.
 	Exportable *bool `json:"exportable,omitzero" doc:"False keeps the key in the key server for good; true when left out."`
 }
 
@@ -16,7 +16,7 @@ type KeyRequest struct {
 	TTag HiddenLink `json:"ttag" names:"key" doc:"Hidden link of the key."`
 }
 
-// KeyMetadata is everything about a key but its bytes.
+// KeyMetadata is all information about a key except its bytes.
 type KeyMetadata struct {
 	KeyFacts
 	Detail string `json:"detail,omitzero" doc:"For people; its wording may change."`
@@ -28,7 +28,7 @@ type AuthorizeKeyRequest struct {
 	Filename string     `json:"filename,omitzero" limit:"1..1024" doc:"What the key is for; recorded in the audit row."`
 }
 
-// KeyGrant is a yes. A no is a 403.
+// KeyGrant is the permission to use a key. A refusal is a 403.
 type KeyGrant struct {
 	Authorized      bool     `json:"authorized" enum:"true"`
 	SystemID        SystemID `json:"systemId" doc:"The key server that owns the key."`
@@ -36,7 +36,7 @@ type KeyGrant struct {
 	Detail          string   `json:"detail,omitzero" doc:"For people; its wording may change."`
 }
 
-// HMACRequest asks for an HMAC-SHA384.
+// HMACRequest requests an HMAC-SHA384.
 type HMACRequest struct {
 	HiddenLink HiddenLink `json:"hiddenLink" names:"key" doc:"Hidden link of the key."`
 	Data       Base64     `json:"data" limit:"0..16777216" doc:"The message; the empty string is the empty message."`

@@ -2,8 +2,8 @@ package schema
 
 import "time"
 
-// KeyFacts is what is told of a key, which is never its bytes. Of a peer's key what
-// the peer does not tell is null.
+// KeyFacts is the information about a key that responses may contain, never its bytes.
+// For the key of a peer, a value that the peer does not send is null.
 type KeyFacts struct {
 	TTag       HiddenLink   `json:"ttag" doc:"Hidden link, the only handle of the key."`
 	AlgID      *int         `json:"algid" doc:"The algorithm as a number: 1 HMAC-SHA384, 2 AES-256."`
@@ -21,14 +21,14 @@ type KeyFacts struct {
 	Rotation   *KeyRotation `json:"rotation" doc:"How the keys of the line follow each other, or null where they do not by themselves."`
 }
 
-// KeyRotation is how the keys of a line follow each other.
+// KeyRotation says when keys of a key lineage are replaced and destroyed.
 type KeyRotation struct {
 	EveryDays        int `json:"everyDays" limit:"0..3650" doc:"The newest key is succeeded at this age; 0 is never."`
 	VerifyOnlyDays   int `json:"verifyOnlyDays" limit:"0..3650" doc:"For how long a former key checks; then it is being destroyed. 0 is for ever."`
 	DestroyAfterDays int `json:"destroyAfterDays" limit:"0..365" doc:"How long after that its bytes go; 0 is never, and it goes on checking."`
 }
 
-// DestroyKeyRequest names a key and how long it can be restored.
+// DestroyKeyRequest names a key, and says how long it can be restored.
 type DestroyKeyRequest struct {
 	TTag      HiddenLink `json:"ttag" names:"key" doc:"Hidden link of the key."`
 	AfterDays *int       `json:"afterDays,omitzero" limit:"1..365" doc:"Days until its bytes go, 30 when left out."`
@@ -43,24 +43,24 @@ type KeyStateSaved struct {
 	Verdict
 }
 
-// Unproven is empty where the state reads back.
+// Unproven returns "" if the state reads back.
 func (r KeyStateSaved) Unproven() string {
 	return unshown(r.Saved && r.TTag != "" && r.State != "", "the state of the key")
 }
 
-// KeyRotated is the verdict on rotating a line.
+// KeyRotated is the verdict on rotating a key lineage.
 type KeyRotated struct {
 	KeyFacts
 	Saved bool `json:"saved" doc:"The successor reads back as the newest key of its line."`
 	Verdict
 }
 
-// Unproven is empty where the successor reads back.
+// Unproven returns "" if the successor reads back.
 func (r KeyRotated) Unproven() string {
 	return unshown(r.Saved && r.TTag != "", "the successor of the key")
 }
 
-// KeyRotationRequest says how the keys of a line follow each other.
+// KeyRotationRequest sets when keys of a key lineage are replaced and destroyed.
 type KeyRotationRequest struct {
 	TTag             HiddenLink `json:"ttag" names:"key" doc:"Hidden link of any key of the line."`
 	EveryDays        int        `json:"everyDays" limit:"0..3650" doc:"The newest key is succeeded at this age; 0 is never."`
@@ -68,7 +68,7 @@ type KeyRotationRequest struct {
 	DestroyAfterDays int        `json:"destroyAfterDays" limit:"0..365" doc:"How long after that its bytes go; 0 is never, and it goes on checking."`
 }
 
-// KeyRotationSaved is the verdict on that.
+// KeyRotationSaved is the verdict on setting the rotation.
 type KeyRotationSaved struct {
 	TTag     HiddenLink   `json:"ttag" doc:"Hidden link of the newest key of the line."`
 	Lineage  *HiddenLink  `json:"lineage" doc:"Hidden link of its first key."`
@@ -77,7 +77,7 @@ type KeyRotationSaved struct {
 	Verdict
 }
 
-// Unproven is empty where the rotation reads back.
+// Unproven returns "" if the rotation reads back.
 func (r KeyRotationSaved) Unproven() string { return unshown(r.Saved && r.TTag != "", "the rotation") }
 
 // KeyQuery selects keys that the caller may read.
@@ -88,7 +88,7 @@ type KeyQuery struct {
 	After   *HiddenLink `query:"after" names:"-" doc:"The next of an earlier page."`
 }
 
-// KeyListing is a page of keys, in an order that stays.
+// KeyListing is a page of keys, in a stable order.
 type KeyListing struct {
 	Count  int         `json:"count" doc:"Of this page."`
 	Keys   []KeyFacts  `json:"keys" doc:"Keys whose list lets the caller read."`

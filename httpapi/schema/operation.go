@@ -1,6 +1,6 @@
 package schema
 
-// Operation is one row of the catalogue: the unit in which roles grant.
+// Operation is one row of the catalogue. Roles grant operations.
 type Operation struct {
 	ID        HexID  `json:"id"`
 	Name      string `json:"name" doc:"For people."`
@@ -8,7 +8,7 @@ type Operation struct {
 	Duty      string `json:"duty" doc:"The kind of work; separating duties means giving them to different roles."`
 }
 
-// OperationList answers GET /api/operations.
+// OperationList is the response of GET /api/operations.
 type OperationList struct {
 	Count      int         `json:"count"`
 	Operations []Operation `json:"operations"`

@@ -2,7 +2,7 @@ package schema
 
 import "time"
 
-// OwnerMark is what says who manages an object.
+// OwnerMark says which owner manages an object.
 type OwnerMark struct {
 	Kind  string     `json:"kind" enum:"role,principal,key,trustedCA,trustedServer,principalTrust,aclTemplate,templatedDirectory" doc:"As the change feed has it."`
 	ID    HexID      `json:"id" doc:"Of the object, as the change feed has it: of a trusted server its system id."`
@@ -17,7 +17,7 @@ type OwnerQuery struct {
 	After *HexID `query:"after" names:"-" doc:"The next of an earlier page."`
 }
 
-// OwnerList is a page of marks, by id.
+// OwnerList is a page of marks, sorted by id.
 type OwnerList struct {
 	Count  int         `json:"count" doc:"Of this page."`
 	Owners []OwnerMark `json:"owners" doc:"Marks that there are."`
@@ -25,7 +25,7 @@ type OwnerList struct {
 	Detail string      `json:"detail" doc:"For people; its wording may change."`
 }
 
-// OwnedObject names an object as the change feed does.
+// OwnedObject names an object as in the change feed.
 type OwnedObject struct {
 	Kind string `path:"kind" json:"-" names:"ofKind" enum:"role,principal,key,trustedCA,trustedServer,principalTrust,aclTemplate,templatedDirectory" doc:"As the change feed has it."`
 	ID   HexID  `path:"id" json:"-" names:"owner" doc:"16 hexadecimal digits."`
@@ -38,30 +38,30 @@ type SetOwnerRequest struct {
 	Expect string `json:"expect,omitzero" limit:"1..256" doc:"Who holds the mark now; left out, nobody does."`
 }
 
-// ReleaseOwnerRequest takes a mark away.
+// ReleaseOwnerRequest removes a mark.
 type ReleaseOwnerRequest struct {
 	OwnedObject
 	Expect string `query:"expect,required" limit:"1..256" doc:"Who holds the mark, so that nobody takes another's away."`
 }
 
-// OwnerSaved is the verdict on marking an object. With OWNED it has the mark that
-// there is.
+// OwnerSaved is the verdict on marking an object. With the code OWNED it
+// has the existing mark.
 type OwnerSaved struct {
 	OwnerMark
 	Saved bool `json:"saved" doc:"The mark reads back with the owner that was sent."`
 	Verdict
 }
 
-// Unproven is empty where the mark reads back.
+// Unproven returns "" if the mark reads back.
 func (r OwnerSaved) Unproven() string { return unshown(r.Saved && r.Owner != "", "the mark") }
 
-// OwnerReleased is the verdict on taking a mark away. With OWNED it has the mark
-// that stays.
+// OwnerReleased is the verdict on removing a mark. With the code OWNED it has
+// the mark that stays.
 type OwnerReleased struct {
 	OwnerMark
 	Gone bool `json:"gone" doc:"A fresh read no longer has the mark."`
 	Verdict
 }
 
-// Unproven is empty where the mark is gone.
+// Unproven returns "" if the mark is gone.
 func (r OwnerReleased) Unproven() string { return ungone(r.Gone, "the mark") }

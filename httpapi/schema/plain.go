@@ -1,13 +1,13 @@
 package schema
 
-// Plain is an answer that is no JSON.
+// Plain is a response that is not JSON.
 type Plain interface {
 	MediaType() string
-	// Bytes are those of the answer, to be read or to be set.
+	// Bytes returns a pointer to the bytes of the response.
 	Bytes() *[]byte
 }
 
-// Text is an answer of lines of text.
+// Text is a response of lines of text.
 type Text []byte
 
 // MediaType implements Plain.
@@ -16,7 +16,7 @@ func (Text) MediaType() string { return "text/plain; charset=utf-8" }
 // Bytes implements Plain.
 func (t *Text) Bytes() *[]byte { return (*[]byte)(t) }
 
-// Octets is an answer of bytes that are no text.
+// Octets is a response of binary data.
 type Octets []byte
 
 // MediaType implements Plain.

@@ -10,12 +10,12 @@ type Principal struct {
 	Disabled    bool      `json:"disabled"`
 	RoleIDs     []HexID   `json:"roleIds"`
 	GroupIDs    []HexID   `json:"groupIds"`
-	// The identity of an xauth principal; absent on every other.
+	// The identity of an xauth principal; absent for all others.
 	Issuer    string   `json:"issuer,omitzero" doc:"Of an xauth principal: who issues its tokens."`
 	Subject   string   `json:"subject,omitzero" doc:"Of an xauth principal: what its tokens call it."`
 	Delegates []HexID  `json:"delegates,omitzero" doc:"Who alone may act with its rights, where it has the delegation flag; absent where none is named and anybody may that may act for others."`
 	Audiences []string `json:"audiences,omitzero" doc:"Of an xauth principal: of these a token must name one; empty leaves it to the audience of the service."`
-	// Two flags of the word besides disabled, of a principal that has them.
+	// Two other flags of the flag word, if the principal has them.
 	Delegation    bool `json:"delegation,omitzero" doc:"True where a delegated login may act for the principal; absent otherwise."`
 	SystemDefined bool `json:"systemDefined,omitzero" doc:"True where the key server skips updates of the principal; absent otherwise."`
 }
@@ -38,7 +38,7 @@ type PrincipalPage struct {
 	Detail     string      `json:"detail" doc:"For people; its wording may change."`
 }
 
-// Page says what window of a listing was answered.
+// Page describes the page of a listing in the response.
 type Page struct {
 	Applied   bool   `json:"applied" doc:"False where no window was asked for."`
 	Limit     int    `json:"limit" doc:"As asked for; 0 where no window was."`
@@ -53,34 +53,34 @@ type LookupPrincipalsRequest struct {
 	Principals []PrincipalPair `json:"principals" items:"1..500"`
 }
 
-// PrincipalPair names a principal anywhere.
+// PrincipalPair names a principal of any key server.
 type PrincipalPair struct {
 	SystemID    SystemID  `json:"systemId" names:"home" doc:"The key server that owns the principal, and resolves it."`
 	PrincipalID DecimalID `json:"principalId" names:"principal" doc:"In decimal."`
 }
 
-// PrincipalsFound answers a lookup.
+// PrincipalsFound is the response of a lookup.
 type PrincipalsFound struct {
 	Principals []Principal `json:"principals" doc:"In the order asked; a pair that cannot be resolved is absent."`
 	Requested  int         `json:"requested" doc:"How many pairs were sent."`
 	Detail     string      `json:"detail" doc:"For people; its wording may change."`
 }
 
-// CreatePasswordPrincipalRequest asks for a new password principal.
+// CreatePasswordPrincipalRequest requests a new password principal.
 type CreatePasswordPrincipalRequest struct {
 	Name     string  `json:"name" limit:"1..128"`
 	Password Secret  `json:"password" limit:"8..1024"`
 	RoleIDs  []HexID `json:"roleIds" names:"role" items:"0..256" doc:"As GET /api/roles lists them."`
 }
 
-// CreateLDAPPrincipalRequest asks for a new ldap principal.
+// CreateLDAPPrincipalRequest requests a new ldap principal.
 type CreateLDAPPrincipalRequest struct {
 	Name    string  `json:"name" limit:"1..128" doc:"As the directory knows it."`
 	RoleIDs []HexID `json:"roleIds" names:"role" items:"0..256" doc:"As GET /api/roles lists them."`
 }
 
-// CreateXAuthPrincipalRequest asks for a new xauth principal, unique by issuer
-// and subject.
+// CreateXAuthPrincipalRequest requests a new xauth principal, unique by
+// issuer and subject.
 type CreateXAuthPrincipalRequest struct {
 	Name      string   `json:"name" limit:"1..128"`
 	Issuer    string   `json:"issuer" limit:"1..512" doc:"Printable ASCII, compared byte by byte with the iss of a token."`
@@ -89,7 +89,7 @@ type CreateXAuthPrincipalRequest struct {
 	Audiences []string `json:"audiences,omitzero" items:"0..16" limit:"1..512" doc:"Of these a token must name one; left out or empty, the audience of the service."`
 }
 
-// CreateGroupRequest asks for a new group.
+// CreateGroupRequest requests a new group.
 type CreateGroupRequest struct {
 	Name    string  `json:"name" limit:"1..128"`
 	RoleIDs []HexID `json:"roleIds,omitzero" names:"role" items:"0..256" doc:"What every member holds too."`
@@ -102,7 +102,7 @@ type PrincipalSaved struct {
 	Verdict
 }
 
-// Unproven is empty where the principal reads back.
+// Unproven returns "" if the principal reads back.
 func (r PrincipalSaved) Unproven() string {
 	return unshown(r.Saved && r.Principal != nil, "the principal")
 }
@@ -116,8 +116,8 @@ type PrincipalFlags struct {
 	SystemDefined bool   `json:"systemDefined" doc:"Bit 0x2: the key server skips updates of the principal."`
 }
 
-// UpdatePrincipalFlagsRequest names the flags to move. The word itself cannot
-// be sent: it would clear what it does not name.
+// UpdatePrincipalFlagsRequest names the flags to change. The flag word itself cannot be
+// sent, because that would clear other flags.
 type UpdatePrincipalFlagsRequest struct {
 	ID         HexID `path:"id" json:"-" names:"principal" doc:"16 hexadecimal digits."`
 	Delegation *bool `json:"delegation,omitzero" doc:"True lets the principal be impersonated by a delegated login."`
@@ -135,17 +135,17 @@ type PrincipalFlagsSaved struct {
 	Verdict
 }
 
-// Unproven is empty where the flags read back.
+// Unproven returns "" if the flags read back.
 func (r PrincipalFlagsSaved) Unproven() string { return unshown(r.Saved, "the flags") }
 
-// SetPasswordRequest gives a password principal another password.
+// SetPasswordRequest sets a new password of a password principal.
 type SetPasswordRequest struct {
 	ID       HexID  `path:"id" json:"-" names:"principal" doc:"16 hexadecimal digits."`
 	Password Secret `json:"password" limit:"8..1024"`
 	Current  Secret `json:"current,omitzero" limit:"1..1024" doc:"The password until now: for the caller's own account, and for no other."`
 }
 
-// PasswordSaved is the verdict on another password.
+// PasswordSaved is the verdict on setting a password.
 type PasswordSaved struct {
 	ID            HexID `json:"id"`
 	Saved         bool  `json:"saved" doc:"What was written reads back: a hash of the password."`
@@ -153,16 +153,16 @@ type PasswordSaved struct {
 	Verdict
 }
 
-// Unproven is empty where the password reads back.
+// Unproven returns "" if the password reads back.
 func (r PasswordSaved) Unproven() string { return unshown(r.Saved, "the password") }
 
-// DeletePrincipalRequest ends a principal.
+// DeletePrincipalRequest deletes a principal.
 type DeletePrincipalRequest struct {
 	ID   HexID  `path:"id" json:"-" names:"principal" doc:"16 hexadecimal digits."`
 	Heir *HexID `query:"heir" json:"-" names:"principal" doc:"Who receives OWNER of the keys and the ACL templates that nobody else owns; left out, the deletion is refused where there are any."`
 }
 
-// PrincipalGone is the verdict on the end of a principal.
+// PrincipalGone is the verdict on deleting a principal.
 type PrincipalGone struct {
 	ID            HexID     `json:"id"`
 	Gone          bool      `json:"gone" doc:"The principal does not read back."`
@@ -172,7 +172,7 @@ type PrincipalGone struct {
 	Verdict
 }
 
-// Unproven is empty where the principal is gone.
+// Unproven returns "" if the principal is gone.
 func (r PrincipalGone) Unproven() string { return unshown(r.Gone, "the deletion of the principal") }
 
 // UpdatePrincipalRolesRequest replaces the roles of a principal.
@@ -190,5 +190,5 @@ type PrincipalRolesSaved struct {
 	Verdict
 }
 
-// Unproven is empty where the roles read back.
+// Unproven returns "" if the roles read back.
 func (r PrincipalRolesSaved) Unproven() string { return unshown(r.Saved, "the roles") }

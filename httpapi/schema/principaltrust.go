@@ -1,6 +1,6 @@
 package schema
 
-// PrincipalTrust says what one peer is told about one principal.
+// PrincipalTrust says what one peer learns about one principal.
 type PrincipalTrust struct {
 	ID                    HexID     `json:"id"`
 	PrincipalID           *HexID    `json:"principalId" doc:"16 hexadecimal digits, as the request that made the row spells it."`
@@ -18,13 +18,13 @@ type PrincipalTrustsQuery struct {
 	Offset                *int      `query:"offset" limit:"0..2147483647" doc:"Rows to skip; needs limit."`
 }
 
-// PrincipalTrustList answers GET /api/principal-trusts.
+// PrincipalTrustList is the response of GET /api/principal-trusts.
 type PrincipalTrustList struct {
 	Count           int              `json:"count" doc:"Of the rows in this answer. A page that is full may have a next one."`
 	PrincipalTrusts []PrincipalTrust `json:"principalTrusts" doc:"By id."`
 }
 
-// CreatePrincipalTrustRequest asks for the row of a principal and a peer.
+// CreatePrincipalTrustRequest requests the row of a principal and a peer.
 type CreatePrincipalTrustRequest struct {
 	PrincipalID           HexID    `json:"principalId" names:"principal" doc:"16 hexadecimal digits."`
 	TrustedServerSystemID SystemID `json:"trustedServerSystemId" names:"peer" doc:"Of a registered peer."`
@@ -37,14 +37,14 @@ type UpdatePrincipalTrustRequest struct {
 	Flag string `json:"flag" enum:"restrict,expose"`
 }
 
-// PrincipalTrustSaved is the verdict on making or changing a row.
+// PrincipalTrustSaved is the verdict on creating or changing a row.
 type PrincipalTrustSaved struct {
 	PrincipalTrust *PrincipalTrust `json:"principalTrust" doc:"As read back; null where there is none."`
 	Saved          bool            `json:"saved" doc:"Principal, peer and flag read back."`
 	Verdict
 }
 
-// Unproven is empty where the row reads back.
+// Unproven returns "" if the row reads back.
 func (r PrincipalTrustSaved) Unproven() string {
 	return unshown(r.Saved && r.PrincipalTrust != nil, "the principal trust")
 }
@@ -57,5 +57,5 @@ type PrincipalTrustGone struct {
 	Verdict
 }
 
-// Unproven is empty where the row is gone.
+// Unproven returns "" if the row is gone.
 func (r PrincipalTrustGone) Unproven() string { return ungone(r.Gone, "the principal trust") }

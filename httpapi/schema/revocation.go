@@ -2,7 +2,7 @@ package schema
 
 import "time"
 
-// CRL describes the revocation list that is held for an issuer.
+// CRL describes the certificate revocation list of an issuer.
 type CRL struct {
 	Digest     Base64    `json:"digest" doc:"SHA-256 of the list."`
 	Number     *Base64   `json:"number" doc:"Big-endian CRL number, or null where the list has none."`
@@ -12,7 +12,7 @@ type CRL struct {
 	Revoked    int       `json:"revoked" doc:"Certificates that the list names."`
 }
 
-// RevocationIssuer is a trusted CA with its policy and evidence.
+// RevocationIssuer is a trusted CA with its revocation policy and its CRL.
 type RevocationIssuer struct {
 	Digest        IssuerDigest `json:"digest" doc:"What the policy routes name it by."`
 	CertificateID Base64ID     `json:"certificateId" doc:"As GET /api/trusted-cas lists it."`
@@ -23,19 +23,19 @@ type RevocationIssuer struct {
 	CRL           *CRL         `json:"crl" doc:"Null where none was imported."`
 }
 
-// RevocationIssuerList answers GET /api/revocation/issuers.
+// RevocationIssuerList is the response of GET /api/revocation/issuers.
 type RevocationIssuerList struct {
 	Count   int                `json:"count"`
 	Issuers []RevocationIssuer `json:"issuers"`
 	Detail  string             `json:"detail" doc:"For people; its wording may change."`
 }
 
-// ByDigest is a request that names an issuer in the path and nothing else.
+// ByDigest is a request that only names an issuer in the path.
 type ByDigest struct {
 	Digest IssuerDigest `path:"digest" json:"-" names:"-" doc:"As revocationDigest of GET /api/trusted-cas shows it."`
 }
 
-// RevocationPolicy answers a read of a policy.
+// RevocationPolicy is the response of a read of a policy.
 type RevocationPolicy struct {
 	Digest        IssuerDigest `json:"digest"`
 	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"The request of the route that sets it says what each means."`
@@ -43,7 +43,7 @@ type RevocationPolicy struct {
 	Detail        string       `json:"detail" doc:"For people; its wording may change."`
 }
 
-// SetRevocationPolicyRequest asks for a policy.
+// SetRevocationPolicyRequest sets a policy.
 type SetRevocationPolicyRequest struct {
 	Digest        IssuerDigest `path:"digest" json:"-" names:"-" doc:"As revocationDigest of GET /api/trusted-cas shows it."`
 	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"off looks at no evidence; when-available refuses what a list names; required also refuses where there is no current list."`
@@ -59,10 +59,10 @@ type RevocationPolicySaved struct {
 	Verdict
 }
 
-// Unproven is empty where the policy reads back.
+// Unproven returns "" if the policy reads back.
 func (r RevocationPolicySaved) Unproven() string { return unshown(r.Saved, "the policy") }
 
-// ImportCRLRequest sends a revocation list.
+// ImportCRLRequest imports a CRL.
 type ImportCRLRequest struct {
 	CRL DER `json:"crl" names:"-" limit:"1..4194304" doc:"One complete certificate revocation list, signed by a trusted CA and not older than the one held."`
 }
@@ -75,7 +75,7 @@ type CRLImported struct {
 	Verdict
 }
 
-// Unproven is empty where the list reads back as evidence of an issuer.
+// Unproven returns "" if the list reads back as evidence of an issuer.
 func (r CRLImported) Unproven() string {
 	return unshown(r.Saved && len(r.Issuers) > 0, "the revocation list")
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
-// Rights is the bitmask of an access control entry. A request may send the
-// integer or an array of names; an answer is the integer. A bit or name that
-// stands for no right is refused, never dropped.
+// Rights is the bitmask of an ACL entry. A request may contain the integer or an array
+// of names; a response contains the integer. A bit or name that is not a right is
+// refused, never ignored.
 type Rights keyserver.Rights
 
 var errRights = fmt.Errorf("must be an integer from 0 to %d or an array of names out of %s",
 	keyserver.AllRights, strings.Join(keyserver.RightNames(), ", "))
 
-// MarshalJSON answers the bitmask.
+// MarshalJSON returns the bitmask.
 func (r Rights) MarshalJSON() ([]byte, error) { return strconv.AppendUint(nil, uint64(r), 10), nil }
 
-// UnmarshalJSON reads the bitmask or the names.
+// UnmarshalJSON decodes the bitmask or the names.
 func (r *Rights) UnmarshalJSON(value []byte) error {
 	if len(value) > 0 && value[0] == '[' {
 		return r.unmarshalNames(value)
@@ -35,7 +35,7 @@ func (r *Rights) UnmarshalJSON(value []byte) error {
 }
 
 func (r *Rights) unmarshalNames(value []byte) error {
-	// Pointers, because encoding/json would read a null as an empty name.
+	// Pointers, because encoding/json would decode null as an empty name.
 	var names []*string
 	if err := json.Unmarshal(value, &names); err != nil {
 		return errRights
@@ -58,17 +58,17 @@ func (r *Rights) unmarshalNames(value []byte) error {
 // Names returns the names of the bits that are set.
 func (r Rights) Names() []string { return keyserver.Rights(r).Names() }
 
-// RightNamed returns the right of a name, 0 where the name stands for none.
+// RightNamed returns the right with the name, or 0 if there is none.
 func RightNamed(name string) Rights {
 	bit, _ := keyserver.ParseRight(name)
 	return Rights(bit)
 }
 
-// Widen returns what a key server holds when r is asked for.
+// Widen returns the rights that a key server grants if r is requested.
 func (r Rights) Widen() Rights { return Rights(keyserver.Rights(r).Widen()) }
 
-// Has reports whether all bits of want are held: the only sound test, because
-// a key server widens what is asked for.
+// Has reports whether all bits of want are set. Comparing for equality would be wrong,
+// because a key server widens the requested rights.
 func (r Rights) Has(want Rights) bool { return keyserver.Rights(r).Has(keyserver.Rights(want)) }
 
 // Stamp is a raw 8-byte time in canonical base64. All zero means unset.
@@ -76,10 +76,10 @@ type Stamp keyserver.Stamp
 
 var errStamp = fmt.Errorf("must be canonical base64 of exactly %d bytes", len(Stamp{}))
 
-// MarshalText spells the raw bytes.
+// MarshalText encodes the raw bytes.
 func (s Stamp) MarshalText() ([]byte, error) { return []byte(canonical.Encode(s[:])), nil }
 
-// UnmarshalText reads exactly 8 bytes.
+// UnmarshalText decodes exactly 8 bytes.
 func (s *Stamp) UnmarshalText(text []byte) error {
 	raw, err := canonical.Decode(string(text))
 	if err != nil || len(raw) != len(s) {

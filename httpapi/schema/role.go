@@ -14,14 +14,14 @@ type Role struct {
 	Operations []HexID `json:"operations" doc:"Ids as GET /api/operations lists them."`
 }
 
-// RoleList answers GET /api/roles.
+// RoleList is the response of GET /api/roles.
 type RoleList struct {
 	Count  int    `json:"count"`
 	Roles  []Role `json:"roles"`
 	Detail string `json:"detail" doc:"For people; its wording may change."`
 }
 
-// CreateRoleRequest asks for a new role.
+// CreateRoleRequest requests a new role.
 type CreateRoleRequest struct {
 	Name       string  `json:"name" limit:"1..128"`
 	Operations []HexID `json:"operations" names:"-" items:"0..1024" doc:"The complete set."`
@@ -31,8 +31,7 @@ type CreateRoleRequest struct {
 type UpdateRoleRequest struct {
 	ID   HexID   `path:"id" json:"-" names:"holders" doc:"16 hexadecimal digits."`
 	Name *string `json:"name,omitzero" limit:"1..128"`
-	// Operations is nil when the set stays as it is; empty, not nil, removes
-	// every operation.
+	// Operations is nil if the set stays as it is. An empty set removes every operation.
 	Operations []HexID `json:"operations,omitzero" names:"-" items:"0..1024" doc:"The complete new set; empty removes every operation."`
 }
 
@@ -47,22 +46,22 @@ type RoleSaved struct {
 	Verdict
 }
 
-// Unproven is empty where the role reads back.
+// Unproven returns "" if the role reads back.
 func (r RoleSaved) Unproven() string { return unshown(r.Saved && r.Role != nil, "the role") }
 
-// Unlike is empty where the role reads back as it was asked for.
+// Unlike returns "" if the role reads back as requested.
 func (r CreateRoleRequest) Unlike(answer RoleSaved) string {
 	return otherwise(answer.Role.Name == strings.TrimSpace(r.Name) && sameIDs(answer.Role.Operations, r.Operations), "the role")
 }
 
-// Unlike is empty where the role reads back as it was asked for.
+// Unlike returns "" if the role reads back as requested.
 func (r UpdateRoleRequest) Unlike(answer RoleSaved) string {
 	got := answer.Role
 	return otherwise(got.ID == r.ID && (r.Name == nil || got.Name == strings.TrimSpace(*r.Name)) &&
 		(r.Operations == nil || sameIDs(got.Operations, r.Operations)), "the role")
 }
 
-// sameIDs compares sets.
+// sameIDs reports whether two sets are equal.
 func sameIDs(a, b []HexID) bool {
 	set := func(ids []HexID) []HexID {
 		ids = slices.Clone(ids)
@@ -80,5 +79,5 @@ type RoleGone struct {
 	Verdict
 }
 
-// Unproven is empty where the role is gone.
+// Unproven returns "" if the role is gone.
 func (r RoleGone) Unproven() string { return ungone(r.Gone, "the role") }

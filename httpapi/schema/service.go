@@ -1,6 +1,6 @@
 package schema
 
-// Health says that the process serves.
+// Health is the response of a process that serves requests.
 type Health struct {
 	Status string `json:"status" enum:"ok"`
 }
@@ -13,8 +13,8 @@ type Part struct {
 	RetryInSeconds int    `json:"retryInSeconds,omitzero" doc:"When the part is tried again."`
 }
 
-// Ready says part by part whether the service can do its work. When it cannot,
-// the status is 503 and code, detail, retryable and scope say so.
+// Ready is the readiness of the service and of each part. If it is not ready, the status
+// is 503, and code, detail, retryable and scope are set.
 type Ready struct {
 	Ready     bool     `json:"ready"`
 	Parts     []Part   `json:"parts"`
@@ -25,14 +25,14 @@ type Ready struct {
 	Scope     string   `json:"scope,omitzero" enum:"session,process" doc:"Always process: another replica may be ready."`
 }
 
-// Judge records that the service is not ready, which passes.
+// Judge records that the service is not ready at the moment.
 func (r *Ready) Judge(code, detail string) {
 	retryable := true
 	r.Code, r.Detail, r.Retryable, r.Scope = code, detail, &retryable, "process"
 }
 
-// Version is the key server's version record. A field that the key server did
-// not report is absent, never a default.
+// Version is the version of the key server. A field that the key server did not report is
+// absent; it has no default.
 type Version struct {
 	Major   *int   `json:"major,omitzero" doc:"Absent where the key server did not report it."`
 	Minor   *int   `json:"minor,omitzero" doc:"Likewise."`

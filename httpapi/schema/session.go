@@ -10,14 +10,14 @@ const (
 	MethodScoped      = "scoped"
 )
 
-// The login methods that ask an identity provider.
+// The login methods that use an identity provider.
 const (
 	MethodKubernetes = "kubernetes"
 	MethodLDAP       = "ldap"
 )
 
-// LoginRequest asks for a session. Each method takes the fields that name it;
-// others are refused.
+// LoginRequest requests a session. Each method accepts only the fields whose
+// description names it.
 type LoginRequest struct {
 	Method   string `json:"method" enum:"password,kubernetes,ldap,certificate,delegated,scoped" doc:"How the caller proves who it is."`
 	Name     string `json:"name,omitzero" limit:"1..128" doc:"Principal name (password, ldap)."`
@@ -32,7 +32,7 @@ type LoginRequest struct {
 	DPoPJKT         *string      `json:"dpopJkt,omitzero" limit:"43..43" example:"-" doc:"RFC 7638 thumbprint of the key that the credential is for (scoped); left out: that of the request's proof, if there is one."`
 }
 
-// SessionPrincipal is who a session acts as.
+// SessionPrincipal is the principal whose rights a session has.
 type SessionPrincipal struct {
 	ID          HexID     `json:"id" doc:"16 hexadecimal digits."`
 	PrincipalID DecimalID `json:"principalId" doc:"The same identifier in decimal."`
@@ -54,7 +54,7 @@ type SessionActor struct {
 	SystemID    SystemID  `json:"systemId"`
 }
 
-// Session describes a live session, without what opens it.
+// Session describes a valid session, without its secret session id.
 type Session struct {
 	ID         HexID            `json:"id" doc:"Names the session and opens nothing: the audit trail and the listing show it."`
 	Kind       string           `json:"kind" doc:"Named after the login method."`
@@ -65,32 +65,32 @@ type Session struct {
 	Operations []string         `json:"operations,omitzero" doc:"The only operations that the session is good for; in a scoped one."`
 	MayGrant   *Rights          `json:"mayGrant,omitzero" doc:"The rights that the session may give and take; in a scoped one that changes lists."`
 	BoundKey   *string          `json:"boundKey" doc:"RFC 7638 thumbprint of the key that the session is bound to, or null."`
-	// An extension, as are the sessions that have it.
+	// BoundCertificate is an extension, as are the sessions that have it.
 	BoundCertificate string    `json:"boundCertificate,omitzero" doc:"SHA-256 of the client certificate that each request has to come with, in hexadecimal; in a session that is bound to one."`
 	ExpiresAt        time.Time `json:"expiresAt" doc:"End of the absolute lifetime."`
 	IdleExpiresAt    time.Time `json:"idleExpiresAt" doc:"End of the idle lifetime if nothing more is asked."`
 }
 
-// LoginResponse is a new session with its session id, which is shown this once.
+// LoginResponse is a new session with its session id, which no other response contains.
 type LoginResponse struct {
 	SessionID Secret `json:"sessionId" doc:"Send it as Authorization: Bearer."`
 	Session
 }
 
-// SessionEnded answers a logout.
+// SessionEnded is the response of a logout.
 type SessionEnded struct {
 	Ended  bool   `json:"ended" doc:"The session id opens nothing any more."`
 	Detail string `json:"detail" doc:"For people; its wording may change."`
 }
 
-// SessionQuery selects live sessions.
+// SessionQuery selects valid sessions.
 type SessionQuery struct {
 	PrincipalID *HexID `query:"principalId" names:"principal" doc:"Only those that have this principal's rights or in which it acts; 16 hexadecimal digits. One's own need no role."`
 	Limit       *int   `query:"limit" limit:"1..1000" doc:"Sessions in a page, 100 when left out."`
 	After       *HexID `query:"after" names:"-" doc:"The next of an earlier page."`
 }
 
-// ListedSession is what is told of a session, whoever's it is.
+// ListedSession is the information about a session in a list.
 type ListedSession struct {
 	ID               HexID            `json:"id" doc:"Names the session and opens nothing."`
 	Kind             string           `json:"kind" doc:"Named after the login method."`
@@ -106,7 +106,7 @@ type ListedSession struct {
 	MadeFrom         *HexID           `json:"madeFrom" doc:"The session that it was made from, or null."`
 }
 
-// SessionListing is a page of sessions, by id.
+// SessionListing is a page of sessions, sorted by id.
 type SessionListing struct {
 	Count    int             `json:"count" doc:"Of this page."`
 	Sessions []ListedSession `json:"sessions" doc:"Live ones."`
@@ -114,7 +114,7 @@ type SessionListing struct {
 	Detail   string          `json:"detail" doc:"For people; its wording may change."`
 }
 
-// SessionsEnded answers the end of sessions.
+// SessionsEnded is the response of a route that ends sessions.
 type SessionsEnded struct {
 	Ended  int    `json:"ended" doc:"How many have ended, those made from them included."`
 	Detail string `json:"detail" doc:"For people; its wording may change."`

@@ -16,14 +16,14 @@ type TemplatedDirectoryQuery struct {
 	ACLTemplateID []HexID  `query:"aclTemplateId" names:"template" items:"0..256" doc:"A template that the directories use; repeat it for several. It cannot be combined with path."`
 }
 
-// TemplatedDirectoryList answers GET /api/templated-directories.
+// TemplatedDirectoryList is the response of GET /api/templated-directories.
 type TemplatedDirectoryList struct {
 	Directories    []TemplatedDirectory `json:"directories"`
 	RequestedPaths []string             `json:"requestedPaths,omitzero" doc:"The paths as they were sent; absent when none were."`
 	QueriedPaths   []string             `json:"queriedPaths,omitzero" doc:"The paths as they were looked up, one for each requested."`
 }
 
-// CreateTemplatedDirectoryRequest asks for a templated directory.
+// CreateTemplatedDirectoryRequest requests a templated directory.
 type CreateTemplatedDirectoryRequest struct {
 	Path          string `json:"path" limit:"1..1024" doc:"The trailing slash may be left out. No segment is empty, . or .."`
 	ACLTemplateID HexID  `json:"aclTemplateId" names:"template"`
@@ -41,7 +41,7 @@ type TemplatedDirectorySaved struct {
 	Verdict
 }
 
-// Unproven is empty where the directory reads back.
+// Unproven returns "" if the directory reads back.
 func (r TemplatedDirectorySaved) Unproven() string {
 	return unshown(r.Saved && r.Directory != nil, "the directory")
 }
@@ -54,5 +54,5 @@ type TemplatedDirectoryGone struct {
 	Verdict
 }
 
-// Unproven is empty where the directory is gone.
+// Unproven returns "" if the directory is gone.
 func (r TemplatedDirectoryGone) Unproven() string { return ungone(r.Gone, "the directory") }

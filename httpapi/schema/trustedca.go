@@ -1,17 +1,17 @@
 package schema
 
-// TrustedCA is a row of the trusted list.
+// TrustedCA is a row of the list of trusted CAs.
 type TrustedCA struct {
 	Certificate
 	RevocationDigest *string `json:"revocationDigest" doc:"Upper-case hexadecimal SHA-256 of the DER (SHA-384 for EC keys of 384 bits and more); null when the stored body does not parse."`
 }
 
-// TrustedCAsQuery says how much of each CA is answered.
+// TrustedCAsQuery selects the details of each CA.
 type TrustedCAsQuery struct {
 	IncludeBodies bool `query:"includeBodies" doc:"Also answer each certificate's DER."`
 }
 
-// TrustedCAList answers GET /api/trusted-cas.
+// TrustedCAList is the response of GET /api/trusted-cas.
 type TrustedCAList struct {
 	Count      int         `json:"count"`
 	TrustedCAs []TrustedCA `json:"trustedCAs"`
@@ -22,7 +22,7 @@ type AddTrustedCARequest struct {
 	Certificate Base64 `json:"certificate" limit:"1..65536" doc:"One DER X.509 CA certificate; not PEM, not a bundle."`
 }
 
-// TrustedCAAdded is the verdict on an addition.
+// TrustedCAAdded is the verdict on adding a CA.
 type TrustedCAAdded struct {
 	Saved             bool         `json:"saved" doc:"A fresh read of the list contains the certificate."`
 	MatchedBy         string       `json:"matchedBy,omitzero" enum:"certificate-body,echoed-id,sole-new-entry" doc:"The evidence, strongest first; absent where there is none."`
@@ -35,17 +35,17 @@ type TrustedCAAdded struct {
 	Verdict
 }
 
-// Unproven is empty where the certificate reads back under an id.
+// Unproven returns "" if the certificate reads back under an id.
 func (r TrustedCAAdded) Unproven() string {
 	return unshown(r.Saved && r.TrustedCA != nil && r.TrustedCA.CertificateID != nil, "the certificate")
 }
 
-// RemoveTrustedCARequest names a row of the trusted list.
+// RemoveTrustedCARequest names a row of the list of trusted CAs.
 type RemoveTrustedCARequest struct {
 	CertificateID Base64ID `json:"certificateId" names:"trustedCa" doc:"As GET /api/trusted-cas lists it."`
 }
 
-// TrustedCARemoved is the verdict on a removal.
+// TrustedCARemoved is the verdict on removing a CA.
 type TrustedCARemoved struct {
 	Gone            bool        `json:"gone" doc:"A fresh read no longer lists the CA."`
 	CertificateID   Base64ID    `json:"certificateId"`
@@ -56,5 +56,5 @@ type TrustedCARemoved struct {
 	Verdict
 }
 
-// Unproven is empty where the CA is gone.
+// Unproven returns "" if the CA is gone.
 func (r TrustedCARemoved) Unproven() string { return ungone(r.Gone, "the CA") }

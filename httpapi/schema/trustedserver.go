@@ -6,16 +6,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// TrustBlob is what one key server hands to another so that it can be
-// registered there: four fields separated by tabs (system id, server name,
-// external listener port, base64 PKCS#7 chain). It has one spelling.
+// TrustBlob registers one key server at another: four fields separated by tabs
+// (system id, server name, external listener port, base64 PKCS#7 chain). It has
+// exactly one valid form.
 type TrustBlob keyserver.TrustBlob
 
-// MarshalText spells the blob.
+// MarshalText encodes the blob.
 func (b TrustBlob) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
-// UnmarshalText refuses every other spelling, with a sentence that says what
-// is wrong and quotes nothing.
+// UnmarshalText accepts only the canonical form. Its error describes the problem and
+// quotes nothing of the text.
 func (b *TrustBlob) UnmarshalText(text []byte) error {
 	parsed, err := keyserver.ParseTrustBlob(string(text))
 	if err != nil {
@@ -25,14 +25,14 @@ func (b *TrustBlob) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseTrustBlob reads a blob. The error completes a sentence that begins with
-// the name of the field.
+// ParseTrustBlob parses a blob. The error is the end of a sentence that begins
+// with the field name.
 func ParseTrustBlob(text string) (b TrustBlob, err error) {
 	err = b.UnmarshalText([]byte(text))
 	return b, err
 }
 
-// String spells the blob.
+// String returns the canonical form.
 func (b TrustBlob) String() string { return keyserver.TrustBlob(b).String() }
 
 // TrustedServer is a registered peer key server.
@@ -49,14 +49,14 @@ type TrustedServer struct {
 	TrustBlob            *TrustBlob   `json:"trustBlob,omitzero" doc:"What the peer was registered with, where bodies were asked for."`
 }
 
-// TrustedServersQuery searches the registered peers.
+// TrustedServersQuery selects registered peers.
 type TrustedServersQuery struct {
 	Name *string `query:"name" limit:"1..253" doc:"The server name of a peer, compared exactly; left out, every peer is listed."`
 
 	IncludeBodies bool `query:"includeBodies" doc:"Also answer each peer's trust blob and the DER of its certificate."`
 }
 
-// TrustedServerList answers GET /api/trusted-servers.
+// TrustedServerList is the response of GET /api/trusted-servers.
 type TrustedServerList struct {
 	TrustedServers []TrustedServer `json:"trustedServers"`
 	MatchedOn      string          `json:"matchedOn,omitzero" enum:"serverName" doc:"What the search compared; absent where everything is listed."`
@@ -71,7 +71,7 @@ type AddTrustedServerRequest struct {
 	Replace      bool      `json:"replace,omitzero" doc:"An extension: if the system id is registered, replace its record in one step, after the same checks, instead of refusing with ALREADY_EXISTS. Its transport principal stays with id, flags and roles, and so do ACL rows and principal trusts. Needs the right to remove a peer as well."`
 }
 
-// TrustedServerSaved is the verdict on a registration.
+// TrustedServerSaved is the verdict on registering a peer.
 type TrustedServerSaved struct {
 	TrustedServers []TrustedServer `json:"trustedServers" doc:"As listed afresh."`
 	SystemID       SystemID        `json:"systemId" doc:"Of the peer that was sent."`
@@ -80,15 +80,14 @@ type TrustedServerSaved struct {
 	Verdict
 }
 
-// Unproven is empty where the list that was read back has the peer.
+// Unproven returns "" if the list that was read back has the peer.
 func (r TrustedServerSaved) Unproven() string {
 	return unshown(r.Saved && slices.ContainsFunc(r.TrustedServers, func(s TrustedServer) bool {
 		return s.SystemID != nil && *s.SystemID == r.SystemID
 	}), "the peer")
 }
 
-// UpdateTrustedServerRequest changes a peer's record. A field that is left out
-// stays as it is.
+// UpdateTrustedServerRequest changes a peer's record. An omitted field stays as it is.
 type UpdateTrustedServerRequest struct {
 	SystemID     SystemID `path:"systemId" json:"-" names:"peer" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
 	FriendlyName *string  `json:"friendlyName,omitzero" limit:"1..128"`
@@ -103,17 +102,17 @@ type TrustedServerUpdated struct {
 	Verdict
 }
 
-// Unproven is empty where the peer reads back.
+// Unproven returns "" if the peer reads back.
 func (r TrustedServerUpdated) Unproven() string {
 	return unshown(r.Saved && r.TrustedServer != nil && r.TrustedServer.SystemID != nil, "the peer")
 }
 
-// BySystemID is a request that names a peer in the path and nothing else.
+// BySystemID is a request that only names a peer in the path.
 type BySystemID struct {
 	SystemID SystemID `path:"systemId" json:"-" names:"peer" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
 }
 
-// TrustedServerGone is the verdict on a removal.
+// TrustedServerGone is the verdict on removing a peer.
 type TrustedServerGone struct {
 	Removed                      *SystemID        `json:"removed" doc:"The system id; null where a fresh list still has it."`
 	TrustedServers               []TrustedServer  `json:"trustedServers" doc:"As listed afresh."`
@@ -124,10 +123,10 @@ type TrustedServerGone struct {
 	Verdict
 }
 
-// Unproven is empty where the peer is gone.
+// Unproven returns "" if the peer is gone.
 func (r TrustedServerGone) Unproven() string { return ungone(r.Removed != nil, "the peer") }
 
-// TrustInfo answers GET /api/trust/local-info.
+// TrustInfo is the response of GET /api/trust/local-info.
 type TrustInfo struct {
 	TrustBlob   *TrustBlob  `json:"trustBlob" doc:"For POST /api/trusted-servers of another key server; null where that could not reach this one."`
 	SystemID    SystemID    `json:"systemId"`

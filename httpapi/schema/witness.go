@@ -2,13 +2,13 @@ package schema
 
 import "time"
 
-// Witness is what the key server does for the logs of others.
+// Witness describes what the key server witnesses for other logs.
 type Witness struct {
 	Key  string         `json:"key" doc:"What verifies its cosignatures, as C2SP signed-note spells a public key (vkey)."`
 	Logs []WitnessedLog `json:"logs" doc:"Those of peers that are witnessed, and those of --witness-client."`
 }
 
-// WitnessedLog is what a witness has seen of a log.
+// WitnessedLog is the last state of a log that a witness has seen.
 type WitnessedLog struct {
 	Origin     string    `json:"origin" doc:"The name of the log."`
 	Key        string    `json:"key" doc:"What verifies its checkpoints."`
