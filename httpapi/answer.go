@@ -164,8 +164,8 @@ func (x *exchange) send(status int, body []byte) {
 // answerOverhead approximates the memory of a request without its response, in bytes.
 const answerOverhead = 16 << 10
 
-// holdUnread counts an answer for the principal until it is written. It hangs up if the principal
-// leaves more answers unread than its share of bytes.
+// holdUnread counts a response for the principal until it is written. It closes the connection if
+// the principal leaves more responses unread than its share of bytes.
 func (x *exchange) holdUnread(n int64) {
 	if x.member != nil || x.refused {
 		return

@@ -333,8 +333,8 @@ func (x *exchange) TakePlace() error {
 		"too many requests without a session are under way from this address; try again")
 }
 
-// delayNext delays what the client sends after a request without a session, if its network has reached the limit of
-// requests per second. The request itself does not wait, because it would hold a place.
+// delayNext delays the next read from the client after a request without a session, if its network has reached the
+// limit of requests per second. The request itself does not wait, because it would hold a place.
 func (x *exchange) delayNext() {
 	if x.api.Delay == nil || x.overProxy() {
 		return
@@ -349,7 +349,7 @@ func (x *exchange) overProxy() bool {
 	return x.api.Proxies.Trusts(clientaddr.OfRequest(x.r.RemoteAddr))
 }
 
-// slow delays what the client sends after a request that is dropped.
+// slow delays the next read from the client after a request that is dropped.
 func (x *exchange) slow() {
 	if x.overProxy() {
 		return

@@ -11,8 +11,7 @@ var (
 	link   = regexp.MustCompile(`\]\(#([^)]+)\)`)
 )
 
-// The reference begins with how to log in, and says what each type is where it
-// comes up first.
+// The reference begins with the login, and describes each type at its first use.
 func TestReference(t *testing.T) {
 	page := string(Page())
 	login, routes := strings.Index(page, "Authorization: Bearer $SESSION"), strings.Index(page, "## Routes")

@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Each route is found by a request for it, and nothing else is.
+// A request finds exactly its route.
 func TestFinder(t *testing.T) {
 	f, err := NewFinder()
 	if err != nil {
@@ -43,8 +43,8 @@ func TestFinder(t *testing.T) {
 		}
 	}
 	slices.Sort(keys)
-	// By the tags of package schema. Where a name is missing here, no rule of an agent
-	// (--allow) can limit the route to keys.
+	// These names come from the tags of package schema. If a name is missing here, no
+	// rule of an agent (--allow) can limit the route to keys.
 	want := "authorizeKey computeHmac computeMac computeMacs decrypt destroyKey disableKey enableKey encrypt exportKey getAcl getKey grantAcl listKeys restoreKey revokeAcl rotateKey setKeyRotation updateAcl verifyMac"
 	if got := strings.Join(keys, " "); got != want {
 		t.Errorf("got %s", got)

@@ -20,7 +20,7 @@ func TestAnswersAreOfTheCatalogue(t *testing.T) {
 	}
 }
 
-// A route that can be asked for says what each id in its request names.
+// If an approval can be requested for a route, each id in its request has a kind.
 func TestNothingIsNamedInSilence(t *testing.T) {
 	type silent struct {
 		ID   schema.HexID `path:"id" json:"-"`

@@ -51,8 +51,8 @@ type ACLInfo struct {
 	Entries    []ACLEntry `json:"entries"`
 }
 
-// ACLResponse is the verdict of the ACL routes: what was requested and, separately,
-// what was read back.
+// ACLResponse is the verdict of the ACL routes. It contains the requested rights and,
+// separately, those that read back.
 type ACLResponse struct {
 	Operation           string    `json:"operation" doc:"The key server operation that was sent."`
 	Verified            bool      `json:"verified" doc:"The read-back shows what was asked for."`

@@ -10,7 +10,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 )
 
-// An answer has one spelling, whatever the request's was, in both JSON packages.
+// A response has one spelling for all spellings of the request, in both JSON packages.
 func TestOneSpellingInAnswers(t *testing.T) {
 	var d DecimalID
 	for _, sent := range []string{`1001`, `"1001"`} {
@@ -66,7 +66,7 @@ func TestSecretsDoNotPrint(t *testing.T) {
 	}
 }
 
-// Nothing that a parser accepts is written as anything but the same identifier.
+// FuzzIDs checks that accepted text is written back as the same identifier.
 func FuzzIDs(f *testing.F) {
 	for _, s := range []string{`1`, `"1"`, `"00000000000003e9"`, `"AAAAAAAAA+k="`, `9007199254740992`, `9007199254740993`, `1.0`, `1e3`, `-0`, `"\u0031"`, `null`} {
 		f.Add(s)
@@ -104,7 +104,7 @@ func again[T comparable](t *testing.T, text string, v *T) {
 	}
 }
 
-// Text that is no id stays out of a request, and the error says what it must be.
+// Text that is not an id cannot be in a request, and the error says what it must be.
 func TestTextsThatAreNoIDs(t *testing.T) {
 	hex := func(s string) error { _, err := ParseHexID(s); return err }
 	decimal := func(s string) error { _, err := ParseDecimalID(s); return err }

@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// The document knows the kinds that have owner marks, and the length of a page, as
-// the key server does.
+// The OpenAPI document has the same kinds with owner marks, and the same page length, as
+// the key server.
 func TestOwnedKinds(t *testing.T) {
 	var want []string
 	for _, kind := range keyserver.OwnedKinds {

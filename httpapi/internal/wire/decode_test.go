@@ -47,7 +47,7 @@ func decode(text string) (everything, error) {
 	return out, err
 }
 
-// The refusal names the field by its path and says what to do.
+// A refusal has the path of the field and says what to do.
 func TestRefusalsName(t *testing.T) {
 	cases := map[string]struct{ body, want string }{
 		"Missing":           {`{"null":null}`, "text: is missing; send a string"},
@@ -93,7 +93,7 @@ func TestRefusalsName(t *testing.T) {
 	}
 }
 
-// A refusal never repeats what was sent as a value.
+// A refusal never contains a value of the request.
 func TestRefusalsKeepValuesToThemselves(t *testing.T) {
 	for _, field := range Of(reflect.TypeFor[everything]()).Body {
 		for _, value := range []string{`"hunter2 hunter2 hunter2"`, `{"hunter2":1}`, `["hunter2"]`, `hunter2`, `"hunter2`} {
@@ -115,7 +115,7 @@ func TestDeepNestingIsRefused(t *testing.T) {
 	}
 }
 
-// What can be written is read back the same.
+// A value that is encoded and decoded stays the same.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := everything{
@@ -144,8 +144,8 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// The rows about scalars hold: each reads its example and refuses its bad
-// spellings, and knows how to be read.
+// The rows of scalars are correct: each accepts its example, refuses its bad spellings,
+// and has a decoder.
 func TestScalars(t *testing.T) {
 	for typ, s := range scalars {
 		v := &Value{Kind: s.Kind, Type: typ, Scalar: s}
@@ -188,15 +188,14 @@ func TestQueryTakesEscapes(t *testing.T) {
 	}
 }
 
-// What the client sends is what the server reads, in the spelling that services
-// have been asked in.
+// The server decodes what the client encodes, in the spelling of earlier releases.
 func TestQueriesAreReadAsTheyAreSpelt(t *testing.T) {
 	hex, decimal, system, n, after := schema.HexID{7: 0xe9}, schema.DecimalID{7: 0xe9}, schema.SystemID(4294967295), 7, int64(1)<<53
 	none, name := 0, "a+b &=%;ä"
 	for _, tc := range []struct {
 		in      any
 		want    string
-		refused bool // the limits are the reader's
+		refused bool // the decoder checks limits
 	}{
 		{schema.AuditQuery{}, "", false},
 		{
@@ -224,7 +223,7 @@ func TestQueriesAreReadAsTheyAreSpelt(t *testing.T) {
 		{schema.TrustedCAsQuery{IncludeBodies: true}, "?includeBodies=true", false},
 		{schema.TrustedServersQuery{IncludeBodies: true}, "?includeBodies=true", false},
 		{schema.TrustedServersQuery{Name: &name}, "?name=a%2Bb+%26%3D%25%3B%C3%A4", false},
-		{schema.TrustedServersQuery{Name: new(string)}, "?name=", true}, // which is refused, and does not select everything
+		{schema.TrustedServersQuery{Name: new(string)}, "?name=", true}, // refused: it must not select everything
 	} {
 		table := Of(reflect.TypeOf(tc.in))
 		got := table.EncodeQuery(tc.in)
@@ -243,7 +242,7 @@ func TestQueriesAreReadAsTheyAreSpelt(t *testing.T) {
 			t.Errorf("%s: %v", got, err)
 		}
 		blank := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Path" }, cmp.Transformer("blank", func(in []string) (out []string) {
-			for _, s := range in { // blank ones are passed over
+			for _, s := range in { // empty ones are ignored
 				if s != "" {
 					out = append(out, s)
 				}
@@ -256,9 +255,9 @@ func TestQueriesAreReadAsTheyAreSpelt(t *testing.T) {
 	}
 }
 
-// Whatever is accepted is valid JSON that encoding/json reads alike, and is
-// written back to the same value; whatever is not is refused as BAD_REQUEST,
-// and nothing panics.
+// FuzzDecode checks that accepted text is valid JSON that encoding/json decodes to the
+// same value, and that it is encoded to the same value again. Other text is refused as
+// BAD_REQUEST, and nothing panics.
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{
 		`{"text":"a","null":null}`, `{"text":"a","null":"b","number":-1,"flag":true,"at":"2026-01-31T08:00:00Z"}`,
@@ -301,7 +300,7 @@ type pathOf struct {
 	Text   string              `json:"text"`
 }
 
-// What would ask another path than the route's is not spelt.
+// A value that would change the path of the route is not encoded.
 func TestPathsThatCannotBeSpelt(t *testing.T) {
 	digest := schema.IssuerDigest(strings.Repeat("AB", 32))
 	table := Of(reflect.TypeFor[pathOf]())
