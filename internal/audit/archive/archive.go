@@ -1,7 +1,7 @@
-// Package archive keeps the rows of the audit trail outside the database: in a
-// directory or a bucket, segment by segment, each with the checkpoint that covers
-// it. Whoever has the archive and the key of the log can verify it, on any machine,
-// without the key server (docs/adr/0045-years-of-the-trail.md).
+// Package archive stores the rows of the audit log outside the database: in a directory
+// or a bucket, segment by segment, each with the checkpoint that covers it. The archive
+// and the key of the log are enough to verify it on any machine, without the key server
+// (docs/adr/0045-years-of-the-trail.md).
 package archive
 
 import (
@@ -14,16 +14,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
 
-// Rows is how many rows a segment has: a whole subtree of the audit tree.
+// Rows is the number of rows of a segment, which is a complete subtree of the audit tree.
 const (
 	Rows          = audit.SegmentRows
 	segmentHeight = 16
 )
 
-// maxSmall bounds what is read of a manifest or a checkpoint.
+// maxSmall is the maximum size of a manifest or a checkpoint in bytes.
 const maxSmall = 1 << 16
 
-// Archive is where segments are. It is safe for concurrent use.
+// Archive is the place of the segments. It is safe for concurrent use.
 type Archive struct{ *blobstore.Store }
 
 // Open opens an archive.
@@ -35,8 +35,8 @@ func Open(ctx context.Context, url string) (*Archive, error) {
 	return &Archive{s}, nil
 }
 
-// object opens an object, and answers nil where there is none. Whoever can write to the
-// archive may have put something else in its place.
+// object opens an object, or returns nil if there is none. An attacker who can write to
+// the archive may have replaced the object.
 func (a *Archive) object(ctx context.Context, name string) (io.ReadCloser, int64, error) {
 	r, size, err := a.Get(ctx, name)
 	if errors.Is(err, blobstore.ErrNoFile) {
@@ -45,7 +45,7 @@ func (a *Archive) object(ctx context.Context, name string) (io.ReadCloser, int64
 	return r, size, err
 }
 
-// get reads a small object. It answers nil where there is none.
+// get reads a small object. It returns nil if there is none.
 func (a *Archive) get(ctx context.Context, name string) (content []byte, err error) {
 	r, _, err := a.object(ctx, name)
 	if err != nil || r == nil {
@@ -59,7 +59,7 @@ func (a *Archive) get(ctx context.Context, name string) (content []byte, err err
 	return content, err
 }
 
-// each calls with the first row of each segment, in their order.
+// each calls segment with the first row of each segment, in order.
 func (a *Archive) each(ctx context.Context, segment func(first int64) error) error {
 	return a.Each(ctx, func(o blobstore.Object) error {
 		if first := firstOf(o.Name); first > 0 {

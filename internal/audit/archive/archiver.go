@@ -15,78 +15,78 @@ import (
 )
 
 const (
-	// Every is how often it is looked whether a segment is full.
+	// Every is the interval of checks whether a segment is full.
 	Every = 10 * time.Second
-	// maxBackoff bounds how long nothing is tried after failures.
+	// maxBackoff is the longest pause after failures.
 	maxBackoff = 5 * time.Minute
-	// lookEvery is how often it is looked whether the archive still has what was archived last.
+	// lookEvery is the interval of checks whether the archive still has the
+	// last archived segment.
 	lookEvery = time.Hour
-	// segmentTime bounds the work on one segment, and leaseTime how long after its begin no other
-	// replica takes it over. Two that work on the same one do no harm.
+	// segmentTime is the time limit of the work on one segment. During leaseTime after its start,
+	// no other replica takes it over. Two replicas that work on the same segment do no harm.
 	segmentTime = 10 * time.Minute
 	leaseTime   = 2 * time.Minute
-	// readPage is how many rows are read at once.
+	// readPage is the number of rows in one read.
 	readPage = 1000
-	// rest is between two pages of what is removed, so that others can write.
+	// rest is the pause between two pages of removed rows, so that other transactions can write.
 	rest = 20 * time.Millisecond
 )
 
-// leaseName is of the lease that the replica has that archives.
+// leaseName is the lease of the replica that archives.
 const leaseName = "auditArchive"
 
-// Store is what an Archiver needs of a database.
+// Store is the part of a database that an Archiver uses.
 type Store interface {
 	tree.Store
-	// AuditExtent answers what of the trail is where.
+	// AuditExtent returns which rows are in the database and in the archive.
 	AuditExtent(ctx context.Context) (audit.Extent, error)
-	// Archived notes that the archive has the rows up to one.
+	// Archived records that the archive has the rows up to last.
 	Archived(ctx context.Context, last int64) error
-	// PruneAudit says that the trail begins behind a row, and where its chains stand
-	// there. The rows are removed by SweepAudit.
+	// PruneAudit records that the database begins after the row last, and the heads of the chains
+	// there. SweepAudit removes the rows.
 	PruneAudit(ctx context.Context, last int64, heads []audit.Head) error
-	// SweepAudit removes some of the rows that are before the first one, in a time for
-	// which everybody can wait, and answers whether there are more. It also makes room
-	// for rows to come, where that has to be made.
+	// SweepAudit removes some of the rows before the first one, in a short transaction, and
+	// reports whether there are more. If needed, it also prepares storage for new rows.
 	SweepAudit(ctx context.Context) (more bool, err error)
-	// Shared reports whether other replicas may do the same.
+	// Shared reports whether other replicas use the same database.
 	Shared() bool
 	Lease(ctx context.Context, name string, now time.Time, lasts time.Duration) (bool, error)
 	EndLease(ctx context.Context, name string) error
 }
 
-// Config of an Archiver. Every field but URL and Retention is needed.
+// Config is the configuration of an Archiver. All fields are required except URL and Retention.
 type Config struct {
 	Store     Store
-	URL       string // empty: nothing is archived
+	URL       string // empty: do not archive
 	Retention time.Duration
 	Key       note.Verifier // of the log
 	Clock     func() time.Time
 	Logger    *slog.Logger
-	// MayPrune reports whether the rows up to one are known well enough elsewhere to be
-	// removed.
+	// MayPrune reports whether the rows up to last may be removed, because
+	// other systems have them.
 	MayPrune func(ctx context.Context, last int64) (bool, error)
-	// Record writes the row of the trail that says which rows are removed.
+	// Record writes the audit row that names the removed rows.
 	Record func(ctx context.Context, rows string) error
-	// Alarm is told of an archive that is not as it was written.
+	// Alarm is called if the archive differs from what was written.
 	Alarm func(problem string)
 }
 
-// Archiver moves rows into an archive, one segment at a time, behind everything else.
+// Archiver moves rows into an archive, one segment at a time. It runs in the background.
 type Archiver struct {
 	Config
 
-	archive *Archive // nil until it could be opened
+	archive *Archive // nil until it is open
 	failing atomic.Bool
-	waits   time.Duration // after a failure
-	looked  time.Time     // that the archive has what was archived last
+	waits   time.Duration // the pause after a failure
+	looked  time.Time     // time of the last check of the archive
 
 	lag, first, archived atomic.Int64
 }
 
-// New makes an archiver. Run makes it work.
+// New returns an archiver. Run starts it.
 func New(c Config) *Archiver { return &Archiver{Config: c} }
 
-// Run works until ctx ends.
+// Run archives and removes rows until ctx ends.
 func (a *Archiver) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -94,7 +94,7 @@ func (a *Archiver) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			if a.archive != nil {
-				_ = a.archive.Close() // nothing is open in it
+				_ = a.archive.Close() // no object of it is open
 			}
 			return
 		case <-timer.C:
@@ -104,7 +104,7 @@ func (a *Archiver) Run(ctx context.Context) {
 	}
 }
 
-// pause says what became of a pass, once, and how long to wait for the next.
+// pause logs the first failure and the recovery, and returns the pause before the next pass.
 func (a *Archiver) pause(ctx context.Context, more bool, err error) time.Duration {
 	switch {
 	case ctx.Err() != nil:
@@ -130,8 +130,7 @@ func (a *Archiver) pause(ctx context.Context, more bool, err error) time.Duratio
 	return max(a.waits, Every)
 }
 
-// pass works on one segment, where no other replica does, and answers whether there is
-// another one.
+// pass processes one segment, unless another replica does, and reports whether there may be more.
 func (a *Archiver) pass(ctx context.Context) (more bool, err error) {
 	if err := a.measure(ctx); err != nil {
 		return false, err
@@ -144,7 +143,7 @@ func (a *Archiver) pass(ctx context.Context) (more bool, err error) {
 		defer func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			_ = a.Store.EndLease(ctx, leaseName) // it ends by itself
+			_ = a.Store.EndLease(ctx, leaseName) // the lease expires by itself
 		}()
 	}
 	ctx, cancel := context.WithTimeout(ctx, segmentTime)
@@ -166,8 +165,8 @@ func (a *Archiver) pass(ctx context.Context) (more bool, err error) {
 	return more, errors.Join(err, a.measure(ctx))
 }
 
-// look finds out, at first and then from time to time, that the archive has what was
-// archived last: somebody may have emptied it, or changed the table audit_extent.
+// look checks at the start and then every lookEvery that the archive has the last archived
+// segment. An attacker may have emptied the archive or changed the table audit_extent.
 func (a *Archiver) look(ctx context.Context) error {
 	now := a.Clock()
 	if !a.looked.IsZero() && now.Sub(a.looked) < lookEvery {
@@ -183,7 +182,8 @@ func (a *Archiver) look(ctx context.Context) error {
 	return err
 }
 
-// has refuses an archive without the segment that ends with a row; 0: nothing is archived.
+// has fails if the archive has no segment that ends with the row last; 0 means that
+// nothing was archived.
 func (a *Archiver) has(ctx context.Context, last int64) error {
 	if last == 0 {
 		return nil
@@ -212,7 +212,7 @@ func (a *Archiver) measure(ctx context.Context) error {
 	return nil
 }
 
-// seal archives the next segment, if the tree has all of it.
+// seal archives the next segment, if the tree has all its rows.
 func (a *Archiver) seal(ctx context.Context) (more bool, err error) {
 	extent, err := a.Store.AuditExtent(ctx)
 	if err != nil {
@@ -223,7 +223,7 @@ func (a *Archiver) seal(ctx context.Context) (more bool, err error) {
 	if err != nil || head.Size < first+Rows-1 {
 		return false, err
 	}
-	// Whoever gives another archive is told before it has a gap.
+	// This reports another archive URL before that archive gets a gap.
 	if err := a.has(ctx, extent.Archived); err != nil {
 		return false, err
 	}
@@ -238,8 +238,8 @@ func (a *Archiver) seal(ctx context.Context) (more bool, err error) {
 	return true, nil
 }
 
-// prune says of the oldest segment that it is to be removed, if it is old enough and the
-// archive can be read.
+// prune marks the oldest segment as removed, if it is old enough and can be
+// read from the archive.
 func (a *Archiver) prune(ctx context.Context) (more bool, err error) {
 	extent, err := a.Store.AuditExtent(ctx)
 	if err != nil {
@@ -277,8 +277,8 @@ func (a *Archiver) prune(ctx context.Context) (more bool, err error) {
 	return true, a.sweep(ctx)
 }
 
-// record writes the row that says what is removed, and waits until the tree has it: without
-// it whoever verifies takes the rows for taken away.
+// record writes the row that names the removed rows, and waits until the tree has it. Without
+// that row, a verification would report the removed rows as missing.
 func (a *Archiver) record(ctx context.Context, last int64) error {
 	if err := a.Record(ctx, audit.SegmentText(last)); err != nil {
 		return err
@@ -300,7 +300,7 @@ func (a *Archiver) record(ctx context.Context, last int64) error {
 	}
 }
 
-// sweep removes rows a few at a time, and rests in between.
+// sweep removes rows in small portions, with pauses.
 func (a *Archiver) sweep(ctx context.Context) error {
 	for {
 		more, err := a.Store.SweepAudit(ctx)

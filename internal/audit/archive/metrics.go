@@ -2,7 +2,7 @@ package archive
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Observe says how far the archive is.
+// Observe registers the metrics of the archive.
 func (a *Archiver) Observe(r prometheus.Registerer) {
 	r.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -17,8 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Seal writes the segment that begins with a row, and reads it back. What is there
-// already stays: it has to be of the same rows.
+// Seal writes the segment that begins with the row first, and reads it back. Existing
+// objects stay; they must contain the same rows.
 func (a *Archive) Seal(ctx context.Context, store tree.Store, key note.Verifier, first int64) error {
 	done, err := a.manifest(ctx, first)
 	if err != nil {
@@ -33,8 +33,8 @@ func (a *Archive) Seal(ctx context.Context, store tree.Store, key note.Verifier,
 	return err
 }
 
-// write writes the objects of a segment, the manifest last. A process that was stopped
-// in between leaves objects without one: they are taken if they are of these rows.
+// write writes the objects of a segment, the manifest last. A process that was stopped in
+// between leaves objects without a manifest. They are reused if they contain these rows.
 func (a *Archive) write(ctx context.Context, store tree.Store, key note.Verifier, first int64) error {
 	m := &Manifest{Origin: key.Name(), First: first, Last: first + Rows - 1, Object: audit.Segment(first) + rowsSuffix, Checkpoint: audit.Segment(first) + checkpointSuffix}
 	head, err := store.AuditTree(ctx)
@@ -59,7 +59,7 @@ func (a *Archive) write(ctx context.Context, store tree.Store, key note.Verifier
 		if err != nil || there == nil {
 			return fmt.Errorf("read %s again: %w", m.Checkpoint, err)
 		}
-		if there.Size > head.Size { // another replica has gone on meanwhile, or this is none of ours
+		if there.Size > head.Size { // another replica has written it since, or the checkpoint is not from this log
 			if head, err = store.AuditTree(ctx); err != nil {
 				return err
 			}
@@ -82,7 +82,7 @@ func (a *Archive) write(ctx context.Context, store tree.Store, key note.Verifier
 	return err
 }
 
-// prove finds the proofs of a segment for a checkpoint.
+// prove sets the proofs of a segment for a checkpoint.
 func (m *Manifest) prove(ctx context.Context, store tree.Store, head audit.TreeHead) error {
 	hashes := tree.Hashes(ctx, store)
 	path, err := tlog.ProveRecord(head.Size, m.First-1, hashes)
@@ -94,8 +94,8 @@ func (m *Manifest) prove(ctx context.Context, store tree.Store, head audit.TreeH
 	return err
 }
 
-// writeRows writes the rows, if they are those of the tree. It fills in what the
-// manifest says of the object.
+// writeRows writes the rows, if they are those of the tree. It sets the fields of the
+// manifest about the object.
 func (a *Archive) writeRows(ctx context.Context, store tree.Store, m *Manifest, head *audit.TreeHead) error {
 	out := &measured{sum: sha256.New()}
 	fill := func(to io.Writer) error {
@@ -122,8 +122,7 @@ func (a *Archive) writeRows(ctx context.Context, store tree.Store, m *Manifest, 
 	return a.adopt(ctx, m)
 }
 
-// adopt takes an object that is there without a manifest. Check says whether its rows
-// are the right ones.
+// adopt uses an existing object without a manifest. Check verifies its rows.
 func (a *Archive) adopt(ctx context.Context, m *Manifest) error {
 	r, _, err := a.object(ctx, m.Object)
 	if err == nil && r == nil {
@@ -142,8 +141,9 @@ func (a *Archive) adopt(ctx context.Context, m *Manifest) error {
 	return err
 }
 
-// Check reads a segment back, establishes that its rows are those that the tree has in
-// the database, and that its proofs hold. It answers where the chains stand behind it.
+// Check reads a segment back and verifies that its rows are those of the tree in
+// the database, and that its proofs are valid. It returns the heads of the
+// chains after the segment.
 func (a *Archive) Check(ctx context.Context, store tree.Store, key note.Verifier, first int64) ([]audit.Head, error) {
 	m, err := a.manifest(ctx, first)
 	if err != nil {

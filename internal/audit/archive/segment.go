@@ -23,8 +23,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// ErrDamaged says that the archive does not hold what was written to it, or that
-// somebody else wrote to it.
+// ErrDamaged means that the archive does not contain what this log wrote, or that another
+// process wrote to it.
 var ErrDamaged = errors.New("the audit archive is not as it was written")
 
 func damaged(format string, args ...any) error {
@@ -36,28 +36,29 @@ type Manifest struct {
 	Origin string `json:"origin"`
 	First  int64  `json:"first"`
 	Last   int64  `json:"last"`
-	// Object has the entry bundles (C2SP tlog-tiles) of the rows, one behind the other,
-	// as zstd; Size and SHA256 are of the object.
+	// Object contains the entry bundles (C2SP tlog-tiles) of the rows, concatenated and
+	// compressed with zstd. Size and SHA256 are those of the object.
 	Object string `json:"object"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
-	// Checkpoint is the object with the checkpoint that covers the segment.
+	// Checkpoint is the name of the object with the checkpoint that covers the segment.
 	Checkpoint string `json:"checkpoint"`
-	// Inclusion leads from the subtree of the rows to the root of the checkpoint
-	// (RFC 6962 2.1.1, the path of any of the rows without its first 16 hashes), and
-	// Consistency from the tree of all rows up to Last to that root (2.1.2).
+	// Inclusion proves that the subtree of the rows is in the tree of the checkpoint (RFC
+	// 6962 2.1.1, the path of any of the rows without its first 16 hashes). Consistency
+	// proves that this tree continues that of all rows up to Last (2.1.2).
 	Inclusion   []tlog.Hash `json:"inclusion"`
 	Consistency []tlog.Hash `json:"consistency"`
 }
 
-// What follows the name of a segment in those of its objects.
+// Suffixes of the objects of a segment.
 const (
 	rowsSuffix       = ".rows.zst"
 	checkpointSuffix = ".checkpoint"
 	manifestSuffix   = ".json"
 )
 
-// firstOf reads the number in the name of a manifest, 0 in that of anything else.
+// firstOf returns the first row from the name of a manifest, or 0 if the
+// object is not a manifest.
 func firstOf(object string) int64 {
 	number, found := strings.CutSuffix(object, manifestSuffix)
 	first, err := strconv.ParseInt(number, 10, 64)
@@ -67,7 +68,8 @@ func firstOf(object string) int64 {
 	return first
 }
 
-// manifest reads one, nil where there is none. What it says is not believed yet.
+// manifest reads a manifest, or returns nil if there is none. Its content
+// is not verified yet.
 func (a *Archive) manifest(ctx context.Context, first int64) (*Manifest, error) {
 	name := audit.Segment(first)
 	content, err := a.get(ctx, name+manifestSuffix)
@@ -84,7 +86,8 @@ func (a *Archive) manifest(ctx context.Context, first int64) (*Manifest, error) 
 	return &m, nil
 }
 
-// checkpoint reads one that covers a segment, nil where there is none.
+// checkpoint reads and verifies a checkpoint that covers a segment, or returns
+// nil if there is none.
 func (a *Archive) checkpoint(ctx context.Context, first int64, key note.Verifier) (*audit.TreeHead, error) {
 	name := audit.Segment(first) + checkpointSuffix
 	content, err := a.get(ctx, name)
@@ -101,8 +104,8 @@ func (a *Archive) checkpoint(ctx context.Context, first int64, key note.Verifier
 	return &head, nil
 }
 
-// read reads the rows of a segment in their order, and answers their subtree. It does
-// not say yet that they are those of the log.
+// read reads the rows of a segment in order and returns their subtree. It does not verify
+// that they are rows of the log.
 func (a *Archive) read(ctx context.Context, m *Manifest, row func(*keyserver.AuditEntry) error) (rows *subtree, err error) {
 	object, size, err := a.object(ctx, m.Object)
 	if err != nil {
@@ -130,7 +133,7 @@ func (a *Archive) read(ctx context.Context, m *Manifest, row func(*keyserver.Aud
 	return rows, nil
 }
 
-// decode reads what encode has written.
+// decode decodes the output of encode.
 func decode(from io.Reader, m *Manifest, rows *subtree, row func(*keyserver.AuditEntry) error) error {
 	z, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window), zstd.WithDecoderLowmem(true))
 	if err != nil {
@@ -165,10 +168,11 @@ func decode(from io.Reader, m *Manifest, rows *subtree, row func(*keyserver.Audi
 	return nil
 }
 
-// window is how far back the compression looks. More saves nothing in rows like these.
+// window is the history size of the compression. A larger one does not
+// make such rows smaller.
 const window = 1 << 20
 
-// encode writes rows, a page at a time, and answers their subtree.
+// encode writes rows, one page at a time, and returns their subtree.
 func encode(to io.Writer, first int64, page func(after, last int64) ([]keyserver.AuditEntry, error)) (*subtree, error) {
 	z, err := zstd.NewWriter(to, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window), zstd.WithEncoderCRC(true))
 	if err != nil {
@@ -200,7 +204,7 @@ func encode(to io.Writer, first int64, page func(after, last int64) ([]keyserver
 	return rows, z.Close()
 }
 
-// measured counts and sums what goes through it.
+// measured counts and hashes the bytes that are written through it.
 type measured struct {
 	to   io.Writer
 	size int64
@@ -214,7 +218,7 @@ func (w *measured) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// subtree is a tree in memory. tlog numbers its hashes.
+// subtree is a tree in memory. Its hashes are numbered as in package tlog.
 type subtree struct {
 	hashes []tlog.Hash
 	size   int64
@@ -239,7 +243,7 @@ func (t *subtree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return out, nil
 }
 
-// included establishes that the rows of a segment are in the tree of a checkpoint.
+// included verifies that the rows of a segment are in the tree of a checkpoint.
 func (t *subtree) included(m *Manifest, head *audit.TreeHead) error {
 	proof, err := tlog.ProveRecord(t.size, 0, t)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Show reads the rows from..to that a filter selects, oldest first; to is 0 for all.
-// It believes what the archive says: Verify does not.
+// Show reads the rows from..to that match a filter, oldest first; to is 0 for all. It
+// does not verify the archive; Verify does.
 func Show(ctx context.Context, a *Archive, filter keyserver.AuditFilter, from, to int64, row func(*keyserver.AuditEntry) error) error {
 	found := false
 	err := a.each(ctx, func(first int64) error {
@@ -37,7 +37,8 @@ func Show(ctx context.Context, a *Archive, filter keyserver.AuditFilter, from, t
 	return err
 }
 
-// selects is what the key server asks its database (keyserver.AuditFilter).
+// selects reports whether a filter selects a row, as in queries of the database
+// (keyserver.AuditFilter).
 func selects(f *keyserver.AuditFilter, e *keyserver.AuditEntry) bool {
 	return (f.Reason == "" || f.Reason == e.Reason) &&
 		(f.Principal == nil || *f.Principal == e.Principal.ID) &&

@@ -12,20 +12,20 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// maxChains bounds the chains that are followed.
+// maxChains is the maximum number of chains.
 const maxChains = 4096
 
-// Verified is what Verify has established, up to the first thing that is wrong.
+// Verified is the verified part of the archive, up to the first error.
 type Verified struct {
 	Segments int
-	Rows     int64          // from the first row of the log on
+	Rows     int64          // from the first row of the log
 	Newest   audit.TreeHead // of the checkpoint of the last segment
 }
 
-// Verify reads every segment and establishes that its rows are those that the log of a
-// key has signed, one behind the other from the first on, and that they are the rows of
-// each checkpoint that was noted before and has not more of them. Its error names the
-// first segment and, where it can be known, the row that is not.
+// Verify reads every segment and verifies three things. Its rows are those that the log
+// with the key has signed. The segments are complete from the first row on. The rows also
+// lead to each noted checkpoint that they cover. The error names the first wrong segment
+// and, if known, the row.
 func Verify(ctx context.Context, a *Archive, key note.Verifier, noted ...tree.Noted) (Verified, error) {
 	v := verifier{archive: a, key: key, noted: noted, chains: map[int64]audit.Head{}}
 	next := int64(1)
@@ -49,7 +49,7 @@ type verifier struct {
 	archive  *Archive
 	key      note.Verifier
 	noted    []tree.Noted
-	segments subtree // whose leaves are the roots of the segments
+	segments subtree // the leaves are the roots of the segments
 	chains   map[int64]audit.Head
 	done     Verified
 }
@@ -96,8 +96,8 @@ func (v *verifier) segment(ctx context.Context, first int64) error {
 	return nil
 }
 
-// follows establishes that all rows so far are the beginning of a checkpoint's tree, so
-// that no two segments are of different histories.
+// follows verifies that all rows so far are the beginning of a checkpoint's tree, so that
+// no two segments belong to different histories.
 func (v *verifier) follows(m *Manifest, head *audit.TreeHead) error {
 	root, err := tlog.TreeHash(v.segments.size, &v.segments)
 	if err != nil {
@@ -109,7 +109,7 @@ func (v *verifier) follows(m *Manifest, head *audit.TreeHead) error {
 	return nil
 }
 
-// isNoted holds the rows against the checkpoints that end somewhere.
+// isNoted compares the rows with the noted checkpoints whose size is between from and to.
 func (v *verifier) isNoted(from, to int64, rows tlog.HashReader) error {
 	for _, n := range v.noted {
 		if n.Head.Size < from || n.Head.Size > to {
@@ -126,7 +126,7 @@ func (v *verifier) isNoted(from, to int64, rows tlog.HashReader) error {
 	return nil
 }
 
-// row follows the chains. The tree proves more, and cannot name a row.
+// row checks the chains. The tree proves more, but cannot identify a wrong row.
 func (v *verifier) row(e *keyserver.AuditEntry) error {
 	last, known := v.chains[e.Chain]
 	if !known && len(v.chains) >= maxChains {
@@ -139,7 +139,7 @@ func (v *verifier) row(e *keyserver.AuditEntry) error {
 	return nil
 }
 
-// partial reads the hashes of the tree over whole segments and a last one.
+// partial reads the hashes of the tree over complete segments and one more.
 type partial struct {
 	segments *subtree
 	rows     *subtree
