@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeDurably is a write and an fdatasync in one system call, where the system has it.
+// writeDurably writes and syncs in one system call, if the system supports it.
 func writeDurably(f *os.File, b []byte, at int64) error {
 	for len(b) > 0 {
 		n, err := unix.Pwritev2(int(f.Fd()), [][]byte{b}, at, unix.RWF_DSYNC)
@@ -27,7 +27,7 @@ func writeDurably(f *os.File, b []byte, at int64) error {
 	return nil
 }
 
-// reserve allocates the blocks of a file, if its file system can.
+// reserve allocates the blocks of a file, if the file system supports it.
 func reserve(f *os.File, size int64) error {
 	if err := unix.Fallocate(int(f.Fd()), 0, 0, size); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 		return err

@@ -4,7 +4,7 @@ package journal
 
 import "os"
 
-// writeDurably is a write and a sync. On macOS Sync is F_FULLFSYNC, which also empties the
+// writeDurably writes and syncs. On macOS, Sync is F_FULLFSYNC, which also empties the
 // cache of the disk. It is slower than on Linux, and as durable.
 func writeDurably(f *os.File, b []byte, at int64) error {
 	if _, err := f.WriteAt(b, at); err != nil {
@@ -13,5 +13,5 @@ func writeDurably(f *os.File, b []byte, at int64) error {
 	return f.Sync()
 }
 
-// reserve does nothing: Create writes each byte of the file, and that allocates the blocks.
+// reserve does nothing: Create writes each byte of the file, which allocates the blocks.
 func reserve(*os.File, int64) error { return nil }

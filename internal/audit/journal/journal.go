@@ -1,15 +1,12 @@
-// Package journal makes groups of bytes durable by one synchronous write each, in a file whose space is taken beforehand and used again and again. It
-// knows neither rows nor SQL: what has gone elsewhere is said by Filled, and what
-// has not is read back by Read.
+// Package journal makes groups of bytes durable with one synchronous write each. The file has a fixed size, and its
+// space is reused. The package knows neither rows nor SQL. The caller reports by Filled which groups are stored
+// elsewhere, and reads the others back after a crash.
 //
-// The file is a header and two segments. A segment is filled from its beginning
-// in lives: life 1 in the first segment, life 2 in the second, life 3 in the first
-// again, over what life 1 left. Everything is in blocks of 512 bytes, which a disk
-// writes whole or not at all, and each of which says for itself what it is: its
-// place, its life, its group, its part of the group, under a CRC that begins with
-// the id of the file. Also a block that was never used says so. So after a crash
-// each block is either what it was before the last write or what that write made
-// of it, and whatever is neither was damaged.
+// The file is a header and two segments. Writing fills a segment from its beginning; each pass is called a life. Life 1
+// is in the first segment, life 2 in the second, life 3 in the first again, over life 1. Everything is in blocks of 512
+// bytes, which a disk writes completely or not at all. Each block has its place, life, group and part of the group,
+// under a CRC that begins with the id of the file; an unused block has them, too. After a crash, each block is either
+// as before the last write or as after it. Any other block was damaged.
 package journal
 
 import (
@@ -24,20 +21,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is the name of a journal in its directory.
+// File is the name of the journal file in its directory.
 const File = "audit.journal"
 
 const (
-	// segmentSize bounds how far what is filled from the journal may be behind.
+	// segmentSize is the size of a segment in bytes. It limits how far the tables may be behind the journal.
 	segmentSize = 4 << 20
 	segments    = 2
 	fileMode    = 0o600
 )
 
-// ID tells a journal from every other one.
+// ID distinguishes a journal from all others.
 type ID [16]byte
 
-// Position is behind a group: a life, and how many blocks of its segment.
+// Position is the end of a group: a life, and the number of blocks in its segment before that end.
 type Position struct {
 	Life  int64
 	Block int64
@@ -53,9 +50,9 @@ func (p Position) before(q Position) bool {
 
 // Errors of Append.
 var (
-	// ErrFull says that nothing can be appended until more was filled.
+	// ErrFull means that nothing can be appended until Filled releases space.
 	ErrFull = errors.New("the journal is full")
-	// ErrTooLarge says that the group would not fit into an empty journal.
+	// ErrTooLarge means that the group does not fit into an empty journal.
 	ErrTooLarge = errors.New("too large for the journal")
 )
 
@@ -66,20 +63,20 @@ type Journal struct {
 	seed   uint32
 	write  func(f *os.File, b []byte, at int64) error
 	end    Position
-	// Numbers of groups rise within a life. One that could not be written keeps its
-	// own, so that no block of it can be taken for one of the next.
-	group   uint32 // the number of the last one
-	attempt uint32 // the number that was used last
-	failed  uint32 // writes
-	turned  bool   // something was written to the next life, so that this one gets nothing more
+	// The numbers of groups increase within a life. A group whose write failed keeps its number, so that none of its
+	// blocks can be mistaken for one of the next group.
+	group   uint32 // the number of the last group
+	attempt uint32 // the last number that was used
+	failed  uint32 // number of failed writes
+	turned  bool   // something was written to the next life, so this one is complete
 	filled  Position
 	buffer  []byte
 }
 
-// Options differ from the defaults only in tests.
+// Options override the defaults in tests.
 type Options struct {
-	SegmentBytes int64 // a multiple of 4096; 4 MiB
-	// Write writes durably.
+	SegmentBytes int64 // a multiple of 4096; default 4 MiB
+	// Write writes bytes durably.
 	Write func(f *os.File, b []byte, at int64) error
 }
 
@@ -93,9 +90,8 @@ func (o Options) complete() Options {
 	return o
 }
 
-// Create makes an empty journal in a directory, in the place of one that is there.
-// All its space is taken and written once, so that no append can fail for want of
-// it, or has to change anything but its blocks.
+// Create creates an empty journal in a directory and replaces an existing one. It allocates and writes the entire file
+// once, so that an append cannot fail because space is missing, and only changes its own blocks.
 func Create(dir string, id ID, o Options) (*Journal, error) {
 	o = o.complete()
 	l := layout{blocks: o.SegmentBytes / blockSize}
@@ -128,7 +124,7 @@ func (j *Journal) fill(id ID) error {
 	if _, err := j.file.WriteAt(fileHeader(id, j.layout), 0); err != nil {
 		return err
 	}
-	const step = 1 << 11 // blocks
+	const step = 1 << 11 // in blocks
 	blank := make([]byte, 0, step*blockSize)
 	for n := int64(0); n < segments*j.layout.blocks; n += step {
 		blank = blank[:0]
@@ -142,8 +138,8 @@ func (j *Journal) fill(id ID) error {
 	return j.file.Sync()
 }
 
-// Append makes a group durable and answers where it ends. After an error it may
-// or may not be there after a crash, and the next group takes its place.
+// Append makes a group durable and returns its end. After an error, the group may or may not be present after a crash,
+// and the next group takes its place.
 func (j *Journal) Append(group []byte) (Position, error) {
 	parts := partsOf(len(group))
 	if parts > min(j.layout.blocks, maxParts) {
@@ -151,7 +147,7 @@ func (j *Journal) Append(group []byte) (Position, error) {
 	}
 	at, number := j.end, j.attempt+1
 	if j.turned || at.Block+parts > j.layout.blocks {
-		// What was filled says where to go on reading, so that its life stays.
+		// The position of Filled is where reading continues, so its life must stay.
 		if j.filled.Life < at.Life {
 			return Position{}, ErrFull
 		}
@@ -168,18 +164,17 @@ func (j *Journal) Append(group []byte) (Position, error) {
 	return j.end, nil
 }
 
-// Filled says that all groups up to a position are elsewhere, durably, and so is
-// the position.
+// Filled reports that all groups up to a position, and the position itself, are durable elsewhere.
 func (j *Journal) Filled(to Position) { j.filled = to }
 
-// End is where the last group ends.
+// End returns the end of the last group.
 func (j *Journal) End() Position { return j.end }
 
-// Close closes the file and leaves it there.
+// Close closes the file. It does not delete it.
 func (j *Journal) Close() error { return j.file.Close() }
 
-// Remove removes the journal of a directory, if there is one, or a directory. Nothing in
-// it may be of use any more.
+// Remove deletes the journal of a directory. It succeeds if there is no journal or no directory. The journal's content
+// must not be needed any more.
 func Remove(dir string) error {
 	for _, name := range []string{File, File + ".new"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -204,31 +199,30 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func seedOf(id ID) uint32 { return crc32.Checksum(id[:], castagnoli) }
 
-// layout says where in the file a block is.
+// layout computes the places of blocks in the file.
 type layout struct {
 	blocks int64 // of a segment
 }
 
 func (l layout) size() int64 { return headerSize + segments*l.blocks*blockSize }
 
-// first is the number of the first block of a life.
+// first returns the number of the first block of a life.
 func (l layout) first(life int64) int64 { return (life - 1) % segments * l.blocks }
 
 const (
 	blockSize = 512
-	// headerSize keeps the segments on pages of their own.
+	// headerSize keeps the segments on separate pages.
 	headerSize  = 4096
 	blockHeader = 24
 	payloadSize = blockSize - blockHeader
-	// groupHeader is the length of the group, and the number of the one before it and
-	// the block where that ended.
+	// groupHeader is the size of the length of the group, the number of the previous group and its end block.
 	groupHeader = 12
 	maxParts    = 1<<16 - 1
 )
 
 var magic = [8]byte{'K', 'S', 'J', 'O', 'U', 'R', 'N', '1'}
 
-// fileHeader is the header of the file: magic, id, blocks of a segment, CRC.
+// fileHeader returns the header of the file: magic, id, blocks of a segment, CRC.
 func fileHeader(id ID, l layout) []byte {
 	b := make([]byte, 0, headerSize)
 	b = append(b, magic[:]...)
@@ -242,7 +236,7 @@ func partsOf(length int) int64 {
 	return int64(groupHeader+length+payloadSize-1) / payloadSize
 }
 
-// block is what a block says of itself.
+// block is the header of a block.
 type block struct {
 	number int64 // in the file
 	life   int64 // 0: never used
@@ -251,10 +245,10 @@ type block struct {
 	parts  int64
 }
 
-// link is what a group says of the one before it.
+// link identifies the previous group.
 type link struct {
 	group uint32 // its number
-	block int64  // where it ended, in its segment
+	block int64  // its end, in blocks of its segment
 }
 
 func appendGroup(b []byte, first block, behind link, group []byte, seed uint32) []byte {
@@ -290,7 +284,7 @@ func appendBlock(b []byte, k block, payload []byte, seed uint32) []byte {
 	return b
 }
 
-// parseBlock answers false for a block that does not say what it is.
+// parseBlock returns false if the CRC of a block is wrong.
 func parseBlock(b []byte, seed uint32) (block, bool) {
 	k := block{
 		number: int64(binary.LittleEndian.Uint32(b[4:])),

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refusals of what is read. Each is wrapped in a sentence that names the file and says
-// what is wrong with it.
+// Errors of reading a journal. Each is wrapped in a sentence with the
+// file and the problem.
 var (
-	// ErrMissing says that there is no journal.
+	// ErrMissing means that there is no journal.
 	ErrMissing = errors.New("no journal")
-	// ErrOther says that it is another journal, or this one at another time.
+	// ErrOther means that the journal belongs to another database, or to
+	// another time of this one.
 	ErrOther = errors.New("another journal")
-	// ErrDamaged says that bytes are neither what was written nor what was there
-	// before.
+	// ErrDamaged means that bytes are neither those of the last write nor those before it.
 	ErrDamaged = errors.New("damaged journal")
 )
 
-// refusal is a sentence that wraps its kind without repeating it.
+// refusal wraps its kind in a sentence that does not repeat it.
 type refusal struct {
 	sentence string
 	kind     error
@@ -33,13 +33,13 @@ type refusal struct {
 func (r *refusal) Error() string { return r.sentence }
 func (r *refusal) Unwrap() error { return r.kind }
 
-// Group is what was appended at once.
+// Group is the result of one append.
 type Group struct {
 	Bytes []byte
 	End   Position
 }
 
-// Content is a journal as it was read.
+// Content is a journal in memory.
 type Content struct {
 	ID     ID
 	path   string
@@ -48,10 +48,9 @@ type Content struct {
 	seed   uint32
 }
 
-// Groups answers the groups behind a position of the journal with an id. The last
-// group may have been cut off by a crash: then its caller was not told that it is
-// durable, and it is left out. Everything else that is not as it was written is
-// refused.
+// Groups returns the groups after a position of the journal with an id. A crash may have
+// cut off the last group. Its caller then got no confirmation that it is durable, so
+// Groups omits it. Any other difference from what was written is an error.
 func (c *Content) Groups(id ID, from Position) ([]Group, error) {
 	if c.ID != id {
 		return nil, c.refuse(ErrOther, "belongs to another database than the one beside it")
@@ -67,7 +66,7 @@ func (c *Content) damaged(number int64, what string) error {
 	return c.refuse(ErrDamaged, "is damaged at byte %d: %s", headerSize+number*blockSize, what)
 }
 
-// maxFile bounds what is read: far more than any journal has.
+// maxFile is the maximum size of a journal file in bytes, far more than any journal has.
 const maxFile = 2 << 30
 
 // Load reads the journal in a directory.
@@ -86,7 +85,7 @@ func Load(dir string) (*Content, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the audit journal: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // nothing was written
+	defer f.Close() //nolint:errcheck // opened only for reading
 	all := make([]byte, info.Size())
 	if n, err := f.ReadAt(all, 0); err != nil {
 		return nil, fmt.Errorf("read the audit journal behind byte %d: %w", n, err)
@@ -106,7 +105,8 @@ func Load(dir string) (*Content, error) {
 	return c, nil
 }
 
-// at is what a block says of itself.
+// at returns the header of a block, or an error if the block is damaged or
+// in the wrong place.
 func (c *Content) at(number int64) (block, error) {
 	k, ok := parseBlock(c.raw[number*blockSize:][:blockSize], c.seed)
 	switch {
@@ -121,7 +121,7 @@ func (c *Content) at(number int64) (block, error) {
 }
 
 func (c *Content) groups(from Position) ([]Group, error) {
-	for number := range segments * c.layout.blocks { // whatever else is to be said, damage is
+	for number := range segments * c.layout.blocks { // damage is reported before any other problem
 		if _, err := c.at(number); err != nil {
 			return nil, err
 		}
@@ -145,7 +145,7 @@ func (c *Content) groups(from Position) ([]Group, error) {
 		if !whole {
 			return all, c.nothingBehind(at)
 		}
-		// A last group that the next life does not know of was never durable.
+		// A last group that the next life does not refer to was never durable.
 		if n := len(all); n > 0 && at.group != behind.group {
 			all, at = all[:n-1], at.before()
 		}
@@ -156,19 +156,19 @@ func (c *Content) groups(from Position) ([]Group, error) {
 	}
 }
 
-// cursor is how far groups were read: the last one, and the number of the one
-// before that.
+// cursor is the state of reading groups: the last group, and the number
+// of the one before it.
 type cursor struct {
 	begin, end Position
 	group      uint32
 	former     uint32
 }
 
-// before is the cursor without its last group.
+// before returns the cursor without its last group.
 func (c cursor) before() cursor { return cursor{begin: c.begin, end: c.begin, group: c.former} }
 
-// reaches refuses a journal that never was at a position, or has left it behind,
-// and answers the number of the group that ends there.
+// reaches returns the number of the group that ends at a position. It fails if the journal
+// never had that position, or has overwritten it.
 func (c *Content) reaches(from Position) (uint32, error) {
 	if from.Life < 1 || from.Block < 0 || from.Block > c.layout.blocks || from.Block == 0 && from != Start {
 		return 0, c.refuse(ErrOther, "is not of the time of the database beside it: that names a place that no journal has")
@@ -185,7 +185,7 @@ func (c *Content) reaches(from Position) (uint32, error) {
 	return k.group, nil
 }
 
-// group reads the group at a position, behind another one of the same life.
+// group reads the group at a position, after another one of the same life.
 func (c *Content) group(behind cursor, at Position) (group []byte, next cursor, before link, whole bool) {
 	if at.Block >= c.layout.blocks {
 		return nil, cursor{}, link{}, false
@@ -213,8 +213,8 @@ func (c *Content) group(behind cursor, at Position) (group []byte, next cursor, 
 	return raw[groupHeader:][:length], next, before, true
 }
 
-// nothingBehind makes sure that behind the last whole group there is at most a
-// part of one group, which would have come next, and what was there before.
+// nothingBehind fails unless the blocks after the last complete group are old, or part of
+// one group that would have been next.
 func (c *Content) nothingBehind(at cursor) error {
 	end := at.end
 	for number := range segments * c.layout.blocks {
@@ -223,11 +223,10 @@ func (c *Content) nothingBehind(at cursor) error {
 		switch {
 		case k.life == 0, place.before(end), k.life < end.Life:
 		case k.life == end.Life && k.group < at.group:
-			// What is left of a group that could not be written, and was followed by one
-			// in its place.
+			// The rest of a group whose write failed, and that another group replaced.
 		case k.life == end.Life && k.group > at.group && (place.Block == end.Block+k.part || place.Block == at.begin.Block+k.part):
-			// The last group may itself be one that could not be written, and what follows
-			// a part of the next try.
+			// The last group may itself be one whose write failed, followed by a part of
+			// the next attempt.
 		case k.life == end.Life+1 && place.Block == k.part:
 		default:
 			return c.damaged(c.layout.first(end.Life)+end.Block, "the group that was written there is not there, and later ones are")
