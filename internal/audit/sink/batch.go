@@ -11,14 +11,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// A batch has at most so many rows, and so many bytes of their encoding unless one row
-// alone has more. As JSON, with the encoding in base64, it is about six times that.
+// A batch has at most maxRows rows. Their encodings have at most maxBytes bytes,
+// unless a single row has more. As JSON, with the encoding in base64, a batch is
+// about six times larger.
 const (
 	maxRows  = 1000
 	maxBytes = 256 << 10
 )
 
-// batch are rows that follow each other, and what proves that they do.
+// batch has consecutive rows, and the proof that they are complete.
 type batch struct {
 	tree.Extent
 	Log string // the origin of the checkpoint
@@ -28,7 +29,7 @@ type batch struct {
 	raw    [][]byte // their encodings
 }
 
-// collect makes the next batch. What the tree does not prove does not leave.
+// collect returns the next batch. It contains only rows that the tree proves.
 func (r *Runner) collect(ctx context.Context, head audit.TreeHead) (*batch, error) {
 	after, err := r.begin(ctx)
 	if err != nil {
@@ -59,8 +60,9 @@ func (r *Runner) collect(ctx context.Context, head audit.TreeHead) (*batch, erro
 	return b, b.VerifyLeaves(leaves, r.Key)
 }
 
-// begin is the row that the next batch begins behind. Rows that only the archive has are
-// passed over: the range of the batch says so. Those that lack anywhere else are not.
+// begin returns the row before the next batch. Rows that only the archive has are
+// skipped, which the range of the batch shows. Rows that are missing for any other reason
+// are not skipped.
 func (r *Runner) begin(ctx context.Context) (int64, error) {
 	extent, err := r.Store.AuditExtent(ctx)
 	if err != nil || extent.First <= r.sent+1 {

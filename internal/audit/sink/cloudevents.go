@@ -14,13 +14,14 @@ import (
 
 const (
 	batchType = "application/cloudevents-batch+json; charset=utf-8"
-	// maxAnswer bounds what is read of an answer, which says nothing.
+	// maxAnswer is the number of bytes that are read of a response. Its
+	// content is ignored.
 	maxAnswer   = 64 << 10
 	dialTime    = 10 * time.Second
 	eventPrefix = "dev.keyserver.audit."
 )
 
-// cloudEvent is an event in the envelope of CloudEvents 1.0. The types of events are
+// cloudEvent is an event in the CloudEvents 1.0 envelope. The types of events are
 // dev.keyserver.audit.row and dev.keyserver.audit.seal.
 type cloudEvent struct {
 	SpecVersion     string          `json:"specversion"`
@@ -33,15 +34,15 @@ type cloudEvent struct {
 	Data            json.RawMessage `json:"data"`
 }
 
-// schemaOf is where OCSF describes a class.
+// schemaOf has the URL of each OCSF class.
 var schemaOf = map[int]string{
 	classBase:           "https://schema.ocsf.io/" + SchemaVersion + "/base_event",
 	classAuthentication: "https://schema.ocsf.io/" + SchemaVersion + "/classes/authentication",
 	classAPIActivity:    "https://schema.ocsf.io/" + SchemaVersion + "/classes/api_activity",
 }
 
-// cloudEvents posts batches (the JSON batch format). A 2xx acknowledges once its
-// answer has been read to the end.
+// cloudEvents posts batches in the JSON batch format. A status 2xx acknowledges the batch
+// after the response was read completely.
 type cloudEvents struct {
 	url     string
 	headers http.Header
@@ -82,7 +83,7 @@ func (c *cloudEvents) send(ctx context.Context, b *batch) error {
 	if err != nil {
 		return plain(err)
 	}
-	defer answer.Body.Close() // what counts has been read
+	defer answer.Body.Close() // the response was read before
 	if answer.StatusCode == http.StatusRequestEntityTooLarge {
 		return fmt.Errorf("it answers with status %d: %w", answer.StatusCode, errTooLarge)
 	}

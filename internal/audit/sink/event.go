@@ -10,10 +10,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// SchemaVersion is that of OCSF (schema.ocsf.io), in whose terms every sink tells rows.
+// SchemaVersion is the version of OCSF (schema.ocsf.io), the format of
+// rows in every sink.
 const SchemaVersion = "1.8.0"
 
-// Source is who tells.
+// Source identifies the sender.
 type Source struct {
 	ServerName string
 	Version    string
@@ -30,10 +31,10 @@ const (
 	other                        = 99
 )
 
-// event is a row, or what proves a batch, in the terms of OCSF.
+// event is a row, or the proof of a batch, in the OCSF format.
 type event struct {
 	ActivityID   int           `json:"activity_id"`
-	ActivityName string        `json:"activity_name,omitempty"` // where the id says other
+	ActivityName string        `json:"activity_name,omitempty"` // if activity_id is 99
 	CategoryUID  int           `json:"category_uid"`
 	ClassUID     int           `json:"class_uid"`
 	TypeUID      int           `json:"type_uid"`
@@ -52,8 +53,8 @@ type event struct {
 	SrcEndpoint  *endpoint     `json:"src_endpoint,omitempty"`
 	Resources    []identity    `json:"resources,omitempty"`
 	Metadata     eventMetadata `json:"metadata"`
-	// RawData is the documented byte form of the row, in base64: SHA-256 over a zero
-	// byte and it is the leaf of the tree.
+	// RawData is the documented byte encoding of the row, in base64. The leaf of the tree
+	// is the SHA-256 of a zero byte and these bytes.
 	RawData  string `json:"raw_data,omitempty"`
 	Unmapped any    `json:"unmapped,omitempty"`
 }
@@ -66,7 +67,7 @@ type (
 		UID string `json:"uid"`
 	}
 	user struct {
-		UID    string `json:"uid"`    // decimal, 0 where nobody was recognised
+		UID    string `json:"uid"`    // decimal, 0 if no principal was recognized
 		Domain string `json:"domain"` // the system id of its key server
 	}
 	actor struct {
@@ -80,15 +81,15 @@ type (
 	}
 	endpoint struct {
 		IP   string `json:"ip,omitempty"`
-		Name string `json:"name,omitempty"` // where there is no address
+		Name string `json:"name,omitempty"` // if there is no address
 	}
 	eventMetadata struct {
 		Version  string  `json:"version"`
 		Product  product `json:"product"`
 		LogName  string  `json:"log_name"`           // the origin of the checkpoint
-		UID      string  `json:"uid"`                // the same for each delivery of a row
+		UID      string  `json:"uid"`                // the same in each delivery of a row
 		Sequence int64   `json:"sequence,omitempty"` // of the row
-		// CorrelationUID is the request, of which there may be several rows.
+		// CorrelationUID is the id of the request, which can have several rows.
 		CorrelationUID string `json:"correlation_uid,omitempty"`
 	}
 	product struct {
@@ -96,7 +97,7 @@ type (
 		VendorName string `json:"vendor_name"`
 		Version    string `json:"version"`
 	}
-	// unmapped is what OCSF has no name for.
+	// unmapped has fields without a name in OCSF.
 	unmapped struct {
 		SessionKind string `json:"sessionKind,omitempty"`
 		Filename    string `json:"filename,omitempty"`
@@ -106,13 +107,13 @@ type (
 		Chain       int64  `json:"chain"`
 		Position    int64  `json:"position"`
 	}
-	// seal ends each batch.
+	// seal is the content of the last event of each batch.
 	seal struct {
 		Extent tree.Extent `json:"extent"`
 	}
 )
 
-// message is one event of a batch, ready to be put into what a receiver takes.
+// message is one event of a batch, ready to be sent in the format of a receiver.
 type message struct {
 	event
 	id     string
@@ -127,7 +128,7 @@ const (
 	kindSeal = "seal"
 )
 
-// messages are the rows of a batch, and its seal behind them.
+// messages returns the events of a batch's rows, followed by its seal.
 func (b *batch) messages() ([]message, error) {
 	list := make([]message, 0, len(b.rows)+1)
 	for i := range b.rows {
@@ -188,7 +189,7 @@ func (b *batch) row(i int) event {
 	return e
 }
 
-// seal is what proves the batch.
+// seal returns the event with the proof of the batch.
 func (b *batch) seal() event {
 	e := event{
 		Time: b.rows[len(b.rows)-1].Time.UnixMilli(), SeverityID: 1, ActivityName: "seal",
@@ -224,7 +225,7 @@ func (b *batch) unmapped(row *keyserver.AuditEntry) unmapped {
 
 func userOf(p keyserver.PrincipalRef) user { return user{p.ID.Decimal(), decimal(int64(p.System))} }
 
-// outcome is the status of a row and its severity: informational, or medium.
+// outcome returns the status of a row and its severity: 1 (informational) or 3 (medium).
 func outcome(o keyserver.Outcome) (id int, status string, severity int) {
 	switch o {
 	case keyserver.Allowed:
@@ -237,7 +238,7 @@ func outcome(o keyserver.Outcome) (id int, status string, severity int) {
 	return other, string(o), 1
 }
 
-// activities are how the names of operations begin.
+// activities maps prefixes of operation names to activities.
 var activities = []struct {
 	prefix string
 	id     int
@@ -248,7 +249,7 @@ var activities = []struct {
 	{"delete", remove}, {"remove", remove}, {"end", remove},
 }
 
-// activityOf is what an operation does, as its name says: other where it computes.
+// activityOf returns the activity of an operation by its name, or other for computations.
 func activityOf(operation string) int {
 	switch operation {
 	case keyserver.AuditLogin:

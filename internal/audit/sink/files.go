@@ -19,8 +19,8 @@ const (
 	maxHeaderFile = 16 << 10
 )
 
-// files name what proves who the receiver is, and to it who we are. All are read with
-// each connection.
+// files has the names of files that authenticate the receiver to this process, and this
+// process to the receiver. All are read again for each connection.
 type files struct{ ca, cert, key, header string }
 
 func (f files) tls() (*tls.Config, error) {
@@ -52,7 +52,7 @@ func (f files) tls() (*tls.Config, error) {
 	return c, nil
 }
 
-// headers are the lines of the header file, for instance Authorization: Bearer ...
+// headers reads the lines of the header file, for example Authorization: Bearer ...
 func (f files) headers() (http.Header, error) {
 	if f.header == "" {
 		return http.Header{}, nil
@@ -64,7 +64,7 @@ func (f files) headers() (http.Header, error) {
 	text = append(bytes.TrimSpace(text), "\n\n"...)
 	fields, err := textproto.NewReader(bufio.NewReader(bytes.NewReader(text))).ReadMIMEHeader()
 	if err != nil || len(fields) == 0 {
-		return nil, errors.New("the file of header-file has lines that are not NAME: VALUE") // which are secret
+		return nil, errors.New("the file of header-file has lines that are not NAME: VALUE") // the lines are secret
 	}
 	return http.Header(fields), nil
 }
@@ -74,7 +74,7 @@ func readFile(what, path string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the file of %s cannot be read: %w", what, err)
 	}
-	defer f.Close() //nolint:errcheck // it is only read
+	defer f.Close() //nolint:errcheck // opened only for reading
 	content, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err != nil {
 		return nil, fmt.Errorf("the file of %s cannot be read: %w", what, err)

@@ -7,13 +7,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are those of all sinks of a process.
+// Metrics are the metrics of all sinks of a process.
 type Metrics struct {
 	registry       prometheus.Registerer
 	sent, failures *prometheus.CounterVec
 }
 
-// NewMetrics registers them.
+// NewMetrics registers the metrics.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	label := []string{"sink"}
 	m := &Metrics{
@@ -25,15 +25,15 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// meter measures one sink.
+// meter has the metrics of one sink.
 type meter struct {
 	sent, failures prometheus.Counter
 	*position
 }
 
-// position is how far a sink is, as far as this process delivers to it.
+// position is the progress of a sink while this process delivers to it.
 type position struct {
-	sent, oldest atomic.Int64 // oldest is when the row behind sent was written, 0 unknown
+	sent, oldest atomic.Int64 // oldest is the time of the first row after sent; 0 is unknown
 	held         atomic.Bool
 	size         func() int64
 	clock        func() time.Time
@@ -62,7 +62,7 @@ func (p *position) moved(sent int64, held bool) {
 	p.held.Store(held)
 }
 
-// waits says when the first row was written that the sink has not acknowledged.
+// waits records when the first unacknowledged row was written.
 func (p *position) waits(since time.Time) { p.oldest.Store(since.UnixMicro()) }
 
 func (p *position) rows() int64 {

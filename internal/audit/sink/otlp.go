@@ -23,8 +23,8 @@ import (
 
 const exportLogs = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 
-// otlp exports batches as log records of OpenTelemetry. An answer that rejects none of
-// them acknowledges; one that rejects some acknowledges nothing.
+// otlp exports batches as log records of OpenTelemetry. A response that rejects no record
+// acknowledges the batch. If it rejects some, nothing is acknowledged.
 type otlp struct {
 	conn    *grpc.ClientConn
 	headers metadata.MD
@@ -69,7 +69,7 @@ func (o *otlp) send(ctx context.Context, b *batch) error {
 		return errSlow
 	case code == codes.Unavailable:
 		return errors.New("it cannot be reached, or refuses the connection, or says that it is not available")
-	case code == codes.ResourceExhausted: // as gRPC has it of messages
+	case code == codes.ResourceExhausted: // gRPC's code for a message that is too large
 		return fmt.Errorf("it answers with status %s: %w", code, errTooLarge)
 	case err != nil:
 		return fmt.Errorf("it answers with status %s", code)
@@ -80,7 +80,7 @@ func (o *otlp) send(ctx context.Context, b *batch) error {
 	return nil
 }
 
-func (o *otlp) close() { _ = o.conn.Close() } // it fails only where it was closed
+func (o *otlp) close() { _ = o.conn.Close() } // it fails only if it is already closed
 
 func (o *otlp) request(b *batch) (*logservice.ExportLogsServiceRequest, error) {
 	list, err := b.messages()
@@ -94,7 +94,7 @@ func (o *otlp) request(b *batch) (*logservice.ExportLogsServiceRequest, error) {
 		if err != nil {
 			return nil, err
 		}
-		at := uint64(m.micros) * 1000 //nolint:gosec // of this century
+		at := uint64(m.micros) * 1000 //nolint:gosec // times are of this century
 		records[i] = &logs.LogRecord{
 			TimeUnixNano: at, ObservedTimeUnixNano: at, EventName: eventPrefix + m.kind, Body: body,
 			SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_INFO, SeverityText: "INFO",
@@ -116,7 +116,7 @@ func text(key, value string) *common.KeyValue {
 	return &common.KeyValue{Key: key, Value: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: strings.ToValidUTF8(value, "\ufffd")}}}
 }
 
-// anyOf is an event as a structured body has it.
+// anyOf returns an event as a structured body.
 func anyOf(event []byte) (*common.AnyValue, error) {
 	decoder := json.NewDecoder(strings.NewReader(string(event)))
 	decoder.UseNumber()

@@ -1,7 +1,7 @@
-// Package sink takes the rows of the audit trail out of the house, each to every
-// receiver at least once, in their order, and with what proves that none lacks
-// (ADR 46). Only rows under a signed checkpoint leave. A receiver that is away, slow or
-// lying delays its own rows and nothing else.
+// Package sink sends the rows of the audit log to receivers outside the key server. Each
+// receiver gets each row at least once and in order, with the proof that no row is missing
+// (ADR 46). Only rows under a signed checkpoint are sent. A receiver that is unreachable,
+// slow or malicious delays only its own rows.
 package sink
 
 import (
@@ -22,29 +22,31 @@ import (
 )
 
 const (
-	// sendTime bounds the delivery of one batch, from the first byte to the
-	// acknowledgement, and holdTime how long a process that was killed has a sink.
+	// sendTime is the time limit of one batch, from the first byte to the acknowledgement.
+	// holdTime is how long a process that was killed still holds a sink.
 	sendTime = 20 * time.Second
 	holdTime = 30 * time.Second
-	// lookEvery is how often somebody looks for rows, and claimEvery how often at who
-	// has the sink.
+	// lookEvery is the interval of checks for new rows, and claimEvery that of checks which
+	// process holds the sink.
 	lookEvery  = 250 * time.Millisecond
 	claimEvery = 5 * time.Second
-	// What failed is tried again after the first pause, then after twice as long.
+	// A failed delivery is retried after firstPause, and then after pauses that
+	// double up to lastPause.
 	firstPause = time.Second
 	lastPause  = time.Minute
 	storeTime  = 10 * time.Second
-	// probeEvery is the time until a larger batch than the ceiling is tried again.
+	// probeEvery is the time until a batch larger than the ceiling is tried again.
 	probeEvery = time.Hour
 )
 
-// Store is what sinks need of a database.
+// Store is the part of a database that sinks use.
 type Store interface {
 	tree.Store
-	// AuditExtent answers what of the trail is where.
+	// AuditExtent returns which rows are in the database and in the archive.
 	AuditExtent(ctx context.Context) (audit.Extent, error)
-	// ClaimAuditSink lets a holder deliver to a sink, and answers up to which row that
-	// is done. It answers false where another one does. A new sink begins at first.
+	// ClaimAuditSink makes a holder the only one that delivers to a sink, and returns
+	// the last delivered row. held is false if another holder has the sink. A new
+	// sink begins at first.
 	ClaimAuditSink(ctx context.Context, name string, holder []byte, first int64, now time.Time, lasts time.Duration) (sent int64, held bool, err error)
 	MoveAuditSink(ctx context.Context, name string, holder []byte, from, to int64) (bool, error)
 	ReleaseAuditSink(ctx context.Context, name string, holder []byte) error
@@ -52,19 +54,19 @@ type Store interface {
 
 // receiver takes batches. It is used by one goroutine.
 type receiver interface {
-	// send returns nil once the other side has acknowledged the whole batch. Its
-	// errors hold nothing that is secret, and nothing that the other side has said.
+	// send returns nil once the receiver has acknowledged the entire batch. Its errors
+	// contain no secrets and no text of the receiver.
 	send(ctx context.Context, b *batch) error
 	close()
 }
 
-// Config of the sinks of a process. Every field is needed.
+// Config is the configuration of the sinks of a process. All fields are required.
 type Config struct {
 	Store Store
 	Key   note.Verifier // of the audit tree
-	// Size is how many rows the tree has, as far as this process knows.
+	// Size returns the number of rows in the tree, as far as this process knows.
 	Size func() int64
-	// Holder tells this process from others on the same database.
+	// Holder distinguishes this process from others on the same database.
 	Holder  []byte
 	Source  Source
 	Out     *Stdout
@@ -79,25 +81,25 @@ type Runner struct {
 	target Target
 	meter  meter
 
-	open    receiver  // nil where there is none
-	tried   int       // rows of the batch that is under way; 0: none
+	open    receiver  // nil if there is none
+	tried   int       // rows of the batch that is being sent; 0: none
 	most    int       // rows of the next batch
-	ceiling int       // most rows that the receiver takes, as far as that is known
-	probe   time.Time // when a larger batch than that may be tried
+	ceiling int       // the most rows that the receiver accepts, as far as known
+	probe   time.Time // when a larger batch may be tried
 	pause   time.Duration
 	failing bool
 
 	held    bool
-	claimed time.Time // when this process last asked for the sink
-	sent    int64     // known while it is held
+	claimed time.Time // when this process last tried to claim the sink
+	sent    int64     // valid while held
 }
 
-// New makes a runner for a target. Run delivers.
+// New returns a runner for a target. Run delivers.
 func New(c Config, t Target) *Runner {
 	return &Runner{Config: c, target: t, meter: c.Metrics.of(t.Label, c), most: maxRows, ceiling: maxRows}
 }
 
-// Run delivers until ctx ends.
+// Run delivers rows until ctx ends.
 func (r *Runner) Run(ctx context.Context) {
 	defer r.end(context.WithoutCancel(ctx))
 	for ctx.Err() == nil {
@@ -118,7 +120,7 @@ func (r *Runner) Run(ctx context.Context) {
 	}
 }
 
-// end gives back what the runner has.
+// end closes the connection and releases the sink.
 func (r *Runner) end(ctx context.Context) {
 	r.hangUp()
 	if !r.held {
@@ -131,7 +133,7 @@ func (r *Runner) end(ctx context.Context) {
 	}
 }
 
-// pass delivers one batch where there are rows and no other process does, and answers
+// pass delivers one batch if there are rows and no other process holds the sink. It reports
 // whether there are more.
 func (r *Runner) pass(ctx context.Context) (more bool, err error) {
 	r.tried = 0
@@ -157,7 +159,7 @@ func (r *Runner) pass(ctx context.Context) (more bool, err error) {
 	return r.sent < size, nil
 }
 
-// next is the batch that is due, nil where none is, and the size of the tree.
+// next returns the next batch, or nil if there is none, and the size of the tree.
 func (r *Runner) next(ctx context.Context) (*batch, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
@@ -178,14 +180,14 @@ func (r *Runner) next(ctx context.Context) (*batch, int64, error) {
 	return b, head.Size, nil
 }
 
-// move notes what was acknowledged, also where the process is about to end.
+// move records the acknowledged rows, even if the process is about to end.
 func (r *Runner) move(ctx context.Context, to int64) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
 	moved, err := r.Store.MoveAuditSink(ctx, r.target.Name, r.Holder, r.sent, to)
 	if err != nil || !moved {
-		// Whether it was moved is read anew, or another process has the sink by now and
-		// delivers these rows once more.
+		// The position is read again with the next claim. If another process has the sink
+		// by then, it delivers these rows again.
 		r.Logger.Warn("rows that an audit sink has taken may be delivered to it again", "sink", r.target.Label, "after", r.sent, "upTo", to)
 		r.hold(0, false)
 		return err
@@ -199,7 +201,7 @@ func (r *Runner) hold(sent int64, held bool) {
 	r.meter.moved(sent, held)
 }
 
-// claim asks for the sink, or keeps it.
+// claim claims the sink, or extends the claim.
 func (r *Runner) claim(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
@@ -216,7 +218,7 @@ func (r *Runner) claim(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// deliver sends a batch on a connection that is there, or on a new one.
+// deliver sends a batch on the open connection, or on a new one.
 func (r *Runner) deliver(ctx context.Context, b *batch) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTime)
 	defer cancel()
@@ -237,8 +239,8 @@ func (r *Runner) hangUp() {
 	}
 }
 
-// fail says so once, and answers how long to wait. Files of certificates and headers
-// are read anew with the next connection.
+// fail logs the first failure and returns the pause before the next attempt. Files of
+// certificates and headers are read again for the next connection.
 func (r *Runner) fail(err error) time.Duration {
 	r.hangUp()
 	r.meter.failures.Inc()
@@ -248,11 +250,11 @@ func (r *Runner) fail(err error) time.Duration {
 		r.Logger.Error("an audit sink takes no rows; they wait for it", "sink", r.target.Label, "after", r.sent, "error", err)
 	}
 	r.pause = min(max(2*r.pause, firstPause), lastPause)
-	return r.pause/2 + rand.N(r.pause/2) //nolint:gosec // so that processes do not come all at once
+	return r.pause/2 + rand.N(r.pause/2) //nolint:gosec // so that processes do not retry at the same time
 }
 
-// shrink has a batch that was too much, or too slow, sent in pieces. It keeps the size that
-// the receiver refuses, so that not every full batch fails first.
+// shrink splits a batch that was too large or too slow. It keeps the size that the receiver
+// refuses, so that not every full batch fails first.
 func (r *Runner) shrink(err error) {
 	if r.tried == 0 {
 		return
@@ -263,7 +265,7 @@ func (r *Runner) shrink(err error) {
 	r.most = max(min(r.most, r.tried)/2, 1)
 }
 
-// grow has the next batch be larger, up to the ceiling, and from time to time beyond it.
+// grow makes the next batch larger, up to the ceiling, and every probeEvery beyond it.
 func (r *Runner) grow(took int) {
 	r.ceiling = max(r.ceiling, took)
 	most := r.ceiling
@@ -283,7 +285,7 @@ func (r *Runner) took(b *batch) {
 	}
 }
 
-// plain takes out of an error what the receiver may have said, and the URL.
+// plain removes the receiver's text and the URL from an error.
 func plain(err error) error {
 	var outer *url.Error
 	var record tls.RecordHeaderError

@@ -6,18 +6,18 @@ import (
 	"io"
 )
 
-// Stdout writes a line of JSON for each event. That a line is written is all that can
-// be known of whoever reads it.
+// Stdout writes a line of JSON for each event. A written line counts as acknowledged,
+// because nothing is known about the process that reads it.
 type Stdout struct {
 	out     io.Writer
-	writing chan error // takes the result of the write that is under way
+	writing chan error // receives the result of the pending write
 }
 
-// NewStdout writes to out, which nobody has to read in time.
+// NewStdout returns a Stdout that writes to out. Writes to out may block.
 func NewStdout(out io.Writer) *Stdout { return &Stdout{out: out} }
 
-// send waits no longer than it may. Nobody can take back a write that a full pipe
-// holds, so that the next one waits for it first.
+// send returns when ctx ends, even if the write is blocked by a full pipe. Such a write
+// cannot be cancelled, so the next send waits for it first.
 func (s *Stdout) send(ctx context.Context, b *batch) error {
 	if err := s.settle(ctx); err != nil {
 		return err
@@ -55,5 +55,5 @@ func (s *Stdout) settle(ctx context.Context) error {
 	}
 }
 
-// close leaves it open: a write may be under way.
+// close does nothing: a write may be pending.
 func (s *Stdout) close() {}

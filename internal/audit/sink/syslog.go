@@ -14,15 +14,15 @@ import (
 
 // syslog sends messages of RFC 5424 over TLS (RFC 5425), each with an event as JSON.
 //
-// Nothing of syslog acknowledges a message. But a receiver answers the end of a
-// connection (close_notify, RFC 5425 section 4.4) only after it has read what came
-// before. So each batch has a connection of its own, and that answer, which nobody on
-// the way can forge, acknowledges it. A receiver that ends a connection of itself, with
-// a last piece read and not looked at, would acknowledge that, too; it sees by the seal
-// that rows lack.
+// Syslog does not acknowledge messages. But a receiver responds to the end of a
+// connection (close_notify, RFC 5425 section 4.4) only after it has read everything
+// before. So each batch has its own connection, and that response acknowledges the batch;
+// an attacker on the network cannot forge it. A receiver that closes a connection on its
+// own, without processing the last bytes that it has read, would acknowledge them, too.
+// The next seal shows it that rows are missing.
 type syslog struct {
 	address string
-	host    string // of our server, as a message has it
+	host    string // the host name of this server in messages
 	config  *tls.Config
 }
 
@@ -42,7 +42,7 @@ func openSyslog(t Target, source Source) (*syslog, error) {
 	return &syslog{address: t.address, host: printable(source.ServerName), config: config}, nil
 }
 
-// send leaves no connection behind.
+// send opens a connection for the batch and closes it at the end.
 func (s *syslog) send(ctx context.Context, b *batch) error {
 	list, err := b.messages()
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *syslog) send(ctx context.Context, b *batch) error {
 	if err != nil {
 		return plain(err)
 	}
-	defer raw.Close() // what counts has been answered
+	defer raw.Close() // the response was read before
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	tcp, _ := raw.(*net.TCPConn)
@@ -91,15 +91,15 @@ func (s *syslog) exchange(ctx context.Context, raw *watched, list []message) err
 	case !errors.Is(err, io.EOF):
 		return plain(err)
 	}
-	// Who ends a connection of which he has not read all resets it.
+	// A peer that closes a connection without reading everything resets it.
 	if _, err := raw.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		return errors.New("it has ended the connection before it had read all of it")
 	}
 	return nil
 }
 
-// watched knows whether the other side has ended the connection below TLS, which
-// package tls takes for an end of its own.
+// watched records whether the peer has closed the connection below TLS. Package tls does
+// not distinguish that from a close_notify.
 type watched struct {
 	*net.TCPConn
 	ended bool
@@ -113,8 +113,8 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// message is a row as RFC 5424 has it: facility 13 (log audit), and row or seal as the
-// kind of message. Refused and failed is a warning.
+// message returns a row in the form of RFC 5424: facility 13 (log audit), and row or seal
+// as the type of message. Refused and failed operations are warnings.
 func (s *syslog) message(m *message) string {
 	severity := severityNotice
 	if m.SeverityID > 1 {
@@ -126,7 +126,7 @@ func (s *syslog) message(m *message) string {
 
 func (s *syslog) close() {}
 
-// printable is a name as a header of RFC 5424 may have it.
+// printable returns a name that is valid in a header of RFC 5424.
 func printable(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r < '!' || r > '~' {

@@ -11,26 +11,26 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// MaxTargets bounds the sinks of a process.
+// MaxTargets is the maximum number of sinks of a process.
 const MaxTargets = 8
 
-// Target is where rows go, as a URL says it.
+// Target is the destination of rows, parsed from a URL.
 type Target struct {
 	// Name is the URL without its query. It identifies the sink in the database. The path
-	// may be secret, so that nothing else shows it.
+	// may be secret, so Name is not shown anywhere else.
 	Name string
 	// Label is the scheme and the host of the URL, for metrics, logs and errors. The second
-	// target of a host has " (2)" behind it, the third " (3)".
+	// target of a host has the suffix " (2)", the third " (3)".
 	Label string
 
-	place   string // Name, with a host that is compared without case
+	place   string // Name with a lower-case host
 	scheme  string
-	address string // host and port; of https the whole Name
+	address string // host and port; for https the entire Name
 	files
 	plaintext bool
 }
 
-// The schemes, and what a URL of each may say behind its question mark.
+// The schemes, and the query parameters of each.
 var schemes = map[string][]string{
 	"stdout":     nil,
 	"https":      {"ca", "cert", "key", "header-file"},
@@ -38,8 +38,8 @@ var schemes = map[string][]string{
 	"otlp":       {"ca", "cert", "key", "header-file", "plaintext"},
 }
 
-// Parse reads URLs. Its errors do not repeat them, for they may hold by mistake what is
-// secret.
+// Parse parses URLs. Its errors do not quote them, because they may contain
+// secrets by mistake.
 func Parse(list []string) ([]Target, error) {
 	if len(list) > MaxTargets {
 		return nil, fmt.Errorf("there are %d; %d are the most", len(list), MaxTargets)
@@ -59,7 +59,7 @@ func Parse(list []string) ([]Target, error) {
 	return targets, nil
 }
 
-// number tells the target apart from those before it that have the same host.
+// number makes the label differ from those of earlier targets with the same host.
 func (t *Target) number(before []Target) {
 	bare := t.Label
 	for n := 2; slices.ContainsFunc(before, func(other Target) bool { return other.Label == t.Label }); n++ {
@@ -125,7 +125,7 @@ func parse(text string) (Target, error) {
 	return t, nil
 }
 
-// Check reads the files that a target names, so that a wrong path is told at the start.
+// Check reads the files of a target, so that a wrong path is reported at the start.
 func (t Target) Check() error {
 	_, err := t.tls()
 	if err == nil {
