@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 )
 
-// RootOf computes the root that a tree has at a size, from the hashes of the tree as far
-// as it has grown, and from the rows behind it.
+// RootOf computes the root of the tree at a size, from the hashes of the existing tree
+// and from the rows after it.
 func RootOf(ctx context.Context, source Reader, head audit.TreeHead, size int64) (tlog.Hash, error) {
 	reader := hashes(ctx, source, nil)
 	if size <= head.Size {

@@ -13,27 +13,26 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Extent proves to somebody who has the rows First to Last that they are all that the
-// log has there, and that they continue the rows before them. All hashes are of
-// RFC 6962.
+// Extent proves that the rows First to Last are complete in the log, and that they
+// continue the rows before them. All hashes are those of RFC 6962.
 type Extent struct {
 	First int64 `json:"first"`
 	Last  int64 `json:"last"`
 	Count int64 `json:"count"`
-	// Before is the root of the tree of the rows before First, and After that of the
-	// rows up to Last: the After of one extent is the Before of the next.
+	// Before is the root of the tree of the rows before First, and After that of the rows
+	// up to Last. The After of one extent is the Before of the next.
 	Before tlog.Hash `json:"before"`
 	After  tlog.Hash `json:"after"`
-	// Frontier are the roots of the full subtrees that the rows before First make, from
-	// left to right; with the rows they make After.
+	// Frontier has the roots of the full subtrees of the rows before First, from left to
+	// right. Together with the rows they lead to After.
 	Frontier []tlog.Hash `json:"frontier"`
-	// Checkpoint is the newest one, which covers Last, and Proof that its tree
-	// continues the one whose root is After.
+	// Checkpoint is the newest checkpoint, which covers Last. Proof proves that its tree
+	// continues the one with the root After.
 	Checkpoint string      `json:"checkpoint"`
 	Proof      []tlog.Hash `json:"proof"`
 }
 
-// Extend answers what proves the rows first to last under a head.
+// Extend returns the proof of the rows first to last under a head.
 func Extend(ctx context.Context, store Store, head audit.TreeHead, first, last int64) (Extent, error) {
 	if first < 1 || last < first || last > head.Size {
 		return Extent{}, fmt.Errorf("the tree of %d rows has no rows %d to %d", head.Size, first, last)
@@ -54,8 +53,8 @@ func Extend(ctx context.Context, store Store, head audit.TreeHead, first, last i
 	return e, err
 }
 
-// frontier are the places of the full subtrees that a tree of a size consists of, from
-// left to right.
+// frontier returns the places of the full subtrees of a tree with a size,
+// from left to right.
 func frontier(size int64) []int64 {
 	places := []int64{}
 	for _, node := range compact.RangeNodes(0, uint64(size), nil) { //nolint:gosec // a size is not negative
@@ -66,7 +65,7 @@ func frontier(size int64) []int64 {
 
 var subtrees = compact.RangeFactory{Hash: rfc6962.DefaultHasher.HashChildren}
 
-// grow is the root of a tree, given by its full subtrees, once it has leaves, too.
+// grow returns the root of a tree, given by its full subtrees, after adding leaves.
 func grow(size int64, full, leaves []tlog.Hash) (tlog.Hash, error) {
 	if size == 0 && len(leaves) == 0 {
 		return tlog.TreeHash(0, nil)
@@ -91,8 +90,8 @@ func grow(size int64, full, leaves []tlog.Hash) (tlog.Hash, error) {
 	return tlog.Hash(root), nil
 }
 
-// Verify establishes that the rows are those that the log of a key has from First to
-// Last, none more and none less. It asks nobody.
+// Verify verifies that the rows are exactly the rows First to Last of the log with the
+// key. It needs no server.
 func (e *Extent) Verify(rows []keyserver.AuditEntry, key note.Verifier) error {
 	leaves := make([]tlog.Hash, len(rows))
 	var scratch []byte
@@ -102,7 +101,7 @@ func (e *Extent) Verify(rows []keyserver.AuditEntry, key note.Verifier) error {
 	return e.VerifyLeaves(leaves, key)
 }
 
-// VerifyLeaves is Verify for who has the hashes of the rows.
+// VerifyLeaves is Verify for a caller that has the hashes of the rows.
 func (e *Extent) VerifyLeaves(leaves []tlog.Hash, key note.Verifier) error {
 	head, err := Open([]byte(e.Checkpoint), key)
 	if err != nil {

@@ -10,21 +10,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 )
 
-// Tiles have 256 hashes, each the root of a tile of the level below.
+// A full tile has 256 hashes. Each is a leaf, or the root of a tile of the level below.
 const (
 	height    = 8
 	tileWidth = 1 << height
 	tileSize  = tileWidth * tlog.HashSize
 )
 
-// growth adds leaves to a tree of which it knows the tiles that are not full.
+// growth adds leaves to a tree. It holds the tiles that are not full.
 type growth struct {
-	open []audit.Tile // the last of each level, by level
-	full []audit.Tile // that were filled
+	open []audit.Tile // the last tile of each level, by level
+	full []audit.Tile // tiles that became full
 	size int64
 }
 
-// newGrowth reads where a tree of a size goes on.
+// newGrowth reads the tiles that are not full of a tree with a size.
 func newGrowth(ctx context.Context, store Store, size int64) (*growth, error) {
 	g := &growth{size: size}
 	for level, left := 0, size; left > 0; level, left = level+1, left>>height {
@@ -41,7 +41,7 @@ func newGrowth(ctx context.Context, store Store, size int64) (*growth, error) {
 	return g, nil
 }
 
-// add appends a leaf. The hash of a tile that is full goes one level up.
+// add appends a leaf. The hash of a full tile is added to the level above.
 func (g *growth) add(leaf tlog.Hash) error {
 	g.size++
 	for level := 0; ; level++ {
@@ -65,7 +65,7 @@ func (g *growth) add(leaf tlog.Hash) error {
 	}
 }
 
-// tileRoot is the hash of a full tile in the level above.
+// tileRoot returns the hash of a full tile in the level above.
 func tileRoot(t audit.Tile) (tlog.Hash, error) {
 	whole := tlog.Tile{H: height, L: t.Level, N: t.Index, W: tileWidth}
 	var halves [2]tlog.Hash
@@ -79,7 +79,7 @@ func tileRoot(t audit.Tile) (tlog.Hash, error) {
 	return tlog.NodeHash(halves[0], halves[1]), nil
 }
 
-// tiles are those that are new or wider than they were.
+// tiles returns the tiles that are new or wider than before.
 func (g *growth) tiles() []audit.Tile {
 	all := g.full
 	for _, t := range g.open {
@@ -90,7 +90,7 @@ func (g *growth) tiles() []audit.Tile {
 	return all
 }
 
-// root is that of the tree as it is now.
+// root returns the root of the current tree.
 func (g *growth) root(ctx context.Context, store Store) (tlog.Hash, error) {
 	fresh := make(map[place][]byte)
 	for _, t := range g.tiles() {
@@ -99,8 +99,8 @@ func (g *growth) root(ctx context.Context, store Store) (tlog.Hash, error) {
 	return tlog.TreeHash(g.size, hashes(ctx, store, fresh))
 }
 
-// edge is the root of the tree as it is now, which follows from the tiles that are
-// not full: of each full one they have the hash.
+// edge returns the root of the current tree. It is computed from the tiles that are not
+// full, which have the hash of each full one.
 func (g *growth) edge() (tlog.Hash, error) {
 	fresh := make(map[place][]byte)
 	for _, t := range g.open {
@@ -109,7 +109,7 @@ func (g *growth) edge() (tlog.Hash, error) {
 	return tlog.TreeHash(g.size, hashes(context.Background(), nothing{}, fresh))
 }
 
-// nothing is a reader of a tree that has no tiles.
+// nothing is a reader of a tree without tiles.
 type nothing struct{ Reader }
 
 // AuditTile implements Reader.
@@ -123,17 +123,17 @@ func (g *growth) clone() *growth {
 	return c
 }
 
-// Hashes reads single hashes of the tree of a store.
+// Hashes returns a reader of single hashes of the tree of a store.
 func Hashes(ctx context.Context, store Store) tlog.HashReader { return hashes(ctx, store, nil) }
 
-// place is where a tile is in a tree.
+// place is the position of a tile in a tree.
 type place struct {
 	level int
 	index int64
 }
 
-// hashes reads single hashes of a tree from its tiles: those at hand, or else those
-// that are stored.
+// hashes returns a reader of single hashes of a tree. It uses the tiles in at, and reads
+// all others from the store.
 func hashes(ctx context.Context, store Reader, at map[place][]byte) tlog.HashReader {
 	if at == nil {
 		at = map[place][]byte{}
@@ -161,7 +161,7 @@ func hashes(ctx context.Context, store Reader, at map[place][]byte) tlog.HashRea
 	})
 }
 
-// readTile reads the first hashes of a tile, as many as it is wide.
+// readTile reads the first hashes of a tile, as many as its width.
 func readTile(ctx context.Context, store Reader, t tlog.Tile) ([]byte, error) {
 	data, err := store.AuditTile(ctx, t.L, t.N)
 	if err != nil {

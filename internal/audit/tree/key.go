@@ -12,13 +12,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Origin is the name of the log of a key server (C2SP tlog-checkpoint), and of the key
-// that signs it.
+// Origin returns the name of a key server's log (C2SP tlog-checkpoint), which is also
+// that of its key.
 func Origin(serverName string, system keyserver.SystemID) string {
 	return fmt.Sprintf("%s/audit/%d", KeyName(serverName), system)
 }
 
-// KeyName is a name as that of a key may have it, with neither spaces nor plus signs.
+// KeyName returns a name that is valid for a key: without spaces and plus signs.
 func KeyName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '+' || unicode.IsSpace(r) || !unicode.IsPrint(r) {
@@ -28,8 +28,8 @@ func KeyName(name string) string {
 	}, name)
 }
 
-// NewKey makes the key of a log: private and public, each a line as C2SP signed-note
-// spells it.
+// NewKey creates the key of a log: a private and a public line in the form
+// of C2SP signed-note.
 func NewKey(random io.Reader, origin string) ([]byte, error) {
 	private, public, err := note.GenerateKey(random, origin)
 	return []byte(private + "\n" + public), err
@@ -39,10 +39,10 @@ func NewKey(random io.Reader, origin string) ([]byte, error) {
 type Signer struct {
 	note.Signer
 	note.Verifier
-	Key string // as C2SP signed-note spells a public key
+	Key string // the public key in the form of C2SP signed-note
 }
 
-// ReadKey reads what NewKey made. Its errors say nothing of the key.
+// ReadKey parses the output of NewKey. Its errors contain nothing of the key.
 func ReadKey(pair []byte) (*Signer, error) {
 	private, public, _ := strings.Cut(string(pair), "\n")
 	signer, err := note.NewSigner(private)

@@ -16,22 +16,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// coverWait is how long beyond the interval somebody waits for the tree to have a row.
+// coverWait is how long a caller waits for the tree to get a row, in
+// addition to the interval.
 const coverWait = 2 * time.Second
 
-// Checkpoint answers the newest one, empty before the first.
+// Checkpoint returns the newest checkpoint, or nothing before the first one.
 func (t *Tree) Checkpoint(ctx context.Context) ([]byte, error) {
 	head, err := t.cover(ctx, 1)
 	return head.Checkpoint, err
 }
 
-// Prove proves that the tree of a size continues an earlier one, which is not empty.
+// Prove proves that the tree with a size continues an earlier one, which is not empty.
 func (t *Tree) Prove(ctx context.Context, size, old int64) (tlog.TreeProof, error) {
 	return tlog.ProveTree(size, old, hashes(ctx, t.Store, nil))
 }
 
-// Receipt proves that a row is in the tree, and waits until it is where it is new.
-// NOT_FOUND where there is no such row.
+// Receipt returns the proof that a row is in the tree. It waits until the tree has a new
+// row. It fails with NOT_FOUND if there is no such row.
 func (t *Tree) Receipt(ctx context.Context, seq int64) ([]byte, error) {
 	head, err := t.Store.AuditTree(ctx)
 	if err != nil {
@@ -63,8 +64,8 @@ func (t *Tree) Receipt(ctx context.Context, seq int64) ([]byte, error) {
 	return receipt.Marshal(), nil
 }
 
-// cosigned answers the newest head with cosignatures instead of one, where that has the
-// row, too.
+// cosigned returns the newest head with cosignatures if it covers the row,
+// and head otherwise.
 func (t *Tree) cosigned(ctx context.Context, head audit.TreeHead, seq int64) (audit.TreeHead, error) {
 	other, err := t.Store.CosignedAuditTree(ctx)
 	if err == nil && other.Size >= seq {
@@ -73,7 +74,7 @@ func (t *Tree) cosigned(ctx context.Context, head audit.TreeHead, seq int64) (au
 	return head, err
 }
 
-// cover answers a head that has a row, and makes the tree grow where it has not.
+// cover returns a head that covers a row. It makes the tree grow if needed.
 func (t *Tree) cover(ctx context.Context, seq int64) (audit.TreeHead, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.Interval+coverWait)
 	defer cancel()
@@ -94,15 +95,15 @@ func (t *Tree) cover(ctx context.Context, seq int64) (audit.TreeHead, error) {
 		}
 		select {
 		case <-grown:
-		case <-time.After(askedEvery): // another replica may have made it grow
+		case <-time.After(askedEvery): // another replica may have grown it
 		case <-ctx.Done():
 			return head, fault.Temporary(fault.NotReady, fault.ScopeProcess, t.Interval, "the audit tree has not come to row %d yet; try again", seq)
 		}
 	}
 }
 
-// Tile answers the hashes of a tile: all 256, or the first so many. NOT_FOUND where
-// the tree has not as many.
+// Tile returns the hashes of a tile: all 256, or the first width. It fails with NOT_FOUND
+// if the tree has fewer.
 func (t *Tree) Tile(ctx context.Context, level int, index int64, width int) ([]byte, error) {
 	head, err := t.Store.AuditTree(ctx)
 	if err != nil {
@@ -114,7 +115,7 @@ func (t *Tree) Tile(ctx context.Context, level int, index int64, width int) ([]b
 	return readTile(ctx, t.Store, tlog.Tile{H: height, L: level, N: index, W: width})
 }
 
-// Entries answers the bundle of the rows of a tile of the lowest level: of each its
+// Entries returns the bundle of the rows of a tile of the lowest level: for each row its
 // length in two bytes, then its bytes.
 func (t *Tree) Entries(ctx context.Context, index int64, width int) ([]byte, error) {
 	head, err := t.Store.AuditTree(ctx)
@@ -135,7 +136,7 @@ func (t *Tree) Entries(ctx context.Context, index int64, width int) ([]byte, err
 	return Bundle(rows), nil
 }
 
-// Bundle puts rows one behind the other as C2SP tlog-tiles has entries.
+// Bundle concatenates rows in the entry format of C2SP tlog-tiles.
 func Bundle(rows []keyserver.AuditEntry) []byte {
 	var out, row []byte
 	for i := range rows {
@@ -152,7 +153,7 @@ func has(size int64, level int, index int64, width int) bool {
 	return level*height < 63 && index>>(63-height) == 0 && index<<height+int64(width) <= size>>(height*level)
 }
 
-// VerifyReceipt establishes that a row is in the log of a key. It asks nobody.
+// VerifyReceipt verifies that a row is in the log with the key. It needs no server.
 func VerifyReceipt(receipt []byte, row *keyserver.AuditEntry, key note.Verifier) error {
 	var p proof.TLogProof
 	if err := p.Unmarshal(receipt); err != nil {
@@ -162,7 +163,7 @@ func VerifyReceipt(receipt []byte, row *keyserver.AuditEntry, key note.Verifier)
 	if err != nil {
 		return err
 	}
-	if p.Index != uint64(row.Seq-1) || row.Seq < 1 { //nolint:gosec // looked at beside it
+	if p.Index != uint64(row.Seq-1) || row.Seq < 1 { //nolint:gosec // row.Seq is checked in the same condition
 		return fmt.Errorf("the receipt is of row %d, and the row is %d", p.Index+1, row.Seq)
 	}
 	hashed := make(tlog.RecordProof, len(p.Hashes))

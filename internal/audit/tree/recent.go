@@ -9,12 +9,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// maxRecent bounds the leaves that are kept until the tree has them; what is beyond
-// is read from the database.
+// maxRecent is the number of leaves that are kept until the tree has them. Further ones
+// are read from the database.
 const maxRecent = 1 << 17
 
-// Recent are the leaves of rows that this process has written of late. A tree that
-// takes them from here has the rows as they were written, whatever became of them in
+// Recent has the leaves of rows that this process wrote recently. With them,
+// the tree contains the rows as they were written, even if they were changed in
 // the database since.
 type Recent struct {
 	mu      sync.Mutex
@@ -23,10 +23,10 @@ type Recent struct {
 	scratch []byte
 }
 
-// NewRecent makes an empty one.
+// NewRecent returns an empty Recent.
 func NewRecent() *Recent { return &Recent{leaves: make(map[int64]tlog.Hash)} }
 
-// Written takes rows that are durable.
+// Written adds durable rows.
 func (r *Recent) Written(rows []keyserver.AuditEntry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,8 +38,8 @@ func (r *Recent) Written(rows []keyserver.AuditEntry) {
 	}
 }
 
-// Lose forgets all of them: the database has gone back, and rows that it had may be
-// gone, and their numbers given to others.
+// Lose forgets all leaves, because the database was reset to an earlier state. Its later
+// rows may be gone, and their numbers given to others.
 func (r *Recent) Lose() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,15 +47,15 @@ func (r *Recent) Lose() {
 	clear(r.leaves)
 }
 
-// lost is how often they were.
+// lost returns how often Lose was called.
 func (r *Recent) lost() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.losses
 }
 
-// from answers the leaves of consecutive rows from one on, at most so many. They stay
-// until the tree has them: a growth may fail.
+// from returns at most most leaves of consecutive rows, starting with seq. They stay
+// until the tree has them, because a growth may fail.
 func (r *Recent) from(seq int64, most int) []tlog.Hash {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +70,7 @@ func (r *Recent) from(seq int64, most int) []tlog.Hash {
 	return out
 }
 
-// forget drops what the tree has.
+// forget removes the leaves that the tree has.
 func (r *Recent) forget(size int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,20 +11,21 @@ import (
 )
 
 const (
-	// scrubNew bounds the newest rows that are looked at again each interval, and
-	// scrubOld is how many of the others are, one after the other and over and over.
+	// scrubNew is the maximum number of newest rows that are checked again in
+	// each interval. scrubOld is the number of older rows, which are checked in
+	// order, again and again.
 	scrubNew = 4096
 	scrubOld = 1024
 )
 
-// scrub is where looking again at rows that the tree has stands.
+// scrub is the progress of checking rows again.
 type scrub struct {
-	after int64    // of the old rows, those up to here were looked at
-	sizes [2]int64 // of the tree, at the last look and the one before
+	after int64    // the last old row that was checked
+	sizes [2]int64 // sizes of the tree at the last check and the one before
 }
 
-// look looks again at rows that the tree has: the newest, which are those of the last
-// two intervals, and the next of the others.
+// look checks rows that the tree has: the newest ones, which are those of the last two
+// intervals, and the next of the older ones.
 func (t *Tree) look(ctx context.Context) {
 	t.mu.Lock()
 	head := t.last
@@ -51,8 +52,8 @@ func (t *Tree) look(ctx context.Context) {
 	}
 }
 
-// compare compares rows with their leaves, and tells of the first that differs. The
-// leaves are held against the root, so that a row cannot be changed with its hash.
+// compare compares rows with their leaves and reports the first difference. It verifies
+// the leaves against the root, so that changing a row together with its hash is detected.
 func (t *Tree) compare(ctx context.Context, head audit.TreeHead, after, last int64) error {
 	if t.Pruned != nil {
 		pruned, err := t.Pruned(ctx)
@@ -106,9 +107,9 @@ func (t *Tree) differs(seq int64, problem string) error {
 	return fmt.Errorf("%w: %s", ErrInconsistent, problem)
 }
 
-// tiles are those of the database, for the library.
+// tiles reads tiles from the database for package tlog.
 type tiles struct {
-	ctx   context.Context //nolint:containedctx // of one look
+	ctx   context.Context //nolint:containedctx // of one check
 	store Store
 }
 

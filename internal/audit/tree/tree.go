@@ -1,8 +1,8 @@
-// Package tree proves the audit trail: every row is a leaf of one Merkle tree
-// (RFC 6962), in the order of the sequence numbers. The tree follows the commits
-// and never stands in their way. It signs how far it has grown (C2SP
-// tlog-checkpoint), answers its tiles (C2SP tlog-tiles), and proofs that a row
-// is in it (C2SP tlog-proof). docs/audit.md says how to verify them.
+// Package tree proves the audit log: every row is a leaf of one Merkle tree (RFC
+// 6962), in the order of the sequence numbers. The tree follows the commits and never
+// blocks them. It signs its size and root (C2SP tlog-checkpoint), and returns its
+// tiles (C2SP tlog-tiles) and proofs that a row is in it (C2SP tlog-proof).
+// docs/audit.md says how to verify them.
 package tree
 
 import (
@@ -22,71 +22,73 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// ErrInconsistent says that the tree in the database is not the one that was
-// signed, or that rows are not those that were written.
+// ErrInconsistent means that the tree in the database is not the one that was signed, or
+// that rows differ from those that were written.
 var ErrInconsistent = errors.New("the audit tree does not agree with what was signed")
 
 const (
-	// maxStep bounds the rows that one growth takes, so that neither memory nor its
-	// transaction grow with what was missed.
+	// maxStep is the maximum number of rows of one growth. It bounds memory and the
+	// transaction after a long pause.
 	maxStep = 1 << 16
-	// readPage is how many rows are read at once.
+	// readPage is the number of rows in one read.
 	readPage = 1000
-	// askedEvery bounds how often somebody who waits makes the tree grow.
+	// askedEvery is the shortest interval in which waiting callers make the tree grow.
 	askedEvery = 100 * time.Millisecond
 	stepTime   = time.Minute
 	endTime    = 2 * time.Second
 )
 
-// Store is what a tree needs of a database.
+// Store is the part of a database that a tree uses.
 type Store interface {
 	Reader
-	// CosignedAuditTree answers the newest head that witnesses have cosigned.
+	// CosignedAuditTree returns the newest head that witnesses have cosigned.
 	CosignedAuditTree(ctx context.Context) (audit.TreeHead, error)
-	// AuditEnd answers the greatest sequence number among the rows.
+	// AuditEnd returns the greatest sequence number of the rows.
 	AuditEnd(ctx context.Context) (int64, error)
-	// GrowAuditTree stores tiles and a head where the tree still has a size, and
-	// answers whether it had. still, which may be nil, is asked once nobody else can
-	// write, and a database that is another one has been told of.
+	// GrowAuditTree stores tiles and a head if the tree still has the given size, and
+	// reports whether it did. It calls still, unless that is nil, when no other process
+	// can write and a replaced database has been detected.
 	GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (bool, error)
 }
 
-// DefaultInterval is how far behind a checkpoint may be.
+// DefaultInterval is the default maximum age of a checkpoint.
 const DefaultInterval = 5 * time.Second
 
-// Config of a Tree. Every field but Interval, Alone and Pruned is needed.
+// Config is the configuration of a Tree. All fields are required except
+// Interval, Alone and Pruned.
 type Config struct {
 	Store    Store
 	Signer   *Signer
 	Recent   *Recent
-	Interval time.Duration // a checkpoint is at most so far behind; DefaultInterval
+	Interval time.Duration // the maximum age of a checkpoint; default DefaultInterval
 	Clock    func() time.Time
 	Logger   *slog.Logger
-	// Alarm is told why the tree does not grow any more.
+	// Alarm is called with the reason if the tree cannot grow any more.
 	Alarm func(problem string)
-	// RowAlarm is told of a row that the tree has and the database has not, or has as
-	// another one.
+	// RowAlarm is called for a row that the tree has, and that is missing or
+	// different in the database.
 	RowAlarm func(seq int64, problem string)
-	// Alone says that no other process writes rows.
+	// Alone means that no other process writes rows.
 	Alone bool
-	// Pruned answers up to which row the database may have none any more; nil: it has all.
+	// Pruned returns the last row that may be missing in the database, because it was
+	// removed; nil: none is missing.
 	Pruned func(ctx context.Context) (int64, error)
 }
 
-// Tree grows behind the rows. It is safe for concurrent use.
+// Tree grows in the background. It is safe for concurrent use.
 type Tree struct {
 	Config
 
-	asked chan struct{} // holds a token where somebody waits
-	scrub scrub         // of Run alone
+	asked chan struct{} // contains a token if a caller waits
+	scrub scrub         // used only by Run
 
 	mu    sync.Mutex
-	last  audit.TreeHead // that this process knows to be good
+	last  audit.TreeHead // the last head that this process has verified
 	err   error          // of the last growth
-	grown chan struct{}  // closed and replaced with each growth, and each that failed
+	grown chan struct{}  // closed and replaced after each growth, successful or not
 }
 
-// New makes a tree. Run makes it grow.
+// New returns a tree. Run makes it grow.
 func New(c Config) *Tree {
 	if c.Interval <= 0 {
 		c.Interval = DefaultInterval
@@ -94,7 +96,7 @@ func New(c Config) *Tree {
 	return &Tree{Config: c, asked: make(chan struct{}, 1), grown: make(chan struct{})}
 }
 
-// Key is what verifies the checkpoints.
+// Key returns the key that verifies the checkpoints.
 func (t *Tree) Key() keyserver.AuditKey {
 	return keyserver.AuditKey{Origin: t.Signer.Signer.Name(), Key: t.Signer.Key}
 }
@@ -141,7 +143,7 @@ func (t *Tree) catchUp(ctx context.Context) {
 	}
 }
 
-// fail says that a growth failed. Whoever waits is told.
+// fail records a failed growth, and wakes the waiting callers.
 func (t *Tree) fail(err error) {
 	t.mu.Lock()
 	first := t.err == nil
@@ -156,34 +158,34 @@ func (t *Tree) fail(err error) {
 	}
 }
 
-// wake needs the lock.
+// wake wakes the waiting callers. The caller must hold the lock.
 func (t *Tree) wake() {
 	close(t.grown)
 	t.grown = make(chan struct{})
 }
 
-// Failing answers why the tree does not grow, nil where it does.
+// Failing returns the reason why the tree does not grow, or nil.
 func (t *Tree) Failing() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.err
 }
 
-// Size is how many rows the tree has, as far as this process knows.
+// Size returns the number of rows in the tree, as far as this process knows.
 func (t *Tree) Size() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.last.Size
 }
 
-// Grown is closed once the tree grows, or fails to.
+// Grown returns a channel that is closed when the tree grows or fails to.
 func (t *Tree) Grown() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.grown
 }
 
-// grow takes the rows that the tree has not, and answers whether there may be more.
+// grow adds missing rows to the tree, and reports whether there may be more.
 func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 	head, err := t.Store.AuditTree(ctx)
 	if err != nil {
@@ -223,14 +225,14 @@ func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 	}
 	done, err := t.Store.GrowAuditTree(ctx, head.Size, g.tiles(), next, func() bool { return t.Recent.lost() == lost })
 	if err != nil || !done {
-		return true, err // another replica was first, or the leaves are of rows that are gone
+		return true, err // another replica was faster, or the leaves are of rows that are gone
 	}
 	t.settle(next)
 	return last < end, nil
 }
 
-// tell says which rows the first growth of a process takes as the database has them:
-// after a stop in order there is none.
+// tell logs how many rows the first growth of a process reads from the database. After an
+// orderly stop there are none.
 func (t *Tree) tell(size, stored int64) {
 	t.mu.Lock()
 	first := t.last.Size == 0
@@ -240,7 +242,7 @@ func (t *Tree) tell(size, stored int64) {
 	}
 }
 
-// settle remembers a head that is good.
+// settle stores a verified head.
 func (t *Tree) settle(head audit.TreeHead) {
 	t.Recent.forget(head.Size)
 	t.mu.Lock()
@@ -254,8 +256,8 @@ func (t *Tree) settle(head audit.TreeHead) {
 	}
 }
 
-// check refuses to go on from a head that this key server has not signed, that is not
-// of the tiles, or that does not follow from what this process has seen.
+// check fails if this key server has not signed the head, if the tiles do not lead to it,
+// or if it does not continue the last head of this process.
 func (t *Tree) check(ctx context.Context, head audit.TreeHead, g *growth) error {
 	t.mu.Lock()
 	last := t.last
@@ -266,7 +268,7 @@ func (t *Tree) check(ctx context.Context, head audit.TreeHead, g *growth) error 
 	if head.Size < last.Size {
 		return fmt.Errorf("%w: it has %d rows, and had %d", ErrInconsistent, head.Size, last.Size)
 	}
-	if len(head.Checkpoint) == 0 { // there was one, of no rows at least (Begin)
+	if len(head.Checkpoint) == 0 { // there was one, at least without rows (Begin)
 		return fmt.Errorf("%w: its checkpoint was taken out of the database", ErrInconsistent)
 	}
 	signed, err := Open(head.Checkpoint, t.Signer.Verifier)
@@ -300,8 +302,8 @@ func (t *Tree) checkRoot(ctx context.Context, head audit.TreeHead, g *growth) er
 	return err
 }
 
-// addRows adds the rows up to one, in their order: those that this process has
-// written as it wrote them, the others, which it counts, from the database.
+// addRows adds the rows up to last, in order. Rows that this process has written are added
+// as they were written. The others come from the database; stored is their number.
 func (t *Tree) addRows(ctx context.Context, g *growth, last int64) (stored int64, err error) {
 	for g.size < last {
 		for _, leaf := range t.Recent.from(g.size+1, int(last-g.size)) {
@@ -324,7 +326,7 @@ func (t *Tree) addRows(ctx context.Context, g *growth, last int64) (stored int64
 	return stored, nil
 }
 
-// addStored adds rows that the database has, which have to be whole.
+// addStored adds rows from the database. They must be complete and unchanged.
 func addStored(g *growth, rows []keyserver.AuditEntry) error {
 	if len(rows) == 0 {
 		return fmt.Errorf("%w: the row %d is missing", ErrInconsistent, g.size+1)
@@ -339,14 +341,15 @@ func addStored(g *growth, rows []keyserver.AuditEntry) error {
 		if sum, scratch = audit.Sum(scratch, row); sum != row.Hash {
 			return fmt.Errorf("%w: the row %d is not as it was written", ErrInconsistent, row.Seq)
 		}
-		if err := g.add(tlog.RecordHash(scratch)); err != nil { // the bytes that Sum has hashed
+		if err := g.add(tlog.RecordHash(scratch)); err != nil { // the bytes that Sum hashed
 			return err
 		}
 	}
 	return nil
 }
 
-// Begin is the head of a tree without rows. Whoever makes the key of a log stores it.
+// Begin returns the head of a tree without rows. It is stored when the key
+// of a log is created.
 func Begin(s *Signer, now time.Time) (head audit.TreeHead, err error) {
 	head.At = now.UTC().Truncate(time.Microsecond)
 	if head.Root, err = tlog.TreeHash(0, nil); err != nil {
@@ -361,7 +364,7 @@ func sign(s *Signer, head audit.TreeHead) ([]byte, error) {
 	return note.Sign(&note.Note{Text: string(text)}, s.Signer)
 }
 
-// Open verifies a checkpoint by the key of its log and answers its size and root.
+// Open verifies a checkpoint with the key of its log and returns its size and root.
 func Open(checkpoint []byte, key note.Verifier) (audit.TreeHead, error) {
 	c, _, _, err := log.ParseCheckpoint(checkpoint, key.Name(), key)
 	if err != nil {
@@ -373,5 +376,5 @@ func Open(checkpoint []byte, key note.Verifier) (audit.TreeHead, error) {
 	return audit.TreeHead{Size: int64(c.Size), Root: tlog.Hash(c.Hash), Checkpoint: bytes.Clone(checkpoint)}, nil
 }
 
-// maxSize bounds what is taken for the size of a tree.
+// maxSize is the largest accepted size of a tree.
 const maxSize = 1 << 53

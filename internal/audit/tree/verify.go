@@ -16,62 +16,62 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Reader is where a tree and its rows are read: a database, or a key server.
+// Reader reads a tree and its rows from a database or a key server.
 type Reader interface {
-	// AuditTree answers how far the tree has grown, a zero head before it has.
+	// AuditTree returns the head of the tree, or a zero head before the first growth.
 	AuditTree(ctx context.Context) (audit.TreeHead, error)
 	// AuditTile reads the hashes of a tile, as many as there are.
 	AuditTile(ctx context.Context, level int, index int64) ([]byte, error)
-	// AuditRange reads rows with after < seq <= last in the order of seq, at most limit.
+	// AuditRange reads at most limit rows with after < seq <= last, ordered by seq.
 	AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error)
 }
 
-// Noted is a checkpoint that somebody noted earlier.
+// Noted is a checkpoint that was stored elsewhere earlier.
 type Noted struct {
-	Name string // for people: the file it is in
+	Name string // for messages: the name of its file
 	Head audit.TreeHead
 }
 
-// Options of a verification.
+// Options are the options of a verification.
 type Options struct {
-	Key   note.Verifier // nil: nobody says which it is, and no signature is looked at
+	Key   note.Verifier // nil: the key is unknown, so signatures are not verified
 	Noted []Noted
-	// First is the row that rows begin with. The leaves of those below it, which
-	// were archived, are taken from the tiles, which the root proves. 0 and 1: all.
+	// First is the first row of the rows to verify. The leaves before it, whose rows were
+	// archived, are taken from the tiles, which the root proves. 0 and 1 mean all rows.
 	First int64
 }
 
-// Report is what a Verifier found.
+// Report is the result of a Verifier.
 type Report struct {
-	Head     audit.TreeHead // as its checkpoint has it
-	Signers  []string       // of the checkpoint, by what they say, without a key
-	Newer    int64          // rows that were read and are not in the tree yet
-	Pruned   bool           // a row of the tree says that those before Options.First were removed
-	Total    int            // findings, counted
+	Head     audit.TreeHead // according to its checkpoint
+	Signers  []string       // the names of the checkpoint's signers, unverified, if there is no key
+	Newer    int64          // rows that were read and that the tree does not have yet
+	Pruned   bool           // a row of the tree records that the rows before Options.First were removed
+	Total    int            // number of findings
 	Findings []audit.Finding
 }
 
-// maxFindings bounds those that are kept.
+// maxFindings is the number of findings that are kept.
 const maxFindings = 100
 
-// Verifier holds rows, which it is given in their order, against the tree that was
-// signed. It holds one tile of each level, however many rows there are.
+// Verifier compares rows, which it gets in order, with the tree that was signed. It holds
+// one tile of each level, independent of the number of rows.
 type Verifier struct {
 	source Reader
 	o      Options
 	report Report
 
-	rows   *growth // of the rows as they are
-	stored *growth // of the leaves in the tiles; nil as long as they are the same
-	tile   []byte  // of level 0, that the next leaf is in
-	bare   bool    // of which nothing is there
-	ended  bool    // neither a row nor its hash is there: the tree cannot be followed
-	// What is not as the tiles have it. Which of the two is wrong, the root says.
-	differ      []int64 // the first rows of them
+	rows   *growth // the tree of the actual rows
+	stored *growth // the tree of the leaves in the tiles; nil as long as both are the same
+	tile   []byte  // the tile of level 0 with the next leaf
+	bare   bool    // the tile is empty
+	ended  bool    // neither a row nor its hash exists, so the tree cannot be followed
+	// Differences between rows and tiles. The root decides which of the two is wrong.
+	differ      []int64 // the first rows that differ
 	differences int
 }
 
-// NewVerifier reads how far the tree has grown.
+// NewVerifier reads the head of the tree.
 func NewVerifier(ctx context.Context, source Reader, o Options) (*Verifier, error) {
 	head, err := source.AuditTree(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ func NewVerifier(ctx context.Context, source Reader, o Options) (*Verifier, erro
 	return v, nil
 }
 
-// checkpoint looks at the one that is stored, which says how far the tree goes.
+// checkpoint checks the stored checkpoint, which has the size of the tree.
 func (v *Verifier) checkpoint(head audit.TreeHead) {
 	if head.Size == 0 && len(head.Checkpoint) == 0 {
 		if v.o.Key != nil {
@@ -106,8 +106,8 @@ func (v *Verifier) checkpoint(head audit.TreeHead) {
 	}
 }
 
-// Parse reads a checkpoint without looking at its signatures, and who they say has
-// made them.
+// Parse parses a checkpoint without verifying its signatures. It also returns the names
+// in the signatures.
 func Parse(checkpoint []byte) (audit.TreeHead, []string, error) {
 	_, err := note.Open(checkpoint, note.VerifierList())
 	var unverified *note.UnverifiedNoteError
@@ -125,7 +125,7 @@ func Parse(checkpoint []byte) (audit.TreeHead, []string, error) {
 	return audit.TreeHead{Size: int64(c.Size), Root: tlog.Hash(c.Hash), Checkpoint: checkpoint}, signers, nil
 }
 
-// Read gives the verifier every row that the tree has.
+// Read passes every row of the tree to the verifier.
 func (v *Verifier) Read(ctx context.Context) error {
 	size := v.report.Head.Size
 	for after := max(v.o.First-1, 0); after < size; {
@@ -144,8 +144,8 @@ func (v *Verifier) Read(ctx context.Context) error {
 	return nil
 }
 
-// Along is a trail of which every row that somebody reads, in their order, is given to
-// the verifier.
+// Along returns a trail that also passes every row to the verifier. Rows
+// must be read in order.
 func (v *Verifier) Along(trail audit.Trail) audit.Trail { return along{trail, v} }
 
 type along struct {
@@ -162,7 +162,7 @@ func (a along) AuditRange(ctx context.Context, after, last int64, limit int) ([]
 	return rows, err
 }
 
-// Rows takes rows that follow those before.
+// Rows processes the rows after those of the last call.
 func (v *Verifier) Rows(ctx context.Context, rows []keyserver.AuditEntry) error {
 	var scratch []byte
 	for i := range rows {
@@ -191,15 +191,15 @@ func (v *Verifier) Rows(ctx context.Context, rows []keyserver.AuditEntry) error 
 	return nil
 }
 
-// prunes reports whether a row says that those before the first one were removed, of
-// which they are the last segment.
+// prunes reports whether a row records that the rows before the first one were removed,
+// of which it names the last segment.
 func (v *Verifier) prunes(row *keyserver.AuditEntry) bool {
 	last := v.o.First - 1
 	return row.Operation == keyserver.AuditPruned && row.Outcome == keyserver.Allowed && row.Kind == keyserver.InternalSession &&
 		last > 0 && row.Object == audit.SegmentText(last)
 }
 
-// missing goes on to a row that is there.
+// missing continues with the rows up to last, which are missing.
 func (v *Verifier) missing(ctx context.Context, last int64) error {
 	from := max(v.rows.size+1, v.o.First)
 	for v.rows.size < last && !v.ended {
@@ -218,7 +218,7 @@ func (v *Verifier) missing(ctx context.Context, last int64) error {
 	return nil
 }
 
-// leaf adds the leaf of the next row, nil where there is none.
+// leaf adds the leaf of the next row; it is nil if the row is missing.
 func (v *Verifier) leaf(ctx context.Context, row *tlog.Hash) error {
 	seq := v.rows.size + 1
 	at := (seq - 1) % tileWidth
@@ -252,7 +252,7 @@ func (v *Verifier) leaf(ctx context.Context, row *tlog.Hash) error {
 	return v.noted()
 }
 
-// read reads a tile of leaves. What is missing of it is zero, so that no row agrees.
+// read reads a tile of leaves. Missing leaves are zero, so that no row agrees with them.
 func (v *Verifier) read(ctx context.Context, index int64) error {
 	data, err := v.source.AuditTile(ctx, 0, index)
 	if err != nil {
@@ -266,7 +266,7 @@ func (v *Verifier) read(ctx context.Context, index int64) error {
 	return nil
 }
 
-// differs notes a row that is not the one in the tiles.
+// differs records a row that differs from the tiles.
 func (v *Verifier) differs(seq int64) {
 	if v.stored == nil {
 		v.stored = v.rows.clone()
@@ -277,8 +277,7 @@ func (v *Verifier) differs(seq int64) {
 	}
 }
 
-// above holds tiles of higher levels that have become full against those that are
-// stored.
+// above compares tiles of higher levels that have become full with those that are stored.
 func (v *Verifier) above(ctx context.Context) error {
 	err := v.compare(ctx, v.rows.full, func(g *growth) []audit.Tile { return g.full })
 	v.rows.full = v.rows.full[:0]
@@ -288,8 +287,8 @@ func (v *Verifier) above(ctx context.Context) error {
 	return err
 }
 
-// compare looks whether tiles that are stored follow from those below them, or from
-// the rows, where those below them do not.
+// compare checks that stored tiles follow from those below them, or from the rows if they
+// differ from the tiles.
 func (v *Verifier) compare(ctx context.Context, tiles []audit.Tile, of func(*growth) []audit.Tile) error {
 	for i, t := range tiles {
 		if t.Level == 0 || len(t.Hashes) == 0 {
@@ -307,8 +306,7 @@ func (v *Verifier) compare(ctx context.Context, tiles []audit.Tile, of func(*gro
 	return nil
 }
 
-// noted holds the tree, where it has grown to the size of a checkpoint that was noted,
-// against its root.
+// noted compares the root of the tree with that of noted checkpoints of the same size.
 func (v *Verifier) noted() error {
 	for _, n := range v.o.Noted {
 		if n.Head.Size != v.rows.size {
@@ -325,7 +323,7 @@ func (v *Verifier) noted() error {
 	return nil
 }
 
-// End says what was found, once all rows were given.
+// End returns the report after all rows.
 func (v *Verifier) End(ctx context.Context) (Report, error) {
 	head := v.report.Head
 	if !v.ended {
@@ -347,7 +345,7 @@ func (v *Verifier) End(ctx context.Context) (Report, error) {
 	return v.report, nil
 }
 
-// root compares with the root that was signed.
+// root compares the computed roots with the signed one.
 func (v *Verifier) root(ctx context.Context) error {
 	root, err := v.rows.edge()
 	if err != nil {
