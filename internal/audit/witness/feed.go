@@ -16,59 +16,59 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// FeedStore is what a feed needs of a database.
+// FeedStore is the part of a database that a feed uses.
 type FeedStore interface {
 	AuditTree(ctx context.Context) (audit.TreeHead, error)
 	CosignedAuditTree(ctx context.Context) (audit.TreeHead, error)
-	// CosignAuditTree adds cosignatures to a head. add answers a checkpoint with those
-	// of another one of the same head, too, and whether they are a quorum.
+	// CosignAuditTree adds cosignatures to a head. add gets the stored checkpoint. It
+	// returns one with all cosignatures, and whether they are a quorum.
 	CosignAuditTree(ctx context.Context, head audit.TreeHead, add func(stored []byte) (checkpoint []byte, quorum bool, err error)) error
 }
 
 // Grower is the tree of this key server.
 type Grower interface {
-	// Grown is closed once the tree grows.
+	// Grown returns a channel that is closed when the tree grows.
 	Grown() <-chan struct{}
-	// Prove proves that the tree of a size continues an earlier one.
+	// Prove proves that the tree with a size continues an earlier one.
 	Prove(ctx context.Context, size, old int64) (tlog.TreeProof, error)
 }
 
-// FeedConfig is of a Feed. Every field but Peers is needed.
+// FeedConfig is the configuration of a Feed. All fields are required except Peers.
 type FeedConfig struct {
 	Store    FeedStore
 	Tree     Grower
 	Key      note.Verifier // of the tree's own checkpoints
-	Remotes  []Remote      // that are always asked
-	Quorum   int           // so many make a quorum
+	Remotes  []Remote      // witnesses that are always used
+	Quorum   int           // the number of cosignatures of a quorum
 	Interval time.Duration // of checkpoints
 	Clock    func() time.Time
 	Logger   *slog.Logger
-	// Alarm is told where a witness knows better of this tree than the database.
+	// Alarm is called if a witness has seen more of this tree than the database has.
 	Alarm func(problem string)
-	// Peers answers those that are witnesses at the moment; nil: none.
+	// Peers returns the peers that are witnesses at the moment; nil: none.
 	Peers func(ctx context.Context) ([]Remote, error)
 }
 
-// Feed sends the tree's checkpoints to witnesses, each on its own, and keeps what they
-// cosign.
+// Feed sends the tree's checkpoints to each witness independently, and stores
+// their cosignatures.
 type Feed struct {
 	FeedConfig
 
 	mu    sync.Mutex
-	noted time.Time        // when a checkpoint was last written to the log
-	heads []audit.TreeHead // the latest, with the cosignatures that they have
+	noted time.Time        // when a checkpoint was last logged
+	heads []audit.TreeHead // the latest heads, with their cosignatures
 	all   map[string]note.Verifier
 }
 
-// maxHeads are as many as wait for the cosignatures of witnesses that take long.
+// maxHeads is the number of heads that wait for the cosignatures of slow witnesses.
 const maxHeads = 16
 
-// NewFeed makes a feed. Run sends.
+// NewFeed returns a feed. Run sends.
 func NewFeed(c FeedConfig) *Feed {
 	return &Feed{FeedConfig: c, all: map[string]note.Verifier{}}
 }
 
-// Run sends until ctx ends.
+// Run sends checkpoints until ctx ends.
 func (f *Feed) Run(ctx context.Context) {
 	var senders sync.WaitGroup
 	defer senders.Wait()
@@ -115,8 +115,8 @@ func (f *Feed) Run(ctx context.Context) {
 	}
 }
 
-// noteEvery is how often the newest checkpoint is written to the log, which may be kept
-// where nobody can change it.
+// noteEvery is the interval in which the newest checkpoint is logged. The log may be
+// stored in a place that an attacker cannot change.
 const noteEvery = time.Hour
 
 func (f *Feed) note(ctx context.Context) {
@@ -141,13 +141,13 @@ func (f *Feed) take(name string, v note.Verifier) {
 	f.all[name] = v
 }
 
-// maxPause is how long at most a witness that does not cosign is left alone.
+// maxPause is the longest pause after a witness has failed to cosign.
 const maxPause = time.Minute
 
-// send sends each head to one witness. A witness that is away is asked ever more
-// seldom, up to once a minute.
+// send sends each head to one witness. If the witness does not respond, the pauses double
+// up to one minute.
 func (f *Feed) send(ctx context.Context, to Remote) {
-	var known int64 // that the witness has, as far as it said
+	var known int64 // the size that the witness has, according to its last response
 	pause := time.Duration(0)
 	logger := f.Logger.With("witness", to.Verifier().Name())
 	failing := false
@@ -180,7 +180,7 @@ func (f *Feed) send(ctx context.Context, to Remote) {
 		select {
 		case <-ctx.Done():
 		case <-grown:
-		case <-look.C: // another replica may have made it grow
+		case <-look.C: // another replica may have grown it
 		}
 		look.Stop()
 		if ctx.Err() != nil {
@@ -189,8 +189,8 @@ func (f *Feed) send(ctx context.Context, to Remote) {
 	}
 }
 
-// one sends the newest head, unless the witness has cosigned it, and answers what the
-// witness has.
+// one sends the newest head, unless the witness has cosigned it, and returns the size
+// that the witness has.
 func (f *Feed) one(ctx context.Context, to Remote, known int64) (int64, error) {
 	head, err := f.Store.AuditTree(ctx)
 	if err != nil || head.Size == 0 || signedBy(head.Checkpoint, to.Verifier()) {
@@ -198,7 +198,7 @@ func (f *Feed) one(ctx context.Context, to Remote, known int64) (int64, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	if !signedBy(head.Checkpoint, f.Key) { // the tree raises the alarm here, the witness there
+	if !signedBy(head.Checkpoint, f.Key) { // the tree raises the alarm here, and the witness does at its side
 		to.Confess(ctx, Request{Old: known, Checkpoint: head.Checkpoint})
 		return known, errors.New("the newest checkpoint in the database was not signed by this key server")
 	}
@@ -206,7 +206,7 @@ func (f *Feed) one(ctx context.Context, to Remote, known int64) (int64, error) {
 		var lines []byte
 		if known > head.Size {
 			if err := f.behind(ctx, to, known); err != nil {
-				return 0, err // it is asked again what it has: the peer may be registered anew meanwhile
+				return 0, err // ask again for its size: the peer may be registered again in the meantime
 			}
 			return known, nil
 		}
@@ -233,10 +233,10 @@ func (f *Feed) one(ctx context.Context, to Remote, known int64) (int64, error) {
 	return known, err
 }
 
-// behind is where a witness has cosigned more than the newest head has.
+// behind handles a witness that has cosigned more rows than the newest head has.
 func (f *Feed) behind(ctx context.Context, to Remote, known int64) error {
 	head, err := f.Store.AuditTree(ctx)
-	if err != nil || head.Size >= known { // another replica made it grow
+	if err != nil || head.Size >= known { // another replica has grown it
 		return err
 	}
 	f.Alarm(fmt.Sprintf("the witness %s has cosigned %d rows, and the audit tree has %d: the database was put back, or rows were cut off", to.Verifier().Name(), known, head.Size))
@@ -244,7 +244,7 @@ func (f *Feed) behind(ctx context.Context, to Remote, known int64) error {
 	return fmt.Errorf("it has cosigned %d rows, and the audit tree has %d", known, head.Size)
 }
 
-// keep adds a cosignature to a head, once it is one.
+// keep verifies a cosignature and adds it to a head.
 func (f *Feed) keep(ctx context.Context, head audit.TreeHead, lines []byte, by note.Verifier) error {
 	line, err := cosignatureOf(head.Checkpoint, lines, by)
 	if err != nil {
@@ -275,8 +275,8 @@ func (f *Feed) keep(ctx context.Context, head audit.TreeHead, lines []byte, by n
 	})
 }
 
-// Cosigned answers how many rows a quorum of witnesses has cosigned. Where no quorum
-// is asked for, that is as many as there may be.
+// Cosigned returns how many rows a quorum of witnesses has cosigned. Without a required
+// quorum, that is the largest integer.
 func (f *Feed) Cosigned(ctx context.Context) (int64, error) {
 	if f.Quorum == 0 {
 		return 1<<63 - 1, nil

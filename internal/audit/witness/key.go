@@ -13,13 +13,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Name is that of the key by which a key server cosigns.
+// Name returns the name of the key with which a key server cosigns.
 func Name(serverName string, system keyserver.SystemID) string {
 	return fmt.Sprintf("%s/witness/%d", tree.KeyName(serverName), system)
 }
 
-// NewKey makes the key of a witness: private and public, each a line as C2SP
-// signed-note spells it.
+// NewKey creates the key of a witness: a private and a public line in the form
+// of C2SP signed-note.
 func NewKey(random io.Reader, name string) ([]byte, error) {
 	private, public, err := note.GenerateKey(random, name)
 	if err != nil {
@@ -29,13 +29,13 @@ func NewKey(random io.Reader, name string) ([]byte, error) {
 	return []byte(private + "\n" + public), err
 }
 
-// Signer makes cosignatures.
+// Signer creates cosignatures.
 type Signer struct {
 	note.Signer
-	Key string // that verifies them, as C2SP signed-note spells a public key
+	Key string // the public key that verifies them, in the form of C2SP signed-note
 }
 
-// ReadKey reads what NewKey made. Its errors say nothing of the key.
+// ReadKey parses the output of NewKey. Its errors contain nothing of the key.
 func ReadKey(pair []byte) (*Signer, error) {
 	private, public, _ := strings.Cut(string(pair), "\n")
 	signer, err := cosignature.NewSignerForCosignatureV1(private)
@@ -45,7 +45,7 @@ func ReadKey(pair []byte) (*Signer, error) {
 	return &Signer{signer, public}, nil
 }
 
-// cosign answers the lines of a cosignature (C2SP tlog-cosignature).
+// cosign returns the lines of a cosignature (C2SP tlog-cosignature).
 func (s *Signer) cosign(text string) ([]byte, error) {
 	signed, err := note.Sign(&note.Note{Text: text}, s.Signer)
 	if err != nil {

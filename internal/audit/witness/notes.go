@@ -8,17 +8,17 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// textOf is the text of a note, without signatures.
+// textOf returns the text of a note, without signatures.
 func textOf(signed []byte) []byte {
 	return signed[:bytes.LastIndex(signed, []byte("\n\n"))+1]
 }
 
-// signatures are the lines behind the text of a note.
+// signatures returns the signature lines of a note.
 func signatures(signed []byte) []byte {
 	return signed[bytes.LastIndex(signed, []byte("\n\n"))+2:]
 }
 
-// signedBy reports whether a note has a good signature by a key.
+// signedBy reports whether a note has a valid signature by a key.
 func signedBy(signed []byte, by note.Verifier) bool {
 	_, err := note.Open(signed, note.VerifierList(by))
 	return err == nil
@@ -34,7 +34,7 @@ func countSigned(signed []byte, by []note.Verifier) int {
 	return n
 }
 
-// cosignatureOf is the line of a witness among those that it answered.
+// cosignatureOf returns the line of a witness from the lines of its response.
 func cosignatureOf(checkpoint, lines []byte, by note.Verifier) ([]byte, error) {
 	n, err := note.Open(append(append(bytes.Clone(textOf(checkpoint)), '\n'), lines...), note.VerifierList(by))
 	if err != nil {
@@ -43,11 +43,11 @@ func cosignatureOf(checkpoint, lines []byte, by note.Verifier) ([]byte, error) {
 	return fmt.Appendf(nil, "— %s %s\n", n.Sigs[0].Name, n.Sigs[0].Base64), nil
 }
 
-// keyPart is how many characters of a signature name its key: four bytes, of which
-// base64 needs so many and shares the last with what follows.
+// keyPart is the number of characters of a signature that identify its key. The key id
+// has four bytes; base64 needs five characters for them plus a part of the next one.
 const keyPart = 5
 
-// merge adds signatures to a note, but those of a key that has signed already.
+// merge adds signatures to a note, except those of keys that have already signed.
 func merge(signed, lines []byte) []byte {
 	have := map[string]bool{}
 	for line := range bytes.Lines(signatures(signed)) {
@@ -63,7 +63,7 @@ func merge(signed, lines []byte) []byte {
 	return out
 }
 
-// signer is what of a line of a signature says whose it is.
+// signer returns the part of a signature line that identifies the key.
 func signer(line []byte) string {
 	parts := bytes.Split(line, []byte(" "))
 	if len(parts) != 3 || len(parts[2]) < keyPart {

@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Learn remembers the keys that a peer has named, at first sight. Other ones later are
-// refused, and told of: until somebody registers the peer anew, it has the first.
+// Learn stores the keys that a peer names when it is first seen. It refuses different
+// keys later and reports them: the first keys stay until the peer is registered again.
 func (w *Witness) Learn(ctx context.Context, peer keyserver.SystemID, keys keyserver.AuditKeys) error {
 	if err := plausible(peer, keys); err != nil {
 		return err
@@ -44,10 +44,11 @@ func (w *Witness) Learn(ctx context.Context, peer keyserver.SystemID, keys keyse
 	})
 }
 
-// maxKey bounds the keys of peers, and with them the names of their logs.
+// maxKey is the maximum length of the keys of peers, and thus of the names of their logs.
 const maxKey = 1024
 
-// plausible refuses keys that could not be a peer's, above all those of another one.
+// plausible refuses keys that cannot be those of the peer, especially
+// those of another one.
 func plausible(peer keyserver.SystemID, keys keyserver.AuditKeys) error {
 	bad := func(what string) error {
 		return fmt.Errorf("the peer %d names %s", peer, what)
@@ -69,13 +70,13 @@ func plausible(peer keyserver.SystemID, keys keyserver.AuditKeys) error {
 	return nil
 }
 
-// PeerLink asks peers.
+// PeerLink sends requests to peers.
 type PeerLink interface {
 	AddCheckpoint(ctx context.Context, peer keyserver.TrustedServer, r Request) ([]byte, error)
 }
 
-// Peers answers the peers that are witnesses: those whose records say so and whose
-// keys are known.
+// Peers returns the peers that are witnesses: those whose records say so and
+// whose keys are known.
 func (w *Witness) Peers(ctx context.Context, link PeerLink) ([]Remote, error) {
 	logs, err := w.Store.WitnessedLogs(ctx)
 	if err != nil {
@@ -113,5 +114,5 @@ func (c *colleague) AddCheckpoint(ctx context.Context, r Request) ([]byte, error
 }
 
 func (c *colleague) Confess(ctx context.Context, r Request) {
-	_, _ = c.link.AddCheckpoint(ctx, c.peer, r) // it is refused
+	_, _ = c.link.AddCheckpoint(ctx, c.peer, r) // the peer refuses it
 }

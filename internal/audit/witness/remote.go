@@ -21,37 +21,37 @@ import (
 
 // Remote is a witness of this key server's tree.
 type Remote interface {
-	// Verifier is of its cosignatures; its name is how the witness is called.
+	// Verifier verifies its cosignatures. The name of the verifier is that of the witness.
 	Verifier() note.Verifier
-	// AddCheckpoint answers the lines of a cosignature, a keyserver.StaleCheckpointError
-	// where the witness has cosigned another size than the request says, or the fault
-	// CHECKPOINT_INCONSISTENT.
+	// AddCheckpoint returns the lines of a cosignature. It fails with a
+	// keyserver.StaleCheckpointError if the witness has cosigned another size than that in
+	// the request, or with the fault CHECKPOINT_INCONSISTENT.
 	AddCheckpoint(ctx context.Context, r Request) ([]byte, error)
-	// Confess shows a checkpoint that cannot be cosigned: the tree is smaller than what the
-	// witness has cosigned, or the checkpoint is not its own.
+	// Confess shows the witness a checkpoint that it cannot cosign: the tree is smaller
+	// than the size that it has cosigned, or the checkpoint is not from this log.
 	Confess(ctx context.Context, r Request)
 }
 
-// Bounds of asking witnesses.
+// Limits of requests to witnesses.
 const (
 	askTime   = 10 * time.Second
 	maxAnswer = 4 << 10
-	// MaxWitnesses are as many as are asked; further ones of --witness are refused,
-	// and further peers are left out.
+	// MaxWitnesses is the maximum number of witnesses. More values of --witness are
+	// refused, and more peers are ignored.
 	MaxWitnesses = 32
 )
 
-// site is a witness that is asked over HTTP.
+// site is a witness with an HTTP API.
 type site struct {
 	url      string
 	verifier note.Verifier
 	client   *http.Client
 }
 
-// ParseRemote reads URL=VKEY.
+// ParseRemote parses URL=VKEY.
 func ParseRemote(spec string, client *http.Client) (Remote, error) {
-	// A key has equals signs, too, and behind them no URL goes on; in it comes a name,
-	// eight digits and a base64 text, between plus signs.
+	// A key contains equals signs, too, so the first one ends the URL. The key is a name,
+	// eight digits and a base64 text, separated by plus signs.
 	at, key, found := strings.Cut(spec, "=")
 	u, err := url.Parse(at)
 	if !found || err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -64,7 +64,7 @@ func ParseRemote(spec string, client *http.Client) (Remote, error) {
 	return &site{url: strings.TrimSuffix(at, "/") + "/add-checkpoint", verifier: verifier, client: client}, nil
 }
 
-// Client returns what asks witnesses over HTTP. It follows nobody elsewhere.
+// Client returns the HTTP client for witnesses. It follows no redirects.
 func Client() *http.Client {
 	return &http.Client{
 		Timeout:       askTime,
@@ -74,7 +74,7 @@ func Client() *http.Client {
 
 func (s *site) Verifier() note.Verifier { return s.verifier }
 
-// Confess does nothing: C2SP has no word for it.
+// Confess does nothing: C2SP has no message for it.
 func (s *site) Confess(context.Context, Request) {}
 
 func (s *site) AddCheckpoint(ctx context.Context, r Request) ([]byte, error) {

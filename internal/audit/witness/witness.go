@@ -1,9 +1,9 @@
-// Package witness watches that logs only ever grow, and has others watch the audit
-// tree of this key server.
+// Package witness verifies that logs only grow, and sends the audit tree of this key
+// server to other witnesses.
 //
-// As a witness (C2SP tlog-witness) it cosigns a checkpoint of a log that continues
-// what it cosigned last, and remembers that before the cosignature leaves. As a log
-// it sends each new checkpoint to its witnesses and keeps what they cosign.
+// As a witness (C2SP tlog-witness) it cosigns a checkpoint of a log that continues the
+// one that it cosigned last. It stores the checkpoint before it returns the cosignature.
+// As a log it sends each new checkpoint to its witnesses and stores their cosignatures.
 package witness
 
 import (
@@ -22,25 +22,26 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Store is what a witness needs of a database.
+// Store is the part of a database that a witness uses.
 type Store interface {
 	WitnessedLogs(ctx context.Context) ([]keyserver.WitnessedLog, error)
-	// UpdateWitnessedLog changes what is known of a log, which is its origin alone where
-	// it is new. No two changes overlap, on any replica.
+	// UpdateWitnessedLog changes the record of a log. A new record has only the origin.
+	// Changes do not overlap, even on different replicas.
 	UpdateWitnessedLog(ctx context.Context, origin string, change func(l *keyserver.WitnessedLog) error) error
 	TrustedServers(ctx context.Context) ([]keyserver.TrustedServer, error)
 }
 
-// Config of a Witness. Every field but Clients is needed.
+// Config is the configuration of a Witness. All fields are required except Clients.
 type Config struct {
 	Store  Store
 	Signer *Signer
-	// Own is what verifies the audit tree of this key server.
+	// Own is the key that verifies the audit tree of this key server.
 	Own keyserver.AuditKey
-	// Clients are logs that are no peers', by the keys that verify their checkpoints.
+	// Clients are the keys of logs that do not belong to peers.
 	Clients []string
 	Clock   func() time.Time
-	// Alarm is told of each attempt that shows a conflict, and has to bound what it does.
+	// Alarm is called for each attempt that shows a conflict. It must
+	// limit its own effort.
 	Alarm func(keyserver.WitnessedLog)
 }
 
@@ -55,7 +56,7 @@ type client struct {
 	key      string
 }
 
-// New makes a witness. It fails where a key of Clients is none.
+// New returns a witness. It fails if a key of Clients is invalid.
 func New(c Config) (*Witness, error) {
 	w := &Witness{Config: c, clients: map[string]client{}}
 	for _, key := range c.Clients {
@@ -71,14 +72,14 @@ func New(c Config) (*Witness, error) {
 	return w, nil
 }
 
-// Nobody is who sends a checkpoint that nothing but its signature vouches for.
+// Nobody is the sender of a checkpoint that only its signature authenticates.
 const Nobody keyserver.SystemID = 0
 
-// AddCheckpoint cosigns a checkpoint and answers the lines of the cosignature. from is
+// AddCheckpoint cosigns a checkpoint and returns the lines of the cosignature. from is
 // the peer that sends it, or Nobody.
 //
-// BAD_REQUEST where the old size is greater than the checkpoint's, NOT_FOUND where the
-// log is not known, CHECKPOINT_UNSIGNED, a keyserver.StaleCheckpointError,
+// It fails with BAD_REQUEST if the old size is greater than the checkpoint's, NOT_FOUND
+// if the log is not known, CHECKPOINT_UNSIGNED, a keyserver.StaleCheckpointError, or
 // CHECKPOINT_INCONSISTENT.
 func (w *Witness) AddCheckpoint(ctx context.Context, from keyserver.SystemID, r Request) (lines []byte, err error) {
 	origin, _, _ := strings.Cut(string(r.Checkpoint), "\n")
@@ -97,7 +98,7 @@ func (w *Witness) AddCheckpoint(ctx context.Context, from keyserver.SystemID, r 
 	var refusal error
 	var after keyserver.WitnessedLog
 	err = w.Store.UpdateWitnessedLog(ctx, origin, func(l *keyserver.WitnessedLog) error {
-		if l.Key != log.Key { // a client's key was changed by whoever runs this witness
+		if l.Key != log.Key { // the configuration of this witness has a new key of the client
 			*l = log
 		}
 		var found keyserver.LogConflict
@@ -124,7 +125,7 @@ func (w *Witness) AddCheckpoint(ctx context.Context, from keyserver.SystemID, r 
 	return w.Signer.cosign(text + "\n")
 }
 
-// Answer is AddCheckpoint for a request as C2SP tlog-witness spells it, from nobody.
+// Answer is AddCheckpoint for a request in the form of C2SP tlog-witness, from Nobody.
 func (w *Witness) Answer(ctx context.Context, body []byte) ([]byte, error) {
 	r, err := ParseRequest(body)
 	if err != nil {
@@ -133,14 +134,14 @@ func (w *Witness) Answer(ctx context.Context, body []byte) ([]byte, error) {
 	return w.AddCheckpoint(ctx, Nobody, r)
 }
 
-// AuditKeys are what peers are told.
+// AuditKeys returns the keys that peers get.
 func (w *Witness) AuditKeys() keyserver.AuditKeys {
 	return keyserver.AuditKeys{AuditKey: w.Own, Witness: w.Signer.Key}
 }
 
 func (w *Witness) now() time.Time { return w.Clock().UTC().Truncate(time.Microsecond) }
 
-// known answers a log that may ask for cosignatures, and what verifies it.
+// known returns a log that may request cosignatures, and its verifier.
 func (w *Witness) known(ctx context.Context, origin string) (keyserver.WitnessedLog, note.Verifier, error) {
 	if c, ok := w.clients[origin]; ok {
 		return keyserver.WitnessedLog{Origin: origin, Key: c.key}, c.verifier, nil
@@ -150,7 +151,7 @@ func (w *Witness) known(ctx context.Context, origin string) (keyserver.Witnessed
 		return keyserver.WitnessedLog{}, nil, err
 	}
 	named := func(l keyserver.WitnessedLog) bool { return l.Origin == origin }
-	if !slices.ContainsFunc(logs, named) { // most strangers get no further
+	if !slices.ContainsFunc(logs, named) { // most unknown clients get no further
 		return keyserver.WitnessedLog{}, nil, unknown(origin)
 	}
 	if logs, err = w.peerLogs(ctx, logs); err != nil {
@@ -163,7 +164,7 @@ func (w *Witness) known(ctx context.Context, origin string) (keyserver.Witnessed
 	return keyserver.WitnessedLog{}, nil, unknown(origin)
 }
 
-// peerLogs are those of peers that are witnessed.
+// peerLogs returns the logs of peers that are witnessed.
 func (w *Witness) peerLogs(ctx context.Context, logs []keyserver.WitnessedLog) ([]keyserver.WitnessedLog, error) {
 	peers, err := w.Store.TrustedServers(ctx)
 	if err != nil {
@@ -184,12 +185,12 @@ func unknown(origin string) error {
 	return fault.New(fault.NotFound, "this key server does not witness a log %q; a peer's is witnessed with witness in its record on both sides, another one with --witness-client", bounded(origin))
 }
 
-// bounded is what a stranger sent, short enough to be said.
+// bounded truncates text of a client for use in a message.
 func bounded(s string) string { return strings.ToValidUTF8(s[:min(len(s), 100)], "") }
 
-// judge decides about a checkpoint that the log has signed. A conflict is what the
-// log has signed or, as a peer, says itself: anybody can send an old checkpoint, or a
-// proof that is none.
+// judge decides about a checkpoint that the log has signed. A conflict must be shown by
+// the log's signature or, for a peer, by its own request, because any client can send an
+// old checkpoint or an invalid proof.
 func judge(l keyserver.WitnessedLog, r Request, size int64, root tlog.Hash, from keyserver.SystemID) (keyserver.LogConflict, error) {
 	inconsistent := fault.New(fault.CheckpointInconsistent, "the checkpoint of %d rows does not continue that of %d", size, l.Size)
 	switch {
@@ -219,7 +220,7 @@ func judge(l keyserver.WitnessedLog, r Request, size int64, root tlog.Hash, from
 // emptyRoot is the root of a tree without leaves.
 var emptyRoot, _ = tlog.TreeHash(0, nil)
 
-// conflict remembers what a peer's log did, and tells of it.
+// conflict stores the conflict of a peer's log, and raises the alarm.
 func (w *Witness) conflict(ctx context.Context, log keyserver.WitnessedLog, from keyserver.SystemID, found keyserver.LogConflict) error {
 	if from == Nobody {
 		return nil
@@ -238,7 +239,7 @@ func (w *Witness) conflict(ctx context.Context, log keyserver.WitnessedLog, from
 	return err
 }
 
-// Logs answers the logs that are witnessed, and what was seen of them.
+// Logs returns the logs that are witnessed, with their last known state.
 func (w *Witness) Logs(ctx context.Context) ([]keyserver.WitnessedLog, error) {
 	all, err := w.Store.WitnessedLogs(ctx)
 	if err != nil {
