@@ -7,14 +7,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// The first byte under every hash. A change of the encoding takes the next
-// number, so that old rows stay verifiable.
+// The first byte of the data of every hash. A change of the encoding gets the next
+// number, so that old rows can still be verified.
 const (
 	plainEncoding = 1
-	// actorEncoding has the actor at its end. Rows without one keep the first.
+	// actorEncoding adds the actor at the end. Rows without an actor keep
+	// the first encoding.
 	actorEncoding = 2
-	// fullEncoding has what rows did not tell before: address, session, purpose,
-	// count and approval. Rows that have none of it keep the others.
+	// fullEncoding adds fields that older rows do not have: address, session, purpose,
+	// count and approval. Rows without any of them keep the other encodings.
 	fullEncoding = 3
 )
 
@@ -29,10 +30,10 @@ func encodingOf(e *keyserver.AuditEntry) byte {
 	}
 }
 
-// AppendEncoding appends the bytes that an entry's hash covers: the number of
-// the encoding, the previous hash, then every other field in a fixed order, numbers as 8
-// big-endian bytes and strings behind their length in 4, so that no two
-// entries share an encoding.
+// AppendEncoding appends the bytes that an entry's hash covers: the number of the
+// encoding, the previous hash, then every other field in a fixed order. Numbers are 8
+// big-endian bytes, and strings follow their length in 4 bytes, so that no two entries
+// have the same encoding.
 func AppendEncoding(b []byte, e *keyserver.AuditEntry) []byte {
 	encoding := encodingOf(e)
 	b = append(b, encoding)
@@ -64,8 +65,8 @@ func AppendEncoding(b []byte, e *keyserver.AuditEntry) []byte {
 	return b
 }
 
-// Sum returns the hash of an entry and the buffer it encoded the entry into,
-// which the next call may take as scratch.
+// Sum returns the hash of an entry, and the buffer with its encoding, which the caller
+// can pass as scratch to the next call.
 func Sum(scratch []byte, e *keyserver.AuditEntry) ([32]byte, []byte) {
 	scratch = AppendEncoding(scratch[:0], e)
 	return sha256.Sum256(scratch), scratch
@@ -76,6 +77,6 @@ func appendInt(b []byte, n int64) []byte {
 }
 
 func appendString(b []byte, s string) []byte {
-	b = binary.BigEndian.AppendUint32(b, uint32(len(s))) //nolint:gosec // a Writer cuts fields far below 4 GiB
+	b = binary.BigEndian.AppendUint32(b, uint32(len(s))) //nolint:gosec // a Writer truncates fields far below 4 GiB
 	return append(b, s...)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// errEncoding says that bytes are not those of a row.
+// errEncoding is the error for bytes that are not an encoded row.
 var errEncoding = errors.New("the bytes are not those of an audit row")
 
-// Decode reads what AppendEncoding wrote, and nothing else. The hash of the row is that
-// of the bytes.
+// Decode decodes an encoding of AppendEncoding, and fails for all other bytes. The hash
+// of the row is that of the bytes.
 func Decode(encoded []byte) (keyserver.AuditEntry, error) {
 	var e keyserver.AuditEntry
 	d := decoder{rest: encoded}
@@ -37,7 +37,7 @@ func Decode(encoded []byte) (keyserver.AuditEntry, error) {
 		e.For, e.Count = d.string(), d.int()
 		copy(e.Approval[:], d.take(len(e.Approval)))
 	}
-	// A row has one spelling.
+	// A row has exactly one encoding.
 	if d.failed || !bytes.Equal(AppendEncoding(nil, &e), encoded) {
 		return e, errEncoding
 	}
@@ -45,7 +45,7 @@ func Decode(encoded []byte) (keyserver.AuditEntry, error) {
 	return e, nil
 }
 
-// decoder reads from the front. Behind a failure everything is empty.
+// decoder reads from the front. After a failure it returns zero values.
 type decoder struct {
 	rest   []byte
 	failed bool

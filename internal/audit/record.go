@@ -9,20 +9,20 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// errRecord is about bytes that AppendRecord did not make.
+// errRecord is the error for bytes that AppendRecord did not write.
 var errRecord = errors.New("these bytes are no audit rows")
 
-// AppendRecord appends a row as a journal has it: the length of its encoding in 4
+// AppendRecord appends a row in the form of a journal: the length of its encoding in 4
 // bytes, the encoding that its hash covers, and the key whose use it records.
 func AppendRecord(b []byte, e *keyserver.AuditEntry) []byte {
 	at := len(b)
 	b = AppendEncoding(append(b, 0, 0, 0, 0), e)
-	binary.BigEndian.PutUint32(b[at:], uint32(len(b)-at-4)) //nolint:gosec // a Writer cuts fields far below 4 GiB
+	binary.BigEndian.PutUint32(b[at:], uint32(len(b)-at-4)) //nolint:gosec // a Writer truncates fields far below 4 GiB
 	return append(b, e.UsedKey[:]...)
 }
 
-// ReadRecords reads rows that AppendRecord wrote one after the other, and appends
-// them to rows. The hash of a row is that of what was read.
+// ReadRecords decodes consecutive rows of AppendRecord and appends them to rows. It
+// computes the hash of each row from the bytes.
 func ReadRecords(rows []keyserver.AuditEntry, b []byte) ([]keyserver.AuditEntry, error) {
 	for len(b) > 0 {
 		r := record{rest: b}
@@ -79,10 +79,10 @@ func readEncoding(b []byte) (keyserver.AuditEntry, error) {
 	return e, nil
 }
 
-// record reads what was appended field by field.
+// record decodes the fields one by one.
 type record struct {
 	rest  []byte
-	short bool // it ended too early; what was read since is zero
+	short bool // it ended too early; all later values are zero
 }
 
 func (r *record) bytes(n int) []byte {

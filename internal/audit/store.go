@@ -6,47 +6,45 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Head is where a chain ends: the position and hash of its last row. A chain
-// without rows has position 0 and a hash of zeros.
+// Head is the end of a chain: the position and hash of its last row. A chain without rows
+// has position 0 and a hash of zeros.
 type Head struct {
 	Chain    int64
 	Position int64
 	Hash     [32]byte
 }
 
-// Store is what a Writer needs of a database.
+// Store is the part of a database that a Writer uses.
 type Store interface {
-	// ClaimChain gives the lowest chain that no live writer holds.
+	// ClaimChain claims the lowest chain that no running writer holds.
 	ClaimChain(ctx context.Context) (Chain, error)
 }
 
 // Chain is one chain, held by one writer.
 type Chain interface {
-	// Head reads where the chain ends. It fails once the claim is lost.
+	// Head reads the end of the chain. It fails if the claim is lost.
 	Head(ctx context.Context) (Head, error)
-	// Append commits rows behind after, all or none, and returns when they are
-	// durable. In between it calls seal with the sequence number of the first
-	// row; seal numbers and chains the rows and returns the new head. The
-	// append fails if the chain no longer ends at after. When an error is
-	// returned the rows may still have been committed.
+	// Append commits rows after the head "after", all or none, and returns when they are
+	// durable. It calls seal with the sequence number of the first row; seal numbers and
+	// chains the rows and returns the new head. Append fails if the chain does not end at
+	// "after". If it returns an error, the rows may still have been committed.
 	Append(ctx context.Context, after Head, rows []keyserver.AuditEntry, seal func(first int64) Head) error
-	// Release gives the claim up.
+	// Release ends the claim.
 	Release() error
 }
 
-// Snapshot is the extent of the trail at one moment.
+// Snapshot is the extent of the audit log at one moment.
 type Snapshot struct {
-	LastSeq int64  // the last sequence number that was given out
+	LastSeq int64  // the last sequence number that was assigned
 	MaxSeq  int64  // the greatest sequence number among the rows
 	Heads   []Head // by chain
-	First   int64  // the first row that is here; those before it are archived
-	Cuts    []Head // where chains stood before that row
+	First   int64  // the first row in the database; earlier ones are archived
+	Cuts    []Head // the heads of chains before that row
 }
 
-// Trail is what Verify needs of a database.
+// Trail is the part of a database that Verify uses.
 type Trail interface {
 	AuditSnapshot(ctx context.Context) (Snapshot, error)
-	// AuditRange reads rows with after < seq <= last in the order of seq, at
-	// most limit of them.
+	// AuditRange returns at most limit rows with after < seq <= last, ordered by seq.
 	AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error)
 }

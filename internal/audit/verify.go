@@ -14,7 +14,7 @@ const (
 	verifyPage  = 1000
 )
 
-// Finding is one place where the trail is not as it was written. Fields that
+// Finding is one place at which the audit log differs from what was written. Fields that
 // do not apply are zero.
 type Finding struct {
 	Chain    int64
@@ -23,26 +23,25 @@ type Finding struct {
 	Problem  string // one sentence
 }
 
-// Report is what Verify found.
+// Report is the result of Verify.
 type Report struct {
 	Chains   int
 	Heads    []Head // of the chains that have rows
-	First    int64  // the first row; those before it are archived
+	First    int64  // the first row in the database; earlier ones are archived
 	Rows     int64
-	Total    int       // findings, counted
-	Findings []Finding // the first 100 of them
+	Total    int       // number of findings
+	Findings []Finding // the first 100 findings
 }
 
-// Intact reports whether nothing was found.
+// Intact reports whether there are no findings.
 func (r Report) Intact() bool { return r.Total == 0 }
 
-// Verify reads the whole trail, as it is when it begins, and finds rows that
-// were changed, removed or inserted. It may run beside a server that writes.
+// Verify reads the entire audit log, as it is at the start, and finds rows that were
+// changed, removed or inserted. It may run while a server writes.
 //
-// The chain proves that the trail is the one that led to its heads. Whoever
-// can write the whole database, and recomputes every hash from some row on,
-// is found out only by a head that was noted elsewhere: the trail has to lead
-// through each of those that are expected.
+// The chain only proves that the rows lead to the heads. An attacker who can write the
+// entire database can recompute every hash from some row on. Only a head that was stored
+// elsewhere detects this: the log must contain each expected head.
 func Verify(ctx context.Context, trail Trail, expected ...Head) (Report, error) {
 	snapshot, err := trail.AuditSnapshot(ctx)
 	if err != nil {
@@ -67,26 +66,26 @@ func Verify(ctx context.Context, trail Trail, expected ...Head) (Report, error) 
 	return v.report, nil
 }
 
-// verifier walks along the rows in the order of their sequence numbers, which
-// is the order of positions within each chain.
+// verifier reads the rows in the order of their sequence numbers, which is the order of
+// positions within each chain.
 type verifier struct {
 	snapshot Snapshot
 	chains   map[int64]*walked
 	expected []Head
-	passed   map[Head]bool // of those expected
+	passed   map[Head]bool // the expected heads that were found
 	report   Report
 	scratch  []byte
 
 	lastSeq int64
-	// Rows that sequence numbers miss, and rows that positions miss. Both
-	// count the same rows, unless a chain is gone as a whole.
+	// The number of rows that sequence numbers show as missing, and that positions show
+	// as missing. They are equal unless an entire chain is missing.
 	missingSeqs, missingRows int64
 }
 
-// walked is how far a chain was read.
+// walked is the state of reading one chain.
 type walked struct {
-	end  Head // what the database says
-	at   Head // what the rows say
+	end  Head // according to the database
+	at   Head // according to the rows
 	last int64
 }
 
@@ -116,7 +115,7 @@ func (v *verifier) found(chain, position, seq int64, format string, args ...any)
 
 func (v *verifier) row(e *keyserver.AuditEntry) {
 	v.report.Rows++
-	// That a row has its hash is looked at below, so that nobody can claim one.
+	// The hash of the row is verified below, so an attacker cannot fake an expected head.
 	if here := (Head{Chain: e.Chain, Position: e.Position, Hash: e.Hash}); slices.Contains(v.expected, here) {
 		v.passed[here] = true
 	}
@@ -136,9 +135,9 @@ func (v *verifier) row(e *keyserver.AuditEntry) {
 	if sum, v.scratch = Sum(v.scratch, e); sum != e.Hash {
 		v.found(e.Chain, e.Position, e.Seq, "changed: its hash is not that of its content")
 		if e.Position != next && e.Previous != c.at.Hash {
-			return // nothing says that it belongs here
+			return // nothing shows that it belongs here
 		}
-		// Later rows are judged as if nothing had been wrong with this one.
+		// Later rows are checked as if this one were correct.
 		c.at.Position, c.at.Hash, c.last = next, e.Hash, e.Seq
 		return
 	}
@@ -157,7 +156,7 @@ func (v *verifier) row(e *keyserver.AuditEntry) {
 	c.at.Position, c.at.Hash, c.last = e.Position, e.Hash, e.Seq
 }
 
-// cut is where a chain stood before the first row.
+// cut returns the head of a chain before the first row.
 func (v *verifier) cut(chain int64) Head {
 	for _, h := range v.snapshot.Cuts {
 		if h.Chain == chain {

@@ -16,36 +16,36 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of a Writer.
+// Limits of a Writer.
 const (
 	defaultQueue = 4096
 	defaultBatch = 512
 	// queueWait is how long Write waits for room in a full queue.
 	queueWait = 100 * time.Millisecond
-	// commitTimeout bounds a batch, so that a database that hangs refuses
-	// operations rather than hold them.
+	// commitTimeout is the time limit of a batch, so that a database that hangs causes
+	// refusals instead of endless waits.
 	commitTimeout = 10 * time.Second
-	// unheard is how long a chain is trusted to be held without a look at it. Its
-	// connection may have ended meanwhile, with a database that failed over, and would say
-	// so to an operation that then is refused.
+	// unheard is how long a chain counts as held without checking. Its connection may have
+	// ended in the meantime, for example in a failover, and only a check finds that without
+	// refusing an operation.
 	unheard    = time.Second
 	retryAfter = time.Second
-	// maxField bounds each text of a row in bytes. What callers record is far
-	// shorter; the bound keeps a caller's mistake out of the trail.
+	// maxField is the maximum length of each text of a row in bytes. Callers record much
+	// shorter texts; the limit keeps a caller's mistake out of the audit log.
 	maxField = 4096
 )
 
-// Options set a Writer's bounds; zero fields have defaults.
+// Options are the limits of a Writer. Zero fields have defaults.
 type Options struct {
-	Queue  int // rows that wait for a commit, besides those in one: 4096
-	Batch  int // rows in one commit: 512
+	Queue  int // rows that wait for a commit, without those in one; default 4096
+	Batch  int // rows in one commit; default 512
 	Clock  func() time.Time
 	Logger *slog.Logger
-	// Written is told of rows once they are durable, in their order. It must not
-	// block, nor keep the slice.
+	// Written is called with rows after they are durable, in order. It must not block or
+	// keep the slice.
 	Written func(rows []keyserver.AuditEntry)
-	// Measured, where there is one, is told of each commit: its rows, how long it took, and
-	// its error. It must not block, nor keep the slice.
+	// Measured is called after each commit with its rows, its duration, and its error. It
+	// must not block or keep the slice. It is optional.
 	Measured func(rows []keyserver.AuditEntry, took time.Duration, err error)
 }
 
@@ -68,52 +68,52 @@ func (o Options) complete() Options {
 	return o
 }
 
-// Writer appends rows to one chain. It is safe for concurrent use; rows that
-// wait at the same time share one commit. It has no goroutine: one of those who
-// wait commits for all.
+// Writer appends rows to one chain. It is safe for concurrent use; concurrent calls share
+// one commit. It has no goroutine: one of the waiting callers commits for all. The code
+// calls that caller the leader.
 type Writer struct {
 	store   Store
 	options Options
 	queue   chan *waiter
-	leading chan struct{} // has room for the one who commits
+	leading chan struct{} // locks commits; it has room for one leader
 	waiters sync.Pool
 
-	closing sync.RWMutex // held for reading while something is put into queue
+	closing sync.RWMutex // a read lock protects each send to queue
 	closed  bool
 	end     sync.Once
 
-	failing atomic.Bool  // whether the last commit did
-	failed  atomic.Int64 // when the last commit that failed did, in Unix nanoseconds
+	failing atomic.Bool  // the last commit failed
+	failed  atomic.Int64 // time of the last failed commit, in Unix nanoseconds
 
-	// The rest belongs to the one who commits.
+	// Only the leader uses the following fields.
 	chain   Chain // nil while none is claimed
 	head    Head
-	known   bool      // head is what the database has
-	heard   time.Time // when the last commit that succeeded began
+	known   bool      // head is the head in the database
+	heard   time.Time // start of the last successful commit
 	batch   []*waiter
-	extra   int  // rows of the batch beyond one each
+	extra   int  // rows of the batch in addition to one of each waiter
 	shared  bool // the last batch had rows of more than one caller
 	rows    []keyserver.AuditEntry
 	scratch []byte
 }
 
-// waiter is one row, or some that belong together, and whoever waits for their
-// commit.
+// waiter is one row, or several that are committed together, with the caller that
+// waits for their commit.
 type waiter struct {
 	entry keyserver.AuditEntry
-	more  []keyserver.AuditEntry // behind it
+	more  []keyserver.AuditEntry // the rows after entry
 	state atomic.Int32
 	done  chan error
 }
 
-// The states of a waiter. Whoever moves it away from queued decides.
+// The states of a waiter. The caller that changes it from queued decides.
 const (
 	queued    int32 = iota
 	taken           // the row is in a batch
-	abandoned       // nobody waits any more, and the row must not be written
+	abandoned       // the caller gave up, and the row must not be written
 )
 
-// NewWriter claims a chain and starts to write to it. Close ends it.
+// NewWriter claims a chain for writing. Close releases it.
 func NewWriter(ctx context.Context, store Store, options Options) (*Writer, error) {
 	options = options.complete()
 	w := &Writer{
@@ -130,12 +130,11 @@ func NewWriter(ctx context.Context, store Store, options Options) (*Writer, erro
 	return w, nil
 }
 
-// Write answers nil once the row is durable. Its time, sequence number and
-// place in the chain are set here. Otherwise the operation it records must not
-// happen: OVERLOADED where too many rows wait, AUDIT_UNAVAILABLE where the
-// commit failed, or the error of ctx. After the last two the row may
-// nevertheless be in the trail. Who commits for others does not heed ctx
-// meanwhile.
+// Write returns nil once the row is durable. It sets the row's time, sequence number and
+// position in the chain. If it returns an error, the recorded operation must not be
+// executed. The error is OVERLOADED if too many rows wait, AUDIT_UNAVAILABLE if the commit
+// failed, or the error of ctx. After the last two, the row may still be in the audit log. A
+// caller that commits for others ignores ctx while it does so.
 func (w *Writer) Write(ctx context.Context, entry keyserver.AuditEntry) error {
 	wait, err := w.begin(ctx, entry)
 	if err != nil {
@@ -144,8 +143,7 @@ func (w *Writer) Write(ctx context.Context, entry keyserver.AuditEntry) error {
 	return w.durable(ctx, wait)
 }
 
-// WriteAll is Write for rows that belong together: one commit has all of them, or
-// none.
+// WriteAll is Write for several rows: one commit contains all of them, or none.
 func (w *Writer) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error {
 	if len(entries) == 0 {
 		return nil
@@ -157,9 +155,9 @@ func (w *Writer) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) e
 	return w.durable(ctx, wait)
 }
 
-// Begin puts a row on its way and answers at once, with a function that waits
-// for it and answers as Write does. Where the last commit failed, Begin waits
-// itself, so that what it is asked for does not begin either.
+// Begin starts the write of a row and returns immediately. durable waits for the row and
+// returns the same errors as Write. If the last commit failed, Begin itself waits, so that
+// the operation does not start either.
 func (w *Writer) Begin(ctx context.Context, entry keyserver.AuditEntry) (durable func() error, err error) {
 	if w.failing.Load() {
 		return func() error { return nil }, w.Write(ctx, entry)
@@ -174,7 +172,7 @@ func (w *Writer) Begin(ctx context.Context, entry keyserver.AuditEntry) (durable
 }
 
 func (w *Writer) begin(ctx context.Context, entry keyserver.AuditEntry, more ...keyserver.AuditEntry) (*waiter, error) {
-	wait, _ := w.waiters.Get().(*waiter) // the pool makes nothing else
+	wait, _ := w.waiters.Get().(*waiter) // the pool creates this type
 	wait.entry, wait.more = entry, more
 	clean(&wait.entry)
 	for i := range more {
@@ -188,8 +186,8 @@ func (w *Writer) begin(ctx context.Context, entry keyserver.AuditEntry, more ...
 	return wait, nil
 }
 
-// durable waits for the commit of the row, and commits what is queued where
-// nobody else does. Nobody may use the waiter later.
+// durable waits for the commit of the row. It commits the queue itself if no other caller
+// does. The waiter must not be used afterwards.
 func (w *Writer) durable(ctx context.Context, wait *waiter) error {
 	for {
 		select {
@@ -198,15 +196,15 @@ func (w *Writer) durable(ctx context.Context, wait *waiter) error {
 			return err
 		case w.leading <- struct{}{}:
 			if len(wait.done) > 0 {
-				<-w.leading // another one who waits leads
+				<-w.leading // another waiting caller becomes the leader
 				continue
 			}
 			w.lead()
 		case <-ctx.Done():
 			if len(wait.done) > 0 {
-				continue // what became of the row is known
+				continue // the result of the row is known
 			}
-			// Somebody still holds the waiter, so it cannot be used again.
+			// The leader may still use the waiter, so it is not returned to the pool.
 			wait.state.CompareAndSwap(queued, abandoned)
 			return ctx.Err()
 		}
@@ -238,7 +236,7 @@ func (w *Writer) enqueue(ctx context.Context, wait *waiter) error {
 		select {
 		case w.queue <- wait:
 			return nil
-		case w.leading <- struct{}{}: // all that are queued may have been given up
+		case w.leading <- struct{}{}: // all queued rows may be abandoned
 			w.lead()
 		case <-ctx.Done():
 			return ctx.Err()
@@ -249,7 +247,7 @@ func (w *Writer) enqueue(ctx context.Context, wait *waiter) error {
 	}
 }
 
-// Close writes what is queued, refuses what comes later, and gives the chain up.
+// Close writes all queued rows, refuses later ones, and releases the chain.
 func (w *Writer) Close() (err error) {
 	w.closing.Lock()
 	w.closed = true
@@ -259,7 +257,7 @@ func (w *Writer) Close() (err error) {
 			w.leading <- struct{}{}
 			w.lead()
 		}
-		w.leading <- struct{}{} // nobody leads any more
+		w.leading <- struct{}{} // no further caller can lead
 		if w.chain != nil {
 			err = w.chain.Release()
 		}
@@ -267,11 +265,11 @@ func (w *Writer) Close() (err error) {
 	return err
 }
 
-// errLeft is what the others hear where a commit ended in a panic.
+// errLeft is the error for the other callers if a commit panicked.
 var errLeft = unavailable(errors.New("the commit was left"))
 
-// lead commits a batch of what is queued. The caller has taken the place in
-// leading; the next who waits takes it then.
+// lead commits a batch of queued rows. The caller has put a value into leading; lead
+// removes it at the end, so that the next caller can lead.
 func (w *Writer) lead() {
 	err := errLeft
 	defer func() {
@@ -279,8 +277,8 @@ func (w *Writer) lead() {
 		<-w.leading
 	}()
 	if w.shared {
-		// Callers that the last commit woke up have not come back yet. Letting
-		// them run first is what fills a batch.
+		// Callers that the last commit woke up have not returned yet. If they run first,
+		// the batch gets fuller.
 		runtime.Gosched()
 	}
 	w.gather()
@@ -308,7 +306,7 @@ func (w *Writer) take(wait *waiter) {
 	}
 }
 
-// gathered is how many rows the batch has.
+// gathered returns the number of rows in the batch.
 func (w *Writer) gathered() int { return len(w.batch) + w.extra }
 
 func (w *Writer) answer(err error) {
@@ -319,7 +317,7 @@ func (w *Writer) answer(err error) {
 	w.batch, w.extra = w.batch[:0], 0
 }
 
-// commit writes the batch and answers what its waiters get.
+// commit writes the batch and returns the result for its waiters.
 func (w *Writer) commit() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
@@ -346,8 +344,7 @@ func (w *Writer) commit() (err error) {
 			return head
 		})
 		w.head = head
-		// Without an answer to the commit nobody but the database knows where
-		// the chain ends.
+		// If the commit got no response, only the database knows the end of the chain.
 		w.known = err == nil
 	}
 	if err == nil {
@@ -361,7 +358,7 @@ func (w *Writer) commit() (err error) {
 	return nil
 }
 
-// ready makes sure that a chain is claimed and its head known.
+// ready makes sure that a chain is claimed and its head is known.
 func (w *Writer) ready(ctx context.Context) error {
 	if w.known {
 		return nil
@@ -372,7 +369,7 @@ func (w *Writer) ready(ctx context.Context) error {
 			w.head, w.known = head, true
 			return nil
 		}
-		_ = w.chain.Release() // it is lost, whatever this answers
+		_ = w.chain.Release() // the claim is lost, even if this fails
 		w.chain = nil
 	}
 	chain, err := w.store.ClaimChain(ctx)
@@ -387,7 +384,7 @@ func (w *Writer) ready(ctx context.Context) error {
 	return nil
 }
 
-// seal gives the rows their time, numbers, places and hashes.
+// seal sets the time, numbers, positions and hashes of the rows.
 func (w *Writer) seal(first int64) Head {
 	now := w.options.Clock().Truncate(time.Microsecond).UTC()
 	head := w.head
@@ -404,7 +401,7 @@ func (w *Writer) seal(first int64) Head {
 	return head
 }
 
-// report logs the first of a run of failures, and its end.
+// report logs the first of consecutive failures, and their end.
 func (w *Writer) report(err error) {
 	switch {
 	case err != nil && !w.failing.Load():
@@ -418,10 +415,10 @@ func (w *Writer) report(err error) {
 	w.failing.Store(err != nil)
 }
 
-// Waiting answers how many operations wait in the queue, and how many have room in it.
+// Waiting returns how many operations wait in the queue, and the capacity of the queue.
 func (w *Writer) Waiting() (now, most int) { return len(w.queue), cap(w.queue) }
 
-// Failing says whether the last commit failed, and when.
+// Failing reports whether the last commit failed, and returns the time of the last failure.
 func (w *Writer) Failing() (at time.Time, failing bool) {
 	return time.Unix(0, w.failed.Load()), w.failing.Load()
 }
@@ -431,8 +428,8 @@ func unavailable(cause error) error {
 		"no audit row could be written, so nothing was done; try again").Because(cause)
 }
 
-// clean makes every text one that both databases store as it is: one bad byte
-// from one caller would otherwise fail the batch of everybody.
+// clean changes each text so that both databases store it unchanged. Otherwise, one bad
+// byte of one caller would fail the batch of all callers.
 func clean(e *keyserver.AuditEntry) {
 	cleanText(&e.Operation)
 	cleanText(&e.Reason)
@@ -448,7 +445,7 @@ func cleanText(s *string) {
 		return
 	}
 	t := strings.ReplaceAll(strings.ToValidUTF8((*s)[:min(len(*s), maxField)], "\uFFFD"), "\x00", "\uFFFD")
-	for len(t) > maxField { // replacements are longer than what they replace
+	for len(t) > maxField { // replacements are longer than the bytes that they replace
 		_, n := utf8.DecodeLastRuneInString(t)
 		t = t[:len(t)-n]
 	}
