@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// stub is a service that misbehaves on purpose.
+// stub is a service that fails on purpose.
 type stub struct {
 	*httptest.Server
 	logins atomic.Int64
@@ -171,7 +171,7 @@ func TestRetryAfterAndContext(t *testing.T) {
 	}
 }
 
-// Who asks whether a service is ready is told at once that it is not.
+// The call of the readiness route returns immediately if the service is not ready.
 func TestNotReadyIsAnAnswer(t *testing.T) {
 	s := newStub(t)
 	s.on("GET /api/ready", func(w http.ResponseWriter, _ *http.Request, _ int64) {
@@ -227,7 +227,7 @@ func TestSessionIsSharedAndRenewed(t *testing.T) {
 	})
 	t.Run("before it ends", func(t *testing.T) {
 		s := newStub(t)
-		s.life = 20 * time.Second // which the client takes for up to 21: Date has whole seconds
+		s.life = 20 * time.Second // the client assumes up to 21 s, because Date has whole seconds
 		s.on("GET /api/roles", func(w http.ResponseWriter, _ *http.Request, _ int64) { _, _ = io.WriteString(w, noRoles) })
 		var ahead atomic.Int64
 		c := s.client(t, func(o *client.Options) {
@@ -391,7 +391,8 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswersOfOthers: what another release leaves out is no mistake, what makes the answer is.
+// TestAnswersOfOthers checks that members that other releases omit are no error, but a response
+// without any required member is.
 func TestAnswersOfOthers(t *testing.T) {
 	s := newStub(t)
 	answer := ""
@@ -472,9 +473,9 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// Whoever observes is told of each call once, however often it was tried, by
-// the operationId of its route, and of what was refused before it was sent. The
-// login that a call leads to is no call of its own.
+// The observer gets each call once, independent of its attempts, with the operationId of its
+// route. That includes calls that are refused before they are sent. The login of a call is not
+// a separate call.
 func TestCallsAreObserved(t *testing.T) {
 	s := newStub(t)
 	s.on("GET /api/roles", func(w http.ResponseWriter, _ *http.Request, n int64) {

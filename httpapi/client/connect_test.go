@@ -27,8 +27,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// An address that is silent, as that of a Pod that is gone, was sent nothing: the call is
-// repeated, whatever it is, unless its caller waits no longer.
+// An address without a response, such as that of a deleted Pod, got no data. So any call is
+// retried, unless its caller gave up.
 func TestASilentAddressIsTriedAgain(t *testing.T) {
 	s := newStub(t)
 	s.on("POST /api/keys/get", func(w http.ResponseWriter, _ *http.Request, _ int64) {
@@ -41,7 +41,7 @@ func TestASilentAddressIsTriedAgain(t *testing.T) {
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				patience := time.Minute
 				if dials.Add(1) <= 2 {
-					patience = time.Nanosecond // nobody answers in that
+					patience = time.Nanosecond // too short for any response
 				}
 				return (&net.Dialer{Timeout: patience}).DialContext(ctx, network, address)
 			},
@@ -59,8 +59,8 @@ func TestASilentAddressIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A connection to a host that is gone without a word is given up, and the next call leads to
-// whoever answers there now. Until then each call waits on it for its time.
+// A connection to a host that has disappeared is given up, and the next call reaches the
+// host that has the address now. Until then, calls wait for their timeout.
 func TestASilentConnectionIsGivenUp(t *testing.T) {
 	t.Parallel() // it waits
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -80,7 +80,7 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 				return
 			}
 			if gone := silent.Load(); gone != nil && *gone == near {
-				continue // it is lost
+				continue // the data is lost
 			}
 			if _, err := to.Write(b[:n]); err != nil {
 				return
@@ -121,8 +121,9 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 	rig.Soon(t, "somebody answers again", answered)
 }
 
-// A server that ends a connection says which requests it did not take (RFC 9113 6.8). These
-// are sent again over another, whatever they are, where their message can be read again.
+// A server that ends a connection names the requests that it did not process (RFC 9113
+// 6.8). They are sent again over another connection, whatever they are, if their
+// message can be read again.
 func TestARequestThatTheServerDidNotTake(t *testing.T) {
 	var answered []string
 	mux := http.NewServeMux()
@@ -173,10 +174,10 @@ func TestARequestThatTheServerDidNotTake(t *testing.T) {
 	}
 }
 
-// firstEnds has a connection of its own for the first who comes.
+// firstEnds handles the first connection itself.
 type firstEnds struct {
 	net.Listener
-	before atomic.Bool // somebody has come
+	before atomic.Bool // the first connection was accepted
 	takes  func(net.Conn)
 }
 
@@ -190,7 +191,7 @@ func (l *firstEnds) Accept() (net.Conn, error) {
 	}
 }
 
-// takeNothing reads a request to its end, and says that it took none.
+// takeNothing reads a request to its end, and reports that the server processed none.
 func takeNothing(t *testing.T, conn *tls.Conn) {
 	defer conn.Close()
 	if _, err := io.CopyN(io.Discard, conn, int64(len(http2.ClientPreface))); err != nil {
@@ -214,5 +215,5 @@ func takeNothing(t *testing.T, conn *tls.Conn) {
 	if err := framer.WriteGoAway(0, http2.ErrCodeNo, nil); err != nil {
 		t.Error(err)
 	}
-	_, _ = io.Copy(io.Discard, conn) // until the client has understood
+	_, _ = io.Copy(io.Discard, conn) // until the client has closed the connection
 }

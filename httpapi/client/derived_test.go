@@ -19,8 +19,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// Clients that act for others or for some keys only, against the real service,
-// with and without a proof key.
+// Clients that act for others or use only some keys, with the real service, with and
+// without a proof key.
 func TestDerivedClients(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -69,7 +69,7 @@ func TestDerivedClients(t *testing.T) {
 			if _, err := scoped.AuthorizeKey(ctx, schema.AuthorizeKeyRequest{TTag: outside}); !client.IsCode(err, "OBJECT_NOT_IN_CREDENTIAL_SCOPE") {
 				t.Errorf("got %v", err)
 			}
-			if err := admin.Logout(ctx); err != nil { // ends what was made from the session
+			if err := admin.Logout(ctx); err != nil { // also ends the sessions made from it
 				t.Fatal(err)
 			}
 			if s, err := scoped.GetCurrentSession(ctx); err != nil || s.Kind != "scoped" || len(s.Objects) != 1 {

@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// claims are answers that claim success and do not show it, by their type. An
-// empty object, which claims nothing, is tried with each.
+// claims has responses that claim success without showing it, by their type. An empty
+// object, which claims nothing, is also tried for each type.
 var claims = map[string][]string{
 	"ACLResponse":             {`{"verified":true,"requestedRights":1,"entry":null}`, `{"entry":{},"acl":{}}`},
 	"KeyStateSaved":           {`{"saved":true,"ttag":"AAAAAQAAAAAAAAPp"}`, `{"saved":true,"state":"disabled"}`, `{"ttag":"AAAAAQAAAAAAAAPp","state":"disabled"}`},
@@ -59,8 +59,8 @@ var claims = map[string][]string{
 	"CRLImported":             {`{"saved":true,"issuers":[]}`, `{"issuers":[{}]}`},
 }
 
-// A write that claims success without the evidence of it is not believed, in
-// any call whose answer is a verdict.
+// A write that claims success without evidence is an error in every call whose
+// response is a verdict.
 func TestSuccessWithoutEvidenceIsNotBelieved(t *testing.T) {
 	var answer string
 	s := newStub(t)
@@ -97,8 +97,7 @@ func TestSuccessWithoutEvidenceIsNotBelieved(t *testing.T) {
 	}
 }
 
-// methodFor finds the client's method for a route, and asks it with a request
-// that may be sent.
+// methodFor returns a call of the client's method for a route, with a valid request.
 func methodFor(t *testing.T, c *client.Client, r routes.Route) func() error {
 	t.Helper()
 	v := reflect.ValueOf(c)
@@ -118,7 +117,7 @@ func methodFor(t *testing.T, c *client.Client, r routes.Route) func() error {
 	}
 	return func() error {
 		args := []reflect.Value{reflect.ValueOf(t.Context()), in}
-		out := m.Call(args[:m.Type().NumIn()]) // some take no request
+		out := m.Call(args[:m.Type().NumIn()]) // some have no request
 		err, _ := out[1].Interface().(error)
 		return err
 	}
@@ -126,8 +125,8 @@ func methodFor(t *testing.T, c *client.Client, r routes.Route) func() error {
 
 var goNames = strings.NewReplacer("Acl", "ACL", "Cas", "CAs", "Ca", "CA", "Crl", "CRL", "Ldap", "LDAP", "Xauth", "XAuth")
 
-// An answer that shows another object, or an earlier state of it, is one to another
-// request, which a proxy or a cache repeats.
+// A response that shows another object, or an earlier state of it, belongs to another
+// request. A proxy or a cache may have repeated it.
 func TestAnAnswerToAnotherRequestIsNotBelieved(t *testing.T) {
 	const role = `{"saved":true,"role":{"id":"0000000000000a01","name":"one","operations":["0000000000000101","0000000000000102"]}}`
 	const template = `{"saved":true,"template":{"id":"0000000000000b01","name":"one"}}`
@@ -212,7 +211,7 @@ func setMember(in schema.SetACLTemplateMemberRequest) func(context.Context, *cli
 	}
 }
 
-// What is shown is believed.
+// A response with evidence is accepted.
 func TestSuccessWithEvidenceIsBelieved(t *testing.T) {
 	for name, answer := range map[string]interface{ Unproven() string }{
 		"Read of a list": schema.ACLResponse{Verified: true},

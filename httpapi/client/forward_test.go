@@ -23,8 +23,8 @@ func (o *once) Read(p []byte) (int, error) {
 	return o.from.Read(p)
 }
 
-// What somebody else has made is sent again only where nothing of it is lost, and what is
-// left is handed on as it came.
+// A request of another program is sent again only if none of it is lost. The last
+// response is passed on unchanged.
 func TestForward(t *testing.T) {
 	const long = 1 << 20
 	ended := `{"code":"SESSION_NOT_FOUND","detail":"d","reauth":true}`
@@ -111,7 +111,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// Who cannot log in is told so, and what the taker of an answer says is not tried again.
+// A failed login is reported as such, and an error of answer is not retried.
 func TestForwardFails(t *testing.T) {
 	s := newStub(t)
 	s.on("GET /api/x", func(w http.ResponseWriter, _ *http.Request, _ int64) { _, _ = io.WriteString(w, "{}") })

@@ -16,8 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// The certificate belongs to the transport, so it goes with the client's own
-// transport only.
+// The certificate belongs to the transport, so CertificateCredentials needs the
+// client's own transport.
 func TestCertificateCredentialsNeedTheClientsTransport(t *testing.T) {
 	credentials := client.CertificateCredentials(func() (*tls.Certificate, error) { return &tls.Certificate{}, nil })
 	_, err := client.New(client.Options{BaseURL: "https://keys.example", HTTPClient: &http.Client{}, Credentials: credentials})
@@ -26,8 +26,8 @@ func TestCertificateCredentialsNeedTheClientsTransport(t *testing.T) {
 	}
 }
 
-// Without a certificate the service says what is missing; a certificate that
-// cannot be read is the client's own failure.
+// Without a certificate, the service reports what is missing. A certificate that cannot
+// be read is an error of the client.
 func TestCertificateCredentialsWithoutACertificate(t *testing.T) {
 	server := testserver.Start(t)
 	none := errors.New("the file is gone")

@@ -9,7 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// TestAnswersThatAreNoJSON: what comes by the wrong media type is the page of a proxy.
+// TestAnswersThatAreNoJSON checks that a response with the wrong media type, such as a
+// proxy's page, is refused.
 func TestAnswersThatAreNoJSON(t *testing.T) {
 	s := newStub(t)
 	media := ""

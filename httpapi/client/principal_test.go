@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// Every call on principals and groups against the real service. An id that is
-// none is refused before anything is sent: it would make another path.
+// Every call on principals and groups with the real service. An invalid id is refused
+// before anything is sent, because it would change the path.
 func TestPrincipalsAgainstTheRealService(t *testing.T) {
 	admin, ctx := testserver.Start(t).Admin(t), t.Context()
 	ldap, err := admin.CreateLDAPPrincipal(ctx, schema.CreateLDAPPrincipalRequest{Name: "ann"})

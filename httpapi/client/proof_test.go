@@ -45,8 +45,8 @@ func bound(t *testing.T, s *testserver.Server, key crypto.Signer, change func(*c
 	return c
 }
 
-// TestBoundSessions: a client with a key binds its sessions to it, whatever the
-// kind of key, and each call and each attempt has a proof of its own.
+// TestBoundSessions checks that a client with a key of any type binds its sessions to it,
+// and that each attempt of each call has its own proof.
 func TestBoundSessions(t *testing.T) {
 	p224, _ := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
 	if _, err := client.New(client.Options{BaseURL: "https://keys.example", ProofKey: p224}); err == nil {
@@ -81,8 +81,8 @@ func TestBoundSessions(t *testing.T) {
 	}
 }
 
-// TestBoundSessionsOnAWrongClock: the client learns the service's clock from
-// its refusal, and tries once more.
+// TestBoundSessionsOnAWrongClock checks that the client learns the service's clock from its
+// refusal, and retries once.
 func TestBoundSessionsOnAWrongClock(t *testing.T) {
 	s := testserver.Start(t)
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -94,14 +94,15 @@ func TestBoundSessionsOnAWrongClock(t *testing.T) {
 	}
 }
 
-// A service that crashed takes no proof of the second before. Its Date has no fraction, and
-// who answers at the end of a second sets no other proof back by one.
+// A service that restarted after a crash accepts no proof of the second before. Its
+// Date has no fraction, so a response at the end of a second must not set later
+// proofs back by one.
 func TestADateIsAWholeSecond(t *testing.T) {
 	second := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	for _, tc := range []struct {
-		here, later time.Duration // of our clock: at the refusal, and at the next attempt
-		want        time.Duration // iat of that one
+		here, later time.Duration // of the client's clock: at the refusal, and at the next attempt
+		want        time.Duration // iat of the next attempt
 	}{
 		{here: 990 * time.Millisecond, later: 1800 * time.Millisecond, want: time.Second},
 		{here: 0, later: 1010 * time.Millisecond, want: time.Second},
@@ -133,7 +134,7 @@ func TestADateIsAWholeSecond(t *testing.T) {
 		c := stub.client(t, func(o *client.Options) {
 			o.ProofKey = key
 			o.Now = func() time.Time {
-				if at := refused.Load(); at != nil && time.Since(*at) >= time.Second { // as long as the client waits
+				if at := refused.Load(); at != nil && time.Since(*at) >= time.Second { // the pause of the client
 					return second.Add(tc.later)
 				}
 				return second.Add(tc.here)
@@ -147,8 +148,8 @@ func TestADateIsAWholeSecond(t *testing.T) {
 	}
 }
 
-// TestProofsAreMadeAnew: no two attempts share a proof, a session id goes
-// nowhere without one, and a refusal for ever ends.
+// TestProofsAreMadeAnew checks that each attempt has a new proof, that no session id is
+// sent without one, and that retries of a permanent refusal end.
 func TestProofsAreMadeAnew(t *testing.T) {
 	stub := newStub(t)
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -21,7 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// A token file is read at each login, so that a rotated token is picked up.
+// A token file is read at each login, so that a rotated token is used.
 func TestKubernetesCredentials(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	c := client.KubernetesCredentials(file)

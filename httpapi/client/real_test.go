@@ -19,8 +19,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// Every call of the client against the real service: what is sent is taken,
-// and what is answered is read.
+// Every call of the client works with the real service: it accepts the requests, and the
+// client decodes the responses.
 func TestAgainstTheRealService(t *testing.T) {
 	server := testserver.Start(t)
 	ctx := t.Context()
@@ -86,7 +86,7 @@ func TestAgainstTheRealService(t *testing.T) {
 	}
 }
 
-// roleForKeys makes a role of the operations on keys.
+// roleForKeys creates a role with the operations on keys.
 func roleForKeys(ctx context.Context, t *testing.T, admin *client.Client) schema.HexID {
 	t.Helper()
 	catalogue, err := admin.ListOperations(ctx)
@@ -131,7 +131,7 @@ func useKeys(ctx context.Context, t *testing.T, keeper *client.Client, other sch
 	if g, err := keeper.AuthorizeKey(ctx, schema.AuthorizeKeyRequest{TTag: key.TTag, Filename: "a file"}); err != nil || !g.Authorized || !g.FilenameAudited {
 		t.Errorf("authorize: %+v, %v", g, err)
 	}
-	// Contract 7.6 keeps metadata for transport principals.
+	// By contract 7.6, only transport principals get metadata.
 	if _, err := keeper.GetKey(ctx, schema.KeyRequest{TTag: key.TTag}); !client.IsCode(err, "ACCESS_DENIED") {
 		t.Errorf("metadata: %v", err)
 	}
@@ -166,8 +166,8 @@ func TestWrongPassword(t *testing.T) {
 	}
 }
 
-// A client outlives the restart of its service: the calls in between are
-// "unavailable", the next ones work.
+// A client continues after a restart of its service: calls in between are "unavailable",
+// and later calls work.
 func TestRestart(t *testing.T) {
 	server := testserver.Start(t)
 	c := server.Client(t, testserver.AdminName, testserver.AdminPassword)

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// A use that a peer may have counted is not spent again unasked; whatever else
-// the service says may be tried again, is.
+// A call is not retried if a peer may have counted a use. Every other refusal that
+// permits a retry is retried.
 func TestUsesAreNotRepeatedAtAPeer(t *testing.T) {
 	link := schema.HiddenLink("k")
 	unavailable := `{"code":"PEER_UNAVAILABLE","detail":"d","retryable":true,"scope":"process"}`
