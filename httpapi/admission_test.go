@@ -15,13 +15,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// notAdmitted is what a watch answers about a build that must not serve.
+// notAdmitted returns the error of a watch for a build that must not serve.
 func notAdmitted() error {
 	return fault.Temporary(fault.BuildNotAdmitted, fault.ScopeProcess, 12500*time.Millisecond, "the key server does not admit this build: the cause")
 }
 
-// A build that is not admitted answers every route but health and readiness
-// alike, whoever asks and whatever else is the matter.
+// If the build is not admitted, every route except health and readiness responds the
+// same, for every caller and in every other state.
 func TestABuildThatIsNotAdmitted(t *testing.T) {
 	free := map[string]bool{"GET /api/health": true, "GET /api/ready": true}
 	for _, r := range routes.All() {
@@ -69,8 +69,8 @@ func TestABuildThatIsNotAdmitted(t *testing.T) {
 	}
 }
 
-// Readiness names admission as the part that fails, and when it is looked at
-// again; health and unknown paths answer as ever.
+// Readiness names admission as the failing part, and the time of its next check. Health
+// and unknown paths respond as usual.
 func TestReadinessSpeaksOfAdmission(t *testing.T) {
 	for name, c := range map[string]struct {
 		admission func() error

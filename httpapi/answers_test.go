@@ -9,13 +9,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
-// plain are the names of members that say themselves what they hold.
+// plain has the names of members whose meaning is evident.
 var plain = strings.Fields(`acl aclId aclTemplateId action algorithm authorized certificateId certificates changes count
 	description digest directories disabled entries entryCount friendlyName groupId groupIds id issuer issuers memberCount
 	members name operations outcome page parts principal principalId principals publicKeyType ready recipient requestId
 	roleIds roles serverName status subject systemId templates time trustedCAs trustedServers type`)
 
-// A reader of the reference learns of every member of an answer what it means.
+// The reference describes every other member of a response.
 func TestAnswersSayWhatTheirMembersMean(t *testing.T) {
 	seen, used := map[*wire.Table]bool{}, map[string]bool{}
 	var walk func(table *wire.Table)

@@ -99,8 +99,8 @@ func TestStatusTableAndCatalogueAgree(t *testing.T) {
 	}
 }
 
-// Whatever code an operation answers, it leaves with its status and the fields
-// that contract 22.1 promises with that status.
+// For every code that an operation returns, the response has its status and the fields that contract 22.1
+// requires for that status.
 func TestFaultsAtTheEdge(t *testing.T) {
 	for _, entry := range fault.Catalogue {
 		t.Run(string(entry.Code), func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestFaultsAtTheEdge(t *testing.T) {
 	}
 }
 
-// An error without a code tells the caller nothing, and the log everything, once.
+// An error without a code is not described to the caller. The log has it completely, once.
 func TestUncodedErrors(t *testing.T) {
 	f := newFixture(t)
 	f.ops.err = fmt.Errorf("open /secret/path: %w", io.ErrUnexpectedEOF)
@@ -212,7 +212,7 @@ func TestVerdictsKeepTheShape(t *testing.T) {
 					t.Errorf("%s is %v (%v), want %v", field, v, there, want)
 				}
 			}
-			// A refusal before the write has nothing to show.
+			// A refusal before the write has no re-read to show.
 			f.ops.bad, f.ops.err = false, fault.New(fault.AlreadyExists, "taken")
 			w = f.do(r.Method, good.target(r), good.text())
 			if w.Code != http.StatusConflict || strings.Contains(w.Body.String(), "listCount") || strings.Contains(w.Body.String(), "verified") {
@@ -222,8 +222,8 @@ func TestVerdictsKeepTheShape(t *testing.T) {
 	}
 }
 
-// Every route whose re-read may disagree says so in the shape of its success,
-// with every member that is never left out.
+// For every route whose re-read may disagree, the response has the form of its success, with
+// every required member.
 func TestEveryVerdictKeepsTheShape(t *testing.T) {
 	judging := 0
 	for _, r := range routes.All() {
@@ -236,7 +236,7 @@ func TestEveryVerdictKeepsTheShape(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, code := range r.Faults {
-			if r.Executes { // its answers are those of other routes
+			if r.Executes { // its responses are those of other routes
 				break
 			}
 			if !slices.Contains([]fault.Code{fault.NotSaved, fault.NotRemoved, fault.NotPersisted, fault.NotVerified}, code) {
@@ -257,10 +257,10 @@ func TestEveryVerdictKeepsTheShape(t *testing.T) {
 				if !there {
 					t.Errorf("%s %s: %s lacks %q: %s", r.Method, r.Path, code, member, w.Body)
 				}
-				empty := cmp.Equal(v, zero) || zero == nil && cmp.Equal(v, []any{}) // a list is never null on the wire
+				empty := cmp.Equal(v, zero) || zero == nil && cmp.Equal(v, []any{}) // a list is never null in JSON
 				filled = filled || member != "detail" && !empty
 			}
-			if !filled && r.Method+" "+r.Path != "POST /api/principal-trusts" { // what is not there cannot be shown
+			if !filled && r.Method+" "+r.Path != "POST /api/principal-trusts" { // a missing row cannot be shown
 				t.Errorf("%s %s: %s says nothing of what was read back: %s", r.Method, r.Path, code, w.Body)
 			}
 		}
@@ -270,7 +270,7 @@ func TestEveryVerdictKeepsTheShape(t *testing.T) {
 	}
 }
 
-// orEmpty stands in for the response of the route that has no fixed one.
+// orEmpty returns an empty struct for the route without a fixed response.
 func orEmpty(response reflect.Type) reflect.Type {
 	if response == nil {
 		return reflect.TypeFor[struct{}]()
@@ -304,7 +304,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	}
 }
 
-// HEAD is answered as GET is, and reaches what GET reaches, but it has no body.
+// HEAD gets the same response as GET, and reaches the same operations, but its response has no body.
 func TestHeadIsGetWithoutABody(t *testing.T) {
 	get, head := newFixture(t), newFixture(t)
 	ask := func(f *fixture, method, target, authorization string) *http.Response {
@@ -346,7 +346,7 @@ func TestHeadIsGetWithoutABody(t *testing.T) {
 	}
 }
 
-// A compressed body is refused for what it is. It is not read, and not taken for bad JSON.
+// A compressed body is refused as such. It is not read, and not mistaken for invalid JSON.
 func TestEncodedBodies(t *testing.T) {
 	for _, r := range routes.All() {
 		if len(wire.Of(r.Request).Body) == 0 {
@@ -502,7 +502,7 @@ func TestOverload(t *testing.T) {
 	if w.Code != http.StatusServiceUnavailable || e.Code != "OVERLOADED" || e.Scope != "process" || e.Retryable == nil || !*e.Retryable || w.Header().Get("Retry-After") != "1" {
 		t.Errorf("answered %d %s", w.Code, w.Body)
 	}
-	// Probes are answered all the same, and so are unknown paths.
+	// Health and unknown paths respond anyway.
 	if w := f.do(http.MethodGet, "/api/health", ""); w.Code != http.StatusOK {
 		t.Errorf("health answered %d", w.Code)
 	}
@@ -588,7 +588,7 @@ func TestChangesEndWithTheClientAndWithTheServer(t *testing.T) {
 	})
 }
 
-// A body that trickles does not hold a handler beyond the route's time.
+// A body that arrives slowly does not occupy a handler longer than the route's timeout.
 func TestSlowBody(t *testing.T) {
 	f := newFixture(t)
 	table := routes.All()
@@ -624,8 +624,8 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
-// TestABackupThatNobodyReads: a client that takes nothing holds neither the work up nor the
-// transaction that it is of.
+// TestABackupThatNobodyReads checks that a client that reads nothing delays neither the work
+// nor its transaction.
 func TestABackupThatNobodyReads(t *testing.T) {
 	t.Parallel() // it waits
 	f := newFixture(t)
@@ -655,8 +655,8 @@ func TestABackupThatNobodyReads(t *testing.T) {
 	}
 }
 
-// TestRefusedBeforeTheBody: why a request is refused is told soon, not when the
-// rest of its body has arrived, which it may never do.
+// TestRefusedBeforeTheBody checks that the refusal is sent without waiting for the rest of the body, which
+// may never arrive.
 func TestRefusedBeforeTheBody(t *testing.T) {
 	f := newFixture(t)
 	server := httptest.NewServer(f.api)
@@ -692,7 +692,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// What reaches the operations is what was sent.
+// The operations get the values that were sent.
 func TestDecodedValues(t *testing.T) {
 	link := aLink.Base64()
 	cases := map[string]struct {
@@ -756,7 +756,7 @@ func TestDecodedValues(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// The null and the absent of contract 5.3, 5.4 and 8.2.
+// Null and absent values of contract 5.3, 5.4 and 8.2.
 func TestEncodedValues(t *testing.T) {
 	f := newFixture(t)
 	var list struct{ TrustedCAs []map[string]any }
@@ -789,8 +789,8 @@ func TestEncodedValues(t *testing.T) {
 	}
 }
 
-// A message that is bad behind the buffer is refused though the operation had
-// begun; one that is too long is a 400, not a 413.
+// A message that is malformed after the buffer is refused although the operation has begun. A message that
+// is too long is a 400, not a 413.
 func TestHMACStreams(t *testing.T) {
 	long := strings.Repeat("QUJD", 40000)
 	f := newFixture(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// TestTilesHaveOneSpelling: another one asks for nothing, and nobody is sent elsewhere.
+// TestTilesHaveOneSpelling checks that other spellings are refused, without a redirect.
 func TestTilesHaveOneSpelling(t *testing.T) {
 	for path, want := range map[string]int{
 		"/api/audit/tile/00/067": 400, "/api/audit/tile/64/067": 400, "/api/audit/tile/data/067": 400,
@@ -33,7 +33,8 @@ func TestTilesHaveOneSpelling(t *testing.T) {
 	}
 }
 
-// TestAnswersThatAreNoJSON say so, and only where they are no refusal.
+// TestAnswersThatAreNoJSON checks that successes have their own media type,
+// and refusals are JSON.
 func TestAnswersThatAreNoJSON(t *testing.T) {
 	for path, want := range map[string]struct {
 		media string
@@ -58,7 +59,7 @@ func TestAnswersThatAreNoJSON(t *testing.T) {
 	}
 }
 
-// TestAnEntryIsItsRow: nothing that the hash covers is lost on the way out.
+// TestAnEntryIsItsRow checks that a response has all fields that the hash covers.
 func TestAnEntryIsItsRow(t *testing.T) {
 	plain := keyserver.AuditEntry{
 		Seq: 6, Time: epoch.Add(time.Microsecond), Operation: "hmacData", Outcome: keyserver.Refused, Reason: "aclDenied", Principal: someRef, Object: "o",

@@ -16,13 +16,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// bad is one wrong value and what the refusal must name.
+// bad is one invalid value, and the text that the refusal must contain.
 type bad struct {
 	what, text, names string
 }
 
-// TestBadInput spoils one field of one request of one route at a time. It
-// walks the table of routes, so a new route is covered by being in it.
+// TestBadInput makes one field of one request of one route invalid at a time. It uses the
+// table of routes, so it covers new routes.
 func TestBadInput(t *testing.T) {
 	for _, r := range routes.All() {
 		t.Run(r.Method+" "+r.Path, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestBadInput(t *testing.T) {
 				}
 				for _, text := range spoiled {
 					if field.Value.Kind == wire.Either && text == "9007199254740993" {
-						continue // bad as a JSON number only; a path segment is text
+						continue // invalid only as a JSON number; a path segment is text
 					}
 					s := sampleOf(r)
 					s.path[field.Name] = url.PathEscape(strings.Trim(text, `"`))
@@ -104,7 +104,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// wholeBodies are bodies that are wrong as a whole.
+// wholeBodies returns bodies that are not valid at the top level.
 func wholeBodies(good sample) []bad {
 	if len(good.order) == 0 {
 		return []bad{
@@ -124,7 +124,7 @@ func wholeBodies(good sample) []bad {
 	}
 }
 
-// spoil returns every wrong value of a body field.
+// spoil returns all invalid values of a body field.
 func spoil(f wire.Field) []bad {
 	var out []bad
 	add := func(what, text string) { out = append(out, bad{what, text, f.Name}) }
@@ -221,7 +221,7 @@ func spoilArray(v *wire.Value, add func(what, text string)) {
 	}
 }
 
-// apart reports whether the elements of an array are refused one by one.
+// apart reports whether the elements of an array are refused separately.
 func apart(v *wire.Value) bool {
 	if v.Kind != wire.Array {
 		return false

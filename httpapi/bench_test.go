@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// discard is a ResponseWriter that costs nothing, so that the figures are the
-// API's own.
+// discard is a ResponseWriter without cost, so that the results are
+// those of the API alone.
 type discard struct{ h http.Header }
 
 func (d *discard) Header() http.Header         { return d.h }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d *discard) WriteHeader(int)             {}
 
-// BenchmarkEdge is what the edge adds to an operation that does nothing:
-// session, decode, call, encode, headers, metrics. No network.
+// BenchmarkEdge measures the cost of the API for an operation that does nothing: session,
+// decode, call, encode, headers, metrics. There is no network.
 func BenchmarkEdge(b *testing.B) {
 	message := base64.StdEncoding.EncodeToString(make([]byte, 64))
 	for name, tc := range map[string]struct{ method, target, body string }{

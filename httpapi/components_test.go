@@ -20,7 +20,7 @@ import (
 
 type object = map[string]any
 
-// published is the document as a reader of JSON gets it.
+// published is the document as a JSON parser reads it.
 type published struct {
 	testing.TB
 	text []byte
@@ -40,7 +40,7 @@ func readDocument(t *testing.T) published {
 	return d
 }
 
-// resolve follows references from a value until there is none.
+// resolve follows the references of a value to its target.
 func (d published) resolve(v any) object {
 	d.Helper()
 	o, ok := v.(object)
@@ -86,7 +86,7 @@ func references(v any, f func(ref string)) {
 	}
 }
 
-// Every reference leads somewhere, and every component is led to.
+// Every reference has a target, and every component is used.
 func TestComponentsAreUsed(t *testing.T) {
 	d := readDocument(t)
 	used := map[string]bool{}
@@ -120,7 +120,7 @@ func TestComponentsAreUsed(t *testing.T) {
 	}
 }
 
-// What several operations answer or take stands in the document once.
+// The document contains shared responses and parameters once.
 func TestNothingIsRepeated(t *testing.T) {
 	d := readDocument(t)
 	seen := map[string]string{}
@@ -146,14 +146,14 @@ func TestNothingIsRepeated(t *testing.T) {
 			}
 		}
 		for status, response := range o["responses"].(object) {
-			if status != "200" && status != "409" { // those are of the route's own type
+			if status != "200" && status != "409" { // those have the route's own type
 				once(status+" of "+r.Name, response)
 			}
 		}
 	}
 }
 
-// codesIn lists the codes that a schema lets a failure have.
+// codesIn lists the codes that a schema allows in a failure.
 func (d published) codesIn(v any) []string {
 	s := d.resolve(v)
 	for _, choice := range []string{"anyOf", "allOf"} {
@@ -179,8 +179,7 @@ func (d published) codesIn(v any) []string {
 	return codes
 }
 
-// Each operation lists, status by status, the codes that its route can answer
-// and no other.
+// Each operation lists, by status, exactly the codes that its route can return.
 func TestCodesOfEachOperation(t *testing.T) {
 	d := readDocument(t)
 	for _, r := range routes.All() {
@@ -211,15 +210,15 @@ func httpStatus(c fault.Code) string {
 	return string(text)
 }
 
-// verbs begin the names of operations.
+// verbs are the verbs with which names of operations begin.
 var verbs = []string{
 	"activate", "add", "approve", "ask", "authorize", "compute", "create", "decrypt", "delete", "destroy", "disable", "enable", "encrypt", "end",
 	"enroll", "execute", "export", "find", "get", "grant", "import", "issue", "list", "login", "lookUp", "mint", "prepare", "reject", "remove",
 	"release", "rename", "renew", "reset", "restore", "retire", "revoke", "rotate", "set", "update", "verify", "withdraw",
 }
 
-// An operationId is a verb and a noun in camelCase, from which a generator makes
-// the name of a function.
+// An operationId is a verb and a noun in camelCase. Generators derive names
+// of functions from it.
 func TestOperationNames(t *testing.T) {
 	d := readDocument(t)
 	shape := regexp.MustCompile(`^[a-z]+(?:[A-Z][a-z]+)*$`)
@@ -267,8 +266,7 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// Whoever sends a session id may send a proof with it, and has to say so in one
-// of two schemes.
+// A request with a session id may have a proof, and uses one of two schemes.
 func TestProofInDocument(t *testing.T) {
 	d := readDocument(t)
 	session, proof, none := object{"session": []any{}}, object{"dpop": []any{}}, object{}
@@ -277,7 +275,7 @@ func TestProofInDocument(t *testing.T) {
 		switch {
 		case r.Session:
 			want, takes = []any{session, proof}, true
-		case r.Name == "login": // may be made from a session, and bound to a key
+		case r.Name == "login": // a login may come from a session, and be bound to a key
 			want, takes = []any{none, session, proof}, true
 		}
 		o := d.operation(r)
@@ -300,7 +298,8 @@ func TestProofInDocument(t *testing.T) {
 	}
 }
 
-// A principal's id is text wherever it stands, so that no reader has to choose.
+// The id of a principal is a string everywhere, so that no client has
+// to handle two types.
 func TestPrincipalIDHasOneType(t *testing.T) {
 	d := readDocument(t)
 	found := 0
@@ -333,7 +332,7 @@ func TestPrincipalIDHasOneType(t *testing.T) {
 	}
 }
 
-// A reader can look through it: short, with spaces, no line that could be broken
+// The document is readable: it is short, has spaces, and no breakable line is
 // longer than a screen.
 func TestDocumentIsSmall(t *testing.T) {
 	const mostLines = 9600
@@ -355,7 +354,7 @@ func TestDocumentIsSmall(t *testing.T) {
 	}
 }
 
-// recorder keeps what was written without copying it.
+// recorder stores what was written without copying it.
 type recorder struct {
 	http.ResponseWriter
 	written [][]byte
@@ -366,7 +365,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// All requests are answered with the same bytes in memory.
+// All responses share the same bytes in memory.
 func TestDocumentIsNotCopied(t *testing.T) {
 	text, err := routes.OpenAPI()
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzCredential: an Authorization header is one scheme and one session id, or
-// it is refused without a look at the sessions.
+// FuzzCredential checks that an Authorization header has one scheme and one session id,
+// or is refused without looking up a session.
 func FuzzCredential(f *testing.F) {
 	for _, seed := range []string{"Bearer abc", "DPoP abc", "dpop abc", "Basic abc", "Bearer", "Bearer ", "Bearer  abc", "Bearer abc def", "abc", ""} {
 		f.Add(seed)

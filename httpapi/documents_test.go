@@ -14,7 +14,7 @@ import (
 // A directory of sources such as ../api/v1alpha1 is not one.
 var namedRoute = regexp.MustCompile("(?:\\b(GET|POST|PUT|DELETE|PATCH|HEAD) )?['\"`]?(?:(/api/[\\w{}*/.-]*)|`(/access/[^`\\s?|]*))")
 
-// Every route that a document names is there, with that method. A document may also name the
+// Every route that a document names exists, with that method. A document may also name the
 // beginning of routes, and write * for the rest.
 func TestDocumentsNameRoutesThatExist(t *testing.T) {
 	pages := []string{"../README.md"}
@@ -49,10 +49,10 @@ func TestDocumentsNameRoutesThatExist(t *testing.T) {
 	}
 }
 
-// names reports whether a route has the method, if one is said, and the path or, without
-// method, the beginning of the path.
+// names reports whether a route has the method, if there is one, and the path. Without a
+// method, the path may be the beginning of a route's path.
 func names(method, path string) bool {
-	if method+" "+path == "POST /api/witness/add-checkpoint" { // C2SP's, beside the table
+	if method+" "+path == "POST /api/witness/add-checkpoint" { // the route of C2SP is not in the table
 		return true
 	}
 	asked := strings.Split(strings.TrimSuffix(path, "/"), "/")

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// sample is a request to a route that is good in every field, made from its
-// table: the tests spoil one field at a time.
+// sample is a valid request of a route, made from its table. Tests make one
+// field invalid at a time.
 type sample struct {
 	path  map[string]string
 	query map[string]string
@@ -27,7 +27,7 @@ func sampleOf(r routes.Route) sample {
 	s := sample{path: map[string]string{}, query: map[string]string{}, body: map[string]string{}}
 	for _, f := range t.Path {
 		if s.path[f.Name] = strings.Trim(f.Value.Example(), `"`); f.Rest {
-			s.path[f.Name] = url.PathEscape(s.path[f.Name]) // a document knows no other slashes
+			s.path[f.Name] = url.PathEscape(s.path[f.Name]) // the document describes no other slashes
 		}
 	}
 	for _, f := range t.Query {
@@ -40,10 +40,10 @@ func sampleOf(r routes.Route) sample {
 		}
 	}
 	if r.Path == "/api/changes" {
-		s.query["wait"] = "0" // or the answer takes its time
+		s.query["wait"] = "0" // otherwise, the response takes time
 	}
 	if r.Path == "/api/templated-directories" {
-		delete(s.query, "aclTemplateId") // which path excludes
+		delete(s.query, "aclTemplateId") // it excludes path
 	}
 	s.meaningful(r)
 	switch r.Path {
@@ -52,13 +52,13 @@ func sampleOf(r routes.Route) sample {
 	case "/api/keys/enable":
 		s.body["ttag"] = strconv.Quote(withdrawnLink.Base64())
 	case "/api/keys/rotation":
-		s.body["everyDays"] = "90" // or a rotation that was not set reads back
+		s.body["everyDays"] = "90" // otherwise, a rotation that was not set reads back
 	}
 	return s
 }
 
-// meaningful puts values that mean something to the service in the place of
-// those that only have the right form.
+// meaningful replaces values that only have the right form by values that
+// the service accepts.
 func (s sample) meaningful(r routes.Route) {
 	a := authority()
 	encoded := func(der []byte) string { return strconv.Quote(base64.StdEncoding.EncodeToString(der)) }
@@ -84,7 +84,7 @@ func (s sample) meaningful(r routes.Route) {
 	case "GET /api/trusted-servers":
 		s.query["name"] = aPeer.Name
 	case "DELETE /api/principals/{id}":
-		s.query["heir"] = aGroup.ID.Hex() // another than is to go
+		s.query["heir"] = aGroup.ID.Hex() // not the deleted principal
 	case "GET /api/principal-trusts":
 		s.query["trustedServerSystemId"] = "7"
 	}
@@ -93,14 +93,13 @@ func (s sample) meaningful(r routes.Route) {
 	}
 }
 
-// having returns a sample that has the field: of a login by the method that
-// knows it, where the usual sample is of one that does not, of a key by its line,
-// and otherwise beside what the usual one has.
+// having returns a sample that has the field. For a login, it uses a method with the
+// field. For a key, lineage replaces ttag. Any other field is added to the usual sample.
 func (s sample) having(field string) sample {
 	if slices.Contains(s.order, field) {
 		return s
 	}
-	if i := slices.Index(s.order, "ttag"); field == "lineage" && i >= 0 { // which excludes each other
+	if i := slices.Index(s.order, "ttag"); field == "lineage" && i >= 0 { // they exclude each other
 		s.order = slices.Clone(s.order)
 		s.order[i] = field
 		return s
@@ -115,8 +114,8 @@ func (s sample) having(field string) sample {
 	return s
 }
 
-// parameterExample is the text of a query parameter; an array's is that of one
-// element.
+// parameterExample returns the text of a query parameter; for an array,
+// that of one element.
 func parameterExample(v *wire.Value) string {
 	if v.Kind == wire.Array {
 		v = v.Elem
@@ -159,7 +158,7 @@ func (s sample) with(name, value string) sample {
 	return s
 }
 
-// without returns a copy that leaves one member out.
+// without returns a copy without one member.
 func (s sample) without(name string) sample {
 	var order []string
 	for _, n := range s.order {

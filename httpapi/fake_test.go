@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// fakeApprovals has one that can be executed.
+// fakeApprovals has one approval that can be executed.
 type fakeApprovals struct{ ops *fakePort }
 
 func (f fakeApprovals) view() (approval.View, error) {
@@ -77,9 +77,10 @@ const testToken = "the-session-id-of-these-tests"
 // fakeSessions knows one session id.
 type fakeSessions struct {
 	err error
-	ops *fakePort              // whose refusals also meet who asks for others' sessions
-	as  keyserver.PrincipalRef // who calls; zero: ann
-	// read stands for reading the session from the database; nil: it is in memory.
+	ops *fakePort              // its refusals also apply to requests about other sessions
+	as  keyserver.PrincipalRef // the caller; zero: ann
+	// read simulates reading the session from the database; nil: the
+	// session is in memory.
 	read func()
 
 	mu       sync.Mutex

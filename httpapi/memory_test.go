@@ -12,9 +12,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// The memory of messages in flight does not grow with their size: 64 messages
-// that claim 16 MiB each, held in the middle, cost less than 64 MiB together,
-// the sending side included.
+// The memory of messages in progress does not grow with their size. 64 messages
+// that claim 16 MiB each, paused in the middle, need less than 64 MiB together,
+// including the sender.
 func TestMessagesInFlightStayOutOfMemory(t *testing.T) {
 	const messages, sent, most = 64, 4 << 20, 64 << 20
 	f := newFixture(t)
@@ -61,7 +61,7 @@ func inUse() int64 {
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// paused sends a beginning, then waits, then breaks off.
+// paused sends a beginning, waits, and then fails.
 type paused struct {
 	text  string
 	left  int

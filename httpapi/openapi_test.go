@@ -21,7 +21,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// byDocument is a validator by the document, made once: it compiles every schema.
+// byDocument returns a validator of the document. It is created once, because it
+// compiles every schema.
 var byDocument = sync.OnceValues(func() (validator.Validator, error) {
 	text, err := routes.OpenAPI()
 	if err != nil {
@@ -82,8 +83,8 @@ func TestDocumentListsEveryRoute(t *testing.T) {
 	}
 }
 
-// Every answer that a route gives here, good or bad, is one that the document
-// allows: status, headers and body.
+// The document allows every response in these tests, success or failure:
+// status, headers and body.
 func TestAnswersMatchTheDocument(t *testing.T) {
 	v := documentValidator(t)
 	for _, r := range routes.All() {
@@ -114,7 +115,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 						f.ops.err = err
 					}
 					if len(r.Operations) == 0 && f.ops.err != nil {
-						return // the session routes ask no operation
+						return // the session routes call no operation
 					}
 					check(t, f, good.target(r), good.text(), statuses[code])
 				})
@@ -151,7 +152,7 @@ func words(errs []*valerrors.ValidationError) string {
 	return b.String()
 }
 
-// The checks above are worth something only if a wrong answer fails them.
+// A wrong response fails the checks above.
 func TestWrongAnswersDoNotMatch(t *testing.T) {
 	v := documentValidator(t)
 	for reason, tc := range map[string]struct {
@@ -174,7 +175,7 @@ func TestWrongAnswersDoNotMatch(t *testing.T) {
 	}
 }
 
-// Ready has a body of its own when it fails.
+// Ready has its own body if it fails.
 func TestNotReadyMatchesTheDocument(t *testing.T) {
 	f := newFixture(t)
 	f.ops.ready = []keyserver.Readiness{{Part: "database", Detail: "does not answer", RetryIn: 5}}

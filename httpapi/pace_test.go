@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// busy has the cores busy, and one principal with many and one with few requests at work until ctx ends, so that
+// busy simulates busy cores, with a principal with many and one with few requests at work, until ctx ends. Then
 // there is a limit.
 func (f *fixture) busy(ctx context.Context) {
 	busy := func() time.Duration { return time.Second }

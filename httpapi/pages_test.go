@@ -16,7 +16,7 @@ func (onePage) Page(name string) (Page, bool) {
 	return Page{Header: http.Header{"Content-Type": {"text/html"}, "X-Page": {"yes"}}, Body: []byte("<!doctype html>")}, name == ""
 }
 
-// Where there are no pages, their paths are unknown like any other.
+// Without pages, their paths are unknown paths.
 func TestNoPages(t *testing.T) {
 	f := newFixture(t)
 	for _, target := range []string{"/console", "/console/", ReportsPath} {
@@ -46,7 +46,7 @@ func TestPages(t *testing.T) {
 		h.Get("X-Page") != "yes" || h.Get("Cache-Control") != "no-store" || h.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("answered %d %v %s", w.Code, h, w.Body)
 	}
-	// RFC 9110, section 9.1: where GET is, HEAD is.
+	// RFC 9110, section 9.1: a resource with GET also has HEAD.
 	server := httptest.NewServer(f.api)
 	defer server.Close()
 	head, err := server.Client().Head(server.URL + "/console/")
@@ -69,7 +69,7 @@ func TestPages(t *testing.T) {
 	if w := f.do(http.MethodPost, ReportsPath, "[]"); w.Code != http.StatusOK {
 		t.Errorf("a report is answered %d %s", w.Code, w.Body)
 	}
-	// Nobody asks for the approval of a page.
+	// An approval cannot be requested for a page.
 	if w := f.do(http.MethodPost, "/api/approvals", `{"method": "GET", "path": "/console/", "reason": "x"}`); w.Code != http.StatusBadRequest {
 		t.Errorf("an approval of a page is answered %d %s", w.Code, w.Body)
 	}

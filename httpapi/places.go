@@ -30,8 +30,8 @@ const (
 	DefaultMaxSpoolBytes           = 1 << 30
 	DefaultMaxSpoolBytesPerSession = 64 << 20
 
-	// maxBodyBytes bounds the request bodies in memory beyond routes.SmallBody each, and maxUnreadBytes
-	// the answers that clients have not read yet.
+	// maxBodyBytes bounds the request bodies in memory, without the first routes.SmallBody bytes of each.
+	// maxUnreadBytes bounds the responses that clients have not read yet.
 	maxBodyBytes   = 256 << 20
 	maxUnreadBytes = 256 << 20
 
@@ -67,9 +67,9 @@ type places struct {
 	underWay       *quota.Quota[keyserver.PrincipalRef]
 	bodies, unread *quota.Quota[keyserver.PrincipalRef] // bytes
 
-	// strangers are requests without a session, or with one that this process does not know. Each
-	// holds a place until its answer is read, or its session has been. If all places are taken, a
-	// new request evicts the oldest one of the network with most places.
+	// strangers are requests without a session, or with one that this process does not know. Such a request holds
+	// a place until its response is read, or until its session has been read from the database. If all places are
+	// taken, a new request evicts the oldest one of the network with most places.
 	strangers *quota.Crowd[netip.Prefix]
 	// uncounted are requests for routes that must always respond, such as health. They evict each
 	// other like strangers do, but strangers never evict them.

@@ -31,7 +31,7 @@ func principal(n uint64) keyserver.PrincipalRef {
 // ann is the principal of the fixture's session.
 var ann = principal(9001)
 
-// take takes n for each of some other principals.
+// take takes n places or bytes for each of several other principals.
 func take(t *testing.T, from *quota.Quota[keyserver.PrincipalRef], others int, n int64) {
 	t.Helper()
 	for i := range others {
@@ -170,7 +170,7 @@ func TestTheActingPrincipalPays(t *testing.T) {
 	}
 }
 
-// watched looks at the places while an answer is written.
+// watched checks the places while a response is written.
 type watched struct {
 	*httptest.ResponseRecorder
 	write func()
@@ -247,7 +247,7 @@ func TestUnreadAnswersHaveAShare(t *testing.T) {
 	f := newFixture(t)
 	x := &exchange{api: f.api, call: call{by: keyserver.Caller{Principal: ann}}}
 	f.api.places.unread.Take(ann, maxUnreadBytes/quota.Shares-3*routes.SmallBody)
-	x.holdUnread(0) // which takes memory, too
+	x.holdUnread(0) // it takes memory, too
 	x.leave()
 	f.api.places.unread.Take(ann, 2*routes.SmallBody)
 	func() {
@@ -266,7 +266,7 @@ func TestUnreadAnswersHaveAShare(t *testing.T) {
 	}
 }
 
-// Requests without a session give way to new ones: the oldest of the network that holds most.
+// A new request without a session evicts the oldest one of the network with most places.
 func TestStrangersGiveWay(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 6, 3 })
 	evicted := f.strangers(t, "192.0.2.1/32", "192.0.2.2/32")
@@ -282,8 +282,8 @@ func TestStrangersGiveWay(t *testing.T) {
 	}
 }
 
-// TestUnknownSessionsAreStrangers checks that a request whose session has to be read from the database
-// holds a place of a stranger meanwhile, and only then.
+// TestUnknownSessionsAreStrangers checks that a request holds a place of a stranger only while its
+// session is read from the database.
 func TestUnknownSessionsAreStrangers(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 6, 3 })
 	reads := 0
@@ -318,8 +318,8 @@ func TestUnknownSessionsAreStrangers(t *testing.T) {
 	}
 }
 
-// TestRefusedStrangersWait checks that the refusal of a stranger waits for its Retry-After, unless the
-// client goes away or the service stops.
+// TestRefusedStrangersWait checks that the refusal of a stranger waits as long as its Retry-After,
+// unless the client disconnects or the service stops.
 func TestRefusedStrangersWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin func(f *fixture, hangUp func())
@@ -362,8 +362,8 @@ func TestDroppedRequestsSlowTheirClient(t *testing.T) {
 	for name, c := range map[string]struct {
 		from    string
 		major   int
-		client  string        // as a proxy names it; optional
-		dropped int           // before
+		client  string        // the address that a proxy reports; optional
+		dropped int           // number of dropped requests before
 		delays  time.Duration // of the connection
 		waits   time.Duration
 	}{
@@ -423,8 +423,8 @@ func (f *fixture) strangers(t *testing.T, networks ...string) *[]string {
 	return evicted
 }
 
-// TestHealthIsAnsweredBesideStrangers checks that requests for health get responses although strangers
-// hold all their places, and that they evict no stranger.
+// TestHealthIsAnsweredBesideStrangers checks that requests for health get responses while strangers hold
+// all their places, and that they evict no stranger.
 func TestHealthIsAnsweredBesideStrangers(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 6, 3 })
 	evicted := f.strangers(t, "192.0.2.1/32", "192.0.2.2/32")
@@ -442,7 +442,7 @@ func TestHealthIsAnsweredBesideStrangers(t *testing.T) {
 	}
 }
 
-// A request that gives way ends: its connection is closed.
+// An evicted request ends: its connection is closed.
 func TestAStrangerThatGivesWayEnds(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 1, 1 })
 	s := httptest.NewServer(f.api)
@@ -468,7 +468,7 @@ func TestAStrangerThatGivesWayEnds(t *testing.T) {
 	}
 }
 
-// The sessions of one principal share a quarter of the bytes that messages may put aside.
+// The sessions of one principal share a quarter of the bytes of stored messages.
 func TestMessagesPutAsideHaveAShare(t *testing.T) {
 	f := newFixture(t)
 	var spools []hmacbody.Spool

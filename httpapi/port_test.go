@@ -22,8 +22,8 @@ import (
 var (
 	epoch    = time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
 	someID   = keyserver.IDFromUint64(1001)
-	thirdID  = keyserver.IDFromUint64(4002) // of the authority that is prepared
-	newID    = keyserver.IDFromUint64(4001) // of whatever is created
+	thirdID  = keyserver.IDFromUint64(4002) // of the prepared authority
+	newID    = keyserver.IDFromUint64(4001) // of each new object
 	someRef  = keyserver.PrincipalRef{System: 1, ID: someID}
 	otherRef = keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1 << 53)}
 	aLink    = keyserver.NewHiddenLink(1, someID)
@@ -52,7 +52,7 @@ var (
 	}
 )
 
-// Links of keys that are not as they were minted.
+// Links of keys whose state has changed since their creation.
 var (
 	doomedLink    = keyserver.NewHiddenLink(1, keyserver.IDFromUint64(1002))
 	withdrawnLink = keyserver.NewHiddenLink(1, keyserver.IDFromUint64(1003))
@@ -62,7 +62,7 @@ var (
 	}
 )
 
-// authority is a CA with one certificate that it issued, made once.
+// authority returns a CA with one certificate that it has issued. It is created once.
 var authority = sync.OnceValue(func() (a struct {
 	ca      pki.Identity
 	request []byte
@@ -103,17 +103,18 @@ func issuedAs(cert *x509.Certificate, request []byte, to keyserver.ID) keyserver
 	}
 }
 
-// fakePort is a key server with one object or two of each kind, for tests of
-// what the edge makes of it; what a key server does is tested against the real
-// one elsewhere. It records what reached it. What no test asks for is nil.
+// fakePort is a key server with one or two objects of each kind, for tests of package
+// httpapi. Other tests use the real key server. It records its calls. Methods that no
+// test uses are nil.
 type fakePort struct {
 	keyserver.Port
 
-	err error // answers every call, where it is set
-	// bad has writes reported as done that were not done, or done otherwise.
+	err error // the error of every call, if set
+	// bad makes writes that are reported as done, but were not done or
+	// were done differently.
 	bad   bool
 	ready []keyserver.Readiness
-	// endless is a backup that does not come to its end.
+	// endless makes a backup that does not end.
 	endless bool
 	// during runs inside each call.
 	during func(ctx context.Context)
@@ -195,8 +196,7 @@ func (f *fakePort) seen() []string {
 	return append([]string(nil), f.calls...)
 }
 
-// write does what was asked for; where the port is bad, what is done instead,
-// which may be nothing.
+// write calls do. If the port is bad, it calls instead, which may be nil.
 func (f *fakePort) write(ctx context.Context, name string, got any, do, instead func()) error {
 	if err := f.called(ctx, name, got); err != nil {
 		return err
@@ -218,17 +218,17 @@ func answer[T any](v T, err error) (T, error) {
 	return v, nil
 }
 
-// only is the objects that a condition holds for.
+// only returns the elements that satisfy a condition.
 func only[T any](list []T, is func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), func(v T) bool { return !is(v) })
 }
 
-// drop takes away the objects that a condition holds for.
+// drop removes the elements that satisfy a condition.
 func drop[T any](list *[]T, is func(T) bool) func() {
 	return func() { *list = slices.DeleteFunc(slices.Clone(*list), is) }
 }
 
-// alter changes the object that a condition holds for.
+// alter changes the first element that satisfies a condition.
 func alter[T any](list *[]T, is func(T) bool, by func(*T)) func() {
 	return func() {
 		*list = slices.Clone(*list)
@@ -238,7 +238,7 @@ func alter[T any](list *[]T, is func(T) bool, by func(*T)) func() {
 	}
 }
 
-// add puts an object beside the others.
+// add appends an object.
 func add[T any](list *[]T, v T) func() { return func() { *list = append(slices.Clone(*list), v) } }
 
 func (f *fakePort) MintKey(ctx context.Context, _ keyserver.Caller, k keyserver.NewKey) (keyserver.KeyMetadata, error) {
@@ -286,7 +286,7 @@ func (f *fakePort) AuthorizeKey(ctx context.Context, _ keyserver.Caller, use key
 }
 
 func (f *fakePort) Entitled(context.Context, keyserver.Caller, keyserver.Operation) error {
-	return f.err // no call of its own: the operation comes after it
+	return f.err // it does not count as a call: the operation follows
 }
 
 func (f *fakePort) HMAC(ctx context.Context, _ keyserver.Caller, r keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
@@ -488,7 +488,7 @@ func (f *fakePort) CreateACLTemplate(ctx context.Context, _ keyserver.Caller, na
 		add(&f.templates, keyserver.ACLTemplate{ID: newID, Name: name, Writable: true}), add(&f.templates, keyserver.ACLTemplate{ID: newID, Name: name}))
 }
 
-// ofTemplate changes the template that there is.
+// ofTemplate changes the only template.
 func (f *fakePort) ofTemplate(by func(*keyserver.ACLTemplate)) func() {
 	return alter(&f.templates, func(keyserver.ACLTemplate) bool { return true }, by)
 }
@@ -694,7 +694,7 @@ func (f *fakePort) OwnerMarks(ctx context.Context, _ keyserver.Caller, l keyserv
 	}), f.called(ctx, "OwnerMarks", nil))
 }
 
-// SetOwner changes the mark that there is.
+// SetOwner changes the only mark.
 func (f *fakePort) SetOwner(ctx context.Context, _ keyserver.Caller, c keyserver.OwnerChange) (keyserver.OwnerMark, error) {
 	to := func(owner string) func() {
 		return alter(&f.owners, func(keyserver.OwnerMark) bool { return true }, func(m *keyserver.OwnerMark) { m.Owner = owner })

@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Every query parameter of every route is spelt as it is read.
+// Every query parameter of every route is decoded as it is encoded.
 func TestEveryQueryIsReadAsItIsSpelt(t *testing.T) {
 	unexported := cmp.Exporter(func(reflect.Type) bool { return true })
 	seen := 0
@@ -23,7 +23,8 @@ func TestEveryQueryIsReadAsItIsSpelt(t *testing.T) {
 		table := wire.Of(r.Request)
 		for _, f := range table.Query {
 			seen++
-			// One at a time: some exclude each other. Those that are required go with each.
+			// One parameter at a time, because some exclude each other; required ones are
+			// always present.
 			values := url.Values{f.Name: {example(&f.Value)}}
 			for _, other := range table.Query {
 				if other.Required {
@@ -48,8 +49,8 @@ func TestEveryQueryIsReadAsItIsSpelt(t *testing.T) {
 	}
 }
 
-// A filter that is zero would select everything, so it is refused. Only a page may begin
-// behind zero.
+// A filter of zero would select everything, so it is refused. Only the start of
+// a page may be zero.
 func TestNoFilterIsZero(t *testing.T) {
 	zeros := map[reflect.Type]string{
 		reflect.TypeFor[schema.HexID](): "0000000000000000", reflect.TypeFor[schema.DecimalID](): "0", reflect.TypeFor[schema.SystemID](): "0",
@@ -86,12 +87,12 @@ func example(v *wire.Value) string {
 	case v.Kind == wire.Array:
 		return example(v.Elem)
 	case v.Kind == wire.Integer && v.Scalar == nil && len(v.Enum) == 0:
-		return "1" // the least may be zero, which is left out
+		return "1" // the minimum may be zero, which is omitted
 	}
 	return strings.Trim(v.Example(), `"`)
 }
 
-// Every path of every route is spelt as it is read, and nothing of it is left open.
+// Every path of every route is decoded as it is encoded, and has a value for each field.
 func TestEveryPathIsReadAsItIsSpelt(t *testing.T) {
 	seen := 0
 	for _, r := range routes.All() {

@@ -2,7 +2,7 @@ package httpapi
 
 import "github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 
-// statuses is the status of each code, in figures: the table of contract 22.2.
+// statuses has the status of each code as a number: the table of contract 22.2.
 var statuses = map[fault.Code]int{
 	fault.BadRequest:      400,
 	fault.InvalidArgument: 400,

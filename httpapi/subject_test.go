@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// What requests name, as an approval keeps it.
+// The objects that requests name, as approvals store them.
 func TestSubjectsOfRequests(t *testing.T) {
 	id := schema.HexID(keyserver.IDFromUint64(5))
 	heir := schema.HexID(keyserver.IDFromUint64(6))

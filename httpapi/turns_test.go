@@ -26,7 +26,7 @@ var (
 	short = []string{"computeHmac", "computeMac", "encrypt", "getCurrentSession", "getAcl", "listChanges", "createRole"}
 )
 
-// aTurn has several principals at work, so that long requests take turns, and takes the only place.
+// aTurn makes several principals work, so that long requests take turns, and takes the only turn.
 func (f *fixture) aTurn(t *testing.T) (end func()) {
 	t.Helper()
 	f.api.places.turns = quota.NewTurns[keyserver.PrincipalRef](1, f.api.Clock)
@@ -68,7 +68,7 @@ func TestLongRequestsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestLongBodiesTakeTurns: a long body that is no JSON takes as long to read.
+// TestLongBodiesTakeTurns checks that a long body takes a turn even if it is not JSON.
 func TestLongBodiesTakeTurns(t *testing.T) {
 	all := routes.All()
 	r := all[slices.IndexFunc(all, func(r routes.Route) bool { return r.Name == "importCrl" })]

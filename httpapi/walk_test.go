@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// under is a request that is under way.
+// under is a request in progress.
 type under struct {
 	*httptest.ResponseRecorder
 	x       *exchange
@@ -56,7 +56,7 @@ var sessions = map[string]routes.Route{
 func (w *walk) arrive(route routes.Route, from int) *under {
 	u := &under{ResponseRecorder: httptest.NewRecorder(), from: from}
 	ctx, hangUp := context.WithCancel(context.Background())
-	hangUp() // so that a refusal does not wait
+	hangUp() // then a refusal does not wait
 	u.x = &exchange{api: w.api, w: u, r: httptest.NewRequest(http.MethodGet, "/", nil), ctx: ctx, route: &bound{Route: route}}
 	return u
 }
@@ -72,7 +72,7 @@ func (w *walk) asks(t *rapid.T, name string, from int) {
 	}
 	all, own := w.count(kind, from)
 	want := all < walkCeiling && own < quota.Share(walkCeiling)
-	if !want && name == "admin" { // a place of the reserve
+	if !want && name == "admin" { // the reserve may have a place
 		all, own = w.count("reserve", from)
 		want, kind = all < quota.Share(walkCeiling) && own < 1, "reserve"
 	}
