@@ -18,7 +18,8 @@ func sample() keyserver.AuditEntry {
 	}
 }
 
-// TestEncodingIsPermanent: rows in databases are verified by it for ever.
+// TestEncodingIsPermanent checks that the encoding does not change: rows in databases are
+// verified by it forever.
 func TestEncodingIsPermanent(t *testing.T) {
 	e := sample()
 	sum, encoded := audit.Sum(nil, &e)
@@ -38,7 +39,7 @@ func TestEncodingIsPermanent(t *testing.T) {
 	}
 }
 
-// TestEncodingIsUnambiguous: no two entries share one.
+// TestEncodingIsUnambiguous checks that no two entries have the same encoding.
 func TestEncodingIsUnambiguous(t *testing.T) {
 	original := sample()
 	base := audit.AppendEncoding(nil, &original)

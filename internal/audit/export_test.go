@@ -1,4 +1,4 @@
 package audit
 
-// Queued is how many rows wait for somebody to commit them.
+// Queued returns the number of rows that wait for a commit.
 func (w *Writer) Queued() int { return len(w.queue) }

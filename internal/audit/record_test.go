@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// drawRow draws a row, sealed, of any of the encodings.
+// drawRow returns a random sealed row of any of the encodings.
 func drawRow(rt *rapid.T) keyserver.AuditEntry {
 	text := rapid.SampledFrom([]string{"", "a", "ü and more"})
 	id := func(label string) keyserver.ID {

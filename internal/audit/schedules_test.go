@@ -19,20 +19,20 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/schedules"
 )
 
-// The writer in simulated time, on a database whose answers come late or get lost, whose
-// commits take effect after they were said to have failed, and which loses claims. What
-// becomes of a call is drawn from the seed and how many calls of its kind there were, so
-// that a seed is a schedule.
+// The test runs the writer in simulated time, on a database that responds late or not
+// at all, that commits after it reported a failure, and that loses claims. The result
+// of a call depends on the seed and on the number of earlier calls of its kind, so a
+// seed is a schedule.
 //
-// What was acknowledged is there, once, before it was acknowledged; what was refused for
-// want of room is not; what belongs together is together; each caller's rows are in its
-// order; and the chains hold.
+// An acknowledged row is present exactly once, before it is acknowledged. A row that was
+// refused because the queue is full is absent. Rows of one call are consecutive, each
+// caller's rows are in its order, and the chains are valid.
 const (
 	simCallers = 6
 	simWrites  = 8
 )
 
-// TestSchedules runs SCHEDULES of them, from SCHEDULES_FROM on.
+// TestSchedules runs SCHEDULES schedules, starting with SCHEDULES_FROM.
 func TestSchedules(t *testing.T) {
 	var acknowledged, refused atomic.Uint64
 	n := schedules.Each(t, 1000, func(seed uint64) string {
@@ -47,7 +47,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// A database that acknowledges what it does not keep is found, so that the check can fail.
+// A database that acknowledges rows and loses them is detected, so the check can fail.
 func TestSchedulesFindALostCommit(t *testing.T) {
 	found := 0
 	for seed := range uint64(20) {
@@ -71,7 +71,7 @@ func scheduleOn(t *testing.T, d *simTrail) *simTrail {
 	return d
 }
 
-// simTrail is a database with a trail.
+// simTrail is a database with an audit log.
 type simTrail struct {
 	seed    uint64
 	forgets bool
@@ -83,21 +83,21 @@ type simTrail struct {
 	rows   []keyserver.AuditEntry
 	heads  []audit.Head
 	held   *simChain
-	over   bool // no faults any more
+	over   bool // no more faults
 	wrong  []string
 	writes []simWrite
 
 	acknowledged, refused uint64
 }
 
-// simWrite is what somebody wrote, and what he was told.
+// simWrite is one write and its result.
 type simWrite struct {
 	caller int
 	names  []string
 	err    error
 }
 
-// asTest is empty where nothing went wrong.
+// asTest returns the failed schedule as the source of a test, or "" if nothing failed.
 func (d *simTrail) asTest() string {
 	if len(d.wrong) == 0 {
 		return ""
@@ -107,7 +107,7 @@ func (d *simTrail) asTest() string {
 
 func (d *simTrail) run(t *testing.T) {
 	d.dice, d.trace = schedules.NewDice(d.seed), schedules.Begin()
-	d.over = true // until the writer is there
+	d.over = true // until the writer exists
 	w, err := audit.NewWriter(t.Context(), d, audit.Options{Queue: 2, Batch: 4})
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func (d *simTrail) run(t *testing.T) {
 	d.over = true
 	d.mu.Unlock()
 	d.ghosts.Wait()
-	for tries := 0; ; tries++ { // it goes on by itself
+	for tries := 0; ; tries++ { // the writer recovers by itself
 		if err = w.Write(t.Context(), named("last")); err == nil || tries == 3 {
 			break
 		}
@@ -140,7 +140,7 @@ func (d *simTrail) fail(format string, args ...any) {
 	d.wrong = append(d.wrong, fmt.Sprintf(format, args...))
 }
 
-// call writes one after the other, in each of the ways that there are.
+// call writes rows one after the other, with all methods of the writer.
 func (d *simTrail) call(ctx context.Context, w *audit.Writer, caller int) {
 	for n := range simWrites {
 		dice := d.dice.Of("caller " + strconv.Itoa(caller))
@@ -177,12 +177,12 @@ func (d *simTrail) call(ctx context.Context, w *audit.Writer, caller int) {
 	}
 }
 
-// at is where a row is, -1 where it is not; the caller holds mu.
+// at returns the index of a row, or -1 if it is missing. The caller holds mu.
 func (d *simTrail) at(name string) int {
 	return slices.IndexFunc(d.rows, func(e keyserver.AuditEntry) bool { return e.Operation == name })
 }
 
-// check looks at the trail when all is over.
+// check checks the audit log at the end.
 func (d *simTrail) check(t *testing.T) {
 	last := make([]int, simCallers)
 	for _, write := range d.writes {
@@ -198,7 +198,7 @@ func (d *simTrail) check(t *testing.T) {
 			if at >= 0 {
 				d.fail("%s was refused as too much and is there", write.names[0])
 			}
-		default: // it may be there
+		default: // it may be present
 			d.refused++
 		}
 		for i, name := range write.names {
@@ -239,7 +239,7 @@ func (d *simTrail) AuditRange(_ context.Context, after, last int64, limit int) (
 
 var errSimulated = errors.New("simulated")
 
-// arrive is how a call gets to the database: it may be late, or not get there.
+// arrive simulates the way of a call to the database: it may be late, or fail.
 func (d *simTrail) arrive(ctx context.Context, dice *rand.Rand) error {
 	d.mu.Lock()
 	over := d.over
@@ -250,7 +250,7 @@ func (d *simTrail) arrive(ctx context.Context, dice *rand.Rand) error {
 	took := time.Duration(dice.Int64N(int64(20 * time.Millisecond)))
 	switch dice.IntN(8) {
 	case 0:
-		took = time.Duration(dice.Int64N(int64(15 * time.Second))) // longer than a commit may take
+		took = time.Duration(dice.Int64N(int64(15 * time.Second))) // longer than the limit of a commit
 	case 1:
 		return errSimulated
 	}
@@ -262,8 +262,8 @@ func (d *simTrail) arrive(ctx context.Context, dice *rand.Rand) error {
 	}
 }
 
-// ClaimChain implements audit.Store: a chain whose claim was lost is not given again as long
-// as something that was sent to it may take effect.
+// ClaimChain implements audit.Store. It does not return a chain whose claim was lost while
+// an earlier call to it may take effect.
 func (d *simTrail) ClaimChain(ctx context.Context) (audit.Chain, error) {
 	if err := d.arrive(ctx, d.dice.Of("claim")); err != nil {
 		d.trace.Say("claim: %v", err)
@@ -314,7 +314,7 @@ func (c *simChain) Append(ctx context.Context, after audit.Head, rows []keyserve
 	d.mu.Lock()
 	first := int64(len(d.rows) + 1)
 	head := seal(first)
-	sent := slices.Clone(rows) // the rows are the writer's again when this has returned
+	sent := slices.Clone(rows) // the writer reuses the rows after the return
 	d.mu.Unlock()
 	commit := func() error {
 		d.mu.Lock()

@@ -18,20 +18,20 @@ import (
 
 const deadline = 10 * time.Second
 
-// liar is a database that fails on demand, in the ways that a real one does
-// not fail on demand. The writer on real ones is tested in package sqlstore.
+// liar is a database that fails on demand, in ways that a real one cannot be made to
+// fail. Package sqlstore tests the writer on real databases.
 type liar struct {
 	mu      sync.Mutex
 	rows    []keyserver.AuditEntry
 	head    audit.Head
 	claims  int
-	failing func(n int) error // of the n-th append; the rows are stored nevertheless where lying
+	failing func(n int) error // of the n-th append; with lying, the rows are stored nevertheless
 	lying   bool
 	lost    bool // the claim: Head fails until the next one
 	appends int
 
-	entered chan struct{} // a value for each append that began
-	pass    chan struct{} // each append waits for one, unless it is nil
+	entered chan struct{} // gets a value at the start of each append
+	pass    chan struct{} // each append waits for a value, unless it is nil
 }
 
 func (l *liar) ClaimChain(context.Context) (audit.Chain, error) {
@@ -91,7 +91,7 @@ func (l *liar) operations() []string {
 	return names
 }
 
-// verify checks the stored rows as Verify would read them.
+// AuditSnapshot implements audit.Trail.
 func (l *liar) AuditSnapshot(context.Context) (audit.Snapshot, error) {
 	n := int64(len(l.rows))
 	return audit.Snapshot{LastSeq: n, MaxSeq: n, Heads: []audit.Head{l.head}}, nil
@@ -161,7 +161,7 @@ func TestNoCommitNoSuccess(t *testing.T) {
 	}
 }
 
-// A trail that was recomputed as a whole is found out by a head that was noted.
+// A noted head detects an audit log that was recomputed completely.
 func TestNotedHeads(t *testing.T) {
 	store := &liar{}
 	w := newWriter(t, store, audit.Options{Batch: 1})
@@ -217,8 +217,8 @@ func TestLostClaim(t *testing.T) {
 	intact(t, store)
 }
 
-// A claim that was lost while nothing was written is found out before the next row is, so
-// that no operation is refused for it.
+// A claim that was lost while nothing was written is detected before the next row, so
+// that no operation is refused.
 func TestClaimLostInSilence(t *testing.T) {
 	store := &liar{}
 	now := time.Now()
@@ -231,7 +231,7 @@ func TestClaimLostInSilence(t *testing.T) {
 		store.mu.Lock()
 		store.lost = true
 		store.mu.Unlock()
-		now = now.Add([]time.Duration{time.Minute, -time.Hour, 0}[i]) // the clock may be set meanwhile
+		now = now.Add([]time.Duration{time.Minute, -time.Hour, 0}[i]) // the clock may be set in the meantime
 	}
 	closeOf(t, w)
 	if !slices.Equal(store.operations(), names) || store.claims != len(names) {
@@ -286,7 +286,7 @@ func TestContextEnds(t *testing.T) {
 	for range 2 {
 		go func() { others <- w.Write(committing, named("in the commit")) }()
 	}
-	for w.Queued() < 3 { // the one that was given up is among them
+	for w.Queued() < 3 { // including the abandoned row
 		time.Sleep(time.Millisecond)
 	}
 	store.pass <- struct{}{}
@@ -313,8 +313,8 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
-// A row that is begun is written without anybody waiting for it. Where rows
-// cannot be written, none is begun.
+// Begin writes a row without a waiting caller. If rows cannot be
+// written, Begin starts none.
 func TestBegin(t *testing.T) {
 	store := &liar{}
 	broken := errors.New("disk full")
@@ -330,7 +330,7 @@ func TestBegin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for len(store.operations()) == 0 { // the test binary ends otherwise
+	for len(store.operations()) == 0 { // otherwise, the test binary ends
 		time.Sleep(time.Millisecond)
 	}
 	if err := durable(); err != nil {
@@ -358,7 +358,7 @@ func TestBegin(t *testing.T) {
 	intact(t, store)
 }
 
-// Rows that nobody waits for any more do not fill the queue for ever.
+// Abandoned rows do not occupy the queue forever.
 func TestGivenUp(t *testing.T) {
 	store := &liar{entered: make(chan struct{}, 16), pass: make(chan struct{})}
 	w := newWriter(t, store, audit.Options{Queue: 2, Batch: 1})
@@ -389,7 +389,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// A commit that panics takes down the one who makes it, and nobody else.
+// A panic in a commit only affects the caller that commits.
 func TestPanic(t *testing.T) {
 	store := &liar{failing: func(n int) error {
 		if n == 1 {
@@ -451,8 +451,8 @@ func TestClose(t *testing.T) {
 	intact(t, store)
 }
 
-// TestTextsAreCleaned: what a caller sends must not make the database refuse
-// the batch of everybody.
+// TestTextsAreCleaned checks that a caller's text cannot make the database refuse the
+// batch of other callers.
 func TestTextsAreCleaned(t *testing.T) {
 	store := &liar{}
 	w := newWriter(t, store, audit.Options{})
@@ -490,8 +490,8 @@ func closeOf(t *testing.T, w *audit.Writer) {
 	}
 }
 
-// Rows that belong together are in one commit, all of them or none, however many
-// they are; who waits with them shares it.
+// Rows of one call are in one commit, all or none, even if there are many. Other waiting
+// rows share the commit.
 func TestWriteAll(t *testing.T) {
 	rows := func(operation string, n int) []keyserver.AuditEntry {
 		list := make([]keyserver.AuditEntry, n)
@@ -517,7 +517,7 @@ func TestWriteAll(t *testing.T) {
 			t.Errorf("step %d: %v after %d commits", i, err, l.appends)
 		}
 	}
-	if err := w.Write(t.Context(), named("one")); err != nil { // its waiter had others
+	if err := w.Write(t.Context(), named("one")); err != nil { // its waiter had several rows before
 		t.Error(err)
 	}
 	if got := len(l.operations()); got != 10+1+2+1 {

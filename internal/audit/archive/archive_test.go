@@ -30,7 +30,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// house is a database with a trail, and the key of its log.
+// house is a database with an audit log, and the key of its log.
 type house struct {
 	*sqlstore.Store
 	signer *tree.Signer
@@ -64,7 +64,7 @@ func newSigner(t *testing.T) *tree.Signer {
 	return signer
 }
 
-// write appends so many rows, and the tree has them.
+// write appends rows and waits until the tree has them.
 func (h *house) write(t *testing.T, rows int) {
 	t.Helper()
 	w, err := audit.NewWriter(t.Context(), h.Store, audit.Options{Batch: 4096, Clock: func() time.Time { return h.at }})
@@ -134,8 +134,8 @@ func name(n int, suffix string) string {
 	return fmt.Sprintf("%020d%s", n*archive.Rows+1, suffix)
 }
 
-// TestAnArchiveThatLies plants each lie in a copy of an archive of two segments. Whoever
-// has the key finds it, and the row where one can be named.
+// TestAnArchiveThatLies makes each forgery in a copy of an archive of two segments. A
+// verification with the key detects it, and names the row if possible.
 func TestAnArchiveThatLies(t *testing.T) {
 	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	h.write(t, archive.Rows+1000)
@@ -157,7 +157,7 @@ func TestAnArchiveThatLies(t *testing.T) {
 	}
 	private(t, truth)
 
-	// The same length and another history, of the same key.
+	// Another history of the same length, signed with the same key.
 	other := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	other.signer = h.signer
 	other.write(t, 2*archive.Rows+10)
@@ -209,7 +209,7 @@ func TestAnArchiveThatLies(t *testing.T) {
 		}
 		done, err := archive.Verify(t.Context(), open(t, dir), key.Verifier, c.noted...)
 		if c.says == "" {
-			// Its rows beyond the archive are not there to be compared.
+			// The archive does not have its later rows to compare.
 			if err != nil {
 				t.Errorf("%s: %v, %+v", lie, err, done)
 			}
@@ -235,7 +235,7 @@ func TestAnArchiveThatLies(t *testing.T) {
 	shows(t, a)
 }
 
-// shows looks at what Show answers.
+// shows checks the output of Show.
 func shows(t *testing.T, a *archive.Archive) {
 	t.Helper()
 	var seqs []int64
@@ -255,7 +255,8 @@ func shows(t *testing.T, a *archive.Archive) {
 	}
 }
 
-// TestWhatIsLeftOfAWrite: a process was killed between two objects, or in one.
+// TestWhatIsLeftOfAWrite simulates a process that was killed between two
+// objects, or in one.
 func TestWhatIsLeftOfAWrite(t *testing.T) {
 	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	h.write(t, archive.Rows+5)
@@ -307,7 +308,7 @@ func TestWhatIsLeftOfAWrite(t *testing.T) {
 	}
 }
 
-// looked is a store of which the tree was looked at earlier, so many times.
+// looked is a store that returns an earlier tree several times.
 type looked struct {
 	*sqlstore.Store
 	earlier audit.TreeHead
@@ -321,8 +322,8 @@ func (l *looked) AuditTree(ctx context.Context) (audit.TreeHead, error) {
 	return l.Store.AuditTree(ctx)
 }
 
-// TestAnotherReplicaHasGoneOn: a checkpoint of more rows than this replica has seen is no
-// damage, unless there are no such rows.
+// TestAnotherReplicaHasGoneOn checks that a checkpoint of more rows than this replica has
+// seen is not damage, unless these rows do not exist.
 func TestAnotherReplicaHasGoneOn(t *testing.T) {
 	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	h.write(t, archive.Rows+5)
@@ -336,7 +337,7 @@ func TestAnotherReplicaHasGoneOn(t *testing.T) {
 	if err := a.Seal(t.Context(), h.Store, h.signer.Verifier, 1); err != nil {
 		t.Fatal(err)
 	}
-	removeFile(t, filepath.Join(dir, name(0, ".json"))) // the other has not come to that yet
+	removeFile(t, filepath.Join(dir, name(0, ".json"))) // the other replica has not written it yet
 	if err := a.Seal(t.Context(), &looked{h.Store, earlier, 99}, h.signer.Verifier, 1); !errors.Is(err, archive.ErrDamaged) {
 		t.Errorf("a checkpoint of rows that there are not: %v", err)
 	}
@@ -345,7 +346,7 @@ func TestAnotherReplicaHasGoneOn(t *testing.T) {
 	}
 }
 
-// inABucket does the same where objects are not files.
+// inABucket does the same in a bucket instead of a directory.
 func inABucket(t *testing.T, h *house) {
 	t.Helper()
 	bucket := memblob.OpenBucket(nil)
@@ -461,8 +462,8 @@ func exchange(t *testing.T, from, to string, n int) {
 	}
 }
 
-// rewrite changes a row of a segment, or takes it out, with all that can be made anew
-// without the key: the compression, the manifest's size and sum, the row's own hash.
+// rewrite changes or removes a row of a segment, and updates everything that needs no
+// key: the compression, the manifest's size and sum, and the row's own hash.
 func rewrite(t *testing.T, dir string, n, at int, with []byte) {
 	t.Helper()
 	path := filepath.Join(dir, name(n, ".rows.zst"))
@@ -525,7 +526,7 @@ func amend(t *testing.T, dir string, n int, change func(*archive.Manifest)) {
 	write(t, manifest, content)
 }
 
-// bothDatabases runs a test on each.
+// bothDatabases runs a test on both databases.
 func bothDatabases(t *testing.T, test func(t *testing.T, cfg sqlstore.Config)) {
 	t.Run("sqlite", func(t *testing.T) { test(t, sqlstore.Config{Dir: t.TempDir()}) })
 	t.Run("postgres", func(t *testing.T) { test(t, sqlstore.Config{URL: migrated.Database(t)}) })

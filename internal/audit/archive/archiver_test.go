@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// keeper runs an archiver over a house, pass by pass.
+// keeper runs an archiver on a house, pass by pass.
 type keeper struct {
 	*archive.Archiver
 	alarms, records []string
@@ -36,7 +36,7 @@ func (h *house) keeper(dir string, retention time.Duration) *keeper {
 	return k
 }
 
-// passes runs until there is nothing more to do.
+// passes runs passes until there is no more work.
 func (k *keeper) passes(ctx context.Context) error {
 	for {
 		more, err := archive.Pass(ctx, k.Archiver)
@@ -46,8 +46,8 @@ func (k *keeper) passes(ctx context.Context) error {
 	}
 }
 
-// TestRetention: rows go once they are old, archived and read back, and what is asked
-// for below the first one is said to be archived.
+// TestRetention checks that rows are removed once they are old, archived and read back,
+// and that requests for removed rows get the answer that they are archived.
 func TestRetention(t *testing.T) {
 	bothDatabases(t, func(t *testing.T, cfg sqlstore.Config) {
 		h := newHouse(t, cfg)
@@ -63,7 +63,7 @@ func TestRetention(t *testing.T) {
 		if err := k.passes(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		extent(1, archive.Rows) // none is old
+		extent(1, archive.Rows) // none is old enough
 		h.at = h.at.Add(25 * time.Hour)
 
 		k.MayPrune = func(_ context.Context, last int64) (bool, error) { return last < archive.Rows, nil }
@@ -119,7 +119,7 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// late is a store whose tree grows only once it was asked several times.
+// late is a store whose tree grows only after several reads.
 type late struct {
 	*sqlstore.Store
 	ask func()
@@ -130,7 +130,8 @@ func (l *late) AuditTree(ctx context.Context) (audit.TreeHead, error) {
 	return l.Store.AuditTree(ctx)
 }
 
-// TestTheTreeHasWhatIsSaidFirst: rows go once the tree has the row that says so.
+// TestTheTreeHasWhatIsSaidFirst checks that rows are removed only after the tree
+// has the row about it.
 func TestTheTreeHasWhatIsSaidFirst(t *testing.T) {
 	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	h.write(t, archive.Rows)
@@ -168,7 +169,7 @@ func TestTheTreeHasWhatIsSaidFirst(t *testing.T) {
 	}
 }
 
-// answers looks at what is said of rows that are archived, and of those that are not.
+// answers checks the responses about rows that are archived, and about others.
 func (h *house) answers(t *testing.T, old *keyserver.AuditEntry) {
 	t.Helper()
 	page, err := h.AuditRows(t.Context(), keyserver.AuditFilter{})
@@ -208,8 +209,8 @@ func verified(t *testing.T, h *house, first, rows int64) {
 	}
 }
 
-// TestWhatWasArchivedIsStillThere: at first and each hour, whether there is something to
-// archive or not.
+// TestWhatWasArchivedIsStillThere checks the archive at the start and each hour, even if
+// there is nothing to archive.
 func TestWhatWasArchivedIsStillThere(t *testing.T) {
 	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	h.write(t, archive.Rows+1)
@@ -233,7 +234,7 @@ func TestWhatWasArchivedIsStillThere(t *testing.T) {
 	if len(k.alarms) != 1 || !strings.Contains(k.alarms[0], "no segment with row 65536") {
 		t.Errorf("an hour later: %q", k.alarms)
 	}
-	for _, tt := range []struct { // in this order: what was archived does not become less
+	for _, tt := range []struct { // in this order: archived cannot decrease
 		archived int64
 		want     string
 	}{
@@ -250,7 +251,8 @@ func TestWhatWasArchivedIsStillThere(t *testing.T) {
 	}
 }
 
-// TestFailuresAreSaidOnce, and so is that it works again.
+// TestFailuresAreSaidOnce checks that the first failure and the recovery
+// are each logged once.
 func TestFailuresAreSaidOnce(t *testing.T) {
 	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	h.write(t, archive.Rows)
@@ -258,7 +260,7 @@ func TestFailuresAreSaidOnce(t *testing.T) {
 	k := h.keeper(dir, 0)
 	said := &recorder{}
 	k.Logger = slog.New(said)
-	write(t, dir, nil) // a file is where the directory should be
+	write(t, dir, nil) // a file at the place of the directory
 	for range 3 {
 		if pause := archive.PassAndPause(t.Context(), k.Archiver); pause < archive.Every {
 			t.Errorf("the next try is in %s", pause)

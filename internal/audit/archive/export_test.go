@@ -9,13 +9,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
 
-// In is an archive in a bucket that is open.
+// In returns an archive in an open bucket.
 func In(bucket *blob.Bucket) *Archive { return &Archive{blobstore.In(bucket)} }
 
-// Pass is what Run does again and again.
+// Pass is one pass of Run.
 func Pass(ctx context.Context, a *Archiver) (more bool, err error) { return a.pass(ctx) }
 
-// PassAndPause answers how long Run would wait behind a pass, too.
+// PassAndPause runs a pass and returns the pause of Run after it.
 func PassAndPause(ctx context.Context, a *Archiver) time.Duration {
 	more, err := a.pass(ctx)
 	return a.pause(ctx, more, err)

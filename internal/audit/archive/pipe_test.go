@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestPipesAreNotWaitedFor: whoever can write to the directory of an archive does not hold
-// up who verifies it.
+// TestPipesAreNotWaitedFor checks that an attacker who can write to the directory of an
+// archive cannot block a verification.
 func TestPipesAreNotWaitedFor(t *testing.T) {
 	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	h.write(t, archive.Rows)

@@ -23,14 +23,14 @@ const (
 
 var ours = journal.ID{1, 2, 3}
 
-// book is a journal and what was appended to it.
+// book is a journal and the groups that were appended to it.
 type book struct {
 	dir    string
 	log    *journal.Journal
 	groups []journal.Group
 	filled int // of groups
 	fail   bool
-	got    int    // blocks of a failing write that get there
+	got    int    // number of blocks of a failing write that are written
 	before []byte // the file, before the last write
 }
 
@@ -65,7 +65,7 @@ func (b *book) append(n int) error {
 
 func (b *book) path() string { return filepath.Join(b.dir, journal.File) }
 
-// from is where reading begins.
+// from returns the position at which reading begins.
 func (b *book) from() journal.Position {
 	if b.filled == 0 {
 		return journal.Start
@@ -87,7 +87,7 @@ func same(got, want []journal.Group) bool {
 	return slices.EqualFunc(got, want, func(a, b journal.Group) bool { return a.End == b.End && bytes.Equal(a.Bytes, b.Bytes) })
 }
 
-// draw appends groups, fills and fails as it comes, through several lives.
+// draw randomly appends groups, calls Filled and fails writes, through several lives.
 func draw(rt *rapid.T, b *book) {
 	for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 		switch rapid.IntRange(0, 9).Draw(rt, "step") {
@@ -119,15 +119,15 @@ func TestWhatWasAppendedIsReadBack(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		// A group that could not be written may nevertheless be there.
+		// A group whose write failed may still be present.
 		if want := b.groups[b.filled:]; len(got) < len(want) || !same(got[:len(want)], want) {
 			rt.Fatalf("read %d groups, want %d", len(got), len(want))
 		}
 	})
 }
 
-// TestATornWrite: after a crash any of the blocks of the last write may be there or
-// not. The group is there as a whole, or not at all, and all others are.
+// TestATornWrite checks that after a crash, with any of the blocks of the last write
+// present, the last group is complete or absent, and all other groups are present.
 func TestATornWrite(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := open(t, t.TempDir())
@@ -161,7 +161,8 @@ func TestATornWrite(t *testing.T) {
 	})
 }
 
-// TestDamage: whatever else happens to a block is found, and named by where it is.
+// TestDamage checks that any other change of a block is detected, and that the
+// error has its place.
 func TestDamage(t *testing.T) {
 	kinds := map[string]func(rt *rapid.T, raw []byte, at int){
 		"flipped": func(rt *rapid.T, raw []byte, at int) {
@@ -202,7 +203,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestLostWrites: blocks that are as they were before are damage, too, where later
+// TestLostWrites checks that blocks that still have their old content are damage if later
 // groups show that they had been written.
 func TestLostWrites(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -216,7 +217,7 @@ func TestLostWrites(t *testing.T) {
 		if b.append(10) != nil {
 			return
 		}
-		raw := b.before // with the group that is lost, without the last one
+		raw := b.before // with the lost group, without the last one
 		now, err := os.ReadFile(b.path())
 		if err != nil {
 			rt.Fatal(err)
@@ -299,8 +300,8 @@ func TestBounds(t *testing.T) {
 	if !errors.Is(err, journal.ErrFull) || len(b.groups) != 32 {
 		t.Errorf("after %d groups: %v", len(b.groups), err)
 	}
-	// What says where to go on is not written over: the first segment is free once
-	// something of the second is filled.
+	// The position at which reading continues is not overwritten: the first segment is
+	// free once a group of the second is filled.
 	for _, tc := range []struct {
 		filled int
 		want   error
@@ -338,7 +339,7 @@ func link(t *testing.T, path string) {
 	}
 }
 
-// TestRemove: a service may be stopped whose directory somebody has removed.
+// TestRemove checks that a service can stop after its directory was removed.
 func TestRemove(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := journal.Remove(dir); err != nil {

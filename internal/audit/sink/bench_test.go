@@ -13,9 +13,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/rsyslog"
 )
 
-// BenchmarkDelivery is how many rows that wait a sink takes in a second, on the
-// embedded database, from reading them to moving the cursor, and what that costs this
-// process, in which all receivers are but rsyslog; the one of OTLP checks each row.
+// BenchmarkDelivery measures how many waiting rows a sink delivers in a second on the
+// embedded database, from reading them to moving the cursor, and the cost for this
+// process. It contains all receivers except rsyslog; that of OTLP checks each row.
 func BenchmarkDelivery(b *testing.B) {
 	const rows = 20_000
 	w := newTrail(b, sqlstore.Config{Dir: b.TempDir()}, newSigner(b))
@@ -34,7 +34,7 @@ func BenchmarkDelivery(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				c := w.config(b)
 				c.Out = NewStdout(io.Discard)
-				at.Name = fmt.Sprint(b.Name(), i) // one that has had no row
+				at.Name = fmt.Sprint(b.Name(), i) // a sink without any delivered row
 				r := New(c, at)
 				began, before := time.Now(), processorTime(b)
 				for more := true; more; {

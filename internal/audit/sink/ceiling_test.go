@@ -13,10 +13,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestALearnedCeilingIsKept: a receiver that refuses large batches is not sent each full
-// batch twice. The size that it takes is kept, and a larger one is tried rarely.
+// TestALearnedCeilingIsKept checks that a receiver that refuses large batches does
+// not get each full batch twice. The size that it accepts is kept, and a larger
+// one is tried rarely.
 func TestALearnedCeilingIsKept(t *testing.T) {
-	const most = 60 // events, the seal among them
+	const most = 60 // events, including the seal
 	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
 	w.write(t, 1000)
 	receiver := newWeb(t)
@@ -54,7 +55,8 @@ func TestALearnedCeilingIsKept(t *testing.T) {
 	}
 }
 
-// TestACeilingIsGivenUp: a receiver that takes larger batches again gets them.
+// TestACeilingIsGivenUp checks that a receiver that accepts larger
+// batches again gets them.
 func TestACeilingIsGivenUp(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
 	r := New(w.config(t), Target{Name: "sink", scheme: "stdout"})

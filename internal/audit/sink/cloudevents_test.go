@@ -25,8 +25,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/inbox"
 )
 
-// web is an HTTPS receiver that wants a header, and may be told to do something else
-// with a request.
+// web is an HTTPS receiver that requires a header. A test can replace its
+// response to a request.
 type web struct {
 	inbox.Inbox
 	*httptest.Server
@@ -91,8 +91,8 @@ func (w *web) take(r *http.Request) error {
 
 func (w *web) answer(f http.HandlerFunc) { w.other.Store(&f) }
 
-// TestWhatIsNoAcknowledgement: none of it moves the cursor, and the error says neither
-// what the receiver said nor what it was told.
+// TestWhatIsNoAcknowledgement checks that none of these responses moves the cursor, and
+// that the error contains neither the response nor the request.
 func TestWhatIsNoAcknowledgement(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 3)
@@ -136,7 +136,7 @@ func TestWhatIsNoAcknowledgement(t *testing.T) {
 	}
 }
 
-// cut says 200, promises more than comes, and goes.
+// cut responds with 200 and a Content-Length, sends less, and closes the connection.
 func cut(out http.ResponseWriter, _ *http.Request) {
 	out.Header().Set("Content-Length", "100")
 	_, _ = out.Write([]byte("their words"))
@@ -144,7 +144,7 @@ func cut(out http.ResponseWriter, _ *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// drip says 200 and then never ends.
+// drip responds with 200 and never ends.
 func drip(out http.ResponseWriter, r *http.Request) {
 	for r.Context().Err() == nil {
 		_, _ = out.Write([]byte("x"))
@@ -153,7 +153,7 @@ func drip(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestAReceiverThatIsNotTrusted is told nothing.
+// TestAReceiverThatIsNotTrusted checks that an untrusted receiver gets no data.
 func TestAReceiverThatIsNotTrusted(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 1)
@@ -166,8 +166,9 @@ func TestAReceiverThatIsNotTrusted(t *testing.T) {
 	}
 }
 
-// TestNothingLacks: receivers that are away, fail after they have taken a batch, and
-// several processes on one database. The receiver proves it by the key alone.
+// TestNothingLacks uses receivers that are away or fail after they have taken a
+// batch, and several processes on one database. The receiver proves with the key
+// alone that it has all rows.
 func TestNothingLacks(t *testing.T) {
 	signer := newSigner(t)
 	for name, databases := range map[string]func(t *testing.T) []sqlstore.Config{
@@ -183,7 +184,7 @@ func TestNothingLacks(t *testing.T) {
 				replicas = append(replicas, newTrail(t, database, signer))
 			}
 			good, bad := newWeb(t), newWeb(t)
-			// Of bad's batches each second one is taken, and not acknowledged.
+			// The bad receiver takes each second batch without acknowledging it.
 			bad.answer(func(out http.ResponseWriter, r *http.Request) {
 				if err := bad.take(r); err != nil {
 					t.Error(err)
@@ -212,7 +213,7 @@ func TestNothingLacks(t *testing.T) {
 					return nil
 				})
 			}
-			// The one that is told to stop gives its sinks to another one at once.
+			// A runner that stops releases its sinks immediately.
 			stops[0]()
 			stops[1]()
 			last.write(t, 5)
@@ -228,7 +229,7 @@ func TestNothingLacks(t *testing.T) {
 				again += replica.log.count("takes rows again")
 				unnoted += replica.log.count("may be delivered to it again")
 			}
-			// On a busy disk what was acknowledged is not always noted in time.
+			// On a busy disk, an acknowledgement is not always recorded in time.
 			if good.Duplicates != 0 && unnoted == 0 || bad.Duplicates == 0 {
 				t.Errorf("duplicates: %d where all went well, %d where not", good.Duplicates, bad.Duplicates)
 			}
@@ -243,7 +244,7 @@ func TestNothingLacks(t *testing.T) {
 	}
 }
 
-// TestRowsAsOCSF has the attributes that version 1.8.0 requires of the classes.
+// TestRowsAsOCSF checks the attributes that version 1.8.0 requires for the classes.
 func TestRowsAsOCSF(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 1)

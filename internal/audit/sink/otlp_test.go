@@ -27,8 +27,8 @@ import (
 
 type export func(ctx context.Context, in *logservice.ExportLogsServiceRequest) (*logservice.ExportLogsServiceResponse, error)
 
-// collector is a receiver of OTLP, as the service is defined, that may be told to do
-// something else with a request.
+// collector is a receiver of the OTLP service. A test can replace its
+// response to a request.
 type collector struct {
 	inbox.Inbox
 	url   string
@@ -121,8 +121,8 @@ func plainValue(v *common.AnyValue) any {
 	return nil
 }
 
-// TestACollectorThatLies: what rejects a part, or answers too much, has acknowledged
-// nothing.
+// TestACollectorThatLies checks that a response that rejects some records, or is too
+// long, acknowledges nothing.
 func TestACollectorThatLies(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 3)
@@ -184,7 +184,8 @@ func TestACollectorThatLies(t *testing.T) {
 	}
 }
 
-// TestCollectors have every row, over TLS and on the same machine without.
+// TestCollectors checks that collectors get every row, over TLS and without TLS
+// on the same machine.
 func TestCollectors(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	receivers := []*collector{newCollector(t, false), newCollector(t, true)}

@@ -21,13 +21,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/inbox"
 )
 
-// TestRowsThatDoNotAgreeStay: what was changed, removed or inserted behind the tree's
-// back does not leave, and the log says which row.
+// TestRowsThatDoNotAgreeStay checks that rows that were changed, removed or inserted
+// without the tree are not sent, and that the log names the row.
 func TestRowsThatDoNotAgreeStay(t *testing.T) {
 	for name, c := range map[string]struct{ statement, says string }{
 		"changed":             {`UPDATE audit SET object = 'another' WHERE seq = 5`, "1 to 20 are not those of the log"},
 		"one removed":         {`DELETE FROM audit WHERE seq = 5`, "19 rows were given"},
-		"the last removed":    {`DELETE FROM audit WHERE seq = 20`, ""}, // the rows before it leave
+		"the last removed":    {`DELETE FROM audit WHERE seq = 20`, ""}, // the earlier rows are sent
 		"the tree was, too":   {`UPDATE audit_tiles SET hashes = zeroblob(640)`, ""},
 		"the checkpoint was":  {`UPDATE audit_tree SET checkpoint = x'00'`, "checkpoint"},
 		"the checkpoint lies": {`UPDATE audit_tree SET size = 21`, ""},
@@ -61,7 +61,8 @@ func TestRowsThatDoNotAgreeStay(t *testing.T) {
 	}
 }
 
-// TestRowsThatAreNoLongerKept: a sink goes on behind them, and says so.
+// TestRowsThatAreNoLongerKept checks that a sink continues after
+// removed rows, and logs it.
 func TestRowsThatAreNoLongerKept(t *testing.T) {
 	dir := t.TempDir()
 	w := newTrail(t, sqlstore.Config{Dir: dir}, newSigner(t))
@@ -86,8 +87,8 @@ func TestRowsThatAreNoLongerKept(t *testing.T) {
 	}
 }
 
-// TestClaims: one holder at a time, none of another's, and what is moved was where the
-// holder thinks it was.
+// TestClaims checks that a sink has one holder at a time, that another holder cannot move
+// or release it, and that a move must start at the current position.
 func TestClaims(t *testing.T) {
 	for name, database := range map[string]func(*testing.T) sqlstore.Config{
 		"SQLite":     func(t *testing.T) sqlstore.Config { return sqlstore.Config{Dir: migrated.Dir(t)} },
@@ -139,7 +140,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestMetrics are there from the start, pass promlint, and tell of rows that wait.
+// TestMetrics checks that the metrics exist from the start, pass promlint,
+// and show waiting rows.
 func TestMetrics(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	registry := prometheus.NewRegistry()
@@ -187,8 +189,8 @@ func TestMetrics(t *testing.T) {
 	rig.Soon(t, "a failure is counted", func() bool { return value("failures_total") > 0 && value("lag_rows") == 1 })
 }
 
-// TestACursorThatNobodyCanHave: a sink of which the database says that it has more than
-// there is is not taken for one that has everything.
+// TestACursorThatNobodyCanHave checks that a sink with a cursor after the last row does
+// not count as complete.
 func TestACursorThatNobodyCanHave(t *testing.T) {
 	for _, sent := range []int64{21, 1<<63 - 1, -5} {
 		dir := t.TempDir()

@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/rsyslog"
 )
 
-// arrived is what rsyslog has parsed and written, as a receiver looks at it.
+// arrived returns the lines that rsyslog has parsed and written.
 func arrived(t *testing.T, s *rsyslog.Server) *inbox.Inbox {
 	t.Helper()
 	in := &inbox.Inbox{}
@@ -44,14 +44,15 @@ func awaitProven(t *testing.T, key note.Verifier, upTo int64, in func() *inbox.I
 	})
 }
 
-// TestRsyslogThatIsKilled at any moment has each row that it has acknowledged.
+// TestRsyslogThatIsKilled checks that rsyslog has each row that it has acknowledged, even
+// if it is killed at any moment.
 func TestRsyslogThatIsKilled(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	server := rsyslog.Start(t, "ossl")
 	background(t, New(w.config(t), target(t, server.URL)).Run)
 	for range 10 {
 		w.write(t, 300)
-		time.Sleep(rand.N(400 * time.Millisecond)) // somewhere in a delivery, or between two
+		time.Sleep(rand.N(400 * time.Millisecond)) // during a delivery or between two
 		server.Kill()
 		w.write(t, 100)
 		server.Restart(t)
@@ -60,8 +61,9 @@ func TestRsyslogThatIsKilled(t *testing.T) {
 	t.Logf("%d rows came twice", arrived(t, server).Duplicates)
 }
 
-// TestAnEndThatNobodyVouchesFor: rsyslog's driver for GnuTLS does not answer the end of
-// a connection in TLS, and whoever is on the way could end it just so.
+// TestAnEndThatNobodyVouchesFor checks that rsyslog's GnuTLS driver, which does not send
+// close_notify, is no acknowledgement: an attacker on the network could end the
+// connection in the same way.
 func TestAnEndThatNobodyVouchesFor(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 3)
@@ -73,7 +75,8 @@ func TestAnEndThatNobodyVouchesFor(t *testing.T) {
 	}
 }
 
-// TestRsyslogThatIsNotOurs is sent nothing, and who has no certificate is told so.
+// TestRsyslogThatIsNotOurs checks that an untrusted rsyslog gets no data, and that a
+// missing client certificate is reported.
 func TestRsyslogThatIsNotOurs(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 3)
@@ -82,7 +85,7 @@ func TestRsyslogThatIsNotOurs(t *testing.T) {
 	ca, _, _ := strings.Cut(server.URL, "&")
 	for url, says := range map[string]string{
 		"syslog+tls://" + server.Address + "?" + certificates: "certificate is not trusted",
-		ca: "", // without one of our own
+		ca: "", // without a client certificate
 	} {
 		open, err := openSyslog(target(t, url), Source{ServerName: "keys of all"})
 		rig.Must(t, err)
@@ -97,10 +100,10 @@ func TestRsyslogThatIsNotOurs(t *testing.T) {
 	}
 }
 
-// TestSyslogThatLies: none of it acknowledges.
+// TestSyslogThatLies checks that none of these responses is an acknowledgement.
 func TestSyslogThatLies(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
-	w.write(t, 60) // more than what is read at once
+	w.write(t, 60) // more than one read
 	b := w.batch(t)
 	receiver := newWeb(t) // for its certificate
 	_, certificates, _ := strings.Cut(receiver.url, "?")

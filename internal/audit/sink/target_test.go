@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestTargetsThatAreRefused: before anything is sent, and without a word of the URL
-// that may be secret.
+// TestTargetsThatAreRefused checks that invalid targets are refused before anything is
+// sent, and that the error contains no part of the URL that may be secret.
 func TestTargetsThatAreRefused(t *testing.T) {
 	for text, says := range map[string]string{
 		"":                                           "scheme",
@@ -75,7 +75,7 @@ func TestTargetsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestLabels: no label shows a path, and none stands for two sinks.
+// TestLabels checks that no label contains a path, and that each label is unique.
 func TestLabels(t *testing.T) {
 	list, err := Parse([]string{"https://siem/hunter2", "https://siem/hunter2/b?ca=x", "https://siem:8443/hunter2", "stdout:", "https://siem", "otlp://siem:4317"})
 	rig.Must(t, err)
@@ -88,7 +88,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestFilesThatAreRefused, again without a word of what is in them.
+// TestFilesThatAreRefused checks that the error contains nothing of the file.
 func TestFilesThatAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {

@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// trail is a trail on a real database, with its tree.
+// trail is an audit log in a real database, with its tree.
 type trail struct {
 	store  *sqlstore.Store
 	rows   *audit.Writer
@@ -62,7 +62,7 @@ func newSigner(t testing.TB) *tree.Signer {
 	return signer
 }
 
-// background runs until the test ends, or until it is stopped before.
+// background runs until the test ends, or until stop is called.
 func background(t testing.TB, run func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -72,7 +72,7 @@ func background(t testing.TB, run func(context.Context)) (stop func()) {
 	return stop
 }
 
-// write adds so many rows and waits until the tree has them.
+// write adds rows and waits until the tree has them.
 func (w *trail) write(t testing.TB, n int) {
 	t.Helper()
 	list := make([]keyserver.AuditEntry, n)
@@ -101,7 +101,7 @@ func (w *trail) config(t testing.TB) Config {
 	}
 }
 
-// batch is the next one of a sink that has had no row.
+// batch returns the first batch of a new sink.
 func (w *trail) batch(t testing.TB) *batch {
 	t.Helper()
 	r := New(w.config(t), Target{Name: t.Name()})

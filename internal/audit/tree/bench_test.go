@@ -8,9 +8,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 )
 
-// BenchmarkTree grows a tree by 50,000 rows at a time, as at 10,000 rows a second it
-// does every five seconds. leaf is what the writer pays for a row, hash what one hash
-// over its bytes costs, which it paid before there was a tree.
+// BenchmarkTree grows a tree by 50,000 rows at a time, as it does every five seconds at
+// 10,000 rows a second. leaf is the cost of a row for the writer. hash is the cost of one
+// hash of its bytes, which the writer paid before there was a tree.
 func BenchmarkTree(b *testing.B) {
 	const step = 50_000
 	rows := (&memory{}).write(step)
@@ -59,7 +59,7 @@ func BenchmarkTree(b *testing.B) {
 	}
 }
 
-// zeros is a source of keys that nobody trusts.
+// zeros is a source of keys for tests only.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }

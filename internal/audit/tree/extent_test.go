@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// TestExtentsThatLie: rows that lack, are more, are others or are swapped, and an
-// extent that was changed, prove nothing.
+// TestExtentsThatLie checks that missing, additional, changed or swapped rows, and a
+// changed extent, are refused.
 func TestExtentsThatLie(t *testing.T) {
 	b := newBench(t)
 	b.write(700)
@@ -86,8 +86,8 @@ func TestExtentsThatLie(t *testing.T) {
 	}
 }
 
-// TestExtents: the rows of a log in pieces of any size, under a checkpoint of any later
-// time, and each continues the one before.
+// TestExtents checks the rows of a log in pieces of any size, under a checkpoint of any
+// later time, and that each piece continues the one before.
 func TestExtents(t *testing.T) {
 	b := newBench(t)
 	tree := b.tree()

@@ -77,7 +77,7 @@ func (m *memory) GrowAuditTree(_ context.Context, size int64, tiles []audit.Tile
 	return true, nil
 }
 
-// write appends so many rows and answers them.
+// write appends rows and returns them.
 func (m *memory) write(n int) []keyserver.AuditEntry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,12 +124,12 @@ func (b *bench) tree() *Tree {
 	})
 }
 
-// TestATreeThatWasTamperedWithDoesNotGrow: what a process has seen, and what it has
-// signed, is not gone on from once the database says otherwise.
+// TestATreeThatWasTamperedWithDoesNotGrow checks that a tree does not grow if the
+// database contradicts what this process has seen or signed.
 func TestATreeThatWasTamperedWithDoesNotGrow(t *testing.T) {
 	for name, c := range map[string]struct {
 		tamper func(m *memory)
-		fresh  bool // a process that starts finds it, too
+		fresh  bool // a new process also detects it
 		says   string
 	}{
 		"a hash":           {func(m *memory) { m.tiles[place{0, 1}][3] ^= 1 }, true, "its hashes are not those"},
@@ -168,7 +168,7 @@ func TestATreeThatWasTamperedWithDoesNotGrow(t *testing.T) {
 	}
 }
 
-// TestRowsOfThisProcessAreTakenAsTheyWereWritten: whoever changes a row in the
+// TestRowsOfThisProcessAreTakenAsTheyWereWritten checks that changing a row in the
 // database before the tree has it does not change the tree.
 func TestRowsOfThisProcessAreTakenAsTheyWereWritten(t *testing.T) {
 	b := newBench(t)
@@ -190,8 +190,8 @@ func TestRowsOfThisProcessAreTakenAsTheyWereWritten(t *testing.T) {
 	}
 }
 
-// TestGrowth compares with the tree that the library makes hash by hash, over sizes
-// at which tiles of two levels fill.
+// TestGrowth compares the tree with that of the library, hash by hash, at sizes at which
+// tiles of two levels become full.
 func TestGrowth(t *testing.T) {
 	b := newBench(t)
 	tree := b.tree()
@@ -237,7 +237,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestTiles: what is answered is bounded by what was signed.
+// TestTiles checks that only tiles of the signed tree are returned.
 func TestTiles(t *testing.T) {
 	b := newBench(t)
 	b.write(600)
@@ -267,8 +267,8 @@ func TestTiles(t *testing.T) {
 	}
 }
 
-// TestRowsStayThroughAGrowthThatFails: the rows of this process are not read from the
-// database only because a growth has failed.
+// TestRowsStayThroughAGrowthThatFails checks that a failed growth does not make the tree
+// read this process's rows from the database.
 func TestRowsStayThroughAGrowthThatFails(t *testing.T) {
 	b := newBench(t)
 	tree := b.tree()
@@ -293,8 +293,9 @@ func TestRowsStayThroughAGrowthThatFails(t *testing.T) {
 	}
 }
 
-// TestLeavesOfRowsThatAreGone: a database that has gone back gives the numbers of rows
-// that are gone to others. The tree has those, also where it was about to grow.
+// TestLeavesOfRowsThatAreGone checks that a database that was reset gives the
+// numbers of lost rows to other rows, and that the tree contains those, even if
+// it was about to grow.
 func TestLeavesOfRowsThatAreGone(t *testing.T) {
 	for name, growing := range map[string]bool{"before a growth": false, "during one": true} {
 		t.Run(name, func(t *testing.T) {
@@ -340,8 +341,8 @@ func (f failing) GrowAuditTree(context.Context, int64, []audit.Tile, audit.TreeH
 	return false, f.err
 }
 
-// TestRowsAreLookedAtAgain: what is changed once the tree has it is found by name, of
-// new rows at the next look, of old ones once the looks come to them.
+// TestRowsAreLookedAtAgain checks that a row that is changed after the tree has it is
+// named: a new row by the next check, an old one when the checks reach it.
 func TestRowsAreLookedAtAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		tamper func(m *memory)
@@ -383,8 +384,8 @@ func TestRowsAreLookedAtAgain(t *testing.T) {
 	}
 }
 
-// TestACheckpointThatIsGone: a database that has had a checkpoint, and has none or says
-// that it is of no rows, makes no process sign anew what lies in it.
+// TestACheckpointThatIsGone checks that no process signs the existing rows again if the
+// checkpoint was removed or replaced by one without rows.
 func TestACheckpointThatIsGone(t *testing.T) {
 	for name, tamper := range map[string]func(m *memory){
 		"gone":       func(m *memory) { m.head = audit.TreeHead{} },

@@ -23,8 +23,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// trail is one in a real database, of 600 rows, whose checkpoints of 300, 500 and 600
-// rows were noted.
+// trail is an audit log of 600 rows in a real database. Its checkpoints of 300, 500 and
+// 600 rows are noted.
 type trail struct {
 	*testing.T
 	config         sqlstore.Config
@@ -98,7 +98,7 @@ func (w *trail) shut(c io.Closer) {
 	}
 }
 
-// grow makes the tree grow as a process does when it stops.
+// grow makes the tree grow as a stopping process does.
 func (w *trail) grow(store *sqlstore.Store, signer *tree.Signer) audit.TreeHead {
 	w.Helper()
 	begin, err := tree.Begin(signer, time.Now())
@@ -142,8 +142,8 @@ func (w *trail) with(do func(*sql.DB) error) {
 	}
 }
 
-// rewrite changes a row and makes every hash of its chain anew, as somebody does who
-// can write to the database and knows how the chain is made.
+// rewrite changes a row and recomputes every later hash of its chain, like an attacker
+// who can write to the database and knows the encoding.
 func (w *trail) rewrite(seq int64) {
 	w.Helper()
 	store := w.open()
@@ -174,7 +174,7 @@ func (w *trail) rewrite(seq int64) {
 	})
 }
 
-// resign makes the tree anew over the rows that there are.
+// resign creates the tree again from the existing rows.
 func (w *trail) resign(signer *tree.Signer) {
 	w.Helper()
 	w.sql(`DELETE FROM audit_tree`, `DELETE FROM audit_tiles`)
@@ -183,7 +183,7 @@ func (w *trail) resign(signer *tree.Signer) {
 	w.grow(store, signer)
 }
 
-// cut takes the rows behind 500 away, and the tree back to what was signed for it.
+// cut removes the rows after 500, and resets the tree to its checkpoint.
 func (w *trail) cut() {
 	w.Helper()
 	const last = 500
@@ -211,7 +211,7 @@ func (w *trail) cut() {
 	})
 }
 
-// forge puts a checkpoint of a size in the place of the newest one.
+// forge replaces the newest checkpoint by one of another size.
 func (w *trail) forge(size int64) {
 	w.Helper()
 	root := w.noted[600].Root
@@ -239,7 +239,8 @@ func (w *trail) flip(level, place int) {
 	})
 }
 
-// verify answers what audit verify finds in the tree, and of the chains how much.
+// verify returns the findings of audit verify in the tree, and the number of
+// findings in the chains.
 func (w *trail) verify(o tree.Options) (found []string, chains int) {
 	w.Helper()
 	store, err := sqlstore.OpenReadOnly(w.Context(), w.config)
@@ -268,16 +269,16 @@ func (w *trail) verify(o tree.Options) (found []string, chains int) {
 	return found, report.Total
 }
 
-// TestEveryTamperingIsNamed: by the key alone, and by checkpoints that were noted
-// without one. What says "intact" is what the other of the two is there for.
+// TestEveryTamperingIsNamed verifies with the key alone, and with noted checkpoints
+// without the key. "intact" marks a change that only the other method detects.
 func TestEveryTamperingIsNamed(t *testing.T) {
 	const intact = "intact"
 	const copied = `time, operation, outcome, reason, system_id, principal_id, object, kind, request_id, filename, chain, position, hash, previous, actor_system, actor_id,
 		address, session_id, acting_for, times, approval_id`
 	cases := map[string]struct {
 		tamper      func(w *trail)
-		key, noted  string // of the first finding
-		chainsAgree bool   // the hash chain alone does not find it
+		key, noted  string // text of the first finding
+		chainsAgree bool   // the hash chain alone does not detect it
 	}{
 		"nothing": {func(*trail) {}, intact, intact, true},
 		"a row changed": {func(w *trail) { w.sql(`UPDATE audit SET object = 'x' WHERE seq = 41`) },
@@ -368,7 +369,7 @@ func TestEveryTamperingIsNamed(t *testing.T) {
 	}
 }
 
-// TestRowsThatAreElsewhere: what was archived is proven by the hashes that stay.
+// TestRowsThatAreElsewhere checks that the remaining hashes prove archived rows.
 func TestRowsThatAreElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(dir, "keyserver.db"), RawQuery: "_busy_timeout=10000"}
@@ -389,8 +390,8 @@ func TestRowsThatAreElsewhere(t *testing.T) {
 	}
 }
 
-// TestWhoSaysThatRowsWereRemoved: a row of the key server's own, that the tree has, about
-// just the segment that ends before the first row.
+// TestWhoSaysThatRowsWereRemoved checks that only a row of the key server itself, in the
+// tree and about the segment before the first row, explains removed rows.
 func TestWhoSaysThatRowsWereRemoved(t *testing.T) {
 	const first = 2*audit.SegmentRows + 1
 	right := keyserver.AuditEntry{

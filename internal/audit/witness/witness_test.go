@@ -26,7 +26,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// memory is a database.
+// memory is a database in memory.
 type memory struct {
 	mu    sync.Mutex
 	logs  map[string]keyserver.WitnessedLog
@@ -57,7 +57,7 @@ func (m *memory) UpdateWitnessedLog(_ context.Context, origin string, change fun
 	return nil
 }
 
-// grown is a log of somebody, made by the library.
+// grown is a foreign log, built with the library.
 type grown struct {
 	signer note.Signer
 	key    string
@@ -126,7 +126,7 @@ type world struct {
 
 const peerSystem keyserver.SystemID = 9
 
-// newWorld makes a witness of one foreign log and one peer's.
+// newWorld returns a witness of one foreign log and one peer's log.
 func newWorld(t *testing.T, foreign, peer *grown) *world {
 	t.Helper()
 	pair, err := witness.NewKey(rand.Reader, witness.Name("keys", 7))
@@ -153,15 +153,16 @@ func newWorld(t *testing.T, foreign, peer *grown) *world {
 	return w
 }
 
-// TestWitness walks what is refused, who is told of it, and what is cosigned. Each log
-// has five rows, of which the witness has cosigned three.
+// TestWitness checks which requests are refused, which conflicts are recorded,
+// and which checkpoints are cosigned. Each log has five rows, of which the
+// witness has cosigned three.
 func TestWitness(t *testing.T) {
 	for name, c := range map[string]struct {
 		tamper   func(t *testing.T, g *grown) witness.Request
 		code     fault.Code
 		stale    bool
-		stranger keyserver.LogConflict // that is found where nobody vouches for who sends it
-		peer     keyserver.LogConflict // that is found where the peer itself sends it
+		stranger keyserver.LogConflict // the conflict if the sender is not authenticated
+		peer     keyserver.LogConflict // the conflict if the peer itself sends it
 	}{
 		"another key": {tamper: func(t *testing.T, g *grown) witness.Request {
 			g.signer = newLog(t, g.signer.Name()).signer
@@ -248,7 +249,8 @@ func TestWitness(t *testing.T) {
 	}
 }
 
-// TestCosignatureByHand verifies one as docs/audit.md says, without a library.
+// TestCosignatureByHand verifies a cosignature as docs/audit.md
+// describes, without a library.
 func TestCosignatureByHand(t *testing.T) {
 	foreign := newLog(t, "elsewhere/log").add(t, "1", "2")
 	w := newWorld(t, foreign, newLog(t, "peer/audit/9"))
@@ -274,7 +276,8 @@ func TestCosignatureByHand(t *testing.T) {
 	}
 }
 
-// TestOnePeersLogIsNotAnothers: what a peer sends is about its own log.
+// TestOnePeersLogIsNotAnothers checks that a peer can only send
+// checkpoints of its own log.
 func TestOnePeersLogIsNotAnothers(t *testing.T) {
 	peer := newLog(t, "peer/audit/9")
 	w := newWorld(t, newLog(t, "elsewhere/log"), peer)
@@ -287,7 +290,7 @@ func TestOnePeersLogIsNotAnothers(t *testing.T) {
 	}
 }
 
-// TestMalformedRequests: nothing of them is looked at.
+// TestMalformedRequests checks that malformed requests are refused.
 func TestMalformedRequests(t *testing.T) {
 	hash := tlog.Hash{}.String()
 	for _, body := range []string{
