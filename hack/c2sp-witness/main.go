@@ -1,5 +1,5 @@
-// Command c2sp-witness is the witness of transparency-dev, for tests: it cosigns the
-// checkpoints of the logs whose keys it is given, and forgets them when it ends.
+// Command c2sp-witness is the witness of transparency-dev, for tests. It cosigns the
+// checkpoints of logs whose keys are its arguments, and stores nothing.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	}
 }
 
-// run prints its URL and its key, as --witness takes them, and serves.
+// run prints the URL and the key of the witness in the form of --witness, and serves.
 func run(ctx context.Context, keys []string) error {
 	if len(keys) == 0 {
 		return errors.New("name the key of a log, as C2SP signed-note spells it")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A value that only one of its two files knows, or that nobody describes, is no part of a chart.
+// A value must be in both files and have a description.
 func TestValuesAndSchemaAgree(t *testing.T) {
 	for name, tc := range map[string]struct{ values, schema, says string }{
 		"unknown":     {"a: {b: 1}", `{"properties": {"a": {"properties": {"c": {"description": "x"}}}}}`, "values.yaml has a.b, which values.schema.json does not know"},
@@ -29,7 +29,7 @@ func TestValuesAndSchemaAgree(t *testing.T) {
 	}
 }
 
-// A kustomization that is gone is named, and not left out.
+// A kustomization that does not exist is an error, and is not omitted.
 func TestEverySourceIsThere(t *testing.T) {
 	config := t.TempDir()
 	if err := os.CopyFS(config, os.DirFS("../../config")); err != nil {

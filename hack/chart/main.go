@@ -1,6 +1,6 @@
-// Command chart makes what of the Helm chart in config/chart is not written by hand: the
-// manifests that its templates start from, which are what kustomize builds of config, and
-// the README with the table of its values.
+// Command chart generates parts of the Helm chart in config/chart: the manifests that its
+// templates use, which are the output of kustomize for config, and the README with the
+// table of its values.
 package main
 
 import (
@@ -20,7 +20,7 @@ func main() {
 	}
 }
 
-// generate writes the files into a checkout.
+// generate writes the files to a checkout.
 func generate(checkout string) error {
 	manifests, err := build(filepath.Join(checkout, "config"))
 	if err != nil {
@@ -32,7 +32,7 @@ func generate(checkout string) error {
 		return err
 	}
 	into := filepath.Join(directory, "manifests")
-	// With those whose source is gone.
+	// This also removes manifests whose source no longer exists.
 	if err := errors.Join(os.RemoveAll(into), os.MkdirAll(into, 0o750)); err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func generate(checkout string) error {
 	return write(filepath.Join(directory, "README.md"), page)
 }
 
-// write makes a file that everybody may read, as git has them.
+// write writes a file that any user may read, as in git.
 func write(path string, text []byte) error {
 	return os.WriteFile(path, text, 0o644) //nolint:gosec // nothing in it is secret
 }

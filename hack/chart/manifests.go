@@ -13,27 +13,26 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-// A source is a kustomization, and which of its objects go into a file of the chart.
+// A source is a kustomization, and a filter of its objects for a file of the chart.
 type source struct {
 	kustomization string
 	wanted        func(*resource.Resource) bool
 }
 
-// forms are the installations, by the name that the value "form" has for each. What they
-// share is in crds.
+// forms are the kustomizations of the values of "form". Their common objects are in crds.
 var forms = map[string]string{"embedded": "default", "postgres": "overlays/postgres", "postgres-ha": "overlays/postgres-ha"}
 
-// monitored is an installation with the component that only others name.
+// monitored is an installation with the component that only overlays include.
 const monitored = "composed/monitored"
 
-// build answers the documents of each file.
+// build returns the documents of each file.
 func build(config string) (map[string][][]byte, error) {
 	copied, err := os.MkdirTemp("", "chart-")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(copied) }() // the system's to clear
-	// In a copy, because a kustomization only refers to what is near it.
+	defer func() { _ = os.RemoveAll(copied) }() // the system cleans up what is left
+	// Use a copy, because a kustomization can refer only to directories next to it.
 	if err := errors.Join(
 		os.CopyFS(copied, os.DirFS(config)),
 		os.MkdirAll(filepath.Join(copied, monitored), 0o700),
@@ -85,7 +84,7 @@ func build(config string) (map[string][][]byte, error) {
 	return manifests, nil
 }
 
-// run is "kustomize build".
+// run returns the objects of "kustomize build".
 func run(config, name string) ([]*resource.Resource, error) {
 	options := krusty.MakeDefaultOptions()
 	options.PluginConfig = kustomize.DisabledPluginConfig()

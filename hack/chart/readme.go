@@ -23,14 +23,14 @@ type value struct {
 	Name, Default, Description string
 }
 
-// node is as much of a schema as the table needs.
+// node is the part of a schema that the table needs.
 type node struct {
 	Description string
 	Properties  map[string]node
 }
 
-// readme is the chart's README, with the values of its schema and their defaults. A value
-// that only one of the two files knows is refused.
+// readme returns the chart's README, with the values of its schema and their defaults. It
+// fails if only one of the two files has a value.
 func readme(directory string) ([]byte, error) {
 	var schema node
 	text, err := os.ReadFile(filepath.Join(directory, "values.schema.json"))
@@ -47,7 +47,7 @@ func readme(directory string) ([]byte, error) {
 	if err := yaml.UnmarshalStrict(text, &defaults); err != nil {
 		return nil, fmt.Errorf("values.yaml: %w", err)
 	}
-	delete(schema.Properties, "global") // Helm's, and nothing of ours
+	delete(schema.Properties, "global") // it belongs to Helm
 	values, err := table(nil, schema, defaults)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func readme(directory string) ([]byte, error) {
 	return page.Bytes(), err
 }
 
-// table lists the values below a place of both files.
+// table lists the values below a path in both files.
 func table(at []string, schema node, defaults map[string]any) ([]value, error) {
 	var values []value
 	for _, name := range slices.Sorted(maps.Keys(defaults)) {

@@ -1,5 +1,5 @@
-// Command client prints httpapi/client/zz_generated_routes.go: a method of the Go
-// client for each route of the API, made from the table of routes.
+// Command client generates httpapi/client/zz_generated_routes.go: a method of the Go
+// client for each route of the API, from the table of routes.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
-// byHand are the routes whose methods cannot be made, and why.
+// byHand has the routes whose methods cannot be generated, and the reason.
 var byHand = map[string]struct{ method, why string }{
 	"login":              {"NewScopedCredential", "sessions open by themselves"},
 	"endCurrentSession":  {"Logout", "ends the session that is held, and forgets it"},
@@ -27,7 +27,7 @@ var byHand = map[string]struct{ method, why string }{
 	"getOpenApiDocument": {"", "the document is in docs/openapi.json; nobody reads it by a typed call"},
 }
 
-// namedIf is when the request of a route names an object, where not all do.
+// namedIf has the routes whose requests do not always name an object, and the condition.
 var namedIf = map[string]string{"listTrustedServers": "in.Name != nil"}
 
 func main() {
@@ -81,14 +81,14 @@ func typeName(t reflect.Type) string { return "schema." + t.Name() }
 
 func title(method string) string { return method[:1] + strings.ToLower(method[1:]) }
 
-// initialisms are the words that Go spells in capitals.
+// initialisms are the words that Go names write in capitals.
 var initialisms = map[string]string{
 	"Acl": "ACL", "Api": "API", "Ca": "CA", "Cas": "CAs", "Crl": "CRL", "Hmac": "HMAC", "Ldap": "LDAP", "Mac": "MAC", "Macs": "MACs", "Xauth": "XAuth",
 }
 
 var word = regexp.MustCompile(`[A-Z]?[a-z0-9]+`)
 
-// goName spells an operationId as Go spells an exported name.
+// goName turns an operationId into an exported Go name.
 func goName(operation string) string {
 	return word.ReplaceAllStringFunc(operation, func(w string) string {
 		w = strings.ToUpper(w[:1]) + w[1:]
@@ -99,8 +99,7 @@ func goName(operation string) string {
 	})
 }
 
-// comment is the summary as a sentence about the method, and the codes that are
-// the route's own.
+// comment returns the doc comment of a method: the summary and the route's own codes.
 func comment(name string, r routes.Route) string {
 	first := []rune(r.Summary)
 	first[0] = unicode.ToLower(first[0])

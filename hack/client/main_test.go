@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
-// Every route has a method of the client that takes its request and gives its
-// answer, or says why not; nothing else is excused.
+// Every route has a method of the client with the route's request and response types, or
+// is in byHand. byHand has no other names.
 func TestEveryRouteHasAMethod(t *testing.T) {
 	clients := reflect.TypeFor[*client.Client]()
 	left := map[string]bool{}
@@ -49,7 +49,7 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 	}
 }
 
-// A test says it too, so that nobody has to wait for make verify.
+// The test checks the same as make verify, but faster.
 func TestTheGeneratedFileIsUpToDate(t *testing.T) {
 	want, err := generate(routes.All())
 	if err != nil {

@@ -59,11 +59,11 @@ func check(dir, platform string, patterns ...string) error {
 		return err
 	}
 	var rejected []error
-	said := map[string]bool{} // a package is checked again with its tests
+	said := map[string]bool{} // packages are checked again with their tests
 	packages.Visit(found, nil, func(p *packages.Package) {
-		own := p.Module != nil && p.Module.Main && !strings.HasSuffix(p.PkgPath, ".test") // that is generated
+		own := p.Module != nil && p.Module.Main && !strings.HasSuffix(p.PkgPath, ".test") // such packages are generated
 		for _, e := range p.Errors {
-			// Without bodies, imports are unused.
+			// Imports are unused without function bodies.
 			if text := e.Error(); (own || e.Kind != packages.TypeError) && !said[text] {
 				said[text] = true
 				rejected = append(rejected, errors.New(strings.TrimPrefix(text, root)))

@@ -21,7 +21,8 @@ type panel struct {
 
 type query struct{ expr, legend string }
 
-// quantiles of a histogram, by labels besides le.
+// quantiles returns queries for quantiles of a histogram, grouped by
+// labels in addition to le.
 func quantiles(histogram, by string) []query {
 	labels, legend := "le", ""
 	if by != "" {

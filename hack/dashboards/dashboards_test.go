@@ -20,8 +20,8 @@ func register() {
 	cog.NewRuntime().RegisterDataqueryVariant(prometheus.VariantConfig())
 }
 
-// accepted is what Grafana's schema has against a dashboard. The library answers a list of
-// problems, which is no nil where there are none.
+// accepted returns the errors of Grafana's schema for a dashboard. The library returns a list
+// of problems that is not nil even if it is empty.
 func accepted(text []byte) error {
 	var read grafana.Dashboard //nolint:staticcheck // Grafana provisions files of this version
 	for _, err := range []error{read.UnmarshalJSONStrict(text), read.Validate()} {
@@ -32,8 +32,8 @@ func accepted(text []byte) error {
 	return nil
 }
 
-// TestGrafanaKnowsEveryMember: the dashboards are what Grafana's own schema has, and nothing
-// in them is beyond it.
+// TestGrafanaKnowsEveryMember checks that the dashboards conform to Grafana's own schema and
+// have no other members.
 func TestGrafanaKnowsEveryMember(t *testing.T) {
 	register()
 	for _, d := range dashboards {
@@ -47,7 +47,7 @@ func TestGrafanaKnowsEveryMember(t *testing.T) {
 	}
 }
 
-// TestAMistakeIsFound: a member that Grafana does not know, and a value that it does not take.
+// TestAMistakeIsFound checks that an unknown member and an invalid value are detected.
 func TestAMistakeIsFound(t *testing.T) {
 	register()
 	for reason, spoil := range map[string]func(panel object){
@@ -73,7 +73,7 @@ func TestAMistakeIsFound(t *testing.T) {
 	}
 }
 
-// TestFilesAreFresh: config/grafana is what the generator writes.
+// TestFilesAreFresh checks that config/grafana is the output of the generator.
 func TestFilesAreFresh(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range dashboards {

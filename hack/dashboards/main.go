@@ -1,5 +1,5 @@
-// Command dashboards writes the Grafana dashboards of config/grafana: what is in dashboards.go,
-// in the JSON that Grafana imports.
+// Command dashboards generates the Grafana dashboards of config/grafana from dashboards.go, as
+// JSON for Grafana's import.
 package main
 
 import (
@@ -34,19 +34,19 @@ func write(path string, d dashboard) error {
 	return os.WriteFile(path, text.Bytes(), 0o600) //nolint:gosec // the directory is the argument
 }
 
-// Grid of Grafana, in which a row is 24 wide.
+// The grid of Grafana, whose rows are 24 wide.
 const (
 	wide   = 24
 	across = 3 // panels in a row
 	high   = 8
 )
 
-// schemaVersion is of Grafana's dashboards since its version 11.
+// schemaVersion is the version of dashboards since Grafana 11.
 const schemaVersion = 39
 
 type object map[string]any
 
-// model is the dashboard as Grafana knows it.
+// model returns the dashboard in Grafana's format.
 func (d dashboard) model() object {
 	var panels []object
 	id, y := 0, 0
@@ -113,7 +113,7 @@ func (p panel) model(id int, at object) object {
 	return model
 }
 
-// steps are values from which on a color holds.
+// steps are thresholds, from which a color applies.
 type steps []step
 
 type step struct {
@@ -123,7 +123,7 @@ type step struct {
 
 func (s steps) model() []object {
 	all := []object{{"color": "green", "value": nil}}
-	if s[0].from < 0 { // bad until something is reached
+	if s[0].from < 0 { // a negative first step: bad until a threshold is reached
 		all[0]["color"] = s[0].color
 		s = s[1:]
 	}

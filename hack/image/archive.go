@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// archive puts the files of a directory into one that is the same for the same
-// files. It is in place only when it is complete.
+// archive writes the files of a directory to a tar file. The same files give the same
+// bytes. The archive appears only when it is complete.
 func archive(dir, to string) (err error) {
 	made, err := os.CreateTemp(filepath.Dir(to), filepath.Base(to)+".*")
 	if err != nil {

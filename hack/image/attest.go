@@ -26,7 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// What the statements are called, and how BuildKit marks where they lie.
+// The types of the statements, and BuildKit's annotations of their descriptors.
 const (
 	materialsType  = "https://spdx.dev/Document"
 	provenanceType = "https://slsa.dev/provenance/v1"
@@ -36,12 +36,12 @@ const (
 	ofDigest       = "vnd.docker.reference.digest"
 	ofType         = "vnd.docker.reference.type"
 
-	// What is built is described there.
+	// This document describes the build.
 	buildType = "https://github.com/keyserver-operator/keyserver-operator/blob/main/docs/adr/0069-what-an-image-says-of-itself.md"
 	builder   = "https://github.com/keyserver-operator/keyserver-operator/tree/main/hack/image"
 )
 
-// attestation is what is said of the image of a platform, as an entry of the index beside it.
+// attestation returns the attestations of a platform's image as an entry of the same index.
 func attestation(of platformImage) (mutate.IndexAddendum, error) {
 	digest, err := of.image.Digest()
 	if err != nil {
@@ -72,7 +72,7 @@ func attestation(of platformImage) (mutate.IndexAddendum, error) {
 			return mutate.IndexAddendum{}, err
 		}
 	}
-	// Nobody runs it.
+	// The attestation is not an image to run.
 	nowhere := v1.Platform{OS: "unknown", Architecture: "unknown"}
 	file, err := image.ConfigFile()
 	if err != nil {
@@ -88,7 +88,7 @@ func attestation(of platformImage) (mutate.IndexAddendum, error) {
 	}}, nil
 }
 
-// statement says something of an image, in the same bytes each time.
+// statement returns a statement about an image. The same input gives the same bytes.
 func statement(of v1.Hash, about string, predicate *structpb.Struct) ([]byte, error) {
 	s := &intoto.Statement{
 		Type:          intoto.StatementTypeUri,
@@ -102,7 +102,7 @@ func statement(of v1.Hash, about string, predicate *structpb.Struct) ([]byte, er
 	return stable(protojson.Marshal(s))
 }
 
-// stable takes the blanks away, which protojson puts in at random.
+// stable removes white space, which protojson adds at random.
 func stable(text []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -112,8 +112,9 @@ func stable(text []byte, err error) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// provenanceOf says what went into an image, as the program in it says itself. It has no
-// time and no machine: the same sources give the same image wherever it is built.
+// provenanceOf describes the inputs of an image, according to the build information of
+// its program. It contains no time and no machine: the same sources give the same
+// image on every machine.
 func provenanceOf(of platformImage) (*structpb.Struct, error) {
 	about, err := readBuildInfo(of.image)
 	if err != nil {
@@ -129,7 +130,7 @@ func provenanceOf(of platformImage) (*structpb.Struct, error) {
 	}
 	settings := map[string]any{"go": about.GoVersion}
 	for _, s := range about.Settings {
-		if !strings.HasPrefix(s.Key, "vcs") { // that is a dependency
+		if !strings.HasPrefix(s.Key, "vcs") { // the source is a dependency
 			settings[s.Key] = s.Value
 		}
 	}
@@ -171,8 +172,8 @@ func provenanceOf(of platformImage) (*structpb.Struct, error) {
 	return predicate, predicate.UnmarshalJSON(text)
 }
 
-// sourceOf is the commit that a program was built from. Of a checkout with changes of its
-// own, or without git, nothing more is known than whose it is.
+// sourceOf returns the commit that a program was built from. For a checkout with local
+// changes, or without git, only the module is known.
 func sourceOf(about *debug.BuildInfo) (*intoto.ResourceDescriptor, error) {
 	source := &intoto.ResourceDescriptor{Name: "source", Uri: "git+https://" + about.Main.Path}
 	stamped := map[string]string{}
@@ -194,7 +195,7 @@ func sourceOf(about *debug.BuildInfo) (*intoto.ResourceDescriptor, error) {
 	return source, err
 }
 
-// moduleOf is a module with the sum that go.sum has of it.
+// moduleOf describes a module with its sum in go.sum.
 func moduleOf(d *debug.Module) (*intoto.ResourceDescriptor, error) {
 	if d.Replace != nil {
 		d = d.Replace
@@ -203,7 +204,7 @@ func moduleOf(d *debug.Module) (*intoto.ResourceDescriptor, error) {
 	if err != nil || len(sum) == 0 {
 		return nil, fmt.Errorf("the module %s has no sum", d.Path)
 	}
-	called := "pkg:golang/" + strings.ToLower(d.Path) + "@" + url.QueryEscape(d.Version) // as package URLs are spelled
+	called := "pkg:golang/" + strings.ToLower(d.Path) + "@" + url.QueryEscape(d.Version) // the spelling of package URLs
 	return &intoto.ResourceDescriptor{
 		Name: d.Path, Uri: called, Digest: map[string]string{"dirHash": hex.EncodeToString(sum)},
 	}, nil
@@ -220,7 +221,7 @@ func entrypoint(image v1.Image) (string, error) {
 	return file.Config.Entrypoint[0], nil
 }
 
-// readBuildInfo reads what the compiler has noted in the program of an image.
+// readBuildInfo reads the build information of the program in an image.
 func readBuildInfo(image v1.Image) (*debug.BuildInfo, error) {
 	program, err := entrypoint(image)
 	if err != nil {

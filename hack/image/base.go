@@ -16,12 +16,11 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user owns what the process may write to. The manifests and the Dockerfile
-// have the same number.
+// user owns the directories that the process may write to. The manifests and the Dockerfile have the same number.
 const user = 65532
 
-// baseIndex returns the image that ko builds on, for each platform. programs are images of the same platforms whose
-// program it contains, too.
+// baseIndex returns the image that ko builds on, for each platform. The image also contains the programs of the
+// images in programs, which have the same platforms.
 func baseIndex(platforms []v1.Platform, programs []platformImage) (v1.ImageIndex, error) {
 	image, err := baseImage()
 	if err != nil {
@@ -64,13 +63,13 @@ func forPlatform(image v1.Image, platform v1.Platform) (v1.Image, error) {
 	return mutate.ConfigFile(image, file)
 }
 
-// baseImage has root certificates, and what the process writes to where no
-// volume is mounted.
+// baseImage returns an image with root certificates, and with the directories that the process writes
+// to without a volume.
 func baseImage() (v1.Image, error) {
 	var roots bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint != nil {
-			continue // a file cannot say what it is good for
+			continue // a file of certificates cannot express the constraint
 		}
 		if err := pem.Encode(&roots, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}); err != nil {
 			return nil, err
@@ -96,7 +95,7 @@ type entry struct {
 	content []byte
 }
 
-// layerOf is the same for the same entries, whenever it is made.
+// layerOf returns a layer. The same entries give the same bytes.
 func layerOf(entries []entry) (v1.Layer, error) {
 	var content bytes.Buffer
 	w := tar.NewWriter(&content)

@@ -14,7 +14,7 @@ import (
 	"github.com/sigstore/cosign/v2/pkg/oci"
 )
 
-// platformImage is the image of one platform, and what it is made of (SPDX).
+// platformImage is the image of one platform, with its SBOM (SPDX).
 type platformImage struct {
 	platform  v1.Platform
 	image     v1.Image
@@ -23,14 +23,14 @@ type platformImage struct {
 
 // runKo builds the program in a directory of the module at root on a base image, as its .ko.yaml says.
 func runKo(ctx context.Context, root, directory string, base v1.ImageIndex, platforms []v1.Platform) ([]platformImage, error) {
-	// Nothing that somebody has set for other images changes this one.
+	// Settings of the environment for other images must not change this one.
 	for _, setting := range []string{"KOCACHE", "KO_CONFIG_PATH", "KO_GO_PATH", "KO_BUILDS", "GOOS", "GOARCH", "GOARM"} {
 		if err := os.Unsetenv(setting); err != nil {
 			return nil, err
 		}
 	}
-	// What stands in the image as the name of its base: no host has this one. Its digest
-	// stands there, too, of the platform's.
+	// The image records this name of its base, at which no host exists, and the digest of the
+	// base for the platform.
 	called, err := name.NewTag("made-here.invalid/base:root-certificates")
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func runKo(ctx context.Context, root, directory string, base v1.ImageIndex, plat
 	return byPlatform(result, platforms)
 }
 
-// byPlatform takes apart what ko has made: an image, or an index of several.
+// byPlatform returns the images in a result of ko: an image, or an index of several.
 func byPlatform(result ko.Result, platforms []v1.Platform) ([]platformImage, error) {
 	var built []platformImage
 	add := func(platform v1.Platform, image oci.SignedImage) error {
@@ -102,7 +102,7 @@ func byPlatform(result ko.Result, platforms []v1.Platform) ([]platformImage, err
 	return nil, fmt.Errorf("it has made a %T", result)
 }
 
-// writeMaterials writes what the image of each platform is made of.
+// writeMaterials writes the SBOM of each platform's image.
 func writeMaterials(dir string, built []platformImage) error {
 	if dir == "" {
 		return nil
@@ -123,7 +123,7 @@ func writeMaterials(dir string, built []platformImage) error {
 	return nil
 }
 
-// versionOf is that of a module that this program is made of.
+// versionOf returns the version of a module of this program.
 func versionOf(module string) string {
 	if about, ok := debug.ReadBuildInfo(); ok {
 		for _, d := range about.Deps {

@@ -1,17 +1,15 @@
-// Command image builds the container images with ko into OCI layouts, without
-// a Docker daemon and without a registry: the base image is made here, from
-// nothing but the public root certificates.
+// Command image builds the container images with ko into OCI layouts, without a Docker daemon and without a
+// registry. The base image is built here; it contains only the public root certificates.
 //
 //	go run . [-out DIR] [-name REGISTRY/NAME:TAG] [-sbom DIR] [-platform linux/amd64,linux/arm64] [-source DIR]
 //
-// The layout of the operator's image lies in DIR, and as one archive in DIR.tar; the image of
-// keyserver-agent lies in DIR-agent and DIR-agent.tar. Each says what its image is called, so
-// that a node that imports it knows what the manifests mean. With the
-// image of each platform goes what it is made of and how it was made. The same
+// The layout of the operator's image is in DIR, and as one archive in DIR.tar; the image of keyserver-agent is
+// in DIR-agent and DIR-agent.tar. Each contains the name of its image, so that a node that imports it knows the
+// name in the manifests. The image of each platform has attestations of its content and its build. The same
 // sources, compiled by the same Go, give the same bytes.
 //
-// To push the layout, "go tool crane push". "ko build" with KO_DOCKER_REPO builds
-// and pushes at once, on another base image and without what is said here of it.
+// To push the layout, use "go tool crane push". "ko build" with KO_DOCKER_REPO builds and pushes in one step,
+// but on another base image and without the attestations.
 package main
 
 import (
@@ -84,7 +82,7 @@ func build(ctx context.Context, source, out, called, sbom, platforms string) err
 	if err != nil {
 		return err
 	}
-	// The image of the operator also has keyserver-agent, which its commands agent and kms run.
+	// The image of the operator also contains keyserver-agent, which its commands agent and kms run.
 	var built []platformImage
 	for _, one := range []struct {
 		directory, out string
@@ -104,7 +102,7 @@ func build(ctx context.Context, source, out, called, sbom, platforms string) err
 	return nil
 }
 
-// agentName returns the name of the image of keyserver-agent: the last part of the operator's name is replaced.
+// agentName returns the name of the image of keyserver-agent. It replaces the last part of the operator's name.
 func agentName(operator reference.Named) (reference.Named, error) {
 	repository := operator.Name()
 	named, err := reference.WithName(repository[:strings.LastIndex(repository, "/")+1] + "keyserver-agent")
@@ -117,7 +115,7 @@ func agentName(operator reference.Named) (reference.Named, error) {
 	return named, nil
 }
 
-// write writes an image with its attestations into a directory and an archive.
+// write writes an image with its attestations to a directory and an archive.
 func write(built []platformImage, out string, called reference.Named, sbom string) error {
 	index, err := attested(built)
 	if err != nil {
@@ -137,9 +135,8 @@ func write(built []platformImage, out string, called reference.Named, sbom strin
 	return nil
 }
 
-// attested is the image for all its platforms, with what is said of each behind them. As
-// BuildKit does it: whatever copies the image takes that along, and the digest of the
-// whole, which is what gets signed, covers it.
+// attested returns the image for all its platforms, with the attestations of each after them, as BuildKit does
+// it. A copy of the image includes the attestations, and the signed digest covers them.
 func attested(built []platformImage) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, one := range built {
@@ -155,11 +152,11 @@ func attested(built []platformImage) (v1.ImageIndex, error) {
 	return index, nil
 }
 
-// writeLayout puts an image into a directory, in place of what is there, and notes what it
-// is called: containerd reads its own annotation, other tools the tag of OCI's.
+// writeLayout replaces a directory by the layout of an image with its name. containerd reads its own
+// annotation, and other tools read the tag of OCI.
 func writeLayout(dir string, index v1.ImageIndex, called reference.Named) error {
 	made := dir + ".made"
-	if err := os.RemoveAll(made); err != nil { // of a run that was ended
+	if err := os.RemoveAll(made); err != nil { // of an interrupted run
 		return err
 	}
 	image, err := layout.Write(made, empty.Index)

@@ -26,7 +26,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// given is what test/install says, which runs this test.
+// given returns a variable that test/install sets when it runs this test.
 func given(t *testing.T, variable string) string {
 	t.Helper()
 	value := os.Getenv(variable)
@@ -36,7 +36,7 @@ func given(t *testing.T, variable string) string {
 	return value
 }
 
-// madeImage is the image of the program, in the layout that this command has made.
+// madeImage returns the image in the layout that this command has written.
 func madeImage(t *testing.T) v1.ImageIndex {
 	t.Helper()
 	outer, err := layout.ImageIndexFromPath(given(t, "RIG_IMAGE"))
@@ -51,7 +51,7 @@ func madeImage(t *testing.T) v1.ImageIndex {
 	return index
 }
 
-// someRegistry is one of this test, with a repository in it.
+// someRegistry returns a repository in a registry of this test.
 func someRegistry(t *testing.T) name.Repository {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -61,7 +61,7 @@ func someRegistry(t *testing.T) name.Repository {
 	return repository
 }
 
-// push puts an image under a tag, and answers what it is by its digest.
+// push pushes an image with a tag, and returns its reference by digest.
 func push(t *testing.T, repository name.Repository, tag string, index v1.ImageIndex) name.Digest {
 	t.Helper()
 	must(t, remote.WriteIndex(repository.Tag(tag), index))
@@ -70,7 +70,7 @@ func push(t *testing.T, repository name.Repository, tag string, index v1.ImageIn
 	return repository.Digest(digest.String())
 }
 
-// documented are the commands of docs/install.md that make a key, sign, and verify.
+// documented returns the commands of docs/install.md that create a key, sign, and verify.
 func documented(t *testing.T) (generate, sign, verify string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/install.md")
@@ -82,7 +82,7 @@ func documented(t *testing.T) (generate, sign, verify string) {
 	return found[1], found[2], found[3]
 }
 
-// signer is somebody with cosign and a directory of his own.
+// signer runs cosign in its own directory.
 type signer struct {
 	t   *testing.T
 	dir string
@@ -98,8 +98,8 @@ func newSigner(t *testing.T, generate string) signer {
 	return s
 }
 
-// run runs a command of the document on an image. Whoever it asks outside this machine
-// does not answer: there is a proxy that nobody serves.
+// run runs a command of the document on an image. The command cannot reach other machines:
+// its proxy does not exist.
 func (s signer) run(command, image string, more ...string) (said string, err error) {
 	cmd := exec.CommandContext(s.t.Context(), "bash", "-euo", "pipefail", "-c", command)
 	cmd.Dir = s.dir
@@ -121,7 +121,7 @@ func (s signer) must(command, image string) string {
 	return said
 }
 
-// refuses wants a command to end with an error that says something.
+// refuses fails the test unless the command fails with an error that contains a text.
 func (s signer) refuses(reason, command string, image name.Reference, says string, more ...string) {
 	s.t.Helper()
 	if said, err := s.run(command, image.String(), more...); err == nil || !strings.Contains(said, says) {
@@ -129,7 +129,7 @@ func (s signer) refuses(reason, command string, image name.Reference, says strin
 	}
 }
 
-// alsoOf puts the signatures of an image where cosign looks for those of another.
+// alsoOf stores the signatures of an image at the place of those of another.
 func alsoOf(t *testing.T, image, other name.Digest) {
 	t.Helper()
 	found, err := remote.Referrers(image)
@@ -151,9 +151,9 @@ func alsoOf(t *testing.T, image, other name.Digest) {
 	}
 }
 
-// By the commands of docs/install.md, an image is taken that was signed with a key, and
-// nothing else: not before it was signed, not by the key of somebody else, and not what has
-// another content, though it has the tag of the image and its signature.
+// The commands of docs/install.md accept an image only if it was signed with the key. They
+// refuse it before it was signed, if another key signed it, and if it has other content
+// with the same tag and the copied signature.
 func TestOnlyWhatWasSignedIsTaken(t *testing.T) {
 	generate, sign, verify := documented(t)
 	repository, mine, stranger := someRegistry(t), newSigner(t, generate), newSigner(t, generate)
@@ -170,7 +170,7 @@ func TestOnlyWhatWasSignedIsTaken(t *testing.T) {
 	}
 	stranger.refuses("somebody else has signed it", verify, image, "accepted signatures do not match")
 
-	// The same images, without what is said of them.
+	// The same images without their attestations.
 	silent := mutate.RemoveManifests(index, func(d v1.Descriptor) bool { return d.Platform.OS == "unknown" })
 	forged := push(t, repository, "v1", silent)
 	if forged == image {

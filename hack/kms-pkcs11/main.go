@@ -1,6 +1,6 @@
-// Command kms-pkcs11 lets a PKCS#11 token, for instance an HSM, hold a key-encryption
-// key: it speaks the Kubernetes KMS v2 protocol at a Unix socket. keyserver-operator
-// uses it by --kek kmsv2://SOCKET, and kube-apiserver could as well.
+// Command kms-pkcs11 uses a key of a PKCS#11 token, such as an HSM, as a key-encryption
+// key. It serves the Kubernetes KMS v2 protocol at a Unix socket. keyserver-operator uses
+// it by --kek kmsv2://SOCKET, and kube-apiserver could use it, too.
 package main
 
 import (

@@ -24,17 +24,17 @@ const (
 	// A data key has 32 bytes.
 	maxPlain   = 4 << 10
 	maxMessage = 64 << 10
-	// watchEvery is how often the key is tried.
+	// watchEvery is the interval of checks of the key.
 	watchEvery = 5 * time.Second
-	// patience is for how long a token may be away before the process ends, so that the
-	// next one opens it anew: a session does not outlive its device.
+	// patience is how long a token may fail before the process ends. The next process
+	// opens the token again, because a session does not survive the loss of its device.
 	patience = 30 * time.Second
 )
 
-// plugin implements the Kubernetes KMS v2 protocol by a token.
+// plugin implements the Kubernetes KMS v2 protocol with a token.
 type plugin struct{ token *token }
 
-// Status implements service.Service: it is well if the key does what it is for.
+// Status implements service.Service. It reports ok if the key can wrap and unwrap.
 func (p plugin) Status(ctx context.Context) (*service.StatusResponse, error) {
 	health := "ok"
 	if err := p.try(ctx); err != nil {
@@ -43,7 +43,7 @@ func (p plugin) Status(ctx context.Context) (*service.StatusResponse, error) {
 	return &service.StatusResponse{Version: version, Healthz: health, KeyID: hex.EncodeToString(p.token.keyID)}, nil
 }
 
-// try has the key wrap and unwrap something.
+// try wraps and unwraps a sample.
 func (p plugin) try(ctx context.Context) error {
 	sample := []byte("sample")
 	wrapped, err := p.token.wrap(ctx, sample)
@@ -82,7 +82,8 @@ func (p plugin) Decrypt(ctx context.Context, _ string, r *service.DecryptRequest
 	return plain, nil
 }
 
-// coded tells what is not ours from a token that could not be asked.
+// coded turns an error into a gRPC status: foreign ciphertext is invalid, and a failing
+// token unavailable.
 func coded(err error) error {
 	switch {
 	case errors.Is(err, errNotIts):
@@ -94,7 +95,7 @@ func coded(err error) error {
 	}
 }
 
-// listen takes a socket that is for this user alone.
+// listen creates a socket that only this user can access.
 func listen(ctx context.Context, socket string) (net.Listener, error) {
 	if err := vacate(ctx, socket); err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func listen(ctx context.Context, socket string) (net.Listener, error) {
 	return listener, nil
 }
 
-// serve answers until ctx ends or the token has been away for too long.
+// serve serves until ctx ends or the token has failed for too long.
 func (p plugin) serve(ctx context.Context, listener net.Listener) error {
 	server := grpc.NewServer(grpc.ConnectionTimeout(callTimeout), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(2*places))
 	kms.RegisterKeyManagementServiceServer(server, service.NewGRPCService("", callTimeout, p))
@@ -115,14 +116,15 @@ func (p plugin) serve(ctx context.Context, listener net.Listener) error {
 	go func() { ended <- server.Serve(listener) }()
 	err := p.watch(ctx)
 	if err != nil {
-		server.Stop() // a call that hangs would not let it end
+		server.Stop() // a hanging call would block a graceful stop
 	} else {
 		server.GracefulStop()
 	}
 	return errors.Join(err, <-ended)
 }
 
-// watch ends with ctx, or with the reason when the key has not worked for patience.
+// watch returns when ctx ends, or with the reason when the key has failed for
+// longer than patience.
 func (p plugin) watch(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -142,7 +144,7 @@ func (p plugin) watch(ctx context.Context) error {
 	}
 }
 
-// vacate takes away the socket of a process that is gone.
+// vacate removes the socket of a process that has ended.
 func vacate(ctx context.Context, socket string) error {
 	info, err := os.Lstat(socket)
 	switch {

@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	// callTimeout bounds one call of the library, which may wait for a device.
+	// callTimeout is the time limit of one call of the library, which
+	// may wait for a device.
 	callTimeout = 4 * time.Second
-	// places is how many calls of the library run at once, those that hang among them.
+	// places is the maximum number of concurrent calls of the library,
+	// including calls that hang.
 	places    = 8
 	keyBits   = 256
 	nonceSize = 12
@@ -24,27 +26,27 @@ const (
 )
 
 var (
-	// errHangs: the library does not come back.
+	// errHangs: the library does not return.
 	errHangs = errors.New("the PKCS#11 library does not answer")
-	// errNotIts is answered for what no key of the token wrapped.
+	// errNotIts is the error for ciphertext that no key of the token wrapped.
 	errNotIts = errors.New("no key of this token wrapped it")
 )
 
-// place is where a key is.
+// place identifies a key.
 type place struct {
 	library, token, pinFile, label string
 }
 
-// token is an open PKCS#11 token and the key on it that wraps.
+// token is an open PKCS#11 token and its key for wrapping.
 type token struct {
 	place
 	session *crypto11.Context // logged in
 	key     *crypto11.SecretKey
 	keyID   []byte
-	free    chan struct{} // has room for calls
+	free    chan struct{} // limits concurrent calls
 }
 
-// open logs in at the token.
+// open logs in to the token.
 func open(p place) (*token, error) {
 	for _, flag := range []struct{ name, value string }{{"--library", p.library}, {"--token", p.token}, {"--pin-file", p.pinFile}, {"--key", p.label}} {
 		if flag.value == "" {
@@ -67,7 +69,7 @@ func open(p place) (*token, error) {
 	return &token{place: p, session: session, free: make(chan struct{}, places)}, nil
 }
 
-// openKey logs in and finds the key that wraps.
+// openKey logs in and finds the key for wrapping.
 func openKey(p place) (*token, error) {
 	t, err := open(p)
 	if err != nil {
@@ -102,13 +104,13 @@ func idOf(session *crypto11.Context, key *crypto11.SecretKey) ([]byte, error) {
 	return attribute.Value, nil
 }
 
-// createKey makes a key that never leaves the token, and answers its id.
+// createKey creates a key that never leaves the token, and returns its id.
 func createKey(p place) (string, error) {
 	t, err := open(p)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = t.session.Close() }() // what was made is kept by the token
+	defer func() { _ = t.session.Close() }() // the token keeps the new key
 	there, err := t.session.FindKeys(nil, []byte(p.label))
 	if err != nil {
 		return "", fmt.Errorf("look for the key %q: %w", p.label, err)
@@ -124,7 +126,7 @@ func createKey(p place) (string, error) {
 	return hex.EncodeToString(id), nil
 }
 
-// wrap answers a nonce and what the key made of it.
+// wrap returns a nonce and the ciphertext of the key.
 func (t *token) wrap(ctx context.Context, plain []byte) (wrapped []byte, err error) {
 	err = t.do(ctx, func() error {
 		aead, err := t.key.NewGCM()
@@ -139,8 +141,8 @@ func (t *token) wrap(ctx context.Context, plain []byte) (wrapped []byte, err err
 	return wrapped, err
 }
 
-// unwrap opens what a key of the token wrapped, be it the one that wraps now or one
-// from before.
+// unwrap decrypts with the key that wrapped the ciphertext, which may be the
+// current or an older key.
 func (t *token) unwrap(ctx context.Context, keyID, wrapped []byte) (plain []byte, err error) {
 	if len(keyID) == 0 || len(wrapped) < nonceSize {
 		return nil, errNotIts
@@ -165,11 +167,12 @@ func (t *token) unwrap(ctx context.Context, keyID, wrapped []byte) (plain []byte
 	return plain, err
 }
 
-// bound is the associated data: what was wrapped by one key is not given for another's.
+// bound returns the associated data, so that ciphertext of one key is not accepted as
+// that of another.
 func bound(keyID []byte) []byte { return append([]byte("kms-pkcs11 "), keyID...) }
 
-// do calls the library, for as long as callTimeout. A call that hangs keeps its place
-// until it ends.
+// do calls the library and returns after callTimeout at the latest. A call that hangs
+// keeps its place until it ends.
 func (t *token) do(ctx context.Context, call func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -182,7 +185,7 @@ func (t *token) do(ctx context.Context, call func() error) error {
 	go func() {
 		defer func() {
 			<-t.free
-			if r := recover(); r != nil { // so crypto11 says that sealing failed
+			if r := recover(); r != nil { // crypto11 reports a failure of sealing by a panic
 				done <- fmt.Errorf("the PKCS#11 library: %v", r)
 			}
 		}()

@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// code is what the page takes from the words of the code itself: constants with
-// their comments, and the events.
+// code has the parts of the page that come from Go source: constants with their
+// comments, and events.
 type code struct {
 	constants []constant
 	all       []event
@@ -24,7 +24,7 @@ type code struct {
 // constant is a string constant and its comment.
 type constant struct{ name, value, comment string }
 
-// event is one as internal/operator/status/events.go makes it.
+// event is an event that internal/operator/status/events.go creates.
 type event struct {
 	reason  string
 	warning bool
@@ -100,8 +100,8 @@ func text(e ast.Expr) (string, error) {
 	return strconv.Unquote(literal.Value)
 }
 
-// list writes the constants of a prefix as a list, in the words of their
-// comments, which begin with the constant's name.
+// list returns the constants with a prefix as a list of their comments, which begin with
+// the constant's name.
 func (c *code) list(prefix string) (string, error) {
 	var out strings.Builder
 	for _, k := range c.constants {
@@ -124,7 +124,7 @@ func (c *code) conditions() (string, error)  { return c.list("Condition") }
 func (c *code) annotations() (string, error) { return c.list("Annotation") }
 func (c *code) finalizers() (string, error)  { return c.list("Finalizer") }
 
-// reasons is the catalogue that conditions are written from.
+// reasons returns the table of reasons of conditions.
 func reasons() string {
 	var out strings.Builder
 	out.WriteString("| reason | Ready | Verified | | what to do |\n|---|---|---|---|---|\n")
@@ -137,8 +137,8 @@ func reasons() string {
 	return strings.TrimSpace(out.String())
 }
 
-// byReason is the one event whose reason is that of the conditions; the page
-// says so in its own words.
+// byReason is the one event with the reason of a condition. The page describes
+// it in its own text.
 const byReason = "ReasonEvent"
 
 func (c *code) readEvents(file *ast.File) error {
@@ -197,7 +197,7 @@ func readEvent(literal *ast.CompositeLit) (event, error) {
 		case "Note":
 			call, ok := pair.Value.(*ast.CallExpr)
 			if !ok {
-				continue // a message that is made elsewhere
+				continue // a message that is created elsewhere
 			}
 			format, err := text(call.Args[0])
 			if err != nil {

@@ -23,7 +23,7 @@ type (
 	properties = map[string]schema
 )
 
-// book is every kind, and what those that live in a namespace have in common.
+// book has every kind, and the common fields of the namespaced kinds.
 type book struct {
 	kinds        map[string]*definition
 	spec, status properties // shared fields
@@ -60,7 +60,7 @@ func part(crd *definition, name string) schema {
 	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties[name]
 }
 
-// findShared finds the fields that all kinds of a namespace have alike.
+// findShared finds the fields that all namespaced kinds have.
 func (b *book) findShared() {
 	common := func(name string) (fields properties) {
 		for _, crd := range b.kinds {
@@ -80,7 +80,7 @@ func (b *book) findShared() {
 	b.spec, b.status = common("spec"), common("status")
 }
 
-// sharedFields is the reference of what the kinds of a namespace have alike.
+// sharedFields returns the reference of the common fields of namespaced kinds.
 func (b *book) sharedFields(name string) string {
 	object := schema{Properties: b.spec}
 	if name == "status" {
@@ -89,7 +89,7 @@ func (b *book) sharedFields(name string) string {
 	return strings.TrimSpace(fieldTable(name, object, nil) + ruleTable(name, object, nil))
 }
 
-// kind is the reference of one kind.
+// kind returns the reference of one kind.
 func (b *book) kind(name string) (string, error) {
 	crd, ok := b.kinds[name]
 	if !ok {
@@ -135,15 +135,15 @@ func columns(crd *definition, wide bool) string {
 	return cmp.Or(strings.Join(names, ", "), "none")
 }
 
-// field is one field with its path from the object.
+// field is one field, with its path in the object.
 type field struct {
 	path     string
 	required bool
 	schema   schema
 }
 
-// fieldsOf walks over the fields below one, parents first. What Kubernetes
-// itself defines is not taken apart.
+// fieldsOf returns the fields below a field, parents first. It does not descend into
+// types of Kubernetes.
 func fieldsOf(at string, object schema, skip properties) []field {
 	var all []field
 	for _, name := range slices.Sorted(maps.Keys(object.Properties)) {
@@ -239,7 +239,7 @@ func defaultOf(f field) string {
 	}
 }
 
-// describe is what the field is, and its bounds.
+// describe returns the description of a field and its limits.
 func describe(s schema) string {
 	text := strings.Join(strings.Fields(s.Description), " ")
 	if bounds := boundsOf(s); bounds != "" {
@@ -271,7 +271,7 @@ func boundsOf(s schema) string {
 	return strings.Join(bounds, ", ")
 }
 
-// ruleTable lists what the API server refuses, with its words.
+// ruleTable lists the validation rules of the API server with their messages.
 func ruleTable(at string, object schema, skip properties) string {
 	var out strings.Builder
 	row := func(path string, rules apiextensionsv1.ValidationRules) {
@@ -292,8 +292,8 @@ func ruleTable(at string, object schema, skip properties) string {
 	return "\n| refused at admission | message | unless this holds |\n|---|---|---|\n" + out.String()
 }
 
-// cell keeps a text from ending its cell, or becoming markup.
+// cell escapes a text for a cell of a table.
 func cell(text string) string { return strings.ReplaceAll(inCode(text), "<", "&lt;") }
 
-// inCode is for code in a cell, which only an end of the cell can break.
+// inCode escapes code for a cell of a table.
 func inCode(text string) string { return strings.NewReplacer("|", `\|`, "\n", " ").Replace(text) }

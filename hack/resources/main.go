@@ -1,6 +1,6 @@
-// Command resources prints docs/resources.md: the page resources.md.tmpl, with a
-// reference of the custom resources in it that is made from the generated
-// definitions and from what the code catalogues.
+// Command resources generates docs/resources.md: the page resources.md.tmpl with a
+// reference of the custom resources, which comes from the generated definitions
+// and from Go source.
 package main
 
 import (
@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// render fills the page from a checkout.
+// render fills in the page from a checkout.
 func render(checkout fs.FS) ([]byte, error) {
 	book, err := readKinds(checkout)
 	if err != nil {
@@ -59,7 +59,7 @@ func render(checkout fs.FS) ([]byte, error) {
 	return page.Bytes(), nil
 }
 
-// kinds names every kind.
+// kinds returns the names of all kinds.
 func kinds() []string {
 	names := make([]string, len(v1alpha1.Kinds))
 	for i, k := range v1alpha1.Kinds {
@@ -68,8 +68,8 @@ func kinds() []string {
 	return names
 }
 
-// sample is a file of config/samples as a block of the page. Its first line is
-// the path under which a reader would keep it.
+// sample returns a file of config/samples as a block of the page. Its first line is the
+// path for the reader's copy.
 func sample(checkout fs.FS, name string) (string, error) {
 	text, err := fs.ReadFile(checkout, "config/samples/"+name)
 	if err != nil {

@@ -26,7 +26,7 @@ type block struct{ language, text string }
 
 var fence = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 
-// blocks are those of the page as it lies in the repository.
+// blocks returns the blocks of the page in the repository.
 func blocks(t *testing.T) []block {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(root, "docs", "resources.md"))
@@ -90,7 +90,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Each kind has its fields and an example on the page.
+// The page has the fields and an example of each kind.
 func TestEveryKindIsShown(t *testing.T) {
 	book, err := readKinds(os.DirFS(root))
 	if err != nil {
@@ -128,7 +128,7 @@ func TestEveryKindIsShown(t *testing.T) {
 	}
 }
 
-// pathOf is where a reader keeps an example: its first line.
+// pathOf returns the path of an example, which is its first line.
 func pathOf(b block) string {
 	first, _, _ := strings.Cut(b.text, "\n")
 	name, ok := strings.CutPrefix(first, "# ")
@@ -155,8 +155,8 @@ func TestExamplesAreAccepted(t *testing.T) {
 	}
 }
 
-// TestSession does what a reader does on what "make run" has left: keeps each example
-// under its path, and types each command, from top to bottom.
+// TestSession does what a reader does after "make run": it stores each example under its
+// path and runs each command, from top to bottom.
 func TestSession(t *testing.T) {
 	controlplane.Need(t)
 	up := built.Up(t, t.TempDir())
@@ -191,7 +191,7 @@ func indent(commands string) string {
 	return "$ " + strings.ReplaceAll(strings.TrimSpace(commands), "\n", "\n$ ") + "\n"
 }
 
-// The page and the first session of a reader agree on where files are.
+// The page and the reader's first session use the same file names.
 func TestCommandsNameFilesOfThePage(t *testing.T) {
 	known := map[string]bool{}
 	for _, b := range blocks(t) {

@@ -15,7 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// patience bounds a block of commands; only something that hangs exhausts it.
+// patience is the time limit of a block of commands. Only a hanging
+// command needs so long.
 const patience = 5 * time.Minute
 
 // cluster is a real kube-apiserver with the custom resources.
@@ -36,8 +37,8 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// shell runs commands as a reader does, with kubectl in reach. The first that
-// fails ends them.
+// shell runs commands as a reader does, with kubectl in the path. The
+// first failure ends them.
 func (c *cluster) shell(t *testing.T, directory, commands string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -54,11 +55,11 @@ func (c *cluster) shell(t *testing.T, directory, commands string) (string, error
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A file, and not a pipe: what goes on in the background has it, too.
+	// Use a file and not a pipe, because background processes inherit it.
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err = cmd.Start(); err == nil {
-		t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }) // there need not be any left
+		t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }) // there may be none left
 		err = cmd.Wait()
 	}
 	text, readErr := os.ReadFile(out.Name())

@@ -1,5 +1,5 @@
-// Command typescript prints clients/typescript/src/routes.ts: the types of the
-// OpenAPI document, and a method of the TypeScript client for each route.
+// Command typescript generates clients/typescript/src/routes.ts: the types of the OpenAPI
+// document, and a method of the TypeScript client for each route.
 package main
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
-// byHand are the routes whose methods are written in clients/typescript/src/client.ts,
-// and why.
+// byHand has the routes whose methods are written in clients/typescript/src/client.ts,
+// and the reason.
 var byHand = map[string]string{
 	"login":              "sessions open by themselves",
 	"endCurrentSession":  "ends the session that is held, and forgets it",
@@ -57,7 +57,7 @@ func generate() ([]byte, error) {
 	return w.b.Bytes(), nil
 }
 
-// document is what is used of an OpenAPI document.
+// document is the part of an OpenAPI document that is used.
 type document struct {
 	Paths      map[string]map[string]operation
 	Components struct {
@@ -125,7 +125,7 @@ func (w *writer) member(name string, s *schema, required bool) {
 	fmt.Fprintf(&w.b, "  %s%s: %s;\n", name, mark, spell(s))
 }
 
-// spell is a schema as a type.
+// spell returns a schema as a TypeScript type.
 func spell(s *schema) string {
 	switch {
 	case s.Ref != "":
@@ -184,7 +184,7 @@ func literal(value any) string {
 	return string(text)
 }
 
-// routes writes what the methods ask for, and the methods.
+// routes writes the input types of the methods, and the methods.
 func (w *writer) routes(all []routes.Route) error {
 	var methods bytes.Buffer
 	for _, r := range all {
@@ -204,8 +204,9 @@ func (w *writer) routes(all []routes.Route) error {
 	return nil
 }
 
-// request writes the type of all fields of a request, wherever they go, and answers its
-// name, empty where there are none, and whether all may be left out.
+// request writes the type with all fields of a request from path, query and body.
+// It returns the name of the type, or "" if there are no fields, and whether all
+// fields are optional.
 func (w *writer) request(r routes.Route, o operation) (name string, optional bool) {
 	optional = true
 	var fields []*parameter
@@ -236,7 +237,7 @@ func (w *writer) request(r routes.Route, o operation) (name string, optional boo
 	return name, optional
 }
 
-// parameters are those of path and query.
+// parameters returns the parameters in path and query.
 func (w *writer) parameters(o operation) []*parameter {
 	var list []*parameter
 	for _, p := range o.Parameters {
@@ -291,7 +292,7 @@ func separator(i int) string {
 	return ", "
 }
 
-// facts are what the client has to know of a route to ask it.
+// facts returns the properties of a route that the client needs.
 func facts(r routes.Route, o operation, out string) []string {
 	list := []string{
 		fmt.Sprintf("name: %q", r.Name), fmt.Sprintf("method: %q", r.Method), fmt.Sprintf("path: %q", r.Path),
@@ -332,7 +333,8 @@ func facts(r routes.Route, o operation, out string) []string {
 	return list
 }
 
-// proves is the member of a verified write's answer that says that it was read back.
+// proves returns the member of a verified write's response that says that the
+// write was read back.
 func proves(answer reflect.Type) string {
 	if answer == nil {
 		return ""

@@ -1,5 +1,5 @@
-// Command variables prints the environment variables of the programs that serve, which each of them accepts:
-// internal/commands/program/variables.txt.
+// Command variables prints the environment variables of the programs that serve, all of which accept each of
+// them: internal/commands/program/variables.txt.
 package main
 
 import (

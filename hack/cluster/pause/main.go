@@ -1,5 +1,5 @@
-// Command pause holds the namespaces of a Pod while its containers come and go. It does
-// nothing until it is told to end, but to bury processes that nobody waits for.
+// Command pause keeps the namespaces of a Pod alive while its containers start and stop.
+// It reaps orphaned processes until it gets a signal to end.
 package main
 
 import (
@@ -16,7 +16,7 @@ func main() {
 			return
 		}
 		for pid := 1; pid > 0; {
-			pid, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil) // an error is that none is left
+			pid, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil) // an error means that no process is left
 		}
 	}
 }

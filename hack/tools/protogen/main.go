@@ -1,10 +1,9 @@
-// Command protogen generates Go code from protobuf definitions. It compiles
-// them itself, so that nobody has to install protoc, and hands what it has
-// compiled to the plugins in bin/.
+// Command protogen generates Go code from protobuf definitions. It compiles them itself,
+// so that protoc need not be installed, and passes the result to the plugins in bin/.
 //
 //	protogen -root DIR -plugins DIR FILE...
 //
-// FILE is relative to root, and so is where the code goes: beside it.
+// FILE is relative to root. The code is written next to it.
 package main
 
 import (
@@ -23,7 +22,7 @@ import (
 	"google.golang.org/protobuf/types/pluginpb"
 )
 
-// plugins are what turns a definition into Go.
+// plugins generate Go code from a definition.
 var plugins = []string{"protoc-gen-go", "protoc-gen-go-grpc"}
 
 func main() {
@@ -63,7 +62,7 @@ func generate(root, bin string, files []string) error {
 	return nil
 }
 
-// add puts a file behind all that it imports.
+// add adds a file after all its imports.
 func add(request *pluginpb.CodeGeneratorRequest, added map[string]bool, file protoreflect.FileDescriptor) {
 	if added[file.Path()] {
 		return
