@@ -97,10 +97,10 @@ func (x *exchange) trace(ctx context.Context) context.Context {
 	return ctx
 }
 
-// handle authenticates the request before anything else. A request in a session takes a place of that
-// session. Requests without a session only take places from each other; while the database is read for
-// an unknown session id, the request counts as one of them. A build that is not admitted responds the
-// same to both.
+// handle checks admission and headers, and authenticates the request before it runs the handler. A
+// request in a session takes a place of that session. Requests without a session only take places from
+// each other; while the database is read for an unknown session id, the request counts as one of them.
+// A build that is not admitted responds the same to both.
 func (x *exchange) handle() (any, error) {
 	refused := x.admit()
 	if refused == nil {

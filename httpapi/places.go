@@ -35,16 +35,16 @@ const (
 	maxBodyBytes   = 256 << 20
 	maxUnreadBytes = 256 << 20
 
-	// readPerCore is how many bytes of long bodies a principal may send a second for each core, if
-	// others are at work. To read and to parse so many takes about a quarter of the cores.
+	// readPerCore is how many bytes of long bodies a principal may send per second and core, if others are at
+	// work. Reading and parsing them takes about a quarter of the cores.
 	readPerCore = 16 << 20
-	// readAtATime is how much of a long body is read at once if others are at work. Requests of a principal
-	// that wait continue at the same time, and all of them together may read a quarter of a second's bytes then.
+	// readAtATime is how many bytes of a long body are read at once if others are at work. Waiting requests of a
+	// principal continue at the same time. All of them together may then read the bytes of a quarter of a second.
 	readAtATime = 16 << 10
 
 	// leastPerCore is the lowest limit of requests of a principal per second and core, if the cores are busy.
 	leastPerCore = 600
-	// strangerWeight divides this number for networks without a session.
+	// strangerWeight divides leastPerCore for networks without a session.
 	strangerWeight = 8
 
 	// reserveShares is the number of principals that together fill the administrators' reserve.
@@ -74,10 +74,10 @@ type places struct {
 	// uncounted are requests for routes that must always respond, such as health. They evict each
 	// other like strangers do, but strangers never evict them.
 	uncounted *quota.Crowd[netip.Prefix]
-	// refused are requests without a session that are told that there are too many of them. There are as many of
+	// refused are refusals of requests without a session, because there are too many of them. There are as many of
 	// these places. Further requests are dropped without a response.
 	refused *quota.Quota[netip.Prefix]
-	dropped *rate.Limiter // dropped requests
+	dropped *rate.Limiter // the rate of dropped requests from which on their clients are slowed
 
 	spool      *quota.Quota[keyserver.ID]           // bytes, by session
 	spoolShare *quota.Quota[keyserver.PrincipalRef] // the same bytes, by principal
@@ -244,8 +244,8 @@ func (x *exchange) isStranger() bool {
 	return x.route.Uncounted || x.member != nil && !x.route.Session
 }
 
-// enter takes a place among the requests at work. A request that holds a
-// stranger's place, such as a login, gives that back at its end.
+// enter takes a place among the requests at work. A request that holds a stranger's place, such as a login, keeps
+// that place until it ends.
 func (x *exchange) enter() error {
 	if x.isStranger() {
 		return nil
@@ -298,8 +298,8 @@ func noRoom(verdict quota.Verdict, from *quota.Quota[keyserver.PrincipalRef], sh
 func (x *exchange) payer() keyserver.PrincipalRef { return x.call.by.Acting() }
 
 const (
-	// refusalPause is how long the refusal of a stranger waits, so that a client that tries again at
-	// once gains nothing. It is as long as the Retry-After of the refusal.
+	// refusalPause is the delay of a stranger's refusal, so that a client that retries immediately gains nothing.
+	// It is as long as the Retry-After of the refusal.
 	refusalPause = time.Second
 	// dropsPerSecond is the rate of dropped requests beyond which the clients that send them are slowed.
 	dropsPerSecond = 1000

@@ -1,6 +1,6 @@
 // Command cross checks the types of packages and of their tests as the compiler for another
-// platform does. It reads the source of what they import without the bodies of functions,
-// and compiles nothing: "go vet" needs export data, and so compiles every import.
+// platform does. It parses imported packages without the bodies of functions, and compiles
+// nothing. In contrast, "go vet" needs export data, and so compiles every import.
 //
 //	cross GOOS/GOARCH PACKAGE...
 package main
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// check returns what the compiler for a platform rejects in packages of the module in a
+// check returns the errors of a platform's compiler for packages of the module in a
 // directory, one error a line.
 func check(dir, platform string, patterns ...string) error {
 	system, processor, ok := strings.Cut(platform, "/")

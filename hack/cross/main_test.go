@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestCheck finds mistakes in files of another platform, in tests, and in what is imported.
+// TestCheck checks that mistakes in files of another platform, in tests, and in imported
+// packages are found.
 func TestCheck(t *testing.T) {
 	files := map[string]string{
 		"go.mod":            "module example.org/m\n\ngo 1.26\n",

@@ -31,7 +31,7 @@ const (
 	maxDetail      = 4 << 10
 )
 
-// Bounds of the wait between two attempts.
+// Limits of the wait between two attempts.
 const (
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 30 * time.Second

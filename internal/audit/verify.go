@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Bounds of a verification.
+// Limits of a verification.
 const (
 	maxFindings = 100
 	verifyPage  = 1000

@@ -195,7 +195,7 @@ func (v *Value) decodeWhole(dec *jsontext.Decoder, out reflect.Value) *refusal {
 	if err != nil {
 		return malformed(err)
 	}
-	u := out.Addr().Interface().(stdjson.Unmarshaler) //nolint:errcheck // a test walks the scalars
+	u := out.Addr().Interface().(stdjson.Unmarshaler) //nolint:errcheck // a test checks all scalars
 	if err := u.UnmarshalJSON(text); err != nil {
 		return &refusal{problem: err.Error()}
 	}

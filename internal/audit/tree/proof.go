@@ -20,7 +20,8 @@ import (
 // addition to the interval.
 const coverWait = 2 * time.Second
 
-// Checkpoint returns the newest checkpoint, or nothing before the first one.
+// Checkpoint returns the newest checkpoint. It waits until the tree has a row, and fails
+// with NOT_READY if it gets none.
 func (t *Tree) Checkpoint(ctx context.Context) ([]byte, error) {
 	head, err := t.cover(ctx, 1)
 	return head.Checkpoint, err

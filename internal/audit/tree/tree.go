@@ -46,8 +46,8 @@ type Store interface {
 	// AuditEnd returns the greatest sequence number of the rows.
 	AuditEnd(ctx context.Context) (int64, error)
 	// GrowAuditTree stores tiles and a head if the tree still has the given size, and
-	// reports whether it did. It calls still, unless that is nil, when no other process
-	// can write and a replaced database has been detected.
+	// reports whether it did. It calls still (optional) after it has excluded other
+	// writers and after a replaced database was reported.
 	GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (bool, error)
 }
 
