@@ -54,8 +54,8 @@ func (r *Recent) lost() int {
 	return r.losses
 }
 
-// from returns at most most leaves of consecutive rows, starting with seq. They stay
-// until the tree has them, because a growth may fail.
+// from returns the leaves of consecutive rows from seq on, up to the number most. They
+// stay until the tree has them, because a growth may fail.
 func (r *Recent) from(seq int64, most int) []tlog.Hash {
 	r.mu.Lock()
 	defer r.mu.Unlock()
