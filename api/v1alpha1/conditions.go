@@ -2,35 +2,38 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Condition types. Ready, Reconciling and Stalled mean what kstatus takes them
-// to mean; Reconciling, Stalled, Paused and Expiring are present only while
-// true.
+// Condition types. Ready, Reconciling and Stalled have the meaning that kstatus gives
+// them. Reconciling, Stalled, Paused and Expiring are present only while they are true.
 const (
-	// ConditionReady: what the object declares was read back and agrees.
+	// ConditionReady: the declared state was read back from the key server and agrees. On
+	// a KeyServer: it responds and accepts the credentials.
 	ConditionReady = "Ready"
-	// ConditionVerified: the outcome of the last re-read; its message names the evidence.
+	// ConditionVerified: the result of the last read of the key server; its message names
+	// the evidence.
 	ConditionVerified = "Verified"
-	// ConditionReconciling: work is under way or will be retried without anybody's help.
+	// ConditionReconciling: the manager is working, or will retry without help.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled: nothing will change until somebody changes something.
+	// ConditionStalled: the object makes no progress until a user changes something.
 	ConditionStalled = "Stalled"
-	// ConditionPaused: the paused annotation holds all work on the object.
+	// ConditionPaused: the paused annotation stops all work on the object.
 	ConditionPaused = "Paused"
-	// ConditionExpiring: a certificate or a revocation list of the object is about to expire.
+	// ConditionExpiring: a certificate or a revocation list of the object expires soon.
 	ConditionExpiring = "Expiring"
-	// ConditionChangeFeed, on a KeyServer: whether outside changes are seen as
-	// they happen or only at the resync interval.
+	// ConditionChangeFeed, on a KeyServer: whether the manager sees outside changes
+	// immediately, or only at the resync interval.
 	ConditionChangeFeed = "ChangeFeed"
-	// ConditionTrailConsistent, on a KeyServer: whether the audit trails that it
-	// witnesses, those of its peers above all, only ever grew. Unknown where the
-	// service does not say.
+	// ConditionTrailConsistent, on a KeyServer: whether the audit logs that it witnesses,
+	// in particular those of its peers, have only grown. Unknown if the manager cannot
+	// read this from the service.
 	ConditionTrailConsistent = "TrailConsistent"
-	// ConditionLeftBehind, on a KeyServer, while it holds: by their owner marks, the key server
-	// has objects whose resources of this cluster are gone. Their deletion bypassed the finalizer.
+	// ConditionLeftBehind, on a KeyServer: the key server has objects whose owner marks
+	// name resources that no longer exist in this cluster. Their deletion bypassed the
+	// finalizer. Present only while it is true.
 	ConditionLeftBehind = "LeftBehind"
 )
 
-// Reason is the coded cause in a condition. It says what to do next.
+// Reason is a fixed word for the cause of a condition. Its entry in the catalogue says
+// what to do next.
 type Reason string
 
 // The reasons.
@@ -53,21 +56,21 @@ const (
 	ReasonExpiring             Reason = "Expiring"
 )
 
-// Outlook says whether an unready object gets better by itself.
+// Outlook says whether an object that is not ready can become ready without help.
 type Outlook string
 
 // The outlooks.
 const (
-	// Settled: there is nothing left to do.
+	// Settled: nothing is left to do.
 	Settled Outlook = "Settled"
-	// Retrying: the manager goes on by itself; the object is Reconciling.
+	// Retrying: the manager continues by itself; the object is Reconciling.
 	Retrying Outlook = "Retrying"
-	// NeedsHelp: somebody has to change something; the object is Stalled.
+	// NeedsHelp: a user has to change something; the object is Stalled.
 	NeedsHelp Outlook = "NeedsHelp"
 )
 
-// ReasonEntry is one row of the catalogue of reasons: what the conditions say
-// when the reason applies, and what a person does about it.
+// ReasonEntry is one row of the catalogue of reasons: the conditions that a reason leads
+// to, and what a user should do.
 type ReasonEntry struct {
 	Reason   Reason
 	Ready    metav1.ConditionStatus
@@ -76,44 +79,44 @@ type ReasonEntry struct {
 	Next     string
 }
 
-// Reasons is the catalogue. Conditions are written from it and from nowhere else.
+// Reasons is the catalogue. All conditions are written from it.
 var Reasons = []ReasonEntry{
 	{ReasonVerified, metav1.ConditionTrue, metav1.ConditionTrue, Settled,
-		"Nothing to do: the key server was re-read and agrees."},
+		"Nothing to do: the key server was read again and agrees."},
 	{ReasonProgressing, metav1.ConditionFalse, metav1.ConditionUnknown, Retrying,
-		"Wait: the manager is at work or about to try again."},
+		"Wait: the manager is working, or will retry soon."},
 	{ReasonKeyServerUnavailable, metav1.ConditionFalse, metav1.ConditionUnknown, Retrying,
-		"Look at the KeyServer: it does not answer. Work goes on by itself when it does."},
+		"Check the KeyServer: the key server does not respond. Work continues when it does."},
 	{ReasonAccessDenied, metav1.ConditionFalse, metav1.ConditionUnknown, NeedsHelp,
-		"Give the KeyServer's credentials a role that grants the operation named in the message, or the object a grant in spec.grants of the KeyServer; the message says which."},
+		"Add the missing right that the message names: a role with the operation for the KeyServer's credentials, or a grant for the object in spec.grants of the KeyServer."},
 	{ReasonNotVerified, metav1.ConditionFalse, metav1.ConditionFalse, Retrying,
-		"The key server accepted a write that does not show when read back. It is retried; if it persists, look at the key server."},
+		"The key server accepted a write, but the next read does not show it. The manager retries; if the reason persists, check the key server."},
 	{ReasonInvalidSpec, metav1.ConditionFalse, metav1.ConditionUnknown, NeedsHelp,
-		"Correct what the message names."},
+		"Correct the input that the message names."},
 	{ReasonDependencyNotReady, metav1.ConditionFalse, metav1.ConditionUnknown, Retrying,
 		"Create or repair the object that the message names."},
 	{ReasonConflict, metav1.ConditionFalse, metav1.ConditionFalse, NeedsHelp,
-		"Decide who owns the external object: change the adoption policy, or remove one of the claims."},
+		"Decide which object owns the external object: change the adoption policy, or remove one of the claims."},
 	{ReasonUnsupported, metav1.ConditionFalse, metav1.ConditionUnknown, NeedsHelp,
-		"This key server does not offer the call that is needed."},
+		"The key server does not support a required call; for a ClusterTrustBundle, the API server does not."},
 	{ReasonDrifted, metav1.ConditionFalse, metav1.ConditionFalse, NeedsHelp,
-		"The key server differs from what is declared and managementPolicy is Observe; status.drift lists where."},
+		"Compare status.drift: the key server differs from the declaration, and managementPolicy Observe corrects nothing."},
 	{ReasonInUse, metav1.ConditionFalse, metav1.ConditionUnknown, Retrying,
-		"Remove the objects that the message names; the deletion then finishes."},
+		"Remove the objects that the message names. The deletion then finishes."},
 	{ReasonPaused, metav1.ConditionUnknown, metav1.ConditionUnknown, NeedsHelp,
 		"Remove the annotation trust.keyserver.dev/paused."},
 	{ReasonNotYetValid, metav1.ConditionFalse, metav1.ConditionTrue, Retrying,
-		"Wait for the time in the message, when the certificate becomes valid, or declare one that is valid now. A CA that it replaces stays trusted until then."},
+		"Wait until the certificate becomes valid, at the time in the message, or declare one that is valid now. A CA that it replaces stays trusted until then."},
 	{ReasonExpired, metav1.ConditionFalse, metav1.ConditionTrue, NeedsHelp,
-		"Declare what is valid, a certificate or a revocation list as the message says: nobody is trusted by one that has expired."},
+		"Declare a valid certificate or revocation list, as the message says. An expired one establishes no trust."},
 	{ReasonExpiring, metav1.ConditionTrue, metav1.ConditionTrue, Settled,
-		"Declare the next certificate or revocation list before the time in the message; the reason of the condition Expiring only."},
+		"Declare the next certificate or revocation list before the time in the message. Only the condition Expiring has this reason."},
 	{ReasonFollowing, metav1.ConditionTrue, metav1.ConditionTrue, Settled,
-		"Nothing to do: outside changes are seen as they happen."},
+		"Nothing to do: the manager sees outside changes immediately."},
 }
 
-// Entry returns the reason's row of the catalogue. An unknown reason reads as
-// Progressing, so that no object can become Ready by a misspelling.
+// Entry returns the row of the reason in the catalogue. An unknown reason counts as
+// Progressing, so that a misspelt one cannot make an object Ready.
 func (r Reason) Entry() ReasonEntry {
 	for _, e := range Reasons {
 		if e.Reason == r {

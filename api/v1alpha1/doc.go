@@ -1,9 +1,9 @@
-// Package v1alpha1 holds the custom resources of the group trust.keyserver.dev:
-// KeyServer says how to reach one /api, the other kinds declare what should be
-// true of the key server behind it.
+// Package v1alpha1 has the custom resources of the group trust.keyserver.dev. A KeyServer
+// says how to reach one /api. The other kinds declare the state of the key server behind
+// it.
 //
-// Everything that a schema or a CEL rule can refuse is refused at admission,
-// with a message that says what to write instead; there is no webhook.
+// The API server rejects everything that a schema or a CEL rule can reject, with a
+// message that says what to write instead. There is no webhook.
 //
 // +kubebuilder:object:generate=true
 // +groupName=trust.keyserver.dev

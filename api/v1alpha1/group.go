@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is the API group and version of every kind in this package.
+// GroupVersion is the API group and version of all kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: "trust.keyserver.dev", Version: "v1alpha1"}
 
 var schemeBuilder = runtime.NewSchemeBuilder(func(scheme *runtime.Scheme) error {

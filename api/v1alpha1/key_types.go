@@ -2,59 +2,58 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// KeySpec declares one line of keys: a key and those that succeed it.
-// +kubebuilder:validation:XValidation:rule="self.algorithm == oldSelf.algorithm",message="algorithm cannot be changed; delete this object and create it anew, or declare another key"
-// +kubebuilder:validation:XValidation:rule="(has(self.exportable) && self.exportable) == (has(oldSelf.exportable) && oldSelf.exportable)",message="exportable cannot be changed: it is said when a key is minted, for good; delete this object and create it anew, or declare another key"
-// +kubebuilder:validation:XValidation:rule="has(self.path) == has(oldSelf.path) && (!has(self.path) || self.path == oldSelf.path)",message="path cannot be changed, added or removed: it is said when a key is minted; delete this object and create it anew"
-// +kubebuilder:validation:XValidation:rule="has(self.lineage) == has(oldSelf.lineage) && (!has(self.lineage) || self.lineage == oldSelf.lineage)",message="lineage cannot be changed, added or removed; delete this object and create it anew"
-// +kubebuilder:validation:XValidation:rule="!has(self.path) || !has(self.lineage)",message="give path or lineage, not both: path is where a new key is minted, and lineage takes over one that is there"
+// KeySpec declares one key lineage: a key and its successors.
+// +kubebuilder:validation:XValidation:rule="self.algorithm == oldSelf.algorithm",message="algorithm cannot be changed; delete this object and create it again, or declare another key"
+// +kubebuilder:validation:XValidation:rule="(has(self.exportable) && self.exportable) == (has(oldSelf.exportable) && oldSelf.exportable)",message="exportable cannot be changed: it is set when a key is created; delete this object and create it again, or declare another key"
+// +kubebuilder:validation:XValidation:rule="has(self.path) == has(oldSelf.path) && (!has(self.path) || self.path == oldSelf.path)",message="path cannot be changed, added or removed: it is set when a key is created; delete this object and create it again"
+// +kubebuilder:validation:XValidation:rule="has(self.lineage) == has(oldSelf.lineage) && (!has(self.lineage) || self.lineage == oldSelf.lineage)",message="lineage cannot be changed, added or removed; delete this object and create it again"
+// +kubebuilder:validation:XValidation:rule="!has(self.path) || !has(self.lineage)",message="give path or lineage, not both: path creates a new key, and lineage takes over an existing one"
 type KeySpec struct {
 	ManagedSpec `json:",inline"`
 
-	// Algorithm of the keys: HMAC-SHA384 makes and verifies MACs, AES-256 encrypts
-	// and decrypts. It cannot be changed.
+	// Algorithm of the keys: HMAC-SHA384 creates and verifies MACs, AES-256 encrypts and
+	// decrypts. It cannot be changed.
 	Algorithm KeyAlgorithm `json:"algorithm"`
 
-	// Path is the place under a templated directory where the first key is minted:
-	// the members of the nearest directory's ACL template get entries on it. Where
-	// there is no directory yet, the object waits for one. It cannot be changed.
+	// Path under a templated directory where the first key is created. The members of the
+	// nearest directory's ACL template get ACL entries on the key. If there is no
+	// directory yet, the object waits for one. It cannot be changed.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]') && !self.matches('.//') && !self.matches('(^|/)[.][.]?(/|$)')",message="must be the plain path of a place: no segment is empty, '.' or '..', and there are no control characters"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]') && !self.matches('.//') && !self.matches('(^|/)[.][.]?(/|$)')",message="must be a plain path: no segment is empty, '.' or '..', and there are no control characters"
 	// +optional
 	Path *string `json:"path,omitempty"`
 
-	// Exportable lets owners of the keys take them out of the key server. It is false
-	// where it is left out, though POST /api/keys takes it for true: what is declared
-	// in Git is used where it lies, and a key that may leave cannot be called back. It
-	// cannot be changed.
+	// Exportable allows owners of the keys to export them from the key server. The
+	// default is false, unlike in POST /api/keys: declared keys are used on the key
+	// server, and an exported key cannot be called back. It cannot be changed.
 	// +kubebuilder:default=false
 	// +optional
 	Exportable bool `json:"exportable,omitempty"`
 
-	// Lineage takes over a line that exists, by the hidden link of its first key, in
-	// base64. Its algorithm and whether it is exportable have to be those that are
-	// declared. It cannot be changed.
+	// Lineage takes over an existing key lineage, by the hidden link of its first key in
+	// base64. Algorithm and exportable must be those of the existing keys. It cannot be
+	// changed.
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9+/]{16}$')",message="must be the hidden link of the first key of a line: 12 bytes as 16 characters of base64"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9+/]{16}$')",message="must be the hidden link of the first key of a lineage: 12 bytes as 16 characters of base64"
 	// +optional
 	Lineage *string `json:"lineage,omitempty"`
 
-	// Members is the complete list of who has which rights on the keys, on every
-	// generation that is not destroyed: who is taken out of it loses the rights on old
-	// keys, too. The principal that the manager logs in as is OWNER of each key, whether
-	// it is listed or not. Left out, nobody else has rights on a new key; with path or
-	// lineage the lists of the keys are then left as they are. Server-side apply of an
-	// emptied list leaves it out. Under server-side apply, several managers may each own
-	// some of them.
+	// Members is the complete list of principals with rights on the keys. It applies to
+	// every generation that is not destroyed: a principal that is removed from the list
+	// also loses its rights on old keys. The principal that the manager logs in as is
+	// OWNER of each key, whether it is listed or not. If the list is omitted, no other
+	// principal has rights on a new key; with path or lineage, the ACLs of the keys then
+	// stay unchanged. Server-side apply omits an emptied list. Under server-side apply,
+	// several managers can each own some members.
 	// +listType=map
 	// +listMapKey=principal
 	// +kubebuilder:validation:MaxItems=255
 	// +optional
 	Members []ACLTemplateMember `json:"members,omitzero"`
 
-	// Rotation has the newest key succeeded by itself. Left out, no key is: a rotation
-	// that somebody sets on the key server is taken away again.
+	// Rotation rotates the lineage automatically. If it is omitted, no key is rotated
+	// automatically: the manager removes a rotation that is set on the key server.
 	// +optional
 	Rotation *KeyRotation `json:"rotation,omitempty"`
 
@@ -62,9 +61,9 @@ type KeySpec struct {
 	// +optional
 	Publish *KeyPublication `json:"publish,omitempty"`
 
-	// DestroyAfterDays is how long every key of the line can still be restored when
-	// this object is deleted: the deletion schedules their destruction and never
-	// destroys at once. 30 days where it is left out.
+	// DestroyAfterDays is how long each key of the lineage can be restored after this
+	// object is deleted. The deletion schedules the destruction of the keys, and never
+	// destroys them immediately. The default is 30 days.
 	// +kubebuilder:default=30
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=365
@@ -72,7 +71,7 @@ type KeySpec struct {
 	DestroyAfterDays int32 `json:"destroyAfterDays,omitempty"`
 }
 
-// KeyAlgorithm is what a key is for.
+// KeyAlgorithm says what a key is used for.
 // +kubebuilder:validation:Enum=HMAC-SHA384;AES-256
 type KeyAlgorithm string
 
@@ -82,41 +81,42 @@ const (
 	AES256     KeyAlgorithm = "AES-256"
 )
 
-// KeyRotation says how the keys of a line follow each other.
+// KeyRotation says when the lineage is rotated, and what happens to its older keys.
 // +kubebuilder:validation:XValidation:rule="(has(self.everyDays) && self.everyDays > 0) || (has(self.verifyOnlyDays) && self.verifyOnlyDays > 0)",message="give everyDays, verifyOnlyDays, or both; to have no rotation, leave rotation out"
-// +kubebuilder:validation:XValidation:rule="!has(self.destroyAfterDays) || self.destroyAfterDays == 0 || (has(self.verifyOnlyDays) && self.verifyOnlyDays > 0)",message="destroyAfterDays needs verifyOnlyDays: it begins when a key has ceased to verify"
+// +kubebuilder:validation:XValidation:rule="!has(self.destroyAfterDays) || self.destroyAfterDays == 0 || (has(self.verifyOnlyDays) && self.verifyOnlyDays > 0)",message="destroyAfterDays needs verifyOnlyDays: it begins when a key stops verifying"
 type KeyRotation struct {
-	// EveryDays is the age at which the newest key is succeeded; 0 is never, so that
-	// only POST /api/keys/rotate does it.
+	// EveryDays is the age at which the newest key is rotated. If it is 0, only POST
+	// /api/keys/rotate rotates it.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3650
 	// +optional
 	EveryDays int32 `json:"everyDays,omitempty"`
-	// VerifyOnlyDays is for how long a former key goes on verifying MACs and
-	// decrypting, and makes nothing any more; 0 is for ever.
+	// VerifyOnlyDays is how long an older key still verifies MACs and decrypts. It
+	// creates no MACs and encrypts nothing. 0 means forever.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3650
 	// +optional
 	VerifyOnlyDays int32 `json:"verifyOnlyDays,omitempty"`
-	// DestroyAfterDays is how long after that its bytes go, during which it can be
-	// restored; 0 is never, and it then goes on verifying.
+	// DestroyAfterDays is the time from then until the bytes of the older key are
+	// destroyed. Until then it can be restored. 0 means never: the older key then
+	// continues to verify and decrypt.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=365
 	// +optional
 	DestroyAfterDays int32 `json:"destroyAfterDays,omitempty"`
 }
 
-// KeyPublication says where it is told which key to use.
+// KeyPublication says where the identifiers of the key are published.
 type KeyPublication struct {
-	// ConfigMap of this object's namespace, which the manager writes: hiddenLink (of
-	// the newest key), lineage, generation, algorithm, url (of the key server) and,
-	// where the KeyServer has a caBundle, ca.crt. None of it is a secret. It follows a
-	// rotation, and is deleted with this object.
+	// ConfigMap in the namespace of this object. The manager writes hiddenLink (of the
+	// newest key), lineage, generation, algorithm, url (of the key server) and, if the
+	// KeyServer has a caBundle, ca.crt. None of these is secret. It updates the ConfigMap
+	// after a rotation, and deletes it with this object.
 	ConfigMap ConfigMapTarget `json:"configMap"`
 }
 
-// ConfigMapTarget names a ConfigMap that the manager writes. One that exists and is
-// not its own is left alone.
+// ConfigMapTarget names a ConfigMap that the manager writes. The manager does not change
+// an existing ConfigMap of another owner.
 type ConfigMapTarget struct {
 	// Name of the ConfigMap.
 	// +kubebuilder:validation:MinLength=1
@@ -125,38 +125,39 @@ type ConfigMapTarget struct {
 	Name string `json:"name"`
 }
 
-// KeyStatus is what is known of the line of keys on the key server.
+// KeyStatus is the last known state of the key lineage on the key server.
 type KeyStatus struct {
 	ManagedStatus `json:",inline"`
 
-	// Lineage is the hidden link of the first key of the line, in base64. It is the
-	// name of the line and never changes.
+	// Lineage is the hidden link of the first key, in base64. It identifies the lineage
+	// and never changes.
 	// +optional
 	Lineage string `json:"lineage,omitempty"`
-	// HiddenLink is that of the newest key.
+	// HiddenLink is the hidden link of the newest key.
 	// +optional
 	HiddenLink string `json:"hiddenLink,omitempty"`
-	// Generation of the newest key in the line, from 1.
+	// Generation of the newest key in the lineage, beginning with 1.
 	// +optional
 	Generation *int32 `json:"generation,omitempty"`
 	// State of the newest key: enabled, verifyOnly, disabled, destroying or destroyed.
 	// +optional
 	State string `json:"state,omitempty"`
-	// MemberCount is the number of principals with rights on each key, the manager's
-	// own included; empty where the lists are left as they are.
+	// MemberCount is the number of principals with rights on each key, including the
+	// manager's. It is empty if the object does not manage the ACLs.
 	// +optional
 	MemberCount *int32 `json:"memberCount,omitempty"`
-	// NextRotationTime is when the newest key is succeeded by itself.
+	// NextRotationTime is when the newest key is rotated automatically.
 	// +optional
 	NextRotationTime *metav1.Time `json:"nextRotationTime,omitempty"`
-	// Published is what the manager has written for this object in the cluster.
+	// Published lists the objects that the manager has written in the cluster for this
+	// object.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4
 	// +optional
 	Published []PublishedReference `json:"published,omitempty"`
 }
 
-// Key declares a line of keys: one that is minted, and those that succeed it.
+// Key declares a key lineage: a first key and its successors.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -178,13 +179,15 @@ type Key struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec KeySpec `json:"spec"`
-	// Until the manager has been here, the status counts as behind the spec.
+	// Until the manager has processed the object, its status counts as older than the
+	// spec.
 	// +kubebuilder:default:={"observedGeneration":-1}
 	// +optional
 	Status KeyStatus `json:"status,omitempty"`
 }
 
-// Managed returns what the object shares with every other kind.
+// Managed returns the parts of the spec and the status that all kinds but KeyServer
+// share.
 func (k *Key) Managed() (*ManagedSpec, *ManagedStatus) {
 	return &k.Spec.ManagedSpec, &k.Status.ManagedStatus
 }

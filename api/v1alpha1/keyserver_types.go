@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// KeyServerSpec says how to reach one /api and who may use it.
+// KeyServerSpec says how to reach one /api, and which objects may use it.
 type KeyServerSpec struct {
 	// URL of the service, without /api: https://keyserver.example:8443. Plain
 	// http is accepted for loopback addresses only.
@@ -10,89 +10,88 @@ type KeyServerSpec struct {
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && (url(self).getScheme() == 'https' || (url(self).getScheme() == 'http' && url(self).getHostname() in ['localhost', '127.0.0.1', '::1', '[::1]']))",message="must be an https URL such as https://keyserver.example:8443; plain http is accepted for loopback addresses only"
 	// +kubebuilder:validation:XValidation:rule="!self.contains('@') && !self.contains('?') && !self.contains('#')",message="must not hold a user, a query or a fragment"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('/api/*$')",message="must not end in /api: give the URL that is before it"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('/api/*$')",message="must not end in /api: give the URL without it"
 	URL string `json:"url"`
 
-	// ExternalURL is the URL by which the service knows itself (serve
-	// --external-url), where that is another than url. Proofs of possession are
-	// made for it; sessions of a password are bound to a key only where it is set.
+	// ExternalURL is the service's own URL (serve --external-url), if it differs from
+	// url. Proofs of possession contain it. Password sessions are bound to a key only if
+	// this field is set.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https'",message="must be an https URL such as https://keyserver.example:8443"
 	// +kubebuilder:validation:XValidation:rule="!self.contains('@') && !self.contains('?') && !self.contains('#')",message="must not hold a user, a query or a fragment"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('/api/*$')",message="must not end in /api: give the URL that is before it"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('/api/*$')",message="must not end in /api: give the URL without it"
 	// +optional
 	ExternalURL string `json:"externalURL,omitempty"`
 
-	// CABundle holds the PEM certificates that the service's own certificate
-	// is checked against. Without it the system's roots are used.
+	// CABundle has the PEM certificates that verify the service's certificate. The
+	// default is the system's root certificates.
 	// +optional
 	CABundle *CABundle `json:"caBundle,omitempty"`
 
-	// Credentials the manager logs in with.
+	// Credentials that the manager logs in with.
 	Credentials KeyServerCredentials `json:"credentials"`
 
-	// Grants say whose objects may declare what about this key server. An object
-	// acts with the credentials above, so that nothing is allowed by omission: what
-	// no grant covers is AccessDenied, and nothing is sent to the key server for it.
+	// Grants say which objects may declare what about this key server. Objects act with
+	// the credentials above, so nothing is allowed by default. If no grant covers an
+	// object, it is AccessDenied, and the manager sends nothing to the key server for it.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	Grants []Grant `json:"grants,omitempty"`
 
-	// Ownership says whose marks on the key server this cluster takes over.
+	// Ownership says which owner marks on the key server this cluster takes over.
 	// +optional
 	Ownership *Ownership `json:"ownership,omitempty"`
 }
 
-// CABundle is where the certificates of the service's CA come from.
+// CABundle is the source of the service's CA certificates.
 // +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef and configMapKeyRef"
 type CABundle struct {
-	// Inline holds one or more PEM certificates.
+	// Inline has one or more PEM certificates.
 	// +kubebuilder:validation:MaxLength=262144
 	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="self.contains('-----BEGIN CERTIFICATE-----')",message="must hold at least one PEM block of type CERTIFICATE"
 	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
 	// +optional
 	Inline *string `json:"inline,omitempty"`
-	// SecretKeyRef names the key of a Secret, for instance ca.crt.
+	// SecretKeyRef names a key of a Secret, for example ca.crt.
 	// +optional
 	SecretKeyRef *NamespacedKeyReference `json:"secretKeyRef,omitempty"`
-	// ConfigMapKeyRef names the key of a ConfigMap, for instance ca.crt.
+	// ConfigMapKeyRef names a key of a ConfigMap, for example ca.crt.
 	// +optional
 	ConfigMapKeyRef *NamespacedKeyReference `json:"configMapKeyRef,omitempty"`
 }
 
-// KeyServerCredentials are the identities the manager acts as.
+// KeyServerCredentials are the identities that the manager logs in as.
 type KeyServerCredentials struct {
-	// Administrator manages roles, and everything else in a unified deployment.
+	// Administrator manages roles and, in a unified deployment, everything else.
 	Administrator AdministratorCredential `json:"administrator"`
-	// SecurityOfficer manages trust where duties are split. Without it the
-	// administrator does.
+	// SecurityOfficer manages trust if duties are split. The default is the
+	// administrator.
 	// +optional
 	SecurityOfficer *PasswordCredential `json:"securityOfficer,omitempty"`
 }
 
-// AdministratorCredential is a password principal, or the manager's own service
-// account, which needs no password.
+// AdministratorCredential is a password principal, or the service account of the manager,
+// which needs no password.
 // +kubebuilder:validation:XValidation:rule="has(self.secretRef) != has(self.serviceAccount)",message="give exactly one of secretRef and serviceAccount"
 type AdministratorCredential struct {
-	// SecretRef names the Secret that holds name and password. A change of the
-	// Secret takes effect at once.
+	// SecretRef names the Secret with the name and the password. A change of the Secret
+	// takes effect immediately.
 	// +optional
 	SecretRef *CredentialSecretReference `json:"secretRef,omitempty"`
-	// ServiceAccount has the manager log in with a token of its own service
-	// account. Each session is bound to a key that the manager draws.
+	// ServiceAccount makes the manager log in with a token of its service account. Each
+	// session is bound to a key that the manager generates.
 	// +optional
 	ServiceAccount *ServiceAccountCredential `json:"serviceAccount,omitempty"`
 }
 
 // ServiceAccountCredential is the xauth principal of the manager's service account.
 type ServiceAccountCredential struct {
-	// Audience of the token, one of those of serve --oidc-audience. The manager
-	// has a token for it in the file that its --token-file names. Give each key
-	// server an audience of its own: whoever is shown a token can use it wherever
-	// its audience is taken.
+	// Audience of the token, one of serve --oidc-audience. The file of the manager's
+	// --token-file must have a token for it. Give each key server a different audience: a
+	// server that receives a token can use it at every server that accepts its audience.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Audience string `json:"audience"`
@@ -100,8 +99,8 @@ type ServiceAccountCredential struct {
 
 // PasswordCredential is a password principal.
 type PasswordCredential struct {
-	// SecretRef names the Secret that holds name and password. A change of the
-	// Secret takes effect at once.
+	// SecretRef names the Secret with the name and the password. A change of the Secret
+	// takes effect immediately.
 	SecretRef CredentialSecretReference `json:"secretRef"`
 }
 
@@ -116,14 +115,14 @@ type CredentialSecretReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// UsernameKey is the key that holds the principal's name.
+	// UsernameKey is the key of the Secret with the principal's name.
 	// +kubebuilder:default=username
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	UsernameKey string `json:"usernameKey,omitempty"`
-	// PasswordKey is the key that holds the password. Line breaks at its end
-	// do not belong to it.
+	// PasswordKey is the key of the Secret with the password. Line breaks at the end are
+	// not part of the password.
 	// +kubebuilder:default=password
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -131,13 +130,13 @@ type CredentialSecretReference struct {
 	PasswordKey string `json:"passwordKey,omitempty"`
 }
 
-// Ownership says whose marks on the key server this cluster takes over. A mark names
-// who owns an object there: the UID of a cluster's namespace kube-system, and the
-// namespace, kind and name of the object that declares it.
+// Ownership says which owner marks on the key server this cluster takes over. A mark
+// names the owner of an object there: the UID of a cluster's namespace kube-system, and
+// the namespace, kind and name of the object that declares it.
 type Ownership struct {
-	// Succeeds are UIDs of clusters that are gone, and in whose place this one
-	// declares the same: what an object of the same namespace, kind and name owned
-	// there, the one here owns.
+	// Succeeds lists the UIDs of clusters that no longer exist and that this cluster
+	// replaces. An object of this cluster takes over what the object of the same
+	// namespace, kind and name owned in the old cluster.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=64
@@ -145,12 +144,13 @@ type Ownership struct {
 	Succeeds []string `json:"succeeds"`
 }
 
-// KeyServerStatus is what the manager knows of the service.
+// KeyServerStatus is the last known state of the service.
 type KeyServerStatus struct {
-	// ObservedGeneration is the generation of the spec that the conditions are about.
+	// ObservedGeneration is the generation of the spec that the conditions describe.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions are Ready, ChangeFeed, TrailConsistent and, while they hold, Reconciling, Stalled and LeftBehind.
+	// Conditions are Ready, ChangeFeed, TrailConsistent and, while they are true,
+	// Reconciling, Stalled and LeftBehind.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
@@ -159,34 +159,34 @@ type KeyServerStatus struct {
 	// Version is the banner of the key server.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// Cursor is how far the change feed had been followed when this status was
-	// last written. It is not written for its own sake.
+	// Cursor is the position in the change feed when this status was last written. A new
+	// position alone causes no write.
 	// +optional
 	Cursor int64 `json:"cursor,omitempty"`
-	// AuditKey verifies the checkpoints of the audit trail, as C2SP signed-note spells a
-	// public key. It does not change; note it where nobody can change it.
+	// AuditKey verifies the checkpoints of the audit log. It is a public key in the
+	// format of C2SP signed-note. It does not change; keep a copy that cannot be changed.
 	// +optional
 	AuditKey string `json:"auditKey,omitempty"`
-	// AuditCheckpoint is a checkpoint of the audit trail (C2SP tlog-checkpoint), the
-	// newest one when it was written, which is at most once an hour.
+	// AuditCheckpoint is a checkpoint of the audit log (C2SP tlog-checkpoint), the newest
+	// one when it was written. It is written at most once an hour.
 	// +optional
 	AuditCheckpoint *AuditCheckpoint `json:"auditCheckpoint,omitempty"`
 	// LastHandledReconcileAt is the last value of the annotation
-	// trust.keyserver.dev/reconcile-requested-at that was acted upon.
+	// trust.keyserver.dev/reconcile-requested-at that the manager handled.
 	// +optional
 	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
 }
 
-// AuditCheckpoint is how far an audit trail had grown at a time.
+// AuditCheckpoint is a checkpoint of an audit log with the time of its reading.
 type AuditCheckpoint struct {
 	// Note is the checkpoint with its signatures.
 	Note string `json:"note"`
-	// ReadAt is when it was read.
+	// ReadAt is when the manager read it.
 	ReadAt metav1.Time `json:"readAt"`
 }
 
-// KeyServer is one service that honours the /api contract. All other kinds
-// refer to it by name.
+// KeyServer is one service that implements the /api contract. All other kinds refer to it
+// by name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -203,7 +203,8 @@ type KeyServer struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec KeyServerSpec `json:"spec"`
-	// Until the manager has been here, the status counts as behind the spec.
+	// Until the manager has processed the object, its status counts as older than the
+	// spec.
 	// +kubebuilder:default:={"observedGeneration":-1}
 	// +optional
 	Status KeyServerStatus `json:"status,omitempty"`

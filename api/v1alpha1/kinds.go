@@ -30,10 +30,9 @@ type List interface {
 	runtime.Object
 }
 
-// Kinds are all kinds of this group. Whoever has something to do for each of
-// them walks this list: the scheme, the manager, plan and export, the page of
-// resources, and the tests of what is written by hand for each. Of two kinds of
-// which one refers to the other, the latter comes first.
+// Kinds are all kinds of this group. All code that handles each kind uses this list: the
+// scheme, the manager, plan and export, the page of resources, and the tests of the parts
+// that are written by hand for each kind. A kind comes after the kinds that it refers to.
 var Kinds = []Kind{
 	kind[KeyServer, KeyServerList]("KeyServer", "keyservers"),
 	kind[TrustedCA, TrustedCAList]("TrustedCA", "trustedcas"),
@@ -59,7 +58,7 @@ func kind[T, L any, O interface {
 	}
 }
 
-// KindNamed returns the kind of a name.
+// KindNamed returns the kind with a name, or false if there is none.
 func KindNamed(name string) (Kind, bool) {
 	i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == name })
 	if i < 0 {
@@ -68,11 +67,11 @@ func KindNamed(name string) (Kind, bool) {
 	return Kinds[i], true
 }
 
-// CRD is the name of the kind's custom resource definition.
+// CRD returns the name of the kind's custom resource definition.
 func (k Kind) CRD() string { return k.Resource + "." + GroupVersion.Group }
 
-// Managed reports whether its objects declare something about a key server. A
-// KeyServer does not: it says which one there is.
+// Managed reports whether objects of the kind declare something about a key server. A
+// KeyServer does not: it declares the key server itself.
 func (k Kind) Managed() bool {
 	_, is := k.New().(interface {
 		Managed() (*ManagedSpec, *ManagedStatus)

@@ -8,41 +8,41 @@ type ManagementPolicy string
 
 // The management policies.
 const (
-	// Manage writes until the key server agrees with what is declared.
+	// Manage writes until the key server agrees with the declaration.
 	Manage ManagementPolicy = "Manage"
 	// Observe only compares, and lists the differences in status.drift.
 	Observe ManagementPolicy = "Observe"
 )
 
-// AdoptionPolicy says what happens when the external object is already there.
+// AdoptionPolicy says what happens if the external object already exists.
 // +kubebuilder:validation:Enum=IfIdentical;Always;Never
 type AdoptionPolicy string
 
 // The adoption policies.
 const (
-	// AdoptIfIdentical takes it over only if nothing has to be changed.
+	// AdoptIfIdentical takes over an existing object only if nothing has to be changed.
 	AdoptIfIdentical AdoptionPolicy = "IfIdentical"
-	// AdoptAlways takes it over and corrects it.
+	// AdoptAlways takes over an existing object and corrects it.
 	AdoptAlways AdoptionPolicy = "Always"
-	// AdoptNever leaves it alone and says Conflict.
+	// AdoptNever leaves an existing object unchanged and reports a Conflict.
 	AdoptNever AdoptionPolicy = "Never"
 )
 
-// DeletionPolicy says what happens to the external object when this one is deleted.
+// DeletionPolicy says what happens to the external object when this object is deleted.
 // +kubebuilder:validation:Enum=DeleteIfCreated;Delete;Retain
 type DeletionPolicy string
 
 // The deletion policies.
 const (
-	// DeleteIfCreated deletes what this object created and leaves what it adopted.
+	// DeleteIfCreated deletes what this object created, and keeps what it adopted.
 	DeleteIfCreated DeletionPolicy = "DeleteIfCreated"
-	// DeleteExternal deletes it either way.
+	// DeleteExternal deletes created and adopted objects.
 	DeleteExternal DeletionPolicy = "Delete"
-	// RetainExternal leaves it either way.
+	// RetainExternal keeps created and adopted objects.
 	RetainExternal DeletionPolicy = "Retain"
 )
 
-// Provenance says how an external object came to belong to this one.
+// Provenance says whether this object created or adopted its external object.
 // +kubebuilder:validation:Enum=Created;Adopted
 type Provenance string
 
@@ -63,39 +63,38 @@ type KeyServerReference struct {
 	Name string `json:"name,omitempty"`
 }
 
-// ManagedSpec is the part of the spec that every kind shares.
+// ManagedSpec is the part of the spec that all kinds but KeyServer share.
 type ManagedSpec struct {
-	// KeyServerRef names the KeyServer that this object is about. It cannot be
-	// changed: what was made on one key server would be forgotten there.
+	// KeyServerRef names the KeyServer of this object. It cannot be changed, because
+	// objects on the old key server would be forgotten there.
 	// +kubebuilder:default={name: "default"}
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it anew for the other KeyServer"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it again for the other KeyServer"
 	// +optional
 	KeyServerRef KeyServerReference `json:"keyServerRef,omitzero"`
 
-	// ManagementPolicy is Manage to make the key server agree with this object,
-	// or Observe to write nothing and report differences in status.drift.
+	// ManagementPolicy is Manage to make the key server agree with this object, or
+	// Observe to write nothing and report differences in status.drift.
 	// +kubebuilder:default=Manage
 	// +optional
 	ManagementPolicy ManagementPolicy `json:"managementPolicy,omitempty"`
 
-	// AdoptionPolicy says what to do if the external object exists already:
-	// IfIdentical takes it over only if nothing has to change, Always takes it
-	// over and corrects it, Never reports a Conflict.
+	// AdoptionPolicy says what to do if the external object already exists: IfIdentical
+	// takes it over only if nothing has to be changed, Always takes it over and corrects
+	// it, Never reports a Conflict.
 	// +kubebuilder:default=IfIdentical
 	// +optional
 	AdoptionPolicy AdoptionPolicy `json:"adoptionPolicy,omitempty"`
 
-	// DeletionPolicy says what becomes of the external object when this one is
-	// deleted: DeleteIfCreated deletes what this object created and leaves what
-	// it adopted, Delete deletes both, Retain leaves both.
+	// DeletionPolicy says what happens to the external object when this object is
+	// deleted: DeleteIfCreated deletes what this object created and keeps what it
+	// adopted, Delete deletes both, Retain keeps both.
 	// +kubebuilder:default=DeleteIfCreated
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// ResyncInterval is the longest time that this object relies on an earlier
-	// reading of the key server. Outside changes are normally seen within a
-	// second through the change feed; this is the net below it. Jitter of a
-	// tenth is added. From 5s to 24h.
+	// ResyncInterval is the longest time that this object relies on an earlier reading of
+	// the key server. The change feed normally shows outside changes within a second;
+	// this interval is the fallback. Up to a tenth is added at random. From 5s to 24h.
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -104,52 +103,53 @@ type ManagedSpec struct {
 	ResyncInterval *metav1.Duration `json:"resyncInterval,omitempty"`
 }
 
-// ManagedStatus is the part of the status that every kind shares.
+// ManagedStatus is the part of the status that all kinds but KeyServer share.
 type ManagedStatus struct {
-	// ObservedGeneration is the generation of the spec that the conditions are about.
+	// ObservedGeneration is the generation of the spec that the conditions describe.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready, Verified and, while they hold, Reconciling, Stalled and Paused.
+	// Conditions are Ready, Verified and, while they are true, Reconciling, Stalled,
+	// Paused and Expiring.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Provenance is Created if this object made the external object, Adopted
-	// if it found it there. Empty while there is none, and under Observe.
+	// Provenance is Created if this object created the external object, or Adopted if the
+	// external object existed before. It is empty if there is no external object, and
+	// under Observe.
 	// +optional
 	Provenance Provenance `json:"provenance,omitempty"`
 
-	// LastVerifiedTime is when the key server was last re-read because
-	// something had changed on either side, or because a reconcile was
-	// requested. While the KeyServer is Ready and its ChangeFeed condition is
-	// true, nothing has changed since. A reading that finds nothing new is not
-	// recorded, so that an object at rest costs no write.
+	// LastVerifiedTime is when the key server was last read again because of a change on
+	// either side or a requested reconcile. If the KeyServer is Ready and its condition
+	// ChangeFeed is true, nothing has changed since. A reading that finds nothing new is
+	// not recorded, so that an unchanged object causes no write.
 	// +optional
 	LastVerifiedTime *metav1.Time `json:"lastVerifiedTime,omitempty"`
 
-	// Drift lists where the key server differs from what is declared. Under
-	// Manage it is what is being corrected, under Observe what would be.
+	// Drift lists the differences between the key server and the declaration. Under
+	// Manage, the manager is correcting them. Under Observe, they stay.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Drift []FieldDrift `json:"drift,omitempty"`
 
 	// LastHandledReconcileAt is the last value of the annotation
-	// trust.keyserver.dev/reconcile-requested-at that was acted upon.
+	// trust.keyserver.dev/reconcile-requested-at that the manager handled.
 	// +optional
 	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
 }
 
-// FieldDrift is one difference between declaration and key server.
+// FieldDrift is one difference between the declaration and the key server.
 type FieldDrift struct {
 	// Field of the spec that differs.
 	Field string `json:"field"`
-	// Declared is the value that the spec asks for.
+	// Declared is the value in the spec.
 	Declared string `json:"declared"`
-	// Observed is the value that the key server holds.
+	// Observed is the value on the key server.
 	Observed string `json:"observed"`
 }
 
@@ -159,14 +159,14 @@ type PublishedReference struct {
 	APIVersion string `json:"apiVersion"`
 	// Kind of the object.
 	Kind string `json:"kind"`
-	// Namespace of the object, empty where its kind has none.
+	// Namespace of the object, empty if its kind has none.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 	// Name of the object.
 	Name string `json:"name"`
 }
 
-// String names the object, for people.
+// String names the object for messages.
 func (r PublishedReference) String() string {
 	if r.Namespace == "" {
 		return r.Kind + " " + r.Name
@@ -184,15 +184,15 @@ type NamespacedKeyReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Key within it.
+	// Key in the Secret or ConfigMap.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`
 }
 
-// PeerReference names a KeyServer as the peer of another one. That KeyServer must
-// have a grant for the object's namespace, too, whatever it gives: it is asked with
-// its own credentials.
+// PeerReference names a KeyServer as the peer of another one. The manager queries it with
+// the credentials of that KeyServer. So that KeyServer must have a grant for the object's
+// namespace; any grant is enough.
 type PeerReference struct {
 	// Name of the KeyServer.
 	// +kubebuilder:validation:MinLength=1
@@ -208,7 +208,7 @@ type LocalKeyReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Key within it.
+	// Key in the Secret or ConfigMap.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`

@@ -1,35 +1,36 @@
 package v1alpha1
 
-// Annotations that people set.
+// Annotations that users set.
 const (
-	// AnnotationPaused, with any value but "false", stops all work on the
-	// object: nothing is read, written or deleted for it. A condition says so.
+	// AnnotationPaused, with any value but "false", stops all work on the object: the
+	// manager reads, writes and deletes nothing for it. A condition reports this.
 	AnnotationPaused = "trust.keyserver.dev/paused"
-	// AnnotationReconcileRequestedAt asks for one reconcile that re-reads the
-	// key server. Any new value counts, a timestamp is usual. The value is
-	// acknowledged in status.lastHandledReconcileAt.
+	// AnnotationReconcileRequestedAt requests one reconcile that reads the key server
+	// again. Any new value counts; a timestamp is usual. When it is done,
+	// status.lastHandledReconcileAt has the value.
 	AnnotationReconcileRequestedAt = "trust.keyserver.dev/reconcile-requested-at"
-	// AnnotationAbandon, with any value but "false", lets a deletion finish
-	// without touching the key server: what is there stays there.
+	// AnnotationAbandon, with any value but "false", lets a deletion finish and keeps the
+	// external object on the key server.
 	AnnotationAbandon = "trust.keyserver.dev/abandon"
 )
 
-// AnnotationCreatePending is set by the manager together with the finalizer,
-// before it creates something outside. Its value binds the attempt to this
-// object and to what it declared, so that a manager killed between the creation
-// and the status knows afterwards that the creation was its own. Where the key
-// server keeps owner marks these tell, and the annotation is taken off.
+// AnnotationCreatePending is set by the manager together with the finalizer, before it
+// creates an external object. Its value identifies the object and its declaration. If the
+// manager is killed between the creation and the status write, the value shows later that
+// this object created the external one. If the key server keeps owner marks, these show
+// it instead, and the annotation is removed.
 const AnnotationCreatePending = "trust.keyserver.dev/create-pending"
 
-// AnnotationPublishedBy names, on what the manager publishes in the cluster, the object
-// that it does so for: KIND/NAMESPACE/NAME. Nothing without it is written or deleted.
+// AnnotationPublishedBy, on an object that the manager publishes in the cluster, names
+// the object that declares it: KIND/NAMESPACE/NAME. The manager changes and deletes no
+// published object without this annotation.
 const AnnotationPublishedBy = "trust.keyserver.dev/published-by"
 
 // Finalizers.
 const (
-	// FinalizerExternal holds an object until what it made outside is dealt
-	// with as its deletion policy says. It is set before the first write. It is
-	// removed again if that write finds something that must not be taken over.
+	// FinalizerExternal holds an object until its external object is deleted or released,
+	// as the deletion policy says. It is set before the first write. It is removed again
+	// if that write finds an object that must not be taken over.
 	FinalizerExternal = "trust.keyserver.dev/external"
 	// FinalizerInUse holds a KeyServer while objects refer to it.
 	FinalizerInUse = "trust.keyserver.dev/in-use"

@@ -2,77 +2,79 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PrincipalSpec declares one principal: who it is, what it may do, and who may act
-// for it.
+// PrincipalSpec declares one principal: its identity, its rights, and which principals
+// may act for it.
 // +kubebuilder:validation:XValidation:rule="[has(self.serviceAccount), has(self.ldap), has(self.group), has(self.certificate)].filter(x, x).size() == 1",message="give exactly one of serviceAccount, ldap, group and certificate"
-// +kubebuilder:validation:XValidation:rule="has(self.serviceAccount) == has(oldSelf.serviceAccount) && has(self.ldap) == has(oldSelf.ldap) && has(self.group) == has(oldSelf.group) && has(self.certificate) == has(oldSelf.certificate)",message="a principal cannot become one of another type; delete this object and create it anew"
-// +kubebuilder:validation:XValidation:rule="has(self.principalName) == has(oldSelf.principalName) && (!has(self.principalName) || self.principalName == oldSelf.principalName)",message="principalName cannot be changed, added or removed; delete this object and create it anew"
+// +kubebuilder:validation:XValidation:rule="has(self.serviceAccount) == has(oldSelf.serviceAccount) && has(self.ldap) == has(oldSelf.ldap) && has(self.group) == has(oldSelf.group) && has(self.certificate) == has(oldSelf.certificate)",message="the type of a principal cannot be changed; delete this object and create it again"
+// +kubebuilder:validation:XValidation:rule="has(self.principalName) == has(oldSelf.principalName) && (!has(self.principalName) || self.principalName == oldSelf.principalName)",message="principalName cannot be changed, added or removed; delete this object and create it again"
 // +kubebuilder:validation:XValidation:rule="!has(self.group) || has(self.principalName)",message="give principalName, the name of the group on the key server"
-// +kubebuilder:validation:XValidation:rule="!has(self.ldap) || !has(self.principalName)",message="leave principalName out: the name is that in ldap.name"
+// +kubebuilder:validation:XValidation:rule="!has(self.ldap) || !has(self.principalName)",message="leave principalName out: the name comes from ldap.name"
 // +kubebuilder:validation:XValidation:rule="!has(self.certificate) || !has(self.principalName)",message="leave principalName out: the name is the subject of the certificate"
-// +kubebuilder:validation:XValidation:rule="!has(self.serviceAccount) || has(self.principalName) || !has(self.serviceAccount.__namespace__) || size(self.serviceAccount.__namespace__) + size(self.serviceAccount.name) <= 105",message="give principalName: system:serviceaccount: with this namespace and name is longer than 128 characters, which is the longest name of a principal"
+// +kubebuilder:validation:XValidation:rule="!has(self.serviceAccount) || has(self.principalName) || !has(self.serviceAccount.__namespace__) || size(self.serviceAccount.__namespace__) + size(self.serviceAccount.name) <= 105",message="give principalName: the default system:serviceaccount:NAMESPACE:NAME is longer than 128 characters, the limit for the name of a principal"
 // +kubebuilder:validation:XValidation:rule="!has(self.group) || !has(self.groups) || self.groups.size() == 0",message="leave groups out: a group cannot be a member of a group"
-// +kubebuilder:validation:XValidation:rule="!has(self.group) || !has(self.disabled) || !self.disabled",message="a group cannot be disabled; take its roles or its members away instead"
-// +kubebuilder:validation:XValidation:rule="!has(self.group) || !has(self.delegation)",message="leave delegation out: nobody acts for a group"
+// +kubebuilder:validation:XValidation:rule="!has(self.group) || !has(self.disabled) || !self.disabled",message="a group cannot be disabled; remove its roles or its members instead"
+// +kubebuilder:validation:XValidation:rule="!has(self.group) || !has(self.delegation)",message="leave delegation out: no principal can act for a group"
 type PrincipalSpec struct {
 	ManagedSpec `json:",inline"`
 
-	// ServiceAccount is a service account of a Kubernetes cluster, which logs in
-	// with its token. It cannot be changed, its audiences neither: the key server
+	// ServiceAccount is a service account of a Kubernetes cluster, which logs in with its
+	// token. It cannot be changed, and neither can its audiences, because the key server
 	// has no way to change them.
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed, audiences neither, because the key server has no way to change them; delete this object and create it anew"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed, and neither can audiences, because the key server has no way to change them; delete this object and create it again"
 	// +optional
 	ServiceAccount *PrincipalServiceAccount `json:"serviceAccount,omitempty"`
 
-	// LDAP is somebody whom the key server's directory knows. It cannot be changed.
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it anew"
+	// LDAP is a user of the key server's directory. It cannot be changed.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it again"
 	// +optional
 	LDAP *PrincipalLDAP `json:"ldap,omitempty"`
 
-	// Group is a principal whose members hold what it holds; write "group: {}".
+	// Group is a principal whose members have its roles and rights; write "group: {}".
 	// Principals join it by their groups.
 	// +optional
 	Group *PrincipalGroup `json:"group,omitempty"`
 
-	// Certificate is whoever has the key of a client certificate. The name of the
-	// principal is the subject of the certificate in slash form, "/O=Shop/CN=agent".
+	// Certificate is a principal that logs in with a client certificate. Its name is the
+	// subject of the certificate in slash form, "/O=Shop/CN=agent".
 	// +optional
 	Certificate *PrincipalCertificate `json:"certificate,omitempty"`
 
-	// PrincipalName is the name on the key server. It is required with group, and
-	// cannot be changed. With serviceAccount it is system:serviceaccount:NAMESPACE:NAME
-	// where it is left out; with ldap and certificate it is not given.
+	// PrincipalName is the name on the key server. It is required with group, and cannot
+	// be changed. With serviceAccount, the default is
+	// system:serviceaccount:NAMESPACE:NAME. With ldap and certificate it must be omitted.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.trim() == self && !self.matches('[[:cntrl:]]')",message="must not begin or end with a space or hold control characters"
 	// +optional
 	PrincipalName *string `json:"principalName,omitempty"`
 
-	// Roles is the complete set of roles that the principal holds by itself. Left
-	// out, it holds none. What is added on the key server is taken away again.
+	// Roles is the complete set of roles that the principal has directly. If it is
+	// omitted, the principal has none. The manager removes roles that are added on the
+	// key server.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Roles []PrincipalRole `json:"roles,omitempty"`
 
-	// Groups is the complete set of groups that the principal is in. Left out, it is
-	// in none. What is added on the key server is taken away again.
+	// Groups is the complete set of groups of the principal. If it is omitted, the
+	// principal is in none. The manager removes memberships that are added on the key
+	// server.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Groups []PrincipalMembership `json:"groups,omitempty"`
 
-	// Disabled principals do not get in, and their sessions end.
+	// Disabled principals cannot log in, and their sessions end.
 	// +optional
 	Disabled bool `json:"disabled,omitempty"`
 
-	// Delegation lets others act with the rights of the principal. Left out, nobody
-	// does.
+	// Delegation allows other principals to act with the rights of the principal. If it
+	// is omitted, none can.
 	// +optional
 	Delegation *PrincipalDelegation `json:"delegation,omitempty"`
 
-	// WarnBefore is how long before the end of a certificate the condition Expiring
-	// says that it is about to expire. From 0s to 8760h.
+	// WarnBefore is how long before the certificate expires the condition Expiring
+	// appears. From 0s to 8760h.
 	// +kubebuilder:default="720h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -83,7 +85,7 @@ type PrincipalSpec struct {
 
 // PrincipalServiceAccount is a service account of a Kubernetes cluster.
 type PrincipalServiceAccount struct {
-	// Namespace of the service account. Left out, it is that of this object.
+	// Namespace of the service account. The default is the namespace of this object.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="must be the name of a namespace: lower-case letters, digits and '-'"
@@ -94,88 +96,87 @@ type PrincipalServiceAccount struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a service account: lower-case letters, digits, '-' and '.'"
 	Name string `json:"name"`
-	// Issuer of its tokens, as their claim iss says. Left out, it is the cluster that
-	// the manager runs in.
+	// Issuer of its tokens, as in their claim iss. The default is the cluster that the
+	// manager runs in.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[!-~]+$')",message="must be printable ASCII without spaces; it is compared byte by byte with the claim iss of a token"
 	// +optional
 	Issuer *string `json:"issuer,omitempty"`
-	// Audiences, of which a token must name one. Left out, it is the audience that
-	// the key server demands by itself.
+	// Audiences, of which a token must have one. If they are omitted, a token needs the
+	// audience that the key server requires by default.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=512
-	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[!-~]+$')",message="must be printable ASCII without spaces; it is compared byte by byte with what a token says"
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[!-~]+$')",message="must be printable ASCII without spaces; it is compared byte by byte with the claim aud of a token"
 	// +optional
 	Audiences []string `json:"audiences,omitempty"`
 }
 
-// PrincipalLDAP is somebody whom a directory knows.
+// PrincipalLDAP is a user of a directory.
 type PrincipalLDAP struct {
-	// Name as the directory knows it.
+	// Name of the user in the directory.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.trim() == self && !self.matches('[[:cntrl:]]')",message="must not begin or end with a space or hold control characters"
 	Name string `json:"name"`
 }
 
-// PrincipalGroup says that a principal is a group.
+// PrincipalGroup marks a principal as a group.
 type PrincipalGroup struct{}
 
-// PrincipalCertificate is where a client certificate comes from.
-// +kubebuilder:validation:XValidation:rule="has(self.request) != has(self.certificate)",message="give exactly one of request, from which the key server issues a certificate, and certificate"
-// +kubebuilder:validation:XValidation:rule="has(self.request) == has(oldSelf.request)",message="request and certificate cannot take each other's place; delete this object and create it anew"
-// +kubebuilder:validation:XValidation:rule="has(self.request) || !has(self.validityDays)",message="validityDays goes with request; a certificate that exists has its end"
+// PrincipalCertificate is the source of a client certificate.
+// +kubebuilder:validation:XValidation:rule="has(self.request) != has(self.certificate)",message="give exactly one of request and certificate; from request the key server issues a certificate"
+// +kubebuilder:validation:XValidation:rule="has(self.request) == has(oldSelf.request)",message="request and certificate cannot replace each other; delete this object and create it again"
+// +kubebuilder:validation:XValidation:rule="has(self.request) || !has(self.validityDays)",message="validityDays needs request; an existing certificate has a fixed end"
 type PrincipalCertificate struct {
 	// Request is a PKCS#10 certificate request as PEM. The key server issues a
-	// certificate for its subject and its key, which status.certificate has, and a
-	// new one when two thirds of its life are over. The one before goes on being
-	// good until its end.
+	// certificate for its subject and its key, which appears in status.certificate. It
+	// issues a new one when two thirds of the lifetime are over. The previous certificate
+	// stays valid until it expires.
 	// +optional
 	Request *CertificateRequestSource `json:"request,omitempty"`
-	// Certificate is a client certificate as PEM, of a CA that the key server
-	// trusts. If it changes, the new one gets in, too; it has to have the same
-	// subject.
+	// Certificate is a client certificate as PEM, of a CA that the key server trusts. If
+	// it changes, the new certificate must have the same subject, and both allow a login.
 	// +optional
 	Certificate *ClientCertificateSource `json:"certificate,omitempty"`
-	// ValidityDays is how long a certificate that the key server issues is good.
-	// Left out, it is the key server's to say.
+	// ValidityDays is the lifetime of a certificate that the key server issues. If it is
+	// omitted, the key server decides.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3650
 	// +optional
 	ValidityDays *int32 `json:"validityDays,omitempty"`
 }
 
-// CertificateRequestSource is where a certificate request comes from.
+// CertificateRequestSource is the source of a certificate request.
 // +kubebuilder:validation:XValidation:rule="has(self.inline) != has(self.configMapKeyRef)",message="give exactly one of inline and configMapKeyRef"
 type CertificateRequestSource struct {
-	// Inline holds the request as PEM.
+	// Inline has the request as PEM.
 	// +kubebuilder:validation:MaxLength=32768
 	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="self.contains('-----BEGIN CERTIFICATE REQUEST-----') && self.contains('-----END CERTIFICATE REQUEST-----')",message="must hold a PEM block of type CERTIFICATE REQUEST"
 	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
 	// +optional
 	Inline *string `json:"inline,omitempty"`
-	// ConfigMapKeyRef names the key of a ConfigMap in this namespace.
+	// ConfigMapKeyRef names a key of a ConfigMap in this namespace.
 	// +optional
 	ConfigMapKeyRef *LocalKeyReference `json:"configMapKeyRef,omitempty"`
 }
 
-// ClientCertificateSource is where a client certificate comes from.
+// ClientCertificateSource is the source of a client certificate.
 // +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef and configMapKeyRef"
 type ClientCertificateSource struct {
-	// Inline holds the certificate as PEM.
+	// Inline has the certificate as PEM.
 	// +kubebuilder:validation:MaxLength=32768
 	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="self.split('-----BEGIN CERTIFICATE-----').size() == 2 && self.contains('-----END CERTIFICATE-----')",message="must hold exactly one PEM block of type CERTIFICATE"
 	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
 	// +optional
 	Inline *string `json:"inline,omitempty"`
-	// SecretKeyRef names the key of a Secret in this namespace, for instance tls.crt
-	// of one that cert-manager keeps; of a chain the first certificate counts.
+	// SecretKeyRef names a key of a Secret in this namespace, for example tls.crt of a
+	// Secret that cert-manager maintains. Of a chain, only the first certificate is used.
 	// +optional
 	SecretKeyRef *LocalKeyReference `json:"secretKeyRef,omitempty"`
-	// ConfigMapKeyRef names the key of a ConfigMap in this namespace.
+	// ConfigMapKeyRef names a key of a ConfigMap in this namespace.
 	// +optional
 	ConfigMapKeyRef *LocalKeyReference `json:"configMapKeyRef,omitempty"`
 }
@@ -183,7 +184,7 @@ type ClientCertificateSource struct {
 // PrincipalRole names one role.
 // +kubebuilder:validation:XValidation:rule="has(self.name) != has(self.roleRef)",message="give exactly one of name and roleRef"
 type PrincipalRole struct {
-	// Name of a role on the key server, built-in ones included.
+	// Name of a role on the key server. It may be a built-in role.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
@@ -208,22 +209,23 @@ type PrincipalMembership struct {
 	PrincipalRef PrincipalObjectReference `json:"principalRef"`
 }
 
-// PrincipalDelegation says who may act with the rights of a principal.
-// +kubebuilder:validation:XValidation:rule="(has(self.anybody) && self.anybody) != (has(self.delegates) && self.delegates.size() > 0)",message="give delegates, or anybody: true for everybody who may act for others; to let nobody, leave delegation out"
+// PrincipalDelegation says which principals may act with the rights of a principal.
+// +kubebuilder:validation:XValidation:rule="(has(self.anybody) && self.anybody) != (has(self.delegates) && self.delegates.size() > 0)",message="give delegates, or anybody: true for all principals that may act for others; to allow none, leave delegation out"
 type PrincipalDelegation struct {
-	// Anybody that may act for others may act for the principal.
+	// Anybody allows every principal that may act for others to act for this principal.
 	// +optional
 	Anybody bool `json:"anybody,omitempty"`
-	// Delegates are who alone may: the complete set.
+	// Delegates is the complete set of principals that may act for this principal. No
+	// others may.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Delegates []PrincipalDelegate `json:"delegates,omitempty"`
 }
 
-// PrincipalDelegate names one that may act for a principal.
+// PrincipalDelegate names a principal that may act for another one.
 type PrincipalDelegate struct {
-	// PrincipalRef names a Principal of this namespace that is no group.
+	// PrincipalRef names a Principal of this namespace that is not a group.
 	PrincipalRef PrincipalObjectReference `json:"principalRef"`
 }
 
@@ -236,7 +238,7 @@ type PrincipalObjectReference struct {
 	Name string `json:"name"`
 }
 
-// PrincipalStatus is what is known of the principal on the key server.
+// PrincipalStatus is the last known state of the principal on the key server.
 type PrincipalStatus struct {
 	ManagedStatus `json:",inline"`
 
@@ -249,16 +251,16 @@ type PrincipalStatus struct {
 	// Type of the principal on the key server.
 	// +optional
 	Type PrincipalType `json:"type,omitempty"`
-	// RoleCount is the number of roles that the principal holds by itself.
+	// RoleCount is the number of roles that the principal has directly.
 	// +optional
 	RoleCount *int32 `json:"roleCount,omitempty"`
-	// GroupIDs are the ids of the groups that the principal is in.
+	// GroupIDs are the ids of the groups of the principal.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	GroupIDs []string `json:"groupIds,omitempty"`
-	// Certificate is the one that the key server has issued from the request last,
-	// as PEM.
+	// Certificate is the last certificate that the key server issued from the request, as
+	// PEM.
 	// +optional
 	Certificate string `json:"certificate,omitempty"`
 	// NotBefore is when the certificate becomes valid.
@@ -267,13 +269,12 @@ type PrincipalStatus struct {
 	// NotAfter is when the certificate expires.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
-	// RenewAfter is when the key server is asked for the next certificate.
+	// RenewAfter is when the manager requests the next certificate from the key server.
 	// +optional
 	RenewAfter *metav1.Time `json:"renewAfter,omitempty"`
 }
 
-// Principal declares one principal of a key server: who may come, and what it may
-// do.
+// Principal declares one principal of a key server: its identity and its rights.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -295,13 +296,15 @@ type Principal struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec PrincipalSpec `json:"spec"`
-	// Until the manager has been here, the status counts as behind the spec.
+	// Until the manager has processed the object, its status counts as older than the
+	// spec.
 	// +kubebuilder:default:={"observedGeneration":-1}
 	// +optional
 	Status PrincipalStatus `json:"status,omitempty"`
 }
 
-// Managed returns what the object shares with every other kind.
+// Managed returns the parts of the spec and the status that all kinds but KeyServer
+// share.
 func (p *Principal) Managed() (*ManagedSpec, *ManagedStatus) {
 	return &p.Spec.ManagedSpec, &p.Status.ManagedStatus
 }

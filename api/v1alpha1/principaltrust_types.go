@@ -2,51 +2,51 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// TrustFlag says what a peer is told of a principal.
+// TrustFlag says whether a peer knows a principal.
 // +kubebuilder:validation:Enum=restrict;expose
 type TrustFlag string
 
 // The flags.
 const (
-	// Restrict keeps the principal from the peer, and refuses the peer's
-	// principal of that id.
+	// Restrict hides the principal from the peer, and rejects the peer's principal with
+	// that id.
 	Restrict TrustFlag = "restrict"
-	// Expose lets the principal act on the peer's keys.
+	// Expose allows the principal to use keys of the peer.
 	Expose TrustFlag = "expose"
 )
 
-// PrincipalTrustSpec declares what one peer is told of one principal.
+// PrincipalTrustSpec declares whether one peer knows one principal.
 // +kubebuilder:validation:XValidation:rule="has(self.trustedServerRef) != has(self.systemId)",message="give exactly one of trustedServerRef and systemId"
-// +kubebuilder:validation:XValidation:rule="has(self.trustedServerRef) == has(oldSelf.trustedServerRef)",message="the peer cannot be changed; delete this object and create it anew"
+// +kubebuilder:validation:XValidation:rule="has(self.trustedServerRef) == has(oldSelf.trustedServerRef)",message="the peer cannot be changed; delete this object and create it again"
 type PrincipalTrustSpec struct {
 	ManagedSpec `json:",inline"`
 
-	// Principal that the peer is told of. It cannot be changed.
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it anew"
+	// Principal that the flag is for. It cannot be changed.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it again"
 	Principal PrincipalReference `json:"principal"`
 
-	// TrustedServerRef names the TrustedServer, in this namespace, that
-	// declares the peer. The object waits for it, and it is not deleted while
-	// this object is there. It cannot be changed.
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it anew"
+	// TrustedServerRef names the TrustedServer in this namespace that declares the peer.
+	// This object waits for it. The TrustedServer is not deleted while this object
+	// exists. It cannot be changed.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it again"
 	// +optional
 	TrustedServerRef *TrustedServerReference `json:"trustedServerRef,omitempty"`
 
-	// SystemID is the system id of a peer that is registered by other means.
-	// It cannot be changed.
+	// SystemID is the system id of a peer that is registered in another way. It cannot be
+	// changed.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it anew"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it again"
 	// +optional
 	SystemID *int64 `json:"systemId,omitempty"`
 
-	// Flag is restrict or expose. A principal that neither it nor its groups
-	// expose is unknown to the peer; restrict wins over a group's expose.
+	// Flag is restrict or expose. A peer knows a principal only if the principal or one
+	// of its groups is exposed. restrict of the principal overrides expose of a group.
 	Flag TrustFlag `json:"flag"`
 }
 
-// PrincipalReference names a principal of the key server, by its id or by what
-// GET /api/principals finds it by.
+// PrincipalReference names a principal of the key server by its id, or by its type and
+// name as in GET /api/principals.
 // +kubebuilder:validation:XValidation:rule="has(self.type) == has(self.name)",message="type and name belong together; give both or neither"
 // +kubebuilder:validation:XValidation:rule="has(self.id) != has(self.name)",message="give exactly one of id, and type with name"
 type PrincipalReference struct {
@@ -58,14 +58,14 @@ type PrincipalReference struct {
 	// Type of the principal.
 	// +optional
 	Type *PrincipalType `json:"type,omitempty"`
-	// Name of the principal, exactly.
+	// Name of the principal. It must match exactly.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Name *string `json:"name,omitempty"`
 }
 
-// PrincipalType is how a principal proves who it is.
+// PrincipalType is the type of a principal, which says how it proves its identity.
 // +kubebuilder:validation:Enum=password;certificate;ldap;xauth;group
 type PrincipalType string
 
@@ -78,14 +78,14 @@ type TrustedServerReference struct {
 	Name string `json:"name"`
 }
 
-// PrincipalTrustStatus is what is known of the principal trust on the key server.
+// PrincipalTrustStatus is the last known state of the principal trust on the key server.
 type PrincipalTrustStatus struct {
 	ManagedStatus `json:",inline"`
 
 	// PrincipalTrustID is the id of the principal trust, 16 hexadecimal digits.
 	// +optional
 	PrincipalTrustID string `json:"principalTrustId,omitempty"`
-	// PrincipalID is the id that the principal was resolved to, 16 hexadecimal digits.
+	// PrincipalID is the id of the principal, 16 hexadecimal digits.
 	// +optional
 	PrincipalID string `json:"principalId,omitempty"`
 	// SystemID is the system id of the peer.
@@ -93,7 +93,7 @@ type PrincipalTrustStatus struct {
 	SystemID *int64 `json:"systemId,omitempty"`
 }
 
-// PrincipalTrust declares what a peer of a key server is told of one principal.
+// PrincipalTrust declares whether a peer of a key server knows one principal.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -113,13 +113,15 @@ type PrincipalTrust struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec PrincipalTrustSpec `json:"spec"`
-	// Until the manager has been here, the status counts as behind the spec.
+	// Until the manager has processed the object, its status counts as older than the
+	// spec.
 	// +kubebuilder:default:={"observedGeneration":-1}
 	// +optional
 	Status PrincipalTrustStatus `json:"status,omitempty"`
 }
 
-// Managed returns what the object shares with every other kind.
+// Managed returns the parts of the spec and the status that all kinds but KeyServer
+// share.
 func (t *PrincipalTrust) Managed() (*ManagedSpec, *ManagedStatus) {
 	return &t.Spec.ManagedSpec, &t.Status.ManagedStatus
 }

@@ -4,13 +4,13 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // RoleSpec declares one role and the complete set of its operations.
 // +kubebuilder:validation:XValidation:rule="has(self.roleName) || has(self.roleId)",message="give roleName, or roleId to take over an existing role, or both"
-// +kubebuilder:validation:XValidation:rule="has(self.roleId) == has(oldSelf.roleId) && (!has(self.roleId) || self.roleId == oldSelf.roleId)",message="roleId cannot be changed, added or removed; delete this object and create it anew"
+// +kubebuilder:validation:XValidation:rule="has(self.roleId) == has(oldSelf.roleId) && (!has(self.roleId) || self.roleId == oldSelf.roleId)",message="roleId cannot be changed, added or removed; delete this object and create it again"
 type RoleSpec struct {
 	ManagedSpec `json:",inline"`
 
-	// RoleName is the name of the role on the key server. Changing it renames
-	// the role: its identity is status.roleId, and the principals that hold it
-	// keep it. It may be left out with roleId; the name is then left as it is.
+	// RoleName is the name of the role on the key server. Changing it renames the role:
+	// its identity is status.roleId, and principals keep the role. With roleId it may be
+	// omitted; the name then stays unchanged.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.trim() == self && !self.matches('[[:cntrl:]]')",message="must not begin or end with a space or hold control characters"
@@ -24,11 +24,10 @@ type RoleSpec struct {
 	// +optional
 	RoleID *string `json:"roleId,omitempty"`
 
-	// Operations is the complete set of operations that the role grants, each
-	// by its name ("HMAC Data") or its id (16 hexadecimal digits), as GET
-	// /api/operations lists them. An empty list grants nothing, nor does one
-	// that is left out: server-side apply of an emptied list leaves it out.
-	// Under server-side apply, several managers may each own some of them.
+	// Operations is the complete set of operations that the role grants, each by its name
+	// ("HMAC Data") or its id (16 hexadecimal digits). GET /api/operations lists them. An
+	// empty or omitted set grants nothing: server-side apply omits an emptied set. Under
+	// server-side apply, several managers can each own some operations.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MinLength=1
@@ -39,7 +38,7 @@ type RoleSpec struct {
 	Operations []string `json:"operations"`
 }
 
-// RoleStatus is what is known of the role on the key server.
+// RoleStatus is the last known state of the role on the key server.
 type RoleStatus struct {
 	ManagedStatus `json:",inline"`
 
@@ -51,8 +50,8 @@ type RoleStatus struct {
 	OperationCount *int32 `json:"operationCount,omitempty"`
 }
 
-// Role declares one role of a key server. kubectl knows other roles too, so
-// call it by its short name, ksrole.
+// Role declares one role of a key server. In kubectl use its short name ksrole, because
+// Kubernetes has another kind Role.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -71,13 +70,15 @@ type Role struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec RoleSpec `json:"spec"`
-	// Until the manager has been here, the status counts as behind the spec.
+	// Until the manager has processed the object, its status counts as older than the
+	// spec.
 	// +kubebuilder:default:={"observedGeneration":-1}
 	// +optional
 	Status RoleStatus `json:"status,omitempty"`
 }
 
-// Managed returns what the object shares with every other kind.
+// Managed returns the parts of the spec and the status that all kinds but KeyServer
+// share.
 func (r *Role) Managed() (*ManagedSpec, *ManagedStatus) {
 	return &r.Spec.ManagedSpec, &r.Status.ManagedStatus
 }

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// What a schema can tell of PEM; the certificates need not parse.
+	// PEM for the schema. The certificates need not be parseable.
 	onePEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 	keyPEM = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
 )
 
 var serial int
 
-// object makes an object of a kind from its spec in YAML.
+// object creates an object of a kind from its spec in YAML.
 func object(kind, spec string) *unstructured.Unstructured {
 	GinkgoHelper()
 	serial++
@@ -46,7 +46,8 @@ func indent(text string) string {
 
 func inlineCA(pem string) string { return "certificate:\n  inline: |\n      " + indent(pem) + "\n" }
 
-// blob is what a schema can tell of a trust blob; its chain need not parse.
+// blob returns a TrustedServer spec with a trust blob. The given fields replace the
+// defaults. The chain need not be parseable.
 func blob(fields ...string) string {
 	all := []string{"7", "peer.example", "9443", "AAAA"}
 	copy(all, fields)
@@ -55,12 +56,12 @@ func blob(fields ...string) string {
 
 const credentials = "credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}\n"
 
-// granting is a KeyServer with grants.
+// granting returns a KeyServer spec with grants.
 func granting(grants string) string {
 	return credentials + "url: https://a\ngrants: [" + grants + "]\n"
 }
 
-var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, spec, says string) {
+var _ = DescribeTable("rejects at admission", func(ctx context.Context, kind, spec, says string) {
 	err := cluster.Create(ctx, object(kind, spec))
 	Expect(err).To(MatchError(ContainSubstring(says)))
 },
@@ -73,76 +74,76 @@ var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, sp
 	Entry("a URL that ends in /api/", "KeyServer", credentials+"url: https://keyserver.example/api/", "must not end in /api"),
 	Entry("an empty URL", "KeyServer", credentials+`url: ""`, "spec.url"),
 	Entry("no credentials", "KeyServer", "url: https://keyserver.example", "spec.credentials"),
-	Entry("credentials of nobody", "KeyServer", "url: https://a\ncredentials: {administrator: {}}", "give exactly one of secretRef and serviceAccount"),
-	Entry("credentials of two", "KeyServer", "url: https://a\ncredentials: {administrator: {secretRef: {namespace: a, name: b}, serviceAccount: {audience: c}}}",
+	Entry("no identity in the credentials", "KeyServer", "url: https://a\ncredentials: {administrator: {}}", "give exactly one of secretRef and serviceAccount"),
+	Entry("two identities in the credentials", "KeyServer", "url: https://a\ncredentials: {administrator: {secretRef: {namespace: a, name: b}, serviceAccount: {audience: c}}}",
 		"give exactly one of secretRef and serviceAccount"),
 	Entry("a service account without an audience", "KeyServer", "url: https://a\ncredentials: {administrator: {serviceAccount: {audience: ''}}}", "audience"),
 	Entry("an external URL over plain http", "KeyServer", credentials+"url: https://a\nexternalURL: http://localhost", "must be an https URL"),
 	Entry("an external URL with a query", "KeyServer", credentials+"url: https://a\nexternalURL: https://a/?b", "must not hold a user, a query or a fragment"),
 	Entry("an external URL that ends in /api", "KeyServer", credentials+"url: https://a\nexternalURL: https://a/api", "must not end in /api"),
-	Entry("a CA bundle from nowhere", "KeyServer", credentials+"url: https://a\ncaBundle: {}", "give exactly one of inline, secretKeyRef and configMapKeyRef"),
-	Entry("a CA bundle from two places", "KeyServer", credentials+"url: https://a\ncaBundle: {secretKeyRef: {namespace: a, name: b, key: c}, configMapKeyRef: {namespace: a, name: b, key: c}}",
+	Entry("a CA bundle without a source", "KeyServer", credentials+"url: https://a\ncaBundle: {}", "give exactly one of inline, secretKeyRef and configMapKeyRef"),
+	Entry("a CA bundle with two sources", "KeyServer", credentials+"url: https://a\ncaBundle: {secretKeyRef: {namespace: a, name: b, key: c}, configMapKeyRef: {namespace: a, name: b, key: c}}",
 		"give exactly one of inline, secretKeyRef and configMapKeyRef"),
 	Entry("a CA bundle without a certificate", "KeyServer", credentials+"url: https://a\ncaBundle: {inline: hello}", "must hold at least one PEM block of type CERTIFICATE"),
 	Entry("a CA bundle with a private key", "KeyServer", credentials+"url: https://a\ncaBundle:\n  inline: |\n      "+indent(onePEM+keyPEM), "must not hold a private key"),
 	Entry("a grant without a name", "KeyServer", granting("{namespaces: {names: [a]}, kinds: [Role], names: [b]}"), "grants[0].name"),
-	Entry("a grant by a name that is none", "KeyServer", granting("{name: A b, namespaces: {names: [a]}, kinds: [Role], names: [b]}"), "must be lower-case letters, digits and '-'"),
-	Entry("a grant to nobody", "KeyServer", granting("{name: g, kinds: [Role], names: [b]}"), "grants[0].namespaces"),
+	Entry("a grant with an invalid name", "KeyServer", granting("{name: A b, namespaces: {names: [a]}, kinds: [Role], names: [b]}"), "must be lower-case letters, digits and '-'"),
+	Entry("a grant without namespaces", "KeyServer", granting("{name: g, kinds: [Role], names: [b]}"), "grants[0].namespaces"),
 	Entry("a grant to no namespace", "KeyServer", granting("{name: g, namespaces: {}, kinds: [Role], names: [b]}"), "give names, selector, or both"),
 	Entry("a grant to an empty list of namespaces", "KeyServer", granting("{name: g, namespaces: {names: []}, kinds: [Role], names: [b]}"), "give names, selector, or both"),
 	Entry("a namespace that is a wildcard", "KeyServer", granting("{name: g, namespaces: {names: ['*']}, kinds: [Role], names: [b]}"), "for all of them, give an empty selector"),
 	Entry("a namespace listed twice", "KeyServer", granting("{name: g, namespaces: {names: [a, a]}, kinds: [Role], names: [b]}"), "Duplicate value"),
-	Entry("a grant of no kind", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [], names: [b]}"), "grants[0].kinds"),
-	Entry("a grant that says no kind", "KeyServer", granting("{name: g, namespaces: {names: [a]}, names: [b]}"), "grants[0].kinds"),
+	Entry("a grant with an empty list of kinds", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [], names: [b]}"), "grants[0].kinds"),
+	Entry("a grant without kinds", "KeyServer", granting("{name: g, namespaces: {names: [a]}, names: [b]}"), "grants[0].kinds"),
 	Entry("a grant of every kind at once", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: ['*'], names: [b]}"), `supported values: "ACLTemplate", "Key", "Principal", "PrincipalTrust", "Role", "TrustedCA", "TrustedServer"`),
 	Entry("a grant of KeyServers", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [KeyServer], names: [b]}"), "supported values"),
-	Entry("a grant of no name", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: []}"), "grants[0].names"),
-	Entry("a grant that says no name", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role]}"), "grants[0].names"),
+	Entry("a grant with an empty list of names", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: []}"), "grants[0].names"),
+	Entry("a grant without names", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role]}"), "grants[0].names"),
 	Entry("a grant of an empty name", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: ['']}"), "grants[0].names[0]"),
-	Entry("a grant of every operation at once", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: [b], operations: ['*']}"), "must be an operation or a duty; to give all, list"),
-	Entry("a grant of a duty that is none", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: [b], operations: [duty:keyUse]}"), "must be duty:administration, duty:trust, duty:key use or duty:audit"),
+	Entry("a grant of every operation at once", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: [b], operations: ['*']}"), "must be an operation or a duty; to grant all, list"),
+	Entry("a grant of an unknown duty", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: [b], operations: [duty:keyUse]}"), "must be duty:administration, duty:trust, duty:key use or duty:audit"),
 	Entry("a grant of an empty operation", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: [b], operations: ['']}"), "grants[0].operations[0]"),
-	Entry("two grants of one name", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: [b]}, {name: g, namespaces: {names: [c]}, kinds: [Role], names: [d]}"), "Duplicate value"),
-	Entry("more grants than fit", "KeyServer", granting(strings.Repeat("{}, ", 33)), "must have at most 32 items"),
+	Entry("two grants with the same name", "KeyServer", granting("{name: g, namespaces: {names: [a]}, kinds: [Role], names: [b]}, {name: g, namespaces: {names: [c]}, kinds: [Role], names: [d]}"), "Duplicate value"),
+	Entry("more grants than the limit", "KeyServer", granting(strings.Repeat("{}, ", 33)), "must have at most 32 items"),
 
-	// What all kinds share.
+	// Fields of all kinds but KeyServer.
 	Entry("an unknown management policy", "TrustedCA", inlineCA(onePEM)+"managementPolicy: Sometimes", `supported values: "Manage", "Observe"`),
 	Entry("an unknown adoption policy", "TrustedCA", inlineCA(onePEM)+"adoptionPolicy: Perhaps", `supported values: "IfIdentical", "Always", "Never"`),
 	Entry("an unknown deletion policy", "TrustedCA", inlineCA(onePEM)+"deletionPolicy: Orphan", `supported values: "DeleteIfCreated", "Delete", "Retain"`),
-	Entry("a resync interval that is no duration", "TrustedCA", inlineCA(onePEM)+"resyncInterval: often", "must be a duration from 5s to 24h"),
+	Entry("a resync interval that is not a duration", "TrustedCA", inlineCA(onePEM)+"resyncInterval: often", "must be a duration from 5s to 24h"),
 	Entry("a resync interval in days", "TrustedCA", inlineCA(onePEM)+"resyncInterval: 1d", "must be a duration from 5s to 24h"),
-	Entry("a resync interval that floods", "TrustedCA", inlineCA(onePEM)+"resyncInterval: 1s", "must be a duration from 5s to 24h"),
-	Entry("a resync interval that sleeps", "TrustedCA", inlineCA(onePEM)+"resyncInterval: 25h", "must be a duration from 5s to 24h"),
-	Entry("a KeyServer that cannot exist", "TrustedCA", inlineCA(onePEM)+"keyServerRef: {name: Not_A_Name}", "must be the name of a KeyServer"),
+	Entry("a resync interval that is too short", "TrustedCA", inlineCA(onePEM)+"resyncInterval: 1s", "must be a duration from 5s to 24h"),
+	Entry("a resync interval that is too long", "TrustedCA", inlineCA(onePEM)+"resyncInterval: 25h", "must be a duration from 5s to 24h"),
+	Entry("an invalid name of a KeyServer", "TrustedCA", inlineCA(onePEM)+"keyServerRef: {name: Not_A_Name}", "must be the name of a KeyServer"),
 
 	// TrustedCA.
 	Entry("no certificate", "TrustedCA", "managementPolicy: Manage", "spec.certificate"),
-	Entry("a certificate of its own KeyServer's issuer", "TrustedCA", "{keyServerRef: {name: b}, certificate: {peerRef: {name: b}}}", "certificate.peerRef must name another KeyServer than keyServerRef does"),
+	Entry("the issuer of the same KeyServer as certificate", "TrustedCA", "{keyServerRef: {name: b}, certificate: {peerRef: {name: b}}}", "certificate.peerRef must not name the KeyServer of keyServerRef"),
 	Entry("a certificate of a KeyServer without a name", "TrustedCA", "{certificate: {peerRef: {}}}", "spec.certificate.peerRef.name"),
-	Entry("a certificate from nowhere", "TrustedCA", "certificate: {}", "give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
-	Entry("a certificate from two places", "TrustedCA", "certificate: {secretKeyRef: {name: a, key: b}, configMapKeyRef: {name: a, key: b}}",
+	Entry("a certificate without a source", "TrustedCA", "certificate: {}", "give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
+	Entry("a certificate with two sources", "TrustedCA", "certificate: {secretKeyRef: {name: a, key: b}, configMapKeyRef: {name: a, key: b}}",
 		"give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
 	Entry("a certificate that is not PEM", "TrustedCA", "certificate: {inline: MIIB}", "must hold exactly one PEM block of type CERTIFICATE"),
-	Entry("a bundle", "TrustedCA", inlineCA(onePEM+onePEM), "declare each CA in an object of its own"),
+	Entry("a bundle", "TrustedCA", inlineCA(onePEM+onePEM), "declare each CA in a separate object"),
 	Entry("a certificate with its private key", "TrustedCA", inlineCA(onePEM+keyPEM), "must not hold a private key"),
 	Entry("a reference without a key", "TrustedCA", "certificate: {secretKeyRef: {name: a}}", "spec.certificate.secretKeyRef.key"),
 	Entry("a negative overlap", "TrustedCA", inlineCA(onePEM)+"rotation: {overlap: -1h}", "must be a duration from 0s to 8760h"),
-	Entry("a publication nowhere", "TrustedCA", inlineCA(onePEM)+"publish: {}", "give exactly one of clusterTrustBundle and configMap"),
-	Entry("a publication at two places", "TrustedCA", inlineCA(onePEM)+"publish: {clusterTrustBundle: {}, configMap: {name: a}}", "give exactly one of clusterTrustBundle and configMap"),
-	Entry("a bundle of a signer", "TrustedCA", inlineCA(onePEM)+"publish: {clusterTrustBundle: {name: 'example.com:a:b'}}", "bundles of a signer, with a ':' in their name, are not published"),
+	Entry("a publication without a target", "TrustedCA", inlineCA(onePEM)+"publish: {}", "give exactly one of clusterTrustBundle and configMap"),
+	Entry("a publication with two targets", "TrustedCA", inlineCA(onePEM)+"publish: {clusterTrustBundle: {}, configMap: {name: a}}", "give exactly one of clusterTrustBundle and configMap"),
+	Entry("a bundle of a signer", "TrustedCA", inlineCA(onePEM)+"publish: {clusterTrustBundle: {name: 'example.com:a:b'}}", "bundles of a signer, with a ':' in the name, are not supported"),
 	Entry("a published ConfigMap without a name", "TrustedCA", inlineCA(onePEM)+"publish: {configMap: {}}", "spec.publish.configMap.name"),
-	Entry("a published ConfigMap that cannot exist", "TrustedCA", inlineCA(onePEM)+"publish: {configMap: {name: A_B}}", "must be the name of a ConfigMap"),
-	Entry("a published key that cannot be", "TrustedCA", inlineCA(onePEM)+"publish: {configMap: {name: a, key: a/b}}", "must be letters, digits, '-', '_' and '.'"),
+	Entry("an invalid name of a published ConfigMap", "TrustedCA", inlineCA(onePEM)+"publish: {configMap: {name: A_B}}", "must be the name of a ConfigMap"),
+	Entry("an invalid key of a published ConfigMap", "TrustedCA", inlineCA(onePEM)+"publish: {configMap: {name: a, key: a/b}}", "must be letters, digits, '-', '_' and '.'"),
 	Entry("a publication in no namespace", "TrustedCA", inlineCA(onePEM)+"publish: {configMap: {name: a, namespaces: {}}}", "give names, selector, or both"),
 	Entry("a revocation without a mode", "TrustedCA", inlineCA(onePEM)+"revocation: {}", "spec.revocation.mode"),
 	Entry("an unknown revocation mode", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: Required}", `supported values: "off", "when-available", "required"`),
 	Entry("a revocation mode that YAML takes for false", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: off}", "spec.revocation.mode"),
-	Entry("a maximum age that is no duration", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: required, maxAge: 1d}", "must be a duration of whole seconds from 0s to 8784h"),
+	Entry("a maximum age that is not a duration", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: required, maxAge: 1d}", "must be a duration of whole seconds from 0s to 8784h"),
 	Entry("a maximum age of less than a second", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: required, maxAge: 1500ms}", "must be a duration of whole seconds from 0s to 8784h"),
 	Entry("a maximum age of more than a year", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: required, maxAge: 8785h}", "must be a duration of whole seconds from 0s to 8784h"),
-	Entry("a revocation list from nowhere", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: required, crl: {}}", "spec.revocation.crl.configMapKeyRef"),
+	Entry("a revocation list without a source", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: required, crl: {}}", "spec.revocation.crl.configMapKeyRef"),
 	Entry("a revocation list without a key", "TrustedCA", inlineCA(onePEM)+"revocation: {mode: required, crl: {configMapKeyRef: {name: a}}}", "spec.revocation.crl.configMapKeyRef.key"),
-	Entry("an overlap without end", "TrustedCA", inlineCA(onePEM)+"rotation: {overlap: 9000h}", "must be a duration from 0s to 8760h"),
+	Entry("an overlap that is too long", "TrustedCA", inlineCA(onePEM)+"rotation: {overlap: 9000h}", "must be a duration from 0s to 8760h"),
 
 	// Role.
 	Entry("neither name nor id", "Role", "operations: []", "give roleName, or roleId to take over an existing role, or both"),
@@ -159,11 +160,11 @@ var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, sp
 
 	// TrustedServer.
 	Entry("no trust blob", "TrustedServer", "friendlyName: a", "spec.trustBlob"),
-	Entry("a trust blob of its own KeyServer", "TrustedServer", "{friendlyName: a, trustBlob: {peerRef: {name: default}}}", "trustBlob.peerRef must name another KeyServer than keyServerRef does"),
+	Entry("a trust blob of the same KeyServer", "TrustedServer", "{friendlyName: a, trustBlob: {peerRef: {name: default}}}", "trustBlob.peerRef must not name the KeyServer of keyServerRef"),
 	Entry("a trust blob of a KeyServer with a bad name", "TrustedServer", "{friendlyName: a, trustBlob: {peerRef: {name: A/b}}}", "must be the name of a KeyServer"),
 	Entry("a trust blob of a KeyServer and inline", "TrustedServer", `{friendlyName: a, trustBlob: {inline: "7\tpeer\t9443\tAAAA", peerRef: {name: b}}}`, "give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
-	Entry("a trust blob from nowhere", "TrustedServer", "{friendlyName: a, trustBlob: {}}", "give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
-	Entry("a trust blob from two places", "TrustedServer", "{friendlyName: a, trustBlob: {secretKeyRef: {name: a, key: b}, configMapKeyRef: {name: a, key: b}}}",
+	Entry("a trust blob without a source", "TrustedServer", "{friendlyName: a, trustBlob: {}}", "give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
+	Entry("a trust blob with two sources", "TrustedServer", "{friendlyName: a, trustBlob: {secretKeyRef: {name: a, key: b}, configMapKeyRef: {name: a, key: b}}}",
 		"give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
 	Entry("a trust blob with spaces for tabs", "TrustedServer", "{friendlyName: a, trustBlob: {inline: 7 peer 9443 AAAA}}", "must have four fields separated by tabs"),
 	Entry("a trust blob of five fields", "TrustedServer", blob("7", "peer.example", "9443", `AAAA\tmore`), "must have four fields separated by tabs"),
@@ -190,44 +191,44 @@ var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, sp
 	Entry("an unknown right", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [EXECUTE]}]}", `supported values: "READ", "WRITE", "OWNER", "MANDATORY_GROUP", "HOST_MATRIX"`),
 	Entry("a right twice", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ, READ]}]}", "Duplicate value"),
 	Entry("a negative limit", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ], maxUsage: -1}]}", "spec.members[0].maxUsage"),
-	Entry("a misspelt limit under strict decoding is no limit at all", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ], maxUsage: many}]}", "spec.members[0].maxUsage"),
-	Entry("a start that is no time", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ], startTime: soon}]}", "spec.members[0].startTime"),
-	Entry("a start before all stamps", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ], startTime: '1970-01-01T00:00:00Z'}]}", "must be after 1970-01-01T00:00:00Z"),
+	Entry("a limit that is not a number", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ], maxUsage: many}]}", "spec.members[0].maxUsage"),
+	Entry("a start that is not a time", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ], startTime: soon}]}", "spec.members[0].startTime"),
+	Entry("a start at the Unix epoch", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ], startTime: '1970-01-01T00:00:00Z'}]}", "must be after 1970-01-01T00:00:00Z"),
 	Entry("an end before the start", "ACLTemplate", "{templateName: a, members: [{principal: group/a, rights: [READ], startTime: '2027-01-02T00:00:00Z', endTime: '2027-01-01T00:00:00Z'}]}", "endTime must be after startTime"),
 	Entry("a directory twice", "ACLTemplate", "{templateName: a, members: [], directories: [/a/, /a/]}", "Duplicate value"),
 	Entry("a directory with an empty segment", "ACLTemplate", "{templateName: a, members: [], directories: [/a//b/]}", "must be the plain path of a directory"),
-	Entry("a directory that climbs", "ACLTemplate", "{templateName: a, members: [], directories: [/a/../b/]}", "must be the plain path of a directory"),
+	Entry("a directory with ..", "ACLTemplate", "{templateName: a, members: [], directories: [/a/../b/]}", "must be the plain path of a directory"),
 	Entry("a directory of two lines", "ACLTemplate", `{templateName: a, members: [], directories: ["/a\nb"]}`, "must be the plain path of a directory"),
 
 	// Key.
 	Entry("a key of no algorithm", "Key", "members: []", "spec.algorithm"),
 	Entry("a key of an unknown algorithm", "Key", "algorithm: RSA", `supported values: "HMAC-SHA384", "AES-256"`),
-	Entry("a path and a line to take over", "Key", "{algorithm: AES-256, path: /a, lineage: AAAAAQAAAAAAAAEB}", "give path or lineage, not both"),
+	Entry("both a path and a lineage", "Key", "{algorithm: AES-256, path: /a, lineage: AAAAAQAAAAAAAAEB}", "give path or lineage, not both"),
 	Entry("an empty path", "Key", "{algorithm: AES-256, path: ''}", "spec.path"),
-	Entry("a path that climbs", "Key", "{algorithm: AES-256, path: /a/../b}", "must be the plain path of a place"),
-	Entry("a path with an empty segment", "Key", "{algorithm: AES-256, path: /a//b}", "must be the plain path of a place"),
-	Entry("a path of two lines", "Key", `{algorithm: AES-256, path: "/a\nb"}`, "must be the plain path of a place"),
-	Entry("a line by the id of its key", "Key", `{algorithm: AES-256, lineage: "00000000000001"}`, "must be the hidden link of the first key of a line"),
-	Entry("a line in hexadecimal", "Key", `{algorithm: AES-256, lineage: "000000010000000000000101"}`, "must be the hidden link of the first key of a line"),
-	Entry("a member of a key by a name alone", "Key", "{algorithm: AES-256, members: [{principal: alice, rights: [READ]}]}", "must be TYPE/NAME"),
+	Entry("a path with ..", "Key", "{algorithm: AES-256, path: /a/../b}", "must be a plain path"),
+	Entry("a path with an empty segment", "Key", "{algorithm: AES-256, path: /a//b}", "must be a plain path"),
+	Entry("a path of two lines", "Key", `{algorithm: AES-256, path: "/a\nb"}`, "must be a plain path"),
+	Entry("a lineage by the id of its key", "Key", `{algorithm: AES-256, lineage: "00000000000001"}`, "must be the hidden link of the first key of a lineage"),
+	Entry("a lineage in hexadecimal", "Key", `{algorithm: AES-256, lineage: "000000010000000000000101"}`, "must be the hidden link of the first key of a lineage"),
+	Entry("a member of a key without a type", "Key", "{algorithm: AES-256, members: [{principal: alice, rights: [READ]}]}", "must be TYPE/NAME"),
 	Entry("a member of a key twice", "Key", "{algorithm: AES-256, members: [{principal: group/a, rights: [READ]}, {principal: group/a, rights: [OWNER]}]}", "Duplicate value"),
 	Entry("a rotation of nothing", "Key", "{algorithm: AES-256, rotation: {}}", "to have no rotation, leave rotation out"),
 	Entry("a rotation of zeros", "Key", "{algorithm: AES-256, rotation: {everyDays: 0, verifyOnlyDays: 0}}", "to have no rotation, leave rotation out"),
-	Entry("a rotation each eleventh year", "Key", "{algorithm: AES-256, rotation: {everyDays: 3651}}", "spec.rotation.everyDays"),
-	Entry("a former key that is destroyed and never ceases to verify", "Key", "{algorithm: AES-256, rotation: {everyDays: 1, destroyAfterDays: 1}}", "destroyAfterDays needs verifyOnlyDays"),
-	Entry("a destruction at once", "Key", "{algorithm: AES-256, destroyAfterDays: 0}", "spec.destroyAfterDays"),
-	Entry("a destruction in the next year but one", "Key", "{algorithm: AES-256, destroyAfterDays: 366}", "spec.destroyAfterDays"),
-	Entry("a publication nowhere", "Key", "{algorithm: AES-256, publish: {}}", "spec.publish.configMap"),
-	Entry("a ConfigMap that cannot exist", "Key", "{algorithm: AES-256, publish: {configMap: {name: A_b}}}", "must be the name of a ConfigMap"),
+	Entry("a rotation after more than 3650 days", "Key", "{algorithm: AES-256, rotation: {everyDays: 3651}}", "spec.rotation.everyDays"),
+	Entry("the destruction of older keys that always verify", "Key", "{algorithm: AES-256, rotation: {everyDays: 1, destroyAfterDays: 1}}", "destroyAfterDays needs verifyOnlyDays"),
+	Entry("an immediate destruction", "Key", "{algorithm: AES-256, destroyAfterDays: 0}", "spec.destroyAfterDays"),
+	Entry("a destruction after more than 365 days", "Key", "{algorithm: AES-256, destroyAfterDays: 366}", "spec.destroyAfterDays"),
+	Entry("a publication without a target", "Key", "{algorithm: AES-256, publish: {}}", "spec.publish.configMap"),
+	Entry("an invalid name of a ConfigMap", "Key", "{algorithm: AES-256, publish: {configMap: {name: A_b}}}", "must be the name of a ConfigMap"),
 	// Principal.
-	Entry("a principal that is nobody", "Principal", "roles: []", "give exactly one of serviceAccount, ldap, group and certificate"),
-	Entry("a principal that is two", "Principal", "{ldap: {name: a}, group: {}, principalName: a}", "give exactly one of serviceAccount, ldap, group and certificate"),
+	Entry("a principal without an identity", "Principal", "roles: []", "give exactly one of serviceAccount, ldap, group and certificate"),
+	Entry("a principal with two identities", "Principal", "{ldap: {name: a}, group: {}, principalName: a}", "give exactly one of serviceAccount, ldap, group and certificate"),
 	Entry("a group without a name", "Principal", "group: {}", "give principalName, the name of the group"),
-	Entry("another name for somebody in the directory", "Principal", "{ldap: {name: a}, principalName: b}", "the name is that in ldap.name"),
+	Entry("another name for a user of the directory", "Principal", "{ldap: {name: a}, principalName: b}", "the name comes from ldap.name"),
 	Entry("another name for a certificate", "Principal", "{certificate: {certificate: {secretKeyRef: {name: a, key: b}}}, principalName: b}", "the name is the subject of the certificate"),
 	Entry("a service account without a name", "Principal", "serviceAccount: {namespace: a}", "spec.serviceAccount.name"),
-	Entry("a service account with a name that is none", "Principal", "serviceAccount: {name: 'a:b'}", "must be the name of a service account"),
-	Entry("a namespace that is none", "Principal", "serviceAccount: {name: a, namespace: 'a:b'}", "must be the name of a namespace"),
+	Entry("an invalid name of a service account", "Principal", "serviceAccount: {name: 'a:b'}", "must be the name of a service account"),
+	Entry("an invalid name of a namespace", "Principal", "serviceAccount: {name: a, namespace: 'a:b'}", "must be the name of a namespace"),
 	Entry("a service account with too long a name", "Principal", "serviceAccount: {namespace: a, name: "+strings.Repeat("a", 105)+"}", "is longer than 128 characters"),
 	Entry("an issuer with a space", "Principal", "serviceAccount: {name: a, issuer: 'https://a '}", "must be printable ASCII without spaces"),
 	Entry("an empty audience", "Principal", "serviceAccount: {name: a, audiences: ['']}", "spec.serviceAccount.audiences[0]"),
@@ -235,30 +236,30 @@ var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, sp
 	Entry("more audiences than a token is compared with", "Principal", "serviceAccount: {name: a, audiences: ["+strings.Join(strings.Split("abcdefghijklmnopq", ""), ",")+"]}", "must have at most 16 items"),
 	Entry("a principal name of two lines", "Principal", `{group: {}, principalName: "a\nb"}`, "must not begin or end with a space or hold control characters"),
 	Entry("a principal name that is too long", "Principal", "{group: {}, principalName: "+strings.Repeat("a", 129)+"}", "spec.principalName"),
-	Entry("a role that is none", "Principal", "{ldap: {name: a}, roles: [{}]}", "give exactly one of name and roleRef"),
-	Entry("a role that is two", "Principal", "{ldap: {name: a}, roles: [{name: b, roleRef: {name: c}}]}", "give exactly one of name and roleRef"),
-	Entry("a Role that cannot exist", "Principal", "{ldap: {name: a}, roles: [{roleRef: {name: B C}}]}", "must be the name of a Role"),
+	Entry("a role without a name", "Principal", "{ldap: {name: a}, roles: [{}]}", "give exactly one of name and roleRef"),
+	Entry("a role with two names", "Principal", "{ldap: {name: a}, roles: [{name: b, roleRef: {name: c}}]}", "give exactly one of name and roleRef"),
+	Entry("an invalid name of a Role", "Principal", "{ldap: {name: a}, roles: [{roleRef: {name: B C}}]}", "must be the name of a Role"),
 	Entry("a group by its name", "Principal", "{ldap: {name: a}, groups: [{name: b}]}", "spec.groups[0].principalRef"),
-	Entry("a Principal that cannot exist", "Principal", "{ldap: {name: a}, groups: [{principalRef: {name: B_C}}]}", "must be the name of a Principal"),
+	Entry("an invalid name of a Principal", "Principal", "{ldap: {name: a}, groups: [{principalRef: {name: B_C}}]}", "must be the name of a Principal"),
 	Entry("a group in a group", "Principal", "{group: {}, principalName: a, groups: [{principalRef: {name: b}}]}", "a group cannot be a member of a group"),
 	Entry("a group that is disabled", "Principal", "{group: {}, principalName: a, disabled: true}", "a group cannot be disabled"),
-	Entry("a group that somebody acts for", "Principal", "{group: {}, principalName: a, delegation: {anybody: true}}", "nobody acts for a group"),
-	Entry("a delegation to nobody", "Principal", "{ldap: {name: a}, delegation: {}}", "give delegates, or anybody: true"),
+	Entry("a group with a delegation", "Principal", "{group: {}, principalName: a, delegation: {anybody: true}}", "no principal can act for a group"),
+	Entry("an empty delegation", "Principal", "{ldap: {name: a}, delegation: {}}", "give delegates, or anybody: true"),
 	Entry("a delegation to an empty list", "Principal", "{ldap: {name: a}, delegation: {delegates: []}}", "give delegates, or anybody: true"),
-	Entry("a delegation to anybody and to somebody", "Principal", "{ldap: {name: a}, delegation: {anybody: true, delegates: [{principalRef: {name: b}}]}}", "give delegates, or anybody: true"),
-	Entry("a certificate that is none", "Principal", "certificate: {}", "give exactly one of request"),
-	Entry("a certificate and a request", "Principal", "certificate: {request: {configMapKeyRef: {name: a, key: b}}, certificate: {configMapKeyRef: {name: a, key: b}}}", "give exactly one of request"),
+	Entry("a delegation to anybody and to a list", "Principal", "{ldap: {name: a}, delegation: {anybody: true, delegates: [{principalRef: {name: b}}]}}", "give delegates, or anybody: true"),
+	Entry("neither a certificate nor a request", "Principal", "certificate: {}", "give exactly one of request"),
+	Entry("both a certificate and a request", "Principal", "certificate: {request: {configMapKeyRef: {name: a, key: b}}, certificate: {configMapKeyRef: {name: a, key: b}}}", "give exactly one of request"),
 	Entry("a request in a Secret", "Principal", "certificate: {request: {secretKeyRef: {name: a, key: b}}}", "give exactly one of inline and configMapKeyRef"),
 	Entry("a request with its key", "Principal", "certificate:\n  request:\n    inline: |\n      -----BEGIN CERTIFICATE REQUEST-----\n      -----END CERTIFICATE REQUEST-----\n      "+indent(keyPEM), "must not hold a private key"),
-	Entry("a client certificate from nowhere", "Principal", "certificate: {certificate: {}}", "give exactly one of inline, secretKeyRef and configMapKeyRef"),
+	Entry("a client certificate without a source", "Principal", "certificate: {certificate: {}}", "give exactly one of inline, secretKeyRef and configMapKeyRef"),
 	Entry("a client certificate with its key", "Principal", "certificate:\n  certificate:\n    inline: |\n      "+indent(onePEM+keyPEM), "must not hold a private key"),
-	Entry("a validity of what exists", "Principal", "certificate: {certificate: {configMapKeyRef: {name: a, key: b}}, validityDays: 3}", "validityDays goes with request"),
-	Entry("a validity of no day", "Principal", "certificate: {request: {configMapKeyRef: {name: a, key: b}}, validityDays: 0}", "spec.certificate.validityDays"),
+	Entry("a validity of an existing certificate", "Principal", "certificate: {certificate: {configMapKeyRef: {name: a, key: b}}, validityDays: 3}", "validityDays needs request"),
+	Entry("a validity of zero days", "Principal", "certificate: {request: {configMapKeyRef: {name: a, key: b}}, validityDays: 0}", "spec.certificate.validityDays"),
 
 	// PrincipalTrust.
 	Entry("no peer", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101"}}`, "give exactly one of trustedServerRef and systemId"),
 	Entry("two peers", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101"}, systemId: 7, trustedServerRef: {name: a}}`, "give exactly one of trustedServerRef and systemId"),
-	Entry("a TrustedServer that cannot exist", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101"}, trustedServerRef: {name: A_B}}`, "must be the name of a TrustedServer"),
+	Entry("an invalid name of a TrustedServer", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101"}, trustedServerRef: {name: A_B}}`, "must be the name of a TrustedServer"),
 	Entry("a system id that is too large", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101"}, systemId: 4294967296}`, "spec.systemId"),
 	Entry("a negative system id", "PrincipalTrust", `{flag: expose, principal: {id: "0000000000000101"}, systemId: -1}`, "spec.systemId"),
 	Entry("no principal", "PrincipalTrust", "{flag: expose, principal: {}, systemId: 7}", "give exactly one of id, and type with name"),
@@ -272,7 +273,7 @@ var _ = DescribeTable("refuses at admission", func(ctx context.Context, kind, sp
 	Entry("an unknown flag", "PrincipalTrust", `{flag: allow, principal: {id: "0000000000000101"}, systemId: 7}`, `supported values: "restrict", "expose"`),
 )
 
-var _ = DescribeTable("refuses to change what identifies the external object", func(ctx context.Context, kind, spec, change, says string) {
+var _ = DescribeTable("rejects changes of the external object's identity", func(ctx context.Context, kind, spec, change, says string) {
 	was := object(kind, spec)
 	Expect(cluster.Create(ctx, was)).To(Succeed())
 	var changed map[string]any
@@ -280,28 +281,28 @@ var _ = DescribeTable("refuses to change what identifies the external object", f
 	was.Object["spec"] = changed
 	Expect(cluster.Update(ctx, was)).To(MatchError(ContainSubstring(says)))
 },
-	Entry("another KeyServer", "Role", "{roleName: a, operations: []}", "{roleName: a, operations: [], keyServerRef: {name: other}}", "delete this object and create it anew"),
+	Entry("another KeyServer", "Role", "{roleName: a, operations: []}", "{roleName: a, operations: [], keyServerRef: {name: other}}", "delete this object and create it again"),
 	Entry("another role id", "Role", `{roleId: "0000000000000101", operations: []}`, `{roleId: "0000000000000102", operations: []}`, "roleId cannot be changed, added or removed"),
-	Entry("a role id where there was none", "Role", "{roleName: a, operations: []}", `{roleName: a, roleId: "0000000000000101", operations: []}`, "roleId cannot be changed, added or removed"),
+	Entry("an added role id", "Role", "{roleName: a, operations: []}", `{roleName: a, roleId: "0000000000000101", operations: []}`, "roleId cannot be changed, added or removed"),
 	Entry("another algorithm", "Key", "algorithm: AES-256", "algorithm: HMAC-SHA384", "algorithm cannot be changed"),
-	Entry("a key that may leave all at once", "Key", "algorithm: AES-256", "{algorithm: AES-256, exportable: true}", "exportable cannot be changed"),
+	Entry("a key that becomes exportable", "Key", "algorithm: AES-256", "{algorithm: AES-256, exportable: true}", "exportable cannot be changed"),
 	Entry("another path", "Key", "{algorithm: AES-256, path: /a}", "{algorithm: AES-256, path: /b}", "path cannot be changed"),
-	Entry("no path where there was one", "Key", "{algorithm: AES-256, path: /a}", "algorithm: AES-256", "path cannot be changed"),
-	Entry("a line where there was none", "Key", "algorithm: AES-256", "{algorithm: AES-256, lineage: AAAAAQAAAAAAAAEB}", "lineage cannot be changed"),
+	Entry("a removed path", "Key", "{algorithm: AES-256, path: /a}", "algorithm: AES-256", "path cannot be changed"),
+	Entry("an added lineage", "Key", "algorithm: AES-256", "{algorithm: AES-256, lineage: AAAAAQAAAAAAAAEB}", "lineage cannot be changed"),
 	Entry("another system id", "TrustedServer", blob("7"), blob("8"), "the system id cannot be changed"),
-	Entry("another principal", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, systemId: 7}", "{flag: expose, principal: {type: group, name: b}, systemId: 7}", "delete this object and create it anew"),
-	Entry("another peer", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, systemId: 7}", "{flag: expose, principal: {type: group, name: a}, systemId: 8}", "delete this object and create it anew"),
-	Entry("another TrustedServer", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, trustedServerRef: {name: a}}", "{flag: expose, principal: {type: group, name: a}, trustedServerRef: {name: b}}", "delete this object and create it anew"),
-	Entry("a peer named otherwise", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, systemId: 7}", "{flag: expose, principal: {type: group, name: a}, trustedServerRef: {name: b}}", "the peer cannot be changed"),
-	Entry("another type of principal", "Principal", "ldap: {name: a}", "{group: {}, principalName: a}", "cannot become one of another type"),
+	Entry("another principal", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, systemId: 7}", "{flag: expose, principal: {type: group, name: b}, systemId: 7}", "delete this object and create it again"),
+	Entry("another peer", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, systemId: 7}", "{flag: expose, principal: {type: group, name: a}, systemId: 8}", "delete this object and create it again"),
+	Entry("another TrustedServer", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, trustedServerRef: {name: a}}", "{flag: expose, principal: {type: group, name: a}, trustedServerRef: {name: b}}", "delete this object and create it again"),
+	Entry("another kind of reference to the peer", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, systemId: 7}", "{flag: expose, principal: {type: group, name: a}, trustedServerRef: {name: b}}", "the peer cannot be changed"),
+	Entry("another type of principal", "Principal", "ldap: {name: a}", "{group: {}, principalName: a}", "the type of a principal cannot be changed"),
 	Entry("another principal name", "Principal", "{group: {}, principalName: a}", "{group: {}, principalName: b}", "principalName cannot be changed"),
-	Entry("a principal name where there was none", "Principal", "serviceAccount: {name: a}", "{serviceAccount: {name: a}, principalName: b}", "principalName cannot be changed, added or removed"),
-	Entry("somebody else in the directory", "Principal", "ldap: {name: a}", "ldap: {name: b}", "cannot be changed; delete this object"),
-	Entry("another service account", "Principal", "serviceAccount: {name: a}", "serviceAccount: {name: b}", "cannot be changed, audiences neither"),
-	Entry("another issuer", "Principal", "serviceAccount: {name: a}", "serviceAccount: {name: a, issuer: https://b}", "cannot be changed, audiences neither"),
+	Entry("an added principal name", "Principal", "serviceAccount: {name: a}", "{serviceAccount: {name: a}, principalName: b}", "principalName cannot be changed, added or removed"),
+	Entry("another user of the directory", "Principal", "ldap: {name: a}", "ldap: {name: b}", "cannot be changed; delete this object"),
+	Entry("another service account", "Principal", "serviceAccount: {name: a}", "serviceAccount: {name: b}", "cannot be changed, and neither can audiences"),
+	Entry("another issuer", "Principal", "serviceAccount: {name: a}", "serviceAccount: {name: a, issuer: https://b}", "cannot be changed, and neither can audiences"),
 	Entry("another audience", "Principal", "serviceAccount: {name: a, audiences: [b]}", "serviceAccount: {name: a, audiences: [b, c]}", "because the key server has no way to change them"),
-	Entry("a certificate for a request", "Principal", "certificate: {request: {configMapKeyRef: {name: a, key: b}}}", "certificate: {certificate: {configMapKeyRef: {name: a, key: b}}}", "cannot take each other's place"),
-	Entry("no role id where there was one", "Role", `{roleName: a, roleId: "0000000000000101", operations: []}`, "{roleName: a, operations: []}", "roleId cannot be changed, added or removed"),
+	Entry("a certificate for a request", "Principal", "certificate: {request: {configMapKeyRef: {name: a, key: b}}}", "certificate: {certificate: {configMapKeyRef: {name: a, key: b}}}", "cannot replace each other"),
+	Entry("a removed role id", "Role", `{roleName: a, roleId: "0000000000000101", operations: []}`, "{roleName: a, operations: []}", "roleId cannot be changed, added or removed"),
 )
 
 var _ = DescribeTable("accepts", func(ctx context.Context, kind, spec string) {
@@ -313,7 +314,7 @@ var _ = DescribeTable("accepts", func(ctx context.Context, kind, spec string) {
 	Entry("a KeyServer without grants", "KeyServer", credentials+"url: https://a\ngrants: []"),
 	Entry("a grant to every namespace", "KeyServer", granting("{name: g, namespaces: {selector: {}}, kinds: [Role], names: ['*'], operations: [HMAC Data, '0000000000000304', 'duty:key use'], adopt: true}")),
 	Entry("a role without operations", "Role", "{roleName: a, operations: []}"),
-	Entry("a role of which nothing is said but its name", "Role", "roleName: a"),
+	Entry("a role with nothing but its name", "Role", "roleName: a"),
 	Entry("a role by id in capitals", "Role", `{roleId: "00000000000001AB", operations: []}`),
 	Entry("the shortest overlap", "TrustedCA", inlineCA(onePEM)+"rotation: {overlap: 0s}"),
 	Entry("a ClusterTrustBundle without a name", "TrustedCA", inlineCA(onePEM)+"publish: {clusterTrustBundle: {}}"),
@@ -326,17 +327,17 @@ var _ = DescribeTable("accepts", func(ctx context.Context, kind, spec string) {
 	Entry("a trust blob as a block, with its line end", "TrustedServer", "friendlyName: a\ntrustBlob:\n  inline: |\n    7\tpeer\t9443\tAA==\n"),
 	Entry("a trust blob with an IPv6 address", "TrustedServer", blob("0", "2001:db8::7")),
 	Entry("a template without members", "ACLTemplate", "{templateName: a, members: []}"),
-	Entry("a template of which nothing is said but its name", "ACLTemplate", "templateName: a"),
+	Entry("a template with nothing but its name", "ACLTemplate", "templateName: a"),
 	Entry("members of every spelling", "ACLTemplate", "{templateName: a, members: [{principal: certificate//C=DE/CN=a, rights: [READ]}, {principal: id/0/18446744073709551615, rights: [OWNER], maxUsage: 0}]}"),
 	Entry("directories with and without a slash", "ACLTemplate", "{templateName: a, members: [], directories: [/, /a, b/c.d/, /.hidden/..x/]}"),
 	Entry("a principal by id in capitals", "PrincipalTrust", `{flag: restrict, principal: {id: "00000000000001AB"}, systemId: 4294967295}`),
-	Entry("a principal of which nothing is said but who it is", "Principal", "serviceAccount: {name: a}"),
-	Entry("a service account with a long name and another for it", "Principal", "{serviceAccount: {namespace: a, name: "+strings.Repeat("a", 200)+"}, principalName: b}"),
-	Entry("a principal that is disabled, in groups and lent", "Principal", "{ldap: {name: a}, disabled: true, groups: [{principalRef: {name: b}}], roles: [{name: Encryptor}, {roleRef: {name: c}}], delegation: {delegates: [{principalRef: {name: d}}]}}"),
-	Entry("a certificate that is to be issued", "Principal", "certificate: {request: {configMapKeyRef: {name: a, key: b}}, validityDays: 30}"),
+	Entry("a principal with nothing but its identity", "Principal", "serviceAccount: {name: a}"),
+	Entry("a service account with a long name and a principal name", "Principal", "{serviceAccount: {namespace: a, name: "+strings.Repeat("a", 200)+"}, principalName: b}"),
+	Entry("a principal that is disabled, in groups and delegated", "Principal", "{ldap: {name: a}, disabled: true, groups: [{principalRef: {name: b}}], roles: [{name: Encryptor}, {roleRef: {name: c}}], delegation: {delegates: [{principalRef: {name: d}}]}}"),
+	Entry("a certificate request", "Principal", "certificate: {request: {configMapKeyRef: {name: a, key: b}}, validityDays: 30}"),
 	Entry("the system id zero", "PrincipalTrust", "{flag: restrict, principal: {type: group, name: a}, systemId: 0}"),
-	Entry("a key of which nothing is said but its algorithm", "Key", "algorithm: AES-256"),
-	Entry("a line that is taken over", "Key", "{algorithm: HMAC-SHA384, lineage: AAAAAQAAAAAAAAEB, members: [], rotation: {verifyOnlyDays: 1}}"),
+	Entry("a key with nothing but its algorithm", "Key", "algorithm: AES-256"),
+	Entry("a lineage to take over", "Key", "{algorithm: HMAC-SHA384, lineage: AAAAAQAAAAAAAAEB, members: [], rotation: {verifyOnlyDays: 1}}"),
 	Entry("a compound duration", "TrustedCA", inlineCA(onePEM)+"resyncInterval: 1h30m"),
 )
 
@@ -354,7 +355,7 @@ var _ = Describe("defaults", func() {
 		Expect(ca.Spec.Rotation.Overlap.Duration).To(Equal(24 * time.Hour))
 	})
 
-	It("count a new object as not observed yet, so that nobody takes it for ready", func(ctx context.Context) {
+	It("count a new object as not observed yet, so that it does not look ready", func(ctx context.Context) {
 		u := object("Role", "{roleName: a, operations: []}")
 		Expect(cluster.Create(ctx, u)).To(Succeed())
 		role := &v1alpha1.Role{}
@@ -415,7 +416,7 @@ var _ = Describe("server-side apply", func() {
 		Expect(members()).To(ConsistOf(named("group/b", "OWNER"), named("group/c", "WRITE")))
 	})
 
-	It("takes a list that was emptied", func(ctx context.Context) {
+	It("accepts an emptied list", func(ctx context.Context) {
 		apply := func(u *unstructured.Unstructured, spec string) {
 			GinkgoHelper()
 			v := object(u.GetKind(), spec)
@@ -441,7 +442,7 @@ var _ = Describe("server-side apply", func() {
 			apply(t, "{templateName: emptied"+strings.ReplaceAll(emptied, "%s", "members")+", directories: []}")
 			Expect(cluster.Get(ctx, client.ObjectKeyFromObject(t), template)).To(Succeed())
 			Expect(template.Spec.Members).To(And(BeEmpty(), Not(BeNil())), "the default is stored")
-			Expect(template.Spec.Directories).To(BeNil(), "as the reference says: left out")
+			Expect(template.Spec.Directories).To(BeNil(), "as the reference says, it is omitted")
 		}
 	})
 

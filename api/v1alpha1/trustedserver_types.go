@@ -3,35 +3,35 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // TrustedServerSpec declares that another key server is registered as a peer.
-// +kubebuilder:validation:XValidation:rule="!has(self.trustBlob.peerRef) || self.trustBlob.peerRef.name != self.keyServerRef.name",message="trustBlob.peerRef must name another KeyServer than keyServerRef does; a key server is no peer of itself"
+// +kubebuilder:validation:XValidation:rule="!has(self.trustBlob.peerRef) || self.trustBlob.peerRef.name != self.keyServerRef.name",message="trustBlob.peerRef must not name the KeyServer of keyServerRef; a key server is not its own peer"
 type TrustedServerSpec struct {
 	ManagedSpec `json:",inline"`
 
-	// TrustBlob is what the peer's GET /api/trust/local-info answers as
-	// trustBlob: given here, or fetched from there by peerRef. A blob that is
-	// given does not change once the peer is registered: that would take its
-	// removal, which purges the access of its principals for as long as it lasts.
+	// TrustBlob is the trustBlob of the peer's GET /api/trust/local-info. It is given
+	// here, or fetched by peerRef. A given blob cannot change after the peer is
+	// registered: the peer would have to be removed first, which purges the access of its
+	// principals until it is registered again.
 	TrustBlob TrustBlobSource `json:"trustBlob"`
 
-	// FriendlyName is what people call the peer.
+	// FriendlyName is the display name of the peer.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.trim() == self && !self.matches('[[:cntrl:]]')",message="must not begin or end with a space or hold control characters"
 	FriendlyName string `json:"friendlyName"`
 
-	// Description of the peer. Left out, it is left as it is.
+	// Description of the peer. If it is omitted, it stays unchanged.
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]')",message="must not hold control characters"
 	// +optional
 	Description *string `json:"description,omitempty"`
 
-	// Witness has the peer and the key server cosign each other's checkpoints of the
-	// audit trail, once both say so. Left out, it is left as it is.
+	// Witness makes the peer and the key server cosign each other's checkpoints of the
+	// audit log, if both enable it. If it is omitted, the setting stays unchanged.
 	// +optional
 	Witness *bool `json:"witness,omitempty"`
 
-	// WarnBefore is how long before its end the condition Expiring says that the
-	// certificate is about to expire. From 0s to 8760h.
+	// WarnBefore is how long before the certificate expires the condition Expiring
+	// appears. From 0s to 8760h.
 	// +kubebuilder:default="720h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -40,13 +40,12 @@ type TrustedServerSpec struct {
 	WarnBefore *metav1.Duration `json:"warnBefore,omitempty"`
 }
 
-// TrustBlobSource is where a trust blob comes from. A line end after it is
-// overlooked.
+// TrustBlobSource is the source of a trust blob. A line end after the blob is ignored.
 // +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef), has(self.peerRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"
-// +kubebuilder:validation:XValidation:rule="!has(self.inline) || !has(oldSelf.inline) || self.inline.split('\\t')[0] == oldSelf.inline.split('\\t')[0]",message="the system id cannot be changed; delete this object and create it anew for the other key server"
+// +kubebuilder:validation:XValidation:rule="!has(self.inline) || !has(oldSelf.inline) || self.inline.split('\\t')[0] == oldSelf.inline.split('\\t')[0]",message="the system id cannot be changed; delete this object and create it again for the other key server"
 type TrustBlobSource struct {
-	// Inline holds the blob: system id, server name, external listener port and
-	// base64 PKCS#7 chain, separated by tabs.
+	// Inline has the blob: system id, server name, external listener port and base64
+	// PKCS#7 chain, separated by tabs.
 	// +kubebuilder:validation:MaxLength=65536
 	// +kubebuilder:validation:XValidation:rule="self.split('\\t').size() == 4",message="must have four fields separated by tabs: system id, server name, external listener port, base64 PKCS#7 chain"
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|[1-9][0-9]{0,9})\\t')",message="must begin with the system id, a decimal number without leading zeros"
@@ -55,28 +54,28 @@ type TrustBlobSource struct {
 	// +kubebuilder:validation:XValidation:rule="self.split('\\t').size() != 4 || self.matches('\\t[0-9A-Za-z+/]+={0,2}\\n?$')",message="must have base64 without line breaks as its fourth field"
 	// +optional
 	Inline *string `json:"inline,omitempty"`
-	// SecretKeyRef names the key of a Secret in this namespace.
+	// SecretKeyRef names a key of a Secret in this namespace.
 	// +optional
 	SecretKeyRef *LocalKeyReference `json:"secretKeyRef,omitempty"`
-	// ConfigMapKeyRef names the key of a ConfigMap in this namespace.
+	// ConfigMapKeyRef names a key of a ConfigMap in this namespace.
 	// +optional
 	ConfigMapKeyRef *LocalKeyReference `json:"configMapKeyRef,omitempty"`
-	// PeerRef names another KeyServer, which is asked for its trust blob. If the
-	// peer's key, name or port changes, its record is replaced, and nobody's
-	// access changes. The CA that issued its certificate must be trusted; a
-	// TrustedCA with the same peerRef sees to that.
+	// PeerRef names another KeyServer, from which the manager fetches the trust blob. If
+	// the peer's key, name or port changes, its record is replaced, and access does not
+	// change. The CA that issued the peer's certificate must be trusted; a TrustedCA with
+	// the same peerRef declares it.
 	// +optional
 	PeerRef *PeerReference `json:"peerRef,omitempty"`
 }
 
-// TrustedServerStatus is what is known of the peer on the key server.
+// TrustedServerStatus is the last known state of the peer on the key server.
 type TrustedServerStatus struct {
 	ManagedStatus `json:",inline"`
 
-	// SystemID names the peer on the key server.
+	// SystemID identifies the peer on the key server.
 	// +optional
 	SystemID *int64 `json:"systemId,omitempty"`
-	// ServerName is the host name or address that the trust blob gives.
+	// ServerName is the host name or address in the trust blob.
 	// +optional
 	ServerName string `json:"serverName,omitempty"`
 	// Port of the peer's external listener.
@@ -88,30 +87,30 @@ type TrustedServerStatus struct {
 	// NotAfter is when the peer's certificate expires.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
-	// Issuer is the CA that the peer's chain needs.
+	// Issuer is the CA that must be trusted for the peer's chain.
 	// +optional
 	Issuer string `json:"issuer,omitempty"`
-	// IssuerFingerprint is the SHA-256 of the trusted CA that the chain was
-	// found to lead to; empty while there is none.
+	// IssuerFingerprint is the SHA-256 of the trusted CA that the chain leads to. It is
+	// empty if there is none.
 	// +optional
 	IssuerFingerprint string `json:"issuerFingerprint,omitempty"`
-	// Removal says what the deletion of this object takes with it, from just
-	// before it does.
+	// Removal lists what else the deletion of this object removes. It appears just before
+	// the deletion.
 	// +optional
 	Removal *PeerRemoval `json:"removal,omitempty"`
 }
 
-// PeerRemoval is what removing a peer takes with it.
+// PeerRemoval lists the side effects of removing a peer.
 type PeerRemoval struct {
-	// ACLSideEffect says what becomes of the access of the peer's principals.
+	// ACLSideEffect says what happens to the access of the peer's principals.
 	ACLSideEffect string `json:"aclSideEffect"`
-	// OrphanedPrincipalTrusts are the ids of principal trusts that stay behind
-	// without a peer, the first 64 of them.
+	// OrphanedPrincipalTrusts are the ids of principal trusts that stay without a peer,
+	// at most 64.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	OrphanedPrincipalTrusts []string `json:"orphanedPrincipalTrusts,omitempty"`
-	// OrphanedPrincipalTrustCount counts all of them.
+	// OrphanedPrincipalTrustCount is the number of all such principal trusts.
 	OrphanedPrincipalTrustCount int32 `json:"orphanedPrincipalTrustCount"`
 }
 
@@ -136,13 +135,15 @@ type TrustedServer struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec TrustedServerSpec `json:"spec"`
-	// Until the manager has been here, the status counts as behind the spec.
+	// Until the manager has processed the object, its status counts as older than the
+	// spec.
 	// +kubebuilder:default:={"observedGeneration":-1}
 	// +optional
 	Status TrustedServerStatus `json:"status,omitempty"`
 }
 
-// Managed returns what the object shares with every other kind.
+// Managed returns the parts of the spec and the status that all kinds but KeyServer
+// share.
 func (s *TrustedServer) Managed() (*ManagedSpec, *ManagedStatus) {
 	return &s.Spec.ManagedSpec, &s.Status.ManagedStatus
 }

@@ -33,7 +33,7 @@ apiVersion: trust.keyserver.dev/v1alpha1
 kind: TrustedServer
 metadata: {name: refused}
 spec: {friendlyName: a, trustBlob: {peerRef: {name: default}}}`,
-			"a key server is no peer of itself"},
+			"a key server is not its own peer"},
 		{"a misspelt member", `
 apiVersion: trust.keyserver.dev/v1alpha1
 kind: Role
