@@ -130,7 +130,7 @@ func reasons() string {
 	out.WriteString("| reason | Ready | Verified | | what to do |\n|---|---|---|---|---|\n")
 	for _, r := range v1alpha1.Reasons {
 		outlook := map[v1alpha1.Outlook]string{
-			v1alpha1.Settled: "", v1alpha1.Retrying: "goes on by itself", v1alpha1.NeedsHelp: "waits for somebody",
+			v1alpha1.Settled: "", v1alpha1.Retrying: "retries", v1alpha1.NeedsHelp: "needs a change",
 		}[r.Outlook]
 		fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", r.Reason, r.Ready, r.Verified, outlook, cell(r.Next))
 	}

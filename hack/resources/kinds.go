@@ -289,7 +289,7 @@ func ruleTable(at string, object schema, skip properties) string {
 	if out.Len() == 0 {
 		return ""
 	}
-	return "\n| refused at admission | message | unless this holds |\n|---|---|---|\n" + out.String()
+	return "\n| field | message if rejected | condition |\n|---|---|---|\n" + out.String()
 }
 
 // cell escapes a text for a cell of a table.
