@@ -9,14 +9,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// askable reports whether others can be asked to approve the request: one that is kept as
-// it stands, and that an operation guards.
+// askable reports whether the request can be submitted for approval. It must be authorized by an
+// operation, and the server must be able to store it.
 func (v *verb) askable() bool {
 	return v.route.Session && len(v.route.Operations) > 0 && v.stream == "" && !v.route.Waits && !v.route.Uncounted
 }
 
-// askOthers asks for the request instead of sending it. The request is read as if it were sent, so
-// that others are not asked for one that the service cannot read.
+// askOthers submits the request for approval instead of sending it. It validates the request first,
+// so that approvers do not get one that the server cannot read.
 func (o *options) askOthers(cmd *cobra.Command, ask, v *verb, in *input, args []string) error {
 	if err := o.showable(&ask.answer, nil); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (o *options) askOthers(cmd *cobra.Command, ask, v *verb, in *input, args []
 	return err
 }
 
-// inApproval is the request that asks for another one.
+// inApproval returns the request that asks for approval of r.
 func inApproval(v *verb, r *request, reason string) (*request, error) {
 	var body members[jsontext.Value]
 	for _, m := range []struct{ name, said string }{{"method", v.route.Method}, {"path", r.target}, {"reason", reason}} {

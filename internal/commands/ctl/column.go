@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// column is one of a table.
+// column is a column of a table.
 type column struct {
 	name   string
 	is     value
@@ -20,11 +20,11 @@ type column struct {
 
 const (
 	gap = 2 // between two columns
-	// narrow is what a column of text may be cut to, to make room for others.
+	// narrow is the width that a column of text can be cut to, to make room for others.
 	narrow = 16
 )
 
-// columnsOf shows rows as a table.
+// columnsOf prints rows as a table.
 func (p *printer) columnsOf(of *value, rows []jsontext.Value) error {
 	objects := make([]members[jsontext.Value], len(rows))
 	for i, row := range rows {
@@ -74,7 +74,7 @@ func (p *printer) row(cells []string, header bool) error {
 	return err
 }
 
-// choose picks the columns: those that were asked for as wide as they are, else the most
+// choose returns the columns of a table: those of --columns at their full width, else the most
 // useful ones that fit.
 func (p *printer) choose(of *value, rows []members[jsontext.Value]) []column {
 	if len(p.columns) > 0 {
@@ -84,7 +84,7 @@ func (p *printer) choose(of *value, rows []members[jsontext.Value]) []column {
 	left := p.width
 	for _, c := range candidatesFor(of) {
 		c.measure(rows, p.rows)
-		if c.width == 0 { // nobody says anything
+		if c.width == 0 { // no row has a value
 			continue
 		}
 		if len(chosen) > 0 {
@@ -95,9 +95,9 @@ func (p *printer) choose(of *value, rows []members[jsontext.Value]) []column {
 		case c.width <= left:
 		case c.shortens() && least <= left:
 			c.width = left
-		case len(chosen) == 0: // one there has to be
+		case len(chosen) == 0: // there is at least one column
 			c.width = left
-		default: // a narrower one behind it may fit
+		default: // a later column may be narrower and fit
 			left += gap
 			continue
 		}
@@ -107,7 +107,7 @@ func (p *printer) choose(of *value, rows []members[jsontext.Value]) []column {
 	return chosen
 }
 
-// asked are the columns that --columns names, which has been looked at (showable).
+// asked returns the columns of --columns. showable has checked the names.
 func (p *printer) asked(of *value, rows []members[jsontext.Value]) []column {
 	var chosen []column
 	for _, name := range p.columns {
@@ -134,17 +134,17 @@ func newColumn(f property) column {
 	return column{name: f.name, is: f.value, header: strings.Join(words, " ")}
 }
 
-// roomy is the least width of a column of text whose rows are still to come.
+// roomy is the minimum width of a column of text if more rows follow later.
 const roomy = 20
 
-// measure finds the width of a column, 0 where no row says anything in it.
+// measure sets the width of a column. It leaves 0 if no row has a value.
 func (c *column) measure(rows []members[jsontext.Value], more bool) {
 	most := 0
 	for _, row := range rows {
 		text, _ := row.get(c.name)
 		most = max(most, utf8.RuneCountInString(cell(&c.is, text)))
 	}
-	if more && c.shortens() { // other rows come
+	if more && c.shortens() { // more rows follow
 		most = max(most, roomy)
 	}
 	if most > 0 {
@@ -152,13 +152,13 @@ func (c *column) measure(rows []members[jsontext.Value], more bool) {
 	}
 }
 
-// shortens reports whether half of a value is of use: of an id it is not.
+// shortens reports whether a value can be cut. A cut identifier would be useless.
 func (c *column) shortens() bool {
 	return c.is.kind == array || c.is.kind == object || c.is.kind == text && c.is.name == "" && len(c.is.enum) == 0
 }
 
-// candidatesFor are the columns of a schema, the most useful first: what a row is found
-// by, what it is called, the state that it is in, and then the others as they stand.
+// candidatesFor returns the columns of a schema, the most useful first: identifiers, names, states,
+// then the other members in their order.
 func candidatesFor(of *value) []column {
 	type ranked struct {
 		column
@@ -186,10 +186,10 @@ func candidatesFor(of *value) []column {
 	return out
 }
 
-// never is the rank of what is of no use in a table.
+// never is the rank of a member that is of no use in a table.
 const never = -1
 
-// rank says how useful a member is in a table, 0 the most.
+// rank returns how useful a member is in a table; 0 is the most useful.
 func rank(f property, seen map[string]bool) int {
 	identifies := map[string]bool{"HexID": true, "HiddenLink": true, "Base64ID": true, "IssuerDigest": true, "SystemID": true, "DecimalID": true}
 	switch {
@@ -200,7 +200,7 @@ func rank(f property, seen map[string]bool) int {
 	case identifies[f.value.name] && !seen["id"]:
 		seen["id"] = true
 		return 0
-	case f.value.name == "DecimalID" && seen["id"]: // the same once more
+	case f.value.name == "DecimalID" && seen["id"]: // the same id in another spelling
 		return 9
 	case len(f.enum) > 0, f.name == "state", f.name == "kind", f.name == "mode":
 		return 2

@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/login"
 )
 
-// options are the flags that every verb has.
+// options has the flags of all verbs.
 type options struct {
 	login.Flags
 	output  string
@@ -24,10 +24,10 @@ type options struct {
 	all     bool
 	owner   string
 	reason  string
-	routes  *table // what a request that is shown may be one of
+	routes  *table // finds the route of a request that is shown to an approver
 }
 
-// Command makes the command line below use, with all its verbs.
+// Command returns the command called use, with all verbs below it.
 func Command(use string) (*cobra.Command, error) {
 	t, err := newTable()
 	if err != nil {
@@ -74,8 +74,8 @@ func Command(use string) (*cobra.Command, error) {
 	return root, nil
 }
 
-// say has groups that would all say what their noun is about say what their verbs do. The
-// largest of them keeps the sentence of the noun.
+// say changes the summaries of groups that have the same one: the summary becomes that of their verbs.
+// The group with the most verbs keeps the summary of the noun.
 func say(root *cobra.Command) {
 	same := map[string][]*cobra.Command{}
 	var walk func(cmd *cobra.Command)
@@ -104,10 +104,10 @@ func say(root *cobra.Command) {
 	}
 }
 
-// verbOfItsOwn marks a group that does something when no verb is said.
+// verbOfItsOwn marks a group that does something if it is called without a verb.
 const verbOfItsOwn = "verb"
 
-// leaves are the verbs below a group.
+// leaves returns the commands below a group that are not groups.
 func leaves(of *cobra.Command) []*cobra.Command {
 	var all []*cobra.Command
 	for _, c := range of.Commands() {
@@ -120,7 +120,7 @@ func leaves(of *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// add hangs a command below its nouns.
+// add puts a command below the groups of its nouns, and creates those that are missing.
 func (t *table) add(root *cobra.Command, words []string, cmd *cobra.Command) {
 	at := root
 	for n := 1; n < len(words); n++ {
@@ -131,7 +131,7 @@ func (t *table) add(root *cobra.Command, words []string, cmd *cobra.Command) {
 		}
 		at = next
 	}
-	// A verb that is a noun as well, as "crypto mac verify" beside "crypto mac verify ...", keeps both.
+	// A verb can also be a noun: "crypto mac verify" and "crypto mac verify ...". Then the command is both.
 	if there := child(at, cmd.Name()); there != nil {
 		cmd.AddCommand(there.Commands()...)
 		at.RemoveCommand(there)
@@ -148,22 +148,21 @@ func child(of *cobra.Command, name string) *cobra.Command {
 	return nil
 }
 
-// bind makes the flags of every verb.
+// bind adds the flags that all verbs have.
 func (o *options) bind(root *cobra.Command) {
 	o.Bind(root)
 	root.PersistentFlags().StringVarP(&o.output, "output", "o", asTable, "table, json or yaml")
 	cmdline.Choices(root, "output", asTable, asJSON, asYAML)
 }
 
-// standardOutput is the name of a file that stands for standard output.
+// standardOutput is the file name that stands for standard output.
 const standardOutput = "-"
 
-// global are the flags that an environment variable may give. No field of a request may:
-// KEYSERVER_NAME is not the name of every role.
+// global lists the flags that an environment variable can set. Fields of requests are not in it:
+// KEYSERVER_NAME must not become the name of every role.
 var global = []string{"server", "context", "ca-file", "external-url", "output"}
 
-// complete gives the flags that were not given what their environment variables say. It
-// removes white space around their values.
+// complete sets flags that are not given from their environment variables. It removes white space around all values.
 func (o *options) complete(cmd *cobra.Command) error {
 	var first error
 	local := cmd.LocalNonPersistentFlags()
@@ -189,21 +188,21 @@ func (o *options) complete(cmd *cobra.Command) error {
 	return first
 }
 
-// command makes the command of a verb.
+// command returns the command of a verb.
 func (o *options) command(t *table, v *verb, use string) *cobra.Command {
 	cmd := &cobra.Command{Use: use}
 	o.become(t, v, cmd)
 	return cmd
 }
 
-// become has a command do what a verb does.
+// become makes cmd execute the verb, with its flags and help.
 func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
 	in := v.inputs(cmd)
 	cmd.Use = cmd.Name()
 	for _, p := range v.path {
 		cmd.Use += " " + strings.ToUpper(dashed(p.name))
 	}
-	if cmd.HasSubCommands() { // a noun with a verb of its own
+	if cmd.HasSubCommands() { // a noun that is also a verb
 		cmd.Use = cmd.Name()
 		cmd.Annotations = map[string]string{verbOfItsOwn: v.route.Name}
 	}
@@ -241,7 +240,7 @@ func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
 	}
 }
 
-// describe is what there is to know of a route.
+// describe returns the help text of a route.
 func (v *verb) describe() string {
 	var b strings.Builder
 	b.WriteString(wrap(v.route.Summary, helpWidth))
@@ -265,7 +264,7 @@ func (v *verb) describe() string {
 
 const helpWidth = 88
 
-// wrap breaks a text at spaces.
+// wrap breaks a text into lines of at most width characters, at spaces.
 func wrap(text string, width int) string {
 	var b strings.Builder
 	column := 0
@@ -285,7 +284,7 @@ func wrap(text string, width int) string {
 	return b.String()
 }
 
-// arguments are the parameters of the path, each in its place.
+// arguments requires one argument for each path parameter.
 func (v *verb) arguments(cmd *cobra.Command, args []string) error {
 	if len(args) == len(v.path) {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// document is what is read of the OpenAPI document.
+// document has the parts of the OpenAPI document that are used.
 type document struct {
 	Paths      map[string]map[string]*operation
 	Components struct {
@@ -35,7 +35,7 @@ type parameter struct {
 	Schema      *shape
 }
 
-// shape is a JSON schema, as far as the document has them.
+// shape is a JSON schema, with the keywords that the document uses.
 type shape struct {
 	Ref             string `json:"$ref"`
 	Type            words
@@ -53,7 +53,7 @@ type shape struct {
 	OneOf           []*shape
 }
 
-// words is one, or a list of them.
+// words is a JSON string or a list of strings.
 type words []string
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -74,8 +74,7 @@ type member[T any] struct {
 	value T
 }
 
-// members are those of an object in the order in which they stand, which in the
-// document is one that means something to a reader.
+// members has the members of an object in their order. The order in the document is meaningful to readers.
 type members[T any] []member[T]
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -126,7 +125,7 @@ func (m members[T]) get(name string) (value T, ok bool) {
 	return m[at].value, true
 }
 
-// set replaces a member, or adds it behind the others.
+// set replaces a member, or appends it.
 func (m *members[T]) set(name string, value T) {
 	at := slices.IndexFunc(*m, func(one member[T]) bool { return one.name == name })
 	if at >= 0 {
@@ -141,7 +140,7 @@ func readDocument(text []byte) (*document, error) {
 	return d, json.Unmarshal(text, d, json.MatchCaseInsensitiveNames(true))
 }
 
-// kind is the shape of a value.
+// kind is the type of a value.
 type kind int
 
 const (
@@ -152,21 +151,21 @@ const (
 	array
 	object
 	either // a number, or a list of names
-	free   // an object that is passed on
+	free   // an object without a schema
 )
 
-// value is a schema with what it refers to: facts for flags and for columns.
+// value is a schema with its references resolved. Flags and columns are made from it.
 type value struct {
 	kind   kind
-	name   string // of the schema, such as HiddenLink; empty where it has none
+	name   string // of the schema, such as HiddenLink; empty if it has none
 	doc    string
 	enum   []string
-	low    *int64 // of the number
+	low    *int64 // the minimum of a number
 	high   *int64
-	long   *int64 // the most characters
-	of     *value // of an array's elements
+	long   *int64 // the maximum length in characters
+	of     *value // the element of an array
 	fields []property
-	stands standing // what an identifier is one of
+	stands standing // the kind of object that an identifier refers to
 }
 
 // property is a member of an object.
@@ -176,7 +175,7 @@ type property struct {
 	value
 }
 
-// nothingBelow ends what refers to itself.
+// nothingBelow is the maximum depth of a value, which ends recursive schemas.
 const nothingBelow = 6
 
 func (d *document) value(s *shape) value { return d.read(s, nothingBelow) }
@@ -227,7 +226,7 @@ func (d *document) read(s *shape, depth int) value {
 	return v
 }
 
-// choice is a value that may be null, or one that has two types.
+// choice returns the value of a schema that allows null or two types.
 func (d *document) choice(s *shape, depth int) value {
 	var types []value
 	for _, one := range s.OneOf {
@@ -250,7 +249,7 @@ func (d *document) choice(s *shape, depth int) value {
 	return v
 }
 
-// plain is the text of a JSON value: of a string what it says.
+// plain returns the text of a JSON value. The text of a string is unquoted.
 func plain(v jsontext.Value) string {
 	var s string
 	if v.Kind() == '"' && json.Unmarshal(v, &s) == nil {
@@ -259,7 +258,7 @@ func plain(v jsontext.Value) string {
 	return string(v)
 }
 
-// answer is the schema of a success, and false where it is no JSON.
+// answer returns the schema of a successful response, or false if it is not JSON.
 func (d *document) answer(o *operation) (value, bool) {
 	body, ok := o.Responses["200"].Content["application/json"]
 	if !ok {

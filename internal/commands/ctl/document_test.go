@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Each command that a page shows is one: its verb is there, and so are its flags.
+// Each command in the documents exists, with the flags that they show.
 func TestCommandsOfDocuments(t *testing.T) {
 	shown := regexp.MustCompile("(?m)(?:keyserverctl|kubectl keyserver) ([^`\\n|)]+)")
 	for name, least := range map[string]int{"ctl.md": 6, "operations.md": 14} {

@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// input is what the flags of one command say.
+// input has the flag values of one command.
 type input struct {
 	verb  *verb
 	texts map[string]*texts // by the name of a field
@@ -26,11 +26,11 @@ type input struct {
 	whole texts // --file
 }
 
-// texts is the value of a flag: text, that means something only with the field's schema.
+// texts is the value of a flag: text that only the schema of the field can interpret.
 type texts struct {
 	is   *value
 	said []string
-	what string // shown behind the flag in help
+	what string // shown after the flag in the help
 }
 
 // String implements pflag.Value.
@@ -39,7 +39,7 @@ func (t *texts) String() string { return strings.Join(t.said, ",") }
 // Type implements pflag.Value.
 func (t *texts) Type() string { return t.what }
 
-// Set implements pflag.Value. What is no list takes the last word.
+// Set implements pflag.Value. A repeated flag adds an element to a list; otherwise the last value counts.
 func (t *texts) Set(s string) error {
 	if t.is == nil || t.is.kind != array {
 		t.said = nil
@@ -48,7 +48,7 @@ func (t *texts) Set(s string) error {
 	return nil
 }
 
-// inputs makes the flags of a verb.
+// inputs adds the flags of a verb to its command.
 func (v *verb) inputs(cmd *cobra.Command) *input {
 	in := &input{verb: v, texts: map[string]*texts{}, files: map[string]*texts{}}
 	f := cmd.Flags()
@@ -81,8 +81,7 @@ func (v *verb) inputs(cmd *cobra.Command) *input {
 	return in
 }
 
-// bytes reports whether a value is bytes that somebody has in a file: those that are
-// spelled in base64 and are no name of anything.
+// bytes reports whether a value is binary data that users have in a file: base64 data that is not an identifier.
 func (v *value) bytes() bool {
 	switch v.kind {
 	case array:
@@ -92,7 +91,7 @@ func (v *value) bytes() bool {
 	}
 }
 
-// word says in help what a flag takes.
+// word names the type of a flag's value in the help.
 func (v *value) word() string {
 	switch v.kind {
 	case integer:
@@ -124,7 +123,7 @@ func (v *value) choices() []string {
 	return v.enum
 }
 
-// help is the sentence of a field, with its bounds.
+// help returns the description of a field with its bounds.
 func (f *field) help() string {
 	text := strings.TrimRight(f.doc, ".")
 	if text == "" && f.kind == array {
@@ -162,7 +161,7 @@ func (f *field) help() string {
 	return text
 }
 
-// example shows the members of an object.
+// example returns a JSON object with the members of an object.
 func (v *value) example() string {
 	var parts []string
 	for _, p := range v.fields {
@@ -191,17 +190,17 @@ func (f *field) fileHelp(v *verb) string {
 	}
 }
 
-// request is what the flags come to.
+// request is the request that the flags describe.
 type request struct {
 	segments map[string]string
 	query    string
 	body     []byte
-	rest     io.Reader // of a streamed body: what is behind body
-	in       any       // as the service reads it
+	rest     io.Reader // the rest of a streamed body, after body
+	in       any       // the decoded request, as the server reads it
 	target   string
 }
 
-// request reads the flags, and what they name.
+// request builds the request from the flags and the files that they name.
 func (in *input) request(cmd *cobra.Command, args []string) (*request, error) {
 	r := &request{segments: map[string]string{}}
 	for i, p := range in.verb.path {
@@ -237,7 +236,7 @@ func (in *input) request(cmd *cobra.Command, args []string) (*request, error) {
 	return r, in.check(r)
 }
 
-// check refuses what the service would refuse, by the flag's name.
+// check returns an error that names the flag if the server would reject the request.
 func (in *input) check(r *request) error {
 	target, typed, err := in.verb.route.Spell(func(name string) string { return r.segments[name] }, r.query, r.body)
 	if err != nil {
@@ -247,7 +246,7 @@ func (in *input) check(r *request) error {
 	return nil
 }
 
-// fill makes the body.
+// fill builds the body of the request.
 func (in *input) fill(cmd *cobra.Command, r *request) error {
 	var body members[jsontext.Value]
 	if file := in.whole.String(); file != "" {
@@ -303,7 +302,7 @@ func (in *input) fill(cmd *cobra.Command, r *request) error {
 	return in.stream(cmd, r)
 }
 
-// stream puts the member that may be of any length behind the others.
+// stream adds the member of unlimited length after all others.
 func (in *input) stream(cmd *cobra.Command, r *request) error {
 	name := in.verb.stream
 	var from io.Reader
@@ -317,7 +316,7 @@ func (in *input) stream(cmd *cobra.Command, r *request) error {
 		if err != nil {
 			return fmt.Errorf("--%s-file: %w", flagName(name), err)
 		}
-		from = f // the process ends with the call
+		from = f // the process exits after the call, which closes it
 	default:
 		from = cmd.InOrStdin()
 	}
@@ -346,12 +345,12 @@ func (in *input) streamWhole(cmd *cobra.Command, r *request, file string) error 
 		if err != nil {
 			return fmt.Errorf("--file: %w", err)
 		}
-		r.rest = f // the process ends with the call
+		r.rest = f // the process exits after the call, which closes it
 	}
 	return nil
 }
 
-// open reads a file, or standard input.
+// open reads a file, or standard input if file is "-". It fails if there are more than limit bytes.
 func open(cmd *cobra.Command, file string, limit int64) ([]byte, error) {
 	if file == "-" {
 		return cmdline.ReadAll("standard input", cmd.InOrStdin(), limit)
@@ -360,11 +359,11 @@ func open(cmd *cobra.Command, file string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close() //nolint:errcheck // the file was only read
 	return cmdline.ReadAll(file, f, limit)
 }
 
-// spell makes JSON of what the flags of a field say; nil where they say nothing.
+// spell returns the JSON of a field from its flags, or nil if no flag sets it.
 func (in *input) spell(cmd *cobra.Command, f *field) (jsontext.Value, error) {
 	file := in.files[f.name]
 	given := in.texts[f.name] != nil && in.texts[f.name].said != nil
@@ -400,7 +399,7 @@ func (in *input) spell(cmd *cobra.Command, f *field) (jsontext.Value, error) {
 	return marshal(list)
 }
 
-// ofFiles spells what files hold.
+// ofFiles returns the contents of files as JSON: base64, or text for PEM certificates and trust blobs.
 func (in *input) ofFiles(cmd *cobra.Command, f *field, files []string) (jsontext.Value, error) {
 	var list []jsontext.Value
 	for _, file := range files {
@@ -428,7 +427,7 @@ func (in *input) ofFiles(cmd *cobra.Command, f *field, files []string) (jsontext
 	return list[0], nil
 }
 
-// spell makes JSON of the text of one value.
+// spell returns the JSON of the text of one value.
 func (v *value) spell(flag, said string) (jsontext.Value, error) {
 	switch v.kind {
 	case integer:
@@ -453,7 +452,7 @@ func (v *value) spell(flag, said string) (jsontext.Value, error) {
 			return jsontext.Value(said), nil
 		}
 		return marshal(strings.Split(strings.ToUpper(said), ","))
-	case text, instant, array: // of an array, one element at a time
+	case text, instant, array: // an array is converted one element at a time
 	}
 	said, err := v.respelled(flag, said)
 	if err != nil {
@@ -466,13 +465,13 @@ func quote(s string) (jsontext.Value, error) { return marshal(s) }
 
 func marshal(what any) (jsontext.Value, error) {
 	text, err := json.Marshal(what)
-	if err != nil { // whose words may quote a secret
+	if err != nil { // its error may quote a secret
 		return nil, cmdline.Usagef("text must be valid UTF-8")
 	}
 	return text, nil
 }
 
-// byFlag has a refusal begin with the flag, where it begins with a field.
+// byFlag replaces the field name at the beginning of an error by the name of the flag.
 func (v *verb) byFlag(err error) error {
 	detail := strings.TrimPrefix(err.Error(), "BAD_REQUEST: ")
 	for place, list := range [][]field{v.path, v.query, v.body} {

@@ -10,8 +10,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// showable refuses what an answer, or its rows, could not be shown by. It is asked before
-// anything is sent: afterwards a key would be made whose handle nobody has read.
+// showable returns an error if --field or --columns does not match the schema of the response or of
+// its rows. It is called before the request is sent. Otherwise a verb could create a key and then
+// fail to print its handle.
 func (o *options) showable(answer, of *value) error {
 	if o.field != "" && o.picks(answer, of) == nil {
 		return cmdline.Usagef("--field is %q; %s", o.field, fieldsNear(answer, of, o.field))
@@ -30,8 +31,8 @@ func (o *options) showable(answer, of *value) error {
 	return nil
 }
 
-// picks is what --field is a member of: the answer, else the rows of a listing; nil where
-// it is one of neither.
+// picks returns the schema that --field applies to: the response, else the rows of a listing. It
+// returns nil if the path is in neither.
 func (o *options) picks(answer, of *value) *value {
 	path := strings.Split(o.field, ".")
 	switch {
@@ -44,8 +45,8 @@ func (o *options) picks(answer, of *value) *value {
 	}
 }
 
-// at is the schema of what stands at a path; nil where nothing can. A list is that of
-// each of its elements, and what is passed on unread may hold whatever it likes.
+// at returns the schema at a path, or nil if there is none. A path goes through a list to its
+// elements. Any path exists in a value without a schema.
 func (v *value) at(path []string) *value {
 	if len(path) == 0 {
 		return v
@@ -65,7 +66,7 @@ func (v *value) at(path []string) *value {
 	return nil
 }
 
-// fieldsNear says what there is where a path leads nowhere.
+// fieldsNear lists the members that exist, for an error about a path that does not.
 func fieldsNear(answer, of *value, path string) string {
 	words := strings.Split(path, ".")
 	for n := len(words) - 1; n > 0; n-- {
@@ -96,7 +97,7 @@ func orNone(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// fields are the names that --field can have, for completion.
+// fields returns the names that complete --field.
 func (v *verb) fields() []string {
 	names := v.answer.names()
 	if of, _ := listed(v, nil); of != nil {
@@ -105,7 +106,7 @@ func (v *verb) fields() []string {
 	return names
 }
 
-// member prints what --field names: of the answer, or of each row.
+// member prints the member that --field names: of the response, or of each row.
 func (p *printer) member(v *verb, answer jsontext.Value) error {
 	of, rows := listed(v, answer)
 	if p.picks(&v.answer, of) == &v.answer {
@@ -119,7 +120,7 @@ func (p *printer) member(v *verb, answer jsontext.Value) error {
 	return nil
 }
 
-// one prints the member of one object; an empty line where it is not there.
+// one prints the member of one object, or an empty line if the object has no such member.
 func (p *printer) one(from jsontext.Value) error {
 	for _, value := range within(from, strings.Split(p.field, ".")) {
 		if _, err := fmt.Fprintln(p.out, alone(plain(value))); err != nil {
@@ -129,7 +130,7 @@ func (p *printer) one(from jsontext.Value) error {
 	return nil
 }
 
-// within finds what stands at a path, in each element of a list that is on the way.
+// within returns the values at a path. It follows each element of a list on the path.
 func within(from jsontext.Value, path []string) []jsontext.Value {
 	if len(path) == 0 {
 		return []jsontext.Value{from}

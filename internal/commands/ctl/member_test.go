@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// A command line that could not show the answer is refused before anybody is asked: where
-// there is no session, a request would be refused with another code.
+// A command line that cannot show the response is rejected before the request is sent. There is no
+// session, so that a request would fail with another exit code.
 func TestUnshowableIsNotSent(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
@@ -40,7 +40,7 @@ func TestUnshowableIsNotSent(t *testing.T) {
 	}
 }
 
-// What a path leads to is printed, once for each row and each element on the way.
+// The value at a path is printed, once for each row and for each element on the path.
 func TestFieldsWithin(t *testing.T) {
 	all := theTable(t)
 	for _, c := range []struct{ verb, field, answer, want string }{
@@ -66,10 +66,10 @@ func TestFieldsWithin(t *testing.T) {
 	}
 }
 
-// Whatever a key server says, a terminal is not told to do anything: names that the schema
-// lacks, and texts of many lines.
+// A terminal does not act on anything that a key server sends: member names that the schema does
+// not have, and text of several lines.
 func TestWordsOfAServer(t *testing.T) {
-	const planted = "evil\x1b]0;x\a\u202e\u3164\ufe0f" // the last two have no ink
+	const planted = "evil\x1b]0;x\a\u202e\u3164\ufe0f" // the last two are invisible
 	var out bytes.Buffer
 	p := &printer{options: &options{output: asTable}, out: &out, notes: &out, width: widest}
 	if err := p.print(theTable(t).find("sessions current get"), jsontext.Value(`{"evil\u001b]0;x\u0007\u202e\u3164":{"evil\u001b]0;x\u0007\u202e\u3164":"a\u115f"}}`)); err != nil {

@@ -1,10 +1,9 @@
 package ctl
 
-// The data of this package: what a rule would get wrong, or nobody would find. A test
-// looks whether each name is one of a route, a schema or a field.
+// The data of this package: names that the general rule would get wrong or that users would not
+// find. A test checks that each name is one of a route, a schema or a field.
 
-// alias is another name of a verb. One that is also a noun is what the noun does when no
-// verb is said.
+// alias is another name of a verb. If the name is also a noun, the noun without a verb runs it.
 type alias struct{ name, verb string }
 
 var aliases = []alias{
@@ -21,27 +20,26 @@ var aliases = []alias{
 	{"witness", "witness get"},
 }
 
-// follower is a verb that goes on asking a listing for what is new.
+// follower is a command that polls a listing for new rows.
 type follower struct {
 	name, verb string
-	cursor     string // the parameter that says behind what
-	mark       string // the member of a row that it takes
-	order      string // the parameter for the newest first, and its value
+	cursor     string // the parameter for the position to start after
+	mark       string // the member of a row with its position
+	order      string // the parameter for the order, and its value for newest first
 	newest     string
-	limit      string // the parameter for how many
-	session    string // the member that says whose row it is
-	operation  string // and the one that says of what
+	limit      string // the parameter for the number of rows
+	session    string // the member with the session of a row
+	operation  string // the member with the operation of a row
 }
 
 var followers = []follower{
 	{name: "audit tail", verb: "audit list", cursor: "cursor", mark: "seq", order: "order", newest: "desc", limit: "limit", session: "session", operation: "operation"},
 }
 
-// asking is the verb that asks others to approve a request.
+// asking is the verb that requests approval of a request.
 const asking = "approvals ask"
 
-// columns are those of a table, by the schema of a row, where the rule's are not what
-// one looks for.
+// columns lists the columns of a table by the schema of a row, if the general rule does not choose the useful ones.
 var columns = map[string][]string{
 	"ACLEntry":        {"principalId", "systemId", "rightNames", "maxUsage", "startTime", "endTime"},
 	"AuditEntry":      {"seq", "time", "operation", "outcome", "reason", "object", "principalId", "address", "for"},
@@ -54,19 +52,18 @@ var columns = map[string][]string{
 	"TemplateMember":  {"principalId", "systemId", "rightNames", "maxUsage", "startTime", "endTime"},
 }
 
-// principals are the members and parameters that are a principal in hexadecimal digits; so is
-// {id} in principalPath.
+// principals lists the members and parameters that are principals in hexadecimal digits. So is {id} in principalPath.
 var principals = []string{"principalId", "groupId", "heir", "asker", "pid", "gid"}
 
 const principalPath = "/principals/{id}"
 
-// verdict is an answer that comes with a refusal, and lists why: the rows that are not good.
+// verdict describes a response to a refusal that lists the reasons: the rows that are not good.
 type verdict struct{ list, name, good, why, again, also string }
 
-// verdicts are those, by the schema of the answer.
+// verdicts are these responses, by the name of their schema.
 var verdicts = map[string]verdict{
 	"Ready": {list: "parts", name: "part", good: "ready", why: "detail", again: "retryInSeconds", also: "warnings"},
 }
 
-// upper are words of a name that a header spells otherwise than the rule does.
+// upper has the words whose spelling in a header differs from the general rule.
 var upper = map[string]string{"acl": "ACL", "ca": "CA", "crl": "CRL", "id": "ID", "url": "URL", "ttag": "KEY"}

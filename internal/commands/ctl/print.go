@@ -23,10 +23,10 @@ const (
 	asYAML  = "yaml"
 )
 
-// widest is the widest that a table becomes.
+// widest is the maximum width of a table, in columns.
 const widest = 100
 
-// width is that of the terminal, up to widest.
+// width returns the width of the terminal, at most widest.
 func width(out io.Writer) int {
 	if f, ok := out.(*os.File); ok {
 		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
@@ -36,22 +36,21 @@ func width(out io.Writer) int {
 	return widest
 }
 
-// colored reports whether to use colours: on a terminal that has them, unless the user
-// wants none (NO_COLOR).
+// colored reports whether to use colours: if out is a terminal that supports them and NO_COLOR is not set.
 func colored(out io.Writer) bool {
 	f, ok := out.(*os.File)
 	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
-// printer shows answers.
+// printer prints responses.
 type printer struct {
 	*options
 	out    io.Writer
-	notes  io.Writer // what is no part of the answer
+	notes  io.Writer // text that is not part of the response
 	width  int
 	color  bool
-	behind bool // a page was printed before
-	rows   bool // of a follower: rows and no answers
+	behind bool // at least one page was printed before
+	rows   bool // the printer gets rows of a follower, not responses
 	chosen []column
 }
 
@@ -60,7 +59,7 @@ func (o *options) printer(cmd *cobra.Command) *printer {
 	return &printer{options: o, out: out, notes: cmd.ErrOrStderr(), width: width(out), color: colored(out)}
 }
 
-// print shows an answer.
+// print prints a response.
 func (p *printer) print(v *verb, answer jsontext.Value) error {
 	switch {
 	case p.field != "":
@@ -74,7 +73,7 @@ func (p *printer) print(v *verb, answer jsontext.Value) error {
 	}
 }
 
-// quoting has what is hidden stand where it can be spelled out.
+// quoting returns the double-quoted style if s has invisible characters, because only that style can escape them.
 func quoting(s string) yaml.Style {
 	if strings.ContainsFunc(s, hidden) {
 		return yaml.DoubleQuotedStyle
@@ -82,8 +81,9 @@ func quoting(s string) yaml.Style {
 	return 0
 }
 
-// refused shows why, of an answer that came with a refusal: as it is, or to people what its
-// list says of each row that is not good. Of many an answer the refusal itself is all.
+// refused prints the reasons of a refusal. JSON and YAML output has the complete response. A table
+// has a line for each row that is not good, if the response is one of verdicts. For any other
+// response it prints nothing, because the error says it all.
 func (p *printer) refused(v *verb, answer jsontext.Value) error {
 	if p.output != asTable {
 		return p.print(v, answer)
@@ -105,10 +105,10 @@ func (p *printer) refused(v *verb, answer jsontext.Value) error {
 	return nil
 }
 
-// bad shows one row of a verdict.
+// bad prints a row of a verdict that is not good.
 func (p *printer) bad(say verdict, row jsontext.Value) error {
 	var all members[jsontext.Value]
-	_ = json.Unmarshal(row, &all) // what is no object says nothing of itself
+	_ = json.Unmarshal(row, &all) // a row that is not an object has no members
 	if good, _ := all.get(say.good); good.Kind() != 'f' {
 		return nil
 	}
@@ -121,24 +121,24 @@ func (p *printer) bad(say verdict, row jsontext.Value) error {
 	return p.hang(plain(name), text)
 }
 
-// hang shows a name, and behind it a text of which nothing is cut.
+// hang prints a name followed by a text. It wraps long text and cuts nothing.
 func (p *printer) hang(name, said string) error {
 	_, err := fmt.Fprintln(p.out, broken(printable(name)+": "+printable(said), p.width))
 	return err
 }
 
-// elements are those of a list that is a member.
+// elements returns the elements of the list that is a member of an object.
 func elements(of jsontext.Value, member string) []jsontext.Value {
 	var all members[jsontext.Value]
 	var list []jsontext.Value
 	if json.Unmarshal(of, &all) == nil {
 		text, _ := all.get(member)
-		_ = json.Unmarshal(text, &list) // no list has no elements
+		_ = json.Unmarshal(text, &list) // if it is not a list, there are no elements
 	}
 	return list
 }
 
-// list shows rows of a listing, of a follower.
+// list prints rows of a follower.
 func (p *printer) list(v *verb, rows []jsontext.Value) error {
 	if len(rows) == 0 {
 		return nil
@@ -156,7 +156,7 @@ func (p *printer) list(v *verb, rows []jsontext.Value) error {
 			err = p.one(row)
 		case p.output == asYAML:
 			err = p.yaml(row)
-		default: // one row, one line
+		default: // one line for each row
 			err = row.Compact()
 			if err == nil {
 				_, err = fmt.Fprintln(p.out, escaped(string(row)))
@@ -179,8 +179,7 @@ func (p *printer) json(answer jsontext.Value) error {
 	return err
 }
 
-// escaped spells what a terminal would act upon as JSON can; in a JSON text it stands
-// within strings alone.
+// escaped replaces invisible characters in JSON text by their JSON escapes. They only occur inside strings.
 func escaped(text string) string {
 	if strings.IndexFunc(text, hidden) < 0 {
 		return text
@@ -202,7 +201,7 @@ func escaped(text string) string {
 
 func hidden(r rune) bool { return r != '\n' && keyserver.Unprintable(r) }
 
-// yaml keeps the order of the answer.
+// yaml prints a response as YAML, with its members in the order of the response.
 func (p *printer) yaml(answer jsontext.Value) error {
 	node, err := node(answer)
 	if err != nil {
@@ -221,8 +220,8 @@ func (p *printer) yaml(answer jsontext.Value) error {
 	return err
 }
 
-// spelledOut is YAML in which a terminal acts upon nothing: the encoder lets directions of
-// text through, which stand within double quotes alone (node).
+// spelledOut returns YAML in which invisible characters are escaped. The encoder does not escape
+// text direction marks; node puts them inside double quotes, where an escape is valid.
 func spelledOut(n *yaml.Node) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
@@ -247,8 +246,8 @@ func spelledOut(n *yaml.Node) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// node is a JSON value in YAML. The encoder quotes text that would be read as something
-// else, such as an id of digits, and what a terminal would act upon.
+// node converts a JSON value to YAML. The encoder quotes strings that would be read as another
+// type, such as an id of digits. Strings with invisible characters are double-quoted.
 func node(v jsontext.Value) (*yaml.Node, error) {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: plain(v)}
 	switch v.Kind() {
@@ -280,7 +279,7 @@ func node(v jsontext.Value) (*yaml.Node, error) {
 		}
 	case '"':
 		n.Tag, n.Style = "!!str", quoting(n.Value)
-	default: // as it is spelled
+	default: // keep the value as it is
 	}
 	return n, nil
 }
@@ -295,15 +294,15 @@ func (v *value) names() []string {
 	return names
 }
 
-// more says that there is another page, where it is no part of what was printed.
+// more prints how to get the next page, unless the printed response has its position.
 func (p *printer) more(next *pager, where string) {
 	if where != "" && p.output == asTable && p.field == "" {
 		fmt.Fprintf(p.notes, "there is more: --%s %s, or --all\n", next.field.flag, printable(where))
 	}
 }
 
-// listed finds the rows of a listing: of an answer that is about them, as its operation
-// says. nil for any other.
+// listed returns the schema and the rows of a listing. The operationId of a listing begins with
+// list, find or lookUp. For any other verb it returns nil.
 func listed(v *verb, answer jsontext.Value) (*value, []jsontext.Value) {
 	if !slices.ContainsFunc([]string{"list", "find", "lookUp"}, func(verb string) bool { return strings.HasPrefix(v.route.Name, verb) }) {
 		return nil, nil
@@ -317,7 +316,7 @@ func listed(v *verb, answer jsontext.Value) (*value, []jsontext.Value) {
 		var rows []jsontext.Value
 		if answer != nil && json.Unmarshal(answer, &all) == nil {
 			list, _ := all.get(f.name)
-			_ = json.Unmarshal(list, &rows) // nil is empty
+			_ = json.Unmarshal(list, &rows) // rows stays empty if there is no list
 		}
 		return f.of, rows
 	}

@@ -42,7 +42,7 @@ func Program(started string, args []string) (program.Program, []string) {
 	}}, args
 }
 
-// root makes all verbs, which takes a while, unless only the version is asked for.
+// root creates all verbs, which takes a while, unless the arguments only ask for the version.
 func root(args []string) (*cobra.Command, error) {
 	if len(args) == 1 && args[0] == "version" {
 		cmd := &cobra.Command{Use: programName}

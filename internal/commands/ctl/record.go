@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// table shows an answer to a person.
+// table prints a response for people.
 func (p *printer) table(v *verb, answer jsontext.Value) error {
 	of, rows := listed(v, answer)
 	if of != nil {
@@ -33,7 +33,7 @@ func (p *printer) table(v *verb, answer jsontext.Value) error {
 // line is one member of a record.
 type line struct{ name, text string }
 
-// record shows an object: a line for each member, and a table for each list of objects.
+// record prints an object: a line for each member, and a table for each list of objects.
 func (p *printer) record(of *value, all members[jsontext.Value]) error {
 	var lines []line
 	var tables []func() error
@@ -105,7 +105,7 @@ type found struct {
 	text jsontext.Value
 }
 
-// ordered are the members in the order of the schema; what that lacks is behind.
+// ordered returns the members in the order of the schema, then those that the schema does not have.
 func ordered(of *value, all members[jsontext.Value]) []found {
 	var out []found
 	for _, f := range of.fields {
@@ -128,7 +128,7 @@ func (p *printer) bold(s string) string {
 	return "\x1b[1m" + s + "\x1b[0m"
 }
 
-// cell is the text of a value in one line; empty for what says nothing.
+// cell returns a value as one line of text, or "" for null and for a missing value.
 func cell(is *value, v jsontext.Value) string {
 	switch v.Kind() {
 	case 'n', 0:
@@ -156,8 +156,8 @@ func cell(is *value, v jsontext.Value) string {
 	}
 }
 
-// called is an object in one cell: what it is called, and from when and until when it lets,
-// else its members.
+// called returns an object as the text of one cell: its name and period of validity if it has a
+// name, else its members.
 func called(is *value, v jsontext.Value) string {
 	var all members[jsontext.Value]
 	if json.Unmarshal(v, &all) != nil {
@@ -182,7 +182,7 @@ func called(is *value, v jsontext.Value) string {
 	return strings.Join(parts, " ")
 }
 
-// spoken is a text as people read it.
+// spoken returns a text in the form that people read.
 func spoken(is *value, s string) string {
 	switch {
 	case is.kind == instant:

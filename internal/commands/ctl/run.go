@@ -27,11 +27,11 @@ import (
 )
 
 const (
-	// maxAnswer bounds an answer that is held.
+	// maxAnswer bounds a response that is read into memory, in bytes.
 	maxAnswer = 32 << 20
-	// slack is what a call may take beyond what its route allows the service.
+	// slack is added to the timeout of a route to get the timeout of the call.
 	slack = 15 * time.Second
-	// patience is the longest pause that the service may ask for before another attempt.
+	// patience is the longest wait before a retry that the client accepts from the server.
 	patience = 30 * time.Second
 	// maxPages bounds --all.
 	maxPages = 10_000
@@ -41,11 +41,11 @@ const (
 type caller struct {
 	*login.Context
 	client *client.Client
-	in     bool // under a session
+	in     bool // the calls use a session
 }
 
-// caller is logged in where the verb needs that, or where it looks at a session and
-// there is one.
+// caller returns a client for the verb. It has the kept session if the verb requires one, or if a
+// session is optional for the verb and one is kept.
 func (o *options) caller(v *verb) (*caller, error) {
 	h, err := o.Find()
 	if err != nil {
@@ -60,7 +60,7 @@ func (o *options) caller(v *verb) (*caller, error) {
 	return c, err
 }
 
-// run does what a verb does.
+// run executes a verb: it sends the request and prints the response. With --all it requests all pages.
 func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) error {
 	of, _ := listed(v, nil)
 	if err := o.showable(&v.answer, of); err != nil {
@@ -85,7 +85,7 @@ func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) err
 	for page := 0; ; page++ {
 		answer, err := o.ask(cmd.Context(), c, v, r)
 		if err != nil {
-			if answer != nil { // a verdict, whose answer says more
+			if answer != nil { // a refusal can come with a response that has the reasons
 				_ = show.refused(v, answer)
 			}
 			return err
@@ -114,8 +114,8 @@ func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) err
 	}
 }
 
-// ask sends a request, and reads the answer; one that comes with a verdict is answered
-// together with that.
+// ask sends a request and returns the response. If the status is 409 or 503, it returns the
+// response together with the error.
 func (o *options) ask(ctx context.Context, c *caller, v *verb, r *request) (answer jsontext.Value, err error) {
 	err = c.send(o.purposed(ctx), v, r, o.owner, func(resp *http.Response, failure *client.Error) error {
 		text, err := cmdline.ReadAll("the answer", resp.Body, maxAnswer)
@@ -156,8 +156,8 @@ func (c *caller) send(ctx context.Context, v *verb, r *request, owner string, an
 	}, answer)
 }
 
-// believe refuses a success that is not what docs/contract.md says, or that does not
-// show what it rests on.
+// believe returns an error if a successful response does not conform to docs/contract.md, or if it
+// lacks the evidence for its result or the evidence does not match the request.
 func (v *verb) believe(r *request, answer jsontext.Value, resp *http.Response) error {
 	said := &client.Error{Status: resp.StatusCode, RequestID: resp.Header.Get("X-Request-Id")}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -169,7 +169,7 @@ func (v *verb) believe(r *request, answer jsontext.Value, resp *http.Response) e
 		return nil
 	}
 	out := reflect.New(v.route.Response)
-	if json.Unmarshal(answer, out.Interface()) != nil { // whose words may quote a secret
+	if json.Unmarshal(answer, out.Interface()) != nil { // its error may quote a secret
 		said.Detail = fmt.Sprintf("the answer to %s %s is not what the contract says", v.route.Method, v.route.Path)
 		return said
 	}
@@ -187,7 +187,7 @@ func (v *verb) believe(r *request, answer jsontext.Value, resp *http.Response) e
 	return said
 }
 
-// download hands on an answer that is no JSON, as it comes.
+// download copies a response that is not JSON to standard output or to the file of --to.
 func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) error {
 	to := cmd.OutOrStdout()
 	if f, ok := to.(*os.File); ok && o.to == "" && term.IsTerminal(int(f.Fd())) {
@@ -195,7 +195,7 @@ func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) e
 			return cmdline.Usagef("the answer is no text; give --to FILE, or direct standard output to a file")
 		}
 		text := readable(to)
-		defer func() { _ = text.Close() }() // what is left is the beginning of a character that did not come
+		defer func() { _ = text.Close() }() // an error only means that the last character is incomplete
 		to = text
 	}
 	var file *os.File
@@ -221,22 +221,22 @@ func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) e
 	})
 	if file != nil {
 		if err = errors.Join(err, file.Close()); err != nil {
-			_ = os.Remove(o.to) // of no use
+			_ = os.Remove(o.to) // an incomplete file is of no use
 		}
 	}
 	return c.Failed(err)
 }
 
-// pager is how a listing goes on: the member that says where, and the field of the
-// request that takes it.
+// pager describes how to request the next page of a listing: the member of the response that has
+// its position, and the field of the request that takes it.
 type pager struct {
 	member string
 	field  field
 	inBody bool
 }
 
-// pages is nil of a verb whose answers have no next page. A listing is one whose answer
-// says what is next; the parameter for that is the one for places.
+// pages returns the pager of a verb, or nil if its responses have no next page. A listing has the
+// member "next" in its response; the request takes it as "after" or "cursor".
 func pages(v *verb) *pager {
 	if !slices.ContainsFunc(v.answer.fields, func(p property) bool { return p.name == "next" }) {
 		return nil
@@ -251,7 +251,7 @@ func pages(v *verb) *pager {
 	return nil
 }
 
-// of returns where the next page begins, empty for none.
+// of returns the position of the next page, or "" if there is none.
 func (p *pager) of(answer jsontext.Value) string {
 	if p == nil {
 		return ""
@@ -266,7 +266,7 @@ func (p *pager) of(answer jsontext.Value) string {
 	return ""
 }
 
-// turn has the request ask for the next page.
+// turn changes the request so that it requests the next page.
 func (p *pager) turn(r *request, in *input, where string) error {
 	if !p.inBody {
 		query, err := url.ParseQuery(r.query)
@@ -292,7 +292,7 @@ func (p *pager) turn(r *request, in *input, where string) error {
 	return in.check(r)
 }
 
-// follow makes the command that goes on asking a listing for what is new.
+// follow returns the command that polls a listing for new rows.
 func (o *options) follow(t *table, f follower, use string) *cobra.Command {
 	v := t.find(f.verb)
 	var many int
@@ -358,7 +358,7 @@ func (t *tailing) run(ctx context.Context, many int, every time.Duration) error 
 	if t.filter, err = url.ParseQuery(t.request.query); err != nil {
 		return err
 	}
-	// One row at least tells where the trail is now.
+	// Read at least one row to learn the current end of the log.
 	rows, _, err := t.look(ctx, map[string]string{t.order: t.newest, t.limit: strconv.Itoa(max(many, 1))})
 	if err != nil {
 		return err
@@ -377,7 +377,7 @@ func (t *tailing) run(ctx context.Context, many int, every time.Duration) error 
 		}
 		if !more {
 			select {
-			case <-ctx.Done(): // interrupted, which is how this ends
+			case <-ctx.Done(): // interrupted: this is how the command ends
 				return nil
 			case <-time.After(every):
 			}
@@ -394,7 +394,7 @@ func (t *tailing) run(ctx context.Context, many int, every time.Duration) error 
 	}
 }
 
-// look asks once, with these parameters beside the filter, and says whether there is more.
+// look sends the query once, with parameters added to the filter. It returns the rows, and whether there are more.
 func (t *tailing) look(ctx context.Context, parameters map[string]string) ([]jsontext.Value, bool, error) {
 	query := url.Values{}
 	for name, values := range t.filter {
@@ -415,7 +415,7 @@ func (t *tailing) look(ctx context.Context, parameters map[string]string) ([]jso
 	return rows, pages(t.verb).of(answer) != "", nil
 }
 
-// others are the rows but those that looking makes by itself.
+// others returns the rows except those that the polling itself adds to the log.
 func (t *tailing) others(rows []jsontext.Value) []jsontext.Value {
 	return slices.DeleteFunc(slices.Clone(rows), func(row jsontext.Value) bool {
 		var all members[jsontext.Value]
@@ -428,7 +428,7 @@ func (t *tailing) others(rows []jsontext.Value) []jsontext.Value {
 	})
 }
 
-// place is where a row stands.
+// place returns the position of a row.
 func (t *tailing) place(row jsontext.Value) string {
 	var all members[jsontext.Value]
 	if json.Unmarshal(row, &all) != nil {
@@ -438,8 +438,8 @@ func (t *tailing) place(row jsontext.Value) string {
 	return plain(at)
 }
 
-// ids completes the first parameter of a path by the listing at the path before it, where
-// there is one and somebody is logged in.
+// ids completes the first path parameter with the ids from the listing at the path before the
+// parameter. It completes nothing if there is no such listing or no session.
 func (o *options) ids(t *table, v *verb) cobra.CompletionFunc {
 	var listing *verb
 	if before, _, ok := strings.Cut(v.route.Path, "/{"); ok {
@@ -471,8 +471,8 @@ func (o *options) ids(t *table, v *verb) cobra.CompletionFunc {
 	}
 }
 
-// candidates are the members of the rows that are spelled as the parameter is, with what
-// the rows are called.
+// candidates returns the values of the rows whose schema is spelled, the schema of the parameter.
+// Each has the name of its row as its description.
 func candidates(v *verb, answer jsontext.Value, spelled string) []string {
 	of, rows := listed(v, answer)
 	if of == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// route is the verb of a request, by the segments of its path: a literal one counts more
-// than a parameter. nil where this build has none.
+// route returns the verb of a request, or nil if this build has none. If several paths match, the
+// one with the most literal segments counts.
 func (t *table) route(method, path string) *verb {
 	path, _, _ = strings.Cut(path, "?")
 	have := strings.Split(path, "/")
@@ -37,8 +37,8 @@ func (t *table) route(method, path string) *verb {
 	return found
 }
 
-// sent shows the body of a request that others decide about: the whole of it, because
-// nobody approves what he has not read, and what in it is spelled for programs in words.
+// sent prints the body of a request that awaits approval. It prints the complete body, because an
+// approver has to read everything, and then explains encoded values in words.
 func (p *printer) sent(name string, request members[jsontext.Value], body jsontext.Value) error {
 	text := body.Clone()
 	if err := text.Indent(jsontext.WithIndent("  ")); err != nil {
@@ -76,7 +76,7 @@ func (p *printer) sent(name string, request members[jsontext.Value], body jsonte
 	return nil
 }
 
-// members are the fields of the body as an object has them.
+// members returns the fields of the body as properties.
 func (v *verb) members() []property {
 	out := make([]property, len(v.body))
 	for i, f := range v.body {
@@ -85,7 +85,7 @@ func (v *verb) members() []property {
 	return out
 }
 
-// meanings are the values below one that only a program reads, each in words.
+// meanings returns an explanation of each encoded value in v.
 func meanings(is *value, name string, v jsontext.Value) []line {
 	if text := meaning(is, name, v); text != "" {
 		return []line{{name, text}}
@@ -118,7 +118,7 @@ func meanings(is *value, name string, v jsontext.Value) []line {
 	return out
 }
 
-// meaning is one value in words; empty for one that speaks for itself.
+// meaning explains one encoded value. It returns "" if the value is readable as it is.
 func meaning(is *value, name string, v jsontext.Value) string {
 	base, _, _ := strings.Cut(name, "[")
 	switch {
@@ -149,7 +149,7 @@ func rightsInWords(asked keyserver.Rights) string {
 	return said
 }
 
-// stampInWords says what a raw time bounds: the member's name says at which end.
+// stampInWords explains a raw time. The name of the member tells whether it is a start or an end.
 func stampInWords(name, raw string) string {
 	at, ok := stamped(raw)
 	switch {
@@ -166,7 +166,7 @@ func stampInWords(name, raw string) string {
 	}
 }
 
-// stamped is the time of a raw stamp, empty where it is unset.
+// stamped decodes a raw time. It returns "" if the time is unset, and false if raw is not a time.
 func stamped(raw string) (at string, ok bool) {
 	text, err := base64.StdEncoding.DecodeString(raw)
 	if err != nil || len(text) != 8 {
@@ -177,12 +177,12 @@ func stamped(raw string) (at string, ok bool) {
 		return "", true
 	case ms < 1<<52:
 		return time.UnixMilli(int64(ms)).UTC().Format(time.RFC3339), true
-	default: // no calendar has it
+	default: // beyond the range of a calendar
 		return strconv.FormatUint(ms, 10) + " ms after 1970", true
 	}
 }
 
-// operationNamed is what an operation is called, empty where this build knows none of the id.
+// operationNamed returns the name of an operation, or "" if this build does not know the id.
 func operationNamed(id string) string {
 	for _, op := range keyserver.Operations {
 		if op.ID.Hex() == strings.ToLower(id) {
@@ -192,7 +192,7 @@ func operationNamed(id string) string {
 	return ""
 }
 
-// pieces cuts a line where it is as long as the terminal is wide, and loses nothing.
+// pieces breaks a line into parts of width characters. It loses nothing.
 func pieces(l string, width int) string {
 	var out []string
 	rest := []rune(l)

@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// shown is an approval as a person sees it.
+// shown returns what an approver sees of an approval.
 func shown(t *testing.T, method, path, body string, wide int) string {
 	t.Helper()
 	all := theTable(t)
@@ -21,8 +21,7 @@ func shown(t *testing.T, method, path, body string, wide int) string {
 	return out.String()
 }
 
-// Whoever is to approve reads what will be sent: all of it, and what its times, rights,
-// operations and ids stand for.
+// An approver sees the complete request, and explanations of its times, rights, operations and ids.
 func TestApprovalIsRead(t *testing.T) {
 	for _, c := range []struct {
 		reason, method, path, body string
@@ -53,7 +52,7 @@ func TestApprovalIsRead(t *testing.T) {
 	}
 }
 
-// A path leads to the route that its literal segments name.
+// A path belongs to the route with the matching literal segments.
 func TestRouteOfRequest(t *testing.T) {
 	all := theTable(t)
 	for request, want := range map[string]string{

@@ -15,7 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// standing is what an identifier is one of, where it has more spellings than the route takes.
+// standing is the kind of object that an identifier refers to, if the command line accepts more
+// spellings of it than the route.
 type standing int
 
 const (
@@ -24,7 +25,7 @@ const (
 	anOperation
 )
 
-// standFor finds what the member of a name is one of. All ids in decimal are principals.
+// standFor sets the kind of object that the member called name refers to. All decimal ids are ids of principals.
 func (v *value) standFor(name string) {
 	is := v
 	if is.kind == array {
@@ -38,9 +39,9 @@ func (v *value) standFor(name string) {
 	}
 }
 
-// respelled is a text as the route takes it, where people have another spelling: a time in
-// RFC 3339 for a raw one, an operation by its name or key, a principal in the other base.
-// What it does not know it leaves to the decoder of the service.
+// respelled converts a text to the spelling that the route takes: a time in RFC 3339 to a raw time,
+// the name or key of an operation to its id, and the id of a principal to the other base. It does
+// not change other text, which the decoder of the server may reject.
 func (v *value) respelled(flag, said string) (string, error) {
 	switch {
 	case v.name == "Stamp":
@@ -86,8 +87,8 @@ func isHexID(s string) bool {
 	return len(s) == 16 && strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }
 
-// principalAs spells a principal's id as HexID or DecimalID. 16 digits without a leading
-// zero can be either, and are what the route takes; 0x says that they are hexadecimal.
+// principalAs converts the id of a principal to HexID or DecimalID. 16 digits without a leading
+// zero are ambiguous; they are taken as the route takes them. 0x marks hexadecimal digits.
 func principalAs(want, said string) string {
 	number, base := said, 10
 	if digits, ok := strings.CutPrefix(strings.ToLower(said), "0x"); ok {
@@ -106,7 +107,7 @@ func principalAs(want, said string) string {
 	}
 }
 
-// respell does the same to each text in a JSON value.
+// respell applies respelled to each string in a JSON value.
 func (v *value) respell(flag string, in jsontext.Value) (jsontext.Value, error) {
 	switch {
 	case in.Kind() == '"' && v.kind == text:
@@ -124,7 +125,8 @@ func (v *value) respell(flag string, in jsontext.Value) (jsontext.Value, error) 
 	}
 }
 
-// respellObject leaves what is none to the decoder of the service, which says why.
+// respellObject applies respell to the members of an object. It does not change an invalid object,
+// which the decoder of the server rejects with a reason.
 func (v *value) respellObject(flag string, in jsontext.Value) (jsontext.Value, error) {
 	var all members[jsontext.Value]
 	if json.Unmarshal(in, &all) == nil {

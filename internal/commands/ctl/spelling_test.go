@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// asked is the request that a command line comes to.
+// asked returns the request of a command line.
 func asked(t *testing.T, line ...string) (target, body string, err error) {
 	t.Helper()
 	all := theTable(t)
@@ -31,14 +31,13 @@ func asked(t *testing.T, line ...string) (target, body string, err error) {
 	return r.target, string(r.body), nil
 }
 
-// What people have in front of them is taken in whichever spelling it has, and sent in that
-// of the route.
+// All spellings that users may have at hand are accepted, and are sent in the spelling of the route.
 func TestSpellings(t *testing.T) {
 	const hex, decimal = "3433ef10968644ca", "3761612968308393162"
 	for _, c := range []struct {
 		reason string
 		line   []string
-		want   string // in the request, or in the refusal
+		want   string // in the request or in the error
 	}{
 		{"why takes decimal", []string{"why", "--operation", "hmacData", "--principal-id", decimal}, `"principalId":"` + hex + `"`},
 		{"why takes hexadecimal", []string{"why", "--operation", "hmacData", "--principal-id", hex}, `"principalId":"` + hex + `"`},

@@ -12,11 +12,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// printable is one line that a terminal does not act upon.
+// printable returns one line without characters that control a terminal.
 func printable(s string) string { return keyserver.Shown(s) }
 
-// alone is printable, and keeps tabs, upon which a terminal does nothing but go on: whoever
-// prints one member passes it on, and a trust blob is of fields between tabs.
+// alone is printable, but keeps tabs, which are harmless in a terminal. Scripts pass a printed
+// member on, and a trust blob has fields separated by tabs.
 func alone(s string) string {
 	fields := strings.Split(s, "\t")
 	for i, f := range fields {
@@ -25,7 +25,7 @@ func alone(s string) string {
 	return strings.Join(fields, "\t")
 }
 
-// readable writes a text of many lines as printable has it.
+// readable returns a writer that replaces invisible characters in a text of several lines.
 func readable(to io.Writer) io.WriteCloser {
 	return transform.NewWriter(to, runes.Map(func(r rune) rune {
 		if hidden(r) {
@@ -35,14 +35,14 @@ func readable(to io.Writer) io.WriteCloser {
 	}))
 }
 
-// fold breaks a text into lines: between words, and what is no words is cut, because half
-// of it on each line could not be copied; --field has the whole.
+// fold breaks a text into lines at spaces. A word longer than a line is cut, because a broken word
+// cannot be copied; --field prints all of it.
 func fold(text string, width int) string { return lined(text, width, cut) }
 
-// broken does so without losing anything: what is no words goes on wherever a line is full.
+// broken breaks a text like fold, but also breaks words longer than a line, so that nothing is lost.
 func broken(text string, width int) string { return lined(text, width, pieces) }
 
-// lined breaks a text between words, and has long deal with what is longer than a line.
+// lined breaks a text at spaces, and calls long for words longer than a line.
 func lined(text string, width int, long func(string, int) string) string {
 	lines := strings.Split(wrap(text, width), "\n")
 	for i, l := range lines {

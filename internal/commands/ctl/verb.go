@@ -12,31 +12,31 @@ import (
 // verb is a route as a command.
 type verb struct {
 	route  routes.Route
-	words  []string // nouns, and what is done
+	words  []string // nouns, then the action
 	path   []field  // in the order of the path
 	query  []field
 	body   []field
-	stream string // the member that may be of any length; empty where none may
-	open   bool   // no session is needed, and none is looked at
-	maybe  bool   // no session is needed, and one is looked at
+	stream string // the member of unlimited length, or ""
+	open   bool   // needs no session and uses none
+	maybe  bool   // needs no session, but uses one if it is kept
 	answer value
 	json   bool // the answer is JSON
 }
 
-// field is what one flag or argument gives.
+// field is a member of the request that one flag or argument sets.
 type field struct {
-	name     string // on the wire
+	name     string // in the request
 	flag     string
 	required bool
 	secret   bool
 	value
 }
 
-// table is all verbs with their document.
+// table has all verbs, and the document that they are made from.
 type table struct {
 	*document
 	verbs []*verb
-	about map[string]string // of a noun, by its words
+	about map[string]string // descriptions of nouns, by their words
 }
 
 func newTable() (*table, error) {
@@ -58,7 +58,7 @@ func newTable() (*table, error) {
 				return nil, err
 			}
 			t.verbs = append(t.verbs, v)
-			for n := 1; n < len(v.words); n++ { // the first segments stand for what most of their routes are about
+			for n := 1; n < len(v.words); n++ { // a shared prefix gets the description of the noun with most of its routes
 				group := strings.Join(v.words[:n], " ")
 				if of[group]++; of[group] > most[group] {
 					most[group], t.about[group] = of[group], noun.About
@@ -100,7 +100,7 @@ func (t *table) verb(r routes.Route) (*verb, error) {
 		}
 	}
 	if r.Streamed() {
-		v.stream = v.body[len(v.body)-1].name // what is read while it is worked on is behind all else
+		v.stream = v.body[len(v.body)-1].name // the streamed member is the last one
 	}
 	v.maybe = v.open && len(o.Security) > 1
 	v.open = v.open && !v.maybe
@@ -110,16 +110,16 @@ func (t *table) verb(r routes.Route) (*verb, error) {
 
 var versioned = regexp.MustCompile(`^v[0-9]+$`)
 
-// name derives the words of a verb: the literal segments of the path are nouns, the first
-// word of the operationId is what is done. A last segment that says it already is not
-// repeated: /api/keys/rotate, rotateKey, is "keys rotate".
+// name returns the words of a verb: the literal segments of the path as nouns, then the first word
+// of the operationId as the action. The action is not repeated if the last segment has it: POST
+// /api/keys/rotate, rotateKey, becomes "keys rotate".
 func name(path, operation string) []string {
 	var nouns []string
 	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/api"), "/") {
 		if segment == "" || segment[0] == '{' || versioned.MatchString(segment) {
 			continue
 		}
-		noun, _, _ := strings.Cut(segment, ".") // a file is called by its name
+		noun, _, _ := strings.Cut(segment, ".") // a file name without its extension
 		nouns = append(nouns, noun)
 	}
 	last := strings.ReplaceAll(nouns[len(nouns)-1], "-", "")
@@ -133,13 +133,13 @@ func name(path, operation string) []string {
 	return append(nouns, operation[:first])
 }
 
-// own are the flags that every verb has; a field of the same name has another one.
+// own lists the flags that verbs have anyway. A field with such a name gets the prefix "with-".
 var own = map[string]bool{
 	"server": true, "context": true, "ca-file": true, "external-url": true, "output": true, "columns": true, "field": true, "for": true,
 	"file": true, "help": true, "all": true, "ask": true, "to": true, "owned-by": true,
 }
 
-// flagName spells a field as a flag: principalId is --principal-id.
+// flagName returns the flag of a field: principalId becomes --principal-id.
 func flagName(field string) string {
 	flag := dashed(field)
 	if own[flag] {
@@ -159,7 +159,7 @@ func dashed(name string) string {
 	return strings.ReplaceAll(b.String(), "_", "-")
 }
 
-// find returns the verb of that name.
+// find returns the verb with these words, or nil.
 func (t *table) find(name string) *verb {
 	for _, v := range t.verbs {
 		if strings.Join(v.words, " ") == name {

@@ -34,8 +34,8 @@ func theCommand(t *testing.T) *cobra.Command {
 	return root
 }
 
-// Each route is a verb of its own, whose flags and arguments are all that a request can
-// say: a new route that the rule gives no name, or that of another, fails here.
+// Each route is a distinct verb, with a flag or an argument for each field of the request. The test
+// fails if the rule gives a new route no name or the name of another route.
 func TestEveryRouteIsAVerb(t *testing.T) {
 	root, all := theCommand(t), theTable(t)
 	if len(all.verbs) != len(routes.All()) {
@@ -73,7 +73,7 @@ func TestEveryRouteIsAVerb(t *testing.T) {
 	}
 }
 
-// The names that people know, so that a change of the rule is a decision.
+// The names that users know. A change of the naming rule that alters them has to be a decision.
 func TestNames(t *testing.T) {
 	for operation, want := range map[string]string{
 		"listRoles": "roles list", "createRole": "roles create", "rotateKey": "keys rotate", "setKeyRotation": "keys rotation set",
@@ -93,7 +93,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What stands in the tables of names names something.
+// All names in the data of names.go exist.
 func TestNamesOfData(t *testing.T) {
 	all, root := theTable(t), theCommand(t)
 	for _, a := range aliases {
@@ -134,7 +134,7 @@ func TestNamesOfData(t *testing.T) {
 	}
 }
 
-// What a verdict reads is there.
+// The members that a verdict reads exist.
 func TestVerdictsOfData(t *testing.T) {
 	for name, say := range verdicts {
 		is := theTable(t).read(&shape{Ref: "#/components/schemas/" + name}, nothingBelow)
@@ -151,7 +151,8 @@ func TestVerdictsOfData(t *testing.T) {
 	}
 }
 
-// No flag has a sentence that says nothing, and none is in another's way.
+// Commands have a summary that differs from their group and their neighbours; flags without a
+// description are logged.
 func TestHelp(t *testing.T) {
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
@@ -159,7 +160,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s says nothing of itself", cmd.CommandPath())
 		}
 		said := map[string]string{}
-		if len(cmd.Commands()) > 1 && cmd.Annotations[verbOfItsOwn] == "" { // a group of one says what that does
+		if len(cmd.Commands()) > 1 && cmd.Annotations[verbOfItsOwn] == "" { // a group with one command may have its summary
 			said[cmd.Short] = cmd.Name()
 		}
 		for _, c := range cmd.Commands() {
@@ -180,7 +181,7 @@ func TestHelp(t *testing.T) {
 	walk(theCommand(t))
 }
 
-// made makes an answer of a schema, with text that is as long as it can get.
+// made returns a response of a schema, with text as long as possible.
 func made(v *value, depth int) jsontext.Value {
 	long := strings.Repeat("long ünd \u009bx ", 30)
 	switch v.kind {
@@ -224,8 +225,7 @@ func made(v *value, depth int) jsontext.Value {
 	return text
 }
 
-// However long the answer of whichever route is, no line is longer than the terminal is
-// wide, and none has what a terminal would act upon.
+// No line of any response is longer than the terminal is wide, and none has invisible characters.
 func TestTablesFit(t *testing.T) {
 	for _, v := range theTable(t).verbs {
 		if !v.json || v.answer.kind != object {
@@ -253,7 +253,7 @@ func TestTablesFit(t *testing.T) {
 	}
 }
 
-// Both other forms say what the service said, in its order, and a terminal acts on nothing.
+// JSON and YAML have the values of the response in its order, and no invisible characters.
 func TestForms(t *testing.T) {
 	v := theTable(t).find("roles list")
 	answer := jsontext.Value("{\"count\":9007199254740991,\"roles\":[{\"id\":\"0000000000000001\",\"name\":\"a \u009b\U000e0001 b\",\"builtIn\":null,\"operations\":[]}],\"detail\":\"1001\"}")
@@ -272,8 +272,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// A direction of text or a sequence of a terminal, in a name that the service says, is
-// spelled out or replaced in each form.
+// Text direction marks and terminal sequences in a name from the server are escaped or replaced in each output format.
 func TestNothingActsOnATerminal(t *testing.T) {
 	v := theTable(t).find("roles list")
 	var name strings.Builder
@@ -311,7 +310,7 @@ func TestNothingActsOnATerminal(t *testing.T) {
 	}
 }
 
-// Colours are the header's alone.
+// Only the header is coloured.
 func TestColors(t *testing.T) {
 	v := theTable(t).find("roles list")
 	var out bytes.Buffer

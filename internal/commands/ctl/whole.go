@@ -11,15 +11,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// whole prints all pages of a listing as one document, and holds one page of it: the list
-// comes first, page by page, and behind it the other members of the last page.
+// whole prints all pages of a listing as one document, and holds only one page in memory. It prints
+// the list first, page by page, and then the other members of the last page.
 type whole struct {
-	list  string // the member whose elements the pages share out
+	list  string // the member whose elements are spread over the pages
 	rows  int
-	aside members[jsontext.Value] // other lists, which the first page alone has
+	aside members[jsontext.Value] // other lists, which only the first page has
 }
 
-// shared is the member of a paged answer that the pages share out: the first list.
+// shared returns the member of a paged response whose elements are spread over the pages: the first list.
 func (v *verb) shared() string {
 	for i := range v.answer.fields {
 		if v.answer.fields[i].kind == array {
@@ -29,8 +29,8 @@ func (v *verb) shared() string {
 	return ""
 }
 
-// page prints the next page; behind the last one the document is complete. One that breaks
-// off before is none, so that nobody takes a part for all.
+// page prints the next page. The document is only complete after the last page, so that an
+// interrupted output is not mistaken for a complete list.
 func (p *printer) page(v *verb, w *whole, answer jsontext.Value, last bool) error {
 	first := w.list == ""
 	w.list = v.shared()
@@ -57,8 +57,8 @@ func (p *printer) page(v *verb, w *whole, answer jsontext.Value, last bool) erro
 	return p.jsonPage(w, rows, rest, first, before, last)
 }
 
-// rest are the members beside the list. A count is that of all pages, and a sentence that
-// the service says of one page is none of all.
+// rest returns the members other than the list. The count is the sum over all pages, and detail is
+// left out because it is about one page.
 func (w *whole) rest(all members[jsontext.Value]) members[jsontext.Value] {
 	rest := members[jsontext.Value]{}
 	for _, m := range all {
@@ -107,7 +107,7 @@ func (p *printer) jsonPage(w *whole, rows []jsontext.Value, rest members[jsontex
 	return err
 }
 
-// yamlPage goes on with the list: its key stands in front of the first row alone.
+// yamlPage prints the rows of a page. The key of the list is only printed before the first row.
 func (p *printer) yamlPage(w *whole, rows []jsontext.Value, rest members[jsontext.Value], headed, last bool) error {
 	if headed || len(rows) > 0 {
 		list, err := json.Marshal(rows)

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// All pages are one document, whatever they hold; one that breaks off is none.
+// All pages together are one document, also empty ones. An incomplete JSON output is not a valid document.
 func TestAllPagesAreOneDocument(t *testing.T) {
 	v := theTable(t).find("keys list")
 	pages := func(rows ...string) []string {
@@ -68,7 +68,7 @@ func TestAllPagesAreOneDocument(t *testing.T) {
 	}
 }
 
-// What the first page alone has is not lost.
+// Lists that only the first page has are not lost.
 func TestAsideOfPages(t *testing.T) {
 	v := theTable(t).find("who-can list")
 	var out bytes.Buffer
@@ -85,7 +85,7 @@ func TestAsideOfPages(t *testing.T) {
 	}
 }
 
-// Whatever has pages has a list that they share out.
+// Every paged response has a list that is spread over the pages.
 func TestPagesShareAList(t *testing.T) {
 	for _, v := range theTable(t).verbs {
 		if pages(v) == nil {

@@ -26,7 +26,7 @@ func Secret(cmd *cobra.Command, flag, file, question string) (string, error) {
 		if f, err = os.Open(file); err != nil {
 			break
 		}
-		defer f.Close() //nolint:errcheck // it was only read
+		defer f.Close() //nolint:errcheck // the file was only read
 		text, err = ReadAll(file, f, maxSecret)
 	case in == nil || !term.IsTerminal(int(in.Fd())):
 		return "", Usagef("%s is missing, and standard input is no terminal to ask at", flag)
@@ -45,7 +45,7 @@ func Secret(cmd *cobra.Command, flag, file, question string) (string, error) {
 	return said, nil
 }
 
-// ReadAll reads a whole input. It fails if the input has more than limit bytes. name describes the input in errors.
+// ReadAll reads an entire input. It fails if the input has more than limit bytes. name describes the input in errors.
 func ReadAll(name string, from io.Reader, limit int64) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(from, limit+1))
 	if err == nil && int64(len(content)) > limit {

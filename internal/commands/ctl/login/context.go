@@ -120,8 +120,8 @@ func checkServer(p place) error {
 	return nil
 }
 
-// client makes a client that has a session by those credentials, bound to the key; nil
-// for calls that need none.
+// client returns a client. credentials open its session, which is bound to key; both are nil for
+// calls that need no session.
 func (p *place) client(credentials client.Credentials, key crypto.Signer) (*client.Client, error) {
 	o := client.Options{
 		BaseURL: p.Server, ProofURL: p.ExternalURL, Credentials: credentials, ProofKey: key,

@@ -17,7 +17,7 @@ func lockFile(f *os.File) error {
 	return windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK, 0, math.MaxUint32, math.MaxUint32, new(windows.Overlapped))
 }
 
-// othersMayRead returns false: Windows has no modes, and Go always reports 0666 or 0444.
-// The files are in the profile of the user, and inherit its access control list: Windows
-// lets in only the user, administrators and the system.
+// othersMayRead returns false: Windows has no modes, and Go always reports 0666 or 0444. The files
+// are in the profile of the user and inherit its access control list. Only the user, administrators
+// and the system have access to it.
 func othersMayRead(fs.FileInfo) bool { return false }

@@ -64,7 +64,7 @@ func newLogin(flags *Flags, complete func(*cobra.Command) error) *cobra.Command 
 	return cmd
 }
 
-// check completes the method, and refuses what does not go together.
+// check sets the default of the method, and rejects flags that do not belong to the method.
 func (l *loginOptions) check() error {
 	if l.method == "" {
 		switch {
@@ -128,7 +128,7 @@ func (l *loginOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return h.Failed(err)
 	}
-	if opened.BoundKey == nil { // its id alone would be worth a login
+	if opened.BoundKey == nil { // the id alone would give access
 		_ = c.Logout(context.WithoutCancel(cmd.Context()))
 		return errors.New("the key server has not bound the session to the key that was made for it, so that nothing is kept: is --server the key server itself?")
 	}
@@ -140,14 +140,14 @@ func (l *loginOptions) run(cmd *cobra.Command) error {
 		kept.Certificate, kept.Key = absolute(l.certificate), absolute(l.key)
 	}
 	if err := l.keep(cmd.Context(), h, kept, key); err != nil {
-		_ = c.Logout(context.WithoutCancel(cmd.Context())) // without the file the session is of no use
+		_ = c.Logout(context.WithoutCancel(cmd.Context())) // the session is of no use without its files
 		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "logged in to %s as %s until %s (context %s)\n", h.place.Server, keyserver.Shown(kept.Principal), kept.ExpiresAt.UTC().Format(time.RFC3339), h.name)
 	return nil
 }
 
-// keep takes the session over from the one before, which it ends.
+// keep stores the new session and ends the previous one of the context.
 func (l *loginOptions) keep(ctx context.Context, h *Context, kept session, key crypto.Signer) error {
 	var before *client.Client
 	err := h.alone(func() (err error) {
@@ -156,7 +156,7 @@ func (l *loginOptions) keep(ctx context.Context, h *Context, kept session, key c
 			return err
 		}
 		if h.session != nil && sameServer(h.session.Server, kept.Server) {
-			before, _ = h.Resume() // whose key may be gone
+			before, _ = h.Resume() // fails if its key is gone
 		}
 		if err := h.keep(h.name, kept, key); err != nil {
 			return err
@@ -168,7 +168,7 @@ func (l *loginOptions) keep(ctx context.Context, h *Context, kept session, key c
 		return err
 	}
 	if before != nil {
-		_ = before.Logout(ctx) // it ends by itself, too
+		_ = before.Logout(ctx) // an error is harmless: the session also expires
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 //go:build !windows
 
-// A key server is started here.
+// These tests start a key server, which does not run on Windows.
 
 package login_test
 
@@ -35,7 +35,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// user is somebody at a terminal, with a home of his own.
+// user is a person at a terminal with a separate home directory.
 type user struct {
 	t    *testing.T
 	home string
@@ -48,7 +48,7 @@ func newUser(t *testing.T) *user {
 	return u
 }
 
-// at sits down at another machine.
+// at changes the home directory, as on another machine.
 func (u *user) at(home string) {
 	for _, name := range []string{"CONFIG_HOME", "STATE_HOME"} {
 		u.t.Setenv("XDG_"+name, filepath.Join(home, strings.ToLower(name)))
@@ -57,7 +57,7 @@ func (u *user) at(home string) {
 	u.t.Setenv("HOME", home)
 }
 
-// ctl runs one command line, and answers what it prints and its exit code.
+// ctl runs one command line, and returns its output, its errors and its exit code.
 func (u *user) ctl(in string, args ...string) (out, said string, code int) {
 	u.t.Helper()
 	root, err := ctl.Command("ctl")
@@ -84,7 +84,7 @@ func (u *user) ctl(in string, args ...string) (out, said string, code int) {
 	return stdout.String(), stderr.String(), code
 }
 
-// must is ctl that has to work.
+// must runs a command line that has to succeed.
 func (u *user) must(in string, args ...string) string {
 	u.t.Helper()
 	out, said, code := u.ctl(in, args...)
@@ -160,7 +160,7 @@ func TestLoginByPassword(t *testing.T) {
 	if err := os.Chmod(session, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The next login ends the session before it.
+	// The next login ends the previous session.
 	u.login(s)
 	if got := strings.Count(u.must("", "sessions", "list", "--field", "id"), "\n"); got != 1 {
 		t.Errorf("%d sessions are open", got)
@@ -174,8 +174,8 @@ func TestLoginByPassword(t *testing.T) {
 	}
 }
 
-// Whoever has the file of a session, from a backup or a home directory on another machine,
-// has nothing, with whatever key of his own.
+// A stolen session file, from a backup or from a home directory on another machine, gives no access
+// without the key of the session.
 func TestStolenSession(t *testing.T) {
 	s := testserver.Start(t)
 	u := newUser(t)
@@ -186,7 +186,7 @@ func TestStolenSession(t *testing.T) {
 	}
 
 	thief := newUser(t)
-	thief.login(s) // for the files
+	thief.login(s) // creates the files
 	path := filepath.Join(thief.home, "state_home/keyserver-operator/default.session")
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
@@ -214,7 +214,7 @@ func TestStolenSession(t *testing.T) {
 
 	u.at(u.home)
 	u.must("", "whoami")
-	// It is shown to no other server.
+	// The session is not sent to another server.
 	if _, said, code := u.ctl("", "whoami", "--server", "https://other.example"); code != 3 || !strings.Contains(said, "is not sent to other servers") {
 		t.Errorf("%d %s", code, said)
 	}
@@ -320,7 +320,7 @@ func TestLoginByCertificate(t *testing.T) {
 	}
 	private := u.file("key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})))
 	u.must("", "login", "--context", "till", "--server", s.URL(), "--ca-file", s.CAFile(), "--certificate", cert, "--key", private)
-	// The session is bound to both, and shows both.
+	// The session is bound to the key and the certificate, and each request presents both.
 	if got := u.must("", "whoami", "--field", "kind"); got != "certificate\n" {
 		t.Errorf("got %q", got)
 	}
@@ -332,8 +332,8 @@ func TestLoginByCertificate(t *testing.T) {
 	}
 }
 
-// A keyring takes the key in the place of a file; where there is none, one sentence says
-// what to do instead, and no session is left open.
+// A keyring can hold the key instead of a file. Without a keyring, login fails with a remedy and
+// leaves no session open.
 func TestKeyring(t *testing.T) {
 	s := testserver.Start(t)
 	u := newUser(t)
@@ -354,7 +354,7 @@ func TestKeyring(t *testing.T) {
 		t.Errorf("%d %s", code, said)
 	}
 	list, err := s.Admin(t).ListSessions(context.Background(), schema.SessionQuery{})
-	if err != nil || list.Count != 1 { // that of this question
+	if err != nil || list.Count != 1 { // the session of this request
 		t.Errorf("%d sessions are open, %v", list.Count, err)
 	}
 }

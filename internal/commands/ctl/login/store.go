@@ -22,56 +22,55 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 )
 
-// place is where a key server is, and how it is spoken to.
+// place is the address of a key server, and how to connect to it.
 type place struct {
 	Server      string `json:"server"`
 	CAFile      string `json:"caFile,omitzero"`
 	ExternalURL string `json:"externalUrl,omitzero"`
 }
 
-// settings is the file of contexts. It holds nothing secret.
+// settings is the file of contexts. It has no secrets.
 type settings struct {
 	Current  string           `json:"current"`
 	Contexts map[string]place `json:"contexts"`
 }
 
-// session is what is kept of a login, without the key that it is bound to: on its own,
-// it opens nothing.
+// session is the stored part of a login, without the key that it is bound to. It gives no access without the key.
 type session struct {
 	Server      string    `json:"server"` // the session is sent to no other server
 	SessionID   string    `json:"sessionId"`
-	ID          string    `json:"id"` // by which others see it
+	ID          string    `json:"id"` // the id that other users see
 	Principal   string    `json:"principal"`
 	Method      string    `json:"method"`
 	ExpiresAt   time.Time `json:"expiresAt"`
 	KeyIn       string    `json:"keyIn"`
-	Certificate string    `json:"certificate,omitzero"` // files of the client certificate that it is bound to
+	Certificate string    `json:"certificate,omitzero"` // files of the client certificate that the session is bound to
 	Key         string    `json:"key,omitzero"`
 }
 
-// Where a key is kept.
+// Places of a key.
 const (
 	inFile    = "file"
 	inKeyring = "keyring"
 )
 
-// store is the files of one user.
+// store has the directories of one user's files.
 type store struct {
 	config  string // directory of the settings
-	state   string // of sessions
-	runtime string // of keys: in memory, where the system has such a place
+	state   string // directory of the sessions
+	runtime string // directory of the keys: in memory if the system has such a directory
 }
 
 const (
 	directory = "keyserver-operator"
-	// maxFile bounds what is read of any of the files.
+	// maxFile bounds each file, in bytes.
 	maxFile = 1 << 20
 	// service names the entries in the desktop's keyring.
 	service = "keyserver-operator ctl"
 )
 
-// newStore finds the directories as the XDG base directory specification has them. What
-// is not absolute there is to be passed over.
+// newStore finds the directories as the XDG Base Directory Specification says. It ignores paths
+// that are not absolute, as the specification requires.
 func newStore(getenv func(string) string) (*store, error) {
 	home := getenv(homeVariable)
 	at := func(variable string, below ...string) string {
@@ -107,7 +106,7 @@ func (s *store) sessionFile(name string) string     { return filepath.Join(s.sta
 func (s *store) keyFile(name string) string         { return filepath.Join(s.runtime, name+".key") }
 func (s *store) entry(name string) (string, string) { return service, name }
 
-// settings of a user who has none are empty.
+// settings returns the settings, or empty ones if there is no file.
 func (s *store) settings() (settings, error) {
 	var out settings
 	content, err := readFile(s.settingsFile(), false)
@@ -132,7 +131,7 @@ func (s *store) alone(do func() error) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }() // which unlocks it
+	defer func() { err = errors.Join(err, lock.Close()) }() // unlocks it, too
 	if err := lockFile(lock); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
@@ -162,8 +161,7 @@ func (s *store) session(name string) (*session, error) {
 	return &out, err
 }
 
-// keep keeps a session and its key, each in its place: the key first, so that no session
-// is left without one.
+// keep stores a session and its key. It writes the key first, so that no session is left without a key.
 func (s *store) keep(name string, what session, key crypto.Signer) error {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -175,7 +173,7 @@ func (s *store) keep(name string, what session, key crypto.Signer) error {
 		if err := keyring.Set(service, user, string(text)); err != nil {
 			return noKeyring(err)
 		}
-		_ = os.Remove(s.keyFile(name)) // of a former session
+		_ = os.Remove(s.keyFile(name)) // the key of the previous session
 	} else if err := write(s.keyFile(name), text); err != nil {
 		return err
 	}
@@ -186,7 +184,7 @@ func noKeyring(err error) error {
 	return &cmdline.Failure{Code: cmdline.ExitFailed, Err: fmt.Errorf("the keyring of this desktop does not answer: %w; --key-store file keeps the key in a file", err)}
 }
 
-// key of a session.
+// key returns the key of a session.
 func (s *store) key(name string, of *session) (crypto.Signer, error) {
 	var text []byte
 	var err error
@@ -238,7 +236,7 @@ func (s *store) forget(name string) error {
 	return nil
 }
 
-// known is what was logged in to before.
+// known returns the store and the settings of the user.
 func known() (*store, settings, error) {
 	s, err := newStore(os.Getenv)
 	if err != nil {
@@ -250,14 +248,14 @@ func known() (*store, settings, error) {
 
 func (s settings) names() []string { return slices.Sorted(maps.Keys(s.Contexts)) }
 
-// readFile reads a file of ours. One that holds a secret is refused where others may read
-// it: then they may have.
+// readFile reads a file of this package. If the file has a secret and other users may read it, it
+// fails, because they may have read it.
 func readFile(name string, secret bool) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close() //nolint:errcheck // the file was only read
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -269,7 +267,7 @@ func readFile(name string, secret bool) ([]byte, error) {
 }
 
 func parse(name string, content []byte, out any) error {
-	if json.Unmarshal(content, out) != nil { // whose words may quote what is there
+	if json.Unmarshal(content, out) != nil { // its error may quote the content
 		return fmt.Errorf("%s is not what ctl wrote; remove it and log in again", name)
 	}
 	return nil
@@ -283,7 +281,7 @@ func save(name string, what any) error {
 	return write(name, append(content, '\n'))
 }
 
-// write replaces a file as a whole, for this user alone.
+// write replaces a file atomically. Only this user may read it.
 func write(name string, content []byte) error {
 	dir := filepath.Dir(name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
