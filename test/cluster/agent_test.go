@@ -18,8 +18,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
-// agent runs the Pod of docs/workloads.md, "Without credential code", and takes away from it
-// what an agent is there to bear: the key server, the token, itself.
+// agent runs the Pod of docs/workloads.md, "Without credential code", and then removes what an
+// agent has to tolerate losing: the key server, the token and the agent process.
 func agent(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
 	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "Without credential code")
@@ -45,11 +45,11 @@ func agent(t *testing.T, n *node) {
 const (
 	agentPod    = "signer-agent"
 	shortPod    = "signer-short"
-	tokenGoodOf = 10 * time.Minute // the least that Kubernetes has
+	tokenGoodOf = 10 * time.Minute // the minimum in Kubernetes
 )
 
-// shortLived is the same Pod with a token that is replaced as soon as any is, which is
-// looked at in the end.
+// shortLived creates the same Pod with a token of the shortest lifetime. A later step checks the
+// rotation of the token.
 func (n *node) shortLived(t *testing.T) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(n.root, "docs", "workloads.md"))
@@ -66,12 +66,12 @@ func (n *node) shortLived(t *testing.T) {
 	t.Fatal("docs/workloads.md has no Pod with an agent")
 }
 
-// inWorkload runs a script where the workload is, beside an agent.
+// inWorkload runs a script in the container of the workload, next to the agent.
 func (n *node) inWorkload(pod, script string) (string, error) {
 	return n.try(script, "kubectl", "-n", "payments", "exec", "-i", pod, "-c", "signer", "--", "sh")
 }
 
-// callAgent answers status and code of a call.
+// callAgent returns the status and the fault code of a call.
 func (n *node) callAgent(t *testing.T, pod, arguments string) string {
 	t.Helper()
 	out, err := n.inWorkload(pod, `curl --silent --show-error --write-out ' %{http_code}' --unix-socket /run/keyserver/agent.sock `+arguments)
@@ -90,7 +90,7 @@ const (
 
 func agentRefuses(t *testing.T, n *node) {
 	for arguments, want := range map[string]string{
-		askMAC: "200", // or nothing below would be shown
+		askMAC: "200", // otherwise the cases below would prove nothing
 		`--header 'Authorization: Bearer of-somebody' ` + askMAC: "400 AGENT_CREDENTIAL_SENT",
 		`--header 'Cookie: session=of-somebody' ` + askMAC:       "400 AGENT_CREDENTIAL_SENT",
 		another:                          "403 AGENT_KEY_NOT_ALLOWED",
@@ -106,8 +106,7 @@ func agentRefuses(t *testing.T, n *node) {
 	}
 }
 
-// The token is the agent's, and its session id is worth nothing without a key that only
-// the agent has.
+// Only the agent has the token. Its session id is useless without the key, which only the agent has.
 func agentAlone(t *testing.T, n *node) {
 	out, err := n.inWorkload(agentPod, `set -e
 		test ! -e /var/run/secrets && test ! -e /etc/receipts-key
@@ -122,10 +121,11 @@ func agentAlone(t *testing.T, n *node) {
 	}
 }
 
-// asksAgent begins to ask the agent without a pause; what it answers ends that.
+// asksAgent starts requests to the agent without a pause. The function that it returns stops them
+// and returns the results.
 func (n *node) asksAgent(t *testing.T, pod, name string) func() seen {
 	t.Helper()
-	file := "/run/keyserver/" + name // the one place where the workload may write
+	file := "/run/keyserver/" + name // the only directory that the workload can write to
 	_, err := n.inWorkload(pod, fmt.Sprintf(
 		`asks -agent /run/keyserver/agent.sock -lineage "$RECEIPTS" -until %[1]s.end >%[1]s.json 2>%[1]s.log </dev/null &`, file))
 	rig.Must(t, err)
@@ -146,7 +146,7 @@ func (n *node) asksAgent(t *testing.T, pod, name string) func() seen {
 	}
 }
 
-// only checks that no failure had another reason than these.
+// only fails the test if a request failed for any other reason.
 func only(t *testing.T, s seen, reasons ...string) {
 	t.Helper()
 	for _, why := range slices.Sorted(maps.Keys(s.Why)) {
@@ -164,7 +164,7 @@ func agentServerKilled(t *testing.T, n *node) {
 	n.holds(t, "default", "keyserver/default", ready, "True")
 	s := end()
 	figure(t, "kill -9 of the API, for a workload with an agent: %s", s)
-	// What was under way is nobody's to repeat, and what came meanwhile was not done.
+	// Neither the agent nor the server repeats requests in flight. Requests that arrived in between were not executed.
 	only(t, s, "AGENT_NO_ANSWER", "AGENT_SERVER_UNAVAILABLE")
 	if got := n.callAgent(t, agentPod, askMAC); got != "200" {
 		t.Errorf("afterwards: %s", got)
@@ -181,8 +181,7 @@ func agentServerReplaced(t *testing.T, n *node) {
 	only(t, s, "AGENT_NO_ANSWER", "AGENT_SERVER_UNAVAILABLE")
 }
 
-// A key server that is away for longer is said, and the agent's Pod is not restarted for it:
-// that brings nobody back.
+// The agent reports that the key server is away. Its Pod is not restarted, because a restart would not help.
 func agentServerAway(t *testing.T, n *node) {
 	before := n.containerOf(t, "payments", agentPod, "agent")
 	n.scaled(t, 0)
@@ -203,7 +202,7 @@ func agentServerAway(t *testing.T, n *node) {
 	}
 }
 
-// Another agent takes over the socket, and the workload stays.
+// A new agent takes over the socket, and the workload keeps running.
 func agentKilled(t *testing.T, n *node) {
 	workload, before := n.containerOf(t, "payments", agentPod, "signer"), n.containerOf(t, "payments", agentPod, "agent")
 	end := n.asksAgent(t, agentPod, "agent-killed")
@@ -221,7 +220,7 @@ func agentKilled(t *testing.T, n *node) {
 	}
 }
 
-// tokenOf is when the token in the file of an agent was issued, and when it ends.
+// tokenOf returns when the token in an agent's file was issued, and when it expires.
 func (n *node) tokenOf(t *testing.T, pod string) (issued, ends time.Time) {
 	t.Helper()
 	uid := n.field(t, "payments", "pod/"+pod, "{.metadata.uid}")
@@ -237,12 +236,11 @@ func (n *node) tokenOf(t *testing.T, pod string) (issued, ends time.Time) {
 	return time.Unix(said.Iat, 0), time.Unix(said.Exp, 0)
 }
 
-// kubelet replaces the token, and the first one ends: whoever asked all the time has seen
-// nothing of it.
+// kubelet replaces the token, and the first one expires. Requests without a pause see no failure.
 func agentTokenRotated(t *testing.T, n *node) {
 	created, err := time.Parse(time.RFC3339, n.field(t, "payments", "pod/"+shortPod, "{.metadata.creationTimestamp}"))
 	rig.Must(t, err)
-	first := created.Add(tokenGoodOf + time.Minute) // when the first token has ended for everybody
+	first := created.Add(tokenGoodOf + time.Minute) // when the first token has expired on all servers
 	end := n.asksAgent(t, shortPod, "token")
 	for time.Now().Before(first) {
 		time.Sleep(time.Second)

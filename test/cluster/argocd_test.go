@@ -14,9 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestArgoCD has Argo CD's own controller and repository server install what docs/install.md
-// shows under "Argo CD", from a Git repository: they are processes on the node's network, as
-// the repository is.
+// TestArgoCD installs the manifests of docs/install.md, "Argo CD", from a Git repository with Argo CD's
+// own controller and repository server. They and the repository are processes on the network of the node.
 func TestArgoCD(t *testing.T) {
 	n := newNode(t)
 	n.forgets(t, "payments", namespace)
@@ -34,10 +33,10 @@ func TestArgoCD(t *testing.T) {
 
 const ofArgoCD = "argocd"
 
-// argoCD is one that follows the node's repository.
+// argoCD is an Argo CD that follows the repository of the node.
 type argoCD struct{ url string }
 
-// whatItIs is what an installation of Argo CD has besides its definitions and its processes.
+// whatItIs has the objects of an Argo CD installation other than its definitions and its processes.
 const whatItIs = `
 apiVersion: v1
 kind: ConfigMap
@@ -58,7 +57,7 @@ spec:
   clusterResourceWhitelist: [{group: "*", kind: "*"}]
 `
 
-// withArgoCD starts Argo CD, and a Git repository of what the test writes.
+// withArgoCD starts Argo CD, and a Git repository with the files of the test.
 func withArgoCD(t *testing.T, n *node) argoCD {
 	t.Helper()
 	argocd := n.managesFromGit(t, "RIG_ARGOCD", ofArgoCD, "application", "appproject")
@@ -90,7 +89,7 @@ func withArgoCD(t *testing.T, n *node) argoCD {
 
 const synced = "{.status.sync.status} {.status.health.status} {.status.sync.revision}"
 
-// well waits until an Application is what Argo CD shows in green, of a commit.
+// well waits until Argo CD shows an Application as Synced and Healthy at a commit.
 func (argoCD) well(t *testing.T, n *node, application, commit string) {
 	t.Helper()
 	rig.Within(t, 3*rig.Patience, application+" is Synced and Healthy with "+commit, func() bool {
@@ -99,7 +98,7 @@ func (argoCD) well(t *testing.T, n *node, application, commit string) {
 	})
 }
 
-// says waits until Argo CD says of the object that it is in a state, and why.
+// says waits until Argo CD reports a status of the object, with a reason.
 func (argoCD) says(t *testing.T, n *node, object, status, why string) {
 	t.Helper()
 	path := `{.status.resources[?(@.name=="` + object + `")].health.status}`
@@ -113,7 +112,7 @@ func (argoCD) says(t *testing.T, n *node, object, status, why string) {
 	n.holds(t, "default", "trustedca/"+object, reason, why)
 }
 
-// install applies what docs/install.md shows.
+// install applies the manifests of docs/install.md.
 func (a argoCD) install(t *testing.T, n *node) {
 	n.volumes(t, "argocd")
 	n.kustomize(t, onePod, "resources: [../config/default, ../config/access]\n"+images+release+"\n")
@@ -141,7 +140,7 @@ func (a argoCD) install(t *testing.T, n *node) {
 	n.trusts(t, "Sensors", true)
 }
 
-// waits: an object that needs what is not there yet is nobody's mistake.
+// waits checks that an object whose dependency does not exist yet is not reported as an error.
 func (a argoCD) waits(t *testing.T, n *node) {
 	n.declare(t, "later.yaml", trustedCA("later", "    configMapKeyRef: {name: later, key: ca.crt}\n"))
 	commit := n.commit(t, "A CA of which the certificate comes later")
@@ -152,7 +151,7 @@ func (a argoCD) waits(t *testing.T, n *node) {
 	n.kubectl(t, "-n", "default", "delete", "configmap/later")
 }
 
-// mend: what is wrong is told at once and named, and the next commit is not held up.
+// mend checks that a mistake is reported immediately with its object, and does not block the next commit.
 func (a argoCD) mend(t *testing.T, n *node) {
 	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline(noCertificate)))
 	n.commit(t, "A certificate that is none")
@@ -168,14 +167,14 @@ func (a argoCD) mend(t *testing.T, n *node) {
 	n.trusts(t, "Mended", true)
 }
 
-// heals: what is declared is what Git says, and the key server follows.
+// heals checks that Argo CD restores what was changed in the cluster, and that the key server follows.
 func (a argoCD) heals(t *testing.T, n *node) {
 	n.kubectl(t, "-n", "default", "delete", "trustedca/mistaken", "--timeout=1m")
 	n.holds(t, "default", "trustedca/mistaken", ready, "True")
 	n.trusts(t, "Mended", true)
 }
 
-// prunes: with a file goes the object, and before that what it has declared.
+// prunes checks that removing a file removes the object, after what it declared is removed.
 func (a argoCD) prunes(t *testing.T, n *node) {
 	n.declare(t, "mistaken.yaml", "")
 	commit := n.commit(t, "It is not trusted any more")
@@ -185,5 +184,5 @@ func (a argoCD) prunes(t *testing.T, n *node) {
 	n.allReady(t)
 }
 
-// leaves is the way out.
+// leaves uninstalls it.
 func (argoCD) leaves(t *testing.T, n *node) { n.leavesGit(t, ofArgoCD, "application") }

@@ -30,8 +30,8 @@ spec:
         sources: [{clusterTrustBundle: {name: trusted-sensors, path: ca.crt}}]
 `
 
-// trustBundle has a TrustedCA publish a ClusterTrustBundle, and kubelet project it into a
-// Pod: with the gates that Kubernetes has it behind, and without.
+// trustBundle has a TrustedCA publish a ClusterTrustBundle that kubelet projects into a Pod: first
+// without the feature gates that Kubernetes requires for it, then with them.
 func trustBundle(t *testing.T, n *node) {
 	const in = "sensors"
 	n.kubectl(t, "create", "namespace", in)
@@ -54,7 +54,7 @@ spec:
 `)
 	}
 	declare(first)
-	n.holds(t, in, "trustedca/sensors", reason, "Unsupported") // no API server serves them unasked
+	n.holds(t, in, "trustedca/sensors", reason, "Unsupported") // API servers do not serve them by default
 
 	gates := "ClusterTrustBundle=true,ClusterTrustBundleProjection=true"
 	flags := func(component string, lines ...string) {
@@ -93,7 +93,7 @@ spec:
 		return strings.Contains(projected(), strings.TrimSpace(second.PEM))
 	})
 	figure(t, "a CA that was replaced is in the Pod after %s", seconds(time.Since(began)))
-	n.undeclare(t, in) // while there is still an API for what was published
+	n.undeclare(t, in) // while the API of what was published is still served
 	if left := n.kubectl(t, "get", "clustertrustbundles", "-o", "name"); left != "" {
 		t.Errorf("what was published is left: %s", left)
 	}

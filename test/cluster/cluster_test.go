@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
-// TestAnInstallation is the life of one installation of config/default. What comes after
-// needs what was before, so that the first failure ends it.
+// TestAnInstallation is the life of one installation of config/default. Each stage needs the
+// previous ones, so that the first failure ends the test.
 func TestAnInstallation(t *testing.T) {
 	n := newNode(t)
 	n.showWhenFailed(t)
@@ -34,7 +34,7 @@ func TestAnInstallation(t *testing.T) {
 	})
 }
 
-// TestSmoke is the part of it that each change goes through.
+// TestSmoke has the stages that run for each change.
 func TestSmoke(t *testing.T) {
 	n := newNode(t)
 	n.showWhenFailed(t)
@@ -47,8 +47,7 @@ func TestSmoke(t *testing.T) {
 	})
 }
 
-// docs/install.md, "The image": what was imported is found by the name that the
-// manifests are given.
+// The imported image has the name that docs/install.md, "The image", gives to the manifests.
 func imageIsNamed(t *testing.T, n *node) {
 	names := n.run(t, "ctr", "-n", "k8s.io", "images", "ls", "-q")
 	if want := image + ":" + release; !strings.Contains("\n"+names, "\n"+want+"\n") {
@@ -56,8 +55,8 @@ func imageIsNamed(t *testing.T, n *node) {
 	}
 }
 
-// own writes the kustomization that docs/install.md shows, without what this cluster has
-// not: Prometheus' operator, another issuer.
+// own writes the kustomization of docs/install.md without the parts that this cluster lacks:
+// Prometheus' operator and another issuer.
 func own(t *testing.T, n *node) {
 	page, err := os.ReadFile(filepath.Join(n.root, "docs", "install.md"))
 	rig.Must(t, err)
@@ -78,7 +77,7 @@ func own(t *testing.T, n *node) {
 	rig.Must(t, os.WriteFile(filepath.Join(n.work, "kustomization.yaml"), []byte(text), 0o600))
 }
 
-// docs/install.md says what is seen where nothing makes volumes, and the cure.
+// The symptom and the cure of docs/install.md for a cluster without a volume provisioner.
 func withoutVolume(t *testing.T, n *node) {
 	own(t, n)
 	mark := []string{"kubectl", "annotate", "--overwrite", "storageclass/directories", "storageclass.kubernetes.io/is-default-class=false"}
@@ -89,8 +88,8 @@ func withoutVolume(t *testing.T, n *node) {
 		out, err := n.try("", "kubectl", "-n", namespace, "get", "pods", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="PodScheduled")].message}`)
 		return err == nil && strings.Contains(out, "unbound immediate PersistentVolumeClaims")
 	})
-	// With the namespace goes what waits in it. Definitions stay: a cluster that is busy takes
-	// minutes for those, and the next step applies them again.
+	// Deleting the namespace would delete the Pod that waits in it. The definitions stay: a busy
+	// cluster takes minutes to delete them, and the next step applies them again.
 	n.kubectl(t, "-n", namespace, "delete", "deployment/keyserver", "--timeout=2m")
 	n.kubectl(t, "delete", "-k", "config/volume", "--timeout=2m")
 	mark[len(mark)-1] = strings.Replace(mark[len(mark)-1], "false", "true", 1)
@@ -152,18 +151,18 @@ func install(t *testing.T, n *node) {
 	n.document(t, "install.md", strings.NewReplacer(), "Watch it")
 }
 
-// workload runs docs/workloads.md, from the grant to what is refused.
+// workload runs the commands of docs/workloads.md, from the grant to the refused requests.
 func workload(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
 	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod", "The calls", "Without credential code", "What is refused")
 	a := n.ask(t, "quiet")
-	time.Sleep(2 * time.Second) // how long is no matter: nothing is broken
+	time.Sleep(2 * time.Second) // any duration will do: nothing is broken
 	if s := a.end(t); s.Failed != 0 {
 		t.Errorf("nothing is broken, and %s", s)
 	}
 }
 
-// containerID is that of a container of the Pod of the product.
+// containerID returns the id of a container in the Pod of the product.
 func (n *node) containerID(t *testing.T, container string) string {
 	t.Helper()
 	id := n.kubectl(t, "-n", namespace, "get", "pods", "-l", "app.kubernetes.io/name=keyserver", "-o",
@@ -171,14 +170,13 @@ func (n *node) containerID(t *testing.T, container string) string {
 	return strings.TrimPrefix(id, "containerd://")
 }
 
-// kill ends a container as kill -9 does.
+// kill kills a container with SIGKILL.
 func (n *node) kill(t *testing.T, container string) {
 	t.Helper()
 	n.run(t, "ctr", "-n", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", n.containerID(t, container))
 }
 
-// wholeAgain waits until both containers of the one Pod are ready, and another instance of
-// the container runs.
+// wholeAgain waits until both containers of the Pod are ready, and the container has a new instance.
 func (n *node) wholeAgain(t *testing.T, container, before string) {
 	t.Helper()
 	rig.Soon(t, "another "+container+" runs", func() bool {
@@ -189,8 +187,8 @@ func (n *node) wholeAgain(t *testing.T, container, before string) {
 	n.kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "pod", "-l", "app.kubernetes.io/name=keyserver", "--timeout=2m")
 }
 
-// The API stays reachable for new connections whatever the manager does: it is killed
-// until kubelet lets it wait.
+// The API accepts new connections whatever state the manager is in. The manager is killed until
+// kubelet holds it in CrashLoopBackOff.
 func managerInBackOff(t *testing.T, n *node) {
 	a := n.ask(t, "backoff")
 	waiting := func() bool {
@@ -238,7 +236,7 @@ func killAPI(t *testing.T, n *node) {
 	n.wholeAgain(t, "api", before)
 	n.holds(t, "default", "keyserver/default", ready, "True")
 	figure(t, "kill -9 of the API: %s", fresh.end(t))
-	// What was under way when it was killed is nobody's to repeat: it may have counted.
+	// Requests in flight when it was killed are not repeated, because they may have counted.
 	figure(t, "kill -9 of the API, for a client that repeats: %s", patient.end(t))
 }
 
@@ -256,8 +254,8 @@ func deletePod(t *testing.T, n *node) {
 	n.settled(t)
 }
 
-// settled waits until the Service leads to the one Pod and to no other, also in the rules
-// of the node, so that one step does not see what another has left.
+// settled waits until the Service leads only to the one Pod, also in the packet rules of the node,
+// so that a step is not disturbed by the previous one.
 func (n *node) settled(t *testing.T) {
 	t.Helper()
 	rig.Soon(t, "the Service has one address", func() bool {
@@ -273,13 +271,13 @@ func (n *node) settled(t *testing.T) {
 	})
 }
 
-// restartKubelet: Pods go on without it.
+// Pods keep running without kubelet.
 func restartKubelet(t *testing.T, n *node) {
 	a := n.ask(t, "kubelet")
 	before := n.containerID(t, "api")
 	n.run(t, filepath.Join(n.root, "hack/cluster/kill.sh"), "KILL", "kubelet")
 	n.run(t, filepath.Join(n.root, "hack/cluster/start.sh"), "kubelet")
-	// Renewed again by the one that was started: before, exec into a Pod has nobody to ask.
+	// The new kubelet has renewed the status. Before that, exec into a Pod does not work.
 	n.kubectl(t, "wait", "--for=condition=Ready", "node/node", "--timeout=2m")
 	s := a.end(t)
 	figure(t, "kubelet killed and started: %s", s)
@@ -291,8 +289,8 @@ func restartKubelet(t *testing.T, n *node) {
 	}
 }
 
-// anotherImage brings another tag, as an upgrade does. It is the same program, so that
-// what is measured is the change and nothing else.
+// anotherImage deploys another tag, as an upgrade does. The program is the same, so that only the
+// effect of the change is measured.
 func anotherImage(t *testing.T, n *node) {
 	fresh, patient := n.ask(t, "image", "-every", "20ms"), n.ask(t, "image-patient", "-retries", "8")
 	n.run(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", image+":"+release, image+":v0.1.1")
@@ -315,7 +313,7 @@ func anotherImage(t *testing.T, n *node) {
 	n.settled(t)
 }
 
-// uninstall is docs/uninstall.md, until the keys are deleted, too.
+// uninstall follows docs/uninstall.md until the keys are deleted.
 func uninstall(t *testing.T, n *node) {
 	replace := strings.NewReplacer("config/default", ".")
 	text, err := os.ReadFile(filepath.Join(n.root, "docs", "uninstall.md"))
@@ -323,7 +321,7 @@ func uninstall(t *testing.T, n *node) {
 	taken := false
 	for _, b := range markdown.Blocks(string(text)) {
 		if b.Heading == "Take back what the objects have declared" && !taken {
-			taken = true // the other blocks there are for what does not come back
+			taken = true // the other blocks of the section delete keys irrevocably
 			if _, err := n.try("set -euo pipefail\n"+replace.Replace(b.Text), "bash"); err != nil {
 				t.Fatal(err)
 			}

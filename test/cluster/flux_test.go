@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestFlux has Flux's own controllers install what docs/install.md shows under "Flux", from a
-// Git repository: they are processes on the node's network, as the repository is.
+// TestFlux installs the manifests of docs/install.md, "Flux", from a Git repository with Flux's own
+// controllers. They and the repository are processes on the network of the node.
 func TestFlux(t *testing.T) {
 	n := newNode(t)
 	n.forgets(t, "payments", namespace)
@@ -35,11 +35,11 @@ func TestFlux(t *testing.T) {
 
 const (
 	ofFlux = "flux-system"
-	onMain = "main@sha1:" // how Flux spells a commit
+	onMain = "main@sha1:" // the prefix of a commit in Flux
 	says   = `{.status.conditions[?(@.type=="Ready")].message}`
 )
 
-// withFlux starts Flux, and a Git repository of what the test writes.
+// withFlux starts Flux, and a Git repository with the files of the test.
 func withFlux(t *testing.T, n *node) {
 	t.Helper()
 	controllers := []string{"source-controller", "kustomize-controller", "helm-controller"}
@@ -73,14 +73,14 @@ spec:
 	})
 }
 
-// controller runs one of Flux's until the test ends.
+// controller runs a controller of Flux until the test ends.
 func (n *node) controller(t *testing.T, program string, flags ...string) {
 	t.Helper()
 	n.process(t, []string{"RUNTIME_NAMESPACE=" + ofFlux}, program,
 		append(flags, "--log-encoding=console", "--metrics-addr=0", "--health-addr=0", "--requeue-dependency=1s")...)
 }
 
-// applied waits until a Kustomization is Ready with a commit.
+// applied waits until a Kustomization is Ready at a commit.
 func (n *node) applied(t *testing.T, kustomization, commit string) {
 	t.Helper()
 	rig.Within(t, 3*rig.Patience, "the Kustomization "+kustomization+" is Ready with "+commit, func() bool {
@@ -89,8 +89,8 @@ func (n *node) applied(t *testing.T, kustomization, commit string) {
 	})
 }
 
-// installFromGit applies what docs/install.md shows: each Kustomization is Ready when what it
-// has applied is, and not before.
+// installFromGit applies the manifests of docs/install.md. A Kustomization becomes Ready only when
+// the objects that it applied are Ready.
 func installFromGit(t *testing.T, n *node) {
 	n.volumes(t, "flux-1")
 	n.kustomize(t, onePod, "resources: [../config/default, ../config/access]\n"+images+release+"\n")
@@ -117,7 +117,7 @@ func installFromGit(t *testing.T, n *node) {
 	figure(t, "Flux installs, until what is declared is Ready: %s", seconds(time.Since(begun)))
 }
 
-// waitsForWhatWaits: an object that needs what is not there yet is nobody's mistake.
+// waitsForWhatWaits checks that an object whose dependency does not exist yet is not reported as an error.
 func waitsForWhatWaits(t *testing.T, n *node) {
 	before := n.field(t, ofFlux, "kustomization/trust", "{.status.lastAppliedRevision}")
 	n.declare(t, "later.yaml", trustedCA("later", "    configMapKeyRef: {name: later, key: ca.crt}\n"))
@@ -133,7 +133,7 @@ func waitsForWhatWaits(t *testing.T, n *node) {
 	n.kubectl(t, "-n", "default", "delete", "configmap/later")
 }
 
-// mendByCommit: what is wrong is told at once and named, and the next commit is not held up.
+// mendByCommit checks that a mistake is reported immediately with its object, and does not block the next commit.
 func mendByCommit(t *testing.T, n *node) {
 	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline(noCertificate)))
 	n.commit(t, "A certificate that is none")
@@ -157,7 +157,7 @@ func mendByCommit(t *testing.T, n *node) {
 	n.trusts(t, "Mended", true)
 }
 
-// pruneByCommit: with a file goes the object, and before that what it has declared.
+// pruneByCommit checks that removing a file removes the object, after what it declared is removed.
 func pruneByCommit(t *testing.T, n *node) {
 	n.declare(t, "mistaken.yaml", "")
 	commit := onMain + n.commit(t, "It is not trusted any more")
@@ -167,7 +167,7 @@ func pruneByCommit(t *testing.T, n *node) {
 	n.allReady(t)
 }
 
-// leaveFlux is the way out.
+// leaveFlux uninstalls it.
 func leaveFlux(t *testing.T, n *node) { n.leavesGit(t, ofFlux, "kustomization") }
 
 // released waits until the HelmRelease is Ready with the chart of a commit.
@@ -181,7 +181,7 @@ func (n *node) released(t *testing.T, commit string) {
 	})
 }
 
-// withKeyServer are the values that come by a commit of their own.
+// withKeyServer are the values that a separate commit adds.
 const withKeyServer = "keyServer:\n  create: true\n"
 
 // setValues writes the values of the release.
@@ -204,7 +204,7 @@ func installHelmRelease(t *testing.T, n *node) {
 	figure(t, "Flux installs the chart, until its HelmRelease is Ready: %s", seconds(time.Since(begun)))
 }
 
-// upgradeHelmRelease makes the KeyServer, and then changes a setting.
+// upgradeHelmRelease creates the KeyServer, and then changes a setting.
 func upgradeHelmRelease(t *testing.T, n *node) {
 	n.setValues(t, n.values(t)+withKeyServer)
 	commit := onMain + n.commit(t, "Its KeyServer")
@@ -222,7 +222,7 @@ func upgradeHelmRelease(t *testing.T, n *node) {
 	}
 }
 
-// refuseValues: the release of before stays, and the next commit heals.
+// refuseValues checks that the previous release stays, and that the next commit repairs it.
 func refuseValues(t *testing.T, n *node) {
 	n.setValues(t, n.values(t)+withKeyServer+"form: another\n")
 	n.commit(t, "A form that there is not")
@@ -238,7 +238,7 @@ func refuseValues(t *testing.T, n *node) {
 	n.released(t, onMain+n.commit(t, "The form of before"))
 }
 
-// deleteHelmRelease is docs/uninstall.md, with a HelmRelease in the place of "helm uninstall".
+// deleteHelmRelease follows docs/uninstall.md, but deletes a HelmRelease instead of calling "helm uninstall".
 func deleteHelmRelease(t *testing.T, n *node) {
 	n.shell(t, n.blocks(t, "uninstall.md", "Take back what the objects have declared", 3)[0],
 		"kubectl delete -k config/default ", "kubectl -n "+ofFlux+" delete helmrelease/keyserver --timeout=5m\nkubectl delete -k config/crd ")

@@ -15,12 +15,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// declared is the directory of what is declared, in docs/install.md.
+// declared is the directory of the declared objects in docs/install.md.
 const declared = "trust"
 
-// managesFromGit installs what does so, but for its processes: the definitions of its kinds,
-// and its namespace, which go again unless the test fails. It answers where make test-cluster
-// has put its programs.
+// managesFromGit installs the definitions and the namespace of a GitOps tool, without its
+// processes. It deletes them when the test ends, unless the test fails. It returns the directory
+// where make test-cluster has put the tool's programs.
 func (n *node) managesFromGit(t *testing.T, variable, in string, definitions ...string) (programs string) {
 	t.Helper()
 	if programs = os.Getenv(variable); programs == "" {
@@ -34,7 +34,7 @@ func (n *node) managesFromGit(t *testing.T, variable, in string, definitions ...
 	n.kubectl(t, "create", "namespace", in)
 	t.Cleanup(func() {
 		if t.Failed() {
-			return // to be looked at
+			return // kept for inspection
 		}
 		n.kubectl(t, "delete", "namespace", in, "--timeout=2m")
 		for _, definition := range definitions {
@@ -44,8 +44,8 @@ func (n *node) managesFromGit(t *testing.T, variable, in string, definitions ...
 	return programs
 }
 
-// leavesGit deletes what docs/install.md has something manage from Git, in the order in which it
-// has it come, from the last, and then what that leaves, by docs/uninstall.md.
+// leavesGit deletes what a GitOps tool manages, in the reverse order of docs/install.md, and then
+// what remains, as docs/uninstall.md says.
 func (n *node) leavesGit(t *testing.T, in, kind string) {
 	t.Helper()
 	gone := func(name string) { n.kubectl(t, "-n", in, "delete", kind+"/"+name, "--timeout=5m") }
@@ -62,8 +62,8 @@ func (n *node) leavesGit(t *testing.T, in, kind string) {
 	n.uninstall(t, onePod)
 }
 
-// repository makes one of what the test writes, and serves it on the node's network until
-// the test ends.
+// repository makes a Git repository of the files of the test, and serves it on the network of the
+// node until the test ends.
 func (n *node) repository(t *testing.T) (url string) {
 	t.Helper()
 	git := strings.TrimSpace(n.run(t, "git", "--exec-path"))
@@ -76,8 +76,7 @@ func (n *node) repository(t *testing.T) (url string) {
 	return server.URL + "/.git"
 }
 
-// process runs a program that manages the cluster from the node's network, until the test
-// ends.
+// process runs a program on the network of the node, with access to the cluster, until the test ends.
 func (n *node) process(t *testing.T, environment []string, program string, flags ...string) {
 	t.Helper()
 	log, temporary := &rig.Output{}, t.TempDir()
@@ -86,7 +85,7 @@ func (n *node) process(t *testing.T, environment []string, program string, flags
 	cmd.Dir, cmd.Stdout, cmd.Stderr = temporary, log, log
 	rig.Must(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it fails only for a process that has ended
+		_ = cmd.Process.Kill() // Kill fails only for a process that has ended
 		_ = cmd.Wait()
 		if t.Failed() {
 			lines := strings.Split(log.String(), "\n")
@@ -95,7 +94,7 @@ func (n *node) process(t *testing.T, environment []string, program string, flags
 	})
 }
 
-// commit makes a commit of what the test has written, and answers its id.
+// commit commits the files of the test and returns the id of the commit.
 func (n *node) commit(t *testing.T, message string) string {
 	t.Helper()
 	n.run(t, "git", "add", "--all", "--", ".", ":!.kube")
@@ -103,7 +102,7 @@ func (n *node) commit(t *testing.T, message string) string {
 	return strings.TrimSpace(n.run(t, "git", "rev-parse", "HEAD"))
 }
 
-// declare writes a file of what is declared, or removes it.
+// declare writes a file with declared objects, or removes it if text is empty.
 func (n *node) declare(t *testing.T, name, text string) {
 	t.Helper()
 	const first = "resources: [../config/samples"
@@ -116,20 +115,20 @@ func (n *node) declare(t *testing.T, name, text string) {
 	rig.Must(t, os.WriteFile(filepath.Join(n.work, declared, name), []byte(text), 0o600))
 }
 
-// trustedCA is one in the namespace default.
+// trustedCA returns a TrustedCA in the namespace default.
 func trustedCA(name, certificate string) string {
 	return "apiVersion: trust.keyserver.dev/v1alpha1\nkind: TrustedCA\nmetadata: {name: " + name + ", namespace: default}\nspec:\n  certificate:\n" + certificate
 }
 
-// noCertificate is what a certificate is not.
+// noCertificate is PEM that is not a certificate.
 const noCertificate = "-----BEGIN CERTIFICATE-----\nbm8gY2VydGlmaWNhdGU=\n-----END CERTIFICATE-----"
 
-// inline is a certificate in a manifest.
+// inline returns a certificate as part of a manifest.
 func inline(pem string) string {
 	return "    inline: |\n      " + strings.ReplaceAll(strings.TrimSpace(pem), "\n", "\n      ") + "\n"
 }
 
-// allReady fails unless everything that is declared is Ready now.
+// allReady fails the test unless all declared objects are Ready now.
 func (n *node) allReady(t *testing.T) {
 	t.Helper()
 	lines := strings.Fields(n.kubectl(t, "get", "trust", "--all-namespaces", "-o",
@@ -144,7 +143,7 @@ func (n *node) allReady(t *testing.T) {
 	}
 }
 
-// trusts fails unless the key server itself trusts a CA, or does not.
+// trusts fails the test unless the key server itself trusts a CA, or does not, as wanted.
 func (n *node) trusts(t *testing.T, subject string, want bool) {
 	t.Helper()
 	list, err := n.admin(t).ListTrustedCAs(t.Context(), schema.TrustedCAsQuery{})

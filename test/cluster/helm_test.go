@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/helm"
 )
 
-// earlier is a release before this one: the same chart and program under another version, as
-// "helm package" makes it, so that what is shown is the upgrade and not what has changed.
+// earlier is the version of an earlier release. "helm package" makes it from the same chart and
+// program, so that the test shows the effect of the upgrade itself.
 const earlier = "0.0.9"
 
 // TestHelm is the life of a release of config/chart, by the commands of docs/install.md.
@@ -33,7 +33,7 @@ func TestHelm(t *testing.T) {
 	})
 }
 
-// withHelm puts a Helm for this cluster where commands are looked for.
+// withHelm puts a Helm for this cluster into PATH.
 func withHelm(t *testing.T, n *node) {
 	t.Helper()
 	directory := t.TempDir()
@@ -45,8 +45,8 @@ func withHelm(t *testing.T, n *node) {
 	n.run(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", image+":"+release, image+":v"+earlier)
 }
 
-// values are those of docs/install.md, without what this cluster has not; the tag is that of
-// the chart.
+// values returns the values of docs/install.md without the parts that this cluster lacks. The tag
+// is that of the chart.
 func (n *node) values(t *testing.T) string {
 	t.Helper()
 	text := n.fragment(t, "image:")
@@ -59,7 +59,7 @@ func (n *node) values(t *testing.T) string {
 	return text
 }
 
-// runs fails unless the containers of the Pod are of a version.
+// runs fails the test unless the containers of the Pod have a version.
 func (n *node) runs(t *testing.T, version string) {
 	t.Helper()
 	n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver", "--timeout=3m")
@@ -78,7 +78,7 @@ func installRelease(t *testing.T, n *node) {
 	n.runs(t, earlier)
 }
 
-// testRelease is "helm test"; it fails where the key server is not ready, and says so.
+// testRelease runs "helm test", which fails with a reason if the key server is not ready.
 func testRelease(t *testing.T, n *node) {
 	out := n.shell(t, n.blocks(t, "install.md", "Helm", 3)[2])
 	if !strings.Contains(out, "Phase:          Succeeded") {
@@ -114,7 +114,7 @@ func rollBackRelease(t *testing.T, n *node) {
 		t.Errorf("a client that repeats saw the rollback: %s", s)
 	}
 	n.computesTheSame(t)
-	// What Helm says where the key server cannot be reached: the test waits for nobody.
+	// Without a reachable key server "helm test" fails, and does not wait.
 	n.kubectl(t, "-n", namespace, "scale", "deployment/keyserver", "--replicas=0")
 	n.kubectl(t, "-n", namespace, "wait", "--for=delete", "pod", "--selector=trust.keyserver.dev/api=true", "--timeout=2m")
 	if out, err := n.try("", "bash", "-ec", n.blocks(t, "install.md", "Helm", 3)[2]); err == nil {
@@ -125,7 +125,7 @@ func rollBackRelease(t *testing.T, n *node) {
 	n.runs(t, earlier)
 }
 
-// uninstallRelease is docs/uninstall.md, with what it says of a release of Helm.
+// uninstallRelease follows docs/uninstall.md, with its changes for a Helm release.
 func uninstallRelease(t *testing.T, n *node) {
 	n.shell(t, n.blocks(t, "uninstall.md", "Take back what the objects have declared", 3)[0],
 		"kubectl delete -k config/default --ignore-not-found --timeout=5m\n", "helm uninstall keyserver --namespace keyserver-system\nkubectl delete -k config/crd\n")

@@ -28,8 +28,8 @@ const (
 	planted      = "the password of somebody"
 )
 
-// encryption is the plugin as a static Pod of the node, for the node's own kube-apiserver,
-// with the key server in the same cluster: what docs/kms.md warns of, and says how to do.
+// encryption is the plugin as a static Pod of the node, used by the node's own kube-apiserver. The
+// key server is in the same cluster: docs/kms.md warns of this, and says how to do it.
 type encryption struct {
 	*node
 	lineage  schema.HiddenLink
@@ -60,7 +60,7 @@ func kms(t *testing.T, n *node) {
 	}
 }
 
-// blockOf is the block of docs/kms.md that has some words.
+// blockOf returns the block of docs/kms.md that has these words.
 func (e *encryption) blockOf(t *testing.T, language, words string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(e.root, "docs", "kms.md"))
@@ -91,8 +91,8 @@ func (e *encryption) declare(t *testing.T) {
 	rig.Must(t, e.lineage.UnmarshalText([]byte(e.field(t, kmsNamespace, "configmap/etcd-key", "{.data.lineage}"))))
 }
 
-// onThisNode puts what the document has by example in the place of this cluster: the
-// root file system of the node cannot be written, and the key server is behind a Service.
+// onThisNode replaces example values of the document by those of this cluster. The root file system
+// of the node is read-only, and the key server is behind a Service.
 func (e *encryption) onThisNode() *strings.Replacer {
 	return strings.NewReplacer(
 		"/etc/keyserver-kms", "/var/lib/keyserver-kms",
@@ -113,7 +113,7 @@ func (e *encryption) plugin(t *testing.T) {
 	if strings.Count(pod, network) != 1 {
 		t.Fatalf("the Pod of docs/kms.md is another one:\n%s", pod)
 	}
-	// The node asks no name server of the cluster, which would have to be up first.
+	// The node does not use the name server of the cluster, which would have to start first.
 	service := e.field(t, namespace, "service/keyserver", "{.spec.clusterIP}")
 	pod = strings.Replace(pod, network, network+fmt.Sprintf("  hostAliases:\n    - {ip: %s, hostnames: [%s]}\n", service, strings.TrimPrefix(serviceURL, "https://")), 1)
 	rig.Must(t, os.WriteFile(e.manifest+".new", []byte(pod), 0o600))
@@ -121,7 +121,7 @@ func (e *encryption) plugin(t *testing.T) {
 	e.pluginReady(t)
 }
 
-// pluginReady waits until the plugin encrypts, by what it says of itself.
+// pluginReady waits until the plugin reports that it can encrypt.
 func (e *encryption) pluginReady(t *testing.T) {
 	t.Helper()
 	rig.Succeeds(t, func() error {
@@ -137,7 +137,7 @@ func (e *encryption) pluginReady(t *testing.T) {
 	})
 }
 
-// values is what etcd has below a path, by key.
+// values returns the values below a path in etcd, by key.
 func (e *encryption) values(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	question, err := json.Marshal(map[string][]byte{"key": []byte(path), "range_end": append([]byte(path), 0xff)})
@@ -154,7 +154,7 @@ func (e *encryption) values(t *testing.T, path string) map[string][]byte {
 	return all
 }
 
-// stored is a Secret as etcd has it.
+// stored returns a Secret as etcd stores it.
 func (e *encryption) stored(t *testing.T, name string) []byte {
 	t.Helper()
 	path := "/registry/secrets/default/" + name
@@ -165,7 +165,7 @@ func (e *encryption) stored(t *testing.T, name string) []byte {
 	return value
 }
 
-// keyOf is the id of the key by which a Secret is stored.
+// keyOf returns the id of the key that a Secret is encrypted with.
 func (e *encryption) keyOf(t *testing.T, name string) string {
 	t.Helper()
 	raw := e.stored(t, name)
@@ -200,8 +200,7 @@ func (e *encryption) reads(t *testing.T, when string, names ...string) {
 	}
 }
 
-// restartAPIServer ends kube-apiserver and begins another one. Who waits for the answer
-// waits until it is ready.
+// restartAPIServer ends kube-apiserver and starts another one. The returned channel reports when that one is ready.
 func (e *encryption) restartAPIServer(t *testing.T, signal string) <-chan error {
 	t.Helper()
 	rig.Must(t, e.component("kill", signal, "apiserver"))
@@ -282,7 +281,7 @@ func (e *encryption) rotates(t *testing.T) {
 	e.reads(t, "by an API server that has read none of them", "before", "left", "rewritten")
 }
 
-// kubelet starts it again at once, at the socket that is left.
+// kubelet starts the plugin again immediately, at the existing socket.
 func (e *encryption) pluginKilled(t *testing.T) {
 	before := e.containerOf(t, "kube-system", kmsPod, "kms")
 	e.killContainer(t, "kube-system", kmsPod, "kms")
@@ -296,7 +295,7 @@ func (e *encryption) pluginKilled(t *testing.T) {
 	e.reads(t, "by an API server that has read none of them", "left", "written-meanwhile")
 }
 
-// notReady is an API server that was started, and cannot ask for the seeds.
+// notReady waits until a new API server reports that it cannot get the seeds.
 func (e *encryption) notReady(t *testing.T) {
 	t.Helper()
 	rig.Succeeds(t, func() error {
@@ -315,7 +314,7 @@ func (e *encryption) notReady(t *testing.T) {
 	if out, err := e.try("", "kubectl", "create", "secret", "generic", "refused", "--from-literal=password="+planted); err == nil {
 		t.Errorf("a Secret is written: %s", out)
 	}
-	// Everything else is.
+	// All other requests work.
 	e.kubectl(t, "create", "configmap", "not-encrypted")
 	e.kubectl(t, "delete", "configmap", "not-encrypted")
 	e.kubectl(t, "-n", "kube-system", "create", "token", "default")
@@ -349,7 +348,7 @@ func (e *encryption) serverAway(t *testing.T) {
 
 	again := e.restartAPIServer(t, "TERM")
 	e.notReady(t)
-	// The key server comes back, in the cluster whose API server cannot read Secrets.
+	// The key server comes back in the cluster whose API server cannot read Secrets.
 	e.scaled(t, 1)
 	began := time.Now()
 	isReady(t, again)
@@ -358,8 +357,8 @@ func (e *encryption) serverAway(t *testing.T) {
 	e.holds(t, "default", "keyserver/default", ready, "True")
 }
 
-// coldStart is a power cut: etcd keeps what it has, and nothing else runs any more. What
-// docs/kms.md says under "Leave it, and recover" ends it.
+// coldStart simulates a power cut: only the data of etcd remains. The cluster recovers as
+// docs/kms.md, "Leave it, and recover", says.
 func (e *encryption) coldStart(t *testing.T) {
 	rig.Must(t, e.component("kill", "KILL", "kubelet", "controller-manager", "scheduler", "apiserver"))
 	e.run(t, "bash", "-euo", "pipefail", "-c", `
@@ -376,7 +375,7 @@ func (e *encryption) coldStart(t *testing.T) {
 	_, err := e.try("", "bash", "-euo", "pipefail", "-c", e.blockOf(t, "sh", "get endpointslices"))
 	rig.Must(t, err)
 	isReady(t, again)
-	// It may have given up, or be about to; elsewhere kubelet starts it again.
+	// It may have given up, or be about to; normally kubelet starts it again.
 	_ = e.component("kill", "KILL", "controller-manager")
 	rig.Must(t, e.component("start", "controller-manager"))
 	e.kubectl(t, "create", "namespace", "begun")
@@ -389,10 +388,10 @@ func (e *encryption) coldStart(t *testing.T) {
 	e.holds(t, "default", "keyserver/default", ready, "True")
 }
 
-// startedAt is when the container of the key server of the one Pod was started.
+// startedAt is the start time of the key server's container in the Pod.
 const startedAt = `{.items[0].status.containerStatuses[?(@.name=="api")].state.running.startedAt}`
 
-// leave stops encrypting, as docs/kms.md says under "Leave it, and recover".
+// leave stops encrypting, as docs/kms.md, "Leave it, and recover", says.
 func (e *encryption) leave(t *testing.T) {
 	config := filepath.Join(e.state, "encryption.yaml")
 	text, err := os.ReadFile(config)

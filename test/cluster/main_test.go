@@ -1,9 +1,9 @@
 //go:build cluster
 
-// Package cluster installs the product into a real Kubernetes of one node (hack/cluster),
-// by the commands of its documents, has Pods use it, and breaks what a node can break. It
-// is run by "make test-cluster" and built with the tag "cluster", because no other suite
-// has a node. A line "figure: ..." is a measurement.
+// Package cluster installs the product into a real Kubernetes of one node (hack/cluster) with the
+// commands of its documents. Pods use it, and the tests break what can fail on a node. "make
+// test-cluster" runs it with the build tag "cluster", because no other suite has a node. A line
+// "figure: ..." is a measurement.
 package cluster
 
 import (
@@ -27,11 +27,11 @@ const (
 	release   = "v0.1.0"
 )
 
-// node is that of hack/cluster: the tests run on its network, with its kubectl.
+// node is the node of hack/cluster. The tests run on its network, with its kubectl.
 type node struct {
 	state string // directory with kubectl, ctr and the rest
 	root  string // of the repository
-	work  string // where commands are run: has a copy of config
+	work  string // where commands run; has a copy of config
 }
 
 func newNode(t *testing.T) *node {
@@ -47,7 +47,7 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// figure tells a measurement.
+// figure logs a measurement.
 func figure(t *testing.T, what string, arguments ...any) {
 	t.Helper()
 	t.Logf("figure: "+what, arguments...)
@@ -55,7 +55,7 @@ func figure(t *testing.T, what string, arguments ...any) {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
-// try runs a command where documents have it run.
+// try runs a command in the directory that the documents assume.
 func (n *node) try(stdin string, command ...string) (string, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	if filepath.Base(command[0]) == command[0] && (command[0] == "kubectl" || command[0] == "ctr") {
@@ -82,13 +82,13 @@ func (n *node) kubectl(t *testing.T, arguments ...string) string {
 	return n.run(t, append([]string{"kubectl"}, arguments...)...)
 }
 
-// field is a part of an object, as a JSON path.
+// field returns a part of an object, selected by a JSON path.
 func (n *node) field(t *testing.T, in, object, path string) string {
 	t.Helper()
 	return n.kubectl(t, "-n", in, "get", object, "-o", "jsonpath="+path)
 }
 
-// holds waits until a part of an object is something.
+// holds waits until a part of an object has a value.
 func (n *node) holds(t *testing.T, in, object, path, want string) {
 	t.Helper()
 	rig.Succeeds(t, func() error {
@@ -106,8 +106,7 @@ const (
 	reason    = `{.status.conditions[?(@.type=="Ready")].reason}`
 )
 
-// document runs the commands of a page that stand under some headings, as they stand
-// there but for what the replacer says.
+// document runs the commands of a page under some headings, after the replacements.
 func (n *node) document(t *testing.T, page string, replace *strings.Replacer, headings ...string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(n.root, "docs", page))
@@ -133,13 +132,13 @@ func (n *node) document(t *testing.T, page string, replace *strings.Replacer, he
 	}
 }
 
-// asking is the workload that asks while something is broken.
+// asking is the workload that sends requests while something is broken.
 type asking struct {
 	n    *node
 	name string
 }
 
-// seen is what asks prints.
+// seen is the output of asks.
 type seen struct {
 	Begun   time.Time
 	Asked   int
@@ -150,7 +149,7 @@ type seen struct {
 	Why     map[string]int
 }
 
-// lasted is how long there were failures for whoever began to ask.
+// lasted returns the time from the first to the last failed request, in seconds.
 func (s seen) lasted() float64 { return s.Last - s.First }
 
 func (s seen) String() string {
@@ -166,7 +165,7 @@ func (n *node) inPod(script string) (string, error) {
 	return n.try(script, "kubectl", "-n", "payments", "exec", "-i", "signer", "--", "sh")
 }
 
-// ask begins to ask, in the Pod, beside what kubectl runs: kubelet may go meanwhile.
+// ask starts requests in the background of the Pod, so that they continue while kubelet is down.
 func (n *node) ask(t *testing.T, name string, flags ...string) *asking {
 	t.Helper()
 	a := &asking{n: n, name: name}
@@ -175,7 +174,7 @@ func (n *node) ask(t *testing.T, name string, flags ...string) *asking {
 	return a
 }
 
-// end answers what was seen.
+// end stops the requests and returns their results.
 func (a *asking) end(t *testing.T) seen {
 	t.Helper()
 	var s seen
@@ -195,13 +194,13 @@ func (a *asking) end(t *testing.T) seen {
 	return s
 }
 
-// stage is a part of a suite that needs what those before it have left.
+// stage is a part of a suite that needs the results of the previous stages.
 type stage struct {
 	name string
 	do   func(*testing.T, *node)
 }
 
-// inOrder runs stages, of which the first that fails ends the suite.
+// inOrder runs stages. The first failure ends the suite.
 func (n *node) inOrder(t *testing.T, stages []stage) {
 	t.Helper()
 	for _, s := range stages {
@@ -211,7 +210,7 @@ func (n *node) inOrder(t *testing.T, stages []stage) {
 	}
 }
 
-// showWhenFailed logs what somebody would look at first.
+// showWhenFailed logs the usual diagnostics if the test fails.
 func (n *node) showWhenFailed(t *testing.T) {
 	t.Cleanup(func() {
 		if !t.Failed() {

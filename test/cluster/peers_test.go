@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// partnerNamespace has another key server, which is no part of the installation: what
-// somebody else runs, in the shape that docs/resources.md has it in.
+// partnerNamespace has another key server that is not part of the installation: it is operated by
+// another party, as docs/resources.md shows it.
 const partnerNamespace = "partner"
 
 const partner = `
@@ -75,7 +75,7 @@ spec:
     - {name: peers, namespaces: {names: [default]}, kinds: [PrincipalTrust, TrustedCA, TrustedServer], names: ["*"]}
 `
 
-// trusts is what one KeyServer has of another one as its peer (docs/federation.md).
+// trusts declares one KeyServer as a peer of another one (docs/federation.md).
 const trusts = `
 apiVersion: trust.keyserver.dev/v1alpha1
 kind: TrustedCA
@@ -104,8 +104,8 @@ spec:
   flag: expose
 `
 
-// peers has a workload of one key server use a key of another one, in another namespace:
-// Pod to Pod, over mutual TLS, under the NetworkPolicies.
+// peers has a workload of one key server use a key of another one in another namespace: Pod to Pod,
+// over mutual TLS, under the NetworkPolicies.
 func peers(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
 	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod")
@@ -156,7 +156,7 @@ func peers(t *testing.T, n *node) {
 	refused("ACCESS_DENIED") // not exposed
 	n.apply(t, "default", exposed)
 	n.kubectl(t, "wait", "--for=condition=Ready", "--timeout=2m", "ptrust/signer-at-partner")
-	refused("ACL_DENIED") // known, and not on the list of the key
+	refused("ACL_DENIED") // known to the peer, but not in the ACL of the key
 	me, err := schema.ParseHexID(n.field(t, "payments", "principal.trust.keyserver.dev/signer", "{.status.principalId}"))
 	rig.Must(t, err)
 	found, err := n.admin(t).GetPrincipal(t.Context(), schema.ByID{ID: me})
@@ -171,7 +171,7 @@ func peers(t *testing.T, n *node) {
 		return err
 	})
 
-	// The way is the port for peers: closed, nothing is forwarded, and what is its own works.
+	// The peer port is closed: nothing is forwarded, but local requests work.
 	n.apply(t, partnerNamespace, `
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -185,7 +185,7 @@ spec:
 		open, err := n.open(way{"payments", "signer", net.JoinHostPort(partnerIP, "9443")})
 		return err == nil && !open
 	})
-	rig.Succeeds(t, func() error { // what is connected stays so until somebody ends it
+	rig.Succeeds(t, func() error { // an open connection persists until one end closes it
 		if _, err := signer.MAC(t.Context(), key.TTag, strings.NewReader("message")); err == nil {
 			n.killContainer(t, partnerNamespace, "partner", "api")
 			return fmt.Errorf("a key of the partner is used")

@@ -20,8 +20,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestPods is one installation that the Pods of others use, while what it and they need is
-// taken away. A part of it needs the steps "install" and "uninstall", and no other:
+// TestPods is one installation that Pods of other namespaces use, while parts that it and they need
+// fail. To run one part, run the steps "install" and "uninstall" with it:
 //
 //	make test-cluster TEST_FLAGS="-run 'TestPods/^(install|kms|uninstall)$$'"
 func TestPods(t *testing.T) {
@@ -39,8 +39,8 @@ func TestPods(t *testing.T) {
 	})
 }
 
-// smallVolumes gives each volume of the node a size, so that one can be full without the
-// machine's being so, and takes back those that an installation before has left.
+// smallVolumes limits the size of each volume of the node, so that a volume can be full while the
+// disk of the machine is not. It also releases the volumes that an earlier installation has left.
 func smallVolumes(t *testing.T, n *node) {
 	for _, name := range strings.Fields(n.kubectl(t, "get", "persistentvolumes", "-o", `jsonpath={.items[?(@.status.phase=="Released")].metadata.name}`)) {
 		n.mustOnNode(t, "", "find "+n.field(t, "default", "persistentvolume/"+name, "{.spec.local.path}")+" -mindepth 1 -delete")
@@ -51,7 +51,7 @@ func smallVolumes(t *testing.T, n *node) {
 	}
 }
 
-// onNode runs a script as root on the node: with its files, which the tests do not see.
+// onNode runs a script as root on the node, with its files, which the tests do not see.
 func (n *node) onNode(stdin, script string) (string, error) {
 	pid, err := os.ReadFile(filepath.Join(n.state, "init.pid"))
 	if err != nil {
@@ -68,13 +68,13 @@ func (n *node) mustOnNode(t *testing.T, stdin, script string) string {
 	return out
 }
 
-// killContainer ends a container of a Pod as kill -9 does.
+// killContainer kills a container of a Pod with SIGKILL.
 func (n *node) killContainer(t *testing.T, in, pod, container string) {
 	t.Helper()
 	n.run(t, "ctr", "-n", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", n.containerOf(t, in, pod, container))
 }
 
-// containerOf is the id of a container, also of one that began with the Pod.
+// containerOf returns the id of a container, also of an init container.
 func (n *node) containerOf(t *testing.T, in, pod, container string) string {
 	t.Helper()
 	for _, list := range []string{"containerStatuses", "initContainerStatuses"} {
@@ -86,14 +86,13 @@ func (n *node) containerOf(t *testing.T, in, pod, container string) string {
 	return ""
 }
 
-// admin speaks to the key server as the manager's service account, by a token as
-// docs/install.md has it.
+// admin returns a client of the key server as the manager's service account, with a token as in docs/install.md.
 func (n *node) admin(t *testing.T) *client.Client {
 	t.Helper()
 	return n.client(t, namespace, n.field(t, namespace, "configmap/keyserver-ca", `{.data.ca\.crt}`), n.accountOf(t, namespace, "keyserver-manager"))
 }
 
-// accountOf logs in as a service account.
+// accountOf returns the credentials of a service account.
 func (n *node) accountOf(t *testing.T, in, name string) client.Credentials {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
@@ -101,7 +100,7 @@ func (n *node) accountOf(t *testing.T, in, name string) client.Credentials {
 	return client.KubernetesCredentials(token)
 }
 
-// client speaks to the key server of a namespace, whose Service is called as ours is.
+// client returns a client of the key server in a namespace, whose Service has the same name as ours.
 func (n *node) client(t *testing.T, in, ca string, who client.Credentials) *client.Client {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -112,7 +111,7 @@ func (n *node) client(t *testing.T, in, ca string, who client.Credentials) *clie
 	c, err := client.New(client.Options{
 		BaseURL: strings.Replace(serviceURL, namespace, in, 1), Credentials: who,
 		HTTPClient: &http.Client{Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}, // names are answered in Pods alone
+			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}, // the names only resolve in Pods
 			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, service)
 			},
@@ -124,7 +123,7 @@ func (n *node) client(t *testing.T, in, ca string, who client.Credentials) *clie
 
 const serviceURL = "https://keyserver." + namespace + ".svc"
 
-// grant lets the objects of a namespace declare what stands there, as docs/workloads.md has it.
+// grant allows the objects of a namespace to declare these operations and names, as in docs/workloads.md.
 func (n *node) grant(t *testing.T, to, operations, names string) {
 	t.Helper()
 	n.kubectl(t, "-n", to, "create", "rolebinding", "keyserver-manager",
@@ -143,33 +142,33 @@ spec:
 `, to, operations, names), "--field-manager", "grant-"+to)
 }
 
-// apply applies what is written in YAML; in no namespace what says its own.
+// apply applies YAML. in is the namespace of objects that do not name one.
 func (n *node) apply(t *testing.T, in, text string, flags ...string) {
 	t.Helper()
 	_, err := n.try(text, append([]string{"kubectl", "-n", in, "apply", "--server-side", "-f", "-"}, flags...)...)
 	rig.Must(t, err)
 }
 
-// takesAway deletes a namespace at the end of a step, with what it has declared.
+// takesAway deletes a namespace at the end of a step, with the objects in it.
 func (n *node) takesAway(t *testing.T, name string) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			return // to be looked at
+			return // kept for inspection
 		}
 		n.undeclare(t, name)
 		n.kubectl(t, "delete", "namespace", name, "--timeout=2m")
 	})
 }
 
-// undeclare deletes what a namespace has declared. "trust" would be the KeyServers, too.
+// undeclare deletes the objects in a namespace. The category "trust" would include the KeyServers.
 func (n *node) undeclare(t *testing.T, in string) {
 	t.Helper()
 	kinds := []string{"aclt", "ptrust", "tserver", "tca", "ksp", "key.trust.keyserver.dev", "role.trust.keyserver.dev"}
 	n.kubectl(t, "-n", in, "delete", strings.Join(kinds, ","), "--all", "--timeout=2m")
 }
 
-// read is a file of the repository.
+// read returns a file of the repository.
 func (n *node) read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(n.root, filepath.FromSlash(name)))
@@ -177,7 +176,7 @@ func (n *node) read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// scaled has no Pod of the product, or the one again.
+// scaled sets the number of Pods of the product to 0 or 1.
 func (n *node) scaled(t *testing.T, replicas int) {
 	t.Helper()
 	n.kubectl(t, "-n", namespace, "scale", "deployment/keyserver", fmt.Sprintf("--replicas=%d", replicas))
@@ -186,7 +185,7 @@ func (n *node) scaled(t *testing.T, replicas int) {
 	}
 }
 
-// component ends or starts what the node runs, by the script of hack/cluster.
+// component ends or starts a program of the node, with a script of hack/cluster.
 func (n *node) component(script string, arguments ...string) error {
 	out, err := exec.Command(filepath.Join(n.root, "hack/cluster", script+".sh"), arguments...).CombinedOutput()
 	if err != nil {

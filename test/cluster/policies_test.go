@@ -21,7 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// nft runs a script. The tests are on the network of the node.
+// nft runs a script of nft. The tests are on the network of the node.
 func nft(script string) error {
 	cmd := exec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(script)
@@ -31,8 +31,8 @@ func nft(script string) error {
 	return nil
 }
 
-// enforces holds all Pods to the NetworkPolicies of the cluster until the test ends, or what
-// it answers is called. It has done so once when it returns.
+// enforces applies the NetworkPolicies of the cluster to all Pods until the test ends or stop is
+// called. They are in force when it returns.
 func (n *node) enforces(t *testing.T) (stop func()) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(n.state, "admin.conf"))
@@ -54,7 +54,7 @@ func (n *node) enforces(t *testing.T) (stop func()) {
 	var engine sync.WaitGroup
 	engine.Go(func() {
 		for ctx.Err() == nil {
-			// Rules stay as they are while the API server does not answer.
+			// The rules stay as they are while the API server does not respond.
 			if err := update(ctx); err != nil && strings.HasPrefix(err.Error(), "nft") {
 				t.Errorf("the rules of the policies: %v", err)
 			}
@@ -91,7 +91,7 @@ func rulesOf(ctx context.Context, kube *kubernetes.Clientset) (string, error) {
 	return policies.Cluster{Namespaces: namespaces.Items, Pods: pods.Items, Policies: all.Items}.Rules()
 }
 
-// probe starts a Pod that asks others. It is told by its labels.
+// probe starts a Pod that opens connections. Policies select it by its labels.
 func (n *node) probe(t *testing.T, in, name, labels string) {
 	t.Helper()
 	n.apply(t, in, fmt.Sprintf(`
@@ -111,12 +111,12 @@ spec:
 	t.Cleanup(func() { n.kubectl(t, "-n", in, "delete", "pod", name, "--timeout=1m") })
 }
 
-// way is from a Pod to an address.
+// way is a connection from a Pod to an address.
 type way struct {
 	namespace, pod, address string
 }
 
-// open tells whether a connection is made there, or a name is answered.
+// open reports whether the connection succeeds, or whether the name resolves.
 func (n *node) open(w way) (bool, error) {
 	script := fmt.Sprintf(`curl --silent --output /dev/null --connect-timeout 2 --max-time 3 --write-out '%%{time_connect}' http://%s || true`, w.address)
 	if w.address == aName {
@@ -126,17 +126,17 @@ func (n *node) open(w way) (bool, error) {
 	return strings.Trim(out, "0.") != "", err
 }
 
-// aName is one that CoreDNS answers.
+// aName is a name that CoreDNS resolves.
 const aName = "kubernetes.default.svc.cluster.local"
 
-// networkPolicies shows that what the product, its workloads and its peers need passes,
-// and what its policies are there for does not.
+// networkPolicies checks that the traffic that the product, its workloads and its peers need
+// passes, and that the traffic that its policies deny does not.
 func networkPolicies(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
 	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod")
 	n.takesAway(t, "payments")
 	n.probe(t, namespace, "stranger", "app: stranger")
-	// Pods that the policies take for the product, with a shell, and that no Service leads to.
+	// These Pods have the labels of the product, and a shell. No Service leads to them.
 	n.probe(t, namespace, "like-keyserver", "app.kubernetes.io/name: keyserver")
 	n.probe(t, namespace, "like-api", `trust.keyserver.dev/api: "true"`)
 	nodeAddress := n.field(t, "default", "node/node", `{.status.addresses[?(@.type=="InternalIP")].address}`)
@@ -195,18 +195,18 @@ func networkPolicies(t *testing.T, n *node) {
 	n.kubectl(t, "-n", namespace, "delete", "networkpolicy", "keyserver-database")
 	is(false, database)
 
-	// The whole of it, with nothing but what the policies let through.
+	// All documented commands work with only the traffic that the policies allow.
 	n.document(t, "workloads.md", replace, "The calls", "Without credential code", "What is refused")
 	n.kubectl(t, "-n", namespace, "delete", "pod", "-l", "trust.keyserver.dev/manager=true")
 	n.holds(t, namespace, "deployment/keyserver", available, "True")
 	n.holds(t, "default", "keyserver/default", ready, "True")
 	n.document(t, "workloads.md", replace, "The calls")
-	n.settled(t) // the Pod before has gone
+	n.settled(t) // the previous Pod is gone
 	stop()
 	is(true, to("payments", "signer", addressOfProduct(), "8081"))
 }
 
-// listenAt has somebody listen at an address of the node until the test ends.
+// listenAt listens at an address of the node until the test ends.
 func listenAt(t *testing.T, address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", address)

@@ -16,8 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// theDatabase is a PostgreSQL in a Pod, with a certificate of its own CA. Its files outlive its
-// container.
+// theDatabase is a PostgreSQL in a Pod, with a certificate of a test CA. Its files outlive its container.
 const theDatabase = `
 apiVersion: apps/v1
 kind: Deployment
@@ -76,8 +75,8 @@ new=(openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes)
 openssl x509 -req -in tls.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 30 -out tls.crt -extfile <(echo "subjectAltName=DNS:$2")
 chmod 600 tls.key ca.key`
 
-// withDatabase starts a PostgreSQL, and makes what docs/install.md takes for granted: its URL in
-// DATABASE_URL, and a certificate for the key server in the directory where commands are run.
+// withDatabase starts a PostgreSQL and makes the prerequisites of docs/install.md: its URL in
+// DATABASE_URL, and a certificate for the key server in the directory where commands run.
 func withDatabase(t *testing.T, n *node) {
 	n.forgets(t, "database")
 	password := rand.Text()
@@ -99,8 +98,8 @@ func (n *node) forgets(t *testing.T, namespaces ...string) {
 	n.kubectl(t, append([]string{"delete", "namespace", "--ignore-not-found", "--timeout=3m"}, namespaces...)...)
 }
 
-// accepts answers when PostgreSQL takes connections again, by way of its Service as the key
-// server goes, after it has refused some.
+// accepts returns a channel that gets the time when PostgreSQL accepts connections again after it
+// has refused some. It connects through the Service, like the key server.
 func (n *node) accepts(t *testing.T) <-chan time.Time {
 	t.Helper()
 	address := n.field(t, "database", "service/postgres", "{.spec.clusterIP}")

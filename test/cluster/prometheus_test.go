@@ -20,8 +20,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// serviceMonitor is what config/prometheus has of that kind. A field that is not here fails
-// the test: the configuration of prometheusConfig would not follow from it.
+// serviceMonitor has the fields of a ServiceMonitor that config/prometheus uses. Any other field
+// fails the test, because prometheusConfig would ignore it.
 type serviceMonitor struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -41,7 +41,7 @@ type serviceMonitor struct {
 	} `json:"spec"`
 }
 
-// object is any, as far as it has to be told from others.
+// object has the fields that distinguish objects.
 type object struct {
 	Kind string `json:"kind"`
 	Spec struct {
@@ -49,8 +49,8 @@ type object struct {
 	} `json:"spec"`
 }
 
-// rendered are the objects of a kustomization: those that a cluster without Prometheus'
-// operator takes, and the two that this one would.
+// rendered returns the objects of a kustomization: those for any cluster, and the two that need
+// Prometheus' operator.
 func (n *node) rendered(t *testing.T) (others string, monitor serviceMonitor, rules []any) {
 	t.Helper()
 	var rest []string
@@ -72,8 +72,8 @@ func (n *node) rendered(t *testing.T) (others string, monitor serviceMonitor, ru
 	return strings.Join(rest, "\n---\n"), monitor, rules
 }
 
-// prometheusConfig is what Prometheus' operator makes of a ServiceMonitor: a job for each
-// endpoint, by the labels of the Service and the name of its port.
+// prometheusConfig returns the configuration that Prometheus' operator makes from a ServiceMonitor:
+// a job for each endpoint, selected by the labels of the Service and the name of its port.
 func prometheusConfig(m serviceMonitor) map[string]any {
 	type relabel = map[string]any
 	var jobs []any
@@ -98,7 +98,7 @@ func prometheusConfig(m serviceMonitor) map[string]any {
 	}
 }
 
-// inNamespaceOfPrometheus is all that Prometheus needs beside its configuration.
+// inNamespaceOfPrometheus has the objects that Prometheus needs, except its configuration.
 const inNamespaceOfPrometheus = `
 apiVersion: v1
 kind: Namespace
@@ -141,14 +141,14 @@ spec:
     - {name: data, emptyDir: {sizeLimit: 256Mi}}
 `
 
-// monitored has Prometheus scrape the product by what config/prometheus ships, under its
-// NetworkPolicies, and an alert of it fire and clear: the volume fills up.
+// monitored runs Prometheus against the product with the files of config/prometheus, under its
+// NetworkPolicies. The volume fills up, and an alert fires and clears.
 func monitored(t *testing.T, n *node) {
 	file := filepath.Join(n.work, "kustomization.yaml")
 	text, err := os.ReadFile(file)
 	rig.Must(t, err)
 	rig.Must(t, os.WriteFile(file, slices.Concat(text, []byte("components:\n  - config/prometheus\n")), 0o600))
-	t.Cleanup(func() { // as it was found: without the two kinds nobody takes it away with "delete -k"
+	t.Cleanup(func() { // without the two kinds "delete -k" would not remove it
 		rig.Must(t, os.WriteFile(file, text, 0o600))
 		n.kubectl(t, "-n", namespace, "delete", "-f", "config/prometheus/service.yaml", "-f", "config/prometheus/network_policy.yaml")
 		n.kubectl(t, "-n", namespace, "delete", "role/prometheus", "rolebinding/prometheus")
@@ -173,7 +173,7 @@ func monitored(t *testing.T, n *node) {
 		rig.Must(t, os.WriteFile(filepath.Join(n.work, name), text, 0o600))
 	}
 	n.kubectl(t, "-n", "monitoring", "create", "configmap", "prometheus", "--from-file=prometheus.yaml", "--from-file=rules.yaml")
-	n.apply(t, "", inNamespaceOfPrometheus) // it may look at Services in that of the product
+	n.apply(t, "", inNamespaceOfPrometheus) // it may list Services in the namespace of the product
 	n.kubectl(t, "-n", "monitoring", "wait", "--for=condition=Ready", "--timeout=2m", "pod/prometheus")
 	p := &prometheus{"http://" + net.JoinHostPort(n.field(t, "monitoring", "pod/prometheus", "{.status.podIP}"), "9090")}
 
@@ -185,7 +185,7 @@ func monitored(t *testing.T, n *node) {
 			t.Errorf("metrics at %s are open to a namespace without the label: %v", port, err)
 		}
 	}
-	// One of each container, so that what is scraped is the product's.
+	// One metric of each container, so that the scraped metrics are those of the product.
 	for query, want := range map[string]string{
 		`max(leader_election_master_status{name="manager.trust.keyserver.dev"})`: "1",
 		`sum(keyserver_objects{kind="KeyServer", reason="Verified"})`:            "1",
@@ -196,7 +196,7 @@ func monitored(t *testing.T, n *node) {
 	fills(t, n, p)
 }
 
-// fills has the volume of the key server full, and then not.
+// fills fills the volume of the key server and empties it again.
 func fills(t *testing.T, n *node, p *prometheus) {
 	const alert = `count(ALERTS{alertname="KeyServerPartFails", part="volume", alertstate="firing"}) or vector(0)`
 	rig.Must(t, p.is(alert, "0"))
@@ -213,10 +213,10 @@ func fills(t *testing.T, n *node, p *prometheus) {
 	n.holds(t, "default", "keyserver/default", ready, "True")
 }
 
-// prometheus is one that runs.
+// prometheus is a running Prometheus.
 type prometheus struct{ url string }
 
-// is asks for one value.
+// is returns an error unless the query has the value want.
 func (p *prometheus) is(query, want string) error {
 	answer, err := http.Get(p.url + "/api/v1/query?query=" + url.QueryEscape(query))
 	if err != nil {

@@ -32,7 +32,7 @@ func TestScaledOut(t *testing.T) {
 	})
 }
 
-// blocks are the commands of a page under a heading; there have to be so many.
+// blocks returns the command blocks of a page under a heading. There have to be count of them.
 func (n *node) blocks(t *testing.T, page, heading string, count int) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(n.root, "docs", page))
@@ -49,7 +49,7 @@ func (n *node) blocks(t *testing.T, page, heading string, count int) []string {
 	return found
 }
 
-// shell runs commands as they stand in a document, but for what the replacer says.
+// shell runs commands of a document after the replacements.
 func (n *node) shell(t *testing.T, commands string, replace ...string) string {
 	t.Helper()
 	for i := 0; i < len(replace); i += 2 {
@@ -62,7 +62,7 @@ func (n *node) shell(t *testing.T, commands string, replace ...string) string {
 	return out
 }
 
-// fragment is the yaml of docs/install.md that has a line.
+// fragment returns the YAML block of docs/install.md that has a line.
 func (n *node) fragment(t *testing.T, line string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(n.root, "docs", "install.md"))
@@ -77,13 +77,13 @@ func (n *node) fragment(t *testing.T, line string) string {
 	return ""
 }
 
-// images has a kustomization name the image of the node.
+// images makes a kustomization use the image of the node.
 const images = `images:
   - name: keyserver-operator
     newName: ` + image + `
     newTag: `
 
-// kustomize writes a kustomization into a directory beside config.
+// kustomize writes a kustomization into a directory next to config.
 func (n *node) kustomize(t *testing.T, directory, text string) {
 	t.Helper()
 	rig.Must(t, os.MkdirAll(filepath.Join(n.work, directory), 0o700))
@@ -93,15 +93,14 @@ func (n *node) kustomize(t *testing.T, directory, text string) {
 // replicas is the directory of the kustomization of the scaled-out form.
 const replicas = "replicas"
 
-// nameScaledOut writes the kustomization that docs/install.md has for a database with a CA of
-// its own, and an image.
+// nameScaledOut writes the kustomization that docs/install.md shows for a database with a private CA, with an image.
 func (n *node) nameScaledOut(t *testing.T, tag string) {
 	t.Helper()
 	own := n.fragment(t, "  - config/overlays/postgres")
 	n.kustomize(t, replicas, strings.ReplaceAll(own, "- config/", "- ../config/")+images+tag+"\n")
 }
 
-// makeSecrets makes what docs/install.md has an administrator make first.
+// makeSecrets creates the Secrets that an administrator creates first, as docs/install.md says.
 func makeSecrets(t *testing.T, n *node) {
 	n.shell(t, n.blocks(t, "install.md", "Scaled out", 2)[0])
 	n.kubectl(t, "-n", namespace, "create", "secret", "generic", "keyserver-database-ca", "--from-file=ca.crt=postgres/ca.crt")
@@ -137,7 +136,7 @@ func installScaledOut(t *testing.T, n *node) {
 	n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver", "--timeout=2m")
 }
 
-// signer is the workload of docs/workloads.md.
+// signer runs the workload of docs/workloads.md.
 func signer(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1",
 		// As the page says for this form.
@@ -145,14 +144,13 @@ func signer(t *testing.T, n *node) {
 	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod", "The calls", "What is refused")
 }
 
-// ofAPI are the Pods of the key server.
+// ofAPI returns a field of each Pod of the key server.
 func (n *node) ofAPI(t *testing.T, path string) []string {
 	t.Helper()
 	return strings.Fields(n.kubectl(t, "-n", namespace, "get", "pods", "-l", "trust.keyserver.dev/api=true", "-o", "jsonpath="+path))
 }
 
-// whole waits until all replicas are of the present template and ready, and the Service leads
-// to these and to nothing else.
+// whole waits until all replicas have the current template and are ready, and the Service leads only to them.
 func (n *node) whole(t *testing.T) {
 	t.Helper()
 	n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver-api", "--timeout=3m")
@@ -176,8 +174,8 @@ func (n *node) whole(t *testing.T) {
 	})
 }
 
-// While replicas are replaced one after the other no request fails, also of a caller that
-// repeats nothing and has a new connection for each.
+// During a rolling update no request fails, even if the caller repeats nothing and uses a new
+// connection for each.
 func replaceReplicas(t *testing.T, n *node) {
 	n.whole(t)
 	a := n.ask(t, "image", "-workers", "8")
@@ -200,8 +198,8 @@ func replaceReplicas(t *testing.T, n *node) {
 	n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver", "--timeout=2m")
 }
 
-// What fails is what the kernel of the dead replica refuses, or was under way there; nobody
-// else hears of it.
+// Only two kinds of requests fail: connections that the kernel of the dead replica refuses, and
+// requests in flight there.
 func killReplica(t *testing.T, n *node) {
 	n.whole(t)
 	fresh, patient := n.ask(t, "replica"), n.ask(t, "replica-patient", "-retries", "8")
@@ -217,11 +215,11 @@ func killReplica(t *testing.T, n *node) {
 			t.Errorf("a replica was killed, and somebody was told %q", why)
 		}
 	}
-	// What was under way when it was killed is nobody's to repeat: it may have counted.
+	// Requests in flight when it was killed are not repeated, because they may have counted.
 	figure(t, "scaled out, kill -9 of one of 2 replicas, for a client that repeats: %s", patient.end(t))
 }
 
-// Replicas answer as soon as PostgreSQL does.
+// Replicas respond as soon as PostgreSQL does.
 func killDatabase(t *testing.T, n *node) {
 	n.whole(t)
 	fresh, patient := n.ask(t, "database"), n.ask(t, "database-patient", "-retries", "8")
@@ -244,8 +242,8 @@ func killDatabase(t *testing.T, n *node) {
 	figure(t, "kill -9 of PostgreSQL, for a client that repeats: %s", patient.end(t))
 }
 
-// drain takes the replicas from their node, which is the only one: one goes, as the budget
-// says, and the other is kept until there is another.
+// drain drains the only node. The disruption budget allows one replica to go, and keeps the other
+// until there is a new one.
 func drain(t *testing.T, n *node) {
 	n.whole(t)
 	a := n.ask(t, "drain")
@@ -270,7 +268,7 @@ func drain(t *testing.T, n *node) {
 
 func uninstallScaledOut(t *testing.T, n *node) { n.uninstall(t, replicas) }
 
-// uninstall is the first way of docs/uninstall.md, for the kustomization in a directory.
+// uninstall follows the first way of docs/uninstall.md, for the kustomization in a directory.
 func (n *node) uninstall(t *testing.T, directory string) {
 	t.Helper()
 	n.shell(t, n.blocks(t, "uninstall.md", "Take back what the objects have declared", 3)[0], "config/default", directory)

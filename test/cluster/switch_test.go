@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestFormsAreSwitched goes from config/default to config/overlays/postgres and back, by the
-// commands of docs/install.md: the key of before is there each time, and nothing of the former form.
+// TestFormsAreSwitched switches from config/default to config/overlays/postgres and back, with the commands
+// of docs/install.md. Each time the previous key still exists, and no object of the former form remains.
 func TestFormsAreSwitched(t *testing.T) {
 	n := newNode(t)
 	n.forgets(t, "payments", namespace)
@@ -48,7 +48,7 @@ func installOnePod(t *testing.T, n *node) {
 	n.kubectl(t, "wait", "--for=condition=Ready", "keyserver/default", "--timeout=5m")
 }
 
-// volumes makes directories that claims are bound to, each once.
+// volumes makes directories that each bind to one claim.
 func (n *node) volumes(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -70,16 +70,14 @@ func workloadOfOnePod(t *testing.T, n *node) {
 	rig.Must(t, err)
 }
 
-// computes prints the MAC of a message in the Pod of docs/workloads.md. It is the same as long
-// as the key is.
+// computes prints the MAC of a message in the Pod of docs/workloads.md. The MAC is the same as long as the key is.
 const computes = `set -eu
 cd /etc/receipts-key
 ask() { curl --silent --show-error --fail-with-body --cacert ca.crt --header 'Content-Type: application/json' --config -; }
 session=$(printf 'url = "%s/api/sessions"\ndata = "{\\"method\\":\\"kubernetes\\",\\"token\\":\\"%s\\"}"\n' "$(cat url)" "$(cat /var/run/secrets/keyserver/token)" | ask | jq -r .sessionId)
 printf 'url = "%s/api/crypto/mac"\nheader = "Authorization: Bearer %s"\ndata = "{\\"lineage\\":\\"%s\\",\\"data\\":\\"aGVsbG8=\\"}"\n' "$(cat url)" "$session" "$(cat lineage)" | ask | jq -r '.mac, .ttag'`
 
-// computesTheSame waits until the Pod has the CA of the other form, and has it compute with the
-// key of before.
+// computesTheSame waits until the Pod has the CA of the other form and computes the same MAC as before.
 func (n *node) computesTheSame(t *testing.T) {
 	t.Helper()
 	rig.Within(t, 5*time.Minute, "the Pod computes the MAC of before", func() bool {
@@ -126,7 +124,7 @@ func toOne(t *testing.T, n *node) {
 	n.holds(t, "payments", "key.trust.keyserver.dev/receipts", ready, "True")
 }
 
-// fragmentUnder is the first yaml of docs/install.md under a heading.
+// fragmentUnder returns the first YAML block of docs/install.md under a heading.
 func (n *node) fragmentUnder(t *testing.T, heading string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(n.root, "docs", "install.md"))
@@ -140,7 +138,7 @@ func (n *node) fragmentUnder(t *testing.T, heading string) string {
 	return part
 }
 
-// only fails unless the cluster has what these kustomizations hold, and no other object of ours.
+// only fails the test unless the cluster has the objects of these kustomizations, and no others of the product.
 func (n *node) only(t *testing.T, directories ...string) {
 	t.Helper()
 	var want []string
@@ -152,7 +150,7 @@ func (n *node) only(t *testing.T, directories ...string) {
 	got := strings.Fields(n.kubectl(t, "get", strings.Join(kinds, ","), "-n", namespace, "-l", "app.kubernetes.io/part-of=keyserver-operator", "-o", "name"))
 	slices.Sort(want)
 	for _, object := range got {
-		// The settings of before stay with a changed content, by which they are named.
+		// Their names contain a hash of their content, so that a change leaves the previous one.
 		if _, has := slices.BinarySearch(want, object); !has && !strings.HasPrefix(object, "configmap/keyserver-settings-") {
 			t.Errorf("%s is left behind", object)
 		}

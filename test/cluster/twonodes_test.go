@@ -16,15 +16,15 @@ import (
 // second is the name of the node that joins.
 const second = "second"
 
-// TestTwoNodes is the scaled-out form on two nodes, of which one is drained, and then cut off
-// and comes back. The database and the workload are on the first.
+// TestTwoNodes is the scaled-out form on two nodes. One is drained, and then cut off and
+// reconnected. The database and the workload are on the first.
 func TestTwoNodes(t *testing.T) {
 	n := newNode(t)
 	n.forgets(t, "payments", namespace)
 	withDatabase(t, n)
 	t.Cleanup(func() {
 		if t.Failed() {
-			return // to be looked at
+			return // kept for inspection
 		}
 		n.run(t, "env", "NODE=second", filepath.Join(n.root, "hack/cluster/down.sh"))
 		n.kubectl(t, "delete", "node", second)
@@ -52,7 +52,7 @@ func (n *node) onSecond(t *testing.T, command ...string) {
 	n.run(t, append([]string{"nsenter", "--target", strings.TrimSpace(string(pid)), "--net", "--"}, command...)...)
 }
 
-// spread waits until each node has a replica.
+// spread waits until all replicas are ready, and fails the test unless each node has one.
 func (n *node) spread(t *testing.T) {
 	t.Helper()
 	n.whole(t)
@@ -61,19 +61,19 @@ func (n *node) spread(t *testing.T) {
 	}
 }
 
-// leader is the Pod of the manager that leads, and its node.
+// leader returns the Pod of the leading manager and its node, or "" if there is none.
 func (n *node) leader(t *testing.T) (pod, on string) {
 	t.Helper()
 	holder := n.field(t, namespace, "lease/manager.trust.keyserver.dev", "{.spec.holderIdentity}")
 	if pod, _, _ = strings.Cut(holder, "_"); pod == "" {
-		return "", "" // one has gone, and no other has come
+		return "", "" // the last one is gone and there is no new one
 	}
 	on, err := n.try("", "kubectl", "-n", namespace, "get", "pod", pod, "--ignore-not-found", "-o", "jsonpath={.spec.nodeName}")
 	rig.Must(t, err)
 	return pod, on
 }
 
-// aRole declares a role of some operations in the namespace that may do so.
+// aRole declares a role with some operations in a namespace that may declare roles.
 func (n *node) aRole(t *testing.T, operations string) {
 	t.Helper()
 	n.apply(t, "default", `
@@ -84,7 +84,7 @@ spec: {roleName: Cut Off, operations: [`+operations+`]}
 `)
 }
 
-// verified waits until the role is what was declared last.
+// verified waits until the role is as it was last declared.
 func (n *node) verified(t *testing.T) {
 	t.Helper()
 	n.kubectl(t, "-n", "default", "wait", "--for=jsonpath={.status.conditions[?(@.type==\"Ready\")].observedGeneration}="+
@@ -92,8 +92,9 @@ func (n *node) verified(t *testing.T) {
 	n.kubectl(t, "-n", "default", "wait", "--for=condition=Ready", "role.trust.keyserver.dev/cut-off", "--timeout=5m")
 }
 
-// cutOff has the second node go silent, with a replica and the manager that leads: nobody
-// refuses anything there, and kube-controller-manager waits before it believes that.
+// cutOff cuts the network of the second node, with a replica and the leading manager on it.
+// Connections there time out instead of being refused, and kube-controller-manager waits before it
+// declares the node lost.
 func cutOff(t *testing.T, n *node) {
 	n.spread(t)
 	rig.Within(t, 5*time.Minute, "the manager on the second node leads", func() bool {
@@ -124,11 +125,11 @@ func cutOff(t *testing.T, n *node) {
 		return err == nil && len(strings.Fields(out)) == 1
 	})
 	gone := time.Since(cut)
-	time.Sleep(2 * time.Second) // what fails from here on is counted, too
+	time.Sleep(2 * time.Second) // to count failures that begin from here on
 	s, held := fresh.end(t), patient.end(t)
 	figure(t, "two nodes, one cut off: a change is verified by the other manager after %s, the Service leads there no more after %s: %s", seconds(led), seconds(gone), s)
 	figure(t, "two nodes, one cut off, for a client that repeats: %s", held)
-	silence := []string{"i/o timeout", "no route to host", "context deadline exceeded"} // the last, of what was under way
+	silence := []string{"i/o timeout", "no route to host", "context deadline exceeded"} // the last: in flight
 	for why := range s.Why {
 		if !slices.ContainsFunc(silence, func(end string) bool { return strings.HasSuffix(why, end) }) {
 			t.Errorf("a node was cut off, and somebody was told %q", why)
@@ -145,7 +146,7 @@ func cutOff(t *testing.T, n *node) {
 	n.kubectl(t, "-n", "default", "delete", "role.trust.keyserver.dev/cut-off", "--timeout=2m")
 }
 
-// drainSecond moves what is there to the first node, and nobody sees it.
+// drainSecond moves its Pods to the first node without a failed request.
 func drainSecond(t *testing.T, n *node) {
 	n.spread(t)
 	a := n.ask(t, "drain-second", "-workers", "8")
@@ -157,7 +158,7 @@ func drainSecond(t *testing.T, n *node) {
 	if s.Failed != 0 {
 		t.Errorf("a node was drained, and %s", s)
 	}
-	// What is made anew goes to the node that has less.
+	// New Pods go to the node that has fewer.
 	n.kubectl(t, "uncordon", second)
 	for _, deployment := range []string{"keyserver-api", "keyserver"} {
 		n.kubectl(t, "-n", namespace, "rollout", "restart", "deployment/"+deployment)

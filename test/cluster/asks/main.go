@@ -1,14 +1,13 @@
-// Command asks is a workload that computes MACs without a pause, and tells how many of its
-// requests failed, how and for how long: what a caller sees while something is broken.
+// Command asks is a workload that computes MACs without a pause. It reports how many of its requests failed,
+// why and for how long: what a caller sees during a fault.
 //
 //	asks -key DIR -token FILE -until FILE [-workers N] [-retries N]
 //	asks -key DIR -token FILE -until FILE -every DURATION
 //	asks -agent SOCKET -lineage LINEAGE -until FILE [-workers N]
 //
-// DIR is the ConfigMap that a Key publishes: url, ca.crt and lineage. With -agent it has
-// neither: it asks the agent of its Pod, and repeats nothing. With -every a request begins
-// each time, also while others wait, so that nothing is hidden by a caller who waits. It ends when the file of
-// -until is there, and prints one line of JSON.
+// DIR is the ConfigMap that a Key publishes: url, ca.crt and lineage. With -agent it calls the agent of its Pod,
+// without a token, and repeats nothing. With -every, a request begins at each interval even if others still wait,
+// so that slow requests do not hide failures. It ends when the file of -until exists, and prints one line of JSON.
 package main
 
 import (
@@ -33,10 +32,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// maxWaiting is how many requests are on their way at once, at most, with -every.
+// maxWaiting is the maximum number of concurrent requests with -every.
 const maxWaiting = 256
 
-// pause lies between two requests of a worker.
+// pause is the time between two requests of a worker.
 const pause = 10 * time.Millisecond
 
 func main() {
@@ -64,17 +63,17 @@ func main() {
 	}
 }
 
-// asker computes a MAC.
+// asker computes one MAC.
 type asker func(context.Context) error
 
-// seen is what a caller saw.
+// seen has the results of all requests.
 type seen struct {
 	mu     sync.Mutex
 	Begun  time.Time      `json:"begun"`
 	Asked  int            `json:"asked"`
 	Failed int            `json:"failed"`
-	First  float64        `json:"first"` // when the first of those that failed was begun, in seconds
-	Last   float64        `json:"last"`  // when the last was; how long it waited, Slow says
+	First  float64        `json:"first"` // start of the first failed request, in seconds
+	Last   float64        `json:"last"`  // start of the last failed request; Slow has how long it waited
 	Slow   float64        `json:"slowest"`
 	Why    map[string]int `json:"why"`
 }
@@ -124,7 +123,7 @@ func direct(key, token string, retries int) (asker, error) {
 	}, err
 }
 
-// throughAgent asks as a workload without any code for it does.
+// throughAgent returns an asker that calls the agent, like a workload without credential code.
 func throughAgent(socket, lineage string) asker {
 	hc := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -154,8 +153,8 @@ func throughAgent(socket, lineage string) asker {
 	}
 }
 
-// connect makes the client as other programs do where requests are repeated. Where none is,
-// each has a connection of its own, so that it is seen what a new caller would see.
+// connect makes a client. With retries it is the client that programs normally use. Without retries each
+// request has a new connection, so that it sees what a new caller would see.
 func connect(key, token string, retries int) (*client.Client, schema.HiddenLink, error) {
 	read := func(name string) string {
 		text, readErr := os.ReadFile(filepath.Join(key, name))
@@ -203,7 +202,7 @@ func (s *seen) note(began time.Time, err error) {
 	s.Why[reason(err)]++
 }
 
-// reason is the last part of an error, without what differs each time.
+// reason returns the last part of an error, without the parts that differ each time.
 func reason(err error) string {
 	var refused *client.Error
 	if errors.As(err, &refused) {

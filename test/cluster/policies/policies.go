@@ -1,9 +1,8 @@
-// Package policies makes rules of nftables of NetworkPolicies, for the one node of
-// hack/cluster, whose network has no engine that enforces them. It judges behind Services,
-// by the Pod that a connection leads to, as most networks do.
+// Package policies converts NetworkPolicies to rules of nftables for the one node of hack/cluster,
+// whose network has no engine that enforces them. Like most networks, it judges a connection after
+// Services are resolved, by the Pod that it leads to.
 //
-// Engines that are Go modules queue packets to a program (NFQUEUE), which not every kernel
-// that nftables is in can do.
+// The engines that are Go modules queue packets to a program (NFQUEUE), which not every kernel with nftables supports.
 package policies
 
 import (
@@ -18,20 +17,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Table is the one that the rules are in.
+// Table is the table of the rules.
 const Table = "inet policies"
 
-// Cluster is what the rules follow from.
+// Cluster has the objects that the rules are made from.
 type Cluster struct {
 	Namespaces []corev1.Namespace
 	Pods       []corev1.Pod
 	Policies   []networkingv1.NetworkPolicy
 }
 
-// Rules is a script for nft. It takes the place of one that was run before, in one step.
+// Rules returns a script for nft. It replaces the rules of an earlier script in one step.
 //
-// What kubelet asks a Pod is let in, as Kubernetes has it: it comes from the node itself
-// and passes neither of the two hooks. What a Pod asks the node passes "input".
+// Probes of kubelet to a Pod are allowed, as Kubernetes requires: they come from the node itself
+// and pass neither of the two hooks. Connections from a Pod to the node pass "input".
 func (c Cluster) Rules() (string, error) {
 	var out strings.Builder
 	fmt.Fprintf(&out, "table %[1]s\ndelete table %[1]s\ntable %[1]s {\n", Table)
@@ -47,7 +46,8 @@ func (c Cluster) Rules() (string, error) {
 	return out.String(), nil
 }
 
-// chain returns for what a policy allows, and drops the rest of the Pods that have one.
+// chain returns the rules of one direction: allow what a policy allows, and drop the rest of the
+// traffic of Pods that have a policy.
 func (c Cluster) chain(direction networkingv1.PolicyType) ([]string, error) {
 	var lines, isolated []string
 	for _, policy := range c.Policies {
@@ -73,7 +73,7 @@ func (c Cluster) chain(direction networkingv1.PolicyType) ([]string, error) {
 	return lines, nil
 }
 
-// own is the end of a connection where the Pod is that a policy is of.
+// own returns the end of a connection that the policy's Pod is at.
 func own(direction networkingv1.PolicyType) string {
 	if direction == networkingv1.PolicyTypeEgress {
 		return "saddr"
@@ -88,7 +88,7 @@ func other(direction networkingv1.PolicyType) string {
 	return "saddr"
 }
 
-// types are those of a policy, also where it does not say.
+// types returns the directions of a policy, or its default ones.
 func types(policy networkingv1.NetworkPolicy) []networkingv1.PolicyType {
 	switch {
 	case len(policy.Spec.PolicyTypes) > 0:
@@ -103,7 +103,7 @@ func (c Cluster) selected(policy networkingv1.NetworkPolicy) ([]corev1.Pod, erro
 	return c.pods(policy.Namespace, networkingv1.NetworkPolicyPeer{PodSelector: &policy.Spec.PodSelector})
 }
 
-// rule is one of either direction.
+// rule is a rule of either direction.
 type rule struct {
 	peers []networkingv1.NetworkPolicyPeer
 	ports []networkingv1.NetworkPolicyPort
@@ -123,11 +123,11 @@ func rules(policy networkingv1.NetworkPolicy, direction networkingv1.PolicyType)
 	return all
 }
 
-// allowed are the lines for what a policy allows one Pod.
+// allowed returns the rules for what a policy allows one Pod.
 func (c Cluster) allowed(policy networkingv1.NetworkPolicy, pod corev1.Pod, direction networkingv1.PolicyType) ([]string, error) {
 	var lines []string
 	for _, r := range rules(policy, direction) {
-		ends := []string{""} // no peers: whoever it is
+		ends := []string{""} // no peers: any address
 		if len(r.peers) > 0 {
 			var err error
 			if ends, err = c.ends(policy.Namespace, r.peers, other(direction)); err != nil {
@@ -147,7 +147,7 @@ func (c Cluster) allowed(policy networkingv1.NetworkPolicy, pod corev1.Pod, dire
 	return lines, nil
 }
 
-// ends are matches of the other end, of which one suffices.
+// ends returns matches of the other end. One match suffices.
 func (c Cluster) ends(namespace string, peers []networkingv1.NetworkPolicyPeer, end string) ([]string, error) {
 	var ends []string
 	for _, peer := range peers {
@@ -174,8 +174,8 @@ func (c Cluster) ends(namespace string, peers []networkingv1.NetworkPolicyPeer, 
 	return ends, nil
 }
 
-// pods are those that have an address of their own and that a peer means, in the
-// namespace of the policy where it names none.
+// pods returns the Pods with an IP address that match a peer. If the peer has no namespace
+// selector, they are in the namespace of the policy.
 func (c Cluster) pods(namespace string, peer networkingv1.NetworkPolicyPeer) ([]corev1.Pod, error) {
 	selects := func(s *metav1.LabelSelector) (labels.Selector, error) {
 		if s == nil {
@@ -197,7 +197,7 @@ func (c Cluster) pods(namespace string, peer networkingv1.NetworkPolicyPeer) ([]
 	}
 	var all []corev1.Pod
 	for _, pod := range c.Pods {
-		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed // another may have its address
+		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed // its address may be reused
 		if within[pod.Namespace] && those.Matches(labels.Set(pod.Labels)) && pod.Status.PodIP != "" && !pod.Spec.HostNetwork && !ended {
 			all = append(all, pod)
 		}
@@ -205,8 +205,8 @@ func (c Cluster) pods(namespace string, peer networkingv1.NetworkPolicyPeer) ([]
 	return all, nil
 }
 
-// portsOf are matches of the port, of which one suffices. A name is that of a port of the
-// Pod that is asked; one that it has not allows nothing.
+// portsOf returns matches of the port. One match suffices. A name is that of a port of the
+// destination Pod; an unknown name allows nothing.
 func portsOf(ports []networkingv1.NetworkPolicyPort, pod corev1.Pod, direction networkingv1.PolicyType) ([]string, error) {
 	if len(ports) == 0 {
 		return []string{""}, nil
@@ -240,7 +240,7 @@ func portsOf(ports []networkingv1.NetworkPolicyPort, pod corev1.Pod, direction n
 	return matches, nil
 }
 
-// set spells addresses as nft does.
+// set formats addresses as a set of nft.
 func set(addresses []string) string {
 	sorted := slices.Compact(slices.Sorted(slices.Values(addresses)))
 	return "{ " + strings.Join(sorted, ", ") + " }"

@@ -19,7 +19,7 @@ func pod(namespace, name, address, label string) corev1.Pod {
 	}
 }
 
-// A rule that is missing lets too much through as easily as one that is too many.
+// A missing rule can allow too much as easily as an extra one.
 func TestRules(t *testing.T) {
 	ended := pod("a", "ended", "10.0.0.1", "other")
 	ended.Status.Phase = corev1.PodSucceeded
