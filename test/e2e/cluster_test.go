@@ -9,10 +9,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// cluster is a kube-apiserver with its etcd, and the custom resources.
+// cluster is a kube-apiserver with its etcd and the custom resource definitions.
 type cluster struct {
 	kubeconfig string // path
-	home       string // where kubectl keeps what it discovers
+	home       string // cache directory of kubectl
 	port       string // of the API server
 }
 
@@ -26,8 +26,7 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// killAPIServer ends the API server as kill -9 does and returns what starts it
-// again.
+// killAPIServer kills the API server with SIGKILL. The function that it returns starts it again.
 func (c *cluster) killAPIServer(t *testing.T) (restart func()) {
 	t.Helper()
 	start := controlplane.KillAPIServer(t, c.port)

@@ -20,11 +20,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestFaults breaks one installation in every way that the steps name. After
-// each, what is declared and what the key server holds agree, and the audit
-// trail shows how many writes that has cost.
+// TestFaults breaks one installation in the ways that the steps name. After each step, the declared
+// state and the state of the key server agree, and the audit log shows how many writes that took.
 func TestFaults(t *testing.T) {
-	t.Parallel() // it mostly waits, for a cluster of its own
+	t.Parallel() // it mostly waits, for its own cluster
 	w := newWorld(t)
 	for _, step := range []struct {
 		name string
@@ -51,8 +50,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// agree waits until every object is Ready, and compares each with what the key
-// server holds.
+// agree waits until every object is Ready, and compares each with the state of the key server.
 func (w *world) agree(t *testing.T) {
 	t.Helper()
 	var list unstructured.UnstructuredList
@@ -91,8 +89,7 @@ func (w *world) agree(t *testing.T) {
 	}
 }
 
-// declaredBy names the external object of an object that is Ready, and what it
-// has to hold.
+// declaredBy returns the name and the expected content of the external object of a Ready object.
 func declaredBy(t *testing.T, o unstructured.Unstructured) (what, content string) {
 	t.Helper()
 	text := func(fields ...string) string {
@@ -123,7 +120,7 @@ func declaredBy(t *testing.T, o unstructured.Unstructured) (what, content string
 	}
 }
 
-// held is what the key server holds, named as declaredBy names it.
+// held returns the state of the key server, with the names of declaredBy.
 func (w *world) held(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -155,7 +152,7 @@ func (w *world) held(t *testing.T) map[string]string {
 	return all
 }
 
-// several are manifests of roles.
+// several returns manifests of roles.
 func several(n int, prefix string) []string {
 	all := make([]string, n)
 	for i := range all {
@@ -164,7 +161,7 @@ func several(n int, prefix string) []string {
 	return all
 }
 
-// spent is the number of writes since a count.
+// spent checks that the number of writes since before is in a range.
 func (w *world) spent(t *testing.T, before, atLeast, atMost int) {
 	t.Helper()
 	if n := w.countWrites(t) - before; n < atLeast || n > atMost {
@@ -197,8 +194,7 @@ func (w *world) refused(t *testing.T) {
 	w.spent(t, before, n, n)
 }
 
-// contended has somebody annotate the objects all the time, so that writes of
-// their status meet 409s of the API server.
+// contended annotates the objects constantly, so that writes of their status get 409s from the API server.
 func (w *world) contended(t *testing.T) {
 	before := w.countWrites(t)
 	const n = 5
@@ -216,7 +212,7 @@ func (w *world) contended(t *testing.T) {
 	w.apply(t, strings.ReplaceAll(strings.Join(several(n, "Contended"), "\n---\n"), "[HMAC Data]", "[HMAC Data, Authorize Key]"))
 	group.Wait()
 	w.agree(t)
-	// A creation and a change each, or only one if the change was faster.
+	// One creation and one change each, or only one if the change was faster.
 	w.spent(t, before, n, 2*n)
 }
 
@@ -251,7 +247,7 @@ func (w *world) lostReplies(t *testing.T) {
 	if len(cut) < 5 {
 		t.Errorf("replies of %d calls were lost, want of creations, changes and deletions: %v", len(cut), cut)
 	}
-	// Create three, change one, delete three; changing a member may be one more.
+	// Create three, change one, delete three. Changing a member may take one more write.
 	w.spent(t, before, 7, 9)
 }
 
@@ -269,8 +265,8 @@ func (w *world) slow(t *testing.T) {
 	w.spent(t, before, n, n)
 }
 
-// tooLate has the replies to writes come after the client has given up: the
-// write took effect, and nobody heard of it.
+// tooLate delays the reply to a write until the client has given up: the write took effect, but the
+// client does not know.
 func (w *world) tooLate(t *testing.T) {
 	before := w.countWrites(t)
 	var once atomic.Bool
@@ -288,7 +284,7 @@ func (w *world) tooLate(t *testing.T) {
 	w.spent(t, before, 1, 1)
 }
 
-// endedSessions ends the manager's session on the key server, again and again.
+// endedSessions ends the manager's session on the key server several times.
 func (w *world) endedSessions(t *testing.T) {
 	before, logins := w.countWrites(t), w.operations(t, "login")["login"]
 	const n = 4
@@ -341,8 +337,7 @@ func (w *world) killedKeyServer(t *testing.T) {
 	w.becomes(t, "ks/default", status.InProgressStatus)
 	w.start(t, w.server.DataDir)
 	w.agree(t)
-	// Those under way when it died may have been asked for, recorded, and lost:
-	// one for each worker.
+	// Requests in flight when it died may have taken effect without a record: one for each worker.
 	const workers = 8
 	w.spent(t, before, n, n+workers)
 }
@@ -353,7 +348,7 @@ func (w *world) killedAPIServer(t *testing.T) {
 	w.agree(t)
 	before := w.countWrites(t)
 	restart := w.killAPIServer(t)
-	// While nobody can say what is declared, somebody changes the key server.
+	// The key server is changed while the API server is down, so that the declared state is unknown.
 	for name, r := range w.roles(t) {
 		if _, err := w.admin.DeleteRole(t.Context(), schema.ByID{ID: r.ID}); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -361,8 +356,8 @@ func (w *world) killedAPIServer(t *testing.T) {
 		break
 	}
 	restart()
-	// What could not be written meanwhile still says what held before.
-	// The repair may have been made from what was known, and recorded since.
+	// The status still has the state before, because it could not be written. The repair may use
+	// cached objects, and is recorded later.
 	rig.Soon(t, "the outside change is repaired, and recorded", func() bool {
 		ids := w.kubectl(t, "", "get", "roles.trust.keyserver.dev", "-A", "-o", "jsonpath={.items[*].status.roleId}")
 		held := w.roles(t)
@@ -376,6 +371,6 @@ func (w *world) killedAPIServer(t *testing.T) {
 	w.agree(t)
 	w.apply(t, role("after", "After", "HMAC Data"))
 	w.wait(t, "ksrole/after", "Ready")
-	// The deletion by hand, its repair, and the new one.
+	// The deletion by hand, its repair, and the new role.
 	w.spent(t, before, 3, 3)
 }

@@ -20,11 +20,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestFederation has one operator make three key servers trust each other, by
-// the samples as they are, and lives with them: each step begins where the one
-// before it ended.
+// TestFederation has one operator make three key servers trust each other, with the unchanged samples.
+// Then it breaks and changes them. Each step begins with the state that the previous one left.
 func TestFederation(t *testing.T) {
-	t.Parallel() // it mostly waits, for a cluster of its own
+	t.Parallel() // it mostly waits, for its own cluster
 	f := newFederation(t)
 	for _, step := range []struct {
 		name string
@@ -48,16 +47,15 @@ func TestFederation(t *testing.T) {
 // samples is the directory that is applied.
 var samples = filepath.Join("..", "..", "config", "samples", "federation")
 
-// federation is three key servers that the manager reaches without a proxy, as
-// they reach each other.
+// federation is three key servers. The manager reaches them without a proxy, at the addresses that
+// they use for each other.
 type federation struct {
 	*world
 	east, west, north *site
 	ways              []way
 }
 
-// site is one of the three. The key server with the system id n is at the
-// address 127.0.0.n.
+// site is one of the three key servers. The one with the system id n has the address 127.0.0.n.
 type site struct {
 	*installation
 	system schema.SystemID
@@ -88,8 +86,7 @@ func (f *federation) join(t *testing.T, name string, system schema.SystemID) *si
 
 func (f *federation) sites() []*site { return []*site{f.east, f.west, f.north} }
 
-// restart has a key server drain and start with further arguments, of which the
-// last of a name counts.
+// restart drains and restarts a key server with additional arguments. If a flag occurs twice, the last one counts.
 func (m *site) restart(t *testing.T, args ...string) {
 	t.Helper()
 	if err := m.server.Stop(); err != nil {
@@ -99,7 +96,7 @@ func (m *site) restart(t *testing.T, args ...string) {
 	m.start(t, m.server.DataDir)
 }
 
-// record is what a key server has registered of a peer, nil for nothing.
+// record returns what a key server has registered about a peer, or nil.
 func (m *site) record(t *testing.T, peer *site) *schema.TrustedServer {
 	t.Helper()
 	list, err := m.admin.ListTrustedServers(t.Context(), schema.TrustedServersQuery{})
@@ -120,7 +117,7 @@ type way struct {
 	ttag     schema.HiddenLink
 }
 
-// material of every key.
+// material is that of every key.
 const material = "the key that stays at home"
 
 func newWay(t *testing.T, from, to *site) way {
@@ -141,8 +138,7 @@ func newWay(t *testing.T, from, to *site) way {
 
 func (y way) String() string { return y.from.name + " to " + y.to.name }
 
-// ask answers how the question ends whether the key may be used: "OK", or the
-// code of a refusal.
+// ask requests use of the key. It returns "OK" or the code of the refusal.
 func (y way) ask(t *testing.T) string {
 	t.Helper()
 	_, err := y.from.admin.AuthorizeKey(t.Context(), schema.AuthorizeKeyRequest{TTag: y.ttag})
@@ -156,7 +152,7 @@ func (y way) ask(t *testing.T) string {
 	}
 }
 
-// everything does what one key server forwards to another.
+// everything calls each operation that one key server forwards to another.
 func (y way) everything(t *testing.T) error {
 	t.Helper()
 	for what, do := range map[string]func(*testing.T) (bool, error){
@@ -186,7 +182,7 @@ func (y way) hmac(length int) func(*testing.T) (bool, error) {
 	}
 }
 
-// list has the entries of the owner and of the caller.
+// list returns whether the ACL has the entries of the owner and of the caller.
 func (y way) list(t *testing.T) (bool, error) {
 	got, err := y.from.admin.GetACL(t.Context(), schema.KeyRequest{TTag: y.ttag})
 	return got.ACL.EntryCount == 2, err
@@ -197,7 +193,7 @@ func (y way) lookup(t *testing.T) (bool, error) {
 	return len(got.Principals) == 1 && got.Principals[0].Name == "admin", err
 }
 
-// entry is the caller's entry as the owner of the key reads it, nil for none.
+// entry returns the caller's ACL entry as the owner of the key reads it, or nil.
 func (y way) entry(t *testing.T) *schema.ACLEntry {
 	t.Helper()
 	list, err := y.to.admin.GetACL(t.Context(), schema.KeyRequest{TTag: y.ttag})
@@ -212,7 +208,7 @@ func (y way) entry(t *testing.T) *schema.ACLEntry {
 	return nil
 }
 
-// way finds the one from a key server to another.
+// way returns the way from one key server to another.
 func (f *federation) way(from, to *site) way {
 	for _, y := range f.ways {
 		if y.from == from && y.to == to {
@@ -222,7 +218,7 @@ func (f *federation) way(from, to *site) way {
 	panic("no way from " + from.name + " to " + to.name)
 }
 
-// beside are the ways that do not touch a key server.
+// beside returns the ways that do not touch a key server.
 func (f *federation) beside(m *site) (others []way) {
 	for _, y := range f.ways {
 		if y.from != m && y.to != m {
@@ -232,7 +228,7 @@ func (f *federation) beside(m *site) (others []way) {
 	return others
 }
 
-// open checks that each of the ways is open.
+// open checks that each of the ways works.
 func (f *federation) open(t *testing.T, ways ...way) {
 	t.Helper()
 	for _, y := range ways {
@@ -242,8 +238,8 @@ func (f *federation) open(t *testing.T, ways ...way) {
 	}
 }
 
-// opens waits until each of the ways is open: one that has failed is left alone
-// for a moment, over each of its connections.
+// opens waits until each of the ways works. After a failure the key server does not use the peer
+// for a moment, separately for each connection.
 func (f *federation) opens(t *testing.T, ways ...way) {
 	t.Helper()
 	for _, y := range ways {
@@ -257,11 +253,10 @@ func (f *federation) opens(t *testing.T, ways ...way) {
 	}
 }
 
-// condition is what an object's Ready condition says.
+// condition is the Ready condition of an object.
 type condition struct{ status, reason, message, since string }
 
-// objects are the conditions of all objects, KeyServers among them, by kind and
-// name.
+// objects returns the Ready conditions of all objects, including KeyServers, by kind and name.
 func (f *federation) objects(t *testing.T) map[string]condition {
 	t.Helper()
 	var list unstructured.UnstructuredList
@@ -282,18 +277,17 @@ func (f *federation) objects(t *testing.T) map[string]condition {
 	return all
 }
 
-// declared are three KeyServers, and what the samples say of each two: the CA,
-// the peer and the principal trust.
+// declared is the number of objects: three KeyServers, and for each ordered pair a CA, a peer and a principal trust.
 const declared = 3 + 6*3
 
-// ready applies the samples as they are and waits until everything is Ready.
+// ready applies the unchanged samples and waits until all objects are Ready.
 func (f *federation) ready(t *testing.T) {
 	t.Helper()
 	f.kubectl(t, "", "apply", "--server-side", "-k", samples)
 	f.settles(t)
 }
 
-// settles waits until everything is Ready, without help.
+// settles waits until all objects are Ready, without changing anything.
 func (f *federation) settles(t *testing.T) {
 	t.Helper()
 	var all map[string]condition
@@ -313,7 +307,7 @@ func (f *federation) settles(t *testing.T) {
 	})
 }
 
-// registrations counts how often a key server was asked to register a peer.
+// registrations returns how often the key server was asked to register a peer.
 func (m *site) registrations(t *testing.T) int {
 	t.Helper()
 	return m.operations(t, "addTrustedServer")["addTrustedServer"]
@@ -334,16 +328,15 @@ func (f *federation) begins(t *testing.T) {
 	f.opens(t, f.ways...)
 }
 
-// ofWest is what is declared of the key server "west"; that it is a peer of
-// others is declared of those.
+// ofWest lists the objects whose external object is on the key server "west". The objects that make
+// it a peer of others are on those.
 var ofWest = []string{
 	"KeyServer west",
 	"TrustedCA east-at-west", "TrustedServer east-at-west", "PrincipalTrust admin-of-west-at-east",
 	"TrustedCA north-at-west", "TrustedServer north-at-west", "PrincipalTrust admin-of-west-at-north",
 }
 
-// killed has a key server end as kill -9 ends it. Nothing else notices, but who
-// asks it.
+// killed kills a key server with SIGKILL. Only requests to that key server fail.
 func (f *federation) killed(t *testing.T) {
 	before := f.objects(t)
 	f.west.server.Kill()
@@ -401,8 +394,8 @@ func (f *federation) otherAddress(t *testing.T) {
 	f.opens(t, f.ways...)
 }
 
-// follows has a key server come back elsewhere. Its peers find it there, and
-// what its principals and theirs may do is as it was.
+// follows restarts a key server at another address. Its peers find it there, and the rights of its
+// principals and of theirs are unchanged.
 func (f *federation) follows(t *testing.T, moved *site, args ...string) {
 	t.Helper()
 	before := make([]*schema.ACLEntry, len(f.ways))
@@ -435,8 +428,8 @@ func (f *federation) follows(t *testing.T, moved *site, args ...string) {
 	}
 }
 
-// shutOut has an officer disable a peer's transport principal. The peer stays
-// shut out, wherever it goes, until the officer lets it in again.
+// shutOut disables a peer's transport principal as an officer would. The peer stays refused at any
+// address until the principal is enabled again.
 func (f *federation) shutOut(t *testing.T) {
 	back := f.way(f.west, f.east)
 	disable := func(disabled bool) {
@@ -459,8 +452,7 @@ func (f *federation) shutOut(t *testing.T) {
 	f.opens(t, f.ways...)
 }
 
-// peerRemoved deletes one object with what needs it. That shuts the peer out,
-// and nobody else.
+// peerRemoved deletes one object and the object that needs it. That stops only this peer.
 func (f *federation) peerRemoved(t *testing.T) {
 	asks, back := f.way(f.east, f.west), f.way(f.west, f.east)
 	f.kubectl(t, "", "delete", "ptrust/admin-of-east-at-west", "tserver/west-at-east")
@@ -482,11 +474,11 @@ func (f *federation) peerRemoved(t *testing.T) {
 	f.opens(t, f.ways...)
 }
 
-// retained are the objects that go, in this order, and leave what they declared.
+// retained are the objects that are deleted, in this order, without deleting what they declared.
 var retained = []string{"ptrust/admin-of-east-at-north", "tserver/north-at-east"}
 
-// caRemoved deletes a TrustedCA. It is held while the peer's object needs it,
-// and once it goes the peer is shut out, although it stays registered.
+// caRemoved deletes a TrustedCA. The deletion waits while the peer's object needs the CA. After it,
+// the peer is refused, although it stays registered.
 func (f *federation) caRemoved(t *testing.T) {
 	asks, back := f.way(f.east, f.north), f.way(f.north, f.east)
 	f.kubectl(t, "", "delete", "--wait=false", "tca/north-at-east")
@@ -513,7 +505,7 @@ func (f *federation) caRemoved(t *testing.T) {
 }
 
 func (f *federation) ends(t *testing.T) {
-	for _, object := range retained { // was taken over when it was declared again
+	for _, object := range retained { // it was adopted when it was declared again
 		f.kubectl(t, "", "patch", object, "--type=merge", "-p", `{"spec":{"deletionPolicy":"Delete"}}`)
 	}
 	f.kubectl(t, "", "delete", "-k", samples)

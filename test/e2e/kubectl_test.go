@@ -8,10 +8,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestKubectl is a day of a platform engineer, with one installation for all
-// steps.
+// TestKubectl is a day of a platform engineer, with one installation for all steps.
 func TestKubectl(t *testing.T) {
-	t.Parallel() // it mostly waits, for a cluster of its own
+	t.Parallel() // it mostly waits, for its own cluster
 	w := newWorld(t)
 	t.Run("refusals reach the terminal as sentences", w.refusals)
 	t.Run("apply, wait, get, edit, delete", w.life)
@@ -117,7 +116,7 @@ func (w *world) serverSideApply(t *testing.T) {
 		return len(w.roles(t)["Taken"].Operations) == 2
 	})
 
-	// Two managers, each with members of its own.
+	// Two field managers, each with its own members.
 	for _, name := range []string{"Readers", "Writers"} {
 		if _, err := w.admin.CreateGroup(t.Context(), schema.CreateGroupRequest{Name: name}); err != nil {
 			t.Fatal(err)
@@ -149,8 +148,8 @@ func (w *world) serverSideApply(t *testing.T) {
 	rig.Soon(t, "each manager takes away only its own", func() bool { return members() == 2 })
 	w.kubectl(t, "", "delete", "ksrole/shared", "aclt/keys")
 
-	// docs/resources.md, "Under Git": what was applied without --server-side is applied so as a
-	// whole before somebody adds his own, who then may apply his own as often as he likes.
+	// docs/resources.md, "Under Git": objects applied without --server-side are first applied
+	// completely with it. Then other managers can add and reapply their own fields.
 	held := template("keys", "Keys", member("group/Readers", "READ"))
 	w.kubectl(t, held, "apply", "-f", "-")
 	if err := apply("kubectl", held); err != nil {

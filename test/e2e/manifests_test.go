@@ -27,8 +27,7 @@ spec: {certificate: {inline: %q}}
 `, name, rig.NewCA(t, name).PEM)
 }
 
-// template declares an ACL template with members of the administrator's rights
-// or of groups.
+// template returns an ACL template. Its members are the administrator's rights or groups.
 func template(name, templateName string, members ...string) string {
 	return fmt.Sprintf(`
 apiVersion: trust.keyserver.dev/v1alpha1

@@ -16,23 +16,23 @@ import (
 	"time"
 )
 
-// proxy terminates TLS before a key server, stays where it is while that one
-// comes back elsewhere, and misbehaves as it is told.
+// proxy terminates TLS in front of a key server. Its address stays the same when the key server
+// restarts at another one. It injects faults.
 type proxy struct {
 	*httptest.Server
 	mu     sync.Mutex
 	fault  func(*http.Request) fault
-	bearer string // as last seen from the manager
+	bearer string // the last one that the manager sent
 }
 
-// fault is what happens to one request.
+// fault is what the proxy does to one request.
 type fault struct {
-	// Answer is given instead of asking the key server, where Status is not 0.
+	// Answer replaces the response of the key server if Status is not 0.
 	Status int
 	Answer string
-	// Delay holds the reply of the key server back.
+	// Delay delays the response of the key server.
 	Delay time.Duration
-	// Cut has the key server asked, and its reply lost with the connection.
+	// Cut forwards the request and then closes the connection without the response.
 	Cut bool
 }
 
@@ -44,14 +44,14 @@ func newProxy(t *testing.T, roots *x509.CertPool, address func() string) *proxy 
 		Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13, ServerName: "127.0.0.1"},
 		},
-		ErrorLog: log.New(io.Discard, "", 0), // a key server that was killed
+		ErrorLog: log.New(io.Discard, "", 0), // a killed key server causes errors
 	}
 	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch f := p.next(r); {
 		case f.Status != 0:
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(f.Status)
-			_, _ = io.WriteString(w, f.Answer) // the client may have gone
+			_, _ = io.WriteString(w, f.Answer) // the client may have disconnected
 		case f.Cut:
 			forward.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler)
@@ -68,7 +68,7 @@ func newProxy(t *testing.T, roots *x509.CertPool, address func() string) *proxy 
 	return p
 }
 
-// late begins its answer after a time.
+// late delays a response.
 type late struct {
 	http.ResponseWriter
 	by time.Duration
@@ -92,26 +92,26 @@ func (p *proxy) next(r *http.Request) fault {
 	return p.fault(r)
 }
 
-// inject has requests misbehave until the test ends it with nil.
+// inject injects faults into requests. f is nil to stop.
 func (p *proxy) inject(f func(*http.Request) fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault = f
 }
 
-// session is the session id that the manager used last.
+// session returns the session id that the manager used last.
 func (p *proxy) session() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bearer
 }
 
-// bundle is the certificate that clients have to trust.
+// bundle returns the certificate that clients have to trust.
 func (p *proxy) bundle() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw}))
 }
 
-// isWrite tells the requests that change something from those that read.
+// isWrite reports whether a request changes something.
 func isWrite(r *http.Request) bool {
 	if strings.HasPrefix(r.URL.Path, "/api/sessions") || r.URL.Path == "/api/server/version" {
 		return false

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// secrets: neither the password that the manager logs in with nor one that is
-// refused shows in its log, in an event, or in an object other than the Secret
-// that holds it.
+// secrets checks that neither the password that the manager logs in with nor a rejected one is in
+// its log, in an event, or in an object other than the Secret that holds it.
 func (w *world) secrets(t *testing.T) {
 	wrong := *w.installation
 	wrong.name, wrong.password = "mistaken", "a password that nobody has: 9WzHGSXxZ3"

@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/shell"
 )
 
-// reader is somebody at a terminal in a checkout, while "make run" is up in another one.
+// reader is a reader at a terminal in a checkout, while "make run" is up in another one.
 type reader struct {
 	directory string
 	env       []string
@@ -39,14 +39,14 @@ func newReader(t *testing.T) *reader {
 	} {
 		rig.Must(t, os.Symlink(at, filepath.Join(r.directory, filepath.FromSlash(name))))
 	}
-	// As a desktop has it, and the password without being asked for it.
+	// The environment of a desktop. The password comes from a file instead of a prompt.
 	r.env = append(program.Environment(), "HOME="+home, "XDG_RUNTIME_DIR="+filepath.Join(home, "run"), "XDG_CONFIG_HOME=", "XDG_STATE_HOME=",
 		"KUBECONFIG="+filepath.Join(up.dir, "kubeconfig"), "KEYSERVER_PASSWORD_FILE="+filepath.Join(up.dir, "server", "bootstrap-password"),
 		"PATH="+filepath.Join(r.directory, "bin")+":"+filepath.Dir(controlplane.Kubectl(t))+":"+os.Getenv("PATH"))
 	return r
 }
 
-// types the commands of a page, all in one terminal, or those below some headings.
+// types runs the commands of a page in one terminal, or only those below some headings.
 func (r *reader) types(t *testing.T, page string, headings ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(checkout(t), filepath.FromSlash(page)))
@@ -58,7 +58,7 @@ func (r *reader) types(t *testing.T, page string, headings ...string) string {
 	var commands strings.Builder
 	for _, b := range markdown.Blocks(string(text)) {
 		if b.Heading == "With krew" {
-			continue // test/krew does, which has krew
+			continue // test/krew runs these; it has krew
 		}
 		if b.NotRun == "" && (len(under) == 0 || under[b.Heading]) {
 			commands.WriteString(b.Text)
@@ -70,10 +70,10 @@ func (r *reader) types(t *testing.T, page string, headings ...string) string {
 	return r.run(t, r.replace.Replace(commands.String()))
 }
 
-// Whoever begins somewhere does what the page of his has him do. The pages are read one
-// after the other by one reader, who is logged in from the second on.
+// The start pages work when one reader follows them one after the other. From the second page on
+// the reader is logged in.
 func TestStartPages(t *testing.T) {
-	t.Parallel() // it mostly waits, for a cluster of its own
+	t.Parallel() // it mostly waits, for its own cluster
 	r := newReader(t)
 	for _, step := range []struct {
 		page  string
@@ -97,7 +97,7 @@ func TestStartPages(t *testing.T) {
 			return
 		}
 	}
-	// What docs/install.md has an administrator give, in namespaces that are there.
+	// What docs/install.md has an administrator grant, in namespaces that exist.
 	r.run(t, "kubectl create namespace payments; kubectl create namespace argocd")
 	r.types(t, "docs/install.md", "Who may what", "Namespaces", "Argo CD")
 	if said := r.run(t, "kubectl -n payments get rolebindings -o name; kubectl -n argocd get configmap argocd-cm -o name; ls ~/.local/bin"); !strings.Contains(said, "/declare-trust\n") ||
@@ -120,7 +120,7 @@ func (r *reader) run(t *testing.T, script string) string {
 	return string(out)
 }
 
-// A contributor needs the checkout alone.
+// A contributor needs only the checkout.
 func TestContributorPage(t *testing.T) {
 	t.Parallel()
 	shell.Need(t)

@@ -27,9 +27,9 @@ const (
 	deleteAll = "Delete every key"
 )
 
-// uninstalled is an installation with objects, and docs/uninstall.md by its headings.
-// Nothing here runs the Pods of a Deployment: the manager is a process of the test, which
-// the test ends. Nor does anybody collect what a Deployment has made.
+// uninstalled is an installation with objects, and the command blocks of docs/uninstall.md by
+// heading. This cluster does not run the Pods of a Deployment: the manager is a process of the
+// test, which the test ends. The garbage collector does not run either.
 type uninstalled struct {
 	*world
 	blocks map[string][]string
@@ -72,7 +72,7 @@ func checkout(t *testing.T) string {
 	return root
 }
 
-// shell runs commands as somebody in the checkout does, who is not patient without end.
+// shell runs commands in the checkout, for at most two minutes.
 func (u *uninstalled) shell(t *testing.T, script string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -89,7 +89,7 @@ func (u *uninstalled) shell(t *testing.T, script string) {
 	}
 }
 
-// commands of a heading, from one block to another.
+// commands runs the blocks of a heading with these indexes.
 func (u *uninstalled) commands(t *testing.T, heading string, which ...int) {
 	t.Helper()
 	for _, i := range which {
@@ -97,7 +97,7 @@ func (u *uninstalled) commands(t *testing.T, heading string, which ...int) {
 	}
 }
 
-// kept fails where the volume or the namespace is gone, or anything else is not.
+// kept checks that the volume claim and the namespace still exist, and that all other objects are gone.
 func (u *uninstalled) kept(t *testing.T) {
 	t.Helper()
 	u.commands(t, left, 0)
@@ -121,7 +121,7 @@ func (u *uninstalled) kept(t *testing.T) {
 	}
 }
 
-// declared counts what the objects have made on the key server.
+// declared checks how many objects the key server has because of the declared ones.
 func (u *uninstalled) declared(t *testing.T, want int) {
 	t.Helper()
 	list, err := u.admin.ListTrustedCAs(t.Context(), schema.TrustedCAsQuery{})
@@ -132,7 +132,7 @@ func (u *uninstalled) declared(t *testing.T, want int) {
 }
 
 func TestUninstall(t *testing.T) {
-	t.Parallel() // it mostly waits, for clusters of its own
+	t.Parallel() // it mostly waits, for its own clusters
 	for name, walk := range map[string]func(*testing.T, *uninstalled){
 		"taking back": func(t *testing.T, u *uninstalled) {
 			u.commands(t, takeBack, 0)
@@ -192,8 +192,8 @@ func TestUninstall(t *testing.T) {
 	}
 }
 
-// controllers are what a cluster has and this one lacks: they let a claim go that no Pod
-// uses, and a namespace in which nothing is left.
+// controllers does the work of controllers that this cluster lacks: it releases a claim that no Pod
+// uses, and an empty namespace.
 func (u *uninstalled) controllers(t *testing.T) {
 	t.Helper()
 	const at = "jsonpath={.metadata.deletionTimestamp}"

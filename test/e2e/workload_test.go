@@ -20,11 +20,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
-// A workload from Git alone: what "up" leaves, one directory of manifests, and the
-// script of its Pod with nothing but a token and a ConfigMap. The Pod's files are made
-// here, as kubelet would make them.
+// TestWorkload runs a workload that is declared only in Git: the result of "up", one directory of manifests, and the
+// script of the Pod, which has only a token and a ConfigMap. The test creates the files of the Pod as kubelet would.
 func TestWorkload(t *testing.T) {
-	t.Parallel() // it mostly waits, for a cluster of its own
+	t.Parallel() // it mostly waits, for its own cluster
 	curl.Need(t)
 	w := startUp(t)
 
@@ -47,7 +46,7 @@ func TestWorkload(t *testing.T) {
 		t.Error("one message has two MACs under one key")
 	}
 
-	// The key is succeeded: what Pods find follows, and what was signed stays good.
+	// The key gets a successor: Pods find the new key, and earlier MACs stay valid.
 	admin := w.admin(t)
 	if _, err := admin.RotateKey(t.Context(), schema.KeyRequest{TTag: first.TTag}); err != nil {
 		t.Fatal(err)
@@ -60,7 +59,7 @@ func TestWorkload(t *testing.T) {
 		t.Errorf("the MAC after the rotation: %+v", second)
 	}
 
-	// What leaves Git is revoked.
+	// Removing the manifests from Git revokes access.
 	w.kubectl(t, "", "delete", "-k", w.sample, "--wait=true", "--timeout=2m")
 	if out, err := w.mac(t, "after"); err == nil {
 		t.Errorf("the principal is gone, and the script computes %s", out)
@@ -107,14 +106,14 @@ func (w *local) tutorial(t *testing.T) string {
 	return string(out)
 }
 
-// local is what "up" leaves.
+// local is the result of "up".
 type local struct {
 	*cluster
 	root   string // of the repository
 	sample string
 	dir    string // of its state
 	api    string
-	pod    string // directory of its files
+	pod    string // directory of the Pod's files
 }
 
 func startUp(t *testing.T) *local {
@@ -139,7 +138,7 @@ func startUp(t *testing.T) *local {
 	}
 }
 
-// admin logs in past the operator.
+// admin logs in to the key server directly.
 func (w *local) admin(t *testing.T) *client.Client {
 	t.Helper()
 	password, err := os.ReadFile(filepath.Join(w.dir, "server", "bootstrap-password"))
@@ -159,8 +158,8 @@ func (w *local) admin(t *testing.T) *client.Client {
 	return c
 }
 
-// mac runs the script of the sample as its Pod does. A Pod that runs keeps its files,
-// whatever becomes of the objects that they are of.
+// mac runs the script of the sample as its Pod does. A running Pod keeps its files even if the objects that
+// they come from are deleted.
 func (w *local) mac(t *testing.T, message string) ([]byte, error) {
 	t.Helper()
 	key, token := filepath.Join(w.pod, "key"), filepath.Join(w.pod, "token")

@@ -1,7 +1,6 @@
-// Package e2e drives the program as its users do: serve and manager are
-// processes of their own, the cluster is a real kube-apiserver, and whoever
-// declares something is the real kubectl. Whether an object is healthy is
-// judged by the library that Flux and others judge it by, and by our scripts for Argo CD.
+// Package e2e drives the program as its users do. serve and manager are separate processes, the
+// cluster is a real kube-apiserver, and objects are declared with the real kubectl. The health of
+// an object is judged by the library that Flux and others use, and by our scripts for Argo CD.
 package e2e
 
 import (
@@ -81,9 +80,9 @@ type installation struct {
 	name   string
 	server *program.Server
 	args   []string
-	at     *atomic.Pointer[string] // where the server is at this moment
-	proxy  *proxy                  // between it and the manager; nil for none
-	admin  *client.Client          // past the proxy
+	at     *atomic.Pointer[string] // the current address of the server
+	proxy  *proxy                  // between the server and the manager; nil if there is none
+	admin  *client.Client          // bypasses the proxy
 
 	password string // of admin
 }
@@ -101,8 +100,7 @@ func install(t *testing.T, c *cluster, name string, system int) *installation {
 	return in
 }
 
-// newInstallation starts a key server and logs in. retries is how often its administrator
-// tries a call again.
+// newInstallation starts a key server and logs in. retries is how often its administrator repeats a call.
 func newInstallation(t *testing.T, name string, retries int, args ...string) *installation {
 	t.Helper()
 	in := &installation{name: name, at: &atomic.Pointer[string]{}, args: args}
@@ -147,7 +145,7 @@ spec:
 `, in.name, in.password, url, bundle))
 }
 
-// reached is where the manager finds it, and the certificate to trust there.
+// reached returns the URL that the manager uses, and the certificate to trust there.
 func (in *installation) reached(t *testing.T) (url, bundle string) {
 	t.Helper()
 	if in.proxy != nil {
@@ -160,8 +158,7 @@ func (in *installation) reached(t *testing.T) (url, bundle string) {
 	return "https://" + in.address(), string(ca)
 }
 
-// start starts the key server, where its arguments say or on whatever address
-// is free.
+// start starts the key server at the address in its arguments, or at any free address.
 func (in *installation) start(t *testing.T, dataDir string) {
 	t.Helper()
 	var err error
@@ -171,7 +168,7 @@ func (in *installation) start(t *testing.T, dataDir string) {
 	in.at.Store(&in.server.Address)
 }
 
-// address is asked while a test starts the server anew.
+// address returns the current address, also while a test restarts the server.
 func (in *installation) address() string { return *in.at.Load() }
 
 func (in *installation) connect(t *testing.T, retries int) {
@@ -179,8 +176,8 @@ func (in *installation) connect(t *testing.T, retries int) {
 	in.admin = program.Client(t, program.Connect(t, in.server.DataDir, in.address), "admin", in.password, retries)
 }
 
-// operations counts the rows of the audit trail of some operations that were
-// allowed, by operation: each is one effect that was asked for.
+// operations counts the allowed rows of some operations in the audit log, by operation. Each row is
+// one requested effect.
 func (in *installation) operations(t *testing.T, names ...string) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
@@ -221,8 +218,7 @@ func (in *installation) countWrites(t *testing.T) (n int) {
 	return n
 }
 
-// roles are the operations of each role that the key server does not define
-// itself, by the role's name. More than one of a name fails.
+// roles returns the roles that are not built in, by name. It fails the test if two have the same name.
 func (in *installation) roles(t *testing.T) map[string]schema.Role {
 	t.Helper()
 	list, err := in.admin.ListRoles(t.Context())
@@ -242,8 +238,7 @@ func (in *installation) roles(t *testing.T) map[string]schema.Role {
 	return by
 }
 
-// kubectl runs kubectl with something on its standard input and fails the test
-// if it fails.
+// kubectl runs kubectl with an input, and fails the test if kubectl fails.
 func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	out, err := c.try(t, stdin, args...)
@@ -253,7 +248,7 @@ func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) string {
 	return out
 }
 
-// try runs kubectl. Its error says what kubectl wrote to standard error.
+// try runs kubectl. Its error includes the standard error of kubectl.
 func (c *cluster) try(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience+10*time.Second)
@@ -273,7 +268,7 @@ func (c *cluster) apply(t *testing.T, manifests ...string) {
 	c.kubectl(t, strings.Join(manifests, "\n---\n"), "apply", "-f", "-")
 }
 
-// wait is kubectl wait for a condition.
+// wait runs kubectl wait for a condition.
 func (c *cluster) wait(t *testing.T, object, condition string) {
 	t.Helper()
 	out, err := c.try(t, "", "wait", "--for=condition="+condition, "--timeout=120s", object)
