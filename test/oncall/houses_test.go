@@ -44,7 +44,7 @@ var houses = []house{
 	{"KeyServerCeilingReached", map[string]string{"ceiling": "strangers"}, ceilingReached},
 }
 
-// wentBack: a standby without the newest changes takes over.
+// wentBack has a standby without the newest changes take over.
 func wentBack(t *testing.T) construction {
 	primary := pgtest.Start(t)
 	database := primary.Database(t)
@@ -57,7 +57,7 @@ func wentBack(t *testing.T) construction {
 			return 0
 		}
 		defer func() { _ = conn.Close(t.Context()) }()
-		_ = conn.QueryRow(t.Context(), `SELECT value FROM sequences WHERE name = 'audit'`).Scan(&n) // 0 is waited for as well
+		_ = conn.QueryRow(t.Context(), `SELECT value FROM sequences WHERE name = 'audit'`).Scan(&n) // 0 is waited for, too
 		return n
 	}
 	return construction{
@@ -77,12 +77,12 @@ func wentBack(t *testing.T) construction {
 			rig.Soon(t, "the log has the numbers", func() bool { return strings.Contains(k.Log(), "the database has gone back") })
 			k.stop(t)
 			k.start(t, "--database-url", pgtest.On(database, standby))
-			newRole(t, k.admin(t), "gone 0") // what was acknowledged is done again
+			newRole(t, k.admin(t), "gone 0") // the acknowledged change that was lost is repeated
 		},
 	}
 }
 
-// connectionsShort: more ask at a time than there are connections for.
+// connectionsShort sends more concurrent requests than there are database connections.
 func connectionsShort(t *testing.T) construction {
 	database := pgtest.Database(t)
 	k := serve(t, built, "--database-url", database, "--database-max-connections", fmt.Sprint(postgres.MinConnections))
@@ -92,19 +92,19 @@ func connectionsShort(t *testing.T) construction {
 		provoke: func(t *testing.T) {
 			load(t, 48, func(ctx context.Context) {
 				limit := 1000
-				_, _ = admin.ListAuditEntries(ctx, schema.AuditQuery{Limit: &limit}) // one that is refused has waited as well
+				_, _ = admin.ListAuditEntries(ctx, schema.AuditQuery{Limit: &limit}) // a refused request has waited, too
 			})
 		},
 		cure: func(t *testing.T) { k.restart(t, "--database-max-connections", "80") },
 	}
 }
 
-// failing: PostgreSQL is gone, and comes back.
+// failing kills and restarts PostgreSQL.
 func failing(t *testing.T) construction {
 	postgres := pgtest.Start(t)
 	k := serve(t, built, "--database-url", pgtest.On(postgres.Database(t), postgres))
 	admin := k.admin(t)
-	load(t, 1, func(ctx context.Context) { _, _ = admin.ListRoles(ctx) }) // what it says is counted by the key server
+	load(t, 1, func(ctx context.Context) { _, _ = admin.ListRoles(ctx) }) // the key server counts the results
 	return construction{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) { postgres.Kill(t) },
@@ -112,7 +112,7 @@ func failing(t *testing.T) construction {
 	}
 }
 
-// inConflict: a key server that another one witnesses is put back to what it was.
+// inConflict puts a key server with a witness back to an earlier state.
 func inConflict(t *testing.T) construction {
 	site := func(system int) *keyServer {
 		host := fmt.Sprintf("127.0.0.%d", system+1)
@@ -169,14 +169,14 @@ func inConflict(t *testing.T) construction {
 	}
 }
 
-// mutual has a key server and a peer of it witness each other, as far as it is up to the former.
+// mutual makes a key server and a peer witness each other, as far as the key server decides.
 func mutual(t *testing.T, at *client.Client, peer schema.SystemID) {
 	t.Helper()
 	_, err := at.UpdateTrustedServer(t.Context(), schema.UpdateTrustedServerRequest{SystemID: peer, Witness: new(true)})
 	rig.Must(t, err)
 }
 
-// tampered: somebody gives a role an operation, by SQL.
+// tampered adds an operation to a role by SQL.
 func tampered(t *testing.T) construction {
 	k := serve(t, built)
 	admin := k.admin(t)
@@ -202,7 +202,7 @@ func tampered(t *testing.T) construction {
 	}
 }
 
-// clockStepped: the machine's clock is set by a minute.
+// clockStepped sets the machine's clock forward by a minute.
 func clockStepped(t *testing.T) construction {
 	k := serve(t, settable)
 	return construction{
@@ -212,7 +212,7 @@ func clockStepped(t *testing.T) construction {
 	}
 }
 
-// treeStalls: somebody has changed what was signed.
+// treeStalls changes signed data.
 func treeStalls(t *testing.T) construction {
 	k := serve(t, built)
 	admin := k.admin(t)
@@ -242,7 +242,7 @@ func treeStalls(t *testing.T) construction {
 	}
 }
 
-// tiles are the hashes of the tree, by level and place.
+// tiles returns the hashes of the tree, by level and position.
 func tiles(t *testing.T, db *sql.DB) map[[2]int64][]byte {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), `SELECT level, place, hashes FROM audit_tiles`)
@@ -259,7 +259,7 @@ func tiles(t *testing.T, db *sql.DB) map[[2]int64][]byte {
 	return all
 }
 
-// authorityEnds: the key server was off until its CA had little of its life left.
+// authorityEnds keeps the key server off until its CA is close to its expiry.
 func authorityEnds(t *testing.T) construction {
 	k := serve(t, settable)
 	return construction{
@@ -280,7 +280,7 @@ func authorityEnds(t *testing.T) construction {
 	}
 }
 
-// archiveFails: the directory of the archive is not there.
+// archiveFails removes the directory of the archive.
 func archiveFails(t *testing.T) construction {
 	archive := filepath.Join(t.TempDir(), "archive")
 	rig.Must(t, os.Mkdir(archive, 0o700))
@@ -296,7 +296,7 @@ func archiveFails(t *testing.T) construction {
 	}
 }
 
-// gone puts a file in the place of a directory.
+// gone replaces a directory by a file.
 func gone(t *testing.T, dir string) (back func()) {
 	t.Helper()
 	aside := dir + ".aside"
@@ -308,7 +308,7 @@ func gone(t *testing.T, dir string) (back func()) {
 	}
 }
 
-// backupLate: the place of the backups cannot be written to.
+// backupLate makes the destination of the backups unwritable.
 func backupLate(t *testing.T) construction {
 	place := filepath.Join(t.TempDir(), "backups")
 	whose := recipient(t)
@@ -332,7 +332,7 @@ func backupLate(t *testing.T) construction {
 	}
 }
 
-// replicationBehind: the place of the replica cannot be written to.
+// replicationBehind makes the destination of the replica unwritable.
 func replicationBehind(t *testing.T) construction {
 	place := filepath.Join(t.TempDir(), "replica")
 	k := serve(t, built, "--replicate-to", place, "--replicate-recipient", recipient(t))
@@ -351,7 +351,7 @@ func replicationBehind(t *testing.T) construction {
 	}
 }
 
-// sinkBehind: a receiver has acknowledged nothing of the last quarter of an hour.
+// sinkBehind has a receiver that has not acknowledged any of the last quarter of an hour.
 func sinkBehind(t *testing.T) construction {
 	var away atomic.Bool
 	receiver := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -382,12 +382,12 @@ func sinkBehind(t *testing.T) construction {
 	}
 }
 
-// fillsUp: somebody fills the volume, which is then made larger.
+// fillsUp fills the volume. The cure enlarges it.
 func fillsUp(t *testing.T) construction {
 	disk := t.TempDir()
 	const size = "mode=0700,size="
 	if err := rig.Tmpfs(t, disk, size+"128m"); err != nil {
-		t.Skipf("this machine does not let a test mount a small volume: %v", err) // no other way fills one and harms nobody else
+		t.Skipf("this machine does not let a test mount a small volume: %v", err) // filling any other volume affects other programs
 	}
 	k := serveIn(t, disk, built)
 	return construction{

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"filippo.io/age"
-	_ "modernc.org/sqlite" // the driver of sql
+	_ "modernc.org/sqlite" // the SQL driver
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// keyServer is a process that is scraped, and comes back where it was.
+// keyServer is a process with scraped metrics. It keeps its metrics address over restarts.
 type keyServer struct {
 	*program.Server
 	by      program.Program
@@ -28,7 +28,7 @@ type keyServer struct {
 	metrics string
 }
 
-// serve starts one, which the test ends.
+// serve starts a key server, which the test ends.
 func serve(t *testing.T, by program.Program, args ...string) *keyServer {
 	t.Helper()
 	return serveIn(t, t.TempDir(), by, args...)
@@ -43,7 +43,7 @@ func serveIn(t *testing.T, dir string, by program.Program, args ...string) *keyS
 	return k
 }
 
-// start starts it, from now on with these arguments.
+// start starts the key server with these arguments, and keeps them for later starts.
 func (k *keyServer) start(t *testing.T, args ...string) {
 	t.Helper()
 	k.args = args
@@ -63,7 +63,7 @@ func (k *keyServer) restart(t *testing.T, more ...string) {
 	k.start(t, slices.Concat(k.args, more)...)
 }
 
-// admin is its administrator, who asks where it is at that moment.
+// admin returns a client of its administrator, which uses the current address for each call.
 func (k *keyServer) admin(t *testing.T) *client.Client {
 	t.Helper()
 	password, err := k.Password()
@@ -71,13 +71,13 @@ func (k *keyServer) admin(t *testing.T) *client.Client {
 	return program.Client(t, program.Connect(t, k.dataDir, func() string { return k.Address }), "admin", password, program.Never)
 }
 
-// doctor is the command of the runbook. It ends well where everything holds.
+// doctor runs the command of the runbook. It succeeds if it finds no problem.
 func (k *keyServer) doctor(t *testing.T) (string, error) {
 	t.Helper()
 	return k.by.Run("doctor", "--data-dir", k.dataDir)
 }
 
-// database opens the embedded database beside the process.
+// database opens the embedded database while the process uses it.
 func (k *keyServer) database(t *testing.T) *sql.DB {
 	t.Helper()
 	file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(k.dataDir, "keyserver.db"), RawQuery: "_busy_timeout=10000"}
@@ -96,7 +96,7 @@ func change(t *testing.T, db *sql.DB, text string, args ...any) {
 	}
 }
 
-// write leaves rows in the trail.
+// write adds rows to the audit log.
 func write(t *testing.T, admin *client.Client, n int) {
 	t.Helper()
 	for range n {
@@ -105,7 +105,7 @@ func write(t *testing.T, admin *client.Client, n int) {
 	}
 }
 
-// recipient is one whose identity nobody needs here.
+// recipient returns a recipient whose identity is not needed.
 func recipient(t *testing.T) string {
 	t.Helper()
 	identity, err := age.GenerateX25519Identity()
@@ -113,21 +113,21 @@ func recipient(t *testing.T) string {
 	return identity.Recipient().String()
 }
 
-// house is what one alert is provoked in, and in which nothing else fails.
+// house is an environment for one alert, in which nothing else fails.
 type house struct {
 	alert  string
 	labels map[string]string
-	// build starts it, whole.
+	// build starts it without a fault.
 	build func(t *testing.T) construction
 }
 
-// construction is a house that stands.
+// construction is a house that is started.
 type construction struct {
 	scraped       []*keyServer
 	provoke, cure func(t *testing.T)
 }
 
-// TestAlertsOfKeyServers: each is provoked in a house of its own.
+// TestAlertsOfKeyServers provokes each alert in a separate house.
 func TestAlertsOfKeyServers(t *testing.T) {
 	t.Parallel()
 	for _, h := range houses {
@@ -143,7 +143,7 @@ func TestAlertsOfKeyServers(t *testing.T) {
 	}
 }
 
-// load has somebody ask again and again, many at a time, until the test ends.
+// load repeats requests, many at a time, until the test ends.
 func load(t *testing.T, many int, ask func(context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -168,7 +168,7 @@ func load(t *testing.T, many int, ask func(context.Context)) {
 	})
 }
 
-// rolesAnswer asks for the roles until the answer has a code.
+// rolesAnswer requests the roles until the response has a code.
 func rolesAnswer(t *testing.T, admin *client.Client, code string) {
 	t.Helper()
 	rig.Soon(t, "the roles are answered with "+code, func() bool {
@@ -177,7 +177,7 @@ func rolesAnswer(t *testing.T, admin *client.Client, code string) {
 	})
 }
 
-// newRole is a role with an operation that it may hold.
+// newRole creates a role without operations.
 func newRole(t *testing.T, admin *client.Client, name string) schema.HexID {
 	t.Helper()
 	saved, err := admin.CreateRole(t.Context(), schema.CreateRoleRequest{Name: name, Operations: []schema.HexID{}})

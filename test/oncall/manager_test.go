@@ -31,7 +31,7 @@ type operated struct {
 	metrics          string // of the manager
 	manager          *program.Process
 	administrator    *client.Client
-	operator         schema.Principal // as whom the manager logs in
+	operator         schema.Principal // the principal that the manager logs in as
 }
 
 func newOperated(t *testing.T) *operated {
@@ -71,7 +71,7 @@ spec:
 	return o
 }
 
-// credentials are what the manager logs in with.
+// credentials sets the credentials of the manager.
 func (o *operated) credentials(t *testing.T, password string) {
 	t.Helper()
 	o.apply(t, fmt.Sprintf(`
@@ -91,7 +91,7 @@ func (o *operated) startManager(t *testing.T) {
 	rig.Must(t, err)
 }
 
-// kubectl runs it. An error says what it wrote to standard error.
+// kubectl runs kubectl. Its error includes the standard error of kubectl.
 func (o *operated) kubectl(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	var out, errOut strings.Builder
@@ -122,7 +122,7 @@ func (o *operated) ready(t *testing.T, object string) {
 	rig.Must(t, err)
 }
 
-// says waits until a command of the runbook says something.
+// says waits until the output of a command of the runbook has a text.
 func (o *operated) says(t *testing.T, want string, args ...string) {
 	t.Helper()
 	rig.Succeeds(t, func() error {
@@ -134,7 +134,7 @@ func (o *operated) says(t *testing.T, want string, args ...string) {
 	})
 }
 
-// role declares one, under a policy.
+// role returns a Role with a management policy.
 func role(name, roleName, policy string) string {
 	return fmt.Sprintf(`
 apiVersion: trust.keyserver.dev/v1alpha1
@@ -153,7 +153,7 @@ spec: {certificate: {inline: %q}}
 `, ca.PEM)
 }
 
-// role is one as the key server has it.
+// role returns a role of the key server.
 func (o *operated) role(t *testing.T, name string) schema.Role {
 	t.Helper()
 	list, err := o.administrator.ListRoles(t.Context())
@@ -167,21 +167,21 @@ func (o *operated) role(t *testing.T, name string) schema.Role {
 	return schema.Role{}
 }
 
-// outside changes a role on the key server, past Kubernetes.
+// outside changes a role on the key server directly.
 func (o *operated) outside(t *testing.T, name string, operations ...schema.HexID) {
 	t.Helper()
 	_, err := o.administrator.UpdateRole(t.Context(), schema.UpdateRoleRequest{ID: o.role(t, name).ID, Operations: operations})
 	rig.Must(t, err)
 }
 
-// roles gives the manager's principal these.
+// roles sets the roles of the manager's principal.
 func (o *operated) roles(t *testing.T, ids ...schema.HexID) {
 	t.Helper()
 	_, err := o.administrator.UpdatePrincipalRoles(t.Context(), schema.UpdatePrincipalRolesRequest{ID: o.operator.ID, RoleIDs: append([]schema.HexID{}, ids...)})
 	rig.Must(t, err)
 }
 
-// TestAlertsOfManagers: one after the other, in one cluster.
+// TestAlertsOfManagers provokes the alerts one after the other in one cluster.
 func TestAlertsOfManagers(t *testing.T) {
 	t.Parallel() // with the key servers
 	o := newOperated(t)
@@ -287,7 +287,7 @@ func TestAlertsOfManagers(t *testing.T) {
 		f := all[alert]
 		f.alert = alert
 		if !t.Run(alert, func(t *testing.T) { w.goesThrough(t, f) }) {
-			return // the next one would begin with this fault
+			return // the next fault would begin while this one lasts
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package oncall provokes what each alert of config/prometheus is about, in real processes
-// that a real Prometheus scrapes, sees that the alert fires, does what its section of
-// docs/runbook.md says, and sees that it ends. test/alerts has the times that are left out here.
+// Package oncall provokes each alert of config/prometheus in real processes that a real Prometheus
+// scrapes. It checks that the alert fires, applies the cure in the section of docs/runbook.md, and
+// checks that the alert clears. test/alerts tests the durations that are left out here.
 package oncall
 
 import (
@@ -20,7 +20,7 @@ import (
 
 var (
 	built program.Program
-	// settable is the program on a machine whose clock a test sets.
+	// settable is the program with a clock that a test can set.
 	settable program.Program
 )
 
@@ -39,21 +39,20 @@ func run(m *testing.M) int {
 	return program.Main(m, &built, false)
 }
 
-// fault is what an alert is about.
+// fault is the fault of an alert.
 type fault struct {
 	alert string
-	// labels are some of those that the alert has to have.
+	// labels are some of those that the alert must have.
 	labels map[string]string
-	// provoke brings the fault about, and cure does what the runbook says.
+	// provoke causes the fault, and cure does what the runbook says.
 	provoke, cure func(t *testing.T)
 }
 
-// watch is a Prometheus with our rules, which has nothing but a test's own processes to
-// scrape: what fires does so because of them.
+// watch is a Prometheus with our rules. It only scrapes the processes of a test, so that any alert is due to them.
 type watch struct{ *prometheus.Server }
 
-// hurried are the rules without what takes its time: an alert fires at once, and what is
-// counted over minutes is over ten seconds. What is measured and compared stays.
+// hurried returns the rules without their delays: an alert fires immediately, and rates over
+// minutes become rates over ten seconds. The metrics and thresholds are unchanged.
 func hurried(t *testing.T) []byte {
 	t.Helper()
 	return rig.ChangedAlerts(t, func(rule map[string]any) {
@@ -69,7 +68,7 @@ func newWatch(t *testing.T, jobs map[string]string) watch {
 	return watch{prometheus.Start(t, hurried(t), jobs)}
 }
 
-// goesThrough has a fault come, be cured and go.
+// goesThrough provokes a fault and cures it. It waits until the alert fires, and then until it clears.
 func (w watch) goesThrough(t *testing.T, f fault) {
 	rig.Succeeds(t, w.Healthy)
 	rig.Succeeds(t, func() error { return w.ended(f.alert) })
@@ -87,7 +86,7 @@ func (w watch) ended(alert string) error {
 	return err
 }
 
-// fires fails until the alert is there. What it says has to be whole then.
+// fires returns an error until the alert fires. Its annotations must be complete then.
 func (w watch) fires(t *testing.T, f fault) error {
 	firing, err := w.Firing(f.alert)
 	if err != nil {
@@ -111,8 +110,7 @@ func (w watch) fires(t *testing.T, f fault) error {
 	return fmt.Errorf("%s with %v does not fire: %v", f.alert, f.labels, firing)
 }
 
-// TestEachAlertIsProvoked: no alert of the rules is left out, and none is here that is not
-// among them.
+// TestEachAlertIsProvoked checks that the tests provoke all alerts of the rules and no others.
 func TestEachAlertIsProvoked(t *testing.T) {
 	_, want := rig.Alerts(t)
 	var got []string
