@@ -1,5 +1,4 @@
-// Package console uses the web console of a real server in a real browser, as people
-// do.
+// Package console uses the web console of a real server in a real browser, as people do.
 package console
 
 import (
@@ -28,8 +27,8 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// TestConsole runs console.test.mjs, which has the steps. RIG_SCREENSHOTS names a
-// directory that takes pictures of each view.
+// TestConsole runs console.test.mjs, which has the steps. RIG_SCREENSHOTS names a directory for
+// screenshots of each view.
 func TestConsole(t *testing.T) {
 	chromium := browser.Chromium(t)
 	dir := node.Install(t, "console.test.mjs")
@@ -67,7 +66,8 @@ func password(t *testing.T, s *program.Server) string {
 	return secret
 }
 
-// compileClient has the test speak to the servers as the console does.
+// compileClient compiles the TypeScript client, so that the test calls the servers with the client
+// that the console uses.
 func compileClient(t *testing.T, into string) {
 	t.Helper()
 	root, err := rig.Root()
@@ -78,7 +78,7 @@ func compileClient(t *testing.T, into string) {
 	node.Run(t, source, nil, filepath.Join(node.Packages(t, source), ".bin", "tsc"), "-p", ".", "--outDir", into)
 }
 
-// trusted is a file with the CAs of servers.
+// trusted returns a file with the CAs of the servers.
 func trusted(t *testing.T, dir string, servers ...*program.Server) string {
 	t.Helper()
 	var all []byte
@@ -92,8 +92,7 @@ func trusted(t *testing.T, dir string, servers ...*program.Server) string {
 	return write(t, dir, "trusted.pem", all)
 }
 
-// publicKeyHash is that of the server's certificate, by which the browser is told to
-// trust it.
+// publicKeyHash returns the hash of the server's public key, which makes the browser trust its certificate.
 func publicKeyHash(t *testing.T, s *program.Server) string {
 	t.Helper()
 	roots, err := program.Roots(s.DataDir)
@@ -109,8 +108,7 @@ func publicKeyHash(t *testing.T, s *program.Server) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// clientCertificate makes a CA, and a certificate of it with its key; it answers the
-// paths without ".crt" and ".key".
+// clientCertificate makes a CA, and a client certificate with its key. It returns the paths without ".crt" and ".key".
 func clientCertificate(t *testing.T, dir string) (ca, certificate string) {
 	t.Helper()
 	now := time.Now()

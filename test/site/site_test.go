@@ -21,12 +21,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/node"
 )
 
-// policy is the strictest that a site of files can have: nothing inline, nobody else.
-// Pictures of the theme are data in its style sheet.
+// policy is the strictest policy that a static site can have: no inline code and no other host.
+// Pictures of the theme are data URLs in its style sheet.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// build runs hack/site.sh, and answers what it said.
+// build runs hack/site.sh and returns its output.
 func build(t testing.TB, into, docs, version string) (string, error) {
 	t.Helper()
 	root, err := rig.Root()
@@ -37,7 +37,7 @@ func build(t testing.TB, into, docs, version string) (string, error) {
 	return string(out), err
 }
 
-// docs is the directory of the documents.
+// docs returns the directory of the documents.
 func docs(t testing.TB) string {
 	t.Helper()
 	root, err := rig.Root()
@@ -45,7 +45,7 @@ func docs(t testing.TB) string {
 	return filepath.Join(root, "docs")
 }
 
-// pages are the names of the pages that the documents become, without their endings.
+// pages returns the names of the pages, without their extensions.
 func pages(t testing.TB) []string {
 	t.Helper()
 	var names []string
@@ -65,7 +65,7 @@ func pages(t testing.TB) []string {
 	return names
 }
 
-// made is the site of all tests: where it lies, and that it is built once.
+// made is the site of all tests: its directory, and that it is built once.
 var made struct {
 	once sync.Once
 	dir  string
@@ -88,10 +88,10 @@ func inDirectory(m *testing.M) int {
 	return code
 }
 
-// site is the directory with the documents as they are, as of two releases.
+// site returns a directory with the current documents as two releases.
 func site(t testing.TB) string {
 	t.Helper()
-	node.Packages(t, filepath.Join(docs(t), "..", "site")) // or it says what is missing
+	node.Packages(t, filepath.Join(docs(t), "..", "site")) // fails with a reason if a package is missing
 	made.once.Do(func() {
 		for _, version := range []string{"v0.1.0", "main"} {
 			if out, err := build(t, made.dir, docs(t), version); err != nil {
@@ -112,7 +112,7 @@ func read(t testing.TB, path ...string) string {
 	return string(text)
 }
 
-// Each document is a page, which each other page leads to, and which names its release.
+// Each document is a page that every other page links to and that names its release.
 func TestPages(t *testing.T) {
 	dir := site(t)
 	first := read(t, dir, "main", "index.html")
@@ -137,7 +137,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// What a site says of itself is a list that its elders read, too.
+// The list of releases is also read by older sites.
 func TestVersions(t *testing.T) {
 	var list struct{ Versions []string }
 	rig.Must(t, json.Unmarshal([]byte(read(t, site(t), "versions.json")), &list))
@@ -146,7 +146,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// The index knows every page.
+// The search index has all pages.
 func TestSearchIndex(t *testing.T) {
 	found, err := filepath.Glob(filepath.Join(site(t), "main", "assets", "chunks", "@localSearchIndexroot.*.js"))
 	if err != nil || len(found) != 1 {
@@ -165,11 +165,11 @@ func TestSearchIndex(t *testing.T) {
 	}
 }
 
-// loads is what has a browser fetch from another host.
+// loads matches code that makes a browser load something from another host.
 var loads = regexp.MustCompile(`(?i)(?:\b(?:src|srcset|data|action)=["']?|<link\b[^>]*\bhref=["']?|@import\s+(?:url\()?["']?|url\(["']?|\bimport\(["'` + "`" + `]|\bfetch\(["'` + "`" + `])(?:https?:)?//[a-z0-9]`)
 
-// iconify is where VitePress asks for the icon of a social link that it does not know.
-// There is none, and the policy would refuse it.
+// iconify is the URL from which VitePress loads the icon of an unknown social link. The site has
+// none, and the policy would block it.
 const iconify = "url('https://api.iconify.design/simple-icons/"
 
 func TestNoOtherHost(t *testing.T) {
@@ -185,7 +185,7 @@ func TestNoOtherHost(t *testing.T) {
 		}
 		seen++
 		text := strings.ReplaceAll(read(t, path), iconify, "")
-		// What stands in a document is text there, and its characters are spelled otherwise.
+		// The content of a document is text in these files, with escaped characters.
 		if strings.HasSuffix(path, ".js") && (strings.Contains(path, ".md.") || strings.Contains(path, "@localSearchIndex")) {
 			return nil
 		}
@@ -199,7 +199,7 @@ func TestNoOtherHost(t *testing.T) {
 	}
 }
 
-// A link that leads to nothing ends the build, and is named.
+// A dead link fails the build, and the error names it.
 func TestDeadLinks(t *testing.T) {
 	node.Packages(t, filepath.Join(docs(t), "..", "site"))
 	for reason, tc := range map[string]struct{ text, want string }{

@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// pair is a certificate, with its chain, and its key, as Node.js takes them.
+// pair is a certificate with its chain and its key, in the form of Node.js.
 type pair struct {
 	Cert string `json:"cert"`
 	Key  string `json:"key"`
@@ -27,8 +27,8 @@ type pair struct {
 	private     *ecdsa.PrivateKey
 }
 
-// untrusted makes a certificate for each reason to trust none, in files of a directory, and
-// the authority that the client trusts nevertheless.
+// untrusted makes files in a directory, with a certificate for each reason to reject one. It also
+// returns the CA that the client trusts.
 func untrusted(t *testing.T) (dir string, trusted []byte) {
 	t.Helper()
 	now := time.Now()
@@ -58,8 +58,8 @@ func untrusted(t *testing.T) (dir string, trusted []byte) {
 	return dir, []byte(known.Cert)
 }
 
-// sign makes a certificate of a template that an authority signs, or it itself. It is good
-// for a year if the template does not say otherwise.
+// sign makes a certificate from a template. It is signed by the given pair, or self-signed if that
+// is nil. It is valid for a year unless the template sets NotAfter.
 func sign(t *testing.T, template *x509.Certificate, by *pair) *pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

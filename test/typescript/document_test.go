@@ -14,14 +14,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/node"
 )
 
-// TestDocuments does what the documents have somebody do who has a checkout, "make run"
-// and Node.js: what they have him type, in one terminal, and what they have him save.
+// TestDocuments follows the documents as a user with a checkout, "make run" and Node.js: it runs
+// the commands in one terminal, and saves the code in files.
 func TestDocuments(t *testing.T) {
 	s := testserver.Start(t)
 	admin := s.Admin(t)
 	for _, page := range []struct {
 		name  string
-		file  string // that its code is saved as, from where the terminal is
+		file  string // the file of its code, relative to the terminal
 		shows string
 	}{
 		{"clients/typescript/README.md", "mac.mjs", "(?m)^MAC: [A-Za-z0-9+/]{64}\nvalid: true$"},
@@ -48,11 +48,11 @@ func TestDocuments(t *testing.T) {
 				case b.Language == "js":
 					code := strings.ReplaceAll(b.Text, "https://127.0.0.1:8443", s.URL())
 					commands.WriteString("cat > " + page.file + " <<'end of the code'\n" + code + "end of the code\n")
-				case b.Language == "sh" && (b.NotRun != "" || !strings.HasPrefix(page.name, "docs/")): // the others are test/e2e's
+				case b.Language == "sh" && (b.NotRun != "" || !strings.HasPrefix(page.name, "docs/")): // test/e2e runs the others
 					commands.WriteString(b.Text)
 				}
 			}
-			// The packages are those that the lock pins, which hack/npm.sh has fetched before.
+			// The lock pins the packages, and hack/npm.sh has fetched them before.
 			said := node.Run(t, checkout, []string{
 				"npm_config_prefer_offline=true", "npm_config_audit=false", "npm_config_fund=false", "npm_config_update_notifier=false",
 				"KEY=" + key.TTag.String(), "MAC=" + string(mac),
@@ -64,8 +64,8 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// checkoutOf is as much of a checkout as the commands need, in which "make run" has
-// started the key server.
+// checkoutOf makes the parts of a checkout that the commands need, with the files of a key server
+// that "make run" started.
 func checkoutOf(t *testing.T, s *testserver.Server) string {
 	t.Helper()
 	dir := t.TempDir()
