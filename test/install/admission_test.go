@@ -20,12 +20,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// installations are what a cluster may be given.
+// installations are the kustomizations that a cluster can get.
 var installations = []string{defaults, postgres, monitored, postgresMonitored, documented}
 
-// Everything is accepted by a kube-apiserver that enforces Pod Security
-// "restricted" in our namespace. It only warns of Deployments, so a Pod is made
-// from each template.
+// All objects are accepted by a kube-apiserver that enforces Pod Security "restricted" in our
+// namespace. The server only warns about Deployments, so the test creates a Pod from each template.
 func TestInstallationsAreAdmitted(t *testing.T) {
 	for _, name := range installations {
 		t.Run(name, func(t *testing.T) {
@@ -47,13 +46,13 @@ func TestInstallationsAreAdmitted(t *testing.T) {
 			}
 		})
 	}
-	// What the tests of running managers would find there is only tried.
+	// Objects that would disturb the tests with running managers are only applied as a dry run.
 	for _, name := range []string{defaultsKeyServer, postgresKeyServer, "samples"} {
 		apply(t, build(t, name), client.DryRunAll)
 	}
 }
 
-// What the documentation has people type, with the kubectl that they type it to.
+// The commands of the documentation work with the kubectl that users have.
 func TestKubectlApplies(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, environment.KubeConfig, 0o600); err != nil {
@@ -82,8 +81,8 @@ func TestKubectlApplies(t *testing.T) {
 	}
 }
 
-// versions are those of the objects in the cluster. kubectl says "configured"
-// also of what it only sent again, so its words do not tell.
+// versions returns the resource versions of the objects in the cluster. The output of kubectl does
+// not tell: it says "configured" also for an object that did not change.
 func versions(t *testing.T, objects []*unstructured.Unstructured) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -97,7 +96,7 @@ func versions(t *testing.T, objects []*unstructured.Unstructured) map[string]str
 	return found
 }
 
-// The example of the documentation has the effect that it is shown for.
+// The example of the documentation has its stated effect.
 func TestDocumentedKustomization(t *testing.T) {
 	objects := build(t, documented)
 	for name, c := range containers(t, objects) {
@@ -116,7 +115,7 @@ func TestDocumentedKustomization(t *testing.T) {
 	}
 }
 
-// Each of these would be refused, so the acceptance above means something.
+// Each of these Pods is rejected. Otherwise the acceptance above would prove nothing.
 func TestAdmissionRefuses(t *testing.T) {
 	objects := build(t, defaults)
 	apply(t, objects)
@@ -139,7 +138,7 @@ func TestAdmissionRefuses(t *testing.T) {
 			change(&pod.Spec)
 			err := kube.Create(t.Context(), pod, client.DryRunAll)
 			if pod.Spec.Containers[1].SecurityContext.Privileged != nil {
-				// Refused as a contradiction before Pod Security sees it, unless it is consistent.
+				// Rejected as a contradiction before Pod Security checks it, unless it is consistent.
 				pod.Spec.Containers[1].SecurityContext.AllowPrivilegeEscalation = ptr.To(true)
 				err = kube.Create(t.Context(), pod, client.DryRunAll)
 			}
@@ -150,8 +149,8 @@ func TestAdmissionRefuses(t *testing.T) {
 	}
 }
 
-// enforced fails unless the namespace enforces what the manifests say, because
-// everything would be admitted otherwise.
+// enforced fails the test unless the namespace enforces the level of the manifests. Otherwise
+// everything would be admitted.
 func enforced(t *testing.T) {
 	t.Helper()
 	ns := &corev1.Namespace{}
@@ -171,7 +170,7 @@ func podOf(d appsv1.Deployment) *corev1.Pod {
 	}
 }
 
-// tokenMounts names the containers that mount a token, as admitted.
+// tokenMounts returns the containers that mount a token in the admitted Pod.
 func tokenMounts(pod *corev1.Pod) []string {
 	tokens := map[string]bool{}
 	for _, v := range pod.Spec.Volumes {

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/argocd"
 )
 
-// What docs/install.md has one do to the ConfigMap of Argo CD leaves what it has.
+// The change of docs/install.md to the ConfigMap of Argo CD keeps its other settings.
 func TestArgoCDKeepsItsSettings(t *testing.T) {
 	at := &corev1.Namespace{}
 	at.Name = "argocd"

@@ -20,7 +20,7 @@ const (
 )
 
 type (
-	// statement is one of in-toto's.
+	// statement is an in-toto statement.
 	statement struct {
 		Type          string          `json:"_type"`
 		Subject       []resource      `json:"subject"`
@@ -54,8 +54,8 @@ type (
 	}
 )
 
-// saidOf is what a layout says of each of its images, by platform and by the type of what
-// is said. It fails where that is not about the very image.
+// saidOf returns the statements of a layout about each of its images, by platform and predicate
+// type. It fails the test if a statement is not about exactly that image.
 func saidOf(t *testing.T, dir string) map[string]map[string]statement {
 	t.Helper()
 	said := map[string]map[string]statement{}
@@ -93,8 +93,8 @@ func saidOf(t *testing.T, dir string) map[string]map[string]statement {
 	return said
 }
 
-// What an image says it is made of is what the compiler noted in its program: each module
-// with the sum of go.sum, Go, and the settings.
+// The materials in the statement of an image are those that the compiler recorded in its program:
+// each module with its sum in go.sum, Go, and the settings.
 func TestImageSaysWhatItIsMadeOf(t *testing.T) {
 	built := imageBuilt(t)
 	about, err := buildinfo.ReadFile(built.program())
@@ -127,7 +127,7 @@ func TestImageSaysWhatItIsMadeOf(t *testing.T) {
 			t.Errorf("%s %s %s: the SBOM has %q, the provenance %q", module.Path, module.Version, module.Sum, listed[module.Path], summed[module.Path])
 		}
 	}
-	// The source, the base image and Go are no modules.
+	// The source, the base image and Go are not modules.
 	if got, want := len(p.BuildDefinition.ResolvedDependencies), len(about.Deps)+3; got != want {
 		t.Errorf("it depends on %d, want %d", got, want)
 	}

@@ -24,10 +24,10 @@ const (
 	keepPolicy = "helm.sh/resource-policy"
 )
 
-// values are those that a test gives to the chart, as text.
+// values writes values of the chart to a file and returns its path.
 func values(t *testing.T, text string) string {
 	t.Helper()
-	file, err := os.CreateTemp(scratch, "values-*.yaml") // Helm takes no comma in its path
+	file, err := os.CreateTemp(scratch, "values-*.yaml") // Helm does not accept a comma in its path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func values(t *testing.T, text string) string {
 	return file.Name()
 }
 
-// chart answers the objects that Helm renders, without the Pod of "helm test".
+// chart returns the objects that Helm renders, without the Pod of "helm test".
 func chart(t *testing.T, text string) []*unstructured.Unstructured {
 	t.Helper()
 	return chartIn(t, namespace, text)
@@ -61,7 +61,7 @@ func chartIn(t *testing.T, where, text string) []*unstructured.Unstructured {
 		if len(content) == 0 {
 			continue
 		}
-		// Through JSON, as what kustomize builds.
+		// Convert through JSON, like the objects that kustomize builds.
 		text, err := (&unstructured.Unstructured{Object: content}).MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
@@ -74,7 +74,7 @@ func chartIn(t *testing.T, where, text string) []*unstructured.Unstructured {
 	}
 }
 
-// byName are objects by what identifies them; each is there once.
+// byName returns objects by their identity, and fails the test if an object occurs twice.
 func byName(t *testing.T, objects []*unstructured.Unstructured) map[string]any {
 	t.Helper()
 	found := map[string]any{}
@@ -89,8 +89,8 @@ func byName(t *testing.T, objects []*unstructured.Unstructured) map[string]any {
 	return found
 }
 
-// sortContainers, because kustomize moves a container that a component changes to the front,
-// and to Kubernetes their order means nothing.
+// sortContainers sorts containers by name, because kustomize moves a container that a component
+// changes to the front. Kubernetes does not use their order.
 func sortContainers(o *unstructured.Unstructured) {
 	if list, is := member(member(member(member(o.Object, "spec"), "template"), "spec"), "containers").([]any); is {
 		slices.SortFunc(list, func(a, b any) int {
@@ -99,7 +99,7 @@ func sortContainers(o *unstructured.Unstructured) {
 	}
 }
 
-// Values that mean nothing, or do not go together, are refused with their name.
+// Unknown values and values that contradict each other are rejected with their names.
 func TestChartRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ values, says string }{
 		"no such value":              {"replicas: 3", "additional properties 'replicas' not allowed"},
@@ -153,8 +153,8 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
-// The chart is what kustomize builds of config, object by object, with nothing of Helm's in
-// it but what keeps it from deleting what holds keys or has a finalizer.
+// The chart renders the objects that kustomize builds from config. The only annotations of Helm are
+// those that keep it from deleting objects with keys or finalizers.
 func TestChartIsTheManifests(t *testing.T) {
 	for name, tc := range map[string]struct {
 		values         string
@@ -181,7 +181,7 @@ func TestChartIsTheManifests(t *testing.T) {
 			var want []*unstructured.Unstructured
 			for _, k := range tc.kustomizations {
 				for _, o := range build(t, k) {
-					if o.GetKind() != "Namespace" { // it is there before
+					if o.GetKind() != "Namespace" { // it exists before
 						want = append(want, o)
 					}
 				}
@@ -205,14 +205,14 @@ func TestChartIsTheManifests(t *testing.T) {
 	}
 }
 
-// underHelm are the blocks of a language in the chapter of docs/install.md.
+// underHelm returns the blocks of a language in the Helm chapter of docs/install.md.
 func underHelm(t *testing.T, language string) []string {
 	t.Helper()
 	return blocksUnder(t, "## Helm", language)
 }
 
-// blocksUnder are the blocks of a language under a heading of docs/install.md, up to the next
-// one of its level.
+// blocksUnder returns the blocks of a language under a heading of docs/install.md, up to the next
+// heading of its level.
 func blocksUnder(t *testing.T, heading, language string) []string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/install.md")
@@ -235,8 +235,8 @@ func blocksUnder(t *testing.T, heading, language string) []string {
 	return blocks
 }
 
-// "helm test" asks by the Service, has nothing but the CA of its certificate, and is no part of
-// what it asks.
+// The Pod of "helm test" connects through the Service, has only the CA of its certificate, and is
+// not selected by the Service.
 func TestChartTestsItself(t *testing.T) {
 	for name, tc := range map[string]struct{ values, volume string }{
 		"embedded":   {"{}", `{"name":"ca","configMap":{"name":"keyserver-ca","items":[{"key":"ca.crt","path":"ca.crt"}]}}`},
@@ -267,7 +267,7 @@ func TestChartTestsItself(t *testing.T) {
 	}
 }
 
-// In another namespace everything is there, and speaks of itself by that name.
+// In another namespace all objects exist and refer to that namespace.
 func TestChartInAnotherNamespace(t *testing.T) {
 	for _, o := range chartIn(t, "trust", "{keyServer: {create: true}, volume: {create: true}, monitoring: {create: true}, access: {trustBundles: true}}") {
 		text, err := o.MarshalJSON()
@@ -283,14 +283,14 @@ func TestChartInAnotherNamespace(t *testing.T) {
 	}
 }
 
-// A change is what one value makes of an object.
+// change is the effect of one value on an object.
 type change struct {
 	values, kind, name string
-	path               []string // fields, or the names of members of a list
-	want               any      // nil: there is none
+	path               []string // fields, or the names of list elements
+	want               any      // nil: the field is absent
 }
 
-// What each value does that no kustomization has.
+// The effects of the values that no kustomization has.
 func TestChartValues(t *testing.T) {
 	pod := []string{"spec", "template", "spec"}
 	api := append(slices.Clone(pod), "containers", "api")
@@ -393,7 +393,7 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
-// member is a field, or that of a list with the name or the place.
+// member returns a field, or the list element with this name or index.
 func member(of any, step string) any {
 	switch of := of.(type) {
 	case map[string]any:
@@ -408,7 +408,7 @@ func member(of any, step string) any {
 	return nil
 }
 
-// Another setting makes other Pods, because their ConfigMap has another name.
+// Another setting creates new Pods, because their ConfigMap has another name.
 func TestChartSettingsRestart(t *testing.T) {
 	names := map[string]string{}
 	for _, text := range []string{"", "settings: {KEYSERVER_LOG_LEVEL: debug}"} {
@@ -424,7 +424,7 @@ func TestChartSettingsRestart(t *testing.T) {
 	}
 }
 
-// Helm finds nothing to say, and the chart is of the release that the program is.
+// Helm reports no problem, and the chart has the version of the program.
 func TestChartLint(t *testing.T) {
 	out, errOut, err := helm.Run(t, "lint", "--strict", chartDir)
 	if err != nil || !strings.Contains(out, "0 chart(s) failed") {
@@ -432,14 +432,14 @@ func TestChartLint(t *testing.T) {
 	}
 }
 
-// What differs from the kustomizations conforms to the schemas of this kube-apiserver, too.
+// Rendered objects that differ from the kustomizations also conform to the schemas of this kube-apiserver.
 func TestChartConforms(t *testing.T) {
 	apply(t, build(t, "crd"))
 	conform := newConformer(t)
 	for _, form := range slices.Sorted(maps.Keys(chartForms)) {
 		for _, o := range chart(t, "form: "+form+"\n"+chartForms[form]) {
 			if group := o.GroupVersionKind().Group; group == monitoringAPIGroup || group == databaseAPIGroup {
-				continue // known to no plain cluster
+				continue // not in a plain cluster
 			}
 			if err := conform(o); err != nil {
 				t.Errorf("%s: %s: %v", form, describe(o), err)
@@ -448,7 +448,7 @@ func TestChartConforms(t *testing.T) {
 	}
 }
 
-// chartForms are values that use as much as goes together, by form.
+// chartForms has values that use as many options as can be combined, by form.
 var chartForms = map[string]string{
 	"embedded": everywhere + `
 volume: {create: true, storageClassName: fast}

@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/helm"
 )
 
-// A release is the chart in a cluster of its own, where nothing of ours was before.
+// release is the chart in a separate cluster without any of our objects.
 type release struct {
 	t          *testing.T
 	kubeconfig string
@@ -50,7 +50,7 @@ func (r *release) helm(arguments ...string) error {
 	return nil
 }
 
-// refusal is what Helm says.
+// refusal is an error of Helm.
 type refusal struct{ text string }
 
 func (r *refusal) Error() string { return r.text }
@@ -63,7 +63,7 @@ func (r *release) kubectl(arguments ...string) {
 	}
 }
 
-// has fails unless each object is in the cluster, or is not.
+// has fails the test unless each object is in the cluster, or is not, as wanted.
 func (r *release) has(want bool, objects []*unstructured.Unstructured) {
 	r.t.Helper()
 	for _, o := range objects {
@@ -77,7 +77,7 @@ func (r *release) has(want bool, objects []*unstructured.Unstructured) {
 	}
 }
 
-// without are the objects that others do not have.
+// without returns the objects that are not among the others.
 func without(objects, others []*unstructured.Unstructured) []*unstructured.Unstructured {
 	known := map[string]bool{}
 	for _, o := range others {
@@ -92,7 +92,7 @@ func without(objects, others []*unstructured.Unstructured) []*unstructured.Unstr
 	return left
 }
 
-// ofKind are the objects of a kind.
+// ofKind returns the objects of a kind.
 func ofKind(objects []*unstructured.Unstructured, kind string) []*unstructured.Unstructured {
 	var found []*unstructured.Unstructured
 	for _, o := range objects {
@@ -103,8 +103,8 @@ func ofKind(objects []*unstructured.Unstructured, kind string) []*unstructured.U
 	return found
 }
 
-// The life of a release: installed, given its KeyServer, upgraded with its definitions,
-// switched from one form to the other and back, and uninstalled, which leaves what holds keys.
+// The life of a release: installed, given its KeyServer, upgraded with its definitions, switched
+// from one form to the other and back, and uninstalled. Objects with keys remain.
 func TestChartIsReleased(t *testing.T) {
 	r := newRelease(t)
 	r.kubectl("apply", "-k", filepath.Join(configDir, volume))
@@ -119,12 +119,12 @@ func TestChartIsReleased(t *testing.T) {
 	rig.Must(t, r.helm("upgrade", "--install", "keyserver", earlierChart(t)))
 	r.has(true, embedded)
 	r.has(false, keyServer)
-	rig.Succeeds(t, func() error { // a kind takes a moment to be served
+	rig.Succeeds(t, func() error { // a new kind is served after a moment
 		return r.helm("upgrade", "keyserver", earlierChart(t), "--reuse-values", "--set", "keyServer.create=true")
 	})
 	r.has(true, keyServer)
 
-	// What the manager has published stays, and definitions are those of the new release.
+	// The ConfigMap that the manager has published stays, and the definitions are those of the new release.
 	published := &corev1.ConfigMap{}
 	published.Namespace, published.Name = namespace, "keyserver-ca"
 	rig.Must(t, r.kube.Patch(t.Context(), published, client.RawPatch("application/merge-patch+json", []byte(`{"data":{"ca.crt":"a certificate"}}`))))
@@ -154,8 +154,8 @@ func TestChartIsReleased(t *testing.T) {
 	r.has(false, without(embedded, definitions))
 }
 
-// A second release is refused in a sentence, in any namespace, before anything is written. The
-// first one is upgraded as ever.
+// A second release is rejected with a reason in any namespace, before anything is written. The
+// first one can still be upgraded.
 func TestOneReleaseInACluster(t *testing.T) {
 	r := newRelease(t)
 	r.kubectl("create", "namespace", namespace)
@@ -171,8 +171,7 @@ func TestOneReleaseInACluster(t *testing.T) {
 	rig.Must(t, r.helm("upgrade", "keyserver", chartDir, "--reuse-values"))
 }
 
-// What docs/install.md has people type, as it stands there: installed from nothing, and
-// taken over from kubectl.
+// The commands of docs/install.md work as they are: for a new installation, and to take over one of kubectl.
 func TestChartAsDocumented(t *testing.T) {
 	blocks := underHelm(t, "sh")
 	if len(blocks) != 3 || !strings.HasPrefix(blocks[2], "helm test ") {
@@ -210,7 +209,7 @@ func (r *release) shell(commands string) {
 	}
 }
 
-// earlierChart is the chart with a definition that has another short name.
+// earlierChart returns the chart with a definition that has another short name.
 func earlierChart(t *testing.T) string {
 	t.Helper()
 	directory := filepath.Join(t.TempDir(), "chart")
@@ -226,7 +225,7 @@ func earlierChart(t *testing.T) string {
 	return directory
 }
 
-// shortNames are those of the definition of Key.
+// shortNames returns those of the definition of Key.
 func shortNames(t *testing.T, r *release) string {
 	t.Helper()
 	definition := &apiextensionsv1.CustomResourceDefinition{}

@@ -17,7 +17,7 @@ import (
 func ownMounts() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS}
 	if os.Geteuid() != 0 {
-		// Our own user there: who is not root cannot become somebody else.
+		// Only our user exists there: without root, a process cannot change its user.
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
@@ -25,10 +25,10 @@ func ownMounts() *syscall.SysProcAttr {
 	return attr
 }
 
-// enterContainer makes this process the one of the container that the
-// environment describes, and does not come back.
+// enterContainer turns this process into the process of the container that the environment
+// describes. It only returns if that fails.
 func enterContainer(about string) error {
-	runtime.LockOSThread() // the signal at our parent's end is a thread's
+	runtime.LockOSThread() // the signal at the end of the parent belongs to a thread
 	var c container
 	if err := json.Unmarshal([]byte(about), &c); err != nil {
 		return err
@@ -53,7 +53,7 @@ func enterContainer(about string) error {
 		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(group), syscall.Setuid(user)); err != nil {
 			return fmt.Errorf("become another user: %w", err)
 		}
-		// It went with the user.
+		// The signal was reset by the change of the user.
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			return err
 		}
@@ -71,11 +71,11 @@ func (m mount) bind(root string) error {
 	if err := unix.Statfs(at, &about); err != nil {
 		return err
 	}
-	kept := uintptr(about.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC) // a user namespace may not drop these
+	kept := uintptr(about.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC) // a user namespace may not clear these
 	return unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|kept, "")
 }
 
-// inUserNamespace is whether our user is root in a namespace of its own only.
+// inUserNamespace reports whether the user is root only in a user namespace.
 func inUserNamespace() bool {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	return err == nil && strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"

@@ -20,8 +20,8 @@ import (
 // accountID is the user and group of imageUser.
 const accountID = 65532
 
-// image is what "make image-ko" makes, built once for all tests: the layout,
-// its archive, and the root file system that its layers are.
+// image is the image of "make image-ko", built once for all tests: the layout, its archive, and the
+// root file system of its layers.
 type image struct {
 	dir        string // has layout, layout.tar and root
 	entrypoint string
@@ -34,7 +34,7 @@ func (i image) layout() string  { return filepath.Join(i.dir, "layout") }
 func (i image) archive() string { return i.layout() + ".tar" }
 func (i image) root() string    { return filepath.Join(i.dir, "root") }
 
-// program is the binary of the image, as a file of this machine.
+// program returns the path of the image's program on this machine.
 func (i image) program() string { return filepath.Join(i.root(), i.entrypoint) }
 
 // scratch holds the image; TestMain makes and removes it.
@@ -48,7 +48,7 @@ var theImage = sync.OnceValues(func() (image, error) {
 	if out, err := exec.Command("../../hack/console.sh").CombinedOutput(); err != nil { // as "make image-ko" does
 		return i, fmt.Errorf("build the console: %w\n%s", err, out)
 	}
-	// Twice at once, as from two terminals: one waits for the other.
+	// Two concurrent builds, as from two terminals: one waits for the other.
 	var first, second bytes.Buffer
 	err := runBoth(&first, &second, "-out", i.layout(), "-name", imageName)
 	said := first.String() + second.String()
@@ -76,15 +76,15 @@ func runBoth(first, second *bytes.Buffer, arguments ...string) error {
 	return errors.Join(failed[:]...)
 }
 
-// imageCommand runs hack/image as "make image-ko" does, so that what it is made
-// of is compiled once. It is the same image in a checkout of git's and elsewhere.
+// imageCommand runs hack/image as "make image-ko" does, so that the build cache is shared. The
+// image is the same with and without Git.
 func imageCommand(arguments ...string) *exec.Cmd {
 	cmd := exec.Command("go", append([]string{"run", "-C", "../../hack/image", "."}, arguments...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath -buildvcs=false")
 	return cmd
 }
 
-// imageBuilt is the image with its root file system.
+// imageBuilt returns the image with its root file system.
 func imageBuilt(t *testing.T) image {
 	t.Helper()
 	i, err := theImage()
@@ -125,7 +125,7 @@ func unpack(t *testing.T, to string, files map[string]imageFile) {
 	}
 }
 
-// own gives a file away where we may.
+// own changes the owner of a file if the test runs as root.
 func own(t *testing.T, path string, uid, gid int) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -136,17 +136,15 @@ func own(t *testing.T, path string, uid, gid int) {
 	}
 }
 
-// container is a process as a node runs it: in a root file system that is
-// read-only, with nothing in it but the image and the volumes, as another user,
-// with an environment of its own. Only the network is this machine's.
+// container is a process as a node runs it: in a read-only root file system that only has the image and
+// the volumes, as another user, with a separate environment. Only the network is that of this machine.
 type container struct {
 	Root   string
 	Mounts []mount
 	Env    []string
 	Path   string
 	Args   []string
-	// User and Group are those of the process; zero is the image's user, and its group if
-	// there is no other user.
+	// User and Group are those of the process. 0 means the image's user, and its group unless User is set.
 	User, Group int
 }
 
@@ -158,7 +156,7 @@ type mount struct {
 // containerVariable makes a process of this test binary enter a container.
 const containerVariable = "INSTALL_TEST_CONTAINER"
 
-// start runs the command of a container.
+// start starts the command of a container.
 func start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	err := cmd.Start()
@@ -170,7 +168,7 @@ func start(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// command is not started yet.
+// command returns the command of the container. It is not started.
 func (c container) command(t *testing.T) *exec.Cmd {
 	t.Helper()
 	about, err := json.Marshal(c)

@@ -12,8 +12,8 @@ import (
 	postgresdb "github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 )
 
-// What the key server is told of its database is what CloudNativePG makes for the Cluster
-// beside it, and the Cluster is one that loses nothing in a failover.
+// The key server uses the objects that CloudNativePG makes for the Cluster in the manifests. The
+// Cluster loses nothing in a failover.
 func TestTheDatabaseThatFailsOver(t *testing.T) {
 	objects := build(t, postgresHA)
 	clusters := typed[cnpgv1.Cluster](t, objects, "Cluster")
@@ -48,7 +48,7 @@ func TestTheDatabaseThatFailsOver(t *testing.T) {
 	if from[user] != own+" username" || from[password] != own+" password" || from[database] != "" {
 		t.Errorf("they come from %v", from)
 	}
-	// What a variable refers to has to stand before it.
+	// A variable can only refer to variables before it.
 	if at := slices.Index(order, database); at < slices.Index(order, user) || at < slices.Index(order, password) {
 		t.Errorf("the order is %q", order)
 	}

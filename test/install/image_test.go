@@ -26,11 +26,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/cosign"
 )
 
-// imageUser is what every image runs as, and what the manifests ask for.
+// imageUser is the user of every image, and of the manifests.
 const imageUser = "65532:65532"
 
-// TestImagesByKo: "make image-ko" needs neither Docker nor a registry. The images hold their programs, root certificates,
-// two directories to write to, and nothing else.
+// TestImagesByKo checks that "make image-ko" needs neither Docker nor a registry. The images only hold their programs,
+// root certificates and two writable directories.
 func TestImagesByKo(t *testing.T) {
 	built := imageBuilt(t)
 	for _, image := range []struct {
@@ -54,7 +54,7 @@ func checkImage(t *testing.T, layout string, programs ...string) {
 	if config.OS != "linux" || config.Architecture != runtime.GOARCH {
 		t.Errorf("for %s/%s", config.OS, config.Architecture)
 	}
-	// ko adds the variable that says where its data are.
+	// ko adds the variable with the location of its data.
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin:/ko-app", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "KEYSERVER_DATA_DIR=/data", "KO_DATA_PATH=/var/run/ko"}
 	if !slices.Equal(config.Config.Env, env) {
 		t.Errorf("its environment is %q, want %q", config.Config.Env, env)
@@ -78,7 +78,7 @@ func checkImage(t *testing.T, layout string, programs ...string) {
 		}
 	}
 	if t.Failed() {
-		t.FailNow() // what follows looks into the files
+		t.FailNow() // the rest reads the files
 	}
 	if d := files["data"]; d.Uid != 65532 || d.Gid != 65532 {
 		t.Errorf("the data directory belongs to %d:%d", d.Uid, d.Gid)
@@ -91,8 +91,7 @@ func checkImage(t *testing.T, layout string, programs ...string) {
 	}
 }
 
-// A node that imports the archive knows the image by the name that the
-// manifests use.
+// A node that imports the archive knows the image by the name that the manifests use.
 func TestImageHasItsName(t *testing.T) {
 	built := imageBuilt(t)
 	text, err := os.ReadFile(filepath.Join(built.layout(), "index.json"))
@@ -137,8 +136,7 @@ func TestImageHasItsName(t *testing.T) {
 	}
 }
 
-// A name that no node would take is refused with the flag's name, before
-// anything is built.
+// An invalid image name is rejected with the name of the flag, before anything is built.
 func TestImageNameIsRefused(t *testing.T) {
 	if err := program.DependOnSources(); err != nil {
 		t.Fatal(err)
@@ -158,8 +156,8 @@ func TestImageNameIsRefused(t *testing.T) {
 	}
 }
 
-// hack/image is a module of its own, whose tests belong to the image: only what was signed
-// is taken, by the commands of docs/install.md.
+// hack/image is a separate module whose tests need the image: with the commands of docs/install.md, only
+// signed images are accepted.
 func TestImageModule(t *testing.T) {
 	rig.Must(t, program.DependOnSources())
 	made, err := theImage()
@@ -174,7 +172,7 @@ func TestImageModule(t *testing.T) {
 	}
 }
 
-// checkBinary runs a program that needs no library, as in an image without any.
+// checkBinary checks that a program needs no library, and runs it.
 func checkBinary(t *testing.T, name string, content []byte) {
 	t.Helper()
 	file, err := elf.NewFile(bytes.NewReader(content))
@@ -193,9 +191,8 @@ func checkBinary(t *testing.T, name string, content []byte) {
 	}
 }
 
-// The Dockerfile, as far as it can be followed without Docker: what is left of
-// the checkout by .dockerignore is enough for the command that builds, and the
-// last stage runs as the user that the manifests ask for.
+// The Dockerfile, as far as a test without Docker can follow it: the files that .dockerignore includes are enough for
+// the build command, and the last stage runs as the user of the manifests.
 func TestDockerfile(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -234,8 +231,8 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// copyContext copies what .dockerignore lets through: it excludes everything,
-// then names what is let in, then takes the tests out again.
+// copyContext copies the files that .dockerignore includes: it excludes everything, then includes some names,
+// and then excludes the tests.
 func copyContext(t *testing.T, root, to string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, ".dockerignore"))
@@ -261,7 +258,7 @@ func copyPath(t *testing.T, root, to, name string) {
 			return fs.SkipDir
 		case err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go"):
 			return err
-		case filepath.Base(filepath.Dir(path)) == "dist" && entry.Name() != ".gitkeep": // what was built here
+		case filepath.Base(filepath.Dir(path)) == "dist" && entry.Name() != ".gitkeep": // results of local builds
 			return nil
 		}
 		relative, err := filepath.Rel(root, path)
@@ -277,7 +274,7 @@ func copyPath(t *testing.T, root, to, name string) {
 	}
 }
 
-// The parts of an OCI image that matter here.
+// The parts of an OCI image that the tests read.
 type (
 	descriptor struct {
 		MediaType   string            `json:"mediaType"`
@@ -309,7 +306,7 @@ type (
 	}
 )
 
-// blob is what a layout has under a digest.
+// blob returns the content of a digest in a layout.
 func blob(t *testing.T, dir, digest string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(dir, "blobs", strings.ReplaceAll(digest, ":", "/")))
@@ -329,7 +326,7 @@ func decode(t *testing.T, content []byte, into any) {
 	}
 }
 
-// entriesOf are those of the one index that a layout holds.
+// entriesOf returns the entries of the only index of a layout.
 func entriesOf(t *testing.T, dir string) []descriptor {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(dir, "index.json"))
@@ -345,10 +342,10 @@ func entriesOf(t *testing.T, dir string) []descriptor {
 	return index.Manifests
 }
 
-// runs is whether an entry is an image of a platform, and not what is said of one.
+// runs reports whether an entry is an image of a platform, and not an attestation of one.
 func (d descriptor) runs() bool { return d.Platform.OS != "unknown" }
 
-// readImage is the one image of an OCI layout that runs.
+// readImage returns the only runnable image of an OCI layout.
 func readImage(t *testing.T, dir string) (imageConfig, map[string]imageFile) {
 	t.Helper()
 	entries := slices.DeleteFunc(entriesOf(t, dir), func(d descriptor) bool { return !d.runs() })

@@ -10,9 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// testLibraries must not be linked: what they do when a program starts is meant
-// for a developer's machine. The typed clients of client-go bring the fakes of
-// their own (k8s.io/client-go/testing) along, which do nothing by themselves.
+// testLibraries must not be linked: their initialization is meant for a developer's machine. The typed
+// clients of client-go link their fakes (k8s.io/client-go/testing), which are harmless.
 var testLibraries = map[string]*regexp.Regexp{
 	"testing":  regexp.MustCompile(`^testing(/|$)`),
 	"httptest": regexp.MustCompile(`^net/http/httptest$`),
@@ -35,7 +34,7 @@ func TestNoTestLibraryIsLinked(t *testing.T) {
 			}
 		}
 	}
-	// The table would find each of them.
+	// Each pattern matches a package.
 	all := dependencies(t, "-test", "./...")
 	for what, library := range testLibraries {
 		if !slices.ContainsFunc(all, library.MatchString) && what != "fakes" {
@@ -44,9 +43,8 @@ func TestNoTestLibraryIsLinked(t *testing.T) {
 	}
 }
 
-// A program that imports the client links it, a JSON and a base64 reader, what reads
-// the paths of tiles (one package on nothing), and nothing of databases, clouds or
-// Kubernetes.
+// A program that imports the client links the client, a JSON and a base64 reader, the code that reads
+// tile paths (one package without dependencies), and nothing of databases, clouds or Kubernetes.
 func TestTheClientIsLight(t *testing.T) {
 	light := regexp.MustCompile(`^golang\.org/x/mod/sumdb/tlog$|^github\.com/(go-json-experiment/json|segmentio/asm)(/|$)|^golang\.org/x/(sync|sys)/` +
 		`|^github\.com/keyserver-operator/keyserver-operator/(httpapi|internal)/`)
@@ -70,11 +68,11 @@ var heavy = map[string]*regexp.Regexp{
 	"the key server": regexp.MustCompile(`^github\.com/keyserver-operator/keyserver-operator/(httpapi$|controllers|internal/(audit|auth|engine|operator|store|commands$|server$))`),
 }
 
-// cloudSDK are packages of the SDKs of clouds.
+// cloudSDK matches packages of cloud SDKs.
 var cloudSDK = regexp.MustCompile(`^github\.com/(aws/|Azure/azure-sdk-for-go/)|^cloud\.google\.com/`)
 
-// TestProgramsAreLight: keyserverctl and keyserver-agent link neither the key server nor its libraries,
-// and keyserver-dev links no SDK of a cloud.
+// TestProgramsAreLight checks that keyserverctl and keyserver-agent link neither the key server nor its
+// libraries, and that keyserver-dev links no cloud SDK.
 func TestProgramsAreLight(t *testing.T) {
 	for _, name := range []string{"./cmd/keyserverctl", "./cmd/keyserver-agent"} {
 		linked := dependencies(t, name)
@@ -105,7 +103,7 @@ func TestProgramsAreLight(t *testing.T) {
 	}
 }
 
-// dependencies are the packages that are linked into others.
+// dependencies returns the packages that others link.
 func dependencies(t *testing.T, arguments ...string) []string {
 	t.Helper()
 	if err := program.DependOnSources(); err != nil {

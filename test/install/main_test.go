@@ -1,10 +1,9 @@
-// Package install proves the installation: the manifests under config are
-// built, validated against the schemas of a real kube-apiserver, applied to it,
-// and run as the processes that they describe.
+// Package install tests the installation. The manifests under config are built, validated against
+// the schemas of a real kube-apiserver, applied to it, and run as the processes that they describe.
 //
-// What a single kube-apiserver cannot do is done by hand: nothing schedules a
-// Pod, so one is made from each template to be admitted; nothing aggregates
-// ClusterRoles, so their labels and rules are looked at.
+// The tests do what a lone kube-apiserver cannot do. No scheduler creates Pods, so the tests create
+// one from each template to be admitted. No controller aggregates ClusterRoles, so the tests
+// inspect their labels and rules.
 package install
 
 import (
@@ -49,8 +48,7 @@ func run(m *testing.M) int {
 		return need.Suite(controlplane.Programs, controlplane.Remedy)
 	}
 	var err error
-	// As clusters have it: service accounts must exist, tokens are mounted
-	// unless that is declined, and RBAC decides.
+	// As in real clusters: service accounts must exist, tokens are mounted unless that is declined, and RBAC decides.
 	environment, err = controlplane.Begin(func(e *envtest.Environment) {
 		e.ControlPlane.GetAPIServer().Configure().Set("disable-admission-plugins", "").Set("authorization-mode", "RBAC")
 	})
@@ -91,14 +89,14 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// likeACluster makes what kube-controller-manager would have made.
+// likeACluster makes the object that kube-controller-manager would make.
 func likeACluster() error {
 	account := &corev1.ServiceAccount{}
 	account.Name, account.Namespace = "default", "default"
 	return client.IgnoreAlreadyExists(kube.Create(context.Background(), account))
 }
 
-// beforehand makes what docs/install.md has one apply before anything else.
+// beforehand creates the objects that docs/install.md applies first.
 func beforehand() error {
 	at, claim := &corev1.Namespace{}, &corev1.PersistentVolumeClaim{}
 	for _, first := range []struct {

@@ -23,7 +23,7 @@ import (
 
 const configDir = "../../config"
 
-// Kustomizations as they stand, and with the component that only others name.
+// Kustomizations in config, and those with the component that only others use.
 const (
 	namespaceAlone     = "namespace"
 	volume             = "volume" // and the namespace
@@ -42,13 +42,13 @@ const (
 	databaseAPIGroup   = "postgresql.cnpg.io"
 )
 
-// composed are kustomizations of a user's own.
+// composed are kustomizations that a user would write.
 var composed = map[string]string{
 	monitored:         "resources: [../../default]\ncomponents: [../../prometheus]\n",
 	postgresMonitored: "resources: [../../overlays/postgres]\ncomponents: [../../prometheus]\n",
 }
 
-// kustomizations are all that config holds, and the composed ones.
+// kustomizations returns all kustomizations of config, and the composed ones.
 func kustomizations(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -69,7 +69,7 @@ func kustomizations(t *testing.T) []string {
 	return append(names, monitored, postgresMonitored, documented)
 }
 
-// build answers the objects of a kustomization, as "kubectl apply -k" has them.
+// build returns the objects of a kustomization, like "kubectl apply -k".
 func build(t *testing.T, name string) []*unstructured.Unstructured {
 	t.Helper()
 	dir := filepath.Join(configDir, name)
@@ -79,7 +79,7 @@ func build(t *testing.T, name string) []*unstructured.Unstructured {
 		text, own = example(t), true
 	}
 	if own {
-		// In a copy, because a kustomization only refers to what is near it.
+		// In a copy, because a kustomization can only refer to files near it.
 		root := t.TempDir()
 		if err := os.CopyFS(root, os.DirFS(configDir)); err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func build(t *testing.T, name string) []*unstructured.Unstructured {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Through JSON, so that numbers have the types that Kubernetes uses.
+		// Convert through JSON, so that numbers have the types that Kubernetes uses.
 		text, err := (&unstructured.Unstructured{Object: content}).MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func build(t *testing.T, name string) []*unstructured.Unstructured {
 	return objects
 }
 
-// example is the kustomization that the documentation shows.
+// example returns the kustomization in the documentation.
 func example(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/install.md")
@@ -130,15 +130,15 @@ func example(t *testing.T) string {
 	return strings.ReplaceAll(text, "- config/", "- ../../")
 }
 
-// apply is "kubectl apply --server-side", in the order of kustomize. What has
-// no kind in a plain cluster is left out.
+// apply works like "kubectl apply --server-side", in the order of kustomize. It skips kinds that a
+// plain cluster does not have.
 func apply(t *testing.T, objects []*unstructured.Unstructured, options ...client.ApplyOption) {
 	t.Helper()
 	for _, o := range objects {
 		if o.GroupVersionKind().Group == monitoringAPIGroup {
 			continue
 		}
-		rig.Succeeds(t, func() error { // a kind takes a moment to be served
+		rig.Succeeds(t, func() error { // a new kind is served after a moment
 			err := kube.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), append(options, client.FieldOwner("test"), client.ForceOwnership)...)
 			if err != nil && !apierrors.IsNotFound(err) && !strings.Contains(err.Error(), "no matches for kind") {
 				t.Fatalf("apply %s: %v", describe(o), err)
@@ -146,7 +146,7 @@ func apply(t *testing.T, objects []*unstructured.Unstructured, options ...client
 			return err
 		})
 		if o.GetKind() == "Deployment" {
-			t.Cleanup(func() { // one installation cannot become any other by applying it
+			t.Cleanup(func() { // applying another installation over this one would fail
 				if err := kube.Delete(context.Background(), o.DeepCopy()); client.IgnoreNotFound(err) != nil {
 					t.Error(err)
 				}
@@ -159,7 +159,7 @@ func describe(o *unstructured.Unstructured) string {
 	return strings.TrimSuffix(fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName()), "/")
 }
 
-// pick answers the one object of a kind and name.
+// pick returns the only object of a kind and name.
 func pick(t *testing.T, objects []*unstructured.Unstructured, kind, name string) *unstructured.Unstructured {
 	t.Helper()
 	for _, o := range objects {
@@ -171,8 +171,7 @@ func pick(t *testing.T, objects []*unstructured.Unstructured, kind, name string)
 	return nil
 }
 
-// typed answers all objects of a kind as Go values; a field that Go does not
-// know fails the test.
+// typed returns all objects of a kind as Go values. An unknown field fails the test.
 func typed[T any](t *testing.T, objects []*unstructured.Unstructured, kind string) []T {
 	t.Helper()
 	var found []T

@@ -25,13 +25,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// pod runs the containers of a Deployment's Pod: the image's program with the
-// arguments, environment and volumes of the manifests, and a free port of this
-// machine for each port.
+// pod runs the containers of a Deployment's Pod: the program of the image with the arguments,
+// environment and volumes of the manifests, and a free port of this machine for each port.
 type pod struct {
 	t          *testing.T
 	image      image
-	settings   map[string]string            // of the ConfigMap that both containers take
+	settings   map[string]string            // of the ConfigMap of both containers
 	secrets    map[string]map[string]string // that variables refer to
 	containers map[string]corev1.Container
 	volumes    map[string]string // directory by volume
@@ -70,7 +69,7 @@ func newPod(t *testing.T, objects []*unstructured.Unstructured, deployment strin
 	return p
 }
 
-// process is a container that runs.
+// process is a running container.
 type process struct {
 	ports  map[string]string // address by the name of the port
 	about  corev1.Container
@@ -79,7 +78,7 @@ type process struct {
 	exited chan struct{}
 }
 
-// start runs a container. extra arguments make what is slow by default quick.
+// start starts a container. extra arguments shorten default delays.
 func (p *pod) start(name string, extra ...string) *process {
 	p.t.Helper()
 	c, ok := p.containers[name]
@@ -100,7 +99,7 @@ func (p *pod) start(name string, extra ...string) *process {
 	for _, a := range append(slices.Clone(c.Args), extra...) {
 		inside.Args = append(inside.Args, here.Replace(a))
 	}
-	// What a node adds to what the image has, and nothing else.
+	// The variables that a node adds, and no others.
 	inside.Env = append(inside.Env, "KUBERNETES_SERVICE_HOST="+apiServer.Hostname(), "KUBERNETES_SERVICE_PORT="+apiServer.Port())
 	for name, value := range p.settings {
 		inside.Env = append(inside.Env, name+"="+value)
@@ -123,7 +122,7 @@ func (p *pod) start(name string, extra ...string) *process {
 	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
 	start(p.t, r.cmd)
 	go func() {
-		_ = r.cmd.Wait() // how it ended is in its log
+		_ = r.cmd.Wait() // the log shows how it ended
 		close(r.exited)
 	}()
 	p.t.Cleanup(func() {
@@ -135,7 +134,7 @@ func (p *pod) start(name string, extra ...string) *process {
 	return r
 }
 
-// answers asks what a probe of the container asks.
+// answers sends the request of a probe.
 func (r *process) answers(probe *corev1.Probe) error {
 	get := probe.HTTPGet
 	url := strings.ToLower(string(cmp.Or(get.Scheme, corev1.URISchemeHTTP))) + "://" + r.ports[get.Port.StrVal] + get.Path
@@ -150,7 +149,7 @@ func (r *process) answers(probe *corev1.Probe) error {
 	return nil
 }
 
-// awaitReady waits until the container is ready as a node sees it.
+// awaitReady waits until the probes succeed.
 func (r *process) awaitReady(t *testing.T) {
 	t.Helper()
 	for _, probe := range []*corev1.Probe{r.about.StartupProbe, r.about.LivenessProbe, r.about.ReadinessProbe} {
@@ -160,16 +159,16 @@ func (r *process) awaitReady(t *testing.T) {
 	}
 }
 
-// kubelet takes any certificate, as the real one does.
+// kubelet accepts any certificate, like the real one.
 var kubelet = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 
-// kill is kill -9.
+// kill sends SIGKILL and waits for the end.
 func (r *process) kill() {
 	_ = r.cmd.Process.Kill() // it fails only for a process that has ended
 	<-r.exited
 }
 
-// terminate asks the process to end, and waits until it has.
+// terminate sends SIGTERM, and waits until the process has ended.
 func (r *process) terminate(t *testing.T) {
 	t.Helper()
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -194,7 +193,7 @@ func (r *process) metrics(port string) (string, error) {
 
 var leads = regexp.MustCompile(`(?m)^leader_election_master_status\{name="manager\.trust\.keyserver\.dev"\} 1$`)
 
-// leader answers which of the managers is active, once exactly one is.
+// leader returns the active manager, once exactly one is active.
 func leader(t *testing.T, managers ...*process) *process {
 	t.Helper()
 	var active []*process
@@ -217,7 +216,7 @@ func leader(t *testing.T, managers ...*process) *process {
 	return active[0]
 }
 
-// put writes a file into a volume, as a Secret's is.
+// put writes a file into a volume, as for a Secret.
 func (p *pod) put(volume, name, content string) {
 	p.t.Helper()
 	dir, ok := p.volumes[volume]
@@ -235,7 +234,7 @@ func projectsToken(v corev1.Volume) bool {
 	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil })
 }
 
-// project fills a volume with what the cluster projects for a service account.
+// project fills a volume with the files that the cluster projects for a service account.
 func (p *pod) project(account string, v corev1.Volume) {
 	p.t.Helper()
 	for _, s := range v.Projected.Sources {
@@ -250,7 +249,7 @@ func (p *pod) project(account string, v corev1.Volume) {
 	}
 }
 
-// token is one that the cluster issues, for itself where no audience is named.
+// token returns a token of the cluster. Without an audience it is for the cluster itself.
 func token(t *testing.T, namespace, account, audience string) string {
 	t.Helper()
 	owner := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}

@@ -28,7 +28,7 @@ type ask struct {
 	verb, group, resource, namespace, name, path string
 }
 
-// may asks the real authorizer whether a service account of ours may.
+// may asks the real authorizer whether a service account of the product is allowed something.
 func may(t *testing.T, account string, a ask) bool {
 	t.Helper()
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -113,15 +113,14 @@ func TestManagerRights(t *testing.T) {
 			refused = append(refused, ask{verb: verb, resource: kind, namespace: "any"})
 		}
 	}
-	for _, verb := range []string{"get", "create", "patch", "delete"} { // which an administrator binds
+	for _, verb := range []string{"get", "create", "patch", "delete"} { // only with a binding by an administrator
 		refused = append(refused, ask{verb: verb, group: "certificates.k8s.io", resource: "clustertrustbundles", name: "any"})
 	}
 	check(t, manager, true, allowed)
 	check(t, manager, false, refused)
 }
 
-// In a namespace that an administrator has bound it in, and in no other, the manager
-// reads Secrets and publishes.
+// The manager reads Secrets and publishes only in a namespace where an administrator has bound its role.
 func TestManagerRightsInANamespace(t *testing.T) {
 	apply(t, build(t, defaults))
 	apply(t, build(t, access))
@@ -141,8 +140,8 @@ func TestManagerRightsInANamespace(t *testing.T) {
 	check(t, manager, false, refused)
 }
 
-// Scaled out, the manager reads the Secret with the CA, and not the one beside it with the
-// key-encryption key.
+// Scaled out, the manager can read the Secret with the CA, but not the Secret with the
+// key-encryption key in the same namespace.
 func TestManagerRightsScaledOut(t *testing.T) {
 	apply(t, build(t, postgres))
 	const manager = "keyserver-manager"
@@ -155,8 +154,8 @@ func TestManagerRightsScaledOut(t *testing.T) {
 	})
 }
 
-// Where the key server has an account of its own, it may check tokens and
-// nothing else; where it shares a Pod with the manager it has no account.
+// If the key server has its own account, it may only check tokens. If it shares a Pod with the
+// manager, it has no account.
 func TestKeyServerRights(t *testing.T) {
 	apply(t, build(t, postgres))
 	const api = "keyserver-api"
@@ -176,7 +175,7 @@ func TestKeyServerRights(t *testing.T) {
 	check(t, api, false, refused)
 }
 
-// No rule of ours says "everything", and none lets its holder get more rights.
+// No rule is a wildcard, and none allows its holder to get more rights.
 func TestNoWildcards(t *testing.T) {
 	for _, name := range installations {
 		objects := build(t, name)
@@ -205,12 +204,12 @@ func TestNoWildcards(t *testing.T) {
 	}
 }
 
-// The roles that every cluster has take these up by their labels. The controller
-// that does it does not run here, so its selection is repeated.
+// The roles of every cluster include these by their labels. The controller that does it does not
+// run here, so the test repeats its selection.
 func TestAggregatedRoles(t *testing.T) {
 	apply(t, build(t, defaults))
 	ours := typed[rbacv1.ClusterRole](t, build(t, defaults), "ClusterRole")
-	// Rules of what a built-in role selects, itself and transitively.
+	// selected returns the rules that a built-in role selects, directly and transitively.
 	selected := func(role string) []rbacv1.PolicyRule {
 		builtIn := &rbacv1.ClusterRole{}
 		builtIn.Name = role
@@ -248,7 +247,7 @@ func TestAggregatedRoles(t *testing.T) {
 		expect(true, []string{"get", "list", "watch"}, c.read)
 		expect(true, writes, c.write)
 		expect(false, writes, c.notWrite)
-		for _, kind := range allKinds { // the manager's alone
+		for _, kind := range allKinds { // only for the manager
 			expect(false, []string{"update", "patch"}, []string{kind + "/status"})
 			expect(true, []string{"get"}, []string{kind + "/status"})
 		}

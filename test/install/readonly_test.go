@@ -19,11 +19,11 @@ import (
 type commands map[string]struct {
 	args []string
 	code int
-	says string // on standard output where it succeeds, else on standard error
+	says string // on standard output if it succeeds, else on standard error
 }
 
-// Every command of the image does its work, or says in a sentence why it
-// cannot, for another user, without HOME, where nothing at all can be written.
+// Every command of the image works or fails with a clear error, as another user, without HOME, and
+// without any writable directory.
 func TestEveryCommandWithNothingToWrite(t *testing.T) {
 	built := imageBuilt(t)
 	programs := map[string]commands{
@@ -95,7 +95,7 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 // moved are commands of keyserver-operator that other programs have now.
 var moved = []string{"keyserver-operator agent", "keyserver-operator ctl", "keyserver-operator kms", "keyserver-operator up"}
 
-// TestMovedCommands: manifests of version 0.1.0 run agent and kms in the image of the operator.
+// TestMovedCommands checks that the image of the operator still runs agent and kms, as manifests of version 0.1.0 do.
 func TestMovedCommands(t *testing.T) {
 	built := imageBuilt(t)
 	for _, name := range []string{"agent", "kms"} {
@@ -131,8 +131,8 @@ func runInImage(t *testing.T, built image, program string, args ...string) (code
 	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 }
 
-// The key server serves as a user that the image does not know, in group 0, and again with
-// what it has written: so OpenShift runs it.
+// The key server runs as a user that the image does not know, in group 0, and again with its
+// existing files. OpenShift runs it like this.
 func TestARandomUserServes(t *testing.T) {
 	built, data := imageBuilt(t), t.TempDir()
 	if err := os.Chmod(data, 0o770); err != nil { // of group 0, by fsGroup or by OpenShift
@@ -163,7 +163,7 @@ func TestARandomUserServes(t *testing.T) {
 	}
 }
 
-// subcommands are those that a help text lists.
+// subcommands returns the commands in a help text.
 func subcommands(help string) []string {
 	_, list, _ := strings.Cut(help, "Available Commands:\n")
 	list, _, _ = strings.Cut(list, "\n\n")

@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/node"
 )
 
-// place is where and how somebody builds.
+// place is an environment of a build.
 type place struct {
 	umask, home, zone, temporary string
 	flags                        string // of Go
@@ -34,7 +34,7 @@ func (p place) build(t *testing.T, checkout string, arguments ...string) error {
 	cmd := exec.Command("sh", append([]string{"-c", `umask "$0" && exec go run -C hack/image . "$@"`, p.umask}, arguments...)...)
 	cmd.Dir = checkout
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+p.flags, "HOME="+p.home, "TZ="+p.zone, "TMPDIR="+p.temporary,
-		// What is compiled already is not compiled again.
+		// Keep the build cache.
 		"GOCACHE="+found[0], "GOMODCACHE="+found[1], "GOENV="+found[2])
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
@@ -42,7 +42,7 @@ func (p place) build(t *testing.T, checkout string, arguments ...string) error {
 	return nil
 }
 
-// places are two that have nothing in common but Go and its flags.
+// places returns two environments that only share Go and its flags.
 func places(t *testing.T, flags string) [2]place {
 	return [2]place{
 		{umask: "022", home: t.TempDir(), zone: "UTC", temporary: t.TempDir(), flags: flags},
@@ -50,7 +50,7 @@ func places(t *testing.T, flags string) [2]place {
 	}
 }
 
-// different are the files that two archives do not share, by name and content.
+// different returns the files that differ between archives, by name and content.
 func different(t *testing.T, archives ...string) []string {
 	t.Helper()
 	count := map[string]int{}
@@ -89,8 +89,8 @@ func different(t *testing.T, archives ...string) []string {
 	return found
 }
 
-// The image of the program with its console, built again from a copy of the checkout in
-// another directory, by another user's settings, is the same bytes.
+// The image of the program with its console is byte-identical if it is built again from a copy of
+// the checkout in another directory, with the settings of another user.
 func TestImageRepeats(t *testing.T) {
 	built := imageBuilt(t)
 	checkout := t.TempDir()
@@ -111,8 +111,8 @@ func TestImageRepeats(t *testing.T) {
 	}
 }
 
-// small is a repository with a program that is built as ours is, but in seconds and for
-// both platforms. The linker is given more in some.
+// small returns a repository with a program that is built as ours is, but in seconds and for both
+// platforms. linked are additional flags of the linker.
 func small(t *testing.T, linked string) string {
 	t.Helper()
 	config, err := os.ReadFile("../../.ko.yaml")
@@ -153,7 +153,7 @@ func git(t *testing.T, dir string, arguments ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// twice builds two clones of a repository for both platforms, and answers the layouts.
+// twice builds two clones of a repository for both platforms, and returns the layouts.
 func twice(t *testing.T, repository string) []string {
 	t.Helper()
 	if err := program.DependOnSources(); err != nil {
@@ -176,8 +176,8 @@ func twice(t *testing.T, repository string) []string {
 	return layouts
 }
 
-// Two clones give the same image for both platforms, and each platform's says that it is of
-// the commit, and what it is made of.
+// Two clones give the same image for both platforms. The attestations of each platform name the
+// commit and the materials.
 func TestClonesGiveTheSameImage(t *testing.T) {
 	repository := small(t, "")
 	layouts := twice(t, repository)
@@ -200,7 +200,7 @@ func TestClonesGiveTheSameImage(t *testing.T) {
 	if len(said) != 2 {
 		t.Errorf("there are %d platforms", len(said))
 	}
-	// Nor does it matter what else is built.
+	// The other targets of the build do not matter either.
 	checkout, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -214,8 +214,7 @@ func TestClonesGiveTheSameImage(t *testing.T) {
 	}
 }
 
-// What the last test would miss if it compared nothing: a program that notes where it was
-// built.
+// A program that records where it was built makes the last test fail, which shows that it compares the images.
 func TestAnImageThatDoesNotRepeatIsNoticed(t *testing.T) {
 	layouts := twice(t, small(t, "-X main.built={{.Env.HOME}}"))
 	if found := different(t, layouts[0]+".tar", layouts[1]+".tar"); !slices.Contains(found, "the archive") || len(found) < 3 {
@@ -223,7 +222,7 @@ func TestAnImageThatDoesNotRepeatIsNoticed(t *testing.T) {
 	}
 }
 
-// A checkout with changes of its own is not said to be its commit.
+// The attestation of a changed checkout does not claim its commit.
 func TestAChangedCheckoutIsNoCommit(t *testing.T) {
 	checkout := small(t, "")
 	if err := os.WriteFile(filepath.Join(checkout, "more.go"), []byte("package main\n\nfunc init() { built = `x` }\n"), 0o600); err != nil {

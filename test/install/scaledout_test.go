@@ -23,9 +23,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// Two replicas as config/overlays/postgres describes them, over one PostgreSQL,
-// with their service account's token and nothing else: what one is told the
-// other knows, and both have the cluster check tokens.
+// Two replicas run as config/overlays/postgres describes them, over one PostgreSQL, with only their service
+// account's token. A change on one is visible on the other, and both have the cluster check tokens.
 func TestScaledOutRuns(t *testing.T) {
 	objects := build(t, postgres)
 	apply(t, objects)
@@ -66,7 +65,7 @@ func TestScaledOutRuns(t *testing.T) {
 	}
 	second.terminate(t)
 
-	// Its manager has nothing that it could write to.
+	// Its manager has no writable volume.
 	manager := newPod(t, objects, "keyserver")
 	for _, m := range manager.containers["manager"].VolumeMounts {
 		if m.Name != "kubernetes-token" && m.Name != "key-server-token" {
@@ -78,8 +77,8 @@ func TestScaledOutRuns(t *testing.T) {
 	alone.terminate(t)
 }
 
-// overNetwork is a database that listens on a socket in a directory, for those
-// who do not have the directory.
+// overNetwork makes a database that listens on a socket reachable over TCP, for processes that do
+// not have the directory of the socket.
 func overNetwork(t *testing.T, database string) string {
 	t.Helper()
 	from, err := url.Parse(database)
@@ -114,7 +113,7 @@ func overNetwork(t *testing.T, database string) string {
 	return fmt.Sprintf("postgres://%s@%s%s?sslmode=disable", from.User.Username(), listener.Addr(), from.Path)
 }
 
-// selfSigned is what the Secret keyserver-tls holds.
+// selfSigned returns the content of the Secret keyserver-tls.
 func selfSigned(t *testing.T) (certificate, key string, roots *x509.CertPool) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

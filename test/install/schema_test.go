@@ -22,9 +22,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Every manifest holds what the schemas of this kube-apiserver and of its CRDs
-// know, and nothing else: a misspelt field would otherwise be dropped without
-// a word.
+// Every manifest only has fields of the schemas of this kube-apiserver and its CRDs. Otherwise a
+// misspelt field would be dropped silently.
 func TestManifestsConform(t *testing.T) {
 	apply(t, build(t, "crd"))
 	conform := newConformer(t)
@@ -42,14 +41,14 @@ func TestManifestsConform(t *testing.T) {
 					t.Errorf("%s: %v", describe(o), err)
 				}
 			}
-			// Kinds of Prometheus' operator, of which this server knows nothing.
+			// Kinds of Prometheus' operator, which this server does not know.
 			typed[monitoringv1.ServiceMonitor](t, objects, "ServiceMonitor")
 			typed[monitoringv1.PrometheusRule](t, objects, "PrometheusRule")
 		})
 	}
 }
 
-// The validation is strict at every depth, or it proves little.
+// The validation is strict at every depth. Otherwise it would prove little.
 func TestConformanceRefuses(t *testing.T) {
 	apply(t, build(t, "crd"))
 	conform := newConformer(t)
@@ -80,7 +79,7 @@ func TestConformanceRefuses(t *testing.T) {
 	}
 }
 
-// newConformer is kubeconform with the schemas of the running kube-apiserver.
+// newConformer returns kubeconform with the schemas of the running kube-apiserver.
 func newConformer(t *testing.T) func(*unstructured.Unstructured) error {
 	t.Helper()
 	dir := t.TempDir()
@@ -103,7 +102,7 @@ func newConformer(t *testing.T) func(*unstructured.Unstructured) error {
 	}
 }
 
-// writeSchemas turns the server's OpenAPI documents into a JSON schema per kind.
+// writeSchemas converts the server's OpenAPI documents into a JSON schema for each kind.
 func writeSchemas(t *testing.T, dir string) {
 	t.Helper()
 	client, err := discovery.NewDiscoveryClientForConfig(restConfig)
@@ -133,7 +132,7 @@ func writeGroup(t *testing.T, dir string, group openapi.GroupVersion) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A definition is referred to by its place in the document.
+	// A reference is the path of a definition in the document.
 	text = bytes.ReplaceAll(text, []byte("#/components/schemas/"), []byte("#/definitions/"))
 	var document struct {
 		Components struct {
@@ -158,7 +157,7 @@ func writeGroup(t *testing.T, dir string, group openapi.GroupVersion) {
 		}
 		group := kind["group"]
 		if group == "" {
-			group = kind["version"] // what kubeconform takes for the group of a core kind
+			group = kind["version"] // kubeconform uses the version as the group of a core kind
 		}
 		file := fmt.Sprintf("%s_%s_%s.json", group, kind["version"], strings.ToLower(kind["kind"].(string)))
 		if err := os.WriteFile(filepath.Join(dir, file), whole, 0o600); err != nil {
@@ -167,8 +166,7 @@ func writeGroup(t *testing.T, dir string, group openapi.GroupVersion) {
 	}
 }
 
-// closeObjects refuses members that a schema does not name, wherever it does
-// not say that there may be others.
+// closeObjects rejects unknown members in each schema that does not allow them explicitly.
 func closeObjects(node any) {
 	switch n := node.(type) {
 	case map[string]any:

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// One Pod is in its Service whatever its manager does; of several, those that are ready.
+// The one Pod is in its Service whether its manager is ready or not. Of several Pods, the ready ones are.
 func TestWhoIsInTheService(t *testing.T) {
 	for name, want := range map[string]bool{defaults: true, postgres: false, postgresHA: false} {
 		for _, s := range typed[corev1.Service](t, build(t, name), "Service") {
@@ -23,8 +23,7 @@ func TestWhoIsInTheService(t *testing.T) {
 	}
 }
 
-// Another Pod starts beside the one before, which may end meanwhile, and waits for the
-// volume for as long as that takes.
+// A new Pod starts while the previous one may still be ending, and waits for the volume as long as that takes.
 func TestAnotherPodWaitsForTheVolume(t *testing.T) {
 	for _, d := range typed[appsv1.Deployment](t, build(t, defaults), "Deployment") {
 		one := intstr.FromInt32(1)
@@ -48,7 +47,7 @@ func TestAnotherPodWaitsForTheVolume(t *testing.T) {
 	}
 }
 
-// Whoever may ask for names may do so where they are answered behind a Service.
+// A policy that allows DNS also allows the port that DNS servers have behind a Service.
 func TestNamesAreAnsweredOnEitherPort(t *testing.T) {
 	found := 0
 	for _, name := range installations {

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What docs/install.md has people type to go from one form to the other: afterwards there is
-// what that form has, and nothing that only the former one had. Nobody runs Pods here, so that
-// what waits for a Job, a volume or the manager is left out; test/cluster runs all of it.
+// The commands of docs/install.md switch from one form to the other: afterwards the objects of the
+// new form exist, and none that only the former one has. No Pods run here, so that commands that
+// wait for a Job, a volume or the manager are left out. test/cluster runs all of them.
 func TestFormsAreSwitchedAsDocumented(t *testing.T) {
 	toMany, toOne := blocksUnder(t, "### From one Pod to many", "sh"), blocksUnder(t, "### From many to one Pod", "sh")
 	if len(toMany) != 3 || len(toOne) != 3 {
@@ -48,7 +48,7 @@ func TestFormsAreSwitchedAsDocumented(t *testing.T) {
 	run(r, toMany[2])
 	r.only(scaledOut)
 
-	// The first block makes an empty volume, and this.
+	// The first block makes an empty volume and this Secret.
 	r.kubectl("-n", namespace, "create", "secret", "generic", "keyserver-back")
 	run(r, toOne[1])
 	scaledDown := without(scaledOut, ofKind(scaledOut, "HorizontalPodAutoscaler"))
@@ -57,12 +57,12 @@ func TestFormsAreSwitchedAsDocumented(t *testing.T) {
 	r.only(embedded)
 }
 
-// apply waits for kinds that take a moment to be served.
+// apply also waits until new definitions are established.
 func (r *release) apply(kustomization string) {
 	r.t.Helper()
 	flags := []string{"apply", "-k", filepath.Join(configDir, kustomization)}
 	if kustomization == defaultsKeyServer {
-		flags = append(flags, "--server-side") // as docs/install.md has it
+		flags = append(flags, "--server-side") // as docs/install.md says
 	}
 	r.kubectl(flags...)
 	if kustomization == defaults {
@@ -70,7 +70,7 @@ func (r *release) apply(kustomization string) {
 	}
 }
 
-// only fails unless the cluster has these objects of ours, and no others of their kinds.
+// only fails the test unless the cluster has these objects, and no others of their kinds.
 func (r *release) only(objects []*unstructured.Unstructured) {
 	r.t.Helper()
 	r.has(true, objects)

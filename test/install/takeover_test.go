@@ -31,9 +31,8 @@ import (
 
 const password = "a password that the installer chose"
 
-// installation is what config/default and config/prometheus describe, running,
-// and the manager with the token of its service account, so that a right that
-// the manifests forget is missing here.
+// installation is a running installation of config/default and config/prometheus. The manager has the token of
+// its service account, so that a right that is missing in the manifests makes the test fail.
 type installation struct {
 	*pod
 	api        *process
@@ -54,7 +53,7 @@ func install(t *testing.T) *installation {
 	return i
 }
 
-// manager starts one more manager; the election is made quick.
+// manager starts one more manager with a fast election.
 func (i *installation) manager() *process {
 	i.t.Helper()
 	m := i.start("manager", "--leader-elect-lease-duration", "3s", "--leader-elect-renew-deadline", "2s", "--leader-elect-retry-period", "300ms")
@@ -62,7 +61,7 @@ func (i *installation) manager() *process {
 	return m
 }
 
-// issuer asks the cluster as docs/install.md does.
+// issuer asks the cluster for its issuer, as docs/install.md does.
 func issuer(t *testing.T) string {
 	t.Helper()
 	c, err := discovery.NewDiscoveryClientForConfig(restConfig)
@@ -80,8 +79,8 @@ func issuer(t *testing.T) string {
 	return about.Issuer
 }
 
-// connect applies config/keyserver, waits until it is Ready and logs in the way
-// a workload does: with the CA certificate from the ConfigMap.
+// connect applies config/keyserver, waits until it is Ready and logs in like a workload, with the CA
+// certificate from the ConfigMap.
 func (i *installation) connect() {
 	i.t.Helper()
 	t, ctx := i.t, i.t.Context()
@@ -109,8 +108,8 @@ func (i *installation) connect() {
 	}
 }
 
-// administrator adds a person to a key server whose first administrator is the
-// manager, as docs/install.md does: with a token of the manager's service account.
+// administrator adds a person to a key server whose first administrator is the manager, as docs/install.md
+// does: with a token of the manager's service account.
 func administrator(t *testing.T, over http.RoundTripper, settings map[string]string) *apiclient.Client {
 	t.Helper()
 	first, err := apiclient.New(apiclient.Options{
@@ -137,7 +136,7 @@ func ready(ctx context.Context, o client.Object) error {
 	return err
 }
 
-// declare makes a Role that is wanted on the key server.
+// declare creates a Role.
 func (i *installation) declare(name string, operations ...string) *v1alpha1.Role {
 	i.t.Helper()
 	r := &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
@@ -148,7 +147,7 @@ func (i *installation) declare(name string, operations ...string) *v1alpha1.Role
 	return r
 }
 
-// redeclare changes what a Role may.
+// redeclare changes the operations of a Role.
 func (i *installation) redeclare(r *v1alpha1.Role, operations ...string) {
 	i.t.Helper()
 	change := client.MergeFrom(r.DeepCopy())
@@ -158,8 +157,7 @@ func (i *installation) redeclare(r *v1alpha1.Role, operations ...string) {
 	}
 }
 
-// holds waits until the key server has exactly what the object says, once, and
-// the object says so.
+// holds waits until the key server has exactly the role of the object, once, and the object is Ready.
 func (i *installation) holds(r *v1alpha1.Role) {
 	i.t.Helper()
 	rig.Succeeds(i.t, func() error {
@@ -193,7 +191,7 @@ func (i *installation) holds(r *v1alpha1.Role) {
 	})
 }
 
-// outside changes a role on the key server behind the operator's back.
+// outside changes a role on the key server directly.
 func (i *installation) outside(r *v1alpha1.Role, operations ...string) {
 	i.t.Helper()
 	ids := make([]schema.HexID, len(operations))
@@ -209,9 +207,8 @@ func (i *installation) outside(r *v1alpha1.Role, operations ...string) {
 	}
 }
 
-// The installation works with the rights that its manifests grant, says what it
-// does in metrics, and loses nothing when the active one of two managers is
-// killed in the middle of its work.
+// The installation works with the rights of its manifests and reports its work in metrics. It loses nothing if
+// the active one of two managers is killed during its work.
 func TestInstallationRuns(t *testing.T) {
 	i := install(t)
 	first := i.manager()
@@ -231,7 +228,7 @@ func TestInstallationRuns(t *testing.T) {
 	if active == second {
 		standby = first
 	}
-	// In the middle of making these.
+	// The manager is killed while it creates these.
 	var many []*v1alpha1.Role
 	for n := range 40 {
 		many = append(many, i.declare(fmt.Sprintf("made-%d", n), "HMAC Data", "Authorize Key"))
@@ -244,7 +241,7 @@ func TestInstallationRuns(t *testing.T) {
 		return err
 	})
 	active.kill()
-	// While nobody is active: a change, an outside change, a deletion, a new one.
+	// While no manager is active: a change, an outside change, a deletion and a new object.
 	i.redeclare(signer, "HMAC Data", "List Operations")
 	i.outside(auditor, "HMAC Data")
 	gone := many[0]
@@ -273,7 +270,7 @@ func TestInstallationRuns(t *testing.T) {
 		return nil
 	})
 
-	// One that stops in order hands over without the lease running out.
+	// A manager that stops in order hands over before the lease expires.
 	again := i.manager()
 	standby.terminate(t)
 	leader(t, again)
@@ -307,15 +304,15 @@ func builtInRoles(list schema.RoleList) int {
 	return n
 }
 
-// workload logs in with the token of a service account, which the key server
-// can only check by the keys that the manager keeps for it.
+// workload logs in with the token of a service account. The key server can only check it with the keys that
+// the manager keeps for it.
 func (i *installation) workload() {
 	i.t.Helper()
 	enroll(i.t, i.keys, i.settings)
 	login(i.t, i.url, i.roots, i.settings)
 }
 
-// enroll makes the principal of a service account.
+// enroll creates the principal of a service account.
 func enroll(t *testing.T, keys *apiclient.Client, settings map[string]string) {
 	t.Helper()
 	_, err := keys.CreateXAuthPrincipal(t.Context(), schema.CreateXAuthPrincipalRequest{
@@ -326,7 +323,7 @@ func enroll(t *testing.T, keys *apiclient.Client, settings map[string]string) {
 	}
 }
 
-// login opens a session with a token that the cluster has just issued.
+// login opens a session with a new token of the cluster.
 func login(t *testing.T, url string, roots *x509.CertPool, settings map[string]string) {
 	t.Helper()
 	ctx := t.Context()
@@ -350,10 +347,10 @@ func (s serviceAccount) Login(context.Context) (schema.LoginRequest, error) {
 	return schema.LoginRequest{Method: "kubernetes", Token: schema.Secret(s)}, nil
 }
 
-// used are the metrics that the alerts rest on.
+// used matches the metrics that the alerts use.
 var used = regexp.MustCompile(`\b(keyserver_[a-z_]+|leader_election_[a-z_]+|workqueue_[a-z_]+)\b`)
 
-// measures scrapes both containers, with the ports that the component opens.
+// measures scrapes both containers, at the ports that the component opens.
 func (i *installation) measures(active *process) {
 	i.t.Helper()
 	t := i.t
@@ -382,8 +379,8 @@ func (i *installation) measures(active *process) {
 		t.Fatal(err)
 	}
 	for _, name := range used.FindAllString(string(rules), -1) {
-		// An audit sink has metrics where there is one (internal/audit/sink TestMetrics), and so
-		// have an object with a certificate (internal/operator/reconcile TestWhatEnds) and backups by schedule
+		// Some metrics only exist with an audit sink (internal/audit/sink TestMetrics), with an object that
+		// has a certificate (internal/operator/reconcile TestWhatEnds) or with scheduled backups
 		// (internal/store/backup TestABucketSaysWhenTheNextIsDue).
 		elsewhere := name == "keyserver_object_not_after_seconds" || strings.HasPrefix(name, "keyserver_audit_sink_") || strings.HasPrefix(name, "keyserver_backup_") ||
 			strings.HasPrefix(name, "keyserver_replication_")

@@ -23,11 +23,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// What each container may do follows from what it mounts: the manager never
-// sees the database or a key-encryption key, and where the two share a Pod the
-// key server never sees the token.
+// The mounts of a container limit what it can do. The manager never has the database or a
+// key-encryption key, and if the two share a Pod the key server never has the token.
 func TestRightsFollowFromMounts(t *testing.T) {
-	for name, want := range map[string]map[string][]string{ // container: what it mounts
+	for name, want := range map[string]map[string][]string{ // container: its mounts
 		defaults: {
 			"manager": {"issuer-keys", "key-server-token read-only", "kubernetes-token", "server-ca read-only"},
 			"api":     {"data", "issuer-keys read-only", "server-ca", "tmp"},
@@ -62,9 +61,8 @@ func TestRightsFollowFromMounts(t *testing.T) {
 	}
 }
 
-// Nothing that a container is told is a mistake in writing: every argument and
-// every environment variable is a flag of its command, every probe and every
-// port of a Service leads to a port that a container has.
+// Containers get only flags and ports that exist: every argument and every environment variable is a
+// flag of its command, and every probe and every port of a Service leads to a port of a container.
 func TestContainersAreToldWhatTheyKnow(t *testing.T) {
 	p := program.Program{Path: imageBuilt(t).program()}
 	flags := map[string]map[string]bool{}
@@ -80,7 +78,7 @@ func TestContainersAreToldWhatTheyKnow(t *testing.T) {
 	}
 	for _, name := range installations {
 		objects := build(t, name)
-		known := map[string]bool{} // of the settings that all containers share
+		known := map[string]bool{} // the settings that all containers share
 		for container, c := range containers(t, objects) {
 			command := c.Args[0]
 			for _, a := range c.Args[1:] {
@@ -141,8 +139,8 @@ func checkPorts(t *testing.T, name string, objects []*unstructured.Unstructured)
 	}
 }
 
-// Whatever selects Pods selects some: a label that has changed on one side
-// would leave a Service without endpoints and a policy without effect.
+// Every selector selects a Pod. A label that changed on one side would leave a Service without
+// endpoints or a policy without effect.
 func TestSelectorsMatch(t *testing.T) {
 	for _, name := range installations {
 		objects := build(t, name)
@@ -187,7 +185,7 @@ func TestSelectorsMatch(t *testing.T) {
 	}
 }
 
-// The rules speak of codes and reasons of our catalogues.
+// The codes and reasons in the alert rules exist in our catalogues.
 func TestRulesKnowTheCatalogues(t *testing.T) {
 	known := map[string]bool{"OK": true}
 	for _, e := range fault.Catalogue {
@@ -217,7 +215,7 @@ func TestRulesKnowTheCatalogues(t *testing.T) {
 	}
 }
 
-// containers are those of all Deployments, by name.
+// containers returns the containers of all Deployments, by name.
 func containers(t *testing.T, objects []*unstructured.Unstructured) map[string]corev1.Container {
 	t.Helper()
 	found := map[string]corev1.Container{}
