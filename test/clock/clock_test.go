@@ -1,5 +1,5 @@
-// Package clock sets the clock of the machine that a key server runs on, which is built
-// with a clock of the test's for that (ADR 59).
+// Package clock sets the clock of the machine that a key server runs on. The server is built with a
+// clock that a test can set (ADR 59).
 package clock
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// there is the program on a machine whose clock is as far ahead as the test says.
+// there is the program with a clock that is ahead by the duration that the test sets.
 var there program.Program
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -42,7 +42,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// machine is a server on it.
+// machine is a server with a settable clock.
 type machine struct {
 	dir    string
 	args   []string
@@ -71,7 +71,7 @@ func (m *machine) set(t *testing.T, ahead time.Duration) {
 	rig.Must(t, program.SetClock(m.dir, ahead))
 }
 
-// send answers the code and the body of an answer.
+// send returns the code and the body of a response.
 func (m *machine) send(t *testing.T, method, path, token string, body any) (string, map[string]any) {
 	t.Helper()
 	var content io.Reader
@@ -112,14 +112,14 @@ func (m *machine) login(t *testing.T) string {
 	return token
 }
 
-// how tells how a session stands: the code of what it is refused with, empty if it lives.
+// how returns the code of the refusal of a session, or "" if the session is valid.
 func (m *machine) how(t *testing.T, token string) string {
 	t.Helper()
 	code, _ := m.send(t, http.MethodGet, "/api/sessions/current", token, nil)
 	return code
 }
 
-// await waits for something that is to come.
+// await waits until is returns true, for at most a minute.
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
@@ -129,8 +129,8 @@ func await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// rows are the objects of the rows that say that the clock was set, oldest first. The
-// trail is in order.
+// rows returns the objects of the rows about clock steps, oldest first. It checks that the times in
+// the log are in order.
 func rows(t *testing.T, admin *client.Client) (objects []string) {
 	t.Helper()
 	var last time.Time
@@ -163,8 +163,8 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
-// The clock is set by an hour, either way and back: sessions live on, those bound to a key
-// and those that are not, logins go on, and each step has a row.
+// The clock is set by an hour, forward and back. Sessions stay valid, bound or not, logins work,
+// and each step has a row.
 func clockIsSet(t *testing.T, args []string) {
 	m := newMachine(t, args...)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -209,7 +209,7 @@ func clockIsSet(t *testing.T, args []string) {
 	}
 }
 
-// near compares steps, which are seen a moment after they are made.
+// near compares steps within a second, because a step is noticed some time after it is made.
 func near(got, want []string) bool {
 	return slices.EqualFunc(got, want, func(a, b string) bool {
 		one, err := time.ParseDuration(a)
@@ -227,9 +227,8 @@ func TestEndedStaysEnded(t *testing.T) {
 	}
 }
 
-// A session that has ended does not live again where the clock is set back, nor after a
-// start with a clock that is behind, and one that lives does not end by a start with a
-// clock that was set back.
+// An expired session stays expired if the clock is set back, and after a start with a clock that is
+// behind. A valid session stays valid over a start with a clock that was set back.
 func endedStaysEnded(t *testing.T, args []string) {
 	const lifetime = 3 * time.Second
 	m := newMachine(t, append(slices.Clone(args), "--session-lifetime", lifetime.String(), "--session-idle", lifetime.String())...)
@@ -241,7 +240,7 @@ func endedStaysEnded(t *testing.T, args []string) {
 		t.Errorf("after the step: %q", code)
 	}
 	m.server.Kill()
-	m.args = args // whose sessions last
+	m.args = args // with the default lifetime of sessions
 	m.start(t)
 	if !strings.Contains(m.server.Log(), "the machine's clock does not agree with the database") {
 		t.Errorf("it is not said:\n%s", m.server.Log())

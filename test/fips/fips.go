@@ -1,6 +1,5 @@
-// Package fips shows that the product works with Go's FIPS 140-3 module in
-// its approved mode (docs/fips.md): the tests of everything that encrypts, signs
-// or hashes run again, in processes with GODEBUG=fips140=on.
+// Package fips shows that the product works with Go's FIPS 140-3 module in its approved mode (docs/fips.md).
+// The tests of the packages that encrypt, sign or hash run again in processes with GODEBUG=fips140=on.
 package fips
 
 import (
@@ -19,14 +18,13 @@ const mode = "GODEBUG=fips140=on"
 // limit bounds the tests of one package.
 const limit = 10 * time.Minute
 
-// row is a package whose tests run again, and which of them; all where none is
-// named.
+// row is a package whose tests run again. tests names them; all run if it is empty.
 type row struct {
 	reason, pkg string
 	tests       []string
 }
 
-// rows are looked up by the package, whose own test calls Again.
+// rows are found by the package, whose own test calls Again.
 var rows = []row{
 	{"the mode is on in these processes", "test/fips", []string{"TestTheModeIsOn"}},
 	{"sessions: tokens, their hashes, password logins", "internal/auth/session", nil},
@@ -48,8 +46,8 @@ var rows = []row{
 	},
 }
 
-// Again runs the tests of a package once more, in the mode: the test binary that
-// calls it starts itself, so that nothing is compiled for it.
+// Again runs the tests of a package again in the mode. The test binary that calls it starts itself,
+// so that nothing is compiled.
 func Again(t *testing.T, pkg string) {
 	t.Helper()
 	if fips140.Enabled() {
@@ -86,14 +84,14 @@ func (r row) again(t *testing.T) {
 	if len(passed) == 0 {
 		t.Errorf("%s: no test passed\n%s", r.reason, out)
 	}
-	for _, name := range r.tests { // one that was renamed, or skipped, shows nothing
+	for _, name := range r.tests { // a renamed or skipped test proves nothing
 		if !passed[name] {
 			t.Errorf("%s: %s did not run", r.reason, name)
 		}
 	}
 }
 
-// passes are the tests that -test.v says have passed, subtests left out.
+// passes returns the names of passed tests in the output of -test.v, without subtests.
 func passes(out string) map[string]bool {
 	passed := map[string]bool{}
 	for line := range strings.Lines(out) {

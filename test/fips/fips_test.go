@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCryptographyUnderFIPS: each package of the rows runs its tests again, this
-// one here, the others in a test of their own.
+// TestCryptographyUnderFIPS runs the tests of this package again, and checks that each other
+// package of the rows has a test that calls Again.
 func TestCryptographyUnderFIPS(t *testing.T) {
 	Again(t, "test/fips")
 	for _, r := range rows {

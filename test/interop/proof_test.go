@@ -1,4 +1,4 @@
-// Package interop drives a real server with clients that nobody here wrote.
+// Package interop drives a real server with third-party clients.
 package interop
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/node"
 )
 
-// outcome is what one client saw.
+// outcome is the result of one client.
 type outcome struct {
 	Client, Algorithm string
 	Login             int
-	Bound             bool // to the key's thumbprint, as the client works it out
+	Bound             bool // to the key's thumbprint, as the client computes it
 	Without           string
 	HMAC              int
 	Replayed          string
 	Whole             int
 }
 
-// TestProofClients: DPoP clients from the npm registry bind a session, use it,
-// and are refused a proof that was used.
+// TestProofClients checks that DPoP clients from the npm registry bind a session and use it, and
+// that a used proof is rejected.
 func TestProofClients(t *testing.T) {
 	dir := node.Install(t, "proof.mjs")
 	s := testserver.Start(t)

@@ -1,5 +1,5 @@
-// Package traces shows that what the manager asks, what a key server does for it, and what
-// that asks of a peer are one trace, as a collector of OTLP sees it.
+// Package traces shows that a call of the manager, the work of a key server for it, and the call to
+// a peer that follows are one trace, as an OTLP collector sees it.
 package traces
 
 import (
@@ -36,7 +36,7 @@ type received struct {
 	spans    []span
 }
 
-// span is one with the process that made it.
+// span is a span with the process that recorded it.
 type span struct {
 	*otlp.Span
 	process string
@@ -101,13 +101,13 @@ func (r *received) find(t *testing.T, name string, trace []byte) (found span) {
 func start(t *testing.T, system uint32, o tracing.Options, more ...testserver.Option) *testserver.Server {
 	t.Helper()
 	return testserver.Start(t, append([]testserver.Option{func(c *server.Config) {
-		host := fmt.Sprintf("127.0.0.%d", system+1) // no key server is a peer of its own address
+		host := fmt.Sprintf("127.0.0.%d", system+1) // a key server cannot be a peer at its own address
 		c.ExternalListen, c.SystemID, c.ServerName = rig.FreeAddress(t, host), system, host
 		c.Tracing = o
 	}}, more...)...)
 }
 
-// expose has a principal told to the peer.
+// expose exposes a principal to the peer.
 func expose(t *testing.T, who *client.Client) {
 	t.Helper()
 	session, err := who.GetCurrentSession(t.Context())
@@ -116,11 +116,11 @@ func expose(t *testing.T, who *client.Client) {
 	rig.Must(t, err)
 }
 
-// TestOneTrace: a pass of the manager, its call, the request at the key server, and what that
-// asks of a peer. Only what begins in the manager is recorded of itself.
+// TestOneTrace records one trace of a pass of the manager, its call, the request at the key server,
+// and the call to a peer. Key servers only record requests that the manager traces.
 func TestOneTrace(t *testing.T) {
 	r := collect(t)
-	quiet := tracing.Options{Endpoint: r.endpoint} // records what is asked for, and nothing else
+	quiet := tracing.Options{Endpoint: r.endpoint} // only records requests that are already traced
 	here, there := start(t, 1, quiet), start(t, 2, quiet)
 	program.Trust(t, here.Admin(t), there.Admin(t))
 	program.Trust(t, there.Admin(t), here.Admin(t))
@@ -139,7 +139,7 @@ func TestOneTrace(t *testing.T) {
 	})
 	rig.Must(t, err)
 	ctx, pass := tracer.Begin(t.Context(), "reconcile Key")
-	_, err = api.GetACL(ctx, schema.KeyRequest{TTag: foreign.TTag}) // the peer's list does not let him
+	_, err = api.GetACL(ctx, schema.KeyRequest{TTag: foreign.TTag}) // the ACL at the peer does not allow it
 	if err == nil {
 		t.Fatal("a principal that the peer does not know reads a list there")
 	}
@@ -186,7 +186,7 @@ func TestOneTrace(t *testing.T) {
 	}
 }
 
-// TestACollectorThatHangsDelaysNothing: it takes connections, and never answers.
+// TestACollectorThatHangsDelaysNothing uses a collector that accepts connections and never responds.
 func TestACollectorThatHangsDelaysNothing(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	rig.Must(t, err)
@@ -208,7 +208,8 @@ func TestACollectorThatHangsDelaysNothing(t *testing.T) {
 	s.Stop(t)
 }
 
-// TestAForgedTraceparentIsNoRequestOfItsOwn: what cannot be one begins a trace, or none.
+// TestAForgedTraceparentIsNoRequestOfItsOwn checks that an invalid traceparent, or one that is not
+// sampled, causes no recorded span.
 func TestAForgedTraceparentIsNoRequestOfItsOwn(t *testing.T) {
 	r := collect(t)
 	s := start(t, 1, tracing.Options{Endpoint: r.endpoint})
