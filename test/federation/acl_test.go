@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// entry is somebody's entry in an answer of the ACL routes.
+// entry returns a user's entry in a response of the ACL routes.
 func entry(a rig.Answer, of rig.User) rig.Object {
 	acl, _ := a.Body["acl"].(rig.Object)
 	entries, _ := acl["entries"].([]any)
@@ -26,8 +26,8 @@ func right(o rig.Object, name string) bool {
 	return slices.Contains(names, any(name))
 }
 
-// The list of a foreign key is read, granted, amended and revoked where the
-// key is, by an owner who is somebody's principal elsewhere.
+// The ACL of a foreign key is read, granted, amended and revoked at the key's own key server, by an
+// owner who is a principal of another one.
 func TestForwardedACL(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		owner := b.User(t, "owner", keyserver.RoleEncryptor)
@@ -88,7 +88,7 @@ func TestForwardedACL(t *testing.T) {
 	})
 }
 
-// linkOf spells the hidden link of a key id.
+// linkOf returns the hidden link of a key id.
 func linkOf(t testing.TB, s *site, id string) string {
 	t.Helper()
 	key, err := keyserver.ParseHexID(id)
@@ -98,7 +98,7 @@ func linkOf(t testing.TB, s *site, id string) string {
 	return keyserver.NewHiddenLink(keyserver.SystemID(s.System), key).Base64()
 }
 
-// A usage limit counts what peers do as it counts everything, exactly.
+// A usage limit counts uses by peers exactly, like all other uses.
 func TestForwardedUsesCount(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		owner := b.User(t, "owner", keyserver.RoleEncryptor)
@@ -115,8 +115,7 @@ func TestForwardedUsesCount(t *testing.T) {
 	})
 }
 
-// A group's entry counts for its members at home, as long as the group is
-// theirs and the group or they are exposed.
+// A group's entry applies to its members at home, if the group or the member is exposed.
 func TestForwardedGroups(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		owner := b.User(t, "owner", keyserver.RoleEncryptor)
@@ -136,7 +135,7 @@ func TestForwardedGroups(t *testing.T) {
 		a.OK(t, a.AsAdmin(t), "PUT", membership, nil)
 		a.OK(t, member.Session, "POST", "/api/keys/authorize", ask)
 
-		// Its own row comes before the group's.
+		// The member's own row takes precedence over the group's.
 		row := a.TrustPrincipal(t, member.ID, b.Site, "restrict")
 		a.Refused(t, member.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
 		a.OK(t, a.AsAdmin(t), "DELETE", "/api/principal-trusts/"+row, nil)

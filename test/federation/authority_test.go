@@ -17,8 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// traffic is a caller of one key server that uses a key of another again and again,
-// every second time over a connection of its own.
+// traffic is a caller of one key server that uses a key of another repeatedly, every second time
+// over a new connection.
 type traffic struct {
 	from, to *site
 	name     string // of the caller
@@ -37,7 +37,7 @@ func newTraffic(t *testing.T, from, to *site) *traffic {
 	return w
 }
 
-// run asks until ctx ends, and fails the test where it is not answered.
+// run sends requests until ctx ends, and fails the test if one fails.
 func (w *traffic) run(ctx context.Context, t *testing.T) {
 	want := macOf([]byte("the key that stays at home"), []byte("message"))
 	fresh := w.from.client(t) // with the file of the CAs as it was
@@ -56,14 +56,14 @@ func (w *traffic) run(ctx context.Context, t *testing.T) {
 	}
 }
 
-// once asks once, in a session of its own.
+// once sends one request in a new session.
 func (w *traffic) once(t *testing.T) rig.Answer {
 	t.Helper()
 	session := w.from.LogIn(t, w.name, rig.Password)
 	return w.from.Send(t, session, "POST", "/api/crypto/hmac", hmacOf(w.ttag, []byte("message")))
 }
 
-// authority is the one in a state.
+// authority returns the CA in a state.
 func (s *site) authority(t testing.TB, state string) rig.Object {
 	t.Helper()
 	for _, a := range s.OK(t, s.AsAdmin(t), "GET", "/api/authority", nil).List(t, "authorities") {
@@ -75,8 +75,7 @@ func (s *site) authority(t testing.TB, state string) rig.Object {
 	return nil
 }
 
-// rotate has a key server go on to another authority, and take the trust in the one
-// before away.
+// rotate switches a key server to a new CA and removes the trust in the previous one.
 func (s *site) rotate(t testing.TB, meanwhile func()) {
 	t.Helper()
 	before := s.authority(t, "active")["certificateId"]
@@ -88,9 +87,8 @@ func (s *site) rotate(t testing.TB, meanwhile func()) {
 	meanwhile()
 }
 
-// A federation of three replaces all authorities, twice, while each uses keys of the
-// others, and no request fails: neither over connections that stay nor over new ones,
-// of clients that know the first authority only.
+// Three federated key servers replace all CAs twice while each uses keys of the others. No request
+// fails, over existing connections or over new ones of clients that only know the first CA.
 func TestAllAuthoritiesRotateUnderLoad(t *testing.T) {
 	for name, database := range databases {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +113,7 @@ func TestAllAuthoritiesRotateUnderLoad(t *testing.T) {
 			for _, w := range loads {
 				under.Go(func() { w.run(ctx, t) })
 			}
-			each := func() { // some requests of everybody
+			each := func() { // some requests of each caller
 				for _, w := range loads {
 					before := w.asked.Load()
 					rig.Soon(t, "a request is answered", func() bool { return t.Failed() || w.asked.Load() > before+3 })
@@ -133,7 +131,7 @@ func TestAllAuthoritiesRotateUnderLoad(t *testing.T) {
 					t.Errorf("%d has %d authorities", s.System, len(list))
 				}
 				learned := s.OK(t, s.AsAdmin(t), "GET", "/api/audit?operation=learnAuthority", nil).List(t, "entries")
-				if len(learned) < 2 { // of each of the others one, or more
+				if len(learned) < 2 { // at least one for each of the others
 					t.Errorf("%d learned %d authorities", s.System, len(learned))
 				}
 				pemFile, err := os.ReadFile(s.CAFile())
@@ -149,8 +147,7 @@ func TestAllAuthoritiesRotateUnderLoad(t *testing.T) {
 	}
 }
 
-// A key server that was off while a peer replaced its authority twice is led on by
-// the links.
+// A key server that was off while a peer replaced its CA twice learns the new one through the link certificates.
 func TestOffDuringRotations(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		w := newTraffic(t, b, a)
@@ -167,8 +164,8 @@ func TestOffDuringRotations(t *testing.T) {
 
 const year = 365 * 24 * time.Hour
 
-// One that was off until the authority that it trusts had ended, years later, says
-// what to do, and that helps. The other has gone on without a word meanwhile.
+// A key server that was off until the CA that it trusts had expired, years later, reports the
+// remedy, and the remedy works. The other one has rotated its CA by itself in that time.
 func TestOffUntilTheAuthorityHasEnded(t *testing.T) {
 	for name, database := range databases {
 		t.Run(name, func(t *testing.T) {
@@ -178,12 +175,12 @@ func TestOffUntilTheAuthorityHasEnded(t *testing.T) {
 			}
 			a := open(t, 2, on, database(t))
 			first := a.authority(t, "active")["certificateId"]
-			pass := func(by time.Duration) { // while a is looked after once
+			pass := func(by time.Duration) { // while a is checked once
 				a.Stop(t)
 				ticking.turn(by)
 				a.Restart(t)
 				a.Forget()
-				a.HTTP = a.client(t) // who came for the CAs as they are now
+				a.HTTP = a.client(t) // has fetched the current CAs
 			}
 			pass(5*year - time.Hour)
 			b := open(t, 3, on, database(t))

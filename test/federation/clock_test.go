@@ -24,42 +24,40 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// clock is the one of a key server, which is ahead of this machine's. It is never
-// behind, because a connection's deadlines are this machine's time.
+// clock is the clock of a key server, which is ahead of this machine's. It is never behind, because
+// the deadlines of connections use this machine's time.
 type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
 func (c *clock) turn(by time.Duration) { c.ahead.Add(int64(by)) }
 
-// apart gives the two key servers of between clocks of their own.
+// apart gives the two key servers of between separate clocks.
 func apart(ofA, ofB *clock) testserver.Option {
 	return func(c *server.Config) {
 		c.Clock = map[uint32]*clock{2: ofA, 3: ofB}[c.SystemID].now
 	}
 }
 
-// ahead is a clock that is ahead of this machine's.
+// ahead returns a clock that is ahead of this machine's.
 func ahead(by time.Duration) *clock {
 	c := &clock{}
 	c.turn(by)
 	return c
 }
 
-// apartBy is nearly as far as clocks may be apart.
+// apartBy is nearly the maximum difference of clocks.
 const apartBy = 4 * time.Minute
 
-// skewed runs a test on two key servers of which one is ahead of the other,
-// either way round.
+// skewed runs a test on two key servers with different clocks, in both directions.
 func skewed(t *testing.T, test func(t *testing.T, a, b *site)) {
 	t.Helper()
 	t.Run("Ahead", func(t *testing.T) { between(t, test, apart(ahead(apartBy), ahead(0))) })
 	t.Run("Behind", func(t *testing.T) { between(t, test, apart(ahead(0), ahead(apartBy))) })
 }
 
-// Key servers whose clocks differ by four minutes, either way, do everything
-// for each other. No time limit is a time of day: all of them are far shorter
-// than the difference.
+// Key servers whose clocks differ by four minutes, in either direction, can do everything for each
+// other. No time limit compares times of day: all limits are far shorter than the difference.
 func TestForwardingBetweenClocksThatDiffer(t *testing.T) {
 	skewed(t, func(t *testing.T, a, b *site) {
 		material := []byte("the key that stays at home")
@@ -87,7 +85,7 @@ func TestForwardingBetweenClocksThatDiffer(t *testing.T) {
 		if found := caller.Site.OK(t, caller.Session, "POST", "/api/principals/lookup", rig.Object{"principals": []rig.Object{pair(owner)}}).List(t, "principals"); len(found) != 1 {
 			t.Errorf("found %v", found)
 		}
-		// Each writes its rows by its own clock.
+		// Each key server uses its own clock for its rows.
 		here, there := a.timeOf(t, granted.RequestID), b.timeOf(t, granted.RequestID)
 		if here.After(there) != a.clock().After(b.clock()) {
 			t.Errorf("asked at %s, done at %s", here, there)
@@ -95,7 +93,7 @@ func TestForwardingBetweenClocksThatDiffer(t *testing.T) {
 	})
 }
 
-// timeOf is that of the first row of a request.
+// timeOf returns the time of the first row of a request.
 func (s *site) timeOf(t testing.TB, requestID string) time.Time {
 	t.Helper()
 	rows := s.Rows(t, requestID)
@@ -110,8 +108,7 @@ func (s *site) timeOf(t testing.TB, requestID string) time.Time {
 	return at
 }
 
-// When an entry begins and ends is judged by the clock of the key's owner,
-// whatever that of who asks says.
+// The clock of the key's owner decides when an entry begins and ends, whatever the caller's clock says.
 func TestEntriesGoByTheOwnersClock(t *testing.T) {
 	skewed(t, func(t *testing.T, a, b *site) {
 		owner := b.User(t, "owner", keyserver.RoleEncryptor)
@@ -142,8 +139,8 @@ func TestEntriesGoByTheOwnersClock(t *testing.T) {
 	})
 }
 
-// asking makes two key servers peers, and one's principal a user of the other's
-// key. Each call asks anew.
+// asking registers two key servers with each other, and lets a principal of one use a key of the
+// other. Each call of the returned function sends a new request.
 func asking(t *testing.T, a, b *site) func() rig.Answer {
 	t.Helper()
 	a.register(t, b)
@@ -158,8 +155,8 @@ func asking(t *testing.T, a, b *site) func() rig.Answer {
 	}
 }
 
-// A session is judged where it was opened: the owner of the key does not ask
-// how old it is, and nobody is asked for one that is over.
+// A session is judged where it was opened. The owner of the key does not check its age, and gets no
+// request of an expired session.
 func TestSessionsGoByTheirKeyServersClock(t *testing.T) {
 	for name, database := range databases {
 		t.Run(name, func(t *testing.T) {
@@ -167,14 +164,13 @@ func TestSessionsGoByTheirKeyServersClock(t *testing.T) {
 			a, b := open(t, 2, apart(ofA, ofB), database(t)), open(t, 3, apart(ofA, ofB), database(t))
 			ask := asking(t, a, b)
 
-			// A key server that has lost sight of its replicas, as one whose clock
-			// jumps believes, looks at the database first.
+			// After a jump of its clock a key server is unsure whether it is current, and reads the database first.
 			ofB.turn(30 * 24 * time.Hour)
 			rig.Within(t, prompt, "the owner is sure of its state", func() bool { return ask().Status == http.StatusOK })
 			ofA.turn(30 * 24 * time.Hour)
 			var out rig.Answer
 			rig.Within(t, prompt, "the session is over", func() bool { out = ask(); return out.Status == http.StatusUnauthorized })
-			b.Forget() // of admin, over as well
+			b.Forget() // of admin, which has expired, too
 			if rows := b.Rows(t, out.RequestID); len(rows) != 0 {
 				t.Errorf("the owner was asked: %s", rig.Trail(rows))
 			}
@@ -182,8 +178,7 @@ func TestSessionsGoByTheirKeyServersClock(t *testing.T) {
 	}
 }
 
-// A repetition is one for as long as the owner of the key says by its own
-// clock. What asks sends no time.
+// The clock of the key's owner decides how long a repetition counts as one. The caller sends no time.
 func TestRepetitionsGoByTheOwnersClock(t *testing.T) {
 	for name, database := range databases {
 		t.Run(name, func(t *testing.T) {
@@ -219,15 +214,15 @@ func TestRepetitionsGoByTheOwnersClock(t *testing.T) {
 			ofB.turn(9 * time.Minute)
 			want(t, codes.OK)
 			ofB.turn(2 * time.Minute)
-			want(t, codes.FailedPrecondition) // it is another call, and the use is used up
+			want(t, codes.FailedPrecondition) // it is another call, and the limit is used up
 		})
 	}
 }
 
-// journal is what a key server logs.
+// journal is the log of a key server.
 type journal struct{ rig.Output }
 
-// says reports whether one line has all of it.
+// says reports whether one line has all texts.
 func (j *journal) says(all ...string) bool {
 	for line := range strings.Lines(j.String()) {
 		if !slices.ContainsFunc(all, func(part string) bool { return !strings.Contains(line, part) }) {
@@ -237,18 +232,17 @@ func (j *journal) says(all ...string) bool {
 	return false
 }
 
-// Clocks so far apart that a certificate is not valid: nobody is let in, whose
-// clock says so logs it, and once the clock is right all is as it was.
+// If clocks differ so much that a certificate is not valid, connections are refused, the key server
+// whose clock decides logs it, and correcting the clock restores everything.
 func TestClocksTooFarApart(t *testing.T) {
-	const present = 2 * time.Hour // what both clocks are ahead at first
+	const present = 2 * time.Hour // both clocks are ahead by this at first
 	for name, tc := range map[string]struct {
 		turn time.Duration // of the owner
-		logs int           // the system id of who refuses
+		logs int           // the system id of the key server that refuses
 	}{
-		// The certificate of who asks is not valid yet, for the owner.
+		// The caller's certificate is not valid yet for the owner.
 		"OwnerBehind": {-time.Hour, 3},
-		// The owner's own certificate ran out; the one it has issued instead is
-		// not valid yet, for who asks.
+		// The owner's certificate has expired, and its new one is not valid yet for the caller.
 		"OwnerAhead": {2 * 365 * 24 * time.Hour, 2},
 	} {
 		t.Run(name, func(t *testing.T) {

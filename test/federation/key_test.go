@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// macOf is what an HMAC has to be.
+// macOf returns the expected HMAC.
 func macOf(key, message []byte) string {
 	h := hmac.New(sha512.New384, key)
 	h.Write(message)
@@ -22,9 +22,8 @@ func hmacOf(ttag string, message []byte) rig.Object {
 	return rig.Object{"hiddenLink": ttag, "data": base64.StdEncoding.EncodeToString(message)}
 }
 
-// POST /api/keys/authorize rule 3 and POST /api/crypto/hmac: a foreign system
-// id is forwarded with the caller's principal, and both sides write rows under
-// one request id.
+// POST /api/keys/authorize rule 3 and POST /api/crypto/hmac: a foreign system id is forwarded with
+// the caller's principal, and both sides write rows under one request id.
 func TestForwardedKeyUse(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		material := []byte("the key that stays at home")
@@ -33,7 +32,7 @@ func TestForwardedKeyUse(t *testing.T) {
 		ttag := owner.Mint(t, material)
 		ask := rig.Object{"ttag": ttag, "filename": "/a/file"}
 
-		// Not exposed: the peer is not even told.
+		// Not exposed: the peer does not get the request.
 		refusal := a.Refused(t, caller.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
 		if got := rig.Trail(a.Rows(t, refusal.RequestID)); got != `["authorizeKey refused notExposed"]` {
 			t.Errorf("not exposed: %s", got)
@@ -42,7 +41,7 @@ func TestForwardedKeyUse(t *testing.T) {
 			t.Errorf("the peer was told: %s", rig.Trail(rows))
 		}
 
-		// Exposed, but not on the list.
+		// Exposed, but not in the ACL.
 		a.Expose(t, caller.ID, b.Site)
 		for path, body := range map[string]rig.Object{"/api/keys/authorize": ask, "/api/crypto/hmac": hmacOf(ttag, []byte("message"))} {
 			refusal = a.Refused(t, caller.Session, "POST", path, body, http.StatusForbidden, "ACL_DENIED")
@@ -59,7 +58,7 @@ func TestForwardedKeyUse(t *testing.T) {
 			}
 		}
 
-		// On the list.
+		// In the ACL.
 		owner.Grant(t, ttag, caller, "READ")
 		grant := a.OK(t, caller.Session, "POST", "/api/keys/authorize", ask)
 		if grant.Body["authorized"] != true || grant.Body["systemId"] != float64(b.System) || grant.Body["filenameAudited"] != true {
@@ -87,7 +86,7 @@ func TestForwardedKeyUse(t *testing.T) {
 			}
 		}
 
-		// The role is the home's to judge, and nothing is sent without it.
+		// The home checks the role, and sends nothing without it.
 		auditor := a.User(t, "auditor", keyserver.RoleAuditor)
 		a.Expose(t, auditor.ID, b.Site)
 		refusal = a.Refused(t, auditor.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")

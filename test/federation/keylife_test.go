@@ -8,8 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// The state of a key holds for the principals of peers as well, and says so there;
-// how a key ages is decided where it is, and nowhere else.
+// The state of a key also applies to the principals of peers, and their responses say so. Only the
+// key's own key server changes the state.
 func TestForwardedKeyStates(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		owner, caller := b.User(t, "owner", keyserver.RoleEncryptor), a.User(t, "caller", keyserver.RoleEncryptor)
@@ -37,7 +37,7 @@ func TestForwardedKeyStates(t *testing.T) {
 		}
 		b.OK(t, owner.Session, "POST", "/api/keys/enable", link)
 		a.OK(t, caller.Session, "POST", "/api/crypto/hmac", hmacOf(ttag, nil))
-		// What a peer lets do is counted where the key is, and nowhere else.
+		// The uses by a peer are counted only at the key's own key server.
 		for _, key := range b.OK(t, owner.Session, "GET", "/api/keys", nil).List(t, "keys") {
 			if key["ttag"] == ttag && key["uses"] != 2.0 {
 				t.Errorf("used %v times", key["uses"])

@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// POST /api/crypto/mac, mac/verify, encrypt and decrypt of a line or key of a peer
-// are done there, count there, and have rows on both sides; a batch stays here.
+// POST /api/crypto/mac, mac/verify, encrypt and decrypt with a key or key lineage of a peer are
+// executed and counted there, and have rows on both sides. A batch is not forwarded.
 func TestForwardedMACsAndEncryption(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		material := []byte("the key that stays at home")
@@ -80,7 +80,7 @@ func TestForwardedMACsAndEncryption(t *testing.T) {
 			t.Errorf("a batch: %v", items)
 		}
 
-		// A use is counted where the key is, once each.
+		// Each use is counted once, at the key's own key server.
 		counted := owner.Mint(t, material)
 		entry := caller.Entry(counted, "READ")
 		entry["maxUsage"] = 2

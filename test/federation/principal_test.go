@@ -19,9 +19,8 @@ func (s *site) lookup(t testing.TB, session string, pairs ...rig.Object) rig.Ans
 	return s.OK(t, session, "POST", "/api/principals/lookup", rig.Object{"principals": pairs})
 }
 
-// POST /api/principals/lookup: each pair is resolved where it belongs. A
-// principal that its home reports as disabled or removed has its entries here
-// closed, which is audited and shows in the change feed.
+// POST /api/principals/lookup resolves each pair at its home. If the home reports a principal as
+// disabled or removed, its local ACL entries are closed. This is audited and shows in the change feed.
 func TestForwardedLookup(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		asker := a.User(t, "asker", keyserver.RoleEncryptor)
@@ -53,7 +52,7 @@ func TestForwardedLookup(t *testing.T) {
 		}
 		own := b.OK(t, b.AsAdmin(t), "GET", "/api/principals/"+there.ID, nil)
 		for field, want := range own.Body {
-			if field == "roleIds" || field == "groupIds" { // what a principal may do stays where it belongs
+			if field == "roleIds" || field == "groupIds" { // the rights of a principal stay at its home
 				want = []any{}
 			}
 			if !reflect.DeepEqual(got[0][field], want) {
@@ -73,7 +72,7 @@ func TestForwardedLookup(t *testing.T) {
 			}
 		}
 
-		// Disabled, and never heard of.
+		// One is disabled, and one is unknown.
 		b.OK(t, b.AsAdmin(t), "PUT", "/api/principals/"+there.ID+"/flags", rig.Object{"disabled": true})
 		_, cursor := a.Changes(t, a.AsAdmin(t), "0")
 		found = a.lookup(t, asker.Session, pair(there), pair(other), pair(removed))
@@ -92,15 +91,15 @@ func TestForwardedLookup(t *testing.T) {
 			t.Errorf("in the change feed: %q", got)
 		}
 
-		// Said again, it changes nothing more; enabled again, the owner has to
-		// grant anew.
+		// A repeated report changes nothing more. After the principal is enabled again, the owner
+		// has to grant the rights again.
 		_, cursor = a.Changes(t, a.AsAdmin(t), "0")
 		a.lookup(t, asker.Session, pair(there), pair(removed))
 		if got := a.Changed(t, a.AsAdmin(t), cursor); len(got) > 0 {
 			t.Errorf("said again: %q", got)
 		}
 		b.OK(t, b.AsAdmin(t), "PUT", "/api/principals/"+there.ID+"/flags", rig.Object{"disabled": false})
-		there.Session = b.LogIn(t, "there", rig.Password) // what he had has ended with the disabling
+		there.Session = b.LogIn(t, "there", rig.Password) // disabling ended its previous session
 		b.Expose(t, there.ID, a.Site)
 		b.Refused(t, there.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag}, http.StatusForbidden, "ACL_DENIED")
 		asker.Grant(t, ttag, there, "READ")

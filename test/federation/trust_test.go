@@ -8,8 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// A restriction on the side of the key refuses a peer's principal whatever the
-// list says.
+// A restriction at the key server of the key rejects a peer's principal, even if the ACL allows it.
 func TestRestrictedHere(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		owner := b.User(t, "owner", keyserver.RoleEncryptor)
@@ -24,7 +23,7 @@ func TestRestrictedHere(t *testing.T) {
 			return rig.Object{"principalId": id, "trustedServerSystemId": a.System, "flag": flag}
 		}
 
-		// Nobody of the peer is exposed from here, and no typing error restricted.
+		// Only local principals can be exposed, and a mistyped id cannot be restricted.
 		b.Refused(t, b.AsAdmin(t), "POST", "/api/principal-trusts", trust(caller.ID, "expose"), http.StatusNotFound, "NOT_FOUND")
 		b.Refused(t, b.AsAdmin(t), "POST", "/api/principal-trusts", trust("00000000deadbeef", "restrict"), http.StatusNotFound, "NOT_FOUND")
 
@@ -45,13 +44,13 @@ func TestRestrictedHere(t *testing.T) {
 		b.OK(t, b.AsAdmin(t), "DELETE", "/api/principal-trusts/"+id, nil)
 		a.OK(t, caller.Session, "POST", "/api/keys/authorize", ask)
 
-		// A peer that is down keeps nobody from restricting its principals.
+		// A peer that is down does not prevent restricting its principals.
 		a.Stop(t)
 		b.OK(t, b.AsAdmin(t), "POST", "/api/principal-trusts", trust("00000000deadbeef", "restrict"))
 	})
 }
 
-// A restriction of a peer's group shuts out whoever is in it, as long as he is.
+// A restriction of a peer's group rejects its members as long as they are members.
 func TestRestrictedGroup(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		owner := b.User(t, "owner", keyserver.RoleEncryptor)

@@ -1,6 +1,5 @@
-// Package federation checks what key servers do for each other's principals,
-// over real TLS between real servers, each at a loopback address of its own,
-// on both databases.
+// Package federation tests what key servers do for each other's principals, over real TLS between
+// real servers, each at its own loopback address, on both databases.
 package federation
 
 import (
@@ -17,7 +16,7 @@ import (
 	_ "github.com/keyserver-operator/keyserver-operator/test/rig/system"
 )
 
-// databases are what every clause is checked on.
+// databases are the databases that every test runs on.
 var databases = map[string]func(testing.TB) testserver.Option{
 	"SQLite": func(testing.TB) testserver.Option { return func(*server.Config) {} },
 	"PostgreSQL": func(t testing.TB) testserver.Option {
@@ -30,8 +29,7 @@ var databases = map[string]func(testing.TB) testserver.Option{
 // takes effect within prompt was announced.
 const prompt = 30 * time.Second
 
-// between runs a test on two key servers that are registered with each other,
-// per database.
+// between runs a test on two key servers that are registered with each other, once for each database.
 func between(t *testing.T, test func(t *testing.T, a, b *site), options ...testserver.Option) {
 	t.Helper()
 	for name, database := range databases {
@@ -45,8 +43,7 @@ func between(t *testing.T, test func(t *testing.T, a, b *site), options ...tests
 	}
 }
 
-// site is a key server in this process. Its system id n stands at the address
-// 127.0.0.n.
+// site is a key server in this process. The one with the system id n has the address 127.0.0.n.
 type site struct {
 	*testserver.Server
 	*rig.Site
@@ -69,8 +66,7 @@ func open(t testing.TB, system int, options ...testserver.Option) *site {
 	return s
 }
 
-// client trusts the key server, by its clock, and shows certificates if there are
-// any.
+// client returns a client that trusts the key server, uses its clock, and presents the certificates.
 func (s *site) client(t testing.TB, certificates ...tls.Certificate) *http.Client {
 	t.Helper()
 	c := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
@@ -80,8 +76,7 @@ func (s *site) client(t testing.TB, certificates ...tls.Certificate) *http.Clien
 	return c
 }
 
-// register makes another key server a peer: its CA is trusted, then its trust
-// blob registered.
+// register makes another key server a peer: it trusts its CA, then registers its trust blob.
 func (s *site) register(t testing.TB, other *site) {
 	t.Helper()
 	s.Trust(t, other.Site)

@@ -1,5 +1,5 @@
-// Package impostor is somebody with a CA and a certificate of his own, who can
-// be registered as a peer and then says what no key server says.
+// Package impostor is an attacker with a private CA and certificate, which can be registered as a
+// peer and then sends messages that no key server sends.
 package impostor
 
 import (
@@ -20,13 +20,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Host is where an impostor listens, if he does. No key server of a test does.
+// Host is the address where an impostor can listen. No key server of a test uses it.
 const Host = "127.0.0.9"
 
-// patience is far longer than anything here takes.
+// patience is far longer than any call takes.
 const patience = time.Minute
 
-// Impostor has a system id to be registered under.
+// Impostor has the system id that it is registered under.
 type Impostor struct {
 	System  int
 	CA, Own pki.Identity
@@ -46,7 +46,7 @@ func New(t testing.TB, system int) Impostor {
 	return Impostor{system, ca, own}
 }
 
-// Issued is the impostor with a certificate for his key that is from another time.
+// Issued returns the impostor with a certificate for its key that is issued at another time.
 func (i Impostor) Issued(t testing.TB, at time.Time) Impostor {
 	t.Helper()
 	own, err := i.CA.IssueServer("impostor", nil, i.Own.Key, at, rand.Reader)
@@ -57,7 +57,7 @@ func (i Impostor) Issued(t testing.TB, at time.Time) Impostor {
 	return i
 }
 
-// TLS is how he connects, and answers.
+// TLS returns the configuration of its connections, as client and as server.
 func (i Impostor) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, InsecureSkipVerify: true,
@@ -65,12 +65,12 @@ func (i Impostor) TLS() *tls.Config {
 	}
 }
 
-// TrustedCA is the body of a request to trust his CA.
+// TrustedCA returns the body of a request to trust its CA.
 func (i Impostor) TrustedCA() map[string]any {
 	return map[string]any{"certificate": base64.StdEncoding.EncodeToString(i.CA.Certificate.Raw)}
 }
 
-// TrustedServer is the body of a request to register him, under whatever system id.
+// TrustedServer returns the body of a request to register it under a system id.
 func (i Impostor) TrustedServer(t testing.TB, system int) map[string]any {
 	t.Helper()
 	chain, err := pki.EncodeChain(i.Own.Certificate, i.CA.Certificate)
@@ -81,7 +81,7 @@ func (i Impostor) TrustedServer(t testing.TB, system int) map[string]any {
 	return map[string]any{"trustBlob": blob, "friendlyName": "impostor", "description": ""}
 }
 
-// Listen answers TLS at an address with the impostor's certificate.
+// Listen accepts TLS connections at an address with the impostor's certificate.
 func (i Impostor) Listen(t testing.TB) (address string) {
 	t.Helper()
 	l, err := tls.Listen("tcp", net.JoinHostPort(Host, "0"), i.TLS())
@@ -97,7 +97,7 @@ func (i Impostor) Listen(t testing.TB) (address string) {
 				return
 			}
 			if secure, ok := c.(*tls.Conn); ok {
-				_ = secure.HandshakeContext(t.Context()) // that it fails is the test
+				_ = secure.HandshakeContext(t.Context()) // its failure is the subject of the test
 			}
 			_ = c.Close()
 		}
@@ -106,8 +106,8 @@ func (i Impostor) Listen(t testing.TB) (address string) {
 	return l.Addr().String()
 }
 
-// Question asks whether a principal, given as 16 hexadecimal digits, of some
-// key server may use a key. It has an id and a nonce of its own.
+// Question returns a request to authorize a principal, given as 16 hexadecimal digits, of a key
+// server to use a key. It has a new request id and nonce.
 func Question(t testing.TB, system int, principal, ttag string) *peerpb.AuthorizeRequest {
 	t.Helper()
 	link, err := base64.StdEncoding.DecodeString(ttag)
@@ -129,7 +129,7 @@ func Question(t testing.TB, system int, principal, ttag string) *peerpb.Authoriz
 	}
 }
 
-// Ask sends a question to where a key server listens for its peers.
+// Ask sends a question to the address where a key server listens for its peers.
 func (i Impostor) Ask(t testing.TB, address string, question *peerpb.AuthorizeRequest) error {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(i.TLS())), grpc.WithNoProxy())

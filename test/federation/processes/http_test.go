@@ -12,11 +12,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// pending is a request that is under way.
+// pending is a request in flight.
 type pending struct {
 	id   string
 	done chan rig.Answer
-	err  error // once done is closed without an answer
+	err  error // set if done is closed without a response
 }
 
 func (s *site) begin(t testing.TB, session, path string, body any) *pending {
@@ -42,13 +42,13 @@ func (p *pending) wait(t testing.TB) rig.Answer {
 	return a
 }
 
-// trail spells the rows of a request id.
+// trail formats the audit rows of a request id.
 func (s *site) trail(t testing.TB, requestID string) string {
 	t.Helper()
 	return rig.Trail(s.Rows(t, requestID))
 }
 
-// unavailable checks that an answer says when to come back.
+// unavailable checks that a response says when to retry.
 func unavailable(t testing.TB, a rig.Answer) {
 	t.Helper()
 	after, err := strconv.Atoi(a.Header.Get("Retry-After"))
@@ -70,7 +70,7 @@ func hmacOf(ttag string, message []byte) rig.Object {
 	return rig.Object{"hiddenLink": ttag, "data": base64.StdEncoding.EncodeToString(message)}
 }
 
-// macOf is what an HMAC has to be.
+// macOf returns the expected HMAC.
 func macOf(message []byte) string {
 	h := hmac.New(sha512.New384, []byte(material))
 	h.Write(message)

@@ -16,11 +16,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// refusedHandshake is what a key server logs of a connection that it refuses.
+// refusedHandshake is the log message for a refused connection.
 const refusedHandshake = "a connection between key servers was refused"
 
-// Who answers at a peer's address and is not that peer, gets no question:
-// neither another peer nor a stranger.
+// A server at a peer's address that is not that peer gets no request, whether it is another peer or a stranger.
 func TestAnotherAnswers(t *testing.T) {
 	a, b, c := three(t, sqlite)
 	ab := share(t, a, b, "asks", "READ")
@@ -46,23 +45,22 @@ func TestAnotherAnswers(t *testing.T) {
 	}
 }
 
-// joins has a key server trust an impostor's CA and register him.
+// joins makes a key server trust an impostor's CA and register the impostor.
 func joins(t testing.TB, at *site, i impostor.Impostor) {
 	t.Helper()
 	at.OK(t, at.AsAdmin(t), "POST", "/api/trusted-cas", i.TrustedCA())
 	at.OK(t, at.AsAdmin(t), "POST", "/api/trusted-servers", i.TrustedServer(t, i.System))
 }
 
-// asks sends an impostor's question about a key for a principal to a key
-// server, and answers the id of the request.
+// asks sends an impostor's request about a key for a principal to a key server, and returns the id of the request.
 func asks(t testing.TB, i impostor.Impostor, at *site, who rig.User, system int, ttag string) (requestID string, err error) {
 	t.Helper()
 	question := impostor.Question(t, system, who.ID, ttag)
 	return question.GetCall().GetRequestId(), i.Ask(t, at.external, question)
 }
 
-// A registered peer that is not what it should be: it speaks for others'
-// principals, sends on what it was asked, and wants to be somebody else.
+// A registered peer misbehaves: it speaks for principals of others, forwards requests that it got,
+// and claims to be another key server.
 func TestPeerThatClaimsAnothersSystemID(t *testing.T) { onEach(t, peerThatClaimsAnothersSystemID) }
 
 func peerThatClaimsAnothersSystemID(t *testing.T, on database) {
@@ -71,7 +69,7 @@ func peerThatClaimsAnothersSystemID(t *testing.T, on database) {
 	ab.works(t)
 	evil := impostor.New(t, 5)
 
-	// Nobody gets in on a certificate that is nobody's, whatever CA it is from.
+	// An unknown certificate is refused, whatever CA it is from.
 	if _, err := asks(t, evil, b, ab.caller, a.System, ab.ttag); status.Code(err) != codes.Unavailable {
 		t.Errorf("a stranger: %v", err)
 	}
@@ -83,7 +81,7 @@ func peerThatClaimsAnothersSystemID(t *testing.T, on database) {
 		t.Error("the log does not tell of strangers")
 	}
 
-	// The system ids of others are taken: that of a peer, and its own.
+	// The system ids of a peer and of the key server itself are taken.
 	for _, system := range []int{a.System, b.System} {
 		out := b.Send(t, b.AsAdmin(t), "POST", "/api/trusted-servers", evil.TrustedServer(t, system))
 		if out.Status == 200 {
@@ -119,7 +117,7 @@ func peerThatClaimsAnothersSystemID(t *testing.T, on database) {
 			}
 		})
 	}
-	// Its own principals it may speak for; the list has none of them.
+	// It may speak for its own principals; the ACL has none of them.
 	id, _ := asks(t, evil, b, ab.caller, evil.System, ab.ttag)
 	if got := b.trail(t, id); got != `["authorizeKey refused aclDenied"]` {
 		t.Errorf("for its own principal: %s", got)
@@ -127,10 +125,9 @@ func peerThatClaimsAnothersSystemID(t *testing.T, on database) {
 	ab.works(t)
 }
 
-// Clocks that differ show in certificates: what is not valid yet, or no more,
-// by this key server's clock does not get in. A few minutes are tolerated, as
-// certificates are dated back by as much. Here it is the certificates that are
-// from another time; the suite beside this one turns the clocks of key servers.
+// Clock differences show in certificates: a certificate that is not yet valid or has expired by this
+// key server's clock is refused. A few minutes are tolerated, because certificates are backdated by
+// as much. This test changes the times of the certificates; package federation changes the clocks.
 func TestCertificatesFromOtherClocks(t *testing.T) {
 	b := open(t, sqlite, 3)
 	early := impostor.New(t, 5)
@@ -147,7 +144,7 @@ func TestCertificatesFromOtherClocks(t *testing.T) {
 		"AnHourAhead":   {now.Add(time.Hour), false},
 		"AnHourBehind":  {now.Add(-time.Hour), true}, // it has long been valid
 		"YearsBehind":   {now.AddDate(-2, 0, 0), false},
-		"SameClockOnce": {now, true}, // a refusal leaves nothing behind
+		"SameClockOnce": {now, true}, // a refusal has no lasting effect
 	} {
 		t.Run(name, func(t *testing.T) {
 			as := early.Issued(t, tc.issued)
@@ -163,7 +160,7 @@ func TestCertificatesFromOtherClocks(t *testing.T) {
 			}
 		})
 	}
-	// And nobody is registered with a certificate that has expired.
+	// An expired certificate cannot be registered.
 	expired := impostor.New(t, 6).Issued(t, now.AddDate(-2, 0, 0))
 	b.OK(t, b.AsAdmin(t), "POST", "/api/trusted-cas", expired.TrustedCA())
 	if out := b.Send(t, b.AsAdmin(t), "POST", "/api/trusted-servers", expired.TrustedServer(t, 6)); out.Status == 200 {
@@ -171,8 +168,7 @@ func TestCertificatesFromOtherClocks(t *testing.T) {
 	}
 }
 
-// A connection without a certificate, or with one without a chain, is no
-// connection.
+// Connections without a certificate or without a chain are refused.
 func TestStrangersAtTheListener(t *testing.T) {
 	b := open(t, sqlite, 3)
 	bare := impostor.New(t, 5)
@@ -187,7 +183,7 @@ func TestStrangersAtTheListener(t *testing.T) {
 			var shown []*x509.Certificate
 			config.VerifyConnection = func(s tls.ConnectionState) error { shown = s.PeerCertificates; return nil }
 			conn, err := tls.DialWithDialer(&net.Dialer{Timeout: rig.Patience}, "tcp", b.external, config)
-			if err == nil { // in TLS 1.3 the refusal comes with the first reading
+			if err == nil { // in TLS 1.3 the first read returns the refusal
 				defer conn.Close()
 				if err := conn.SetReadDeadline(time.Now().Add(rig.Patience)); err != nil {
 					t.Fatal(err)

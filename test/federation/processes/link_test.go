@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// link is the network from one key server to another: the first one's record
-// of the second has the port of the link. A test can make it hold what goes
-// either way, break it, or lead somewhere else.
+// link is the network from one key server to another: the first one's record of the second has the port
+// of the link. A test can make it hold data in either direction, break it, or lead it to another target.
 type link struct {
 	listener net.Listener
 
@@ -17,7 +16,7 @@ type link struct {
 	target   string
 	requests bool // held
 	answers  bool // held
-	pulses   int  // how often what was held was let through
+	pulses   int  // how often the held data was passed on
 	open     map[*passage]struct{}
 	pumps    sync.WaitGroup
 }
@@ -28,8 +27,7 @@ type passage struct {
 	over      bool
 }
 
-// newLink listens at the address that the target is known by, so that the name
-// in its trust blob stays what it was.
+// newLink listens at the host of the target, so that the name in its trust blob stays the same.
 func newLink(t testing.TB, host, target string) *link {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -49,8 +47,7 @@ func newLink(t testing.TB, host, target string) *link {
 
 func (k *link) port() int { return k.listener.Addr().(*net.TCPAddr).Port }
 
-// hold lets nothing more through in the given directions; what is under way
-// waits, as it does where packets vanish.
+// hold stops data in the given directions. Data in flight waits, as if packets were lost.
 func (k *link) hold(requests, answers bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -58,7 +55,7 @@ func (k *link) hold(requests, answers bool) {
 	k.moved.Broadcast()
 }
 
-// pulse lets through what is held at this moment, and nothing after it.
+// pulse passes on the data that is held now, but no later data.
 func (k *link) pulse() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -66,7 +63,7 @@ func (k *link) pulse() {
 	k.moved.Broadcast()
 }
 
-// cut breaks every connection; new ones are let through.
+// cut breaks every connection. New ones are accepted.
 func (k *link) cut() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -86,7 +83,7 @@ func (k *link) drop(p *passage) {
 	k.moved.Broadcast()
 }
 
-// lead makes new connections go somewhere else, and breaks the old ones.
+// lead directs new connections to another target, and breaks the old ones.
 func (k *link) lead(target string) {
 	k.mu.Lock()
 	k.target = target

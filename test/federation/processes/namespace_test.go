@@ -15,12 +15,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// peersPort is where key servers listen for each other in a network of their own.
+// peersPort is the port for peers in a separate network.
 const peersPort = 9443
 
-// Three key servers, each in a network namespace of its own, on one bridge: a
-// cable that is pulled loses every packet and closes no connection. Only root
-// can make namespaces; elsewhere TestPartition holds the packets back.
+// Three key servers, each in a separate network namespace, on one bridge. A pulled cable loses
+// every packet and closes no connection. Only root can make namespaces; otherwise TestPartition
+// holds the packets back.
 func TestPulledCable(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make network namespaces")
@@ -39,7 +39,7 @@ func TestPulledCable(t *testing.T) {
 	change := a.begin(t, ab.caller.Session, "/api/keys/acl/grant", guest.Entry(ab.ttag, "READ"))
 	ac.works(t)
 	unavailable(t, asked.wait(t))
-	unavailable(t, change.wait(t)) // the list is read first
+	unavailable(t, change.wait(t)) // the ACL is read first
 	n.ip(t, "link", "set", n.cable(b.System), "up")
 
 	ab.works(t)
@@ -54,13 +54,13 @@ func TestPulledCable(t *testing.T) {
 	}
 }
 
-// network is a bridge and the namespaces at it.
+// network is a bridge with its namespaces.
 type network struct {
 	name   string
 	subnet string
 }
 
-// newNetwork takes a part of 198.18.0.0/15, which is for tests (RFC 2544).
+// newNetwork uses a part of 198.18.0.0/15, which is reserved for tests (RFC 2544).
 func newNetwork(t *testing.T) *network {
 	t.Helper()
 	pid := os.Getpid()
@@ -81,10 +81,10 @@ func (n *network) ip(t *testing.T, args ...string) {
 	}
 }
 
-// cable is the bridge's end of what leads to a key server.
+// cable returns the bridge's end of the link to a key server.
 func (n *network) cable(system int) string { return n.name + "c" + strconv.Itoa(system) }
 
-// site starts a key server in a namespace of its own.
+// site starts a key server in a new namespace.
 func (n *network) site(t *testing.T, system int) *site {
 	t.Helper()
 	space, host := n.name+"n"+strconv.Itoa(system), n.subnet+strconv.Itoa(system)

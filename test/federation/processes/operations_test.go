@@ -15,8 +15,8 @@ import (
 
 const largest = 16 << 20
 
-// Everything that is forwarded, in each of the six directions, with rows on
-// both sides under one request id and none at the third key server.
+// Every forwarded operation, in each of the six directions. Both sides have rows under one request
+// id, and the third key server has none.
 func TestEveryOperationEachWay(t *testing.T) { onEach(t, everyOperationEachWay) }
 
 func everyOperationEachWay(t *testing.T, on database) {
@@ -78,7 +78,7 @@ func everyOperation(t *testing.T, p pair, third *site, name string) {
 	}
 }
 
-// lookup looks a principal up at its own key server.
+// lookup looks up a principal at its home key server.
 func lookup(t *testing.T, p pair) {
 	t.Helper()
 	look := rig.Object{"principals": []rig.Object{{"systemId": p.to.System, "principalId": p.owner.Decimal}}}
@@ -94,7 +94,7 @@ func lookup(t *testing.T, p pair) {
 	}
 }
 
-// metadata is read by somebody who has a certificate; nobody else may.
+// metadata checks that only a principal with a certificate can read the metadata of a key.
 func metadata(t *testing.T, p pair) {
 	t.Helper()
 	from, to := p.from, p.to
@@ -130,9 +130,8 @@ func (s *site) agent(t *testing.T, name string) rig.User {
 	return s.Agent(t, holder.Certificate.Raw, &http.Client{Timeout: rig.Patience, Transport: transport}, keyserver.RoleExchanger)
 }
 
-// One hop: a key of a key server that the caller's own does not know is
-// nobody's, although a peer of it knows it; and no claim in a message changes
-// whose connection it came over.
+// There is one hop only. A key of a key server that the caller's own does not know is not found, even
+// if a peer knows that key server. No claim in a message overrides the identity of its connection.
 func TestNoSecondHop(t *testing.T) { onEach(t, noSecondHop) }
 
 func noSecondHop(t *testing.T, on database) {

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// A network that swallows everything, in one direction of asking: who asks is
-// told when to come back, the other direction works, and so does everybody else.
+// A network that drops everything, in one direction of requests: the caller learns when to retry,
+// and the other direction and all other peers work.
 func TestPartition(t *testing.T) {
 	a, b, c := three(t, sqlite)
 	ab, ba, ac := share(t, a, b, "there", "OWNER"), share(t, b, a, "back", "READ"), share(t, a, c, "beside", "READ")
@@ -45,7 +45,7 @@ func TestPartition(t *testing.T) {
 	ab.works(t)
 }
 
-// A peer that is stopped, with its connections open, is slow for ever.
+// A stopped peer with open connections is slow forever.
 func TestSlowPeer(t *testing.T) {
 	a, b, c := three(t, sqlite)
 	ab, ac := share(t, a, b, "slow", "OWNER"), share(t, a, c, "quick", "READ")
@@ -59,8 +59,8 @@ func TestSlowPeer(t *testing.T) {
 	for _, p := range asked {
 		unavailable(t, p.wait(t))
 	}
-	// Nothing is sent while the breaker is open. Who comes too late for that is
-	// the call that tries, which fails and opens it again, for longer.
+	// Nothing is sent while the breaker is open. A later request is a trial: it fails and opens the
+	// breaker again, for longer.
 	var shut rig.Answer
 	rig.Soon(t, "the breaker is open", func() bool {
 		shut = ab.ask(t)
@@ -74,7 +74,7 @@ func TestSlowPeer(t *testing.T) {
 		t.Errorf("asked past the breaker: %v", rows)
 	}
 
-	// A change reads the list first, which changes nothing.
+	// A change reads the ACL first, which changes nothing.
 	resume = b.server.Freeze(t)
 	change := a.begin(t, ab.caller.Session, "/api/keys/acl/grant", guest.Entry(ab.ttag, "READ"))
 	unavailable(t, change.wait(t))
@@ -85,8 +85,8 @@ func TestSlowPeer(t *testing.T) {
 	}
 }
 
-// A peer that is killed in mid-call, by the stream and by the short call: no
-// wrong answer, nothing half done, and it is asked again once it is back.
+// A peer is killed during a call, streamed or short. No response is wrong, nothing is half done,
+// and the peer is used again once it is back.
 func TestPeerKilledInMidCall(t *testing.T) { onEach(t, peerKilledInMidCall) }
 
 func peerKilledInMidCall(t *testing.T, on database) {
@@ -98,13 +98,13 @@ func peerKilledInMidCall(t *testing.T, on database) {
 	limited["maxUsage"] = 2
 	b.OK(t, ab.owner.Session, "POST", "/api/keys/acl/grant", limited)
 
-	// Its windows are used up and not renewed: the message is on its way.
+	// Its flow-control windows are used up and not renewed: the message is still being sent.
 	a.links[b.System].hold(false, true)
 	stream := a.begin(t, ab.caller.Session, "/api/crypto/hmac", hmacOf(counted, messageOf(largest)))
 	short := a.begin(t, ab.caller.Session, "/api/keys/authorize", rig.Object{"ttag": ab.ttag})
 	rig.Soon(t, "the peer is at work", func() bool { return len(b.Rows(t, stream.id)) == 1 && len(b.Rows(t, short.id)) == 1 })
 	b.server.Kill()
-	a.links[b.System].cut() // with whatever it had answered
+	a.links[b.System].cut() // with the responses that it had sent
 	a.links[b.System].hold(false, false)
 	unavailable(t, stream.wait(t))
 	unavailable(t, short.wait(t))
@@ -119,7 +119,7 @@ func peerKilledInMidCall(t *testing.T, on database) {
 	if got := a.trail(t, stream.id); got != `["hmacData allowed" "hmacData failed peerUnavailable"]` {
 		t.Errorf("where it was asked: %s", got)
 	}
-	// At most the one use was counted, so one is left; two at most.
+	// At most the one use was counted, so that one is left; two at most.
 	a.OK(t, ab.caller.Session, "POST", "/api/crypto/hmac", hmacOf(counted, messageOf(300_000)))
 	used := 1
 	for a.Send(t, ab.caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": counted}).Status == http.StatusOK {
@@ -133,14 +133,13 @@ func peerKilledInMidCall(t *testing.T, on database) {
 	}
 }
 
-// whileDown expects that each call for a key of a peer that does not run is refused, and that all
-// other calls work.
+// whileDown checks that each call for a key of a stopped peer is refused, and that all other calls work.
 func whileDown(t *testing.T, p pair) {
 	t.Helper()
 	a, call := p.from, p.caller.Session
 	own := p.caller.Mint(t, []byte(material))
 	var last rig.Answer
-	for range 3 { // the breaker opens meanwhile
+	for range 3 { // the breaker opens after some of these
 		for path, body := range map[string]rig.Object{
 			"/api/keys/authorize": {"ttag": p.ttag}, "/api/crypto/hmac": hmacOf(p.ttag, messageOf(300_000)), "/api/keys/acl/get": {"ttag": p.ttag},
 			"/api/keys/acl/grant": p.caller.Entry(p.ttag, "READ"),
@@ -162,8 +161,8 @@ func whileDown(t *testing.T, p pair) {
 	}
 }
 
-// What may have had an effect is repeated under its key, and has it once; what
-// carries no key is not repeated.
+// A call that may have taken effect is repeated with its key, and takes effect once. A call without
+// a key is not repeated.
 func TestAnswerLost(t *testing.T) { onEach(t, answerLost) }
 
 func answerLost(t *testing.T, on database) {
@@ -171,8 +170,7 @@ func answerLost(t *testing.T, on database) {
 	ab := share(t, a, b, "lost", "OWNER")
 	ab.works(t)
 	over := a.links[b.System]
-	// lose makes a request whose answer the network loses once the peer has
-	// done what the request asks for.
+	// lose makes a request whose response the network loses after the peer has executed it.
 	lose := func(t *testing.T, path string, body rig.Object, done func(id string) bool) *pending {
 		t.Helper()
 		over.hold(false, true)
@@ -216,8 +214,7 @@ func answerLost(t *testing.T, on database) {
 		}
 		ab.works(t)
 	})
-	// A change is read, made and read: the link lets answers through until the
-	// peer is at the change.
+	// A change reads, writes and reads. The link passes responses until the peer executes the write.
 	change := func(t *testing.T, of rig.User) *pending {
 		t.Helper()
 		_, cursor := b.Changes(t, b.AsAdmin(t), "0")
@@ -247,8 +244,7 @@ func answerLost(t *testing.T, on database) {
 		}
 		ab.works(t)
 	})
-	// Slow is not broken: nothing is repeated, and nobody is told that nothing
-	// was changed.
+	// A slow call is not repeated, and the response does not claim that nothing changed.
 	t.Run("ChangeWithoutAnswer", func(t *testing.T) {
 		guest := a.User(t, "another guest", keyserver.RoleExchanger)
 		p := change(t, guest)
@@ -266,7 +262,7 @@ func answerLost(t *testing.T, on database) {
 	})
 }
 
-// keyChanges counts the changes of keys and their lists after a cursor.
+// keyChanges counts the changes of keys and their ACLs after a cursor.
 func keyChanges(t *testing.T, s *site, cursor string) (n int) {
 	t.Helper()
 	changes, _ := s.Changes(t, s.AsAdmin(t), cursor)
@@ -278,7 +274,7 @@ func keyChanges(t *testing.T, s *site, cursor string) (n int) {
 	return n
 }
 
-// lists reports whether an answer of the ACL routes has an entry of somebody.
+// lists reports whether a response of the ACL routes has an entry of a principal.
 func lists(a rig.Answer, of rig.User) bool {
 	acl, _ := a.Body["acl"].(rig.Object)
 	entries, _ := acl["entries"].([]any)

@@ -15,17 +15,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// staleness is how old what a replica goes by may be.
+// staleness is the maximum age of the state that a replica uses.
 const staleness = time.Second
 
-// replica starts another process of a key server, on the same database and
-// under the same system id.
+// replica starts another process of a key server, on the same database and with the same system id.
 func (s *site) replica(t *testing.T) *site {
 	t.Helper()
 	r := newSite(s.System, s.host, rig.FreeAddress(t, s.host))
 	r.dir, r.state, r.links, r.binary = filepath.Join(t.TempDir(), "data"), s.state, s.links, s.binary
 	r.Administrator = s.Administrator
-	// Replicas have the key-encryption key in common.
+	// Replicas share the key-encryption key.
 	kek, err := os.ReadFile(filepath.Join(s.dir, "kek"))
 	if err == nil {
 		err = os.Mkdir(r.dir, 0o700)
@@ -40,27 +39,27 @@ func (s *site) replica(t *testing.T) *site {
 	return r
 }
 
-// asTwo are a key server and a peer of it that is two processes; what the first
-// one asks leads to one of them at a time.
+// asTwo returns a key server and a peer that has two processes. The requests of the first key
+// server go to one process at a time.
 func asTwo(t *testing.T) (a, first, second *site) {
 	t.Helper()
 	a, first = open(t, sqlite, 2), open(t, postgreSQL, 3)
 	acquaint(t, a, first)
 	second = first.replica(t)
-	// A session is good at both.
+	// A session is valid at both.
 	second.OK(t, first.AsAdmin(t), "GET", "/api/sessions/current", nil)
 	return a, first, second
 }
 
-// What one replica did and could not answer, and the other one is asked again,
-// takes effect once: what a peer has asked for is known to both.
+// A request that one replica has executed without being able to respond, and that is then sent to
+// the other replica, takes effect once. Both replicas know the peer's requests.
 func TestRepeatedAtAnotherReplica(t *testing.T) {
 	a, first, second := asTwo(t)
 	p := share(t, a, first, "replicas", "OWNER")
 	p.works(t)
 	over := a.links[first.System]
-	// repeated makes a request, and has the other replica asked for the same
-	// thing once the one before it has done it and its answer is lost.
+	// repeated sends a request. When the first replica has executed it and its response is lost,
+	// the request goes to the other replica.
 	repeated := func(t *testing.T, from, to *site, path string, body rig.Object, done func(id string) bool) *pending {
 		t.Helper()
 		over.lead(from.external)
@@ -101,7 +100,7 @@ func TestRepeatedAtAnotherReplica(t *testing.T) {
 			guest := a.User(t, "guest of "+name, keyserver.RoleExchanger)
 			_, cursor := first.Changes(t, first.AsAdmin(t), "0")
 			asked := repeated(t, way[0], way[1], "/api/keys/acl/grant", guest.Entry(p.ttag, "READ"), func(id string) bool {
-				if !strings.Contains(first.trail(t, id), "amendACL") { // the list is read first
+				if !strings.Contains(first.trail(t, id), "amendACL") { // the ACL is read first
 					over.pulse()
 				}
 				return keyChanges(t, first, cursor) > 0
@@ -120,8 +119,8 @@ func TestRepeatedAtAnotherReplica(t *testing.T) {
 	first.verifyTrail(t)
 }
 
-// remembered counts the calls of peers that took effect and may be repeated. No
-// answer of the API tells when a use was counted.
+// remembered counts the calls of peers that took effect and may be repeated. The API does not tell
+// when a use was counted.
 func (s *site) remembered(t *testing.T) (n int) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), s.state[1])
@@ -135,9 +134,8 @@ func (s *site) remembered(t *testing.T) (n int) {
 	return n
 }
 
-// What one replica is told, the other one goes by, at the latest when its
-// answers may be no older: nobody is let in on what it knew before. The
-// connections of the peer were open all the time.
+// A change at one replica applies at the other one within the maximum staleness. No request is
+// allowed because of an older state. The connections of the peer were open all the time.
 func TestShutOutAtAnotherReplica(t *testing.T) {
 	a, first, second := asTwo(t)
 	p := share(t, a, first, "shut out", "READ")
@@ -185,7 +183,7 @@ func TestShutOutAtAnotherReplica(t *testing.T) {
 			p.works(t)
 			tc.shut(t)
 			time.Sleep(staleness)
-			rig.Soon(t, tc.code, func() bool { // a replica that is not sure refuses with something else
+			rig.Soon(t, tc.code, func() bool { // a replica that is not current refuses with another code
 				out := p.ask(t)
 				if out.Status == http.StatusOK || strings.Contains(first.trail(t, out.RequestID), "allowed") {
 					t.Errorf("let in: %d %v", out.Status, out.Body)

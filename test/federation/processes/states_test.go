@@ -10,20 +10,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// view is what the table of contract 6.1 says of a peer and of a
-// principal trust, and what it comes to for the two directions of asking.
+// view is a row of the table of contract 6.1 for a peer and a principal trust, with the results in the two directions.
 type view struct {
 	asks     string // a caller of A about a key of B
 	back     string // a caller of B about a key of A
-	atA, atB int    // entries of the other's principals on the key there
-	row      string // the flag of the row of A's caller for B; "" where there is none
-	peerAtA  bool   // B is in A's list
-	peerAtB  bool   // A is in B's list
+	atA, atB int    // entries of the other's principals in the ACL of the key there
+	row      string // the flag of the row of A's caller for B; "" if there is none
+	peerAtA  bool   // B is registered at A
+	peerAtB  bool   // A is registered at B
 }
 
-// The table of contract 6.1 over three processes: what a peer and a CA
-// that is registered, removed and registered again mean for entries, for rows
-// of principal trust and for what is asked.
+// The table of contract 6.1 over three processes: the effect of registering, removing and
+// registering again a peer and a CA on ACL entries, on rows of principal trust and on requests.
 func TestStates(t *testing.T) { onEach(t, states) }
 
 func states(t *testing.T, on database) {
@@ -53,7 +51,7 @@ func states(t *testing.T, on database) {
 			if orphans := out.List(t, "orphanedPrincipalTrusts"); len(orphans) != 1 || orphans[0]["id"] != ab.row {
 				t.Errorf("orphans: %v", orphans)
 			}
-		}, view{unknown, down, 0, 1, "expose", false, true}}, // the entry of B's caller at A is purged
+		}, view{unknown, down, 0, 1, "expose", false, true}}, // the entry of B's caller at A is deleted
 		{"PeerRegisteredAgain", func(t *testing.T) {
 			if out := a.register(t, b); !strings.Contains(out.Field("aclSideEffect"), "1 ACL row") {
 				t.Errorf("resurrected: %v", out.Body)
@@ -98,7 +96,7 @@ func states(t *testing.T, on database) {
 			a.OK(t, a.AsAdmin(t), "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": a.CAOf(t, b.Site)})
 		}, view{down, down, 1, 1, "expose", true, true}},
 		{"CATrustedAgainByTheCallersSide", func(t *testing.T) { a.Trust(t, b.Site) }, all},
-	} { // each begins where the one before it ended
+	} { // each begins with the state that the previous one left
 		ok := t.Run(step.name, func(t *testing.T) {
 			step.do(t)
 			look := func() view {
@@ -107,19 +105,18 @@ func states(t *testing.T, on database) {
 				}
 			}
 			got := look()
-			// A refusal takes effect immediately. Access is back after the pause that a
-			// failure causes.
+			// A refusal takes effect immediately. Access returns after the pause that follows a failure.
 			if step.want.asks != "OK" && got.asks != step.want.asks || got.back == "OK" && step.want.back != "OK" {
 				t.Errorf("right after it: %+v", got)
 			}
 			rig.Within(t, prompt, "the state that the contract has", func() bool { got = look(); return got == step.want || t.Failed() })
-			ac.works(t) // nobody else notices
+			ac.works(t) // the other key server is not affected
 		})
 		if !ok {
 			return
 		}
 	}
-	// All of it outlives the processes.
+	// The state survives the processes.
 	for _, s := range []*site{a, b} {
 		s.server.Kill()
 		s.start(t)
@@ -128,7 +125,7 @@ func states(t *testing.T, on database) {
 	ba.works(t)
 }
 
-// entriesOf counts the entries of a key server's principals on the key.
+// entriesOf counts the ACL entries of a key server's principals on the key.
 func (p pair) entriesOf(t testing.TB, of *site) (n int) {
 	t.Helper()
 	at := p.to
@@ -152,7 +149,7 @@ func (s *site) rowOf(t testing.TB, id string) string {
 	return ""
 }
 
-// record is that of a peer, nil where it is not registered.
+// record returns the record of a peer, or nil if it is not registered.
 func (s *site) record(t testing.TB, peer *site) rig.Object {
 	t.Helper()
 	for _, r := range s.OK(t, s.AsAdmin(t), "GET", "/api/trusted-servers", nil).List(t, "trustedServers") {
@@ -165,7 +162,7 @@ func (s *site) record(t testing.TB, peer *site) rig.Object {
 
 func (s *site) knows(t testing.TB, peer *site) bool { return s.record(t, peer) != nil }
 
-// transport is the id of a peer's transport principal.
+// transport returns the id of a peer's transport principal.
 func (s *site) transport(t testing.TB, peer *site) string {
 	t.Helper()
 	decimal, _ := s.record(t, peer)["transportPrincipalId"].(string)

@@ -12,13 +12,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// Three key servers that one operator makes trust each other, from one
-// directory of YAML, as "make run-federation" shows them; and the commands that
-// it prints do what it says they do.
+// One operator makes three key servers trust each other, from one directory of YAML, as "make
+// run-federation" shows it. The commands that it prints do what it says.
 func TestUpFederation(t *testing.T) {
 	controlplane.Need(t)
-	dir := filepath.Join(t.TempDir(), "a b") // which the commands have to quote
-	for range 2 {                            // the second run continues on the first one's state
+	dir := filepath.Join(t.TempDir(), "a b") // the commands have to quote it
+	for range 2 {                            // the second run continues with the state of the first
 		running := built.Up(t, dir, "--federation")
 		out := running.Shown
 		_, table, _ := strings.Cut(out, "\nKIND ")
@@ -46,7 +45,7 @@ func TestUpFederation(t *testing.T) {
 	}
 }
 
-// section is the commands between two headings: the lines after the first one.
+// section returns the commands between two headings, without the first line.
 func section(t *testing.T, out, from, to string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(out, "\n"+from)

@@ -1,6 +1,5 @@
-// Package processes checks federation between three key servers as they are
-// run: processes of their own, each at a loopback address of its own, with the
-// network between them in the test's hands, on both databases.
+// Package processes tests federation between three key servers as separate processes, each at its
+// own loopback address. The test controls the network between them. It covers both databases.
 package processes
 
 import (
@@ -19,8 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// peerTimeout is short, because tests wait for it, and still far longer than
-// an answer takes.
+// peerTimeout is short because tests wait for it, but far longer than a response takes.
 const peerTimeout = 5 * time.Second
 
 // prompt is shorter than the minute after which a key server checks everything again. A change that
@@ -31,44 +29,42 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// database makes an empty one and answers the flags that say where it is.
+// database makes an empty database and returns the flags for it.
 type database func(testing.TB) []string
 
 func sqlite(testing.TB) []string { return nil } // it is in the data directory
 
 func postgreSQL(t testing.TB) []string { return []string{"--database-url", migrated.Database(t)} }
 
-// onEach runs a test once for each database. A test that is about connections
-// alone, and waits for them to fail, is content with SQLite.
+// onEach runs a test once for each database. A test that is only about connections, and waits for
+// them to fail, uses SQLite.
 func onEach(t *testing.T, test func(t *testing.T, on database)) {
 	t.Helper()
 	t.Run("SQLite", func(t *testing.T) { test(t, sqlite) })
 	t.Run("PostgreSQL", func(t *testing.T) { test(t, postgreSQL) })
 }
 
-// site is a key server in a process of its own. Its system id n stands at the
-// address 127.0.0.n.
+// site is a key server in a separate process. The one with the system id n has the address 127.0.0.n.
 type site struct {
 	*rig.Site
 	host     string
 	external string // where it listens for peers
 	dir      string
-	state    []string // flags that say where its database is, none for the data directory
+	state    []string // flags of its database; none for the data directory
 	server   *program.Server
 	links    map[int]*link // to the peer of each system id
 	binary   program.Program
 	direct   bool // peers reach it without a link
 }
 
-// newSite is one that does not run yet.
+// newSite returns a key server that is not started.
 func newSite(system int, host, external string) *site {
 	s := &site{host: host, external: external, links: map[int]*link{}, binary: built}
 	s.Site = &rig.Site{System: system, Base: func() string { return program.BaseURL }, Log: func() string { return s.server.Log() }}
 	return s
 }
 
-// three are key servers with the system ids 2, 3 and 4, of which each has
-// registered the others.
+// three returns key servers with the system ids 2, 3 and 4 that have registered each other.
 func three(t *testing.T, on database) (a, b, c *site) {
 	t.Helper()
 	a, b, c = open(t, on, 2), open(t, on, 3), open(t, on, 4)
@@ -76,7 +72,7 @@ func three(t *testing.T, on database) (a, b, c *site) {
 	return a, b, c
 }
 
-// acquaint makes each a peer of each.
+// acquaint registers each key server with each other.
 func acquaint(t *testing.T, sites ...*site) {
 	t.Helper()
 	for _, s := range sites {
@@ -111,7 +107,7 @@ func (s *site) enter(t *testing.T) {
 	s.AsAdmin(t)
 }
 
-// run starts the process until the test ends, and a client of it.
+// run starts the process until the test ends, and makes a client of it.
 func (s *site) run(t *testing.T) {
 	t.Helper()
 	s.start(t)
@@ -119,13 +115,13 @@ func (s *site) run(t *testing.T) {
 	s.HTTP = &http.Client{Timeout: rig.Patience, Transport: s.direction(t)}
 }
 
-// direction leads to the process, whichever it is at that moment.
+// direction returns a transport to the current process.
 func (s *site) direction(t *testing.T) *http.Transport {
 	t.Helper()
 	return program.Connect(t, s.dir, func() string { return s.server.Address })
 }
 
-// start runs the process, on the data and at the address of the one before it.
+// start runs the process with the data and the address of the previous one.
 func (s *site) start(t testing.TB) {
 	t.Helper()
 	var err error
@@ -139,7 +135,7 @@ func (s *site) start(t testing.TB) {
 	}
 }
 
-// verifyTrail asks the program itself whether the audit trail is whole.
+// verifyTrail verifies the audit log with the program itself.
 func (s *site) verifyTrail(t testing.TB) {
 	t.Helper()
 	out, err := built.Run(append([]string{"audit", "verify", "--data-dir", s.dir}, s.state...)...)
@@ -148,7 +144,7 @@ func (s *site) verifyTrail(t testing.TB) {
 	}
 }
 
-// register makes another key server a peer, over a link of its own.
+// register makes another key server a peer, over a separate link.
 func (s *site) register(t testing.TB, other *site) rig.Answer {
 	t.Helper()
 	if other.direct {
@@ -160,7 +156,7 @@ func (s *site) register(t testing.TB, other *site) rig.Answer {
 	return s.Register(t, other.Site, strconv.Itoa(s.links[other.System].port()))
 }
 
-// pair is a principal and a key of another key server that it may use.
+// pair is a principal, and a key of another key server that it may use.
 type pair struct {
 	from, to      *site // of the caller, and of the key
 	caller, owner rig.User
@@ -170,7 +166,7 @@ type pair struct {
 
 const material = "the key that stays at home"
 
-// share makes a caller at one key server and lets it use a key of another one.
+// share makes a caller at one key server and grants it rights on a key of another one.
 func share(t testing.TB, from, to *site, name string, rights ...string) pair {
 	t.Helper()
 	p := pair{from: from, to: to, caller: from.User(t, name+" caller", keyserver.RoleEncryptor), owner: to.User(t, name+" owner", keyserver.RoleEncryptor)}
@@ -180,17 +176,16 @@ func share(t testing.TB, from, to *site, name string, rights ...string) pair {
 	return p
 }
 
-// ask is the caller's question whether it may use the key.
+// ask requests authorization to use the key.
 func (p pair) ask(t testing.TB) rig.Answer {
 	t.Helper()
 	return p.caller.Site.Send(t, p.caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": p.ttag})
 }
 
-// connections are how many a key server has to a peer, which take calls in turn.
+// connections is the number of connections to a peer. They take calls alternately.
 const connections = 2
 
-// works waits until the peer is asked again over every connection: after a
-// failure it is not, for a moment.
+// works waits until requests succeed over every connection. After a failure a connection is unused for a moment.
 func (p pair) works(t testing.TB) {
 	t.Helper()
 	rig.Soon(t, "the peer answers", func() bool {
