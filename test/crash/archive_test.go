@@ -18,9 +18,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestArchivingIsKilled kills a server in the middle of an object, between the objects
-// of a segment, between the archive and the removal, and in the removal. What there is
-// in the archive and in the database is at each moment the whole trail.
+// TestArchivingIsKilled kills a server during an object, between the objects of a segment, between
+// the archiving and the removal, and during the removal. At each moment the archive and the
+// database together have the complete log.
 func TestArchivingIsKilled(t *testing.T) {
 	for name, where := range map[string]func(*testing.T) site{"sqlite": onSQLite, "postgres": onPostgreSQL} {
 		t.Run(name, func(t *testing.T) { archivingIsKilled(t, where(t)) })
@@ -82,7 +82,7 @@ func archivingIsKilled(t *testing.T, s site) {
 	}
 }
 
-// longTrail writes so many old rows beside no server, and answers the last one.
+// longTrail writes at least this many old rows while no server runs, and returns the number of the last one.
 func (s site) longTrail(t *testing.T, rows int) int64 {
 	t.Helper()
 	store, err := sqlstore.Open(t.Context(), s.store())
@@ -106,7 +106,7 @@ func (s site) store() sqlstore.Config {
 	return sqlstore.Config{URL: s.state[1]}
 }
 
-// await looks beside a server until something is so.
+// await polls the database while a server runs, until is returns true.
 func (s site) await(t *testing.T, server *program.Server, is func(*sqlstore.Store) bool) {
 	t.Helper()
 	store, err := sqlstore.OpenReadOnly(t.Context(), s.store())
@@ -119,7 +119,7 @@ func (s site) await(t *testing.T, server *program.Server, is func(*sqlstore.Stor
 	}
 }
 
-// freeLease spares the test the wait for the lease of a process that is gone.
+// freeLease ends the lease of a killed process, so that the test need not wait for it.
 func (s site) freeLease(t *testing.T) {
 	t.Helper()
 	if s.state == nil {
@@ -132,7 +132,7 @@ func (s site) freeLease(t *testing.T) {
 	rig.Must(t, err)
 }
 
-// auditKey is the key of the log, as the server has it.
+// auditKey returns the key of the log, as the server has it.
 func (s site) auditKey(t *testing.T) string {
 	t.Helper()
 	store, err := sqlstore.OpenReadOnly(t.Context(), s.store())

@@ -16,10 +16,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestReplicasArchiveTogether: two replicas archive the same segments into one directory
-// at the same time, as where a lease has ended early, and one is killed in each object
-// and in the removal, while clients work at a third. No object changes once it is there,
-// and the archive and the database together are the whole trail.
+// TestReplicasArchiveTogether has two replicas archive the same segments into one directory at the
+// same time, as after a lease that ended early. One is killed during each object and during the
+// removal, while clients use a third. An existing object never changes, and the archive and the
+// database together have the complete log.
 func TestReplicasArchiveTogether(t *testing.T) {
 	const segments = 4
 	s := onPostgreSQL(t)
@@ -31,7 +31,7 @@ func TestReplicasArchiveTogether(t *testing.T) {
 		return err == nil && head.Size >= rows
 	})
 	w := newWorld(t, dice(t), grown)
-	// Whoever asks has the lease.
+	// Every replica gets the lease when it asks.
 	s.exec(t, `CREATE FUNCTION give() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.until := 0; RETURN NEW; END $$`)
 
 	dir := t.TempDir()
@@ -41,7 +41,7 @@ func TestReplicasArchiveTogether(t *testing.T) {
 	for round, moment := range []string{".rows.zst.*.new", ".rows.zst", ".checkpoint", ".json", "the removal"} {
 		there := len(seen.matching(t, moment))
 		one, other := archiving.serve(t), archiving.serve(t)
-		// None would start on the changed schema.
+		// No replica would start with the changed schema.
 		s.exec(t, `CREATE TRIGGER give BEFORE UPDATE ON leases FOR EACH ROW WHEN (NEW.name = 'auditArchive') EXECUTE FUNCTION give()`)
 		w.load(t, round, func() {
 			s.await(t, other, func(store *sqlstore.Store) bool {
@@ -58,7 +58,7 @@ func TestReplicasArchiveTogether(t *testing.T) {
 			t.Errorf("%s: %s", moment, log)
 		}
 	}
-	// What the clients have filled since is archived, too, and too young to be removed.
+	// The later rows are archived, too, but are too young to be removed.
 	last := archiving.serve(t)
 	var archived int64
 	s.await(t, last, func(store *sqlstore.Store) bool {
@@ -87,7 +87,7 @@ func TestReplicasArchiveTogether(t *testing.T) {
 	out, err := binary.Run("audit", "verify", "--archive", "file://"+dir, "--key", key, "--checkpoint", noted, "--checkpoint", sealed)
 	intact := fmt.Sprintf("audit archive intact: rows 1 to %d in %d segments", archived*archive.Rows, archived)
 	beyond := strings.Count(out, "more than the archive has")
-	if err != nil || !strings.HasPrefix(out, intact) || beyond == 0 || beyond+strings.Count(out, "\ncontinues ") != 2 { // the sealed one may be within
+	if err != nil || !strings.HasPrefix(out, intact) || beyond == 0 || beyond+strings.Count(out, "\ncontinues ") != 2 { // the sealed row may be inside
 		t.Errorf("%v\n%s", err, out)
 	}
 	out, err = binary.Run("audit", "verify", "--database-url", s.state[1], "--key", key, "--checkpoint", noted)
@@ -96,7 +96,7 @@ func TestReplicasArchiveTogether(t *testing.T) {
 	}
 }
 
-// objects are what an archive in a directory was seen to have.
+// objects are the known objects of an archive in a directory.
 type objects struct {
 	dir  string
 	sums map[string][sha256.Size]byte
@@ -109,14 +109,14 @@ func (o objects) matching(t *testing.T, suffix string) []string {
 	return found
 }
 
-// unchanged fails where an object is not there any more or has other bytes.
+// unchanged fails the test if a known object is missing or has changed.
 func (o objects) unchanged(t *testing.T) {
 	t.Helper()
 	files, err := os.ReadDir(o.dir)
 	rig.Must(t, err)
 	now := map[string][sha256.Size]byte{}
 	for _, f := range files {
-		if strings.HasSuffix(f.Name(), ".new") { // what a process that was killed has not finished
+		if strings.HasSuffix(f.Name(), ".new") { // left by a killed process
 			continue
 		}
 		content, err := os.ReadFile(filepath.Join(o.dir, f.Name()))

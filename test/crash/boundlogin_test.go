@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestCommandsWhereSessionsAreBound: audit verify reads a key server whose people have to
-// bind their sessions, and one behind a forwarded port, where no proof would be taken.
+// TestCommandsWhereSessionsAreBound checks that audit verify can read from a key server that
+// requires bound sessions, and from one behind a forwarded port, which would not accept a proof.
 func TestCommandsWhereSessionsAreBound(t *testing.T) {
 	s := onSQLite(t)
 	for name, tc := range map[string]struct {
@@ -36,7 +36,7 @@ func TestCommandsWhereSessionsAreBound(t *testing.T) {
 	}
 }
 
-// forwarded reaches an address by another port.
+// forwarded returns an address that forwards to another port.
 func forwarded(t *testing.T, address string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,11 +1,10 @@
-// Package crash kills a real server, kill -9, while several clients work on
-// it, starts it again, and holds it to everything that it had acknowledged.
+// Package crash kills a real server with SIGKILL while several clients use it, starts it again, and
+// checks everything that it had acknowledged.
 //
-// A kill ends the process, not the machine: what the process had handed to the
-// operating system survives. That a commit reaches the disk is SQLite's and
-// PostgreSQL's own promise, for which this program has to ask (synchronous=FULL).
-// What a machine that stops leaves of the audit journal, internal/audit/journal
-// makes up in every order.
+// A kill ends the process, not the machine: data that the process had passed to the operating
+// system survives. SQLite and PostgreSQL guarantee that a commit reaches the disk if the program
+// asks for it (synchronous=FULL). internal/audit/journal tests which parts of the audit journal
+// survive if the machine stops.
 package crash
 
 import (
@@ -25,7 +24,7 @@ var (
 	seed  = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of when it is killed and of what the clients do")
 )
 
-// binary is what is killed, built once.
+// binary is the program that is killed, built once.
 var binary program.Program
 
 func TestMain(m *testing.M) {
@@ -37,7 +36,7 @@ func TestMain(m *testing.M) {
 type site struct {
 	dir   string
 	args  []string // of serve
-	state []string // flags that say where the database is, none for the directory
+	state []string // flags of its database; none for the directory
 }
 
 func onSQLite(t *testing.T) site {
@@ -73,7 +72,7 @@ func (s site) serve(t *testing.T) *program.Server {
 	return server
 }
 
-// verifyTrail asks the program itself.
+// verifyTrail verifies the audit log with the program itself.
 func (s site) verifyTrail(t *testing.T) {
 	t.Helper()
 	out, err := binary.Run(append([]string{"audit", "verify", "--data-dir", s.dir}, s.state...)...)
@@ -82,7 +81,7 @@ func (s site) verifyTrail(t *testing.T) {
 	}
 }
 
-// dice draws what a test leaves to chance, the same for the same seed.
+// dice returns the random source of a test. The same seed gives the same sequence.
 func dice(t *testing.T) *rand.Rand {
 	t.Logf("seed %d; repeat with -seed", *seed)
 	return rand.New(rand.NewPCG(*seed, 0))
@@ -102,7 +101,7 @@ func TestNothingAcknowledgedIsLostWhenTheServerIsKilled(t *testing.T) {
 					t.Errorf("%d clients were left without an answer before the kill\n%s", early, server.Log())
 				}
 				at.verifyTrail(t)
-				for r.IntN(3) == 0 { // recovery may be cut off, too
+				for r.IntN(3) == 0 { // recovery may be interrupted, too
 					again := at.begin(t)
 					time.Sleep(upTo(r, 200*time.Millisecond))
 					again.Kill()
@@ -128,8 +127,7 @@ func TestNothingAcknowledgedIsLostWhenTheDatabaseIsKilled(t *testing.T) {
 	w := newWorld(t, r, server)
 	rounds := (*kills + 1) / 2
 	for round := range rounds {
-		// A connection from before the last kill may still turn up, and cost a
-		// client an answer early.
+		// A connection from before the last kill may reappear, and end a request of a client early.
 		w.load(t, round, func() {
 			cluster.Kill(t)
 			cluster.Restart(t)

@@ -22,9 +22,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// Of two key servers one is asked for what the other one owns. Either is killed
-// while clients ask: whatever they were answered, both have a row for it, and
-// the owner has counted the use.
+// Clients ask one of two key servers for operations on keys of the other. Either is killed while
+// clients work. For every response both have a row, and the owner has counted the use.
 func TestNoForwardedAnswerWithoutItsRows(t *testing.T) {
 	for name, place := range map[string]func(*testing.T) site{"SQLite": onSQLite, "PostgreSQL": onPostgreSQL} {
 		t.Run(name+"/AskedIsKilled", func(t *testing.T) {
@@ -40,7 +39,7 @@ func TestNoForwardedAnswerWithoutItsRows(t *testing.T) {
 	}
 }
 
-// survives has clients work, and one of the two killed, again and again.
+// survives runs clients and kills one of the two key servers, several times.
 func (p *pair) survives(t *testing.T, r *rand.Rand, victim *node) {
 	t.Helper()
 	for round := range (*kills + 1) / 2 {
@@ -58,9 +57,9 @@ func (p *pair) survives(t *testing.T, r *rand.Rand, victim *node) {
 	}
 }
 
-// quick is a site whose directory is in memory, where the machine has that. A
-// key server whose rows wait for no disk leaves those of the one that is killed
-// to come last, which is when they are missed.
+// quick returns a site with its directory in memory, if the machine supports it. A key server that
+// does not wait for a disk writes its rows first. Then the killed one writes its rows last, and a
+// missing row would be noticed.
 func quick(t *testing.T, s site) site {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "keyserver-crash-") //nolint:usetesting // t.TempDir is on a disk
@@ -81,11 +80,11 @@ type node struct {
 	log     ledger.AuditLog
 }
 
-// newNode starts a key server. Its system id n stands at the address 127.0.0.n.
+// newNode starts a key server. The one with the system id n has the address 127.0.0.n.
 func newNode(t *testing.T, system int, at site) *node {
 	t.Helper()
 	host := "127.0.0." + strconv.Itoa(system)
-	external := rig.FreeAddress(t, host) // peers have to find it where it was
+	external := rig.FreeAddress(t, host) // the address stays the same for peers
 	at.args = append(at.args, "--system-id", strconv.Itoa(system), "--server-name", host, "--external-listen", external)
 	n := &node{site: at}
 	n.start(t)
@@ -108,24 +107,24 @@ func (n *node) transport(t *testing.T) *http.Transport {
 	return program.Connect(t, n.dir, func() string { return *n.address.Load() })
 }
 
-// pair are the two key servers and a principal of the one that asks.
+// pair are the two key servers, and a principal of the one that gets the requests.
 type pair struct {
 	asked, owner *node
-	caller       schema.ACLRevokeRequest // that principal, as entries name it
+	caller       schema.ACLRevokeRequest // that principal in ACL entries
 	requests     *ledger.Requests        // of its clients
 	clients      []*client.Client        // that work as that principal
-	local        schema.HiddenLink       // a key of the one that is asked
+	local        schema.HiddenLink       // a key of the one that gets the requests
 	unlimited    *lent
-	limited      *lent // another one each round
+	limited      *lent // a new one each round
 }
 
 // lent is a key of the owner that the principal may use.
 type lent struct {
 	link     schema.HiddenLink
 	material []byte
-	limit    int64 // of uses, -1 for none
+	limit    int64 // of uses; -1 for none
 	answered atomic.Int64
-	lost     atomic.Int64 // nobody knows what became of them
+	lost     atomic.Int64 // the outcome is unknown
 }
 
 const (
@@ -155,7 +154,7 @@ func newPair(t *testing.T, r *rand.Rand, asked, owner *node) *pair {
 	over := p.requests.Over(p.asked.transport(t))
 	for range callers {
 		c := program.Client(t, over, "caller", callerSecret, program.Never)
-		if _, err := c.GetCurrentSession(t.Context()); err != nil { // logged in, one after the other
+		if _, err := c.GetCurrentSession(t.Context()); err != nil { // log in one after the other
 			t.Fatal(err)
 		}
 		p.clients = append(p.clients, c)
@@ -169,7 +168,7 @@ func newPair(t *testing.T, r *rand.Rand, asked, owner *node) *pair {
 	return p
 }
 
-// lend makes a key of the owner and lets the principal use it.
+// lend makes a key of the owner and grants the principal its use.
 func (p *pair) lend(t *testing.T, r *rand.Rand, limit int64) *lent {
 	t.Helper()
 	k := &lent{material: fmt.Appendf(nil, "material %x", r.Uint64()), limit: limit}
@@ -186,7 +185,7 @@ func (p *pair) lend(t *testing.T, r *rand.Rand, limit int64) *lent {
 	return k
 }
 
-// load lets all clients ask, ends one of the key servers, and waits for them.
+// load runs all clients, ends one of the key servers, and waits for the clients.
 func (p *pair) load(t *testing.T, round int, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
@@ -222,8 +221,8 @@ func (p *pair) load(t *testing.T, round int, end func()) {
 	t.Logf("round %d: %d requests answered, %d of %d uses", round, p.requests.Answered()-before, p.limited.answered.Load(), p.limited.limit)
 }
 
-// step asks for one thing. Some of it is not forwarded, so that the rows of
-// the key server that is asked wait for more than those of the owner.
+// step sends one request. Some requests are not forwarded, so that the key server that gets them
+// has more rows to write than the owner.
 func (p *pair) step(ctx context.Context, r *rand.Rand, c *client.Client) error {
 	key := p.unlimited
 	switch r.IntN(4) {
@@ -245,7 +244,7 @@ func (p *pair) step(ctx context.Context, r *rand.Rand, c *client.Client) error {
 	return err
 }
 
-// use asks for an HMAC, short or streamed, or for the permission to use the key.
+// use requests an HMAC, short or streamed, or authorization to use the key.
 func (k *lent) use(ctx context.Context, r *rand.Rand, c *client.Client) error {
 	length := []int{0, 64, 150_000}[r.IntN(3)]
 	if length == 0 {
@@ -263,10 +262,10 @@ func (k *lent) use(ctx context.Context, r *rand.Rand, c *client.Client) error {
 	return nil
 }
 
-// connections are how many a key server has to a peer, which take calls in turn.
+// connections is the number of connections to a peer. They take calls alternately.
 const connections = 2
 
-// awaitPeer waits until the one asks the other again, over every connection.
+// awaitPeer waits until requests to the peer succeed over every connection.
 func (p *pair) awaitPeer(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
@@ -284,7 +283,7 @@ func (p *pair) awaitPeer(t *testing.T) {
 	}
 }
 
-// check holds both key servers to what was answered.
+// check compares both key servers with the responses.
 func (p *pair) check(t *testing.T, round int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)

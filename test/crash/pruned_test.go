@@ -19,11 +19,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// begin is the first row that the trail of TestPrunedTrail has in its database.
+// begin is the first row of the log in the database of TestPrunedTrail.
 const begin = archive.Rows + 1
 
-// TestPrunedTrail: a trail whose first rows are in an archive only is verified from both
-// sides, is read to its beginning, and whatever is done to it is found or said.
+// TestPrunedTrail has a log whose first rows are only in an archive. It is verified from both sides
+// and read to its beginning, and any tampering is found or reported.
 func TestPrunedTrail(t *testing.T) {
 	for name, where := range map[string]func(*testing.T) site{"sqlite": onSQLite, "postgres": onPostgreSQL} {
 		t.Run(name, func(t *testing.T) { prunedTrail(t, where(t)) })
@@ -46,14 +46,14 @@ func prunedTrail(t *testing.T, s site) {
 	rig.Must(t, server.Stop())
 	end := s.longTrail(t, archive.Rows)
 	server = s.serve(t)
-	sweeps := s.noSweep(t) // the server would remove what is said here to be archived
+	sweeps := s.noSweep(t) // the server would remove rows that this test declares archived
 	noted(end + 40)
 
 	here := append(append([]string{"audit", "verify", "--data-dir", s.dir}, s.state...), with...)
 	there := append([]string{
 		"audit", "verify", "--ca-file", filepath.Join(s.dir, "ca.crt"), "--password-file", filepath.Join(s.dir, "bootstrap-password"),
 	}, with...)
-	// Rows are taken away as if retention had done it, whether a segment begins there or not.
+	// Rows are removed as by retention, at the start of a segment or not.
 	for _, first := range []int{1000, begin} {
 		s.exec(t, fmt.Sprintf(`INSERT INTO audit_cuts (chain, position, head) SELECT chain, position, hash FROM audit a WHERE seq < %[1]d
 			AND NOT EXISTS (SELECT 1 FROM audit b WHERE b.chain = a.chain AND b.seq > a.seq AND b.seq < %[1]d)`, first))
@@ -90,7 +90,7 @@ func prunedTrail(t *testing.T, s site) {
 
 	for _, tamper := range []struct {
 		change, undo string
-		here, there  string // what is found
+		here, there  string // the finding
 	}{
 		{
 			change: fmt.Sprintf(`UPDATE audit SET reason = 'changed' WHERE seq = %d`, begin+3),
@@ -102,12 +102,12 @@ func prunedTrail(t *testing.T, s site) {
 			here:  fmt.Sprintf("row %d is said to be the first one, and no segment of an archive begins there", begin-5),
 			there: fmt.Sprintf("row %d is said to be the first one, and no segment of an archive begins there", begin-5),
 		},
-		{ // Rows are hidden by saying that they were archived.
+		{ // Rows are hidden by declaring them archived.
 			change: `UPDATE audit_extent SET first = first + 5`, undo: `UPDATE audit_extent SET first = first - 5`,
 			here:  fmt.Sprintf("row %d is said to be the first one, and the archive to end with row %d", begin+5, begin-1),
 			there: fmt.Sprintf("row %d is said to be the first one, and no segment of an archive begins there", begin+5),
 		},
-		{ // And that the archive has them. The rows are chained, and so is what was noted of the cut.
+		{ // The archive is declared to have them, too. The rows are chained, and so is the record of the cut.
 			change: `UPDATE audit_extent SET first = first + 5, archived = archived + 5`, undo: `UPDATE audit_extent SET first = first - 5, archived = archived - 5`,
 			here: "missing: the rows at positions", there: fmt.Sprintf("row %d is said to be the first one, and no segment of an archive begins there", begin+5),
 		},
@@ -137,7 +137,7 @@ func intact(t *testing.T, verify []string) {
 	}
 }
 
-// grownTo makes rows until there is a checkpoint of so many.
+// grownTo writes rows until a checkpoint has this size.
 func grownTo(t *testing.T, admin *client.Client, size int64) (checkpoint []byte) {
 	t.Helper()
 	for {
@@ -175,8 +175,8 @@ func (s site) exec(t *testing.T, text string) {
 	rig.Must(t, err)
 }
 
-// noSweep lets no running server remove rows of the trail, until what it answers is called.
-// None starts meanwhile: the schema is changed.
+// noSweep prevents running servers from removing rows of the log until again is called. No server
+// can start in that time, because the schema is changed.
 func (s site) noSweep(t *testing.T) (again func()) {
 	t.Helper()
 	if s.state != nil {
@@ -195,8 +195,8 @@ func (s site) noSweep(t *testing.T) (again func()) {
 	}
 }
 
-// newestFirst reads the trail backwards: it ends with the first row there is, and says
-// so. A cursor below that is refused.
+// newestFirst reads the log backwards. It ends with the first row in the database, and says so. A
+// cursor below that row is rejected.
 func newestFirst(t *testing.T, admin *client.Client) {
 	t.Helper()
 	for _, filter := range []schema.AuditQuery{{}, {Operation: "createKey"}} {

@@ -32,7 +32,7 @@ func rewrapMaterial(n int) []byte {
 
 func rewrapID(n int) keyserver.ID { return keyserver.IDFromUint64(uint64(n) + 1<<50) }
 
-// inside opens the database of a server that is stopped.
+// inside opens the database of a stopped server.
 func (s site) inside(t *testing.T) (*sqlstore.Store, *keyring.Keyring) {
 	t.Helper()
 	config := sqlstore.Config{Dir: s.dir}
@@ -91,7 +91,7 @@ func (s site) fill(t *testing.T, n int) {
 	}
 }
 
-// whole looks at every key of fill, with what the database has alone.
+// whole unwraps every key of fill with only the data of the database.
 func (s site) whole(t *testing.T, n int) {
 	t.Helper()
 	store, ring := s.inside(t)
@@ -114,9 +114,8 @@ func (s site) whole(t *testing.T, n int) {
 	}
 }
 
-// TestNoKeyIsLostWhenItIsWrappedAnew kills the server at random moments while keys come
-// under a new data key, and keys are used, until it has been killed often enough and
-// everything is under the last one.
+// TestNoKeyIsLostWhenItIsWrappedAnew kills the server at random moments while keys are rewrapped with a
+// new data key and are in use. It ends after enough kills, when all keys are under the last data key.
 func TestNoKeyIsLostWhenItIsWrappedAnew(t *testing.T) {
 	for name, at := range map[string]func(*testing.T) site{"SQLite": onSQLite, "PostgreSQL": onPostgreSQL} {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +181,7 @@ func rotate(t *testing.T, admin *client.Client) {
 	}
 }
 
-// useUntil uses keys: none fails, whichever data key it is under.
+// useUntil uses keys. No use fails, whatever data key the key is under.
 func useUntil(t *testing.T, admin *client.Client, r *rand.Rand, kill int, end time.Time) {
 	t.Helper()
 	for time.Now().Before(end) {

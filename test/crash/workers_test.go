@@ -12,14 +12,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// worker is the work of one client. An error for which client.IsUnavailable does not hold is a
-// failure.
+// worker is the work of one client. An error for which client.IsUnavailable does not hold is a failure.
 type worker struct {
 	name string
 	step func(ctx context.Context, r *rand.Rand) error
 }
 
-// system is the system id of a server that is given none.
+// system is the default system id of a server.
 const system schema.SystemID = 1
 
 func newWorkers(t *testing.T, r *rand.Rand, w *world) (all []worker) {
@@ -37,7 +36,7 @@ func newWorkers(t *testing.T, r *rand.Rand, w *world) (all []worker) {
 	return append(all, worker{"users", (&users{world: w, client: w.client(t, program.Never)}).step})
 }
 
-// users creates principals who log in and, some of them, out.
+// users creates principals that log in, and logs some of them out.
 type users struct {
 	world  *world
 	client *client.Client

@@ -17,10 +17,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// minAnswers is how many requests of a round are answered before the kill.
+// minAnswers is the number of responses in a round before the kill.
 const minAnswers = 200
 
-// world is the clients of one server, and what they know.
+// world has the clients of one server, and the state that they expect.
 type world struct {
 	address atomic.Pointer[string]
 	over    http.RoundTripper
@@ -47,8 +47,7 @@ func newWorld(t *testing.T, r *rand.Rand, server *program.Server) *world {
 	if w.password, err = server.Password(); err != nil {
 		t.Fatal(err)
 	}
-	// Who reads back may be told to try again; a database that comes back drops
-	// the connections that it had.
+	// Reads may have to be retried: a database that comes back drops its old connections.
 	w.admin = w.client(t, 5)
 	other, err := w.admin.CreatePasswordPrincipal(context.Background(), schema.CreatePasswordPrincipalRequest{
 		Name: "other", Password: "other's password",
@@ -66,11 +65,11 @@ func (w *world) client(t *testing.T, retries int) *client.Client {
 	return program.Client(t, w.over, "admin", w.password, retries)
 }
 
-// moved tells the clients where the server is now.
+// moved sets the new address of the server in the clients.
 func (w *world) moved(server *program.Server) { w.address.Store(&server.Address) }
 
-// load lets all clients work, ends what they work on, and waits for them. It
-// answers how many had been left without an answer before the end.
+// load runs all clients, calls end while they work, and waits for them. It returns the number of
+// requests without a response before that.
 func (w *world) load(t *testing.T, round int, end func()) (early int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
@@ -108,7 +107,7 @@ func (w *world) load(t *testing.T, round int, end func()) (early int) {
 	return early
 }
 
-// awaitReady waits for a server that was not restarted itself.
+// awaitReady waits for a server that was not itself restarted.
 func (w *world) awaitReady(t *testing.T) {
 	t.Helper()
 	rig.Succeeds(t, func() error {
@@ -117,9 +116,8 @@ func (w *world) awaitReady(t *testing.T) {
 	})
 }
 
-// settle reads objects back and compares: all that were ever acknowledged, or all that
-// are new since they were read before. Of a change without an answer it is known from then on
-// whether it happened, which workers go by.
+// settle reads objects back and compares them: all objects, or those that changed since the last
+// read. After that, the outcome of a change without a response is known, and workers use it.
 func (w *world) settle(ctx context.Context, t *testing.T, round int, all bool) (effects []ledger.Change) {
 	t.Helper()
 	names := w.objects.Names(all)
@@ -132,7 +130,7 @@ func (w *world) settle(ctx context.Context, t *testing.T, round int, all bool) (
 	return effects
 }
 
-// check settles, and compares MACs and the audit log as well.
+// check calls settle, and also compares MACs and the audit log.
 func (w *world) check(t *testing.T, round int, all bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
