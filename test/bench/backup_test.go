@@ -27,7 +27,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// backupRows is how many rows of the audit trail are backed up.
+// backupRows returns the number of rows of the audit log in the backup.
 func backupRows(b *testing.B) int {
 	b.Helper()
 	text := os.Getenv("BENCH_BACKUP_ROWS")
@@ -41,7 +41,7 @@ func backupRows(b *testing.B) int {
 	return n
 }
 
-// filled is a key server that has a long trail, and what a backup of it takes.
+// filled is a key server with a long audit log, and what its backup needs.
 type filled struct {
 	*service
 	megabytes float64 // of the database
@@ -67,7 +67,7 @@ func newFilled(b *testing.B) *filled {
 	return f
 }
 
-// serve starts it, with flags that may have its recipient.
+// serve starts the key server with additional flags.
 func (f *filled) serve(b *testing.B, args ...string) {
 	b.Helper()
 	var err error
@@ -79,7 +79,7 @@ func (f *filled) serve(b *testing.B, args ...string) {
 		b.Fatal(err)
 	}
 	f.client = program.Client(b, program.Connect(b, f.server.DataDir, func() string { return f.server.Address }), "admin", password, program.Never)
-	if _, err := f.client.GetCurrentSession(b.Context()); err != nil { // to hash a password takes more than much of a backup
+	if _, err := f.client.GetCurrentSession(b.Context()); err != nil { // hashing a password takes longer than a short backup
 		b.Fatal(err)
 	}
 }
@@ -88,13 +88,13 @@ func (f *filled) request() schema.BackupRequest {
 	return schema.BackupRequest{Recipient: schema.Recipient(f.identity.Recipient().String())}
 }
 
-// BenchmarkBackup makes backups of an embedded database, without rests and as a key server does,
-// and restores one. The floors do to as many bytes what cannot be left out: read, compress
-// and encrypt those of the file; decrypt, decompress and write durably.
+// BenchmarkBackup makes backups of an embedded database, without pauses and as a key server does, and restores one.
+// The floors process as many bytes with only the necessary work: read, compress and encrypt the file; decrypt,
+// decompress and write durably.
 func BenchmarkBackup(b *testing.B) {
 	f := newFilled(b)
 	path := filepath.Join(f.server.DataDir, sqlite.DatabaseFile)
-	// rate is by the clock, and by the CPU time of this process.
+	// rate measures by wall-clock time and by the CPU time of this process.
 	rate := func(b *testing.B, work func()) (perSecond, perCPU float64) {
 		b.Helper()
 		before, err := cpuOf(os.Getpid())
@@ -183,7 +183,7 @@ func sealed(path string, recipient age.Recipient) error {
 	return errors.Join(err, compressed.Close(), encrypted.Close())
 }
 
-// opened decrypts and decompresses, and writes durably.
+// opened decrypts and decompresses a backup, and writes it durably.
 func opened(made []byte, identity age.Identity, path string) error {
 	decrypted, err := age.Decrypt(bytes.NewReader(made), identity)
 	if err != nil {
@@ -202,7 +202,7 @@ func opened(made []byte, identity age.Identity, path string) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// Windows in which requests are counted, in turn with what is beside them and without.
+// Windows in which requests are counted, alternately with and without the other work.
 const (
 	defaultPairs = 40
 	windowTime   = 500 * time.Millisecond
@@ -221,16 +221,15 @@ func pairs(b *testing.B) int {
 	return n
 }
 
-// BenchmarkBackupBeside counts requests for HMACs beside a backup that is being made, and beside
-// replication, in windows that take turns with windows without them. control is two
-// key servers without either, which says what the machine makes of it.
+// BenchmarkBackupBeside counts requests for HMACs during a backup and during replication, in windows that alternate
+// with windows without them. control compares two key servers without either, which shows the noise of the machine.
 func BenchmarkBackupBeside(b *testing.B) {
 	f := newFilled(b)
 	f.serve(b)
 	alone, replicated, other := startProcess(b, f.binary), startProcess(b, f.binary), startProcess(b, f.binary)
 	place := filepath.Join(b.TempDir(), "replica")
 	replicated.restart(b, "--log-level", "error", "--replicate-to", place, "--replicate-recipient", f.identity.Recipient().String())
-	for segments := []string(nil); len(segments) == 0; time.Sleep(10 * time.Millisecond) { // behind its base
+	for segments := []string(nil); len(segments) == 0; time.Sleep(10 * time.Millisecond) { // after its base
 		segments, _ = filepath.Glob(filepath.Join(place, "*-000000001-*"))
 	}
 	for _, conns := range []int{1, 16} {
@@ -251,8 +250,7 @@ func BenchmarkBackupBeside(b *testing.B) {
 	}
 }
 
-// takeTurns counts with something beside and without, in pairs, and says what the one is
-// of the other.
+// takeTurns counts in pairs of windows with and without the other work, and reports one as a share of the other.
 func takeTurns(b *testing.B, without, with *windows, begin func() (end func())) {
 	b.Helper()
 	n := pairs(b)
@@ -278,7 +276,7 @@ func takeTurns(b *testing.B, without, with *windows, begin func() (end func())) 
 		return all
 	}
 	rates, cpus := of(func(w *windows, i int) float64 { return w.rates[i] }), of(func(w *windows, i int) float64 { return w.cpus[i] })
-	b.ReportMetric(0, "ns/op") // it means nothing
+	b.ReportMetric(0, "ns/op") // meaningless here
 	b.ReportMetric(rates[n/2], "%-of-rate")
 	b.ReportMetric(rates[n/4], "%-of-rate-p25")
 	b.ReportMetric(rates[3*n/4], "%-of-rate-p75")
@@ -287,14 +285,14 @@ func takeTurns(b *testing.B, without, with *windows, begin func() (end func())) 
 	b.ReportMetric(without.rates[n/2], "req/s-without")
 }
 
-// begin begins a backup, and waits until it is under way.
+// begin begins a backup, and waits until it is running. The function that it returns ends it.
 func (f *filled) begin() func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	begun, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for first := true; ctx.Err() == nil; {
-			_ = f.client.CreateBackup(ctx, f.request(), writes(func(p []byte) (int, error) { // it is given up at the end
+			_ = f.client.CreateBackup(ctx, f.request(), writes(func(p []byte) (int, error) { // it is abandoned at the end
 				if first {
 					close(begun)
 					first = false
@@ -315,12 +313,12 @@ type writes func([]byte) (int, error)
 // Write implements io.Writer.
 func (w writes) Write(p []byte) (int, error) { return w(p) }
 
-// windows are those of one kind.
+// windows are windows of one kind.
 type windows struct {
 	load *load
 	pid  int
 	exchange
-	rates, cpus []float64 // requests each second, and CPU time of the server for one
+	rates, cpus []float64 // requests per second, and CPU time of the server per request
 }
 
 func newWindows(b *testing.B, s *service, conns int) *windows {
@@ -333,17 +331,17 @@ func newWindows(b *testing.B, s *service, conns int) *windows {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = l.close() }) // measured already
+	b.Cleanup(func() { _ = l.close() }) // already measured
 	if _, err := l.run(1000, x, nil); err != nil {
 		b.Fatal(err)
 	}
 	return &windows{load: l, pid: s.server.PID(), exchange: x}
 }
 
-// count counts for the time of a window.
+// count counts requests during one window.
 func (w *windows) count(b *testing.B) {
 	b.Helper()
-	const step = 64 // for each look at the time
+	const step = 64 // between two looks at the clock
 	before, err := cpuOf(w.pid)
 	if err != nil {
 		b.Fatal(err)
@@ -365,11 +363,11 @@ func (w *windows) count(b *testing.B) {
 	w.cpus = append(w.cpus, (after-before).Seconds()/float64(n))
 }
 
-// replayed is how many rows are in a journal that is replayed; it takes no more than 8 MiB.
+// replayed is the number of rows in a journal that is replayed. The journal takes at most 8 MiB.
 const replayed = 20_000
 
-// BenchmarkReplay opens a database whose process was killed when this many rows of the audit trail were in its journal
-// and in no table, and the same one without any.
+// BenchmarkReplay opens a database whose process was killed when this many rows of the audit log were in its journal
+// and in no table, and the same database with an empty journal.
 func BenchmarkReplay(b *testing.B) {
 	dir, killed, stopped := filepath.Join(b.TempDir(), "data"), filepath.Join(b.TempDir(), "killed"), filepath.Join(b.TempDir(), "stopped")
 	store, err := sqlstore.Open(b.Context(), sqlstore.Config{Dir: dir})
@@ -380,7 +378,7 @@ func BenchmarkReplay(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	// Nothing goes into the tables while somebody else writes.
+	// The rows do not go into the tables while another writer has the database.
 	if err := store.Update(b.Context(), func(*sqlstore.Tx) error {
 		if err := writeRows(b.Context(), w, replayed, 256); err != nil {
 			return err
@@ -421,7 +419,7 @@ func BenchmarkReplay(b *testing.B) {
 	b.ReportMetric(replayed/(with[len(with)/2]-without[len(without)/2]).Seconds(), "rows/s")
 }
 
-// fillTrail writes rows as fast as it goes, while no server runs.
+// fillTrail writes rows as fast as possible while no server runs.
 func fillTrail(b *testing.B, dir string, rows int) {
 	b.Helper()
 	store, err := sqlstore.Open(b.Context(), sqlstore.Config{Dir: dir})

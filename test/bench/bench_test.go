@@ -1,8 +1,7 @@
-// Package bench measures the program as it runs: a process of its own, real
-// HTTPS, a session, an audit row that is durable before each answer. It says
-// what a request costs the server in CPU, which other work on the machine
-// distorts least, and sets it against floors that are measured in between: a
-// bare JSON echo over the same TLS, the bare HMAC, and reading the body.
+// Package bench measures the program as it runs: a separate process, real HTTPS, a session, and an
+// audit row that is durable before each response. It reports the CPU time of the server per
+// request, which other work on the machine distorts least. It compares it with floors that are
+// measured in between: a bare JSON echo over the same TLS, the bare HMAC, and reading the body.
 package bench
 
 import (
@@ -32,15 +31,14 @@ func run(m *testing.M) int {
 	return code
 }
 
-// connections are how many callers there are at a time.
+// connections are the numbers of concurrent callers.
 var connections = []int{1, 16, 64}
 
-// maxEcho is the largest message that the echo server is asked for: it holds
-// whole bodies, several times over.
+// maxEcho is the largest message for the echo server, which holds entire bodies several times.
 const maxEcho = 64 << 10
 
-// parts is in how many pieces a measurement is cut, so that the server and its
-// floors see the same machine.
+// parts is the number of parts of a measurement. The server and its floors alternate, so that they
+// see the same machine.
 const parts = 8
 
 func BenchmarkHMAC(b *testing.B) {
@@ -51,8 +49,8 @@ func BenchmarkHMAC(b *testing.B) {
 	}
 }
 
-// BenchmarkPlainHMAC is of the smallest message over plain HTTP, where what the
-// program does itself weighs most. The disk is a floor of its own.
+// BenchmarkPlainHMAC uses the smallest message over plain HTTP, where the program's own work
+// matters most. The disk is a separate floor.
 func BenchmarkPlainHMAC(b *testing.B) {
 	s := startService(b, false)
 	p := startPeerFor(b)
@@ -115,7 +113,7 @@ func newTarget(b *testing.B, address string, pid, conns int, x exchange) *target
 	return t
 }
 
-// work makes n exchanges and adds up what they cost.
+// work makes n exchanges and adds up their costs.
 func (t *target) work(b *testing.B, n int) {
 	b.Helper()
 	before, err := cpuOf(t.pid)
@@ -175,7 +173,7 @@ func (m *measurement) close() {
 	}
 }
 
-// run makes at least one request per connection, however small b.N is.
+// run makes at least one request per connection, even if b.N is smaller.
 func (m *measurement) run(b *testing.B) {
 	n := max(b.N, len(m.server.load.conns))
 	each := max(n/parts, len(m.server.load.conns))
@@ -194,7 +192,7 @@ func (m *measurement) run(b *testing.B) {
 	m.result.report(b)
 }
 
-// bareHMAC is the CPU time of the HMAC alone, on a state that is keyed.
+// bareHMAC returns the CPU time of the HMAC alone, with a keyed state.
 func bareHMAC(z size) time.Duration {
 	message := z.message()
 	mac := hmac.New(sha512.New384, key)
@@ -206,8 +204,8 @@ func bareHMAC(z size) time.Duration {
 	})
 }
 
-// BenchmarkMemory has 64 messages of 16 MiB under way at the same moment: no
-// connection sends its second half before all have sent their first.
+// BenchmarkMemory has 64 messages of 16 MiB in flight at the same time: no connection sends its
+// second half before all have sent their first.
 func BenchmarkMemory(b *testing.B) {
 	const conns = 64
 	largest := sizes[len(sizes)-1]
@@ -245,7 +243,7 @@ func BenchmarkMemory(b *testing.B) {
 	memory = &memoryResult{idle: float64(idle) / (1 << 20), above: above}
 }
 
-// inFlight sends one request on each of a number of connections, in step.
+// inFlight sends one request on each connection, in lockstep.
 func inFlight(address string, conns int, x exchange) error {
 	l, err := dial(address, conns)
 	if err != nil {
@@ -270,7 +268,7 @@ func inFlight(address string, conns int, x exchange) error {
 	return errors.Join(errors.Join(errs...), l.close())
 }
 
-// TestEveryMeasurementIsOfRightAnswers keeps the benchmarks working.
+// TestEveryMeasurementIsOfRightAnswers checks that the benchmarks get correct responses.
 func TestEveryMeasurementIsOfRightAnswers(t *testing.T) {
 	s := startService(t, false)
 	p := startPeerFor(t)

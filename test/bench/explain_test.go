@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// BenchmarkExplain says what a question costs the server in CPU that is asked and not
-// done, against doing it: authorizing the use of a key.
+// BenchmarkExplain compares the CPU time of explaining an operation with that of executing it:
+// authorizing the use of a key.
 func BenchmarkExplain(b *testing.B) {
 	s := startService(b, false)
 	var made struct{ Principal struct{ ID string } }
@@ -15,7 +15,7 @@ func BenchmarkExplain(b *testing.B) {
 	own := fmt.Sprintf(`{"operation":"authorizeKey","hiddenLink":%q`, s.link)
 	for _, asked := range []struct{ name, path, body string }{
 		{"Allowed", "/api/explain", own + `}`},
-		{"Refused", "/api/explain", own + fmt.Sprintf(`,"principalId":%q}`, made.Principal.ID)}, // with what would change it
+		{"Refused", "/api/explain", own + fmt.Sprintf(`,"principalId":%q}`, made.Principal.ID)}, // with the change that would allow it
 		{"AuthZEN", "/access/v1/evaluation", fmt.Sprintf(`{"subject":{"type":"principal","id":%q},"action":{"name":"authorizeKey"},"resource":{"type":"key","id":%q}}`,
 			made.Principal.ID, s.link)},
 	} {
@@ -28,7 +28,7 @@ func BenchmarkExplain(b *testing.B) {
 				done.work(b, each)
 				explained.work(b, each)
 			}
-			b.ReportMetric(0, "ns/op") // of both together it says nothing
+			b.ReportMetric(0, "ns/op") // of both together it means nothing
 			b.ReportMetric(float64(done.cpuPer().Nanoseconds()), "cpu-ns/authorize")
 			b.ReportMetric(float64(explained.cpuPer().Nanoseconds()), "cpu-ns/explain")
 			b.ReportMetric(float64(explained.cpuPer())/float64(done.cpuPer()), "explain/authorize")

@@ -13,15 +13,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// The aims of a forwarded HMAC beside a local one in the same run: how many
-// times as long at the median it takes where the message is small, and what
-// share of the rate is left where it is streamed.
+// The aims of a forwarded HMAC, compared with a local one in the same run: the ratio of the median
+// durations for a small message, and the share of the rate for a streamed one.
 const (
 	aimForwardedMedian = 2.5
 	aimForwardedRate   = 0.5
 )
 
-// forwarded is what a measurement of both found.
+// forwarded is the result of both measurements.
 type forwarded struct {
 	size          size
 	conns         int
@@ -32,8 +31,8 @@ type forwarded struct {
 
 var forwardedResults []forwarded
 
-// federation is two processes that trust each other. The first one is asked,
-// for keys of its own and for keys of the second.
+// federation is two processes that trust each other. Requests go to the first one, for keys of its
+// own and for keys of the second.
 type federation struct {
 	asked *service
 	own   string
@@ -75,7 +74,7 @@ func startFederation(tb testing.TB, symbols bool) *federation {
 	return &federation{asked: asked, own: asked.link, there: owner.link}
 }
 
-// admin speaks to the service as its administrator.
+// admin returns a client of the service as its administrator.
 func (s *service) admin(tb testing.TB) *client.Client {
 	tb.Helper()
 	password, err := s.server.Password()
@@ -85,7 +84,7 @@ func (s *service) admin(tb testing.TB) *client.Client {
 	return program.Client(tb, program.Connect(tb, s.server.DataDir, func() string { return s.server.Address }), "admin", password, 0)
 }
 
-// hmacs are the same request for a key of its own, and for one of the peer.
+// hmacs returns the same request for a local key and for one of the peer.
 func (f *federation) hmacs(z size) (local, remote exchange, err error) {
 	f.asked.link = f.own
 	if local, err = f.asked.hmac(z); err != nil {
@@ -113,7 +112,7 @@ func BenchmarkForwardedHMAC(b *testing.B) {
 	}
 }
 
-// measure lets both see the same machine: they take turns.
+// measure alternates between both requests, so that they see the same machine.
 func (f *federation) measure(b *testing.B, z size, conns int) forwarded {
 	b.Helper()
 	own, there, err := f.hmacs(z)
@@ -148,7 +147,7 @@ func (f *federation) measure(b *testing.B, z size, conns int) forwarded {
 	return r
 }
 
-// printForwarded prints what forwarding costs, and the aims beside it.
+// printForwarded prints the cost of forwarding with the aims.
 func printForwarded(out io.Writer) {
 	for _, r := range forwardedResults {
 		fmt.Fprintf(out, "%s forwarded, %d conns: p50 %s, %s locally; ", r.size.name, r.conns, short(r.remote), short(r.local))
@@ -160,7 +159,7 @@ func printForwarded(out io.Writer) {
 	}
 }
 
-// TestForwardedMeasurementIsOfRightAnswers keeps the benchmark working.
+// TestForwardedMeasurementIsOfRightAnswers checks that the benchmark gets correct responses.
 func TestForwardedMeasurementIsOfRightAnswers(t *testing.T) {
 	f := startFederation(t, false)
 	for _, z := range sizes {

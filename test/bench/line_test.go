@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// BenchmarkLines sets what is done under lines of keys against hmac, in one run,
-// by the CPU time of the server: mac, verify by key and by line, a batch of 100
-// against 100 calls, and encrypting 1 KiB.
+// BenchmarkLines compares operations on key lineages with hmac in one run, by the CPU time of the
+// server: mac, verify by key and by lineage, a batch of 100 against 100 calls, and encrypting 1 KiB.
 func BenchmarkLines(b *testing.B) {
 	s := startService(b, false)
 	z := sizes[1]
@@ -30,7 +29,7 @@ func BenchmarkLines(b *testing.B) {
 	ways := []struct {
 		name string
 		exchange
-		each int // what one request is worth
+		each int // the number of operations in one request
 		aim  float64
 	}{
 		{"hmac", ask("hmac", `{"hiddenLink":%q,"data":%q}`, s.link, text), 1, 1},

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// exchange is one request, as it goes over the wire, and the only right answer.
+// exchange is one request in its wire format, and the only correct response.
 type exchange struct {
 	request []byte
 	answer  []byte // nil: any
 }
 
-// post renders a request for a connection that is kept.
+// post returns a request for a persistent connection.
 func post(path, token string, body []byte) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n", path, len(body))
@@ -34,8 +34,8 @@ func post(path, token string, body []byte) []byte {
 	return b.Bytes()
 }
 
-// load is a fixed number of kept connections to one server. It costs as little
-// as it can, because it runs on the server's cores.
+// load is a fixed number of persistent connections to one server. It uses as little CPU time as
+// possible, because it runs on the server's cores.
 type load struct{ conns []*conn }
 
 type conn struct {
@@ -44,7 +44,7 @@ type conn struct {
 	body []byte
 }
 
-// plainPrefix is before the address of a server without TLS.
+// plainPrefix precedes the address of a server without TLS.
 const plainPrefix = "http://"
 
 func dial(address string, conns int) (*load, error) {
@@ -63,7 +63,7 @@ func connect(address string) (net.Conn, error) {
 	if host, plain := strings.CutPrefix(address, plainPrefix); plain {
 		return net.Dial("tcp", host)
 	}
-	// Whose certificate it is, other tests check; here only the work counts.
+	// Other tests check the certificate; here only the work counts.
 	return tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
 }
 
@@ -77,8 +77,7 @@ func (l *load) close() error {
 	return errors.Join(errs...)
 }
 
-// run makes n exchanges on all connections at once and appends how long each
-// took.
+// run makes n exchanges on all connections concurrently, and appends the duration of each.
 func (l *load) run(n int, x exchange, took []time.Duration) ([]time.Duration, error) {
 	var left atomic.Int64
 	left.Store(int64(n))
@@ -110,7 +109,7 @@ var (
 	contentLength = []byte("Content-Length: ")
 )
 
-// read takes one answer with a Content-Length off the connection.
+// read reads one response with a Content-Length from the connection.
 func (c *conn) read(want []byte) error {
 	length := -1
 	for first := true; ; first = false {
@@ -143,7 +142,7 @@ func (c *conn) read(want []byte) error {
 	return nil
 }
 
-// quantile of durations that are sorted.
+// quantile returns a quantile of sorted durations.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

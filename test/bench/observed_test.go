@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// spans is a collector that counts.
+// spans is a collector that counts spans.
 type spans struct {
 	collector.UnimplementedTraceServiceServer
 	taken atomic.Int64
@@ -32,10 +32,10 @@ func (s *spans) Export(_ context.Context, in *collector.ExportTraceServiceReques
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
-// BenchmarkObserved counts requests for HMACs of key servers that are watched, in windows that
-// take turns with those of one that is not: one that sends traces of the share that is the
-// default, of all, and one whose metrics are read each second, fifteen times as often as
-// usual. control is one that is not watched either.
+// BenchmarkObserved counts requests for HMACs of observed key servers, in windows that alternate
+// with those of one without observation. One sends the default share of traces, one sends all, and
+// one has its metrics read each second, fifteen times as often as usual. control is another one
+// without observation.
 func BenchmarkObserved(b *testing.B) {
 	alone := startService(b, false)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,7 +69,7 @@ func BenchmarkObserved(b *testing.B) {
 
 func nothing(*testing.B) func() func() { return func() func() { return func() {} } }
 
-// scrape reads metrics at the begin of a window and each second of it.
+// scrape reads metrics at the beginning of a window and in each second of it.
 func scrape(b *testing.B, url string) func() (end func()) {
 	b.Helper()
 	read := func(ctx context.Context) error {

@@ -21,11 +21,11 @@ import (
 	"time"
 )
 
-// peerVariable makes this test binary the server that others are compared with.
+// peerVariable makes this test binary run as the reference server.
 const peerVariable = "BENCH_PEER"
 
-// peer is a bare net/http server in a process of its own, with the same TLS as
-// the program. It shows what the machine can do at this moment.
+// peer is a bare net/http server in a separate process, with the same TLS as the program. It shows
+// what the machine can do at the moment.
 type peer struct {
 	address string
 	plain   string // without TLS
@@ -57,10 +57,10 @@ func startPeer() (*peer, error) {
 	return p, nil
 }
 
-// close ends the peer, which waits for the end of its input.
+// close closes the input of the peer, which makes it end.
 func (p *peer) close() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }
 
-// servePeer is the peer's main function. It serves the same with and without TLS.
+// servePeer is the main function of the peer. It serves the same with and without TLS.
 func servePeer() error {
 	certificate, err := ownCertificate()
 	if err != nil {
@@ -89,7 +89,7 @@ func servePeer() error {
 	return <-failed
 }
 
-// echo is the least that a JSON service does: decode, encode.
+// echo is a minimal JSON service: decode, encode.
 func echo(w http.ResponseWriter, r *http.Request) {
 	var message struct {
 		HiddenLink string `json:"hiddenLink"`
@@ -107,7 +107,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	answer(w, out)
 }
 
-// discard is the least that can be done with a body.
+// discard reads the body and discards it.
 func discard(w http.ResponseWriter, r *http.Request) {
 	n, err := io.Copy(io.Discard, r.Body)
 	if err != nil {
@@ -120,10 +120,10 @@ func discard(w http.ResponseWriter, r *http.Request) {
 func answer(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // nobody is left to tell
+	_, _ = w.Write(body) // there is no one to report an error to
 }
 
-// ownCertificate has a key of the kind that the program's has.
+// ownCertificate returns a certificate with a key of the program's type.
 func ownCertificate() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuOf is the CPU time that a process has used, in user and kernel mode, by the
-// clock that Linux keeps of each process: what /proc says of it comes in hundredths of
-// a second.
+// cpuOf returns the CPU time of a process in user and kernel mode. It reads the CPU clock that
+// Linux has for each process, because /proc only has hundredths of a second.
 func cpuOf(pid int) (time.Duration, error) {
 	const clockOfProcess = 2 // CPUCLOCK_SCHED of all threads
 	var now unix.Timespec
@@ -23,7 +22,7 @@ func cpuOf(pid int) (time.Duration, error) {
 	return time.Duration(now.Nano()), nil
 }
 
-// memoryOf reads a field of /proc/PID/status, for instance VmRSS, in bytes.
+// memoryOf returns a field of /proc/PID/status, for instance VmRSS, in bytes.
 func memoryOf(pid int, field string) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -38,13 +37,13 @@ func memoryOf(pid int, field string) (int64, error) {
 	return 0, fmt.Errorf("process %d has no %s", pid, field)
 }
 
-// resetPeak makes VmHWM of a process start anew at what it holds now.
+// resetPeak resets VmHWM of a process to its current value.
 func resetPeak(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 }
 
-// cpuPerCall is the CPU time of one call, whatever else the machine does: the
-// best of a few runs of this thread's own clock.
+// cpuPerCall returns the CPU time of one call, unaffected by other load: the best of several runs,
+// by this thread's CPU clock.
 func cpuPerCall(call func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -67,7 +66,7 @@ func cpuPerCall(call func()) time.Duration {
 func threadTime() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now); err != nil {
-		panic(err) // the clock is there on every Linux
+		panic(err) // every Linux has the clock
 	}
 	return time.Duration(now.Nano())
 }

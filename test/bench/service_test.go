@@ -16,8 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// service is a real "serve" process on an embedded database, with a session
-// and a key.
+// service is a real "serve" process on an embedded database, with a session and a key.
 type service struct {
 	binary program.Program
 	server *program.Server
@@ -25,7 +24,7 @@ type service struct {
 	link   string
 }
 
-// key is imported, so that the right answers are known.
+// key is imported, so that the correct responses are known.
 var key = bytes.Repeat([]byte{0x5a}, 48)
 
 func startService(tb testing.TB, symbols bool) *service {
@@ -38,7 +37,7 @@ func startService(tb testing.TB, symbols bool) *service {
 	return startProcess(tb, binary)
 }
 
-// startProcess starts the program with more arguments.
+// startProcess starts the program with additional arguments.
 func startProcess(tb testing.TB, binary program.Program, args ...string) *service {
 	tb.Helper()
 	server, err := binary.Serve(tb.TempDir()+"/data", args...)
@@ -60,8 +59,8 @@ func startProcess(tb testing.TB, binary program.Program, args ...string) *servic
 	return s
 }
 
-// restart leaves a process that has done nothing but start: no login has made
-// it claim the memory that hashing a password takes.
+// restart starts a new process that has not handled a login yet, which would have claimed the
+// memory for hashing a password.
 func (s *service) restart(tb testing.TB, args ...string) {
 	tb.Helper()
 	err := s.server.Stop()
@@ -98,7 +97,7 @@ func (s *service) call(tb testing.TB, path string, body, out any) {
 	}
 }
 
-// size is a length of message.
+// size is a message length.
 type size struct {
 	name  string
 	bytes int
@@ -108,7 +107,7 @@ var sizes = []size{{"64B", 64}, {"1KiB", 1 << 10}, {"64KiB", 64 << 10}, {"1MiB",
 
 func (s size) message() []byte { return bytes.Repeat([]byte("0123456789abcde\n"), s.bytes/16) }
 
-// body is the JSON of a request for an HMAC.
+// body returns the JSON of a request for an HMAC.
 func (s *service) body(z size) []byte {
 	return fmt.Appendf(nil, `{"hiddenLink":%q,"data":%q}`, s.link, base64.StdEncoding.EncodeToString(z.message()))
 }

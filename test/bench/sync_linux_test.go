@@ -6,5 +6,5 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncData is the sync that the audit journal needs.
+// syncData syncs as the audit journal does.
 func syncData(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }

@@ -4,5 +4,5 @@ package bench
 
 import "os"
 
-// syncData is the sync that the audit journal needs.
+// syncData syncs as the audit journal does.
 func syncData(f *os.File) error { return f.Sync() }

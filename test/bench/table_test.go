@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// The aims (CPU per request of the server, share of the echo server's rate,
-// multiple of the floor, memory).
+// The aims: CPU time of the server per request, share of the echo server's rate, multiple of the floor, memory.
 const (
 	aimSmallCPU  = 60 * time.Microsecond
 	aimSmallRate = 0.60
@@ -22,17 +21,17 @@ const (
 	aimMemory    = 64.0
 )
 
-// result is what one measurement found.
+// result is the result of one measurement.
 type result struct {
 	size     size
 	conns    int
 	rate     float64 // requests per second
 	p50, p99 time.Duration
 	cpu      time.Duration // of the server, per request
-	ofEcho   float64       // share of the echo server's rate; 0 where it was not asked
+	ofEcho   float64       // share of the echo server's rate; 0 if it was not measured
 	echoCPU  time.Duration
 	hmac     time.Duration // the HMAC alone
-	reading  time.Duration // CPU of a server that reads the body and does nothing
+	reading  time.Duration // CPU time of a server that only reads the body
 }
 
 type memoryResult struct{ idle, above float64 } // MiB
@@ -46,10 +45,10 @@ var (
 // plainCPU are the aims over plain HTTP, by connections.
 var plainCPU = map[int]time.Duration{1: 260 * time.Microsecond, 16: 72 * time.Microsecond, 64: 55 * time.Microsecond}
 
-// diskResult is what one durable write of 512 bytes takes, at the median, and costs.
+// diskResult is the median duration and the CPU time of one durable write of 512 bytes.
 type diskResult struct{ p50, cpu time.Duration }
 
-// measureDisk overwrites a file of 1 MiB, because growing it is more than that.
+// measureDisk overwrites a file of 1 MiB, because extending a file costs more.
 func measureDisk(dir string) (*diskResult, error) {
 	f, err := os.Create(filepath.Join(dir, "floor"))
 	if err != nil {
@@ -95,11 +94,11 @@ func (r *result) fill(m *measurement) {
 	r.hmac = bareHMAC(m.size)
 }
 
-// overFloor is how many times the HMAC and reading the body it costs.
+// overFloor returns the CPU time as a multiple of that of the HMAC and reading the body.
 func (r *result) overFloor() float64 { return float64(r.cpu) / float64(r.hmac+r.reading) }
 
 func (r *result) report(b *testing.B) {
-	b.ReportMetric(float64(time.Second)/r.rate, "ns/op") // over b.N it is wrong where b.N is below the connections
+	b.ReportMetric(float64(time.Second)/r.rate, "ns/op") // over b.N it is wrong if b.N is less than the connections
 	b.ReportMetric(r.rate, "req/s")
 	b.ReportMetric(micros(r.cpu), "cpu-µs/req")
 	b.ReportMetric(micros(r.p50), "p50-µs")
@@ -112,7 +111,7 @@ func (r *result) report(b *testing.B) {
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// printTable prints everything that was measured, and the aims beside it.
+// printTable prints all results with the aims.
 func printTable(out io.Writer) {
 	if len(results) > 0 {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -163,7 +162,7 @@ func verdict(met bool) string {
 	return "MISSED"
 }
 
-// short keeps three digits or so.
+// short rounds a duration to about three digits.
 func short(d time.Duration) string {
 	switch {
 	case d >= 100*time.Millisecond:

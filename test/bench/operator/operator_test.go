@@ -20,16 +20,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// How much is measured. Each is an environment variable, too.
+// The size of the measurement. Two values can be set by environment variables.
 const (
 	defaultObjects = 10_000 // BENCH_OBJECTS
 	defaultResync  = 60     // BENCH_RESYNC, seconds
-	probes         = 9      // times that a latency is measured
-	declarers      = 8      // at a time
+	probes         = 9      // measurements of each latency
+	declarers      = 8      // concurrent
 )
 
-// BenchmarkOperator declares many objects at once, lets them rest, and then
-// looks at one object among all the others. Its time is that of the whole.
+// BenchmarkOperator declares many objects at once, lets them rest, and then measures single objects
+// among all the others. Its time is that of all parts together.
 func BenchmarkOperator(b *testing.B) {
 	n := setting(b, "BENCH_OBJECTS", defaultObjects)
 	resync := time.Duration(setting(b, "BENCH_RESYNC", defaultResync)) * time.Second
@@ -62,13 +62,12 @@ func setting(b *testing.B, name string, otherwise int) int {
 	return n
 }
 
-// share is how many objects there are of each kind: mostly roles.
+// share returns the number of objects of each kind: mostly roles.
 func share(n int) map[string]int {
 	return map[string]int{"Role": n - 4*(n/10), "ACLTemplate": n / 10, "TrustedCA": n / 10, "Principal": n / 10, "Key": n / 10}
 }
 
-// measureCreation declares all objects and counts what the manager writes until
-// each is Ready.
+// measureCreation declares all objects, and counts the writes of the manager until each is Ready.
 func (w *world) measureCreation(b *testing.B, n int, resync time.Duration) {
 	b.Helper()
 	writes, calls, effects, began := w.writes.now(), w.calls.now(), w.effects(b), time.Now()
@@ -96,7 +95,7 @@ func (w *world) measureCreation(b *testing.B, n int, resync time.Duration) {
 		declared.Round(time.Millisecond), took.Round(time.Millisecond), spent, done, asked)
 }
 
-// verified is the number of objects that are Ready, but for KeyServers.
+// verified returns the number of Ready objects, without KeyServers.
 func verified(b *testing.B) (n int) {
 	b.Helper()
 	for kind := range share(0) {
@@ -105,17 +104,17 @@ func verified(b *testing.B) (n int) {
 	return n
 }
 
-// passes is how often objects have been reconciled.
+// passes returns how often objects have been reconciled.
 func passes(b *testing.B) float64 {
 	b.Helper()
 	return metric(b, "controller_runtime_reconcile_total")
 }
 
-// measureRest counts what the manager sends while every object comes round at
-// its resync and nothing has changed.
+// measureRest counts the requests of the manager while every object is resynchronized once and
+// nothing has changed.
 func (w *world) measureRest(b *testing.B, n int, resync time.Duration) {
 	b.Helper()
-	time.Sleep(5 * time.Second) // what is batched, like events, leaves in the meantime
+	time.Sleep(5 * time.Second) // batched requests, like events, are sent in the meantime
 	writes, calls, effects, rounds := w.writes.now(), w.calls.now(), w.effects(b), passes(b)
 	time.Sleep(resync + resync/10) // the jitter is a tenth
 	rig.Within(b, patience, "each object had its turn", func() bool { return passes(b)-rounds >= float64(n) })
@@ -128,8 +127,7 @@ func (w *world) measureRest(b *testing.B, n int, resync time.Duration) {
 		passes(b)-rounds, n, spent, done, asked)
 }
 
-// measureNewcomer wakes all objects, as they are when a key server has come
-// back, and declares one more while they wait for their turn.
+// measureNewcomer queues all objects, as when a key server has come back, and declares another one while they wait.
 func (w *world) measureNewcomer(b *testing.B, n int, resync time.Duration) {
 	b.Helper()
 	var took []time.Duration
@@ -150,8 +148,7 @@ func (w *world) measureNewcomer(b *testing.B, n int, resync time.Duration) {
 	report(b, took, "ms-until-new-ready")
 }
 
-// wakeEverybody asks the manager to read the key server anew, and waits until
-// the objects stand in line.
+// wakeEverybody makes the manager read the key server again, and waits until the objects are queued.
 func (w *world) wakeEverybody(b *testing.B, n, i int) {
 	b.Helper()
 	ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: keyServerName}}
@@ -181,8 +178,8 @@ func awaitReady(b *testing.B, seen <-chan watch.Event) {
 	b.Fatal("the watch ended before the role was ready")
 }
 
-// measureRepair changes roles on the key server behind the manager's back, and
-// follows the change feed as anybody can until it shows the repair.
+// measureRepair changes roles on the key server directly, and follows the public change feed until
+// it shows the repair.
 func (w *world) measureRepair(b *testing.B) {
 	b.Helper()
 	byName := map[string]schema.Role{}
@@ -195,10 +192,10 @@ func (w *world) measureRepair(b *testing.B) {
 	for i := range probes {
 		role := byName[roleName(i)]
 		cursor := w.endOfFeed(b)
-		began := time.Now() // before the answer, which the repair may overtake
+		began := time.Now() // before the response, because the repair may come first
 		_, err := w.admin.UpdateRole(b.Context(), schema.UpdateRoleRequest{ID: role.ID, Operations: []schema.HexID{}})
 		must(b, err, "change a role outside")
-		w.awaitChanges(b, cursor, role.ID, 2) // the outside change, and its repair
+		w.awaitChanges(b, cursor, role.ID, 2) // the outside change and its repair
 		took = append(took, time.Since(began))
 	}
 	report(b, took, "ms-until-repaired")
@@ -250,7 +247,7 @@ func report(b *testing.B, took []time.Duration, unit string) {
 	b.Logf("%s: %v", unit, took)
 }
 
-// declare creates the objects, some at a time.
+// declare creates the objects, several at a time.
 func (w *world) declare(b *testing.B, n int, resync time.Duration) {
 	b.Helper()
 	ctx, cancel := context.WithCancelCause(b.Context())
@@ -316,7 +313,7 @@ func newTemplate(i int, resync time.Duration) *v1alpha1.ACLTemplate {
 	}
 }
 
-// newPrincipal is a workload that holds a role.
+// newPrincipal returns a workload that holds a role.
 func newPrincipal(i int, resync time.Duration) *v1alpha1.Principal {
 	issuer, role := "https://issuer.example", "Encryptor"
 	return &v1alpha1.Principal{
@@ -329,7 +326,7 @@ func newPrincipal(i int, resync time.Duration) *v1alpha1.Principal {
 	}
 }
 
-// newKey is a key of the workload of the same number, which may be declared later.
+// newKey returns a key of the workload of the same number, which may be declared later.
 func newKey(i int, resync time.Duration) *v1alpha1.Key {
 	return &v1alpha1.Key{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("key-%05d", i)},

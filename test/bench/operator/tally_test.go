@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// tally counts requests by what they are about.
+// tally counts requests by name.
 type tally struct {
 	mu sync.Mutex
 	n  map[string]int
@@ -24,8 +24,8 @@ type tally struct {
 
 func newTally() *tally { return &tally{n: map[string]int{}} }
 
-// count counts the requests that pass through a transport. name answers what a
-// request is about, or nothing where it does not count.
+// count counts the requests that pass through a transport. name returns the name under which a
+// request is counted, or "" if it is not.
 func (t *tally) count(next http.RoundTripper, name func(*http.Request) string) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		if about := name(r); about != "" {
@@ -41,7 +41,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// now is a copy of the counts.
+// now returns a copy of the counts.
 func (t *tally) now() counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,7 +50,7 @@ func (t *tally) now() counts {
 
 type counts map[string]int
 
-// since is what came after an earlier copy.
+// since returns the differences to an earlier copy.
 func (c counts) since(before counts) counts {
 	d := counts{}
 	for k, n := range c {
@@ -74,8 +74,7 @@ func (c counts) sum(prefixes ...string) (total int) {
 	return total
 }
 
-// clusterWrite names a write to the API server by its resource: "roles",
-// "roles/status", "events".
+// clusterWrite returns the resource of a write to the API server: "roles", "roles/status", "events".
 func clusterWrite(r *http.Request) string {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return ""
@@ -93,8 +92,8 @@ func clusterWrite(r *http.Request) string {
 	return segments[0]
 }
 
-// keyServerCall names a call to the key server by method and first segment:
-// "POST roles". The long poll of the change feed is no load.
+// keyServerCall returns the method and the first segment of a call to the key server: "POST roles".
+// The long poll of the change feed is not counted, because it causes no load.
 func keyServerCall(r *http.Request) string {
 	noun, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/api/"), "/")
 	if noun == "changes" {
@@ -103,15 +102,14 @@ func keyServerCall(r *http.Request) string {
 	return r.Method + " " + noun
 }
 
-// effects are the operations of the key server that change what the kinds of
-// this benchmark declare.
+// effects are the operations of the key server that change objects of the kinds in this benchmark.
 var effects = []string{
 	"createRole", "updateRole", "deleteRole", "addTrustedCA", "removeTrustedCA",
 	"createACLTemplate", "updateACLTemplate", "deleteACLTemplate", "changeACLTemplateMembers",
 	"createPrincipal", "updatePrincipalRoles", "updatePrincipalFlags", "createKey", "amendACL", "rotateKey",
 }
 
-// effects counts the rows of the audit trail that had an effect.
+// effects counts the rows of the audit log that had an effect.
 func (w *world) effects(b *testing.B) counts {
 	b.Helper()
 	c := counts{}
@@ -134,8 +132,7 @@ func (w *world) effects(b *testing.B) counts {
 	return c
 }
 
-// metric adds up the values of a metric of the manager whose labels are as
-// given, in pairs.
+// metric adds the values of a metric of the manager that has the given labels, in pairs.
 func metric(b *testing.B, name string, labels ...string) (total float64) {
 	b.Helper()
 	families, err := metrics.Registry.Gather()
@@ -166,8 +163,7 @@ func agrees(has map[string]string, want []string) bool {
 	return true
 }
 
-// memory is what this process holds, in MiB: the heap after a collection, and
-// what the kernel counts.
+// memory returns the memory of this process in MiB: the heap after a collection, and the resident size.
 func memory(b *testing.B) (heap, resident float64) {
 	b.Helper()
 	runtime.GC()

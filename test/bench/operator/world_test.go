@@ -1,7 +1,6 @@
-// Package operator measures the operator at scale: a real kube-apiserver, a key
-// server in a process of its own, and the manager in this process, where its
-// memory and its requests can be seen. What it writes is counted where it
-// leaves the manager, and once more in the key server's audit trail.
+// Package operator measures the operator at scale: a real kube-apiserver, a key server as a separate
+// process, and the manager in this process, so that its memory and its requests are visible. Its
+// writes are counted where they leave the manager, and again in the audit log of the key server.
 package operator
 
 import (
@@ -29,13 +28,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// patience bounds waits that only something that hangs can exhaust.
+// patience bounds waits. Only a hang exceeds it.
 const patience = 40 * time.Minute
 
 // world is a cluster, a key server and the manager between them.
 type world struct {
-	kube   client.WithWatch  // of the one who declares; not counted
-	admin  *apiclient.Client // of somebody outside the manager; not counted
+	kube   client.WithWatch  // declares the objects; not counted
+	admin  *apiclient.Client // bypasses the manager; not counted
 	writes *tally            // by the manager to the API server
 	calls  *tally            // by the manager to the key server
 }
@@ -63,7 +62,7 @@ func newWorld(b *testing.B) *world {
 func startControlPlane(b *testing.B) *rest.Config {
 	b.Helper()
 	config := controlplane.Start(b).Config
-	config.QPS = -1 // as the manager has it
+	config.QPS = -1 // as the manager does
 	return config
 }
 
@@ -98,8 +97,7 @@ func startKeyServer(b *testing.B) *program.Server {
 	return server
 }
 
-// startManager runs the controllers as the command does, but for what they send
-// being counted.
+// startManager runs the controllers as the command does, but counts their requests.
 func (w *world) startManager(b *testing.B, config *rest.Config, server *program.Server, roots *x509.CertPool) {
 	b.Helper()
 	counted := rest.CopyConfig(config)
@@ -116,7 +114,7 @@ func (w *world) startManager(b *testing.B, config *rest.Config, server *program.
 	dial := func(e connection.Endpoint) (connection.API, error) {
 		return apiclient.New(apiclient.Options{
 			BaseURL: e.BaseURL, HTTPClient: through, Credentials: apiclient.PasswordCredentials(e.Username, e.Password),
-			MaxRetries: 1, Timeout: 15 * time.Second, // as the manager's own
+			MaxRetries: 1, Timeout: 15 * time.Second, // as the manager's own client
 		})
 	}
 	if err := controllers.Setup(mgr, controllers.Options{Dial: dial}); err != nil {

@@ -13,9 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Ids of what is loaded are spread evenly, with the kind of object in the last
-// digits, so that they lie between each other like random ones do and can be
-// told without asking.
+// The ids of loaded objects are spread evenly, with the kind of object in the last digits. So they
+// are interleaved like random ids, and can be computed.
 const (
 	step = 1 << 43 // times a million fits a signed number of 64 bits
 
@@ -30,12 +29,12 @@ func spread(kind, n int) keyserver.ID {
 	return keyserver.IDFromUint64(uint64(n)*step + uint64(kind))
 }
 
-// dialect writes the same statements for both databases.
+// dialect has the SQL that differs between the databases.
 type dialect struct {
 	driver, source string
 	series         string // a table n of the numbers i from 1 to $1
 	id             func(expr string) string
-	bytes          string // about as many as a wrapped key has
+	bytes          string // about as many as in a wrapped key
 	name           string
 	before, after  []string
 }
@@ -63,15 +62,14 @@ func dialectOf(c sqlstore.Config) dialect {
 	}
 }
 
-// load fills the store behind the key server's back: a million verified writes
-// would take an hour.
+// load fills the store by SQL: a million verified writes would take an hour.
 func load(b *testing.B, config sqlstore.Config, group keyserver.ID, principals, keys int) {
 	b.Helper()
 	d := dialectOf(config)
 	db, err := sql.Open(d.driver, d.source)
 	rig.Must(b, err)
 	defer db.Close()
-	db.SetMaxOpenConns(1) // what is set before holds for all that follows
+	db.SetMaxOpenConns(1) // the settings above apply to all statements
 	for _, s := range d.before {
 		_, err := db.ExecContext(ctx, s)
 		rig.Must(b, err)

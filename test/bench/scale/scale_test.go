@@ -1,5 +1,5 @@
-// Package scale measures whether what a key server does for one request stays
-// the same when its store holds a hundred or a thousand times as much.
+// Package scale measures whether the work of a key server for one request stays the same when its
+// store has a hundred or a thousand times as many objects.
 package scale
 
 import (
@@ -16,24 +16,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// The sizes that are compared, and how far apart they may be.
+// The sizes that are compared, and the permitted ratio.
 const (
 	fewPrincipals, manyPrincipals = 1_000, 100_000
 	fewKeys, manyKeys             = 1_000, 1_000_000
 	tolerance                     = 1.20
-	minPairs                      = 200 // of measurements; fewer say nothing
+	minPairs                      = 200 // of measurements; fewer are not significant
 	attempts                      = 4
 )
 
 var ctx = context.Background()
 
-// side is a key server with one store, and callers with keys of their own.
+// side is a key server with one store, and callers with separate keys.
 type side struct {
 	*enginetest.Fixture
 	agent            keyserver.Caller // a transport principal with READ on each of links
 	auditor          keyserver.Caller
 	links            []keyserver.HiddenLink
-	common           keyserver.HiddenLink // of a key that everybody may read
+	common           keyserver.HiddenLink // of a key that every principal may read
 	principals, keys int                  // in the store
 }
 
@@ -66,10 +66,10 @@ func newSide(b *testing.B, database string, principals, keys int) *side {
 	return s
 }
 
-// work is one request of each kind. n differs from call to call.
+// work has one request of each kind. n differs from call to call.
 var work = []struct {
 	name   string
-	judged bool // within the tolerance, or the benchmark fails
+	judged bool // the benchmark fails above the tolerance
 	do     func(s *side, n int) error
 }{
 	{"keys-get", true, func(s *side, n int) error {
@@ -84,24 +84,22 @@ var work = []struct {
 		_, err := s.HMAC(ctx, s.agent, keyserver.HMACRequest{Link: s.links[n%len(s.links)], Message: strings.NewReader("message")})
 		return err
 	}},
-	// The agent reads every key, by its group.
+	// The agent reads every key through its group.
 	{"keys-first-page", true, func(s *side, _ int) error { return s.keysPage("") }},
 	{"keys-page", true, func(s *side, n int) error {
 		return s.keysPage(keyserver.NewHiddenLink(1, spread(keyID, s.keys/2+n)))
 	}},
 	{"principals-page", true, func(s *side, n int) error { return s.page("", 500, 0) }},
 	{"principals-by-name", true, func(s *side, n int) error { return s.page("user-0000", 50, n%40) }},
-	// Everybody may, by the group. Told and not judged by the tolerance: among more, more of
-	// the principals are in no cache.
+	// Every principal may, through the group. Reported only: with more principals, more of them are in no cache.
 	{"who-can-first-page", false, func(s *side, _ int) error { return s.whoCan(keyserver.ID{}) }},
 	{"who-can-page", false, func(s *side, n int) error { return s.whoCan(spread(principalID, s.principals/2+n%(s.principals/4))) }},
-	// Told and not judged: contract 9.1 pages by offset, and rows that are
-	// skipped have to be counted.
+	// Reported only: contract 9.1 pages by offset, and skipped rows have to be counted.
 	{"principals-last-page", false, func(s *side, n int) error {
 		return s.page("", 500, s.principals-500)
 	}},
-	// Told and not judged: what a key costs that no cache holds, which depends
-	// on how much of the store the machine keeps in memory.
+	// Reported only: the cost of a key that no cache has depends on how much of the store the
+	// machine keeps in memory.
 	{"cold-key", false, func(s *side, n int) error {
 		id := spread(keyID, 1+n*7919%s.keys)
 		if _, err := s.Store.Key(ctx, id); err != nil {
@@ -120,8 +118,8 @@ func (s *side) keysPage(after keyserver.HiddenLink) error {
 	return err
 }
 
-// whoCan reads a page of those who may use a key that each principal may use. Those that
-// were loaded have no bytes that could be unwrapped.
+// whoCan reads a page of the principals that may use a key, which every principal may. The keys
+// that were loaded have no bytes that could be unwrapped.
 func (s *side) whoCan(after keyserver.ID) error {
 	page, err := s.WhoCan(ctx, s.auditor, keyserver.Crowd{
 		Operation: keyserver.OpHMAC, Link: s.common, After: after, Limit: 100,
@@ -142,9 +140,9 @@ func (s *side) page(prefix string, limit, offset int) error {
 	return err
 }
 
-// BenchmarkListingsStayWindowed does each piece of work on both sides in turn,
-// so that whatever else the machine does meets both alike, and compares the
-// medians. ns/op is left out: of both sides together it means nothing.
+// BenchmarkListingsStayWindowed does each piece of work alternately on both sides, so that other
+// load of the machine affects both, and compares the medians. It does not report ns/op, which means
+// nothing for both sides together.
 func BenchmarkListingsStayWindowed(b *testing.B) {
 	for _, database := range []string{"SQLite", "PostgreSQL"} {
 		b.Run(database, func(b *testing.B) {
@@ -152,8 +150,7 @@ func BenchmarkListingsStayWindowed(b *testing.B) {
 			for _, w := range work {
 				b.Run(w.name, func(b *testing.B) {
 					c := compare(b, few, many, w.do)
-					// What comes from the store is there each time; what comes
-					// from the machine is not.
+					// An effect of the store recurs in each attempt; an effect of the machine does not.
 					for attempt := 1; attempt < attempts && w.judged && c.ratio() > tolerance; attempt++ {
 						c = compare(b, few, many, w.do)
 					}
@@ -171,7 +168,7 @@ func BenchmarkListingsStayWindowed(b *testing.B) {
 	}
 }
 
-// comparison holds the medians of both sides.
+// comparison has the medians of both sides.
 type comparison struct{ few, many time.Duration }
 
 func (c comparison) ratio() float64 { return float64(c.many) / float64(c.few) }

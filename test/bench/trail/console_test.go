@@ -19,17 +19,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/node"
 )
 
-// consoleVariable is how many rows the trail gets for TestConsole: 1000000 for docs/console.md.
+// consoleVariable is the number of rows of the log in TestConsole: 1000000 for docs/console.md.
 const consoleVariable = "BENCH_CONSOLE_ROWS"
 
-// How much there is beside the trail.
+// The number of other objects.
 const (
 	consolePrincipals = 100_000
 	consolePeers      = 200
 )
 
-// TestConsole measures how long each view of the console takes, in a real browser, where
-// there is much to see.
+// TestConsole measures how long each view of the console takes in a real browser if there are many objects.
 func TestConsole(t *testing.T) {
 	rows, err := strconv.ParseInt(os.Getenv(consoleVariable), 10, 64)
 	if err != nil {
@@ -43,7 +42,7 @@ func TestConsole(t *testing.T) {
 	b.say("load", func() string { return b.load(rows) })
 	b.say("principals and peers", func() string { b.people(crowd); return "" })
 	b.serve("the console", func(s *program.Server) {
-		t.Chdir("../../console") // whose packages the script takes
+		t.Chdir("../../console") // the script uses its packages
 		dir := node.Install(t, "../bench/trail/views.mjs")
 		secret, err := s.Password()
 		rig.Must(t, err)
@@ -61,7 +60,7 @@ func TestConsole(t *testing.T) {
 	}, "--console")
 }
 
-// first makes what is copied afterwards: a group that may use a key, and a peer.
+// first makes the objects that are copied later: a group that may use a key, and a peer.
 func (b *bench) first(s *program.Server) (crowd, key string) {
 	b.Helper()
 	c := s.Admin(b.T, program.Never)
@@ -92,7 +91,7 @@ func (b *bench) register(c, peer *client.Client) {
 	rig.Must(b.T, err)
 }
 
-// people makes the rest behind the key server's back, and the MACs of all rows.
+// people makes the other objects by SQL, and the MACs of all rows.
 func (b *bench) people(crowd string) {
 	b.Helper()
 	at := func(kind int) string { return fmt.Sprintf(`unhex(printf('%%016x', i * 8796093022208 + %d))`, kind) }
@@ -120,8 +119,7 @@ func (b *bench) people(crowd string) {
 	rig.Must(b.T, err)
 }
 
-// copyOf is the statements by which a table gets a row once more, with some columns set and
-// whatever others there are.
+// copyOf returns the statements that copy a row of a table with some columns changed.
 func copyOf(table, row, set string) string {
 	//nolint:unqueryvet // a copy has every column
 	return fmt.Sprintf(`CREATE TEMP TABLE one AS SELECT * FROM %[1]s WHERE %[2]s; UPDATE one SET %[3]s; INSERT INTO %[1]s SELECT * FROM one; DROP TABLE one`, table, row, set)

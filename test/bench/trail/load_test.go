@@ -28,22 +28,22 @@ import (
 var columns = strings.Fields(`seq time outcome reason principal_id object request_id position hash previous session_id address chain
 	operation system_id kind filename actor_system actor_id acting_for times approval_id`)
 
-// varying are the columns, the first ones, that are not the same in all rows.
+// varying is the number of columns, the first ones, that differ between rows.
 const (
 	varying = 12
 	alike   = `, 1, 'hmacData', 1, 'password', '', 0, NULL, '', 1, NULL`
 )
 
-// chunk is how many rows are committed at once. The tree keeps the leaves of as many.
+// chunk is the number of rows in a commit. The tree keeps as many leaves in memory.
 const chunk = 1 << 17
 
-// of is how many principals, and keys, there are. A session lasts for sessionRows rows.
+// of is the number of principals, and of keys. A session lasts for sessionRows rows.
 const (
 	of          = 64
 	sessionRows = 1_000_000
 )
 
-// rare is what one row in rarely has, which says rareAddress in each filter.
+// One row in rarely has the rare values, which the filters of the test select.
 const (
 	rarely      = 1_000_003
 	rareAddress = "198.51.100.7"
@@ -52,8 +52,8 @@ const (
 
 var rareSession = keyserver.IDFromUint64(0xffff)
 
-// source makes the rows of one chain, as HMACs by principals have them, each a
-// hundredth of a second behind the one before, and one in a hundred refused.
+// source makes the rows of one chain, as HMACs of principals would. Each is a hundredth of a second
+// after the previous one, and one in a hundred is refused.
 type source struct {
 	last   audit.Head
 	seq    int64
@@ -106,12 +106,12 @@ func (s *source) Values() ([]any, error) {
 
 func (s *source) Err() error { return nil }
 
-// blocks makes what finds the rows, as the server would in an hour. audit verify says
+// blocks makes the index of the rows, as the server would within an hour. audit verify checks
 // whether it is the same.
 type blocks struct {
 	rows             int64
 	earliest, latest int64
-	keys             map[string][2]int64 // a number of a column and its value
+	keys             map[string][2]int64 // by the number of a column and its value
 	noted, notedKeys [][]any             // rows of audit_blocks and audit_block_keys
 }
 
@@ -148,10 +148,10 @@ func (b *blocks) add(e *keyserver.AuditEntry) {
 	b.rows = 0
 }
 
-// interval is how often the tree is made to grow.
+// interval is the time between two extensions of the tree.
 const interval = 200 * time.Millisecond
 
-// loader appends to the trail of a database that no server has.
+// loader appends to the log of a database that no server uses.
 type loader struct {
 	*testing.T
 	store *sqlstore.Store
@@ -160,7 +160,7 @@ type loader struct {
 	rows  int64
 }
 
-// load appends rows up to one, with their tree and what finds them.
+// load appends rows up to a number, with their tree and their index.
 func (b *bench) load(rows int64) string {
 	b.Helper()
 	store, err := sqlstore.Open(b.Context(), b.cfg)
@@ -289,7 +289,7 @@ func (l *loader) sqlite(dir string) {
 	}
 	copy(l.from.last.Hash[:], head)
 	const together = 16
-	ctx := context.WithoutCancel(l.Context()) // the driver starts a goroutine for each statement with another one
+	ctx := context.WithoutCancel(l.Context()) // the driver starts a goroutine per statement for other contexts
 	marks := func(n int) string { return "?" + strings.Repeat(",?", n-1) }
 	l.chunks(func() {
 		tx, err := db.BeginTx(l.Context(), nil)
@@ -313,7 +313,7 @@ func (l *loader) sqlite(dir string) {
 			args = append(args, row[:varying]...)
 			for i := len(args) - varying; i < len(args); i++ {
 				if b, ok := args[i].([]byte); ok {
-					args[i] = bytes.Clone(b) // of the next row at the next call
+					args[i] = bytes.Clone(b) // the buffer is reused for the next row
 				}
 			}
 			if len(args) == together*varying {
@@ -347,7 +347,7 @@ func (l *loader) sqlite(dir string) {
 	}
 }
 
-// ends notes where the trail ends now.
+// ends returns the statements that record the end of the log.
 func ends(s *source, hash string) []string {
 	return []string{
 		fmt.Sprintf(`UPDATE sequences SET value = %d WHERE name = 'audit'`, s.seq),

@@ -10,11 +10,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// startVariable is how many rows the trail gets for TestStart; there are a tenth as many keys.
+// startVariable is the number of rows of the log in TestStart. There are a tenth as many keys.
 const startVariable = "BENCH_START_ROWS"
 
-// TestStart measures how long a start takes, in order and after kill -9, of a key server
-// with many keys and a long trail.
+// TestStart measures the start of a key server with many keys and a long log, after an orderly stop
+// and after a SIGKILL.
 func TestStart(t *testing.T) {
 	rows, err := strconv.ParseInt(os.Getenv(startVariable), 10, 64)
 	if err != nil {
@@ -48,8 +48,7 @@ func (b *bench) starts(rows int64) {
 	}
 }
 
-// keys makes keys behind the key server's back, each with a list of one entry. They have
-// no MACs: a start reads none of them.
+// keys makes keys by SQL, each with an ACL of one entry. They have no MACs, because a start reads none of them.
 func (b *bench) keys(n int64) {
 	series, id, bytes, zero := `(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT i FROM n) n`,
 		`unhex(printf('%%016x', i * 8796093022208 + %d))`, `randomblob(96)`, `zeroblob(8)`

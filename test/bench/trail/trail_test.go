@@ -1,4 +1,4 @@
-// Package trail measures a key server with a long audit trail.
+// Package trail measures a key server with a long audit log.
 package trail
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// variable is how many rows the trail gets. 50,000,000 need about 40 GB and hours.
+// variable is the number of rows of the log. 50,000,000 need about 40 GB and hours.
 const variable = "BENCH_TRAIL_ROWS"
 
 var built program.Program
@@ -61,7 +61,7 @@ type bench struct {
 	args []string
 }
 
-// sealed is how many segments are archived: enough for one partition of PostgreSQL.
+// sealed is the number of archived segments: enough for one partition of PostgreSQL.
 const sealed = 1<<20/archive.Rows + 2
 
 func measure(t *testing.T, rows int64, cfg sqlstore.Config, dir string, args ...string) {
@@ -72,7 +72,7 @@ func measure(t *testing.T, rows int64, cfg sqlstore.Config, dir string, args ...
 	b.after(rows)
 }
 
-// after measures what there is once rows are loaded.
+// after measures the database after the rows are loaded.
 func (b *bench) after(rows int64) {
 	b.serve("start", nil)
 	b.serve("pages", b.pages)
@@ -85,8 +85,7 @@ func (b *bench) after(rows int64) {
 		return e.Archived >= sealed*archive.Rows
 	}), "--audit-archive", url+"?create_dir=true")
 	b.command("verify of the archive", "audit", "verify", "--archive", url, "--key", b.key())
-	// Nothing is removed before all is archived, so that it is said to be, by the
-	// archive too.
+	// Nothing is removed before all is archived. So the database and the archive claim that it is.
 	last := rows / archive.Rows * archive.Rows
 	b.pretend(last - archive.Rows + 1)
 	b.exec(fmt.Sprintf(`UPDATE audit_extent SET archived = %d`, last))
@@ -103,7 +102,7 @@ func (b *bench) after(rows int64) {
 	}, "--audit-archive", url, "--audit-retention", "1h")
 }
 
-// pretend has the archive name a segment that it does not have.
+// pretend adds a segment to the archive's manifests that the archive does not have.
 func (b *bench) pretend(first int64) {
 	b.Helper()
 	name := audit.Segment(first)
@@ -122,8 +121,7 @@ func (b *bench) pretend(first int64) {
 	}
 }
 
-// held works on a server until something is over, and says how long it
-// had to wait: for an audit row, and for a transaction.
+// held uses a server until over returns true, and reports the longest waits: for an audit row, and for a transaction.
 func (b *bench) held(s *program.Server, over func() bool) {
 	b.Helper()
 	c := s.Admin(b.T, program.Never)
@@ -170,7 +168,7 @@ func (b *bench) held(s *program.Server, over func() bool) {
 	all.Wait()
 }
 
-// exec changes a database that no server has.
+// exec changes a database that no server uses.
 func (b *bench) exec(text string) {
 	b.Helper()
 	db := b.open()
@@ -180,7 +178,7 @@ func (b *bench) exec(text string) {
 	}
 }
 
-// oldest is the first row that is in the table.
+// oldest returns the first row in the table.
 func (b *bench) oldest() (seq int64) {
 	b.Helper()
 	db := b.open()
@@ -204,7 +202,7 @@ func (b *bench) open() *sql.DB {
 	return db
 }
 
-// size says what a row takes.
+// size returns the size of a row.
 func (b *bench) size(rows int64) string {
 	b.Helper()
 	tables := `SELECT page_count * page_size FROM pragma_page_count, pragma_page_size`
@@ -234,7 +232,7 @@ func (b *bench) say(what string, do func() string) {
 	b.Logf("%s: %s %s", what, time.Since(began).Round(time.Millisecond), more)
 }
 
-// serve starts the program, does something with it, and stops it.
+// serve starts the program, calls do, and stops the program.
 func (b *bench) serve(what string, do func(*program.Server), args ...string) {
 	b.Helper()
 	b.say(what, func() string {
@@ -256,7 +254,7 @@ func (b *bench) serve(what string, do func(*program.Server), args ...string) {
 	})
 }
 
-// until looks beside the program until something is so.
+// until polls the database while the program runs, until is returns true.
 func (b *bench) until(is func(audit.Extent) bool) func(*program.Server) {
 	return func(s *program.Server) {
 		b.Helper()
@@ -279,7 +277,7 @@ func (b *bench) until(is func(audit.Extent) bool) func(*program.Server) {
 
 func fails(s *program.Server) bool { return strings.Contains(s.Log(), `"level":"ERROR"`) }
 
-// peak is the most memory that a process has had.
+// peak returns the peak memory of a process.
 func peak(pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -288,8 +286,7 @@ func peak(pid int) string {
 	return regexp.MustCompile(`VmHWM:.*`).FindString(string(text))
 }
 
-// pages reads pages as an auditor does, each ten times, and where a page is short, those
-// behind it.
+// pages reads pages as an auditor does, each ten times. If a page is short, it also reads the next ones.
 func (b *bench) pages(s *program.Server) {
 	b.Helper()
 	c := s.Admin(b.T, program.Never)
@@ -333,7 +330,7 @@ func (b *bench) pages(s *program.Server) {
 	}
 }
 
-// end is the last row.
+// end returns the last row.
 func (b *bench) end() (seq int64) {
 	b.Helper()
 	db := b.open()
@@ -344,7 +341,7 @@ func (b *bench) end() (seq int64) {
 	return seq
 }
 
-// command runs one of the program's, to its end.
+// command runs a command of the program to its end.
 func (b *bench) command(what string, args ...string) {
 	b.Helper()
 	b.say(what, func() string {
@@ -353,13 +350,13 @@ func (b *bench) command(what string, args ...string) {
 		if err != nil {
 			b.Fatalf("%s: %v\n%s", what, err, out)
 		}
-		usage, _ := cmd.ProcessState.SysUsage().(*syscall.Rusage) // on Linux it is that
+		usage, _ := cmd.ProcessState.SysUsage().(*syscall.Rusage) // its type on Linux
 		first, _, _ := strings.Cut(string(out), "\n")
 		return fmt.Sprintf("(%d MB at most, %s of CPU): %s", usage.Maxrss>>10, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), first)
 	})
 }
 
-// key is that of the log, as its server has it.
+// key returns the key of the log, as its server has it.
 func (b *bench) key() string {
 	b.Helper()
 	store, err := sqlstore.OpenReadOnly(b.Context(), b.cfg)
