@@ -1,13 +1,11 @@
-// Package chaos runs key servers, their databases and peers, a cluster and its manager
-// as processes of their own, lets clients work on them without a pause, breaks something
-// at random, again and again, and holds everything to what it had acknowledged
-// (docs/adr/0057-chaos.md).
+// Package chaos runs key servers, their databases and peers, a cluster and its manager as separate
+// processes. Clients use them without a pause while random faults occur. Then it checks everything
+// that was acknowledged (docs/adr/0057-chaos.md).
 //
-// A run is rounds. In each, faults are drawn, injected and healed under load; then the
-// load ends, and everything is read back and compared. What is drawn follows from
-// CHAOS_SEED, which is printed; how processes meet each other does not, so that a replay
-// is another try of the same plan. CHAOS_TIME is for how long rounds begin. CHAOS_PARTS
-// and CHAOS_FAULTS leave something out.
+// A run has rounds. In each, faults are drawn, injected and healed under load. Then the load ends,
+// and the state is read back and compared. CHAOS_SEED, which is printed, determines the draws, but
+// not the timing of the processes, so that a replay is another try of the same plan. CHAOS_TIME is
+// the time during which rounds begin. CHAOS_PARTS and CHAOS_FAULTS select parts and faults.
 package chaos
 
 import (
@@ -26,7 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// built is the program that is broken.
+// built is the program that the tests break.
 var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
@@ -36,8 +34,7 @@ func runAll(m *testing.M) int {
 	return m.Run()
 }
 
-// build builds the program for a machine whose clock can be set, unless it is there
-// already, with a mistake in it.
+// build builds the program with a settable clock, unless programVariable names a program with a planted mistake.
 var build = sync.OnceValue(func() (err error) {
 	if path := os.Getenv(programVariable); path != "" {
 		built = program.At(path)
@@ -47,26 +44,26 @@ var build = sync.OnceValue(func() (err error) {
 	return err
 })
 
-// The variables that set a run.
+// The variables that configure a run.
 const (
 	seedVariable = "CHAOS_SEED"
 	timeVariable = "CHAOS_TIME"
-	// programVariable names a program that a mistake was planted in.
+	// programVariable names a program with a planted mistake.
 	programVariable = "CHAOS_PROGRAM"
-	// partsVariable names the parts of the whole that run: all where it is empty.
+	// partsVariable names the parts that run: all if it is empty.
 	partsVariable = "CHAOS_PARTS"
-	// faultsVariable is an expression for the names of the faults that are drawn.
+	// faultsVariable is a regular expression for the names of the faults that are drawn.
 	faultsVariable = "CHAOS_FAULTS"
 )
 
-// The parts of the whole.
+// The parts of the suite.
 const (
 	embeddedPart   = "embedded"
 	replicatedPart = "replicated"
-	managerPart    = "manager" // in front of the first of the others
+	managerPart    = "manager" // in front of the first of the other parts
 )
 
-// run is one run of the suite: what it draws from, and how long it breaks things.
+// run is one run of the suite: its random source, and how long it injects faults.
 type run struct {
 	*rand.Rand
 	seed  uint64
@@ -75,8 +72,7 @@ type run struct {
 	draws *regexp.Regexp // nil for every fault
 }
 
-// begin reads the variables, and prints how this very plan is tried again: now, and
-// below each failure.
+// begin reads the variables, and prints how to try the same plan again: now, and after each failure.
 func begin(t *testing.T) *run {
 	t.Helper()
 	text := os.Getenv(timeVariable)
@@ -111,7 +107,7 @@ func begin(t *testing.T) *run {
 	return &run{rand.New(rand.NewPCG(seed, 0)), seed, lasts, partsOf(t), draws}
 }
 
-// partsOf reads what is to run.
+// partsOf returns the parts that run.
 func partsOf(t *testing.T) []string {
 	t.Helper()
 	known := []string{embeddedPart, replicatedPart, managerPart}
@@ -132,8 +128,7 @@ func partsOf(t *testing.T) []string {
 
 func (r *run) has(part string) bool { return slices.Contains(r.parts, part) }
 
-// of is a source of chance of its own, so that who draws from it draws the same
-// however often others have drawn.
+// of returns a separate random source, so that its draws do not depend on the number of other draws.
 func (r *run) of(round, who int) *rand.Rand {
 	return rand.New(rand.NewPCG(r.seed, uint64(round)<<16|uint64(who)))
 }
@@ -149,7 +144,7 @@ func TestChaos(t *testing.T) {
 		w.round(t, rounds, w.plan(r))
 	}
 	if !t.Failed() {
-		w.round(t, rounds, nil) // undisturbed: what the processes keep of it is a leak
+		w.round(t, rounds, nil) // undisturbed: resources that are not released after it are a leak
 	}
 	w.finish(t)
 	t.Logf("%d rounds; faults: %s", rounds, strings.Join(w.done, ", "))

@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// check reads a site back, through each of its processes, and compares.
+// check reads the state of a site through each of its processes, and compares.
 func (s *site) check(t *testing.T, round int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ledger.Unaudited(t.Context()), 3*rig.Patience)
@@ -22,12 +22,12 @@ func (s *site) check(t *testing.T, round int) {
 	for i, m := range s.members {
 		var now map[string]string
 		through := s.client(t, i, 5)
-		// A machine with too much to do may need more than one try.
+		// An overloaded machine may need more than one try.
 		rig.Succeeds(t, func() (err error) {
 			now, err = s.observe(ctx, through, m, names)
 			return err
 		})
-		// The first comparison settles unanswered changes for the others as well.
+		// The first comparison also settles unanswered changes for the others.
 		took, wrong := s.objects.Compare(names, now)
 		effects = append(effects, took...)
 		for _, one := range wrong {
@@ -44,7 +44,7 @@ func (s *site) check(t *testing.T, round int) {
 	ledger.Report(t, s.requests.Effects(&s.log, effects))
 }
 
-// compare compares the audit logs of all sites, which check read, with the requests.
+// compare compares the audit logs of all sites, which check has read, with the requests.
 func (w *world) compare(t *testing.T, disturbed bool) {
 	t.Helper()
 	for _, s := range w.sites {
@@ -57,8 +57,8 @@ func (w *world) compare(t *testing.T, disturbed bool) {
 	}
 }
 
-// observe reads the state of the named objects, and of everything of the workers that
-// there is a list of, whether or not a client ever asked for it.
+// observe reads the state of the named objects, and of all listed objects of the workers, even if
+// no client ever used them.
 func (s *site) observe(ctx context.Context, c *client.Client, m *member, names []string) (map[string]string, error) {
 	view := ledger.View{
 		Client: c, Sessions: m.sessions(), Grantee: s.stranger.PrincipalID,

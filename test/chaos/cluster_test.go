@@ -29,21 +29,20 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// cluster is a kube-apiserver and a manager, in front of a site that it reaches through
-// somebody who may lie.
+// cluster is a kube-apiserver and a manager. The manager reaches its site through a proxy that may lie.
 type cluster struct {
 	site       *site
 	liar       *liar
 	config     *rest.Config
 	kubeconfig string
 	kube       kube.Client
-	reader     *client.Client // of the site, past the liar
+	reader     *client.Client // of the site, bypassing the liar
 	manager    *program.Process
-	n          int // of what was declared, so that nothing is declared twice
+	n          int // of declarations, so that no content repeats
 	looks      atomic.Int64
 }
 
-// namespace is where everything is declared.
+// namespace is the namespace of all objects.
 const namespace = "default"
 
 func newCluster(t testing.TB, s *site) *cluster {
@@ -69,7 +68,7 @@ func newCluster(t testing.TB, s *site) *cluster {
 	return c
 }
 
-// installation is the KeyServer, and what the manager logs in with.
+// installation returns the KeyServer and the credentials of the manager.
 func (c *cluster) installation() []kube.Object {
 	ca := c.liar.bundle()
 	return []kube.Object{
@@ -110,8 +109,7 @@ func (c *cluster) stop(t testing.TB) {
 	}
 }
 
-// running starts the manager again where it has ended by itself, as a cluster would:
-// one that has lost its API server may.
+// running restarts the manager if it has ended, as a cluster would. A manager that has lost its API server may end.
 func (c *cluster) running(t testing.TB) {
 	t.Helper()
 	select {
@@ -121,12 +119,12 @@ func (c *cluster) running(t testing.TB) {
 	}
 }
 
-// declared is how many objects of a kind there are.
+// declared is the number of objects of each kind.
 const declared = 4
 
 func nameOf(kind string, i int) string { return fmt.Sprint(kind, "-", i) }
 
-// operations are a set that no other generation of the role has had.
+// operations returns a set that no other generation of the role has had.
 func (c *cluster) operations() []string {
 	c.n++
 	set := []string{}
@@ -157,16 +155,16 @@ func (c *cluster) template(i int) *v1alpha1.ACLTemplate {
 	}
 }
 
-// betweenEdits is how often something that is declared changes.
+// betweenEdits is the time between two changes of declared objects.
 const betweenEdits = 150 * time.Millisecond
 
-// begin changes what is declared until it is over, while somebody beside reads what the
-// objects say and what the key server has.
+// begin changes declared objects until over is set. Concurrently it compares the conditions of the
+// objects with the state of the key server.
 func (c *cluster) begin(t *testing.T, ctx context.Context, group *sync.WaitGroup, over *atomic.Bool, r *rand.Rand, tell func(error)) {
 	t.Helper()
 	group.Go(func() {
 		for !over.Load() && ctx.Err() == nil {
-			c.edit(ctx, r) // an API server that is away takes none
+			c.edit(ctx, r) // fails if the API server is away
 			time.Sleep(betweenEdits)
 		}
 	})
@@ -190,7 +188,7 @@ func (c *cluster) edit(ctx context.Context, r *rand.Rand) {
 		o := &v1alpha1.Role{}
 		if c.kube.Get(short, key, o) == nil {
 			o.Spec.Operations = c.operations()
-			_ = c.kube.Update(short, o) // the next one may
+			_ = c.kube.Update(short, o) // the next one may succeed
 		}
 		return
 	}
@@ -198,12 +196,12 @@ func (c *cluster) edit(ctx context.Context, r *rand.Rand) {
 	if c.kube.Get(short, key, o) == nil {
 		c.n++
 		o.Spec.TemplateName = fmt.Sprintf("declared %s %d", key.Name, c.n)
-		_ = c.kube.Update(short, o) // the next one may
+		_ = c.kube.Update(short, o) // the next one may succeed
 	}
 }
 
-// said is what objects that say that they are Ready declare, by kind, name and
-// generation, and what those say that do not.
+// said returns the declared content of Ready objects, by kind, name and generation, and the status
+// of those that are not Ready.
 func (c *cluster) said(ctx context.Context) (ready, waiting map[string]string, err error) {
 	ready, waiting = map[string]string{}, map[string]string{}
 	note := func(kind string, o kube.Object, status v1alpha1.ManagedStatus, id, content string) {
@@ -239,7 +237,7 @@ func (c *cluster) said(ctx context.Context) (ready, waiting map[string]string, e
 	return ready, waiting, nil
 }
 
-// has is what the key server has.
+// has returns the state of the key server.
 func (c *cluster) has(ctx context.Context) (map[string]bool, error) {
 	there := map[string]bool{}
 	roles, err := c.reader.ListRoles(ctx)
@@ -259,22 +257,22 @@ func (c *cluster) has(ctx context.Context) (map[string]bool, error) {
 	return there, nil
 }
 
-// look compares what was said before the key server was read, and is said after it still,
-// with what the key server had. It answers a Ready that was false.
+// look returns an error if an object was Ready although the key server did not have its content. It
+// only compares objects that say the same before and after the key server is read.
 func (c *cluster) look(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	before, _, err := c.said(short)
 	if err != nil {
-		return nil // nothing is said
+		return nil // no status is known
 	}
 	there, err := c.has(short)
 	if err != nil {
-		return nil // nothing is known
+		return nil // no state is known
 	}
 	after, _, err := c.said(short)
 	if err != nil {
-		return nil // nothing is said
+		return nil // no status is known
 	}
 	c.looks.Add(1)
 	for object, content := range before {
@@ -285,7 +283,7 @@ func (c *cluster) look(ctx context.Context) error {
 	return nil
 }
 
-// near is what is there of the same id.
+// near returns the object with the same id on the key server.
 func near(there map[string]bool, content string) string {
 	id, _, _ := strings.Cut(content, ":")
 	for one := range there {
@@ -296,7 +294,7 @@ func near(there map[string]bool, content string) string {
 	return "nothing of that id"
 }
 
-// check waits until every object is Ready, and holds the key server to all of them.
+// check waits until every object is Ready, and compares all of them with the key server.
 func (c *cluster) check(t *testing.T) {
 	t.Helper()
 	if c.looks.Swap(0) == 0 {

@@ -30,14 +30,12 @@ import (
 // runsVariable is how often each fault is measured: 5 for docs/operations.md.
 const runsVariable = "BENCH_RUNS"
 
-// outage is how long a fault lasts once all conditions say it: the manager asks less
-// often then.
+// outage is how long a fault lasts after all conditions show it. The manager polls less often by then.
 const outage = 10 * time.Second
 
-// BenchmarkConditions says how soon the conditions of a KeyServer and of the objects that
-// use it follow what becomes of the key server: from the fault until they say that they
-// are not Ready, and from when it is healed until they are again. Somebody uses a key
-// all the time.
+// BenchmarkConditions measures how soon the conditions of a KeyServer and of its objects follow the
+// state of the key server: from the fault until they are not Ready, and from the healing until they
+// are Ready again. A key is in use all the time.
 func BenchmarkConditions(b *testing.B) {
 	rig.Must(b, build())
 	b.Run("Embedded", func(b *testing.B) {
@@ -87,7 +85,7 @@ func BenchmarkConditions(b *testing.B) {
 				return func() { set("off") }
 			})
 		})
-		b.Run("ReplicaFrozen", func(b *testing.B) { // the one that the manager talks to
+		b.Run("ReplicaFrozen", func(b *testing.B) { // the one that the manager uses
 			c.measure(b, func(t testing.TB) func() { return s.members[0].server.Freeze(t) })
 		})
 	})
@@ -112,7 +110,7 @@ func BenchmarkConditions(b *testing.B) {
 	})
 }
 
-// keeper is a plugin that has a key-encryption key, and comes back with it.
+// keeper is a KMS plugin with a key-encryption key that can be restarted.
 type keeper struct {
 	*hsm.Plugin
 	begin func() *hsm.Plugin
@@ -121,7 +119,7 @@ type keeper struct {
 func (k *keeper) kill()  { k.Kill() }
 func (k *keeper) start() { k.Plugin = k.begin() }
 
-// byToken starts one whose key-encryption key is on a token.
+// byToken starts a site whose key-encryption key is on a token.
 func byToken(b *testing.B) (*site, *keeper) {
 	b.Helper()
 	token, socket := hsm.New(b, "house"), filepath.Join(b.TempDir(), "socket")
@@ -136,7 +134,7 @@ func byToken(b *testing.B) (*site, *keeper) {
 	return s, k
 }
 
-// wentBack has a primary fail whose standby lacks the newest.
+// wentBack has a primary fail whose standby lacks the newest changes.
 func wentBack(b *testing.B, n int) (took followed) {
 	b.Helper()
 	primary := pgtest.Start(b)
@@ -148,7 +146,7 @@ func wentBack(b *testing.B, n int) (took followed) {
 	c := newCluster(b, s)
 	c.await(b, true)
 	standby.Kill(b)
-	for range 20 { // which are gone then
+	for range 20 { // these are lost
 		_, err := s.admin.MintKey(b.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
 		rig.Must(b, err)
 	}
@@ -163,8 +161,7 @@ func wentBack(b *testing.B, n int) (took followed) {
 	return took
 }
 
-// used has a key used until the benchmark ends: what nobody asks of a database fails
-// nobody.
+// used uses a key until the benchmark ends: without load, a broken database would not be noticed.
 func (s *site) used(b *testing.B) {
 	b.Helper()
 	key, err := s.admin.MintKey(b.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
@@ -175,21 +172,21 @@ func (s *site) used(b *testing.B) {
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			_, _ = user.HMAC(ctx, key.TTag, strings.NewReader("message")) // it fails while something is broken
+			_, _ = user.HMAC(ctx, key.TTag, strings.NewReader("message")) // fails during a fault
 			time.Sleep(20 * time.Millisecond)
 		}
 	}()
 	b.Cleanup(func() { cancel(); <-ended })
 }
 
-// followed is how long conditions took, and what they said.
+// followed is how long conditions took, and their reasons.
 type followed struct {
 	server, objects         time.Duration // until they are not Ready
 	serverBack, objectsBack time.Duration // until they are Ready again
 	reasons                 string
 }
 
-// measure breaks something as often as it is asked for.
+// measure injects a fault as often as requested.
 func (c *cluster) measure(b *testing.B, breaks func(testing.TB) (heal func())) {
 	b.Helper()
 	measured(b, func(int) followed {
@@ -226,7 +223,7 @@ func measured(b *testing.B, once func(n int) followed) {
 	b.ReportMetric(0, "ns/op") // most of it is the outage
 }
 
-// follow breaks something, and heals it.
+// follow injects a fault and heals it.
 func (c *cluster) follow(t testing.TB, breaks func(testing.TB) (heal func())) (took followed) {
 	t.Helper()
 	heal := breaks(t)
@@ -237,8 +234,8 @@ func (c *cluster) follow(t testing.TB, breaks func(testing.TB) (heal func())) (t
 	return took
 }
 
-// changed waits until the KeyServer and all objects are Ready, or none is, and answers
-// when each was, and what they said then.
+// changed waits until the KeyServer and all objects are Ready, or none is. It returns how long each
+// took, and the reasons.
 func (c *cluster) changed(t testing.TB, since time.Time, to bool) (server, objects time.Duration, reasons string) {
 	t.Helper()
 	var of [2]string
@@ -261,7 +258,7 @@ func (c *cluster) changed(t testing.TB, since time.Time, to bool) (server, objec
 	return server.Round(time.Millisecond), objects.Round(time.Millisecond), of[0] + ", objects " + of[1]
 }
 
-// await waits until everything is Ready, or nothing.
+// await waits until all are Ready, or none is.
 func (c *cluster) await(t testing.TB, ready bool) {
 	t.Helper()
 	_, _, _ = c.changed(t, time.Now(), ready)
@@ -269,7 +266,7 @@ func (c *cluster) await(t testing.TB, ready bool) {
 
 func isReady(c metav1.Condition) bool { return c.Status == metav1.ConditionTrue }
 
-// conditions are the Ready conditions of the KeyServer and of all that is declared.
+// conditions returns the Ready conditions of the KeyServer and of all declared objects.
 func (c *cluster) conditions(ctx context.Context) (server metav1.Condition, objects []metav1.Condition, err error) {
 	if server, err = controlplane.Ready(ctx, c.kube, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil {
 		return server, nil, err

@@ -13,10 +13,10 @@ import (
 // disk is a small volume that can be filled.
 type disk struct{ dir string }
 
-// diskBytes is room for a run of ten minutes.
+// diskBytes is enough for a run of ten minutes.
 const diskBytes = "768m"
 
-// newDisk mounts one, where the machine lets this process; nil where it does not.
+// newDisk mounts a volume, or returns nil if this process may not mount one.
 func newDisk(t testing.TB) *disk {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,7 +27,7 @@ func newDisk(t testing.TB) *disk {
 	return &disk{dir}
 }
 
-// path is a directory on it, or any where there is none.
+// path returns a directory on the volume, or another one if there is no volume.
 func (d *disk) path(t testing.TB) string {
 	t.Helper()
 	if d == nil {
@@ -38,7 +38,7 @@ func (d *disk) path(t testing.TB) string {
 
 func (d *disk) ballast() string { return filepath.Join(d.dir, "ballast") }
 
-// fill leaves not a byte.
+// fill fills the volume completely.
 func (d *disk) fill(t testing.TB) {
 	t.Helper()
 	f, err := os.Create(d.ballast())

@@ -11,23 +11,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// fault is something that breaks.
+// fault is a fault that can be injected.
 type fault struct {
 	name string
-	// targets are what it holds while it lasts: nothing else is broken there meanwhile.
+	// targets are the parts that it affects. No other fault affects them at the same time.
 	targets []string
-	// inject breaks it, and answers what heals it.
+	// inject causes the fault, and returns a function that heals it.
 	inject func(t *testing.T, r *rand.Rand) (heal func())
 }
 
-// faults are what there is to break.
+// faults returns the possible faults.
 func (w *world) faults() (all []fault) {
 	add := func(name string, inject func(t *testing.T, r *rand.Rand) func(), targets ...string) {
 		all = append(all, fault{name, targets, inject})
 	}
 	for _, s := range w.sites {
 		for _, m := range s.members {
-			// A site is killed as often as any other, however many processes it has.
+			// A site is killed as often as any other, even if it has more processes.
 			for range 3 / len(s.members) {
 				add("kill "+m.name, m.killed, m.name)
 			}
@@ -75,7 +75,7 @@ func (w *world) faults() (all []fault) {
 	return all
 }
 
-// killed ends the process as kill -9 does. Its recovery may be cut off, too.
+// killed kills the process with SIGKILL. Its recovery may be interrupted, too.
 func (m *member) killed(t *testing.T, r *rand.Rand) (heal func()) {
 	m.server.Kill()
 	return func() {
@@ -95,7 +95,7 @@ func (m *member) frozen(t *testing.T, _ *rand.Rand) (heal func()) {
 	return m.server.Freeze(t)
 }
 
-// clockSet has the machine's clock jump by as much as an hour, either way, and back.
+// clockSet makes the machine's clock jump by up to an hour, forward or back, and then resets it.
 func (m *member) clockSet(t *testing.T, r *rand.Rand) (heal func()) {
 	set := func(ahead time.Duration) {
 		if err := program.SetClock(m.dir, ahead); err != nil {
@@ -117,7 +117,7 @@ func (w *wire) swallowed(*testing.T, *rand.Rand) (heal func()) {
 	return func() { w.silent.Store(false) }
 }
 
-// The shape of a plan: how many faults a round has, when they begin and how long they stay.
+// The shape of a plan: the number of faults in a round, when they begin and how long they last.
 const (
 	perRound = 6
 	begins   = 1500 * time.Millisecond
@@ -125,8 +125,8 @@ const (
 	longest  = 2500 * time.Millisecond
 )
 
-// plan draws the faults of a round. Two never break the same at the same time, but
-// different ones overlap.
+// plan draws the faults of a round. Two never affect the same target at the same time, but faults
+// of different targets overlap.
 func (w *world) plan(r *run) (plan []event) {
 	all := slices.DeleteFunc(w.faults(), func(f fault) bool { return r.draws != nil && !r.draws.MatchString(f.name) })
 	if len(all) == 0 {
@@ -147,7 +147,7 @@ func (w *world) plan(r *run) (plan []event) {
 	return plan
 }
 
-// inject goes through a plan: all in one line, so that it can be followed.
+// inject executes a plan in one goroutine, so that it can be followed.
 func (w *world) inject(t *testing.T, plan []event) {
 	t.Helper()
 	type act struct {
@@ -172,7 +172,7 @@ func (w *world) inject(t *testing.T, plan []event) {
 	}
 }
 
-// A plan breaks nothing twice at once, and the same seed draws the same.
+// A plan has no overlapping faults of one target, and the same seed draws the same plan.
 func TestPlans(t *testing.T) {
 	draw := func(seed uint64) string {
 		w := &world{sites: []*site{{name: "a", members: []*member{{name: "a 0"}}}, {name: "b", members: []*member{{name: "b 0"}, {name: "b 1"}}}}}

@@ -17,17 +17,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// forwards is what a site's user asks of keys that its peer owns: both have a row for
-// each answer.
+// forwards has the requests of a site's user for keys that its peer owns. Both have a row for each response.
 type forwards struct {
 	owner     *site
 	link      schema.HiddenLink
-	withdrawn schema.HiddenLink // which the user may not use
+	withdrawn schema.HiddenLink // the user may not use it
 	material  []byte
 	clients   []*client.Client // by process
 
 	mu   sync.Mutex
-	sent []*ledger.Call // that were answered
+	sent []*ledger.Call // with a response
 }
 
 func newForwards(t testing.TB, asked, owner *site) *forwards {
@@ -51,7 +50,7 @@ func newForwards(t testing.TB, asked, owner *site) *forwards {
 	return f
 }
 
-// forwarded uses a key of the peer, and now and then asks for one that it may not use.
+// forwarded uses a key of the peer, and sometimes requests one that it may not use.
 func (w *worker) forwarded(ctx context.Context, r *rand.Rand) error {
 	f := w.forwards
 	if f == nil {
@@ -90,7 +89,7 @@ func (w *worker) forwarded(ctx context.Context, r *rand.Rand) error {
 }
 
 // check looks for the rows of forwarded requests in the audit log of the owner, which was just read.
-// A call whose answer was lost on the way is made again, and each of them has a row.
+// A call whose response was lost is repeated, and each call has a row.
 func (f *forwards) check(log *ledger.AuditLog, disturbed bool) (wrong []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

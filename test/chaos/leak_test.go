@@ -12,28 +12,28 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// kept is what processes held at rest, before a round: who was not killed in it has to
-// come back to that.
+// kept has the resources that processes held at rest before a round. Processes that are not killed
+// have to return to that.
 type kept struct {
 	w  *world
 	by map[*member]held
 }
 
-// held is what one process holds.
+// held has the resources of one process.
 type held struct {
 	life                  int64
 	goroutines, files, mb float64
 }
 
-// How much more a process may hold than at rest before, for connections that are kept
-// and caches that fill. A leak for each request is more than that after a round.
+// How much more a process may hold at rest than before, for persistent connections and caches. A
+// leak per request exceeds that after a round.
 const (
 	moreGoroutines = 120
 	moreFiles      = 60
-	moreMemory     = 96 // MB that are live
+	moreMemory     = 96 // live MB
 )
 
-// measure looks at what every process holds at rest.
+// measure returns the resources of every process at rest.
 func (w *world) measure(t *testing.T) *kept {
 	t.Helper()
 	w.rest()
@@ -48,7 +48,7 @@ func (w *world) measure(t *testing.T) *kept {
 	return k
 }
 
-// rest closes connections that nobody uses.
+// rest closes idle connections.
 func (w *world) rest() {
 	for _, one := range w.workers {
 		for _, c := range one.members {
@@ -81,7 +81,7 @@ func (k *kept) check(t *testing.T) {
 	}
 }
 
-// holds asks the process. What is live is half of where the collector begins.
+// holds asks the process. The live memory is half of the heap size at which the next collection starts.
 func (m *member) holds(ctx context.Context) (held, error) {
 	values := map[string]float64{}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.metrics+"/metrics", http.NoBody)

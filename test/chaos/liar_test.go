@@ -17,16 +17,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// liar stands between the manager and its key server, ends TLS, and does not always say
-// what the key server says.
+// liar is a proxy between the manager and its key server. It terminates TLS, and does not always
+// return the response of the key server.
 type liar struct {
 	*httptest.Server
-	drops   atomic.Bool // writes are answered as one before was, and nothing is written
-	repeats atomic.Bool // reads are answered as the one before was
-	parted  atomic.Bool // nobody gets through
+	drops   atomic.Bool // writes get an earlier response, and nothing is written
+	repeats atomic.Bool // reads get the previous response
+	parted  atomic.Bool // no request passes
 
 	mu   sync.Mutex
-	last map[string][]byte // what a request was answered well with, by method and path
+	last map[string][]byte // the last successful response, by method and path
 }
 
 func newLiar(t testing.TB, s *site) *liar {
@@ -39,11 +39,11 @@ func newLiar(t testing.TB, s *site) *liar {
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "https", Host: "127.0.0.1:1"})
-			r.Out = r.Out.WithContext(ledger.Unaudited(r.Out.Context())) // the manager uses routes that the ledger does not know
+			r.Out = r.Out.WithContext(ledger.Unaudited(r.Out.Context())) // the ledger does not know these routes
 		},
 		Transport:      over,
 		ModifyResponse: l.remember,
-		ErrorLog:       log.New(io.Discard, "", 0), // a key server that was killed
+		ErrorLog:       log.New(io.Discard, "", 0), // a killed key server causes errors
 	}
 	l.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if l.parted.Load() {
@@ -51,7 +51,7 @@ func newLiar(t testing.TB, s *site) *liar {
 		}
 		if said, lies := l.said(r); lies {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(said) // the client may have gone
+			_, _ = w.Write(said) // the client may have disconnected
 			return
 		}
 		forward.ServeHTTP(w, r)
@@ -65,8 +65,8 @@ func newLiar(t testing.TB, s *site) *liar {
 	return l
 }
 
-// honest is what nobody lies about: who logs in, and the feed, by which the manager
-// would only be slower.
+// honest reports whether the proxy never lies about a request: logins, and the change feed, where a
+// lie would only make the manager slower.
 func honest(r *http.Request) bool {
 	for _, path := range []string{"/api/sessions", "/api/server", "/api/ready", "/api/health", "/api/changes"} {
 		if strings.HasPrefix(r.URL.Path, path) {
@@ -78,7 +78,7 @@ func honest(r *http.Request) bool {
 
 func nameOfRequest(r *http.Request) string { return r.Method + " " + r.URL.RequestURI() }
 
-// said is what is answered instead of asking.
+// said returns the response that replaces that of the key server, if it lies.
 func (l *liar) said(r *http.Request) (answer []byte, lies bool) {
 	reads := r.Method == http.MethodGet
 	if honest(r) || reads && !l.repeats.Load() || !reads && !l.drops.Load() {
@@ -97,7 +97,7 @@ func (l *liar) said(r *http.Request) (answer []byte, lies bool) {
 	}
 }
 
-// remember keeps the last good answer.
+// remember keeps the last successful response.
 func (l *liar) remember(resp *http.Response) error {
 	if resp.StatusCode != http.StatusOK || honest(resp.Request) {
 		return nil
@@ -114,7 +114,7 @@ func (l *liar) remember(resp *http.Response) error {
 	return nil
 }
 
-// bundle is the certificate that the manager has to trust.
+// bundle returns the certificate that the manager has to trust.
 func (l *liar) bundle() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: l.Certificate().Raw}))
 }

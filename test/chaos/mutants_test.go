@@ -19,32 +19,31 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// mutantsVariable has the mutants run, which takes a quarter of an hour.
+// mutantsVariable enables the mutants, which take a quarter of an hour.
 const mutantsVariable = "CHAOS_MUTANTS"
 
-// mutantTime is for how long one is looked for where nobody says it.
+// mutantTime is the default time of a run for one mutant.
 const mutantTime = "40s"
 
-// mutant is a mistake that is planted in the program. The suite has to find it. All are
-// in one program, which is built once and makes the one that mistakeVariable names.
+// mutant is a mistake that is planted in the program. The suite has to find it. All mistakes are in
+// one program, which is built once and makes the one that mistakeVariable names.
 type mutant struct {
 	name    string
 	excerpt excerpt
 	file    string
-	// imports are what the edits need beyond what the file has.
+	// imports are the imports that the edits need in addition.
 	imports []string
-	// edits are what is replaced by what. Each has to be there once. Where it says
-	// "mistaken" the program asks whether it makes this mistake.
+	// edits are pairs of old and new text. The old text has to occur once. "mistaken" in the new
+	// text becomes the check whether the program makes this mistake.
 	edits [][2]string
-	// finds is what a finding of it says: one that ends the suite otherwise was not found.
+	// finds matches the finding. A run that fails for another reason has not found the mistake.
 	finds string
 }
 
-// excerpt is the part of the whole in which a mistake shows soon: the whole draws the same.
+// excerpt is the part of the suite in which a mistake shows soon: the complete suite draws the same faults.
 type excerpt struct{ parts, faults string }
 
-// The excerpts. A clock that is set leaves everything at work, so that a round is longer
-// than its questions.
+// The excerpts. A clock change leaves all parts in use, so that a round is longer than its requests.
 var (
 	oneServer   = excerpt{embeddedPart, "^set the clock"}
 	killed      = excerpt{embeddedPart, "^kill"}
@@ -56,7 +55,7 @@ var (
 	lied        = excerpt{embeddedPart + " " + managerPart, "^take writes well"}
 )
 
-// sometimes is one time in so many.
+// sometimes is true once in twelve times.
 const sometimes = `rand.IntN(12) == 0`
 
 var mutants = []mutant{
@@ -340,10 +339,10 @@ var mutants = []mutant{
 	},
 }
 
-// mistakeVariable names the mistake that the program makes: none where it is empty.
+// mistakeVariable names the mistake that the program makes: none if it is empty.
 const mistakeVariable = "CHAOS_MISTAKE"
 
-// planted is a package that the program has only here.
+// planted is a package that only the changed program has.
 const (
 	plantedFile = "internal/planted/planted.go"
 	plantedText = `package planted
@@ -358,7 +357,7 @@ func Is(name string) bool { return mistake == name }
 	plantedPackage = "github.com/keyserver-operator/keyserver-operator/internal/planted"
 )
 
-// plantAll are the files of a program that can make every one of them.
+// plantAll returns the files of a program that can make each mistake.
 func plantAll() (map[string]string, error) {
 	root, err := rig.Root()
 	if err != nil {
@@ -391,7 +390,7 @@ func plantAll() (map[string]string, error) {
 	return files, nil
 }
 
-// TestMutantsFit holds the mutants to the code, which moves on: what they replace is there.
+// TestMutantsFit checks that the old texts of the mutants still exist in the code.
 func TestMutantsFit(t *testing.T) {
 	if len(mutants) < 20 {
 		t.Errorf("there are %d mutants", len(mutants))
@@ -413,8 +412,8 @@ func TestMutantsFit(t *testing.T) {
 	}
 }
 
-// TestMutants makes one mistake after the other, and the suite has to find each. Without
-// one, the same program passes each of the excerpts.
+// TestMutants makes one mistake after the other, and the suite has to find each. Without a mistake
+// the same program passes each of the excerpts.
 func TestMutants(t *testing.T) {
 	if os.Getenv(mutantsVariable) == "" {
 		t.Skipf("%s is not set: that the suite finds planted mistakes takes long, and is shown at night", mutantsVariable)
@@ -480,7 +479,7 @@ func suite(t *testing.T, at string, m mutant, lasts string) (said []byte, took t
 	return said, time.Since(start).Round(time.Second), err
 }
 
-// short is what the suite itself has said, without the logs of processes.
+// short returns the output of the suite itself, without the logs of processes.
 func short(said []byte) string {
 	var text strings.Builder
 	for line := range strings.Lines(string(said)) {

@@ -20,13 +20,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// staleness is how much older than the database an answer of a replica may be
-// (contract 4.5).
+// staleness is how much older than the database a response of a replica may be (contract 4.5).
 const staleness = time.Second
 
-// order is what several clients of a site have seen of lists that all of them change: of
-// keys, whose entries a user is let by, and of templates, whose members are read. One
-// order has to explain every answer.
+// order records what several clients of a site have seen of lists that all of them change: of keys, whose
+// entries allow a user, and of templates, whose members are read. One order has to explain every response.
 type order struct {
 	site  *site
 	bound time.Duration
@@ -34,26 +32,26 @@ type order struct {
 
 	mu      sync.Mutex
 	ops     []porcupine.Operation
-	lists   []*list // that are changed now
+	lists   []*list // the lists that are changed now
 	made    int     // lists
 	decided int
 }
 
-// list has one member that comes and goes: of a key, or of a template.
+// list is the ACL of a key or the member list of a template. One member is added and removed.
 type list struct {
 	key      schema.HiddenLink
 	template schema.HexID // zero for a key
 	which    int
-	unsure   atomic.Bool // a change of it was not answered
-	// quiet lists change seldom, so that an answer that is too old shows: of one that
-	// comes and goes all the time any answer was right a moment ago.
+	unsure   atomic.Bool // a change of it got no response
+	// quiet lists change rarely, so that a stale response shows. In a list that changes all the
+	// time, any response was correct a moment ago.
 	quiet bool
-	rests atomic.Int64 // until when a quiet one is left alone
+	rests atomic.Int64 // until when a quiet list is left alone
 }
 
 func (l *list) ofKey() bool { return l.template == schema.HexID{} }
 
-// put, take and look are what is done to a list; look answers whether the member is there.
+// deed is an operation on a list: put, take or look. look returns whether the member is in the list.
 type deed struct {
 	what  string
 	which int
@@ -97,12 +95,12 @@ const (
 	shared         = 4 // lists at a time
 	betweenDeeds   = 25 * time.Millisecond
 	betweenLooks   = 100 * time.Millisecond
-	// A quiet list is left alone for longer than an answer may be old.
+	// A quiet list is left alone for longer than a response may be stale.
 	leastRest = staleness + 200*time.Millisecond
 	moreRest  = staleness
 )
 
-// begin lets clients work until it is over, through every process.
+// begin runs clients through every process until over is set.
 func (o *order) begin(t *testing.T, ctx context.Context, group *sync.WaitGroup, over *atomic.Bool, r *rand.Rand, tell func(error)) {
 	t.Helper()
 	for n := range shared {
@@ -122,8 +120,7 @@ func (o *order) begin(t *testing.T, ctx context.Context, group *sync.WaitGroup, 
 	for i := range o.site.members {
 		user := program.Client(t, o.site.members[i].over, "user", userPassword, program.Never)
 		admin := o.site.client(t, i, program.Never)
-		// Members are read from the database, which may take its time; the user is let by
-		// what the process knows.
+		// Members are read from the database, which may be slow. The user is allowed by the cache of the process.
 		for _, ofKey := range []bool{true, false} {
 			chance, me := rand.New(rand.NewPCG(r.Uint64(), 0)), id
 			id++
@@ -137,7 +134,7 @@ func (o *order) begin(t *testing.T, ctx context.Context, group *sync.WaitGroup, 
 	}
 }
 
-// add makes a list of which nobody knows but those who work here.
+// add makes a list that only the clients of this test use.
 func (o *order) add(ctx context.Context, c *client.Client, ofKey, quiet bool) error {
 	one := &list{quiet: quiet}
 	if ofKey {
@@ -179,7 +176,7 @@ func (o *order) one(r *rand.Rand, ofKey bool) *list {
 	return all[r.IntN(len(all))]
 }
 
-// never is the return of what nobody has answered: it may come at any later time.
+// never is the return time of an operation without a response: it may take effect at any later time.
 const never = int64(1) << 62
 
 func (o *order) note(who int, in deed, out any, call, end int64) {
@@ -197,7 +194,7 @@ func (o *order) write(ctx context.Context, c *client.Client, r *rand.Rand, me in
 	one := o.one(r, r.IntN(2) == 0)
 	switch {
 	case one.unsure.Load():
-		// Each change without an answer makes more orders possible: go on elsewhere.
+		// Each change without a response makes more orders possible: use another list.
 		_ = o.add(ctx, c, one.ofKey(), one.quiet)
 		return
 	case one.quiet && o.now() < one.rests.Load():
@@ -235,11 +232,10 @@ func (o *order) write(ctx context.Context, c *client.Client, r *rand.Rand, me in
 	}
 }
 
-// undone are the verdicts on a change that somebody else undid before the re-read.
+// undone are the errors of a change that another client undid before the re-read.
 var undone = []string{"NOT_VERIFIED", "NOT_SAVED", "NOT_REMOVED"}
 
-// unexpected tells of an answer that is neither one of those that a list may give nor
-// that there is none.
+// unexpected reports an error that is neither a possible result for a list nor a missing response.
 func (o *order) unexpected(ctx context.Context, what string, err error, tell func(error)) {
 	if err != nil && ctx.Err() == nil && !client.IsUnavailable(err) {
 		tell(fmt.Errorf("%s a list at %s: %w", what, o.site.name, err))
@@ -270,7 +266,7 @@ func (o *order) look(ctx context.Context, user, admin *client.Client, one *list,
 	o.note(me, deed{"look", one.which}, there, call-int64(o.bound), o.now())
 }
 
-// minLooks is how many answers show anything.
+// minLooks is the number of responses that are needed to prove anything.
 const minLooks = 10
 
 func (o *order) check(t *testing.T, round int) {
@@ -287,7 +283,8 @@ func (o *order) check(t *testing.T, round int) {
 	}
 }
 
-// TestTheCheckerOfListsRefuses: one that takes everything would show nothing.
+// TestTheCheckerOfListsRefuses checks that the checker rejects impossible orders. One that accepts
+// everything would prove nothing.
 func TestTheCheckerOfListsRefuses(t *testing.T) {
 	o := &order{}
 	o.note(1, deed{"put", 1}, nil, 0, 10)

@@ -21,29 +21,28 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// site is one key server: a process on an embedded database, or replicas on one
-// PostgreSQL.
+// site is one key server: a process on an embedded database, or replicas on one PostgreSQL.
 type site struct {
 	name     string
 	system   schema.SystemID
 	members  []*member
-	state    []string        // flags that say where the database is
+	state    []string        // flags of its database
 	database *pgtest.Cluster // nil for an embedded one
-	disk     *disk           // of an embedded database; nil where there is none that can be filled
-	peers    *wire           // which its peer goes through
+	disk     *disk           // of an embedded database; nil if there is none that can be filled
+	peers    *wire           // the wire to its peer
 	password string          // of admin
 	requests *ledger.Requests
 	objects  ledger.Objects
 	macs     ledger.MACs
 	log      ledger.AuditLog
-	admin    *client.Client // for reading back: it tries again
+	admin    *client.Client // for reading back; retries
 	user     schema.ACLRevokeRequest
 	stranger schema.ACLRevokeRequest
 	trusted  schema.SystemID // its peer
 	forwards *forwards       // nil without a peer
 }
 
-// member is one process of a site. It comes back where it was.
+// member is one process of a site. It keeps its addresses over restarts.
 type member struct {
 	site    *site
 	name    string
@@ -58,14 +57,13 @@ type member struct {
 	over    http.RoundTripper
 }
 
-// network is where everything listens: connections that are made take their own ports
-// at another address.
+// network is the prefix of all listening addresses. Outgoing connections use ports of another address.
 const network = "127.77."
 
-// given are the addresses that somebody has, or will have.
+// given are the addresses that are assigned.
 var given sync.Map
 
-// freeAddress answers none twice: nobody listens on the first one yet.
+// freeAddress returns each address only once, because nothing may listen on an assigned one yet.
 func freeAddress(t testing.TB, host string) string {
 	t.Helper()
 	for {
@@ -88,7 +86,7 @@ func embedded(t testing.TB, system schema.SystemID) *site {
 	return s
 }
 
-// replicated starts some on one PostgreSQL, each over a wire of its own.
+// replicated starts n replicas on one PostgreSQL, each over a separate wire.
 func replicated(t testing.TB, system schema.SystemID, n int) *site {
 	t.Helper()
 	s := newSite("replicated", system)
@@ -109,7 +107,7 @@ func newSite(name string, system schema.SystemID) *site {
 	return &site{name: name, system: system, requests: ledger.NewRequests(fmt.Sprintf("chaos-%s-%x", name, time.Now().UnixNano()))}
 }
 
-// add adds a process, which is not started yet.
+// add adds a process without starting it.
 func (s *site) add(t testing.TB, dir string, args ...string) *member {
 	t.Helper()
 	host := network + fmt.Sprint("0.", s.system)
@@ -123,7 +121,7 @@ func (s *site) add(t testing.TB, dir string, args ...string) *member {
 	return m
 }
 
-// open starts all processes, and makes who is talked about.
+// open starts all processes, and makes the principals of the site.
 func (s *site) open(t testing.TB) {
 	t.Helper()
 	for _, m := range s.members {
@@ -150,7 +148,7 @@ func (s *site) open(t testing.TB) {
 // exchanger is the id of the built-in role of that name.
 var exchanger = schema.HexID{7: 4}
 
-// userPassword is that of every principal that is made here.
+// userPassword is the password of every principal in this package.
 const userPassword = "a password of a user"
 
 func (s *site) principal(t testing.TB, name string, roles ...schema.HexID) schema.ACLRevokeRequest {
@@ -160,7 +158,7 @@ func (s *site) principal(t testing.TB, name string, roles ...schema.HexID) schem
 	return schema.ACLRevokeRequest{SystemID: p.Principal.SystemID, PrincipalID: p.Principal.PrincipalID}
 }
 
-// client is the administrator, at one of the processes.
+// client returns a client of the administrator at one of the processes.
 func (s *site) client(t testing.TB, at, retries int) *client.Client {
 	t.Helper()
 	return program.Client(t, s.members[at].over, "admin", s.password, retries)
@@ -184,7 +182,7 @@ func (m *member) ready(ctx context.Context) bool {
 	return err == nil && ready.Ready
 }
 
-// awaitReady waits until all processes are, once nothing disturbs them any more.
+// awaitReady waits until all processes are ready. No fault may be active.
 func (s *site) awaitReady(t testing.TB) {
 	t.Helper()
 	for _, m := range s.members {
@@ -195,7 +193,7 @@ func (s *site) awaitReady(t testing.TB) {
 	}
 }
 
-// lives ends the test where a process is gone that nobody has killed.
+// lives ends the test if a process has ended without being killed.
 func (s *site) lives(t testing.TB) {
 	t.Helper()
 	for _, m := range s.members {
@@ -238,7 +236,7 @@ func federate(t testing.TB, a, b *site) {
 	b.forwards = newForwards(t, b, a)
 }
 
-// verify asks the program itself, once no process is left.
+// verify stops all processes, and then verifies the audit log with the program itself.
 func (s *site) verify(t testing.TB) {
 	t.Helper()
 	for _, m := range s.members {

@@ -13,14 +13,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// wire carries bytes from whoever connects to whoever serves, or does not.
+// wire carries bytes between clients and a server, or disturbs them.
 type wire struct {
-	dir      string // of the socket, where it is one
+	dir      string // of the socket, if it is one
 	listener net.Listener
 	dial     func() (net.Conn, error)
 
-	cut     atomic.Bool  // nobody gets through, and who had is thrown off
-	silent  atomic.Bool  // nothing gets through, and nobody is told
+	cut     atomic.Bool  // connections are refused, and existing ones closed
+	silent  atomic.Bool  // data is dropped without an error
 	delay   atomic.Int64 // of each piece, in nanoseconds
 	mu      sync.Mutex
 	carried map[net.Conn]bool
@@ -40,7 +40,7 @@ func unixWire(t testing.TB, dir string) *wire {
 	return w
 }
 
-// tcpWire leads to the first of some addresses that answers.
+// tcpWire leads to the first reachable address.
 func tcpWire(t testing.TB, host string, to func() []string) *wire {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -79,7 +79,7 @@ func (w *wire) begin(t testing.TB) {
 	})
 }
 
-// keep notes a connection that throwOff closes.
+// keep adds or removes a connection that throwOff closes.
 func (w *wire) keep(c net.Conn, is bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,7 +114,7 @@ func (w *wire) carry(from net.Conn) {
 	<-ended
 }
 
-// hindered writes as the wire is at that moment.
+// hindered writes data as the current state of the wire says.
 type hindered struct {
 	net.Conn
 	w *wire

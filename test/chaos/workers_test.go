@@ -18,8 +18,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// worker is one client. It changes objects of its own only, so that what it was
-// answered is what must be there, and in one step it speaks to one process.
+// worker is one client. It only changes its own objects, so that the responses determine their
+// expected state. In one step it uses one process.
 type worker struct {
 	*site
 	ledger.Worker
@@ -30,11 +30,11 @@ type worker struct {
 	members []*client.Client // by process
 }
 
-// step is a piece of work. Its error is a finding, unless it says that there was no
-// answer, or that nobody knows yet what an object is.
+// step is a piece of work. Its error is a finding, unless it says that there was no response or
+// that the state of an object is not known yet.
 type step func(w *worker, ctx context.Context, r *rand.Rand) error
 
-// kinds are the pieces of work there are.
+// kinds are the kinds of work.
 var kinds = []struct {
 	name string
 	do   step
@@ -64,10 +64,10 @@ func (s *site) workers(t *testing.T) (all []*worker) {
 	return all
 }
 
-// pause is how long a worker rests between two steps: the machine has more to do.
+// pause is the time between two steps of a worker, so that the machine can do other work.
 const pause = 15 * time.Millisecond
 
-// work goes on until it is over. What is wrong is told.
+// work runs steps until over is set. It reports findings with tell.
 func (w *worker) work(ctx context.Context, r *rand.Rand, over *atomic.Bool, tell func(error)) {
 	for !over.Load() && ctx.Err() == nil {
 		err := w.do(w, ctx, r)
@@ -83,12 +83,12 @@ func (w *worker) work(ctx context.Context, r *rand.Rand, over *atomic.Bool, tell
 	}
 }
 
-// mine begins the names of what workers make: the manager makes others.
+// mine is the prefix of the names that workers use. The manager uses others.
 const mine = "of a worker "
 
 func (w *worker) principals(ctx context.Context, r *rand.Rand) error {
 	w.n++
-	time.Sleep(3 * pause) // a password is hashed, which costs
+	time.Sleep(3 * pause) // hashing a password is expensive
 	made, err := w.Client.CreatePasswordPrincipal(ctx, schema.CreatePasswordPrincipalRequest{Name: mine + strconv.Itoa(w.n), Password: userPassword})
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (w *worker) principals(ctx context.Context, r *rand.Rand) error {
 }
 
 func (w *worker) sessions(ctx context.Context, r *rand.Rand) error {
-	time.Sleep(3 * pause) // a password is hashed, which costs
+	time.Sleep(3 * pause) // hashing a password is expensive
 	sessions := w.at.sessions()
 	token, err := sessions.Open(ctx, "user", userPassword)
 	if err != nil {
@@ -145,7 +145,7 @@ func (w *worker) templates(ctx context.Context, r *rand.Rand) error {
 	name := mine + strconv.Itoa(w.n)
 	object := "template " + name
 	var made schema.ACLTemplateSaved
-	// Who makes one is its first member.
+	// The creator is its first member.
 	err := w.Objects.Change(ctx, object, "without the user", func(ctx context.Context) (err error) {
 		made, err = w.Client.CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: name})
 		return err
@@ -181,7 +181,7 @@ func (w *worker) templates(ctx context.Context, r *rand.Rand) error {
 	})
 }
 
-// principalTrusts makes, changes and deletes what a peer may know of the stranger.
+// principalTrusts makes, changes and deletes the trust of a peer in the stranger.
 func (w *worker) principalTrusts(ctx context.Context, r *rand.Rand) error {
 	if w.trusted == 0 {
 		return ledger.ErrUnsettled
@@ -219,7 +219,7 @@ func (w *worker) principalTrusts(ctx context.Context, r *rand.Rand) error {
 	})
 }
 
-// refusals asks for what it may not: that has to be refused, and to change nothing.
+// refusals requests forbidden operations. They have to be refused and change nothing.
 func (w *worker) refusals(ctx context.Context, r *rand.Rand) error {
 	name := mine + "without the right " + strconv.Itoa(r.IntN(1000))
 	var err error
@@ -242,7 +242,7 @@ func (w *worker) refusals(ctx context.Context, r *rand.Rand) error {
 	}
 }
 
-// sessions are those at a process.
+// sessions returns the sessions at a process.
 func (m *member) sessions() ledger.Sessions {
 	return ledger.Sessions{BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: m.over}, MaxRetries: program.Never, Timeout: rig.Patience}
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// world is everything that runs.
+// world has all running parts.
 type world struct {
 	*run
 	sites   []*site
 	workers []*worker
 	cluster *cluster // nil without a manager
-	done    []string // faults that were injected
+	done    []string // injected faults
 }
 
 func newWorld(t *testing.T, r *run) *world {
@@ -42,11 +42,11 @@ func newWorld(t *testing.T, r *run) *world {
 	return w
 }
 
-// minAnswers is how many requests of a site are answered before a round's faults, and
-// how many behind them: what is broken has to be at work, and to go on by itself.
+// minAnswers is how many requests of a site get responses before the faults of a round, and how
+// many after them. A part has to be in use before it breaks, and to recover by itself.
 const minAnswers = 30
 
-// round disturbs everything under load, heals it, and checks.
+// round injects faults under load, heals them, and checks.
 func (w *world) round(t *testing.T, round int, plan []event) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*rig.Patience)
@@ -60,7 +60,7 @@ func (w *world) round(t *testing.T, round int, plan []event) {
 		defer mu.Unlock()
 		wrong = append(wrong, err.Error())
 	}
-	// Also where the round ends before its end: what was found may be why.
+	// Also if the round ends early: the findings may be the reason.
 	told := sync.OnceFunc(func() {
 		mu.Lock()
 		defer mu.Unlock()
@@ -103,7 +103,7 @@ func (w *world) round(t *testing.T, round int, plan []event) {
 	phase("ended")
 	told()
 
-	time.Sleep(staleness) // for what one replica has been told, and is read through another
+	time.Sleep(staleness) // for changes at one replica that are read through another
 	for _, s := range w.sites {
 		s.check(t, round)
 	}
@@ -121,7 +121,7 @@ func (w *world) round(t *testing.T, round int, plan []event) {
 	t.Logf("round %d:%s", round, spent)
 }
 
-// goOn waits until each site has answered more, which shows that it works.
+// goOn waits until each site has given more responses, which shows that it works.
 func (w *world) goOn(t *testing.T) {
 	t.Helper()
 	for _, s := range w.sites {
@@ -145,9 +145,9 @@ func (w *world) finish(t *testing.T) {
 	}
 }
 
-// event is a fault, when it comes and how long it stays.
+// event is a fault with its start and duration.
 type event struct {
 	fault     fault
 	at, lasts time.Duration
-	draw      uint64 // of what the fault is left to choose
+	draw      uint64 // for the random choices of the fault
 }
