@@ -1,7 +1,6 @@
-// Package consistency checks that grants, revocations and authorizations have
-// one order that explains every answer: at once on one server and between
-// servers that trust each other, and within the bound of staleness between
-// replicas on one database.
+// Package consistency checks that one order of grants, revocations and authorizations explains
+// every response: immediately on one server and between servers that trust each other, and within
+// the staleness bound between replicas on one database.
 package consistency
 
 import (
@@ -23,24 +22,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// staleness is how much older than the database an authorization may be
-// (contract 4.5).
+// staleness is how much older than the database an authorization may be (contract 4.5).
 const staleness = time.Second
 
 var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// world is some keys, the entries on them that come and go, and the ways to
-// them: each owner and each user speaks to one server.
+// world has some keys, entries on them that are added and removed, and the clients. Each owner and
+// each user uses one server.
 type world struct {
 	owners  []*client.Client
 	users   []user
 	entries []schema.ACLRevokeRequest
-	hold    chan struct{} // the owners go on until it is closed; nil for none
+	hold    chan struct{} // the owners continue until it is closed; nil for none
 }
 
-// user asks whether he may use the keys on which he has the entries.
+// user requests authorization for the keys of its entries.
 type user struct {
 	*client.Client
 	entries []int
@@ -49,12 +47,12 @@ type user struct {
 const (
 	keys       = 4
 	writes     = 60 // per owner, and more until enough was seen
-	readers    = 2  // at work through each server
+	readers    = 2  // concurrent, through each server
 	betweenOps = 20 * time.Millisecond
-	// Where an answer may be old, all of a second's answers could stand in any
-	// order: many of them make the search long and show nothing more.
+	// If responses may be stale, all responses within a second can be in any order. Many of them
+	// make the search long and prove nothing more.
 	betweenOld = 80 * time.Millisecond
-	// longest is how long the owners go on for want of answers.
+	// longest is how long the owners continue if there are too few responses.
 	longest = 2 * time.Minute
 )
 
@@ -69,7 +67,7 @@ func TestReplicas(t *testing.T) {
 	check(t, replicas(t), staleness, nil)
 }
 
-// A replica that was stopped and goes on must not answer from what it knew.
+// A replica that was stopped must not decide by its old state after it resumes.
 func TestAReplicaThatWasFrozen(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var frozen *program.Server
@@ -84,7 +82,7 @@ func TestAReplicaThatWasFrozen(t *testing.T) {
 	})
 }
 
-// replicas are two processes on one PostgreSQL; the second is shown.
+// replicas starts two processes on one PostgreSQL. show gets the second one.
 func replicas(t testing.TB, show ...func(*program.Server)) *world {
 	t.Helper()
 	both := built.Replicas(t, make([][]string, 2), "--database-url", pgtest.DurableDatabase(t))
@@ -120,7 +118,7 @@ func newWorld(t testing.TB, servers ...*program.Server) *world {
 	return w
 }
 
-// makeUser makes the principal whose entries come and go.
+// makeUser makes the principal whose entries are added and removed.
 func makeUser(t testing.TB, admin *client.Client) schema.ACLRevokeRequest {
 	t.Helper()
 	p, err := admin.CreatePasswordPrincipal(t.Context(), schema.CreatePasswordPrincipalRequest{
@@ -144,7 +142,7 @@ func mint(t testing.TB, owner *client.Client) (made []schema.HiddenLink) {
 	return made
 }
 
-// addEntries has somebody's entries on keys come and go, and answers which they are.
+// addEntries adds a principal's entries on keys to those that change, and returns their indexes.
 func (w *world) addEntries(who schema.ACLRevokeRequest, on []schema.HiddenLink) (added []int) {
 	for _, key := range on {
 		who.TTag = key
@@ -154,7 +152,7 @@ func (w *world) addEntries(who schema.ACLRevokeRequest, on []schema.HiddenLink) 
 	return added
 }
 
-// addUsers lets the principal with the entries ask through a server.
+// addUsers adds clients of the principal with the entries, through a server.
 func (w *world) addUsers(t testing.TB, s *program.Server, entries []int) {
 	t.Helper()
 	for range readers {
@@ -162,8 +160,7 @@ func (w *world) addUsers(t testing.TB, s *program.Server, entries []int) {
 	}
 }
 
-// connectAdmin speaks to a server as admin, whose password the first server on
-// the database has made.
+// connectAdmin returns a client of a server as admin. The first server on the database has made the password.
 func connectAdmin(t testing.TB, s, first *program.Server) *client.Client {
 	t.Helper()
 	password, err := first.Password()
@@ -181,7 +178,7 @@ func connect(t testing.TB, s *program.Server, name, password string) *client.Cli
 	return program.Client(t, program.Connect(t, s.DataDir, func() string { return s.Address }), name, password, program.Never)
 }
 
-// check lets everybody work at once, a disturbance too, and looks for the order.
+// check runs all clients and a disturbance concurrently, and searches for the order.
 func check(t testing.TB, w *world, staleness time.Duration, disturb func(context.Context)) {
 	t.Helper()
 	h := newHistory(staleness)
@@ -207,8 +204,8 @@ func check(t testing.TB, w *world, staleness time.Duration, disturb func(context
 	}
 }
 
-// judge looks for the order in what everybody was told. It answers false where none was
-// found in time, and none excluded.
+// judge searches for an order of all responses. It returns false if the search neither found nor
+// excluded one in time.
 func (w *world) judge(t testing.TB, h *history) bool {
 	t.Helper()
 	t.Logf("%d operations; by client %+v", len(h.ops), h.tally)
@@ -230,7 +227,7 @@ func (w *world) judge(t testing.TB, h *history) bool {
 	return true
 }
 
-// write grants and revokes at random, until there was enough to read for all.
+// write grants and revokes at random until all clients had enough to read.
 func (w *world) write(ctx context.Context, h *history, id int, c *client.Client) {
 	for n := 0; n < writes || w.held() || h.missing(len(w.owners), len(w.users)) != nil && time.Since(h.start) < longest; n++ {
 		in := input{operation(rand.IntN(2)), rand.IntN(len(w.entries))}
@@ -247,11 +244,11 @@ func (w *world) write(ctx context.Context, h *history, id int, c *client.Client)
 		case err == nil:
 			h.wrote(id, in, call, end)
 		case errors.As(err, &e) && e.Code == "ACL_NOT_FOUND": // nothing was sent
-		case errors.As(err, &e) && e.Code == "NOT_VERIFIED": // somebody undid it before the re-read
+		case errors.As(err, &e) && e.Code == "NOT_VERIFIED": // another client undid it before the re-read
 			h.wrote(id, in, call, end)
 		default:
 			h.wrote(id, in, call, never)
-			sleep(ctx, 5*betweenOld) // what may or may not have been makes the search long
+			sleep(ctx, 5*betweenOld) // an unknown outcome makes the search long
 		}
 		sleep(ctx, betweenOps)
 	}
@@ -266,7 +263,7 @@ func (w *world) held() bool {
 	}
 }
 
-// ask goes through the entries. An answer that is no decision counts for nothing.
+// ask requests authorization for one entry after the other. A response without a decision does not count.
 func (w *world) ask(ctx context.Context, h *history, id int, u user) {
 	for n := id; ctx.Err() == nil; n++ {
 		which := u.entries[n%len(u.entries)]

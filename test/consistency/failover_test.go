@@ -23,7 +23,7 @@ var failures = []struct {
 	fail func(*pgtest.Cluster, testing.TB)
 }{
 	{"Killed", (*pgtest.Cluster).Kill},
-	// Its connections stay, new ones are accepted, and nothing is ever answered.
+	// Its connections stay, it accepts new ones, and it never responds.
 	{"Silent", (*pgtest.Cluster).Freeze},
 }
 
@@ -36,8 +36,8 @@ func TestFailover(t *testing.T) {
 // runsVariable is how often the benchmark fails over in each way: 50 for docs/operations.md.
 const runsVariable = "BENCH_RUNS"
 
-// BenchmarkFailover says how long it is from the promotion to the first write and the
-// first decision that are answered, and from the failure to the write.
+// BenchmarkFailover measures the time from the promotion to the first successful write and the
+// first decision, and from the failure to the write.
 func BenchmarkFailover(b *testing.B) {
 	runs := 1
 	if text := os.Getenv(runsVariable); text != "" {
@@ -62,19 +62,17 @@ func BenchmarkFailover(b *testing.B) {
 					b.ReportMetric(float64(all[len(all)-1].Milliseconds()), unit+"-worst-ms")
 				}
 			}
-			b.ReportMetric(0, "ns/op") // most of it is setting up
+			b.ReportMetric(0, "ns/op") // most of it is the setup
 		})
 	}
 }
 
-// times are how long after the command to promote something was answered for the first
-// time: a write, a decision, and both by the last of the replicas. The database itself
-// takes the time of the promotion.
+// times are the times from the command to promote to the first response: to a write, to a decision,
+// and to both by the last of the replicas. promotion is the time that the database needs.
 type times struct{ promotion, write, read, last time.Duration }
 
-// failover has the primary of a synchronous pair fail under load, and promotes its
-// standby. The replicas go on by themselves, all that they have acknowledged is there, and
-// one order explains every answer.
+// failover has the primary of a synchronous pair fail under load, and promotes its standby. The replicas
+// recover by themselves, all acknowledged changes exist, and one order explains every response.
 func failover(t testing.TB, fail func(*pgtest.Cluster, testing.TB)) (took times) {
 	t.Helper()
 	primary := pgtest.Start(t)
@@ -104,7 +102,7 @@ func failover(t testing.TB, fail func(*pgtest.Cluster, testing.TB)) (took times)
 	everybody := slices.Concat(writers, readers)
 	rig.Soon(t, "there is load", func() bool { _, all := h.heardSince(0, everybody...); return all && h.now() > int64(staleness) })
 	fail(primary, t)
-	// Whoever watches over databases takes a while.
+	// A database supervisor takes a while.
 	sleep(ctx, rand.N(4*time.Second))
 	began := h.now()
 	standby.Promote(t)
@@ -124,7 +122,7 @@ func failover(t testing.TB, fail func(*pgtest.Cluster, testing.TB)) (took times)
 	cancel()
 	others.Wait()
 	t.Logf("after the promotion: %+v; %d roles were acknowledged", took, len(roles.acknowledged))
-	if !w.judge(t, h) { // of writes without an answer nobody knows when they took effect, or whether
+	if !w.judge(t, h) { // a write without a response may have taken effect at any time or never
 		t.Log("no order was found in time, and none excluded: this run shows nothing of the lists")
 	}
 	roles.check(t, w.owners[2])
@@ -140,8 +138,7 @@ func failover(t testing.TB, fail func(*pgtest.Cluster, testing.TB)) (took times)
 	return took
 }
 
-// roles are those of which clients were told that they are there. Each is made once, so
-// that nothing hides one that is lost.
+// roles are those whose creation was acknowledged. Each is created once, so that a lost one is noticed.
 type roles struct {
 	mu           sync.Mutex
 	acknowledged map[string]bool

@@ -10,9 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// Keys of one server whose lists are changed, and which are used, through that
-// server and through a peer of it. The owner of the keys decides every
-// question, so that an answer is never older than the question: the bound is 0.
+// The ACLs of one server's keys are changed, and the keys are used, through that server and through its
+// peer. The owner of the keys decides every request, so that a response is never stale: the bound is 0.
 func TestTwoServersThatTrustEachOther(t *testing.T) {
 	t.Parallel() // it mostly waits
 	asking, owning := federated(t, "2"), federated(t, "3")

@@ -12,9 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// A replica is stopped, a right is revoked at the other one, and what is asked
-// more than the bound later is waiting at the stopped one when it goes on: no
-// such question may be answered from what it knew.
+// A replica is stopped, and a right is revoked at the other one. Requests that are sent later than the staleness
+// bound wait at the stopped replica until it resumes. It must not decide any of them by its old state.
 func TestAReplicaThatWasFrozenHasForgotten(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const rounds, questions = 4, 8
@@ -59,7 +58,7 @@ func TestAReplicaThatWasFrozenHasForgotten(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(200 * time.Millisecond) // so that the questions are there
+		time.Sleep(200 * time.Millisecond) // until the requests have arrived
 		resume()
 		waiting.Wait()
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// operation is what a client asks: to grant, to revoke, or whether it may.
+// operation is what a client requests: grant, revoke or authorize.
 type operation int
 
 const (
@@ -21,15 +21,14 @@ const (
 	authorize
 )
 
-// input is an operation on one entry. Entries do not touch each other, so each
-// is checked for itself.
+// input is an operation on one entry. Entries are independent, so that each is checked separately.
 type input struct {
 	op    operation
 	entry int
 }
 
-// entry is the specification of one principal's entry on one key: a grant puts
-// it there, a revocation takes it away, and authorize tells whether it is.
+// entry is the specification of one principal's entry on one key: a grant adds it, a revocation
+// removes it, and authorize returns whether it exists.
 var entry = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		byEntry := map[int][]porcupine.Operation{}
@@ -56,10 +55,10 @@ var entry = porcupine.Model{
 	},
 }
 
-// history is what clients saw, on one clock.
+// history is what clients saw, with times of one clock.
 type history struct {
-	// staleness is how old an answer may be. A read that may be that old may
-	// have taken effect that long before it was asked, and nothing else changes.
+	// staleness is how old a response may be. A read may have taken effect that long before its
+	// request. Nothing else changes.
 	staleness time.Duration
 	start     time.Time
 
@@ -68,7 +67,7 @@ type history struct {
 	tally map[int]tally // by client
 }
 
-// tally is how often a client was told something that decides.
+// tally is the number of a client's responses with a decision.
 type tally struct{ written, allowed, refused int }
 
 func newHistory(staleness time.Duration) *history {
@@ -77,8 +76,7 @@ func newHistory(staleness time.Duration) *history {
 
 func (h *history) now() int64 { return int64(time.Since(h.start)) }
 
-// never is the return of an operation whose effect is unknown: it may come at
-// any later time, or not at all.
+// never is the return time of an operation whose effect is unknown: it may take effect at any later time, or never.
 const never = int64(1) << 62
 
 func (h *history) wrote(client int, in input, call, end int64) {
@@ -107,14 +105,14 @@ func (h *history) read(client, which int, allowed bool, call, end int64) {
 	})
 }
 
-// What each client must have been told for a history to show anything of it. A
-// server that only ever fails would fit every order.
+// The number of responses that each client needs for a history to prove anything. A server that
+// always fails would fit every order.
 const (
 	minWritten = 20 // per owner
 	minDecided = 5  // of each kind, per user
 )
 
-// missing says who was told too little. The owners are the first clients.
+// missing returns an error that names a client with too few responses. The owners are the first clients.
 func (h *history) missing(owners, users int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,8 +129,7 @@ func (h *history) missing(owners, users int) error {
 	return nil
 }
 
-// heardSince answers when the first of some clients was told something after a moment,
-// and whether all of them were.
+// heardSince returns when the first of some clients got a response after a moment, and whether all of them got one.
 func (h *history) heardSince(moment int64, clients ...int) (first int64, all bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,18 +143,18 @@ func (h *history) heardSince(moment int64, clients ...int) (first int64, all boo
 	return first, len(heard) == len(clients)
 }
 
-// verdict is bounded: the search in a right history is over fast.
+// verdict is bounded in time: the search in a correct history is fast.
 func (h *history) verdict() porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(entry, h.ops, rig.Patience)
 }
 
-// A checker that takes everything would show nothing: it refuses answers that
-// are older than the bound, and takes those that are not.
+// A checker that accepts everything would prove nothing. It rejects responses that are older than
+// the bound, and accepts the others.
 func TestTheCheckerRefuses(t *testing.T) {
 	const s = int64(time.Second)
 	for name, tc := range map[string]struct {
 		staleness time.Duration
-		asked     int64 // when the stale answer was asked for; the revocation ended at 2 s
+		asked     int64 // when the stale response was requested; the revocation ended at 2 s
 		want      porcupine.CheckResult
 	}{
 		"StaleAtOnce":     {0, 2*s + 1, porcupine.Illegal},
