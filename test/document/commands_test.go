@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
-// commands are the blocks of a page that a test runs: those below a heading, or that have
-// some words, or all. The first line that fits a block counts.
+// commands are blocks of a page that a test runs: those below a heading, those with some words, or
+// all. The first entry that matches a block counts.
 type commands struct{ page, heading, words, test string }
 
 var run = []commands{
@@ -60,7 +60,7 @@ func (c commands) fits(page string, b markdown.Block) bool {
 	return page == c.page && (c.heading == "" || b.Heading == c.heading) && strings.Contains(b.Text, c.words)
 }
 
-// documents are the pages that are read before anything else: the README, and docs.
+// documents returns the pages that users read first: the README, and docs.
 func documents(t *testing.T) []string {
 	t.Helper()
 	names := slices.DeleteFunc(written(t), func(name string) bool {
@@ -72,7 +72,7 @@ func documents(t *testing.T) []string {
 	return names
 }
 
-// TestCommandsAreRun: each block of commands is run by a test, or says why it is not.
+// TestCommandsAreRun checks that each block of commands is run by a test or has a reason why it is not.
 func TestCommandsAreRun(t *testing.T) {
 	counted, used := map[string]int{}, make([]bool, len(run))
 	for _, name := range documents(t) {
@@ -105,7 +105,7 @@ func TestCommandsAreRun(t *testing.T) {
 				counted[run[by].test]++
 			}
 		}
-		// A mark that is above no fence excuses nothing.
+		// A mark that is not above a fence has no effect.
 		if marks, fences := len(regexp.MustCompile("(?m)^<!-- not run: ").FindAllString(text, -1)), len(regexp.MustCompile("(?m)^<!-- not run: .+ -->\n```").FindAllString(text, -1)); marks != fences {
 			t.Errorf("%s: %d of %d marks stand above no block", name, marks-fences, marks)
 		}
@@ -118,8 +118,8 @@ func TestCommandsAreRun(t *testing.T) {
 	t.Logf("blocks of commands: %v", counted)
 }
 
-// TestCommandsAreRunByTests: the tests that are named are there, in a package that reads
-// the page, and by the words that choose the block.
+// TestCommandsAreRunByTests checks that the named tests exist, in a package that reads the page and
+// has the words that select the block.
 func TestCommandsAreRunByTests(t *testing.T) {
 	for _, c := range run {
 		_, name, _ := strings.Cut(c.test, " ")
@@ -132,7 +132,7 @@ func TestCommandsAreRunByTests(t *testing.T) {
 	}
 }
 
-// sources are those of the package of a test.
+// sources returns the source text of a test's package.
 func sources(t *testing.T, of commands) string {
 	t.Helper()
 	dir, _, _ := strings.Cut(of.test, " ")

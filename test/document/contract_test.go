@@ -13,7 +13,7 @@ var (
 	codeCell  = regexp.MustCompile("`([A-Z_]+)`( \\*e\\*)?")
 )
 
-// TestContractHasEveryRoute: no route of the table is without a clause.
+// TestContractHasEveryRoute checks that each route of the table is in a clause.
 func TestContractHasEveryRoute(t *testing.T) {
 	contract, routes := prose(read(t, "docs/contract.md")), routeRow.FindAllStringSubmatch(read(t, "docs/api.md"), -1)
 	for _, m := range routes {
@@ -26,7 +26,7 @@ func TestContractHasEveryRoute(t *testing.T) {
 	}
 }
 
-// TestContractHasEveryCode: the table of contract 22.2 is that of the code.
+// TestContractHasEveryCode checks that the table of contract 22.2 has the codes of the program.
 func TestContractHasEveryCode(t *testing.T) {
 	type meaning struct {
 		status    string
@@ -43,7 +43,7 @@ func TestContractHasEveryCode(t *testing.T) {
 			told[m[1]] = meaning{row[1], m[2] != ""}
 		}
 	}
-	// Those of 20.3 are in the table by one name.
+	// The table has one name for the codes of 20.3.
 	_, proofs, _ := strings.Cut(read(t, "docs/contract.md"), `<a id="20.3"></a>`)
 	proofs, _, _ = strings.Cut(proofs, "<a id=")
 	for _, m := range codeCell.FindAllStringSubmatch(proofs, -1) {

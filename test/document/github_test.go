@@ -13,8 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// form is an issue form, as far as ours go. GitHub drops a form with a member
-// that it does not know, and says so to nobody.
+// form is an issue form, with the members that ours use. GitHub silently ignores a form with an unknown member.
 type form struct {
 	Name        string   `json:"name"`
 	Description string   `json:"description"`
@@ -75,8 +74,7 @@ func TestIssueForms(t *testing.T) {
 	}
 }
 
-// An action is named by what it was when somebody looked at it, not by a tag
-// that its owner can move.
+// An action is pinned to a reviewed commit, not to a tag that its owner can move.
 func TestActionsArePinned(t *testing.T) {
 	uses := regexp.MustCompile(`(?m)^\s*(?:- )?uses: (.*)$`)
 	pinned := regexp.MustCompile(`^\./\S+$|^[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
@@ -98,7 +96,7 @@ func TestActionsArePinned(t *testing.T) {
 	}
 }
 
-// Whatever is pinned in this repository is offered for renewal.
+// Dependabot watches every manifest with pinned versions.
 func TestDependabotWatchesEveryManifest(t *testing.T) {
 	var config struct {
 		Updates []struct {

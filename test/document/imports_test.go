@@ -10,14 +10,13 @@ import (
 )
 
 var (
-	// wiring puts parts together: it may import all of them.
+	// wiring matches the packages that put parts together: they may import all of them.
 	wiring = regexp.MustCompile(`^(\.|cmd/[^/]*|internal/commands|internal/server)$`)
-	// testSupport is linked into tests and into programs for development.
+	// testSupport matches packages that are linked into tests and into programs for development.
 	testSupport = regexp.MustCompile(`^(hack|test|internal/store/pgtest|internal/auth/ldap/ldaptest|internal/server/testserver|internal/engine/enginetest|internal/engine/cache/cachetest)(/.*)?$`)
 )
 
-// TestEveryPackageHasAnImportRule: what .golangci.yml says of the direction of
-// imports, it says of every package.
+// TestEveryPackageHasAnImportRule checks that the import rules of .golangci.yml cover every package.
 func TestEveryPackageHasAnImportRule(t *testing.T) {
 	var config struct {
 		Linters struct {
@@ -39,7 +38,7 @@ func TestEveryPackageHasAnImportRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	module := moduleName(t)
-	// A rule counts where it says of everything in this module whether it may be imported.
+	// A rule counts if it decides about every package of this module.
 	var covered []*regexp.Regexp
 	for _, rule := range config.Linters.Settings.Depguard.Rules {
 		whole := rule.Mode == "strict"
@@ -77,7 +76,7 @@ func moduleName(t *testing.T) string {
 	return strings.Fields(read(t, "go.mod"))[1]
 }
 
-// pattern is a glob as depguard reads it.
+// pattern converts a glob as depguard reads it.
 func pattern(glob string) *regexp.Regexp {
 	p := regexp.QuoteMeta(glob)
 	p = strings.ReplaceAll(p, `\*\*/`, `(.*/)?`)

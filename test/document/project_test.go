@@ -26,7 +26,7 @@ type resource struct {
 	Version    string `json:"version"`
 }
 
-// PROJECT lists every kind that the manifests define, as they define it.
+// PROJECT lists every kind that the manifests define, with the same data.
 func TestProjectListsEveryKind(t *testing.T) {
 	var project struct {
 		Domain     string     `json:"domain"`

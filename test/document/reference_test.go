@@ -21,8 +21,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// written are the names of all files that people write: by their endings, but
-// for what is generated or built.
+// written returns the names of all hand-written files, chosen by their extensions.
 func written(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -53,8 +52,7 @@ func written(t *testing.T) []string {
 	return names
 }
 
-// prose is a text on one line and without comment signs, so that a reference
-// may be broken over two.
+// prose returns a text as one line without comment signs, because a reference may be broken over two lines.
 func prose(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -72,7 +70,7 @@ var (
 	anchor = regexp.MustCompile(`<a id="([^"]*)"></a>`)
 )
 
-// clauses are the numbers of the contract's sections and clauses, as they come.
+// clauses returns the numbers of the contract's sections and clauses in their order.
 func clauses(t *testing.T) []string {
 	t.Helper()
 	var numbers []string
@@ -85,7 +83,7 @@ func clauses(t *testing.T) []string {
 	return numbers
 }
 
-// TestClauses: each clause has an anchor of its number, and numbers only grow.
+// TestClauses checks that each clause has an anchor with its number, and that the numbers increase.
 func TestClauses(t *testing.T) {
 	numbers := clauses(t)
 	if all := anchor.FindAllString(read(t, "docs/contract.md"), -1); len(all) != len(numbers) || len(all) < 150 {
@@ -113,21 +111,19 @@ func atoi(digits string) (n int) {
 }
 
 var (
-	// cited is what the contract's name is followed by where a clause is meant:
-	// one number, or several.
+	// cited matches the numbers after the contract's name if the text cites clauses: one number, or several.
 	cited = regexp.MustCompile(`\b[Cc]ontract(?:\.md\)?)?[` + "`" + `\]]*,? (\d+(?:\.\d+)?(?:(?:, | and | or | to )\d+\.\d+)*)`)
-	// named is the contract's name without a clause.
+	// named matches the contract's name without a clause.
 	named  = regexp.MustCompile(`\b[Tt]he contract\b|\([Cc]ontract[,)]|\b[Cc]ontract, [A-Z]`)
 	number = regexp.MustCompile(`\d+(?:\.\d+)?`)
 
-	// appeals is quick to find.
+	// appeals is a fast test for any reference.
 	appeals = regexp.MustCompile(`[Cc]ontract|ADR|adr/`)
 
 	decision = regexp.MustCompile(`\bADR (\d+)((?:(?:, | and )\d+\b)*)|\badr/(\d{4})`)
 )
 
-// TestReferences: what a text appeals to is in the repository: clauses of the
-// contract by their number, decisions by theirs.
+// TestReferences checks that cited clauses of the contract and decisions exist in the repository.
 func TestReferences(t *testing.T) {
 	known, decisions := clauses(t), map[int]bool{}
 	adrs, err := filepath.Glob(filepath.Join(root, "docs", "adr", "*.md"))
@@ -137,7 +133,7 @@ func TestReferences(t *testing.T) {
 	for _, adr := range adrs {
 		decisions[atoi(filepath.Base(adr)[:4])] = true
 	}
-	// Spelled so that this file does not name them.
+	// Split so that this file does not match.
 	papers := regexp.MustCompile(`\bDES` + `IGN\b|\bMEAS` + `URED\.md|\bSEC` + `OND\.md|http-inter` + `face\.md`)
 	toClauses, toDecisions := 0, 0
 	for _, name := range written(t) {
@@ -186,8 +182,8 @@ var (
 	symbols = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// TestLinks: each relative link of a document leads to a file, and its
-// fragment to a heading or an anchor there.
+// TestLinks checks that each relative link of a document leads to a file, and its fragment to a
+// heading or an anchor there.
 func TestLinks(t *testing.T) {
 	links, known := 0, map[string][]string{}
 	for _, name := range written(t) {
@@ -197,7 +193,7 @@ func TestLinks(t *testing.T) {
 		text := fenced.ReplaceAllString(read(t, name), "")
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
 			target, fragment, _ := strings.Cut(m[2], "#")
-			if strings.Contains(target, ":") { // somewhere else
+			if strings.Contains(target, ":") { // an external link
 				continue
 			}
 			links++
@@ -215,7 +211,7 @@ func TestLinks(t *testing.T) {
 			if fragment != "" && !slices.Contains(known[to], fragment) {
 				t.Errorf("%s: %s: there is no #%s in %s", name, m[0], fragment, to)
 			}
-			// Where text and link both name a clause, it is the same.
+			// If the text and the link both name a clause, it is the same one.
 			if told := number.FindString(m[1]); path.Base(to) == "contract.md" && number.MatchString(fragment) &&
 				strings.TrimPrefix(strings.ToLower(prose(m[1])), "contract ") == told && told != fragment {
 				t.Errorf("%s: %s leads to clause %s", name, m[0], fragment)
@@ -227,7 +223,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// fragments are what a link into a document can name.
+// fragments returns the fragments that links into a document can use.
 func fragments(t *testing.T, name string) []string {
 	t.Helper()
 	text := fenced.ReplaceAllString(read(t, name), "")

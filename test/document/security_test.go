@@ -16,7 +16,7 @@ var (
 	function = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
 )
 
-// TestThreats: each threat names a test, and each test is there.
+// TestThreats checks that each threat names a test, and that each test exists.
 func TestThreats(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
 	if err != nil {
@@ -49,8 +49,8 @@ func TestThreats(t *testing.T) {
 	}
 }
 
-// TestRemainingRisks: each test that the text of docs/security.md names, outside its tables,
-// is there. The directory stands before it in the same paragraph.
+// TestRemainingRisks checks that each test that the text of docs/security.md names outside its
+// tables exists. The directory is named before the test in the same paragraph.
 func TestRemainingRisks(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
 	if err != nil {

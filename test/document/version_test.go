@@ -45,7 +45,7 @@ func TestManifestsRunThisVersion(t *testing.T) {
 	}
 }
 
-// The Helm chart is part of this release, and has no number of its own.
+// The Helm chart has the version of this release.
 func TestChartIsThisVersion(t *testing.T) {
 	var chart struct{ Version, AppVersion string }
 	if err := yaml.Unmarshal([]byte(textOf(t, "config/chart/Chart.yaml")), &chart); err != nil {
@@ -56,7 +56,7 @@ func TestChartIsThisVersion(t *testing.T) {
 	}
 }
 
-// What the page of the installation shows is this release, too.
+// The installation page shows this release, too.
 func TestInstallationShowsThisVersion(t *testing.T) {
 	shown := regexp.MustCompile(`(?:keyserver-operator:|newTag: )(v[\d.]*\d)`).FindAllStringSubmatch(textOf(t, "docs/install.md"), -1)
 	if len(shown) == 0 {
@@ -80,7 +80,7 @@ func TestChangelogHasThisVersion(t *testing.T) {
 	}
 }
 
-// A release is announced with its own section, and never with nothing.
+// A release is announced with its section, and never without text.
 func TestSectionsOfTheChangelog(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
