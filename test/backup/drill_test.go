@@ -1,5 +1,5 @@
-// Package backup is the drill: key servers under load are backed up and lost, and what
-// is restored is held against everything that was ever acknowledged.
+// Package backup is a disaster drill: key servers are backed up under load and lost. The restored
+// databases are compared with all acknowledged writes.
 package backup
 
 import (
@@ -41,24 +41,24 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// workers write at the same time.
+// workers is the number of concurrent writers.
 const workers = 6
 
-// write is one that was acknowledged.
+// write is an acknowledged write.
 type write struct {
 	request string // the id of the request, which its rows have
-	role    string // the name of a role that it made, or
+	role    string // the name of a role that it created, or
 	key     schema.HiddenLink
 	mac     string // of a message under a key
 	at      time.Time
 }
 
-// house is a key server under load, and what it has acknowledged.
+// house is a key server under load, and the writes that it has acknowledged.
 type house struct {
 	server *program.Server
 	url    string // of its PostgreSQL, if it has one
 	over   http.RoundTripper
-	// password is of admin, and key that of the audit trail.
+	// password is that of admin, and key is that of the audit log.
 	password, key string
 
 	mu    sync.Mutex
@@ -70,7 +70,7 @@ type house struct {
 	failed atomic.Pointer[error]
 }
 
-// named gives each request an id, and remembers it.
+// named gives each request an id, and remembers the last one.
 type named struct {
 	over http.RoundTripper
 	last string
@@ -118,7 +118,7 @@ func (h *house) client(t *testing.T, over http.RoundTripper) *client.Client {
 	return program.Client(t, over, "admin", h.password, program.Never)
 }
 
-// work makes roles and keys, gives rights, and computes, until there is no answer.
+// work creates roles and keys, grants rights and computes MACs, until a request gets no response.
 func (h *house) work(ctx context.Context, worker int, c *client.Client, n *named) {
 	r := mathrand.New(mathrand.NewPCG(uint64(worker), 1))
 	var keys []schema.HiddenLink
@@ -150,11 +150,11 @@ func (h *house) work(ctx context.Context, worker int, c *client.Client, n *named
 		h.mu.Lock()
 		h.acked = append(h.acked, w)
 		h.mu.Unlock()
-		time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond) // not for the load, but for what the trail comes to
+		time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond) // limits the size of the audit log, not the load
 	}
 }
 
-// note keeps the newest checkpoint, as somebody does elsewhere.
+// note keeps the newest checkpoint, as an external party would.
 func (h *house) note(ctx context.Context, c *client.Client) {
 	for ctx.Err() == nil {
 		if text, err := c.GetAuditCheckpoint(ctx); err == nil {
@@ -189,7 +189,7 @@ func (h *house) count() int {
 	return len(h.acked)
 }
 
-// config is where the database of the house is.
+// config returns the configuration of the house's database.
 func (h *house) config() sqlstore.Config {
 	if h.url != "" {
 		return sqlstore.Config{URL: h.url}
@@ -197,8 +197,8 @@ func (h *house) config() sqlstore.Config {
 	return sqlstore.Config{Dir: h.server.DataDir}
 }
 
-// seqs reads the row of each acknowledged write in what the house has left, which nobody
-// has who restores: of several rows of a request the last.
+// seqs returns the row number of each acknowledged write in the lost database, which a real restore
+// would not have. If a request has several rows, the last one counts.
 func seqs(t *testing.T, cfg sqlstore.Config) map[string]int64 {
 	t.Helper()
 	store, err := sqlstore.OpenReadOnly(t.Context(), cfg)
@@ -223,7 +223,7 @@ func seqs(t *testing.T, cfg sqlstore.Config) map[string]int64 {
 	return all
 }
 
-// keep is where the identity of the backups is, far from the key servers.
+// keep has the identity for the backups, away from the key servers.
 type keep struct {
 	*age.X25519Identity
 	file string
@@ -249,8 +249,8 @@ var databases = map[string]func(t *testing.T) string{
 	"PostgreSQL": func(t *testing.T) string { return pgtest.DurableDatabase(t) },
 }
 
-// The drill: under load a backup is made, then everything is lost. What is restored
-// elsewhere has each acknowledged write, or the restore has named it as missing.
+// A backup is made under load, and then the key server is lost. The restored database has each
+// acknowledged write, or the restore names it as missing.
 func TestDrill(t *testing.T) {
 	rig.Must(t, program.DependOnSources())
 	for kind, database := range databases {
@@ -312,15 +312,15 @@ func drill(t *testing.T, h *house, elsewhere string) {
 	r.serves(t, h)
 }
 
-// restored is what a restore has made.
+// restored is a restored database.
 type restored struct {
 	config      sqlstore.Config
 	dir         string    // of the key-encryption key
-	begun       time.Time // when the backup was asked for
-	first, last int64     // rows that are named as missing
+	begun       time.Time // when the backup was requested
+	first, last int64     // rows that are reported as missing
 }
 
-// open opens it with its key.
+// open opens the database with its key.
 func (r restored) open(t *testing.T) *sqlstore.Store {
 	t.Helper()
 	store, err := sqlstore.OpenReadOnly(t.Context(), r.config)
@@ -333,7 +333,7 @@ func (r restored) open(t *testing.T) *sqlstore.Store {
 	return store // doctor has given it the key of its rows
 }
 
-// account holds each acknowledged write against what was restored.
+// account compares each acknowledged write with the restored database.
 func (r restored) account(t *testing.T, store *sqlstore.Store, acked []write, is, were map[string]int64) (there, named, later int) {
 	t.Helper()
 	roles, keys := map[string]bool{}, map[string]bool{}
@@ -364,7 +364,7 @@ func (r restored) account(t *testing.T, store *sqlstore.Store, acked []write, is
 			if is[w.request] != seq {
 				t.Errorf("row %d is not in what was restored, and not among what is missing", seq)
 			}
-			// A row is durable before its effect, and the moment of the backup may lie between.
+			// A row is durable before its effect, and the backup may be taken in between.
 			if !effect && w.at.Before(r.begun) {
 				t.Errorf("row %d is there, and what it let through is not: %+v", seq, w)
 			}
@@ -381,8 +381,7 @@ func (r restored) account(t *testing.T, store *sqlstore.Store, acked []write, is
 	return there, named, later
 }
 
-// serves starts a server on what was restored: the keys that are there compute what they
-// did before.
+// serves starts a server on the restored database. Its keys compute the same MACs as before.
 func (r restored) serves(t *testing.T, h *house) {
 	t.Helper()
 	args := []string{"--log-level", "error"}
@@ -400,7 +399,7 @@ func (r restored) serves(t *testing.T, h *house) {
 		}
 		mac, err := c.HMAC(t.Context(), w.key, strings.NewReader("message"))
 		if client.IsCode(err, "KEY_NOT_FOUND") {
-			continue // account has looked at it
+			continue // account has checked it
 		}
 		rig.Must(t, err)
 		if compared[w.key.String()] = true; hex.EncodeToString(mac.MAC) != w.mac {
@@ -415,7 +414,7 @@ func (r restored) serves(t *testing.T, h *house) {
 	}
 }
 
-// moments is how many backups are made at random moments, and restored.
+// moments returns the number of backups that are made at random moments and restored.
 func moments(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("RIG_RESTORES")
@@ -427,12 +426,12 @@ func moments(t *testing.T) int {
 	return n
 }
 
-// fromOne is how many backups are made of one key server at most, whose trail grows
-// meanwhile, and with it what a restore takes.
+// fromOne is the maximum number of backups of one key server. Its audit log grows with time, and so
+// does the duration of a restore.
 const fromOne = 20
 
-// Whatever the moment, a backup under load has all that was acknowledged before, each
-// effect with its row, and is intact. RIG_RESTORES=500 takes its time.
+// A backup at any moment under load has all writes that were acknowledged before, has each effect
+// with its row, and is intact. RIG_RESTORES=500 takes a long time.
 func TestRestoresFromRandomMoments(t *testing.T) {
 	rig.Must(t, program.DependOnSources())
 	k := newKeep(t)
@@ -479,7 +478,7 @@ func (h *house) moment(t *testing.T, c *client.Client, k keep, url string) (rows
 	defer from.Close()
 	if r.config = (sqlstore.Config{URL: url}); url == "" {
 		r.config.Dir = filepath.Join(t.TempDir(), "new")
-		defer os.RemoveAll(r.config.Dir) //nolint:errcheck // so that hundreds do not fill the disk
+		defer os.RemoveAll(r.config.Dir) //nolint:errcheck // hundreds would fill the disk
 	}
 	done, err := backup.Restore(t.Context(), from, backup.Options{Target: r.config, Clock: time.Now})
 	rig.Must(t, err)

@@ -22,8 +22,8 @@ func migrateArgs(dir, url string) []string {
 	return []string{"migrate", "--from", "sqlite", "--data-dir", dir, "--to", "postgres", "--database-url", url}
 }
 
-// halfway starts a move, and ends it when the target has tables and no name yet. It is begun
-// anew, into another database, where it was faster.
+// halfway starts a migration, and ends it when the target has tables but not its name yet. If the
+// migration is faster, halfway tries again with another database.
 func halfway(t *testing.T, dir string, end syscall.Signal) (url, said string) {
 	t.Helper()
 	for range 50 {
@@ -38,15 +38,15 @@ func halfway(t *testing.T, dir string, end syscall.Signal) (url, said string) {
 		if ended {
 			return url, said
 		}
-		rig.Must(t, os.Remove(filepath.Join(dir, sqlite.MovedFile))) // it went all the way
+		rig.Must(t, os.Remove(filepath.Join(dir, sqlite.MovedFile))) // it has completed
 	}
 	t.Fatal("it is always faster")
 	return "", ""
 }
 
-// A key server is killed under load, and its database moved. All that was acknowledged is
-// there, also what only the journal had; a move that was killed is run again, and meanwhile
-// nobody serves from what is half there.
+// A key server is killed under load, and its database is migrated. All acknowledged writes exist,
+// including those that only the journal had. A killed migration can be repeated, and no server runs
+// on the incomplete database.
 func TestMigrateAfterKills(t *testing.T) {
 	rig.Must(t, program.DependOnSources())
 	h := newHouse(t, "")

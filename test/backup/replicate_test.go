@@ -14,12 +14,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/bucket"
 )
 
-// behind is what may be lost of the last moments, on a machine that has other work.
+// behind is the maximum loss on a machine that is busy with other work.
 const behind = time.Minute
 
-// A key server that is replicated is killed at some moment, and lost. What is restored of
-// the replica has each write that was acknowledged before the moment that it is of, and
-// nothing that came later; also for moments of before.
+// A replicated key server is killed at a random moment, and lost. A restore from the replica has each write
+// that was acknowledged before the restore point, and nothing later; also for earlier restore points.
 func TestAReplicaHasWhatWasAcknowledged(t *testing.T) {
 	rig.Must(t, program.DependOnSources())
 	t.Run("Directory", func(t *testing.T) { replicated(t, filepath.Join(t.TempDir(), "replica")) })

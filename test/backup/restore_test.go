@@ -20,12 +20,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// kept is a key server that was lost, and what there is of it.
+// kept has what remains of a lost key server.
 type kept struct {
 	keep
 	place, replica string
 	kek            []byte
-	key            string // of the audit trail
+	key            string // of the audit log
 }
 
 func newKept(t *testing.T) kept {
@@ -60,7 +60,7 @@ func missingFile(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// What a restore takes from a place that others may write to, and what it says of it.
+// A restore checks the files of a place that others may write to, and reports the result.
 func TestWhatIsTakenOfAPlace(t *testing.T) {
 	k := newKept(t)
 	for _, place := range []string{k.place, k.replica} {
@@ -117,8 +117,8 @@ func TestWhatIsTakenOfAPlace(t *testing.T) {
 	}
 }
 
-// A restore that was killed after it had put the key-encryption key into the directory can be
-// run again, by the same command. Another key there is nobody's to replace.
+// A restore that was killed after it wrote the key-encryption key can be repeated with the same
+// command. A different key in the directory is never replaced.
 func TestARestoreThatWasKilledWithItsKEK(t *testing.T) {
 	k := newKept(t)
 	for name, tc := range map[string]struct {
@@ -168,8 +168,8 @@ func endWhen(t *testing.T, signal syscall.Signal, half func() bool, args ...stri
 	}
 }
 
-// until starts a restore that is to be ended while it has something half done, and answers what it
-// said. It is begun anew where it was faster.
+// until starts a restore, ends it while it has an incomplete file, and returns its output. If the
+// restore is faster, until tries again.
 func (k kept) until(t *testing.T, from string, end syscall.Signal, half string) (dir, out string) {
 	t.Helper()
 	for range 50 {
@@ -186,8 +186,8 @@ func (k kept) until(t *testing.T, from string, end syscall.Signal, half string) 
 	return "", ""
 }
 
-// A restore of a replica that was killed leaves its copy, which is not encrypted, where nobody
-// else reads it and where the next run removes it; nobody takes the directory for a key server's.
+// A killed restore from a replica leaves its unencrypted copy in a directory that only its user can
+// read. The next run removes it, and no key server starts on the directory.
 func TestARestoreThatWasKilledWithItsCopy(t *testing.T) {
 	k := newKept(t)
 	temporary := t.TempDir()
@@ -219,7 +219,7 @@ func TestARestoreThatWasKilledWithItsCopy(t *testing.T) {
 	}
 }
 
-// One sentence, and what to do.
+// An interrupted or failed restore prints one sentence with the remedy.
 func TestSentencesOfARestore(t *testing.T) {
 	k := newKept(t)
 	t.Run("a signal", func(t *testing.T) {
