@@ -1,5 +1,5 @@
-// Package faults runs replicas as processes of their own on a real PostgreSQL, lets
-// something fail under load, and looks at what the others do meanwhile.
+// Package faults runs replicas as separate processes on a real PostgreSQL, injects a fault under
+// load, and observes the other replicas.
 package faults
 
 import (
@@ -22,20 +22,20 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// replica is a process, and its administrator.
+// replica is a process with its administrator.
 type replica struct {
 	*program.Server
 	admin *client.Client
-	done  atomic.Int64 // requests that were answered
+	done  atomic.Int64 // requests with a response
 }
 
-// replicas start so many processes on a database.
+// replicas starts n processes on a database.
 func replicas(t testing.TB, n int, args ...string) (all []*replica) {
 	t.Helper()
 	return replicasEach(t, make([][]string, n), args...)
 }
 
-// replicasEach start a process for each list of arguments, with others that all have.
+// replicasEach starts a process for each list of arguments, with the common arguments.
 func replicasEach(t testing.TB, each [][]string, args ...string) (all []*replica) {
 	t.Helper()
 	for _, s := range built.Replicas(t, each, args...) {
@@ -52,7 +52,7 @@ func replicasEach(t testing.TB, each [][]string, args ...string) (all []*replica
 	return all
 }
 
-// load lets clients of every replica use a key until the test ends or stop is called.
+// load runs clients of every replica that use a key, until the test ends or stop is called.
 func load(t *testing.T, all []*replica, each int) (key schema.HiddenLink, stop func()) {
 	t.Helper()
 	made, err := all[0].admin.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
@@ -86,7 +86,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// connect opens a connection of the test's own.
+// connect opens a separate connection for the test.
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)

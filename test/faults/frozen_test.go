@@ -9,9 +9,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestOthersGoOnWhileOneIsFrozen stops a replica while it holds the row of the audit
-// trail's sequence, for which the others wait. They have to go on while it is still
-// stopped, and it has to go on when it is let.
+// TestOthersGoOnWhileOneIsFrozen stops a replica while it locks the row of the audit log's
+// sequence, for which the others wait. They have to continue while it is stopped, and it has to
+// continue when it resumes.
 func TestOthersGoOnWhileOneIsFrozen(t *testing.T) {
 	t.Run("Direct", func(t *testing.T) {
 		url := pgtest.DurableDatabase(t)
@@ -28,7 +28,7 @@ func othersGoOn(t *testing.T, url, through string) {
 	_, stop := load(t, all, 4)
 	frozen, others := all[0], all[1:]
 	look := connect(t, url)
-	// asleep counts transactions that hold the row, and whose client says nothing.
+	// asleep counts transactions that lock the row and whose client is silent.
 	asleep := func() (n int) {
 		t.Helper()
 		err := look.QueryRow(t.Context(), `SELECT count(DISTINCT a.pid) FROM pg_stat_activity a JOIN pg_locks l ON l.pid = a.pid

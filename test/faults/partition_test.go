@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// asker uses a right that another replica takes away.
+// asker uses a right that another replica revokes.
 type asker struct {
 	user  *client.Client // at the second replica
 	grant schema.ACLChangeRequest
@@ -39,7 +39,7 @@ func newAsker(t *testing.T, all []*replica) asker {
 	return a
 }
 
-// ask answers whether he may, if that is decided.
+// ask returns whether the use is allowed, and whether that was decided.
 func (a asker) ask(t *testing.T) (allowed, decided bool) {
 	_, err := a.user.AuthorizeKey(t.Context(), schema.AuthorizeKeyRequest{TTag: a.grant.TTag})
 	var e *client.Error
@@ -55,7 +55,7 @@ func (a asker) revoked(t *testing.T, through *replica) {
 	})
 }
 
-// notReady answers what GET /api/ready names, empty where all is ready.
+// notReady returns the parts that GET /api/ready names, or "" if all are ready.
 func notReady(t *testing.T, r *replica) string {
 	t.Helper()
 	_, err := r.admin.GetReadiness(t.Context())
@@ -69,7 +69,7 @@ func notReady(t *testing.T, r *replica) string {
 	return ""
 }
 
-// writer makes roles until it is told to end, and remembers those that were acknowledged.
+// writer creates roles until end is closed, and remembers the acknowledged ones.
 type writer struct {
 	names chan []string
 	end   chan struct{}
@@ -96,7 +96,7 @@ func write(t *testing.T, r *replica, prefix string) writer {
 	return w
 }
 
-// stop ends it, and looks whether all that was acknowledged is there.
+// stop ends the writer, and checks that all acknowledged roles exist.
 func (w writer) stop(t *testing.T, at *replica) {
 	t.Helper()
 	close(w.end)
@@ -119,7 +119,7 @@ func (w writer) stop(t *testing.T, at *replica) {
 	}
 }
 
-// stopped ends the replicas in order, and verifies the trail.
+// stopped stops the replicas in order, and verifies the audit log.
 func stopped(t *testing.T, url string, all ...*replica) {
 	t.Helper()
 	for _, r := range all {
@@ -132,9 +132,9 @@ func stopped(t *testing.T, url string, all ...*replica) {
 	}
 }
 
-// TestAPartition: what one replica sends to the database is swallowed, or what it is
-// answered. It decides nothing by what it knew, says so, and goes on when the line is
-// healed; the other one goes on all the time.
+// TestAPartition drops the requests of one replica to the database, the responses, or both. That
+// replica decides nothing by its old state, reports the problem, and recovers when the line is
+// healed. The other replica works all the time.
 func TestAPartition(t *testing.T) {
 	for name, hold := range map[string][2]bool{
 		"BothWays": {true, true}, "Questions": {true, false}, "Answers": {false, true},
@@ -152,7 +152,7 @@ func TestAPartition(t *testing.T) {
 			line.Hold(hold[0], hold[1])
 			a.revoked(t, all[0])
 			revoked := time.Now()
-			time.Sleep(1200 * time.Millisecond) // longer than an answer may be old
+			time.Sleep(1200 * time.Millisecond) // longer than the staleness bound
 			for time.Since(revoked) < 5*time.Second {
 				if allowed, _ := a.ask(t); allowed {
 					t.Fatal("a right was used that had been revoked for longer than an answer may be old")

@@ -22,7 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// metric is the line of a metric that begins so, without that.
+// metric returns the value of the metric line that begins with begin.
 func metric(t *testing.T, address, begin string) string {
 	t.Helper()
 	response, err := http.Get("http://" + address + "/metrics")
@@ -38,8 +38,8 @@ func metric(t *testing.T, address, begin string) string {
 	return ""
 }
 
-// TestReadersThatWait: all connections for reading wait for the database. What needs none
-// goes on, the replica stays ready, and the metric says who waits.
+// TestReadersThatWait has all connections for reading wait for the database. Requests that need
+// none succeed, the replica stays ready, and the metric shows the waiting requests.
 func TestReadersThatWait(t *testing.T) {
 	url := pgtest.DurableDatabase(t)
 	metrics := rig.FreeAddress(t, "127.0.0.1")
@@ -80,7 +80,7 @@ func TestReadersThatWait(t *testing.T) {
 	}
 }
 
-// refusals are what a database does that lets nobody in, until it is ended.
+// refusals are ways in which a database refuses all connections, until end is called.
 var refusals = map[string]func(t *testing.T, server *pgtest.Cluster, url string) (end func()){
 	"TheServerIsDown": func(t *testing.T, server *pgtest.Cluster, _ string) func() {
 		server.Kill(t)
@@ -109,7 +109,7 @@ var refusals = map[string]func(t *testing.T, server *pgtest.Cluster, url string)
 			_, err := look.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1`,
 				strings.TrimPrefix(url[strings.Index(url, "@/"):strings.Index(url, "?")], "@/"))
 			rig.Must(t, err)
-			return len(taken)+1 == most // pg_stat_activity lacks those that are about to be let in
+			return len(taken)+1 == most // pg_stat_activity lacks connections that are being established
 		})
 		return func() {
 			for _, conn := range taken {
@@ -119,8 +119,8 @@ var refusals = map[string]func(t *testing.T, server *pgtest.Cluster, url string)
 	},
 }
 
-// TestConnectionsAreRefused: nothing is acknowledged meanwhile, ready and the metric say
-// why, and it goes on by itself.
+// TestConnectionsAreRefused checks that nothing is acknowledged without connections, that readiness
+// and the metric show the reason, and that the server recovers by itself.
 func TestConnectionsAreRefused(t *testing.T) {
 	for name, refuse := range refusals {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestConnectionsAreRefused(t *testing.T) {
 			w := write(t, all[0], "role")
 			pause(t.Context(), time.Second)
 			end := refuse(t, server, url)
-			time.Sleep(1200 * time.Millisecond) // longer than an answer may be old
+			time.Sleep(1200 * time.Millisecond) // longer than the staleness bound
 			if allowed, decided := a.ask(t); allowed || decided {
 				t.Error("it decides without a database")
 			}
@@ -155,8 +155,8 @@ func TestConnectionsAreRefused(t *testing.T) {
 	}
 }
 
-// TestAFullDiskOfTheDatabase: what is not on disk is not acknowledged, and it goes on by
-// itself when there is room.
+// TestAFullDiskOfTheDatabase checks that only data on disk is acknowledged, and that the server
+// recovers by itself when there is room.
 func TestAFullDiskOfTheDatabase(t *testing.T) {
 	server := pgtest.Start(t)
 	disk := server.Disk(t, 64<<20)
@@ -184,7 +184,7 @@ func TestAFullDiskOfTheDatabase(t *testing.T) {
 	stopped(t, url, one)
 }
 
-// fill leaves no room on the disk of a file.
+// fill fills the disk of a file.
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)

@@ -22,8 +22,8 @@ import (
 // runsVariable is how often the benchmark kills the database: 20 for docs/operations.md.
 const runsVariable = "BENCH_RUNS"
 
-// BenchmarkRestart says how long it is from when a PostgreSQL that was killed takes
-// connections again to the first answer of each kind by the last of two replicas.
+// BenchmarkRestart measures the time from when a killed PostgreSQL accepts connections again to the
+// first response of each kind by the last of two replicas.
 func BenchmarkRestart(b *testing.B) {
 	runs := 1
 	if text := os.Getenv(runsVariable); text != "" {
@@ -50,12 +50,12 @@ func BenchmarkRestart(b *testing.B) {
 					b.ReportMetric(float64(all[len(all)-1].Milliseconds()), kind+"-worst-ms")
 				}
 			}
-			b.ReportMetric(0, "ns/op") // most of it is setting up
+			b.ReportMetric(0, "ns/op") // most of it is the setup
 		})
 	}
 }
 
-// restart are two replicas on a PostgreSQL that is killed.
+// restart has two replicas on a PostgreSQL that is killed.
 type restart struct {
 	server *pgtest.Cluster
 	url    string
@@ -63,7 +63,7 @@ type restart struct {
 	kinds  map[string]func(context.Context, *replica) error
 }
 
-// newRestart starts them. Without requests only ready is asked, as a probe does.
+// newRestart starts them. Without requests it only polls readiness, as a probe does.
 func newRestart(t testing.TB, requests bool) *restart {
 	t.Helper()
 	r := &restart{server: pgtest.Start(t), kinds: map[string]func(context.Context, *replica) error{
@@ -97,8 +97,8 @@ func newRestart(t testing.TB, requests bool) *restart {
 	return r
 }
 
-// kill kills the database, and starts it again after a while. It answers how long after it
-// took connections the last replica gave its first answer of each kind.
+// kill kills the database, and starts it again after a while. It returns the time from when the
+// database accepted connections to the first response of each kind by the last replica.
 func (r *restart) kill(t testing.TB, away time.Duration) map[string]time.Duration {
 	t.Helper()
 	rig.Soon(t, "all is well", func() bool {

@@ -18,9 +18,9 @@ import (
 // exchanger is the id of the built-in role of that name.
 var exchanger = schema.HexID{7: 4}
 
-// TestADatabaseThatWentBack: PostgreSQL falls back to a standby without the newest
-// changes, and more follow than were lost. A replica that has seen what is gone, and
-// nothing of how it went, must not go by it once a right is revoked through another.
+// TestADatabaseThatWentBack has PostgreSQL fall back to a standby without the newest changes, and
+// then makes more changes than were lost. A replica that has seen the lost changes but not the
+// fallback must not use its old state after a right is revoked through another replica.
 func TestADatabaseThatWentBack(t *testing.T) {
 	primary := pgtest.Start(t)
 	url := primary.Database(t)
@@ -67,7 +67,7 @@ func TestADatabaseThatWentBack(t *testing.T) {
 	for range 20 {
 		rig.Must(t, change())
 	}
-	time.Sleep(1200 * time.Millisecond) // longer than an answer may be old
+	time.Sleep(1200 * time.Millisecond) // longer than the staleness bound
 	resume()
 	rig.Soon(t, "the second one decides", func() bool {
 		allowed, decided := ask()
@@ -91,7 +91,7 @@ func TestADatabaseThatWentBack(t *testing.T) {
 	}
 }
 
-// caughtUp waits until a standby has all that its primary has.
+// caughtUp waits until a standby has all the data of its primary.
 func caughtUp(t *testing.T, url string, primary, standby *pgtest.Cluster) {
 	t.Helper()
 	head := func(on *pgtest.Cluster) (n [2]int64) {
