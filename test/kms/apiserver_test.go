@@ -32,7 +32,7 @@ const (
 	planted  = "the password of somebody"
 )
 
-// cluster is a kube-apiserver that encrypts Secrets by a plugin, and its etcd.
+// cluster is a kube-apiserver that encrypts Secrets with a plugin, and its etcd.
 type cluster struct {
 	kube *kubernetes.Clientset
 	etcd string // URL
@@ -70,13 +70,13 @@ func (c cluster) create(t *testing.T, name string) {
 	rig.Must(t, err)
 }
 
-// get has kube-apiserver read a Secret.
+// get reads a Secret through kube-apiserver.
 func (c cluster) get(t *testing.T, name string) (*corev1.Secret, error) {
 	t.Helper()
 	return c.kube.CoreV1().Secrets("default").Get(t.Context(), name, metav1.GetOptions{})
 }
 
-// reads checks that it reads what was stored.
+// reads checks that kube-apiserver returns the stored Secret.
 func (c cluster) reads(t *testing.T, when, name string) {
 	t.Helper()
 	secret, err := c.get(t, name)
@@ -85,14 +85,14 @@ func (c cluster) reads(t *testing.T, when, name string) {
 	}
 }
 
-// health asks for a part of its health.
+// health returns a part of the API server's health.
 func (c cluster) health(t *testing.T, path string) (string, error) {
 	t.Helper()
 	said, err := c.kube.RESTClient().Get().AbsPath(path).DoRaw(t.Context())
 	return string(said), err
 }
 
-// rewrite stores a Secret as it is, as "kubectl replace" does.
+// rewrite stores a Secret unchanged, as "kubectl replace" does.
 func (c cluster) rewrite(t *testing.T, name string) {
 	t.Helper()
 	secret, err := c.get(t, name)
@@ -103,7 +103,7 @@ func (c cluster) rewrite(t *testing.T, name string) {
 
 func path(name string) string { return "/registry/secrets/default/" + name }
 
-// stored is what etcd has.
+// stored returns the value in etcd.
 func (c cluster) stored(t *testing.T, path string) []byte {
 	t.Helper()
 	question, err := json.Marshal(map[string][]byte{"key": []byte(path)})
@@ -119,7 +119,7 @@ func (c cluster) stored(t *testing.T, path string) []byte {
 	return found.KVs[0].Value
 }
 
-// object is a Secret as it is stored, where nobody can read it.
+// object returns a Secret as it is stored. It checks that the stored bytes are encrypted.
 func (c cluster) object(t *testing.T, name string) *stored.EncryptedObject {
 	t.Helper()
 	raw := c.stored(t, path(name))
@@ -132,14 +132,13 @@ func (c cluster) object(t *testing.T, name string) *stored.EncryptedObject {
 	return object
 }
 
-// keyOf is the id of the key by which a Secret is stored.
+// keyOf returns the id of the key that a Secret is encrypted with.
 func (c cluster) keyOf(t *testing.T, name string) string {
 	t.Helper()
 	return c.object(t, name).GetKeyID()
 }
 
-// seedOf has the plugin decrypt the seed by which a Secret is stored, as a kube-apiserver
-// does that has not read it before.
+// seedOf has the plugin decrypt the seed of a stored Secret, as a kube-apiserver does that has not read it before.
 func (c cluster) seedOf(t *testing.T, p *plugin, name string) error {
 	t.Helper()
 	object := c.object(t, name)
@@ -152,15 +151,15 @@ func (c cluster) seedOf(t *testing.T, p *plugin, name string) error {
 	return err
 }
 
-// A real kube-apiserver: what it stores, and what it can read while the line is rotated,
-// the plugin is killed, and the key server is away.
+// A real kube-apiserver: what it stores, and what it can read while the key lineage is rotated, the
+// plugin is killed, and the key server is away.
 func TestRealAPIServer(t *testing.T) {
 	w := newWorld(t)
 	socket := filepath.Join(t.TempDir(), "s")
 	p := w.start(t, socket)
 	c := newCluster(t, socket)
 
-	// Without encryption it would be there: a ConfigMap is.
+	// Without encryption the text would be in etcd: that of a ConfigMap is.
 	_, err := c.kube.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "open"}, Data: map[string]string{"password": planted},
 	}, metav1.CreateOptions{})
@@ -177,8 +176,8 @@ func TestRealAPIServer(t *testing.T) {
 
 	second := w.rotate(t)
 	rig.Succeeds(t, func() error {
-		time.Sleep(time.Second) // each look is a request, a write and a read
-		// It asks for the status once a minute by itself, and when somebody asks for its health.
+		time.Sleep(time.Second) // each attempt is a request, a write and a read
+		// It requests the status once a minute, and when its health is requested.
 		if said, err := c.health(t, "/healthz/kms-providers"); err != nil {
 			return fmt.Errorf("%s: %w", said, err)
 		}
@@ -195,15 +194,15 @@ func TestRealAPIServer(t *testing.T) {
 		c.reads(t, "after the rotation", name)
 	}
 
-	// Killed: what it has read or written it goes on reading and writing.
+	// Without the plugin it still reads and writes with the seeds that it has used.
 	p.Kill()
 	c.reads(t, "without the plugin", "left")
 	c.create(t, "written-meanwhile")
 
-	// One that is started without the plugin reads nothing, and says so, until the plugin
-	// is there, over the socket that is left.
+	// One that starts without the plugin cannot read Secrets, and reports it until the plugin is
+	// back at the existing socket.
 	again := controlplane.KillAPIServer(t, c.port)
-	rig.Succeeds(t, func() error { // the address is free once all of the process is gone
+	rig.Succeeds(t, func() error { // the address is free when the process has ended completely
 		l, err := net.Listen("tcp", "127.0.0.1:"+c.port)
 		if err != nil {
 			return err
@@ -240,7 +239,7 @@ func TestRealAPIServer(t *testing.T) {
 	w.admin = w.Admin(t)
 	rig.Succeeds(t, func() error { return c.seedOf(t, p, "written-later") })
 
-	// What an old key has encrypted needs that key.
+	// Data that an old key has encrypted needs that key.
 	_, err = w.admin.DisableKey(t.Context(), schema.KeyRequest{TTag: w.lineage})
 	rig.Must(t, err)
 	rig.Succeeds(t, func() error {

@@ -14,10 +14,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// socketOfDocument is where docs/kms.md has the socket.
+// socketOfDocument is the socket in docs/kms.md.
 const socketOfDocument = "/run/keyserver-kms/kms.sock"
 
-// block is the one of docs/kms.md that has some words.
+// block returns the block of docs/kms.md that has these words.
 func block(t *testing.T, words string) string {
 	t.Helper()
 	root, err := rig.Root()
@@ -33,7 +33,7 @@ func block(t *testing.T, words string) string {
 	return ""
 }
 
-// What docs/kms.md has to be applied fits the kinds that it is of.
+// The manifests in docs/kms.md conform to their schemas.
 func TestManifestsOfTheDocument(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "trust.yaml")
 	rig.Must(t, os.WriteFile(file, []byte(block(t, "kind: Principal")), 0o600))

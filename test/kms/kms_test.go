@@ -1,5 +1,5 @@
-// Package kms lets a real kube-apiserver encrypt what it stores by a line of keys of a
-// real key server, through "keyserver-agent kms", and looks into etcd.
+// Package kms has a real kube-apiserver encrypt its data with a key lineage of a real key server,
+// through "keyserver-agent kms", and inspects etcd.
 package kms
 
 import (
@@ -43,8 +43,7 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// world is a key server with a line of keys, and a machine that may encrypt and decrypt
-// by it, and nothing else.
+// world is a key server with a key lineage, and a machine principal that may only encrypt and decrypt with it.
 type world struct {
 	*testserver.Server
 	admin   *client.Client
@@ -91,7 +90,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// grant lets the machine use the newest key of the line.
+// grant allows the machine to use the newest key of the lineage.
 func (w *world) grant(t *testing.T) {
 	t.Helper()
 	_, err := w.admin.GrantACL(t.Context(), schema.ACLChangeRequest{
@@ -100,7 +99,7 @@ func (w *world) grant(t *testing.T) {
 	rig.Must(t, err)
 }
 
-// writeToken replaces the token as whoever issues it does.
+// writeToken replaces the token as its issuer does.
 func (w *world) writeToken(t *testing.T, subject string) {
 	t.Helper()
 	now := time.Now().Unix()
@@ -112,7 +111,7 @@ func (w *world) writeToken(t *testing.T, subject string) {
 	rig.Must(t, os.Rename(w.token+".new", w.token))
 }
 
-// rotate succeeds the newest key, and answers the new one.
+// rotate creates a successor of the newest key, and returns it.
 func (w *world) rotate(t *testing.T) schema.HiddenLink {
 	t.Helper()
 	rotated, err := w.admin.RotateKey(t.Context(), schema.KeyRequest{TTag: w.lineage})
@@ -151,7 +150,7 @@ func (w *world) start(t *testing.T, socket string, args ...string) *plugin {
 	return p
 }
 
-// within is as long as kube-apiserver waits.
+// within returns a context with the timeout of kube-apiserver.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -159,10 +158,10 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// says checks code and sentence of a status.
+// says checks the code and the message of the status.
 func (p *plugin) says(t *testing.T, what string, code codes.Code, sentence string) {
 	t.Helper()
-	rig.Succeeds(t, func() error { // a look is good for some seconds, and a change reaches the cache of the key server soon
+	rig.Succeeds(t, func() error { // a status is cached for some seconds, and the cache of the key server is updated soon after a change
 		_, err := p.Status(within(t), &api.StatusRequest{})
 		if status.Code(err) != code || code != codes.OK && !strings.Contains(err.Error(), sentence) {
 			return fmt.Errorf("%s: %w; want %s with %q", what, err, code, sentence)
@@ -171,7 +170,7 @@ func (p *plugin) says(t *testing.T, what string, code codes.Code, sentence strin
 	})
 }
 
-// encrypt has something encrypted, which may be refused.
+// encrypt encrypts a seed, which may be refused.
 func (p *plugin) encrypt(t *testing.T) (*api.EncryptResponse, error) {
 	t.Helper()
 	return p.Encrypt(within(t), &api.EncryptRequest{Plaintext: seed, Uid: "call-of-a-test"})
@@ -179,8 +178,7 @@ func (p *plugin) encrypt(t *testing.T) (*api.EncryptResponse, error) {
 
 var seed = bytes.Repeat([]byte("seed"), 8)
 
-// What is wrong is said by code and sentence, and is over when it is put right, without
-// another start.
+// A problem is reported with a code and a message. It ends when the cause is repaired, without a restart.
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(t, filepath.Join(t.TempDir(), "s"))
@@ -191,7 +189,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 	refused := func(what string, code codes.Code, sentence string) {
 		t.Helper()
-		rig.Succeeds(t, func() error { // a change reaches what is cached within a second
+		rig.Succeeds(t, func() error { // a change reaches the caches within a second
 			if _, err := p.encrypt(t); status.Code(err) != code || !strings.Contains(err.Error(), sentence) {
 				return fmt.Errorf("%s: %w; want %s with %q", what, err, code, sentence)
 			}
@@ -226,7 +224,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	rig.Must(t, err)
 	healed("the key is enabled")
 
-	// A session that somebody ends is followed by another one, without a failure.
+	// If the session is ended, the next one begins without a failure.
 	_, err = w.admin.EndSessionsOfPrincipal(t.Context(), schema.ByID{ID: w.machine.ID})
 	rig.Must(t, err)
 	healed("its session was ended")
@@ -241,7 +239,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	w.writeToken(t, subject)
 	healed("the token is there again")
 
-	// What was encrypted is bound to what it is for, and the trail has the call's name.
+	// Encrypted data is bound to its purpose, and the audit log has the name of the call.
 	by := client.For(t.Context(), "the test")
 	if _, err := w.admin.Decrypt(by, schema.DecryptRequest{Lineage: &w.lineage, Ciphertext: first.GetCiphertext()}); !client.IsCode(err, "INVALID_ARGUMENT") {
 		t.Errorf("without what it is bound to: %v", err)
@@ -275,7 +273,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 }
 
-// A line of keys that is not there, and one of another server name, are said too.
+// A missing key lineage and one of another server name are reported, too.
 func TestWrongLine(t *testing.T) {
 	w := newWorld(t)
 	w.lineage = schema.HiddenLink("\x00\x00\x00\x01nowhere!")
