@@ -22,12 +22,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// patience bounds a wait for a server. Only one that never answers reaches it.
+// patience bounds a wait for a server. Only a server that never responds reaches it.
 const patience = 2 * time.Minute
 
 type command = func(ts *testscript.TestScript, neg bool, args []string)
 
-// scriptCommands are what the scripts use besides testscript's own.
+// scriptCommands are the commands of the scripts in addition to those of testscript.
 var scriptCommands = map[string]command{
 	"answers":   answers,
 	"api":       api,
@@ -76,9 +76,8 @@ func run(ts *testscript.TestScript, args []string) (code int) {
 	return 0
 }
 
-// refused CODE PATTERN COMMAND... runs a command that must refuse: with that
-// exit code, nothing on standard output, and on standard error, besides log
-// records, one sentence that matches the pattern.
+// refused CODE PATTERN COMMAND... runs a command that must fail: with that exit code, nothing on
+// standard output, and on standard error, except log records, one sentence that matches the pattern.
 func refused(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) > 2, "refused CODE PATTERN COMMAND...")
 	exits(ts, false, append([]string{args[0]}, args[2:]...))
@@ -97,7 +96,7 @@ func refused(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// ready waits until the server at $ADDR answers.
+// ready waits until the server at $ADDR is ready.
 func ready(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 0, "ready")
 	var last error
@@ -116,8 +115,7 @@ func ready(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("nothing is ready at %s: %v", ts.Getenv("ADDR"), last)
 }
 
-// terminate sends SIGTERM to everything that runs in the background, as an
-// orchestrator does; "wait" then asks how it ended.
+// terminate sends SIGTERM to all background processes, as an orchestrator does. "wait" then checks how they ended.
 func terminate(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 0, "terminate")
 	for _, c := range ts.BackgroundCmds() {
@@ -125,7 +123,7 @@ func terminate(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// hangup sends SIGHUP to everything that runs in the background.
+// hangup sends SIGHUP to all background processes.
 func hangup(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 0, "hangup")
 	for _, c := range ts.BackgroundCmds() {
@@ -133,8 +131,8 @@ func hangup(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// api METHOD PATH [BODY] calls the server at $ADDR with the session $SESSION
-// and prints the status and the answer.
+// api METHOD PATH [BODY] calls the server at $ADDR with the session $SESSION and prints the status
+// and the body of the response.
 func api(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2 || len(args) == 3, "api METHOD PATH [BODY]")
 	body := ""
@@ -146,8 +144,7 @@ func api(ts *testscript.TestScript, neg bool, args []string) {
 	fmt.Fprintf(ts.Stdout(), "%d\n%s", status, answer)
 }
 
-// answers STATUS METHOD PATH calls the server at $ADDR until it answers with
-// that status, and prints as api does.
+// answers STATUS METHOD PATH calls the server at $ADDR until the response has that status, and prints as api does.
 func answers(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 3, "answers STATUS METHOD PATH")
 	last := ""
@@ -162,8 +159,7 @@ func answers(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%s %s never answers %s; the last was %s", args[1], args[2], args[0], last)
 }
 
-// login NAME FILE opens a session with the password in the file; $SESSION is
-// its id.
+// login NAME FILE opens a session with the password in the file, and sets $SESSION to its id.
 func login(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "login NAME PASSWORD_FILE")
 	body, err := json.Marshal(map[string]string{
@@ -179,7 +175,7 @@ func login(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("SESSION", session.SessionID)
 }
 
-// call trusts data/ca.crt and nothing else.
+// call only trusts data/ca.crt.
 func call(ts *testscript.TestScript, method, path, body string) (int, []byte, error) {
 	pem, err := os.ReadFile(ts.MkAbs("data/ca.crt"))
 	if err != nil {
@@ -205,7 +201,7 @@ func call(ts *testscript.TestScript, method, path, body string) (int, []byte, er
 	return resp.StatusCode, answer, err
 }
 
-// member NAME VARIABLE keeps a member of the answer that api printed last.
+// member NAME VARIABLE sets a variable to a member of the response that api printed last.
 func member(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "member NAME VARIABLE")
 	_, answer, _ := strings.Cut(ts.ReadFile("stdout"), "\n")
@@ -218,7 +214,7 @@ func member(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[1], value)
 }
 
-// read FILE VARIABLE keeps what a file says, without the line's end.
+// read FILE VARIABLE sets a variable to the content of a file without white space around it.
 func read(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "read FILE VARIABLE")
 	ts.Setenv(args[1], strings.TrimSpace(ts.ReadFile(args[0])))
@@ -236,7 +232,7 @@ func mode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// follows FILE PATTERN waits until a line of a file that somebody writes matches.
+// follows FILE PATTERN waits until a line of a growing file matches.
 func follows(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "follows FILE PATTERN")
 	pattern := regexp.MustCompile(`(?m)` + args[1])
@@ -248,8 +244,8 @@ func follows(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("nothing in %s matches %s: %s", args[0], pattern, ts.ReadFile(args[0]))
 }
 
-// idle FROM N opens connections to the server at $ADDR from another address of this
-// machine, and leaves them silent until the script ends.
+// idle FROM N opens connections to the server at $ADDR from another address of this machine, and
+// leaves them silent until the script ends.
 func idle(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "idle FROM N")
 	n, err := strconv.Atoi(args[1])
@@ -262,8 +258,7 @@ func idle(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// flip FILE TEXT changes one bit of the first place where the file holds the
-// text, as a bad disk or a hex editor would.
+// flip FILE TEXT changes one bit of the first occurrence of the text in the file, like a bad disk or a hex editor.
 func flip(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "flip FILE TEXT")
 	path := ts.MkAbs(args[0])
@@ -277,7 +272,7 @@ func flip(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(path, content, 0o600))
 }
 
-// json FILE says that a file, or stdout, is one JSON value.
+// json FILE checks that a file, or stdout, is one JSON value.
 func isJSON(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 1, "json FILE")
 	if !json.Valid([]byte(ts.ReadFile(args[0]))) {

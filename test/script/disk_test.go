@@ -13,13 +13,13 @@ import (
 	"syscall"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	_ "modernc.org/sqlite" // the driver of sql
+	_ "modernc.org/sqlite" // the SQL driver
 )
 
-// remembered is the key of what remember noted in a script's values.
+// remembered is the key of remember's notes in a script's values.
 type remembered struct{}
 
-// remember PATH notes everything under a path, which need not be there.
+// remember PATH notes the state of everything under a path, which need not exist.
 func remember(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 1, "remember PATH")
 	state, err := fingerprint(ts.MkAbs(args[0]))
@@ -27,7 +27,7 @@ func remember(ts *testscript.TestScript, neg bool, args []string) {
 	noted(ts)[args[0]] = state
 }
 
-// same PATH says that nothing under a path is other than remember noted it.
+// same PATH checks that everything under a path is as remember noted it.
 func same(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 1, "same PATH")
 	state, err := fingerprint(ts.MkAbs(args[0]))
@@ -41,9 +41,8 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// untouched PATH CODE PATTERN COMMAND... runs a command that must refuse, as refused does, and
-// leave a path as it was. What runs in the background is suspended meanwhile: it may write
-// there at any time.
+// untouched PATH CODE PATTERN COMMAND... runs a command that must fail, as refused does, and must
+// not change a path. Background processes are suspended, because they may write there at any time.
 func untouched(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) > 3, "untouched PATH CODE PATTERN COMMAND...")
 	for _, c := range ts.BackgroundCmds() {
@@ -74,8 +73,7 @@ func noted(ts *testscript.TestScript) map[string]string {
 	return m
 }
 
-// fingerprint is a line for each file and directory: its name, mode and the
-// hash of its content.
+// fingerprint returns a line for each file and directory: its name, mode and the hash of its content.
 func fingerprint(root string) (string, error) {
 	var b strings.Builder
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -93,8 +91,8 @@ func fingerprint(root string) (string, error) {
 		content := ""
 		switch {
 		case strings.HasSuffix(name, "-shm"):
-			// Memory that SQLite's processes share: whoever looks whether the database
-			// takes writes leaves a lock's mark there, and nothing in the database.
+			// Shared memory of SQLite's processes: a check whether the database accepts writes
+			// leaves a lock there, and changes nothing in the database.
 			content = "shared memory"
 		case info.Mode().IsRegular():
 			raw, err := os.ReadFile(path)
@@ -112,8 +110,7 @@ func fingerprint(root string) (string, error) {
 	return b.String(), err
 }
 
-// sql FILE STATEMENT runs a statement on a database that no server has open,
-// and leaves all of it in the one file.
+// sql FILE STATEMENT runs a statement on a database that no server has open, and leaves all data in the one file.
 func runSQL(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "sql FILE STATEMENT")
 	db, err := sql.Open("sqlite", ts.MkAbs(args[0]))
@@ -129,10 +126,9 @@ func runSQL(ts *testscript.TestScript, neg bool, args []string) {
 	fmt.Fprintf(ts.Stdout(), "%d rows\n", hit)
 }
 
-// withoutPrivileges replaces this process by a command that obeys the modes of
-// files even where root runs it.
+// withoutPrivileges replaces this process by a command that is subject to file modes even if root runs it.
 func withoutPrivileges(args []string) int {
-	runtime.LockOSThread() // capabilities belong to a thread, and the command takes over this one's
+	runtime.LockOSThread() // capabilities belong to a thread, and the command continues this one
 	if os.Getuid() == 0 {
 		if err := obeyModes(); err != nil {
 			fmt.Fprintln(os.Stderr, "drop a capability:", err)

@@ -1,6 +1,5 @@
-// Package script runs the program as a person at a terminal does: each file
-// under testdata is a session. The commands that a terminal does not have are
-// in commands_test.go.
+// Package script runs the program as a person at a terminal does: each file under testdata is a
+// session. commands_test.go has the commands that a terminal does not have.
 package script
 
 import (
@@ -18,8 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Each program is this test binary under its name, so that the race detector
-// sees the server, too.
+// Each program is this test binary under the program's name, so that the race detector also covers the server.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"keyserver-operator":         func() { exit(commands.Main) },
@@ -52,8 +50,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// setup gives each script an address of its own, no listener for peers, in $NL a newline,
-// and in $PROGRAM the binary that runs as keyserver-operator.
+// setup gives each script a separate address and no listener for peers. $NL is a newline, and
+// $PROGRAM is the binary that runs as keyserver-operator.
 func setup(env *testscript.Env) error {
 	address, err := rig.FindAddress("127.0.0.1")
 	if err != nil {
