@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// cosigner is a witness that cosigns whatever it is shown.
+// cosigner is a witness that cosigns every checkpoint.
 type cosigner struct {
 	note.Signer
 	key string
@@ -36,7 +36,7 @@ func newCosigner(t testing.TB) cosigner {
 	return cosigner{signer, public}
 }
 
-// lines are the cosignature of a checkpoint, or of another text.
+// lines returns the cosignature of a checkpoint, or of a changed text.
 func (c cosigner) lines(t testing.TB, checkpoint []byte, change func(text string) string) string {
 	text, _, _ := strings.Cut(string(checkpoint), "\n\n")
 	signed, err := note.Sign(&note.Note{Text: change(text + "\n")}, c)
@@ -54,9 +54,9 @@ func keyOf(at string) string {
 	return key
 }
 
-// TestBadWitnesses: what a witness answers that is no cosignature by its key is not taken,
-// and delays nothing: operations and checkpoints go on, and rows have receipts. The good
-// cosignature at the end is taken, so that it was the bad ones that were refused.
+// TestBadWitnesses checks that invalid responses of a witness are rejected and delay nothing:
+// operations and checkpoints continue, and rows have receipts. The valid cosignature at the end is
+// accepted, which shows that only invalid ones are rejected.
 func TestBadWitnesses(t *testing.T) {
 	key, other := newCosigner(t), newCosigner(t)
 	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request, checkpoint []byte){
@@ -118,7 +118,7 @@ func TestBadWitnesses(t *testing.T) {
 			}))
 			t.Cleanup(at.Close)
 			log := open(t, func(c *server.Config) { c.WitnessQuorum, c.Witnesses = 1, []string{at.URL + "=" + key.key} })
-			t.Cleanup(func() { log.Stop(t) }) // so that the witness is not asked while it ends
+			t.Cleanup(func() { log.Stop(t) }) // no requests to the witness while it ends
 			db := log.database(t)
 			until(t, "the witness is asked", func() bool { return asked.Load() > 0 })
 			for range 3 {

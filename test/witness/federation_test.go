@@ -15,8 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// peer opens a key server with a listener for peers. Its system id n stands at the
-// address 127.0.0.n.
+// peer starts a key server with a listener for peers. The one with the system id n has the address 127.0.0.n.
 func peer(t testing.TB, system int, options ...testserver.Option) *site {
 	t.Helper()
 	host := "127.0.0." + strconv.Itoa(system)
@@ -26,7 +25,7 @@ func peer(t testing.TB, system int, options ...testserver.Option) *site {
 	}}, options...)...)
 }
 
-// trust registers one with another, and has them witness each other.
+// trust registers another site, and has the two witness each other.
 func (s *site) trust(t testing.TB, other *site) {
 	t.Helper()
 	_, err := s.Admin(t).AddTrustedCA(t.Context(), schema.AddTrustedCARequest{Certificate: issuer(t, other)})
@@ -42,7 +41,7 @@ func (s *site) register(t testing.TB, other *site) {
 	rig.Must(t, err)
 }
 
-// seen is what one has seen of another's log.
+// seen returns what a site has witnessed of another's log.
 func (s *site) seen(t testing.TB, other *site) schema.WitnessedLog {
 	t.Helper()
 	w, err := s.Admin(t).GetWitness(t.Context())
@@ -55,7 +54,7 @@ func (s *site) seen(t testing.TB, other *site) schema.WitnessedLog {
 	return schema.WitnessedLog{}
 }
 
-// found waits for a conflict to be known, and to have its row.
+// found waits until a conflict is known and has its audit row.
 func (s *site) found(t testing.TB, of *site, kinds ...string) {
 	t.Helper()
 	var l schema.WitnessedLog
@@ -82,7 +81,7 @@ func (s *site) found(t testing.TB, of *site, kinds ...string) {
 	})
 }
 
-// pair opens two that witness each other, each of which has cosigned the other.
+// pair starts two sites that witness each other. Each has cosigned the other's log.
 func pair(t testing.TB, database func(testing.TB) testserver.Option) (liar, watcher *site) {
 	t.Helper()
 	liar, watcher = peer(t, 2, database(t)), peer(t, 3, database(t))
@@ -97,7 +96,7 @@ func pair(t testing.TB, database func(testing.TB) testserver.Option) (liar, watc
 	return liar, watcher
 }
 
-// TestPeersWitnessEachOther: with nothing but the record of the peer.
+// TestPeersWitnessEachOther checks that the record of the peer is enough for it.
 func TestPeersWitnessEachOther(t *testing.T) {
 	for name, database := range databases {
 		t.Run(name, func(t *testing.T) {
@@ -120,8 +119,7 @@ func copyOf(t testing.TB, dir string) string {
 	return to
 }
 
-// TestPlanted plants in a running federation what no log may do, and has the peer find
-// it by name.
+// TestPlanted plants violations of a log's rules in a running federation. The peer has to find each with its name.
 func TestPlanted(t *testing.T) {
 	for name, c := range map[string]struct {
 		plant func(t *testing.T, liar, watcher *site)
@@ -154,9 +152,8 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestARestoredLogIsTakenUpAgain: after a database was put back for a reason that is
-// known, the peer is removed and registered again, and cosigns what there is, though the
-// log had been told of more.
+// TestARestoredLogIsTakenUpAgain restores an older database for a known reason. After the peer is
+// removed and registered again, it cosigns the present log, although it had cosigned a longer one.
 func TestARestoredLogIsTakenUpAgain(t *testing.T) {
 	liar, watcher := pair(t, databases["SQLite"])
 	liar.Stop(t)
@@ -178,7 +175,7 @@ func TestARestoredLogIsTakenUpAgain(t *testing.T) {
 	}
 }
 
-// grown waits until the watcher has cosigned all that there is.
+// grown waits until the watcher has cosigned the newest checkpoint.
 func grown(t testing.TB, liar, watcher *site) {
 	t.Helper()
 	db := liar.database(t)
@@ -198,7 +195,7 @@ func issuer(t testing.TB, s *site) schema.Base64 {
 	return block.Bytes
 }
 
-// putBack takes a log back to what it was so many rows before, which were cosigned.
+// putBack resets a log to its state before the last rows, which were cosigned.
 func putBack(t *testing.T, liar, watcher *site, rows int) {
 	t.Helper()
 	liar.Stop(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/c2spwitness"
 )
 
-// TestAForeignWitness: the witness of transparency-dev cosigns, one checkpoint after the
-// other, and is told nothing but the key of the log.
+// TestAForeignWitness checks that the witness of transparency-dev cosigns one checkpoint after the
+// other. It only gets the key of the log.
 func TestAForeignWitness(t *testing.T) {
 	log := open(t)
 	at := c2spwitness.Start(t, log.AuditKey().Key)
@@ -36,7 +36,7 @@ func TestAForeignWitness(t *testing.T) {
 	}
 }
 
-// TestAForeignLog: a log of Tessera has its checkpoints cosigned by a key server. It
+// TestAForeignLog checks that a key server cosigns the checkpoints of a Tessera log. The log
 // publishes none without the cosignature.
 func TestAForeignLog(t *testing.T) {
 	private, public, err := note.GenerateKey(rand.Reader, "tessera.example/log")

@@ -6,7 +6,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
-// TestOneServerWitnessesAnother: by the addresses and keys that flags name.
+// TestOneServerWitnessesAnother configures the witness by addresses and keys in flags.
 func TestOneServerWitnessesAnother(t *testing.T) {
 	for name, database := range databases {
 		t.Run(name, func(t *testing.T) {

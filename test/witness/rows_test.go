@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestTamperedDatabase: what somebody does to the database of a running server is
-// found by the server itself, by name, and a forged head by its peer, too.
+// TestTamperedDatabase changes the database of a running server. The server itself finds each
+// change with its name, and the peer also finds a forged head.
 func TestTamperedDatabase(t *testing.T) {
 	do := func(t *testing.T, db *sql.DB, statements ...string) {
 		for _, s := range statements {
@@ -38,8 +38,8 @@ func TestTamperedDatabase(t *testing.T) {
 			do(t, db, fmt.Sprintf(`DELETE FROM audit WHERE seq >= %d`, seq))
 		}, object: "audit_tree row %d"},
 		"a forged head": {tamper: func(t *testing.T, db *sql.DB, _ int64) {
-			// In one statement, of the very head that was read: a checkpoint that is signed
-			// meanwhile would take the place of the forged one.
+			// In one statement, only if the head is unchanged: a checkpoint that is signed in
+			// between would replace the forged one.
 			for {
 				size, checkpoint := head(t, db, "newest")
 				text, lines, _ := strings.Cut(string(checkpoint), "\n\n")
@@ -86,8 +86,8 @@ func TestTamperedDatabase(t *testing.T) {
 	}
 }
 
-// TestAWitnessThatIsAwayDelaysNothing: the tree grows and is signed, and rows have
-// receipts, while a peer that witnesses it is gone; it goes on once it is back.
+// TestAWitnessThatIsAwayDelaysNothing checks that the tree grows and is signed, and that rows have
+// receipts, while its witness is gone. The witness continues once it is back.
 func TestAWitnessThatIsAwayDelaysNothing(t *testing.T) {
 	liar, watcher := pair(t, databases["SQLite"])
 	watcher.Stop(t)

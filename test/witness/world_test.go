@@ -1,5 +1,5 @@
-// Package witness checks what whole key servers make of each other's audit trees, and
-// plants in a running federation what no log may do.
+// Package witness tests how complete key servers verify each other's audit trees, and plants
+// violations of a log's rules in a running federation.
 package witness
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// interval of the checkpoints of every server here.
+// interval is the checkpoint interval of every server in this package.
 const interval = 500 * time.Millisecond
 
-// databases are what the main clauses are checked on.
+// databases are the databases that the main tests run on.
 var databases = map[string]func(testing.TB) testserver.Option{
 	"SQLite": func(testing.TB) testserver.Option { return func(*server.Config) {} },
 	"PostgreSQL": func(t testing.TB) testserver.Option {
@@ -31,7 +31,7 @@ var databases = map[string]func(testing.TB) testserver.Option{
 	},
 }
 
-// site is a key server and its database, which is open to somebody else.
+// site is a key server. A test can open its database directly.
 type site struct {
 	*testserver.Server
 	at server.Config
@@ -44,7 +44,7 @@ func open(t testing.TB, options ...testserver.Option) *site {
 	return s
 }
 
-// database opens the database beside the server.
+// database opens the database while the server runs.
 func (s *site) database(t testing.TB) *sql.DB {
 	t.Helper()
 	file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(s.at.DataDir, "keyserver.db"), RawQuery: "_busy_timeout=10000"}
@@ -58,7 +58,7 @@ func (s *site) database(t testing.TB) *sql.DB {
 	return db
 }
 
-// head is what the database has of the tree.
+// head returns a head of the tree from the database.
 func head(t testing.TB, db *sql.DB, name string) (size int64, checkpoint []byte) {
 	t.Helper()
 	err := db.QueryRowContext(t.Context(), `SELECT size, checkpoint FROM audit_tree WHERE name = '`+name+`'`).Scan(&size, &checkpoint)
@@ -68,7 +68,7 @@ func head(t testing.TB, db *sql.DB, name string) (size int64, checkpoint []byte)
 	return size, checkpoint
 }
 
-// write makes rows of the trail.
+// write adds rows to the audit log.
 func (s *site) write(t testing.TB, n int) {
 	t.Helper()
 	admin := s.Admin(t)
@@ -79,7 +79,7 @@ func (s *site) write(t testing.TB, n int) {
 	}
 }
 
-// until waits for something that has to come about. A witness may be asked for ten seconds.
+// until waits for a condition. A request to a witness can take ten seconds.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
