@@ -10,15 +10,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// bundle packs all that support-bundle can have of the server, with a log into which
-// somebody has written what no line of ours has, and looks through it.
+// bundle makes a support bundle with everything that it can have of the server, including a log
+// with secrets that our log lines never have, and searches it for the planted values.
 func (r *run) bundle(t *testing.T, metrics string) {
 	t.Helper()
 	dir := t.TempDir()
 	careless := r.server.Log()
 	for value, what := range r.all() {
 		if strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) {
-			continue // bytes of a key, which no log has as they are
+			continue // bytes of a key, which no log has unencoded
 		}
 		switch what {
 		case "session id", "token":

@@ -27,7 +27,7 @@ const (
 	pod      = "system:serviceaccount:shop:web"
 )
 
-// providers configures an issuer of tokens and a real directory.
+// providers configures a token issuer and a real directory.
 func (r *run) providers(t *testing.T, dir string) []string {
 	t.Helper()
 	var err error
@@ -53,7 +53,7 @@ func (r *run) providers(t *testing.T, dir string) []string {
 	}
 }
 
-// token is one of the issuer's for the Pod, signed by the key.
+// token returns a token of the issuer for the Pod, signed by the key.
 func (r *run) token(t *testing.T, key *ecdsa.PrivateKey) string {
 	t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}}, nil)
@@ -70,12 +70,12 @@ func (r *run) token(t *testing.T, key *ecdsa.PrivateKey) string {
 		t.Fatal(err)
 	}
 	r.add("token", token)
-	// The rest of a token is no secret: its subject is in the trail.
+	// The rest of a token is not secret: its subject is in the audit log.
 	r.add("signature of a token", token[len(token)-86:])
 	return token
 }
 
-// logins opens a session in each way, and is refused in each.
+// logins opens a session in each way, and provokes a refusal in each.
 func (r *run) logins(t *testing.T, agent *tls.Certificate, key schema.HiddenLink) {
 	t.Helper()
 	ctx := t.Context()
@@ -119,8 +119,7 @@ func (r *run) logins(t *testing.T, agent *tls.Certificate, key schema.HiddenLink
 	r.derived(t, key)
 }
 
-// derived makes sessions from others: of one that is bound to a key, and of
-// one that is not.
+// derived makes sessions from others: from one that is bound to a key, and from one that is not.
 func (r *run) derived(t *testing.T, key schema.HiddenLink) {
 	t.Helper()
 	ctx := t.Context()
@@ -146,8 +145,8 @@ func (r *run) derived(t *testing.T, key schema.HiddenLink) {
 	r.login(t, r.bearer, map[string]any{"method": "delegated", "principalId": boss.Principal.ID}, http.StatusForbidden)
 }
 
-// login plants the session id of a login, which is shown once and here never
-// sent back, or looks through the refusal. It answers the session id.
+// login plants the session id of a login, which is shown once and never sent again here, or
+// searches the refusal. It returns the session id.
 func (r *run) login(t *testing.T, from string, with any, status int) string {
 	t.Helper()
 	body, err := json.Marshal(with)
@@ -177,7 +176,7 @@ func (r *run) login(t *testing.T, from string, with any, status int) string {
 	return opened.SessionID
 }
 
-// agent enrols a certificate, and answers it with the id of its principal.
+// agent enrols a certificate, and returns it with the id of its principal.
 func (r *run) agent(t *testing.T) (*tls.Certificate, schema.DecimalID) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

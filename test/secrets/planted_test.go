@@ -13,13 +13,13 @@ import (
 	"testing"
 )
 
-// planted are the values that must show nowhere, with what they are.
+// planted has the values that must not show anywhere, with their descriptions.
 type planted struct {
 	mu     sync.Mutex
 	values map[string]string
 }
 
-// draw makes a secret that no other text contains by chance.
+// draw returns a secret that no other text contains by chance.
 func draw(t *testing.T, bytes int) []byte {
 	t.Helper()
 	b := make([]byte, bytes)
@@ -29,7 +29,7 @@ func draw(t *testing.T, bytes int) []byte {
 	return b
 }
 
-// word is a secret of printable characters.
+// word returns a secret of printable characters.
 func word(t *testing.T) string { return "Secret-" + base64.RawURLEncoding.EncodeToString(draw(t, 18)) }
 
 func (p *planted) add(what, value string) {
@@ -40,14 +40,14 @@ func (p *planted) add(what, value string) {
 	}
 }
 
-// all is a copy, because requests go on adding.
+// all returns a copy, because requests continue to add values.
 func (p *planted) all() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.values)
 }
 
-// spellings are the forms in which a careless line would show a value.
+// spellings returns the forms in which a careless line would show a value.
 func spellings(value string) []string {
 	raw := []byte(value)
 	numbers := make([]string, len(raw))
@@ -62,7 +62,7 @@ func spellings(value string) []string {
 	}
 }
 
-// nowhere fails for every planted value that shows in a text.
+// nowhere fails the test for every planted value in a text.
 func (p *planted) nowhere(t *testing.T, where string, text []byte) {
 	t.Helper()
 	for value, what := range p.all() {

@@ -1,6 +1,6 @@
-// Package secrets runs the program with secrets that no other text contains,
-// uses and abuses every route with them, makes it crash, and looks for them in
-// all that it printed, answered, measured, recorded and stored.
+// Package secrets runs the program with secrets that no other text contains. It uses and abuses
+// every route with them, makes the program crash, and searches for them in everything that it
+// printed, sent, measured, recorded and stored.
 package secrets
 
 import (
@@ -36,7 +36,7 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, true)) }
 
-// run is one process with what is planted in it.
+// run is one process with its planted values.
 type run struct {
 	*planted
 	server *program.Server
@@ -54,7 +54,7 @@ func TestNothingShowsASecret(t *testing.T) {
 	databases := map[string]func(t *testing.T) (args []string, password string){
 		"SQLite": func(*testing.T) ([]string, string) { return nil, "" },
 		"PostgreSQL": func(t *testing.T) ([]string, string) {
-			// The server trusts the socket; the URL has a password all the same.
+			// The server trusts the socket, but the URL has a password anyway.
 			password := word(t)
 			at := migrated.Database(t)
 			u, err := url.Parse(at)
@@ -115,7 +115,7 @@ func start(t *testing.T, args []string, databasePassword string) *run {
 	return r
 }
 
-// collector plants what a client sends to be believed: session ids and proofs.
+// collector plants the credentials that a client sends: session ids and proofs.
 type collector struct {
 	http.RoundTripper
 	planted *planted
@@ -130,7 +130,7 @@ func (c collector) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(req)
 }
 
-// use does with secrets what they are for.
+// use uses secrets as intended.
 func (r *run) use(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -153,7 +153,7 @@ func (r *run) use(t *testing.T) {
 	r.logins(t, agent, key.TTag)
 }
 
-// abuse puts a secret wherever a route takes something, and reads each answer.
+// abuse puts a secret into each input of a route, and searches each response.
 func (r *run) abuse(t *testing.T) {
 	t.Helper()
 	_, text := r.send(t, "GET", "/api/openapi.json", "", nil)
@@ -188,8 +188,8 @@ type abuse struct {
 
 var parameter = regexp.MustCompile(`\{[^}]*\}`)
 
-// abuses are requests that no route takes, so that none has an effect. A
-// misspelt name is no secret: the refusal has to repeat it.
+// abuses are requests that every route rejects, so that none has an effect. A misspelt name is not
+// a secret: the refusal has to repeat it.
 func abuses(path, stray string) map[string]abuse {
 	plain := parameter.ReplaceAllString(path, "0000000000000001")
 	all := map[string]abuse{
@@ -226,8 +226,7 @@ func (r *run) send(t *testing.T, method, path, body string, header http.Header) 
 	return resp.StatusCode, answer
 }
 
-// look reads the trail, the configuration, the metrics, the log with the
-// stacks of a crash, and the files.
+// look searches the audit log, the configuration, the metrics, the log with the stacks of a crash, and the files.
 func (r *run) look(t *testing.T) {
 	t.Helper()
 	limit := 1000
@@ -260,7 +259,7 @@ func (r *run) look(t *testing.T) {
 	r.files(t)
 }
 
-// files looks through all that the process stored but the first password.
+// files searches everything that the process stored except the first password.
 func (r *run) files(t *testing.T) {
 	t.Helper()
 	seen := 0
