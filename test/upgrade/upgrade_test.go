@@ -1,6 +1,6 @@
-// Package upgrade takes running key servers to the next release and back, while clients
-// work on them (ADR 56). The next release is this program with one more migration, which
-// adds a table, and a column to every table there is.
+// Package upgrade takes running key servers to the next release and back, while clients use them
+// (ADR 56). The next release is this program with one more migration, which adds a table, and a
+// column to every existing table.
 package upgrade
 
 import (
@@ -33,10 +33,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/shell"
 )
 
-// present is this release, next the one behind it.
+// present is this release, and next is the one after it.
 var present, next program.Program
 
-// nextRelease is what next calls itself, and nextSchema the version of its schema.
+// nextRelease is the version of next, and nextSchema the version of its schema.
 const (
 	nextRelease = "0.99.0"
 	nextSchema  = 9999
@@ -57,10 +57,10 @@ func run(m *testing.M) int {
 	return program.Main(m, &present, false)
 }
 
-// table finds what a migration makes and what it takes away.
+// table matches the tables that a migration creates and drops.
 var table = regexp.MustCompile(`(?m)^(CREATE|DROP) TABLE (\w+)`)
 
-// changed are the files of the next release that are not those of this one.
+// changed returns the files of the next release that differ from this one.
 func changed() (map[string]string, error) {
 	root, err := rig.Root()
 	if err != nil {
@@ -115,15 +115,14 @@ func changed() (map[string]string, error) {
 	return files, err
 }
 
-// sqliteSchema returns the list of a schema after a migration. SQLite itself changes the
-// definitions of the tables.
+// sqliteSchema returns the schema list after a migration. SQLite itself changes the definitions of the tables.
 func sqliteSchema(list, migration string) (string, error) {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
 		return "", err
 	}
 	defer db.Close()
-	db.SetMaxOpenConns(1) // each connection has a database in memory of its own
+	db.SetMaxOpenConns(1) // each connection has a separate database in memory
 	var tables, indexes []string
 	for line := range strings.Lines(list) {
 		part := strings.SplitN(line, "\t", 4)
@@ -154,20 +153,20 @@ func sqliteSchema(list, migration string) (string, error) {
 	return next.String(), rows.Err()
 }
 
-// password is admin's first one.
+// password is the first password of admin.
 const password = "correct horse battery staple"
 
-// replica is a process at some release, and the clients that work on it.
+// replica is a process at some release, and the clients that use it.
 type replica struct {
 	args    []string
 	dir     string
 	server  *program.Server
 	address atomic.Pointer[string]
 	admin   *client.Client
-	done    atomic.Int64 // writes and uses that were acknowledged
+	done    atomic.Int64 // acknowledged writes and uses
 }
 
-// run starts the replica on a release. What ran before is stopped in order.
+// run starts the replica on a release. It stops the previous process in order.
 func (r *replica) run(t *testing.T, on program.Program) {
 	t.Helper()
 	if r.server != nil {
@@ -183,14 +182,14 @@ func (r *replica) run(t *testing.T, on program.Program) {
 	r.address.Store(&r.server.Address)
 }
 
-// said is whether ready says that the database is newer.
+// said reports whether the warnings of readiness contain the words.
 func (r *replica) said(t *testing.T, words string) bool {
 	t.Helper()
 	ready, err := r.admin.GetReadiness(t.Context())
 	return err == nil && strings.Contains(strings.Join(ready.Warnings, "; "), words)
 }
 
-// ledger are the keys that were made, with a MAC under each.
+// ledger has the keys that were created, with a MAC under each.
 type ledger struct {
 	mu   sync.Mutex
 	made []made
@@ -203,8 +202,8 @@ type made struct {
 
 const message = "the message"
 
-// work makes keys, uses each, and now and then one of before, until ctx ends. What is not
-// answered counts for nothing; a wrong answer is an error.
+// work creates keys, uses each, and sometimes an earlier one, until ctx ends. A missing response
+// does not count; a wrong one is an error.
 func (l *ledger) work(ctx context.Context, r *replica) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		key, err := r.admin.MintKey(ctx, schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
@@ -232,7 +231,7 @@ func (l *ledger) work(ctx context.Context, r *replica) error {
 type site struct {
 	replicas []*replica
 	ledger   ledger
-	state    []string // flags that say where the database is
+	state    []string // flags of its database
 }
 
 func newSite(t *testing.T, replicas int, state ...string) *site {
@@ -256,7 +255,7 @@ func newSite(t *testing.T, replicas int, state ...string) *site {
 	return s
 }
 
-// loaded runs what changes the replicas while clients work on each.
+// loaded runs change while clients use each replica.
 func (s *site) loaded(t *testing.T, change func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -280,7 +279,7 @@ func (s *site) loaded(t *testing.T, change func()) {
 	change()
 }
 
-// goesOn waits until each replica has acknowledged more.
+// goesOn waits until each replica has acknowledged more requests.
 func (s *site) goesOn(t *testing.T) {
 	t.Helper()
 	for i, r := range s.replicas {
@@ -289,7 +288,7 @@ func (s *site) goesOn(t *testing.T) {
 	}
 }
 
-// whole holds the key server to all that was acknowledged.
+// whole checks that the key server has everything that was acknowledged.
 func (s *site) whole(t *testing.T, by program.Program) {
 	t.Helper()
 	if len(s.ledger.made) == 0 {
@@ -313,8 +312,8 @@ func (s *site) whole(t *testing.T, by program.Program) {
 	t.Logf("%d keys were made and used", len(s.ledger.made))
 }
 
-// The commands of docs/upgrade.md, as they stand there: all is well before and after, and
-// what is said of a database that is newer fails the check of ready.
+// The commands of docs/upgrade.md work unchanged: the checks succeed before and after, and the
+// warning about a newer database fails the readiness check.
 func TestTheCommandsOfTheDocument(t *testing.T) {
 	shell.Need(t)
 	root, err := rig.Root()
@@ -375,8 +374,7 @@ func TestTheCommandsOfTheDocument(t *testing.T) {
 
 const newer = "of release " + nextRelease
 
-// One replica after the other goes to the next release and back, under load, and nothing
-// that was acknowledged is lost.
+// One replica after the other goes to the next release and back, under load. No acknowledged write is lost.
 func TestThereAndBack(t *testing.T) {
 	for name, on := range map[string]func(t *testing.T) *site{
 		"SQLite":     func(t *testing.T) *site { return newSite(t, 1) },
@@ -420,8 +418,8 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// A release that the database has left behind stops taking part, and is not started
-// again: in one sentence with both releases.
+// A release that the database has left behind stops serving, and does not start again. Its error is
+// one sentence with both releases.
 func TestBelowTheFloor(t *testing.T) {
 	url := pgtest.Database(t)
 	s := newSite(t, 2, "--database-url", url)
