@@ -20,8 +20,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/argocd"
 )
 
-// byReason is the health of an object whose Ready has the reason. A reason that is not
-// here has nobody thought about.
+// byReason is the health of an object by the reason of its Ready condition. The tests fail for a
+// reason that is missing here.
 var byReason = map[v1alpha1.Reason]string{
 	v1alpha1.ReasonVerified:             argocd.Healthy,
 	v1alpha1.ReasonProgressing:          argocd.Progressing,
@@ -41,13 +41,12 @@ var byReason = map[v1alpha1.Reason]string{
 	v1alpha1.ReasonFollowing:            argocd.Healthy,
 }
 
-// generation is that of the objects of these tests.
+// generation is the generation of the objects in these tests.
 const generation = 3
 
 var noon = metav1.Unix(1_700_000_000, 0)
 
-// observed is an object as the API server has it after the manager has written its
-// conditions.
+// observed returns an object as it is in the API server after the manager has written its conditions.
 func observed(t *testing.T, k v1alpha1.Kind, write func(*[]metav1.Condition)) *unstructured.Unstructured {
 	t.Helper()
 	obj := k.New()
@@ -159,7 +158,7 @@ func TestArgoCDJudgesEveryState(t *testing.T) {
 	}
 }
 
-// Whoever has Argo CD from kustomize keeps what else his ConfigMap has.
+// The component keeps the other settings of an Argo CD ConfigMap in a kustomization.
 func TestArgoCDConfigMapIsPatched(t *testing.T) {
 	files := filesys.MakeFsInMemory()
 	for path, text := range map[string]string{

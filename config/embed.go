@@ -1,4 +1,4 @@
-// Package config holds the manifests that the binary brings with it.
+// Package config has the manifests that are embedded in the binary.
 package config
 
 import "embed"
@@ -8,8 +8,7 @@ import "embed"
 //go:embed crd/bases/*.yaml
 var CRDs embed.FS
 
-// Samples are the example objects, under samples; those of three key servers
-// that trust each other are in a directory of their own.
+// Samples are the example objects under samples. Those for three federated key servers are in a separate directory.
 //
 //go:embed samples/*.yaml samples/federation/*.yaml
 var Samples embed.FS

@@ -18,8 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// What is written by hand for each kind, here and elsewhere, has all of
-// v1alpha1.Kinds.
+// Hand-written manifests and rules cover all of v1alpha1.Kinds.
 
 // document reads one document of a file.
 func document[T any](t *testing.T, at int, path ...string) (into T) {
@@ -42,7 +41,7 @@ type kustomization struct {
 	Resources []string `json:"resources"`
 }
 
-// resources names the kinds as roles do.
+// resources returns the names of resources as roles use them.
 func resources(of func(v1alpha1.Kind) bool, suffix string) (names []string) {
 	for _, k := range v1alpha1.Kinds {
 		if of(k) {
@@ -98,7 +97,7 @@ func TestEveryKindHasItsDefinition(t *testing.T) {
 }
 
 func TestEveryKindHasASample(t *testing.T) {
-	declared := map[string]bool{"KeyServer": true} // its URL is another one everywhere
+	declared := map[string]bool{"KeyServer": true} // its URL differs in each installation
 	kind := regexp.MustCompile(`(?m)^kind: (\w+)$`)
 	for _, directory := range []string{"samples", "samples/federation"} {
 		files, err := filepath.Glob(directory + "/*.yaml")
@@ -132,7 +131,7 @@ func TestEveryKindHasASample(t *testing.T) {
 	}
 }
 
-// grants are the resources of a group that rules grant exactly these verbs on.
+// grants returns the resources of a group that rules grant exactly these verbs on.
 func grants(rules []rbacv1.PolicyRule, group string, verbs ...string) (names []string) {
 	for _, r := range rules {
 		have := slices.Clone(r.Verbs)
@@ -191,8 +190,8 @@ func TestEveryKindIsInTheProjectFile(t *testing.T) {
 	}
 }
 
-// What may be granted is written by hand, too: every kind that declares something,
-// and every duty of the key server.
+// The schema of grants is hand-written, too: it has every kind that declares something, and every
+// duty of the key server.
 func TestEveryKindAndDutyCanBeGranted(t *testing.T) {
 	type node struct {
 		Properties map[string]json.RawMessage

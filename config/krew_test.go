@@ -16,8 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// plugin is a manifest as krew (pkg/index) reads it. Whatever else stands there krew passes
-// over, so the strict reader here refuses it. test/krew has krew itself read it.
+// plugin is a manifest as krew (pkg/index) reads it. krew ignores unknown fields; the strict reader
+// here rejects them. test/krew uses the reader of krew itself.
 type plugin struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -44,7 +44,7 @@ type plugin struct {
 // platforms are those of the release archives of keyserverctl.
 var platforms = []string{"linux-amd64", "linux-arm64", "darwin-amd64", "darwin-arm64", "windows-amd64"}
 
-// readPlugin holds a manifest to what krew asks of one.
+// readPlugin checks that a manifest meets the rules of krew.
 func readPlugin(t *testing.T, text []byte) plugin {
 	t.Helper()
 	var p plugin
@@ -93,8 +93,7 @@ func TestKrewManifest(t *testing.T) {
 	}
 }
 
-// A release fills the manifest in: each digest is that of an archive in which the plugin
-// is the binary of the release.
+// A release fills in the manifest: each digest is that of an archive whose plugin is the released binary.
 func TestKrewRelease(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range platforms {
@@ -131,7 +130,7 @@ func TestKrewRelease(t *testing.T) {
 		if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != one.SHA256 {
 			t.Errorf("%s: digest %s", one.URI, one.SHA256)
 		}
-		// The user who installs it can run it.
+		// Every user can execute it.
 		l := one.Selector.MatchLabels
 		if got := rig.Unpacked(t, archive)[one.Bin]; got.Text != "for "+l["os"]+"-"+l["arch"] || got.Mode&0o111 != 0o111 {
 			t.Errorf("%s: the plugin is %+v", one.URI, got)

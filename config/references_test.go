@@ -12,11 +12,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// target is the kind that a reference names, as a rule of Kustomize does. The group of the
-// core API is empty.
+// target is the kind that a reference names, as in a rule of Kustomize. The group of the core API is empty.
 type target struct{ group, kind string }
 
-// notReferences are the types with a name that is not that of an object of the build.
+// notReferences are the types whose name is not that of an object in the build.
 var notReferences = map[reflect.Type]string{
 	reflect.TypeFor[v1alpha1.Grant]():              "the name of the grant itself",
 	reflect.TypeFor[v1alpha1.PrincipalLDAP]():      "a name of the directory",
