@@ -1,5 +1,5 @@
-// Package alerts holds the alerts of config/prometheus to series as a key server and its
-// manager would have them, with promtool: each fires, and clears.
+// Package alerts tests the alerts of config/prometheus with promtool, on series like those of a key
+// server and its manager: each alert fires and clears.
 package alerts
 
 import (
@@ -18,7 +18,7 @@ import (
 // ruleFile is the name of the rules in the tests.
 const ruleFile = "rules.yaml"
 
-// write puts rules and their tests where promtool finds them.
+// write writes rules and their tests into a directory for promtool.
 func write(t *testing.T, rules, tests []byte) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -34,7 +34,7 @@ func cases(t *testing.T) []byte {
 	return text
 }
 
-// TestAlerts: each alert fires when it must, and not before, and clears.
+// TestAlerts checks that each alert fires at the right time, not before, and clears.
 func TestAlerts(t *testing.T) {
 	text, _ := rig.Alerts(t)
 	dir := write(t, text, cases(t))
@@ -48,7 +48,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestEachAlertHasATest: it is quiet, fires and is quiet again in one that has its name.
+// TestEachAlertHasATest checks that each alert is silent, fires and is silent again in a test with its name.
 func TestEachAlertHasATest(t *testing.T) {
 	_, names := rig.Alerts(t)
 	var all struct {
@@ -80,7 +80,7 @@ func TestEachAlertHasATest(t *testing.T) {
 	}
 }
 
-// TestARuleThatNeverFiresIsFound: promtool does fail.
+// TestARuleThatNeverFiresIsFound checks that promtool can fail.
 func TestARuleThatNeverFiresIsFound(t *testing.T) {
 	_, names := rig.Alerts(t)
 	never := rig.ChangedAlerts(t, func(rule map[string]any) { rule["expr"] = "vector(1) > 2" })
@@ -95,11 +95,11 @@ func TestARuleThatNeverFiresIsFound(t *testing.T) {
 	}
 }
 
-// runbook is where the section of an alert is.
+// runbook is the URL of the page with a section for each alert.
 const runbook = "https://github.com/keyserver-operator/keyserver-operator/blob/main/docs/runbook.md#"
 
-// TestEachAlertHasASectionOfTheRunbook, with all that somebody on call asks, and a link to it;
-// and each section is of an alert.
+// TestEachAlertHasASectionOfTheRunbook checks that each alert links to a section with all the
+// required parts, and that each section belongs to an alert.
 func TestEachAlertHasASectionOfTheRunbook(t *testing.T) {
 	text, names := rig.Alerts(t)
 	root, err := rig.Root()

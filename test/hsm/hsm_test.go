@@ -1,5 +1,4 @@
-// Package hsm keeps a key-encryption key on a PKCS#11 token: SoftHSM's, by the plugin of
-// hack/kms-pkcs11.
+// Package hsm keeps a key-encryption key on a PKCS#11 token of SoftHSM, with the plugin of hack/kms-pkcs11.
 package hsm
 
 import (
@@ -34,7 +33,7 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// What cannot work is one sentence that names the flag.
+// An invalid configuration fails with one sentence that names the flag.
 func TestRefusedStarts(t *testing.T) {
 	token := hsm.New(t, "house")
 	token.Key(t, "kek")
@@ -83,8 +82,8 @@ func TestRefusedStarts(t *testing.T) {
 	}
 }
 
-// What a key wrapped is opened by it and by no other, also once another one wraps, and
-// what it is given does not leave the token in the clear.
+// A wrapped key is unwrapped only by the key that wrapped it, also after another key has become the
+// wrapping key. Plain keys do not leave the token.
 func TestKeysOfAToken(t *testing.T) {
 	token := hsm.New(t, "house")
 	first, second := token.Key(t, "first"), token.Key(t, "second")
@@ -149,7 +148,7 @@ func TestKeysOfAToken(t *testing.T) {
 	}
 }
 
-// What is asked at once is answered, and what was asked before it is stopped is not lost.
+// Concurrent requests all get responses, and requests before a stop are not lost.
 func TestManyAtOnce(t *testing.T) {
 	token := hsm.New(t, "house")
 	token.Key(t, "kek")
@@ -187,8 +186,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// A key server goes from the key of its directory to one of a token, goes on while the
-// plugin hangs or is gone, says so, and opens with the plugin alone afterwards.
+// A key server switches from the key in its directory to one of a token. It keeps working and reports
+// the problem while the plugin hangs or is gone. Afterwards it can only start with the plugin.
 func TestKeyServerByAToken(t *testing.T) {
 	token := hsm.New(t, "house")
 	token.Key(t, "kek")
@@ -250,7 +249,7 @@ func TestKeyServerByAToken(t *testing.T) {
 	rig.Must(t, s.Stop())
 }
 
-// readiness waits until the key server says that its key is there, or that it is not.
+// readiness waits until the key server reports that its key is available, or that it is not.
 func readiness(t *testing.T, c *client.Client, ready bool) {
 	t.Helper()
 	rig.Within(t, 2*time.Minute, "readiness", func() bool {

@@ -1,4 +1,4 @@
-// Package krew installs the plugin of kubectl with the real krew, as a release has it.
+// Package krew installs the kubectl plugin of a release with the real krew.
 package krew
 
 import (
@@ -23,15 +23,14 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// binaries are those of a release, by the platform's name in the archive.
+// binaries are the files of a release, by the name of the platform in the archive.
 var binaries = map[string]string{
 	"linux-amd64": "keyserverctl-linux-amd64", "linux-arm64": "keyserverctl-linux-arm64",
 	"darwin-amd64": "keyserverctl-darwin-amd64", "darwin-arm64": "keyserverctl-darwin-arm64",
 	"windows-amd64": "keyserverctl-windows-amd64.exe",
 }
 
-// release is a directory with the plugin's manifest and archives, of a program for this
-// machine's architecture.
+// release returns a directory with the plugin's manifest and archives. Its program for this machine is native.
 func release(t *testing.T, native []byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,12 +47,12 @@ func release(t *testing.T, native []byte) string {
 	return dir
 }
 
-// archive is the name of the plugin's archive for an architecture.
+// archive returns the name of the plugin's archive for an architecture.
 func archive(architecture string) string {
 	return "kubectl-keyserver-linux-" + architecture + ".tar.gz"
 }
 
-// user is somebody with kubectl and krew, and nothing installed.
+// user is a user with kubectl and krew, and no plugins.
 type user struct {
 	t           *testing.T
 	environment []string
@@ -66,11 +65,11 @@ func newUser(t *testing.T) *user {
 	rig.Must(t, os.Symlink(controlplane.Kubectl(t), filepath.Join(u.bin, "kubectl")))
 	path := strings.Join([]string{filepath.Join(u.home, ".krew", "bin"), u.bin, krew.Programs(t), os.Getenv("PATH")}, string(os.PathListSeparator))
 	u.environment = []string{"HOME=" + u.home, "PATH=" + path, "KREW_NO_UPGRADE_CHECK=1"}
-	u.must(u.home, "git init --quiet .krew/index/default") // krew's index, with nothing in it
+	u.must(u.home, "git init --quiet .krew/index/default") // an empty index of krew
 	return u
 }
 
-// sh runs commands in a directory, and answers all that they say.
+// sh runs commands in a directory, and returns their output.
 func (u *user) sh(dir, commands string) (said string, err error) {
 	cmd := exec.CommandContext(u.t.Context(), "bash", "-euo", "pipefail", "-c", commands)
 	cmd.Dir, cmd.Env = dir, u.environment
@@ -78,7 +77,7 @@ func (u *user) sh(dir, commands string) (said string, err error) {
 	return string(out), err
 }
 
-// must runs commands that succeed.
+// must runs commands that have to succeed.
 func (u *user) must(dir, commands string) string {
 	u.t.Helper()
 	said, err := u.sh(dir, commands)
@@ -88,13 +87,13 @@ func (u *user) must(dir, commands string) string {
 	return said
 }
 
-// installed are the names of what krew keeps.
+// installed returns the names of installed plugins.
 func (u *user) installed(dir string) string {
 	u.t.Helper()
 	return strings.Join(strings.Fields(u.must(dir, "kubectl krew list </dev/null")), " ")
 }
 
-// documented is what docs/ctl.md has people type.
+// documented returns the commands of docs/ctl.md.
 func documented(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/ctl.md")
@@ -106,8 +105,7 @@ func documented(t *testing.T) string {
 	return blocks[0].Text
 }
 
-// What docs/ctl.md has people type installs the plugin, which then asks a key server, and
-// is gone once it is uninstalled.
+// The commands of docs/ctl.md install the plugin, which then calls a key server. Uninstalling removes it.
 func TestKrew(t *testing.T) {
 	const name = "https://keys.example:8443"
 	rig.Must(t, program.DependOnSources())
@@ -152,7 +150,7 @@ func TestKrew(t *testing.T) {
 	}
 }
 
-// Nothing is installed that is not what the manifest has the digest of.
+// krew installs nothing whose digest differs from that in the manifest.
 func TestKrewRefuses(t *testing.T) {
 	u, dir := newUser(t), release(t, []byte("a program"))
 	right, err := os.ReadFile(filepath.Join(dir, "keyserver.yaml"))
@@ -181,9 +179,8 @@ func TestKrewRefuses(t *testing.T) {
 	u.must(dir, "kubectl krew install --manifest=keyserver.yaml --archive="+own)
 }
 
-// krew's index looks at a manifest like this: it is well-formed, names each platform once,
-// and on each the plugin can be installed and has its license. What the manifest would be
-// fetched from is the release.
+// krew's index checks a manifest like this: it is well-formed, names each platform once, and can be
+// installed on each, with its license. The download is replaced by the files of the release.
 func TestKrewIndexTakesIt(t *testing.T) {
 	u, dir := newUser(t), release(t, []byte("a program"))
 	kubectl := filepath.Join(u.bin, "kubectl")

@@ -20,8 +20,8 @@ import (
 
 const component = "../../config/kustomize"
 
-// want are the names in each spec of testdata, and the namespaces next to them, after the
-// build. HASH stands for the hash of a generated object.
+// want has the names in each spec of testdata, and the namespaces next to them, after the build.
+// HASH stands for the hash of a generated object.
 const want = `
 ACLTemplate team-receipts spec/keyServerRef/name team-main
 Key team-receipts spec/keyServerRef/name team-main

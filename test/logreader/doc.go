@@ -1,4 +1,3 @@
-// Package logreader reads the audit tree of a real key server as those do who know C2SP
-// logs and nothing of ours: with golang.org/x/mod/sumdb, by which Go reads its checksum
-// database, and with Tessera's client.
+// Package logreader reads the audit tree of a real key server with generic C2SP log clients:
+// golang.org/x/mod/sumdb, which Go uses for its checksum database, and Tessera's client.
 package logreader

@@ -26,19 +26,19 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
 )
 
-// keyServer is one, and a session of somebody who may read its trail.
+// keyServer is a key server, and a session that may read its audit log.
 type keyServer struct {
 	*testing.T
 	at      *testserver.Server
 	wire    *http.Transport
 	http    *http.Client
 	session string
-	lies    string // the path whose answers are not what the server said
+	lies    string // the path whose responses are corrupted
 
 	verifier note.Verifier
 }
 
-// RoundTrip spoils a byte of what is lied about.
+// RoundTrip changes a byte of the response if the path contains lies.
 func (k *keyServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := k.wire.RoundTrip(r)
 	if err == nil && k.lies != "" && strings.Contains(r.URL.Path, k.lies) {
@@ -70,7 +70,7 @@ func (k *keyServer) get(path string) ([]byte, error) {
 	return body, err
 }
 
-// write makes so many rows.
+// write adds n rows.
 func (k *keyServer) write(n int) {
 	k.Helper()
 	c := k.at.Client(k.T, testserver.AdminName, testserver.AdminPassword)
@@ -84,8 +84,7 @@ func (k *keyServer) write(n int) {
 	}
 }
 
-// both runs a test against a key server on each database, whose trail has more rows
-// than two tiles hold.
+// both runs a test against a key server on each database. Its audit log has more rows than two tiles hold.
 func both(t *testing.T, test func(k *keyServer)) {
 	for name, option := range map[string]func(*testing.T) testserver.Option{
 		"SQLite": func(*testing.T) testserver.Option { return func(*server.Config) {} },
@@ -106,7 +105,7 @@ func both(t *testing.T, test func(k *keyServer)) {
 	}
 }
 
-// log logs in, and notes the key.
+// log logs in, and keeps the key.
 func (k *keyServer) log() {
 	k.Helper()
 	body := fmt.Sprintf(`{"method":"password","name":%q,"password":%q}`, testserver.AdminName, testserver.AdminPassword)
@@ -137,7 +136,7 @@ func (k *keyServer) log() {
 	}
 }
 
-// checkpoint reads one, as whoever has C2SP tlog-checkpoint before him would.
+// checkpoint reads a checkpoint as C2SP tlog-checkpoint specifies it.
 func (k *keyServer) checkpoint() tlog.Tree {
 	k.Helper()
 	text, err := k.get("checkpoint")
@@ -157,7 +156,7 @@ func (k *keyServer) checkpoint() tlog.Tree {
 	return tlog.Tree{N: size, Hash: tlog.Hash(hash)}
 }
 
-// newest waits until the tree has a row, by its receipt, and reads the checkpoint.
+// newest waits until the tree has a row, using its receipt, and reads the checkpoint.
 func (k *keyServer) newest(row int64) tlog.Tree {
 	k.Helper()
 	if _, err := k.get(fmt.Sprintf("%d/receipt", row)); err != nil {
@@ -182,7 +181,7 @@ func (k *keyServer) ReadTiles(tiles []tlog.Tile) ([][]byte, error) {
 
 func (k *keyServer) SaveTiles([]tlog.Tile, [][]byte) {}
 
-// entry reads the bytes of a row.
+// entry returns the bytes of a row.
 func (k *keyServer) entry(seq, size int64) []byte {
 	k.Helper()
 	t := tlog.Tile{H: 8, N: (seq - 1) / 256, W: int(min(size-(seq-1)/256*256, 256))}
@@ -197,8 +196,8 @@ func (k *keyServer) entry(seq, size int64) []byte {
 	return bundle.Entries[(seq-1)%256]
 }
 
-// TestSumDB: the records and the trees of a log are proven from its tiles alone, each of
-// which is authenticated by the root, and no lie passes.
+// TestSumDB proves the records and the trees of a log from its tiles, each of which is
+// authenticated by the root. Corrupted data is detected.
 func TestSumDB(t *testing.T) {
 	both(t, func(k *keyServer) {
 		old := k.newest(500)
@@ -235,8 +234,8 @@ func TestSumDB(t *testing.T) {
 	})
 }
 
-// TestTessera: its client follows the log from one checkpoint to the next, proves rows,
-// and finds it out where a tile is not what was signed.
+// TestTessera has Tessera's client follow the log from one checkpoint to the next and prove rows.
+// It detects a tile that differs from the signed one.
 func TestTessera(t *testing.T) {
 	both(t, func(k *keyServer) {
 		ctx := t.Context()
@@ -288,7 +287,7 @@ func TestTessera(t *testing.T) {
 		}
 		k.write(30)
 		k.newest(int64(now.Size) + 30)
-		k.lies = "tile/0/003" // the rows that came since
+		k.lies = "tile/0/003" // the newest rows
 		var fork client.ErrInconsistency
 		if _, _, _, err := tracker.Update(ctx); !errors.As(err, &fork) {
 			t.Errorf("a lie about new rows is not noticed: %v", err)

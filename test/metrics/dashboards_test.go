@@ -17,8 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/promtool"
 )
 
-// notOurs are metrics of controller-runtime and client-go that alerts and dashboards use, with
-// the labels that they have there.
+// notOurs are metrics of controller-runtime and client-go that alerts and dashboards use, with their labels.
 var notOurs = map[string][]string{
 	"leader_election_master_status":      {"name"},
 	"workqueue_depth":                    {"name", "controller", "priority"},
@@ -28,7 +27,7 @@ var notOurs = map[string][]string{
 // everywhere are labels that Prometheus adds.
 var everywhere = []string{"instance", "pod", "job", "namespace", "le"}
 
-// board is what is looked at of a dashboard.
+// board has the parts of a dashboard that the tests check.
 type board struct {
 	UID, Title, Description string
 	SchemaVersion           int
@@ -64,10 +63,10 @@ func boards(t *testing.T) map[string]board {
 	return all
 }
 
-// units are those of Grafana that the dashboards use.
+// units are the units of Grafana that the dashboards use.
 var units = []string{"short", "s", "bytes", "percentunit", "reqps", "ops", "wps", "cps"}
 
-// TestEachPanelSaysWhatItShows: a title, a description, a unit, and where the data is from.
+// TestEachPanelSaysWhatItShows checks that each panel has a title, a description, a unit and a data source.
 func TestEachPanelSaysWhatItShows(t *testing.T) {
 	for file, b := range boards(t) {
 		if b.UID+".json" != file || b.Title == "" || b.Description == "" || b.SchemaVersion == 0 {
@@ -109,7 +108,7 @@ func TestEachPanelSaysWhatItShows(t *testing.T) {
 	}
 }
 
-// TestARunbookThatAPanelNamesExists.
+// TestARunbookThatAPanelNamesExists checks the runbook sections that panels name.
 func TestARunbookThatAPanelNamesExists(t *testing.T) {
 	page := read(t, "docs", "runbook.md")
 	for file, b := range boards(t) {
@@ -121,7 +120,7 @@ func TestARunbookThatAPanelNamesExists(t *testing.T) {
 	}
 }
 
-// expressions are those of dashboards and alerts, by where they stand.
+// expressions returns those of dashboards and alerts, by their location.
 func expressions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -155,10 +154,10 @@ var (
 	quoted   = regexp.MustCompile(`"[^"]*"`)
 )
 
-// functions look like metrics to a regular expression.
+// functions look like metrics to the regular expression.
 var functions = []string{"histogram_quantile"}
 
-// TestExpressionsAreOfMetricsThatExist, with labels that they have.
+// TestExpressionsAreOfMetricsThatExist also checks that the metrics have the labels.
 func TestExpressionsAreOfMetricsThatExist(t *testing.T) {
 	known := page(t)
 	for where, expr := range expressions(t) {
@@ -221,7 +220,7 @@ func labelsOf(known map[string]documented, name string) ([]string, bool) {
 	return nil, false
 }
 
-// TestExpressionsCanBeRead by Prometheus.
+// TestExpressionsCanBeRead checks that Prometheus can parse the expressions.
 func TestExpressionsCanBeRead(t *testing.T) {
 	type rule struct {
 		Record string `json:"record"`

@@ -1,5 +1,5 @@
-// Package metrics holds docs/metrics.md, the alerts and the dashboards to the metrics that
-// the program has, and provokes each metric of a key server.
+// Package metrics compares docs/metrics.md, the alerts and the dashboards with the metrics of the
+// program, and provokes each metric of a key server.
 package metrics
 
 import (
@@ -61,7 +61,7 @@ func read(t *testing.T, path ...string) string {
 	return string(text)
 }
 
-// spelled are the names of metrics in the sources of the program.
+// spelled returns the names of metrics in the sources of the program.
 func spelled(t *testing.T) map[string]bool {
 	t.Helper()
 	root, err := rig.Root()
@@ -93,7 +93,7 @@ func spelled(t *testing.T) map[string]bool {
 	return names
 }
 
-// TestPageIsWhole: each metric that the sources name has a row, and each row is of one.
+// TestPageIsWhole checks that each metric in the sources has a row, and that each row is about an existing metric.
 func TestPageIsWhole(t *testing.T) {
 	listed, sources := page(t), spelled(t)
 	if len(sources) < 50 {

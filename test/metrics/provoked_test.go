@@ -32,7 +32,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// measured is a key server with all that it can have, and what it measures.
+// measured is a key server with all its optional parts, and the address of its metrics.
 type measured struct {
 	*testserver.Server
 	at string
@@ -40,7 +40,7 @@ type measured struct {
 
 func start(t *testing.T, system uint32, options ...testserver.Option) measured {
 	t.Helper()
-	host := fmt.Sprintf("127.0.0.%d", system+1) // no key server is a peer of its own address
+	host := fmt.Sprintf("127.0.0.%d", system+1) // a key server cannot be a peer at its own address
 	at, external := rig.FreeAddress(t, "127.0.0.1"), rig.FreeAddress(t, host)
 	s := testserver.Start(t, append([]testserver.Option{func(c *server.Config) {
 		c.MetricsListen, c.ExternalListen, c.SystemID = at, external, system
@@ -69,8 +69,7 @@ func (m measured) families(t *testing.T) map[string]*dto.MetricFamily {
 	return all
 }
 
-// value adds up the series of a metric that have these labels; of a histogram, how often it
-// was observed.
+// value adds the series of a metric that have these labels. For a histogram it adds the numbers of observations.
 func (m measured) value(t *testing.T, name string, labels ...string) (sum float64) {
 	t.Helper()
 	for _, one := range m.families(t)[name].GetMetric() {
@@ -89,7 +88,7 @@ func (m measured) value(t *testing.T, name string, labels ...string) (sum float6
 	return sum
 }
 
-// everything is a key server with each part that measures something.
+// everything starts a key server with each part that has metrics.
 func everything(t *testing.T) measured {
 	t.Helper()
 	recipient, err := age.GenerateX25519Identity()
@@ -104,8 +103,8 @@ func everything(t *testing.T) measured {
 	})
 }
 
-// TestMetricsAreDocumentedAndNamedWell: whatever a key server shows has a row in
-// docs/metrics.md with its type and labels, and a name that Prometheus' linter takes.
+// TestMetricsAreDocumentedAndNamedWell checks that each metric of a key server has a row in
+// docs/metrics.md with its type and labels, and a name that Prometheus' linter accepts.
 func TestMetricsAreDocumentedAndNamedWell(t *testing.T) {
 	m := everything(t)
 	_, err := m.Admin(t).GetCurrentSession(t.Context())
@@ -152,15 +151,15 @@ func TestMetricsAreDocumentedAndNamedWell(t *testing.T) {
 	}
 }
 
-// provoked is what has to change a metric, and to what.
+// provoked is the expected change of a metric.
 type provoked struct {
 	metric string
 	labels []string
-	// least is what the metric has to be at least, once the step was done.
+	// least is the minimum value of the metric after the step.
 	least float64
 }
 
-// TestMetricsSayWhatHappens provokes what key servers measure, by what people and workloads do.
+// TestMetricsSayWhatHappens changes the metrics of key servers by typical actions of users and workloads.
 func TestMetricsSayWhatHappens(t *testing.T) {
 	m, other := everything(t), start(t, 2)
 	admin, there := m.Admin(t), other.Admin(t)
@@ -247,7 +246,7 @@ func TestMetricsSayWhatHappens(t *testing.T) {
 	if got := other.value(t, "keyserver_peer_requests_total", "peer", "1", "method", "HMAC"); got < 1 {
 		t.Errorf("the peer counted %v calls", got)
 	}
-	quiet := []string{ // what did not happen here
+	quiet := []string{ // did not happen in this test
 		"keyserver_audit_commit_failures_total", "keyserver_audit_queue_rows", "keyserver_rewrap_refused", "keyserver_break_glass",
 		"keyserver_database_went_back_total", "keyserver_backup_failures_total", "keyserver_audit_archived_rows_total",
 		"keyserver_http_requests_at_work", "keyserver_http_waiting", "keyserver_logins_hashed", "keyserver_logins_waiting", "keyserver_replication_failures_total",
@@ -262,7 +261,7 @@ func TestMetricsSayWhatHappens(t *testing.T) {
 	}
 }
 
-// stranger shows a certificate that no CA has issued. With TLS 1.3 he hears of it when he reads.
+// stranger presents a certificate that no CA has issued. With TLS 1.3 the refusal arrives with the first read.
 func (m measured) stranger(t *testing.T) error {
 	t.Helper()
 	ca, err := pki.NewCA("nobody", time.Now(), rand.Reader)
@@ -281,7 +280,7 @@ func (m measured) stranger(t *testing.T) error {
 	return nil
 }
 
-// bound logs in with a DPoP key and asks something.
+// bound logs in with a DPoP key and sends a request.
 func (m measured) bound(t *testing.T) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -297,7 +296,7 @@ func (m measured) bound(t *testing.T) error {
 	return err
 }
 
-// notRefused: the peer's list does not let him in.
+// notRefused is an error unless err is set: the ACL at the peer does not have the caller.
 func notRefused(err error) error {
 	if err == nil {
 		return fmt.Errorf("a key of the peer is used by somebody who is not on its list")

@@ -1,5 +1,5 @@
-// Package operations runs the commands of docs/operations.md one after the other, as
-// somebody who copies them, while others go on using keys.
+// Package operations runs the commands of docs/operations.md one after the other, as a user who
+// copies them would, while clients use keys.
 package operations
 
 import (
@@ -30,17 +30,17 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// after is what a person sees to, or waits for, once the commands of a heading are done.
+// after has the commands for what a person does or waits for after the commands of a heading.
 var after = map[string]string{
 	"Replace the data key":           `until_ "retired"`,
 	"Replace the key-encryption key": `[[ $1 == 3 ]] || until_ "not_needed"`,
 	"Have an HSM or a KMS hold it":   `until_ "retired"`,
-	// Who restores knows the password, and logs in again.
+	// The person who restores knows the password, and logs in again.
 	"Restore, at night": `[[ $1 == 1 ]] || log_in`,
-	"Rotate a key":      `sleep 2`, // so that nobody holds a MAC that the former key has just made
+	"Rotate a key":      `sleep 2`, // so that no client holds a new MAC of the former key
 }
 
-// hurried is what is said differently, so as not to wait for an hour.
+// hurried replaces commands to avoid a wait of an hour.
 var hurried = strings.NewReplacer(`/api/authority/activate '{}'`, `/api/authority/activate '{"early":true}'`)
 
 const preamble = `set -euo pipefail
@@ -55,8 +55,7 @@ log_in() {
 until_() { for _ in {1..600}; do if "$1"; then return; fi; sleep 0.2; done; echo "never: $1" >&2; exit 1; }
 `
 
-// runner stands for the program: "serve" goes on beside the shell, in the place of the
-// one before, as under a supervisor.
+// runner stands for the program. "serve" runs in the background and replaces the previous one, as under a supervisor.
 const runner = `#!/usr/bin/env bash
 set -euo pipefail
 [[ ${1:-} == serve ]] || exec "$PROGRAM" "$@"
@@ -90,7 +89,7 @@ func TestOperationsByTheirCommands(t *testing.T) {
 		out := &rig.Output{}
 		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = w.dir, w.env, out, out
 		cmd.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
-		cmd.WaitDelay = 10 * time.Second // for what goes on beside it
+		cmd.WaitDelay = 10 * time.Second // for processes in the background
 		err := cmd.Run()
 		t.Logf("%s", out.Tail())
 		return err
@@ -111,7 +110,7 @@ func TestOperationsByTheirCommands(t *testing.T) {
 		}
 	}
 	for _, b := range markdown.Blocks(string(text)) {
-		if b.NotRun != "" { // it needs more than one key server, a cluster or another year
+		if b.NotRun != "" { // it needs several key servers, a cluster or another year
 			continue
 		}
 		settle()
@@ -141,8 +140,7 @@ func TestOperationsByTheirCommands(t *testing.T) {
 	}
 }
 
-// workplace is where somebody works: a directory with programs, and the addresses that
-// stand for those of the document.
+// workplace is a directory with programs, and the addresses that replace those of the document.
 type workplace struct {
 	dir, address string
 	env          []string
@@ -164,7 +162,7 @@ func newWorkplace(t *testing.T) *workplace {
 	rig.Must(t, err)
 	rig.Must(t, os.WriteFile(filepath.Join(w.dir, "pin"), pin, 0o600))
 	rig.Must(t, os.Mkdir(filepath.Join(w.dir, "run"), 0o700))
-	// Not where the tests find things: the program would refuse what stands for none of its flags.
+	// Without the variables of the tests: the program would reject unknown ones.
 	outside := slices.DeleteFunc(slices.Clone(plugin.Env), func(line string) bool { return strings.HasPrefix(line, "KEYSERVER_") })
 	w.env = slices.Concat(outside, []string{
 		"PATH=" + bin + ":" + os.Getenv("PATH"), "PROGRAM=" + built.Path, "SERVER_UNDER_TEST=https://" + w.address,
@@ -183,7 +181,7 @@ func newWorkplace(t *testing.T) *workplace {
 	return w
 }
 
-// client trusts the CA of the beginning, whatever comes.
+// client returns a client that trusts the first CA.
 func (w *workplace) client(t *testing.T) *client.Client {
 	t.Helper()
 	data := filepath.Join(w.dir, "keyserver-data")
@@ -193,12 +191,12 @@ func (w *workplace) client(t *testing.T) *client.Client {
 	return program.Client(t, over, "admin", strings.TrimSpace(string(password)), program.Never)
 }
 
-// users compute by a key and check by a line, again and again.
+// users compute with a key and verify with a lineage, repeatedly.
 type users struct {
 	stop   context.CancelFunc
 	ended  chan struct{}
 	done   atomic.Int64
-	absent atomic.Int64 // connections that were not there, while one server took another's place
+	absent atomic.Int64 // missing connections while one server replaced another
 }
 
 func (w *workplace) use(t *testing.T, c *client.Client, line schema.KeyMetadata) *users {

@@ -1,6 +1,6 @@
-// Package sinks kills a real server, kill -9, while it delivers its audit trail to
-// rsyslog and to an HTTPS receiver, and holds both to every row of it: by the public
-// key of the log, as a receiver that trusts nobody would.
+// Package sinks kills a real server with SIGKILL while it delivers its audit log to rsyslog and to
+// an HTTPS receiver. Both have to get every row. The rows are verified with the public key of the
+// log, as by a receiver that does not trust the server.
 package sinks
 
 import (
@@ -70,7 +70,7 @@ func newWeb(t *testing.T) *web {
 	return w
 }
 
-// logKey is the public key of the log of a server that is stopped.
+// logKey returns the public key of the log of a stopped server.
 func logKey(t *testing.T, database sqlstore.Config) note.Verifier {
 	t.Helper()
 	database.Clock, database.Logger = time.Now, slog.New(slog.DiscardHandler)
@@ -101,7 +101,7 @@ func proven(in *inbox.Inbox, key note.Verifier, upTo int64) func() error {
 	}
 }
 
-// work leaves rows in the trail, and answers the number of the last.
+// work adds rows to the audit log, and returns the number of the last one.
 func work(t *testing.T, admin *client.Client) int64 {
 	t.Helper()
 	for range 200 {
@@ -146,7 +146,7 @@ func TestAServerThatIsKilled(t *testing.T) {
 				_, err = admin.ListRoles(t.Context())
 			}
 		}()
-		time.Sleep(rand.N(1500 * time.Millisecond)) // somewhere in a delivery, or between two
+		time.Sleep(rand.N(1500 * time.Millisecond)) // during a delivery or between two
 		server.Kill()
 		<-killed
 	}
@@ -174,7 +174,7 @@ func TestAServerThatIsKilled(t *testing.T) {
 	t.Logf("%d rows; twice came %d by HTTPS, %d by syslog", last, receiver.Duplicates, parsed.Duplicates)
 }
 
-// TestAReplicaThatIsKilled: another one goes on where it was.
+// TestAReplicaThatIsKilled checks that another replica continues the delivery.
 func TestAReplicaThatIsKilled(t *testing.T) {
 	url, receiver := migrated.Database(t), newWeb(t)
 	args := []string{"--kek", program.KEK, "--server-name", "keys", "--database-url", url, "--audit-sink", receiver.url, "--checkpoint-interval", "100ms"}
@@ -201,8 +201,8 @@ func TestAReplicaThatIsKilled(t *testing.T) {
 	t.Logf("%d rows, %d twice", last, receiver.Duplicates)
 }
 
-// TestStandardOutput: whoever reads it has every row; one who does not read, and one
-// who has gone, stop nothing.
+// TestStandardOutput checks that a reader gets every row, and that a reader that stops or ends does
+// not block the server.
 func TestStandardOutput(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	args := []string{"--kek", program.KEK, "--server-name", "keys", "--audit-sink", "stdout:", "--checkpoint-interval", "100ms"}
@@ -240,7 +240,7 @@ func TestStandardOutput(t *testing.T) {
 		rig.Must(t, after(read))
 		over := program.Connect(t, dir, func() string { return address })
 		admin := program.Client(t, over, "admin", password, 0)
-		for range 3 { // of which the pipe takes a part
+		for range 3 { // the pipe has room for a part of them
 			work(t, admin)
 		}
 		rig.Soon(t, name, func() bool { return strings.Contains(said.String(), "an audit sink takes no rows") })
@@ -253,7 +253,7 @@ func TestStandardOutput(t *testing.T) {
 	}
 }
 
-// ready reads standard output up to the line that says where the server is.
+// ready reads standard output up to the line with the address of the server.
 func ready(t *testing.T, from *os.File) string {
 	t.Helper()
 	var text []byte

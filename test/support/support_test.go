@@ -1,6 +1,5 @@
-// Package support looks at a cluster with "doctor --cluster" and "support-bundle --cluster",
-// as whoever has been called does: what is refused is said, the rest is looked at all the
-// same, and nothing secret leaves.
+// Package support inspects a cluster with "doctor --cluster" and "support-bundle --cluster", like a person
+// on call. Denied parts are reported, the others are inspected anyway, and no secret leaves the cluster.
 package support
 
 import (
@@ -41,7 +40,7 @@ func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 // system is the namespace of the operator.
 const system = "keyserver-system"
 
-// cluster is one without a manager: the tests write what a manager would.
+// cluster is a cluster without a manager. The tests write what a manager would write.
 type cluster struct {
 	client.Client
 	environment *envtest.Environment
@@ -73,7 +72,7 @@ func (c cluster) create(t *testing.T, objects ...client.Object) {
 	}
 }
 
-// doctor answers what it says, on both of its outputs, and its exit code.
+// doctor returns both outputs and the exit code.
 func doctor(t *testing.T, args ...string) (said string, code int) {
 	t.Helper()
 	return run(t, append([]string{"doctor", "--cluster"}, args...)...)
@@ -92,10 +91,10 @@ func run(t *testing.T, args ...string) (said string, code int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// packed is a bundle.
+// packed is a support bundle.
 type packed struct {
 	files map[string]rig.Packed
-	why   map[string]string // what is missing
+	why   map[string]string // what is missing, with the reason
 }
 
 func pack(t *testing.T, args ...string) packed {
@@ -128,13 +127,13 @@ func has(t *testing.T, text string, want ...string) {
 	}
 }
 
-// kubeconfigOf is of a cluster at an address, where nobody is let in.
+// kubeconfigOf returns a kubeconfig for an address, without credentials.
 func kubeconfigOf(address string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"https://%s","insecure-skip-tls-verify":true}}],"contexts":[{"name":"c","context":{"cluster":"c","user":""}}]}`, address)
 }
 
-// TestABundleHasNotWhatItWasGiven: a key server that says a password again, and a cluster that says
-// a token again, are quoted without them.
+// TestABundleHasNotWhatItWasGiven has a key server repeat a password and a cluster repeat a token.
+// The bundle quotes them without these secrets.
 func TestABundleHasNotWhatItWasGiven(t *testing.T) {
 	const password, token = "obGf2DRdPyXdH-8ikRtoW0zjUU-9n5t8", "kubeconfigs own t0ken"
 	said := func(w http.ResponseWriter, r *http.Request) {
@@ -162,12 +161,12 @@ func TestABundleHasNotWhatItWasGiven(t *testing.T) {
 	}
 }
 
-// logLine is a line of a log of ours.
+// logLine returns a line in our log format.
 func logLine(message string) string {
 	return fmt.Sprintf("{\"time\":\"2026-11-25T21:57:38Z\",\"level\":\"INFO\",\"msg\":%q}\n", message)
 }
 
-// TestNoCluster: neither command waits for one that is not there, and a bundle has the rest.
+// TestNoCluster checks that neither command waits for an unreachable cluster, and that a bundle has the other parts.
 func TestNoCluster(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	rig.Must(t, err)
@@ -203,7 +202,7 @@ func TestNoCluster(t *testing.T) {
 	has(t, said, "--namespace")
 }
 
-// TestAClusterWithoutTheDefinitions is one that nothing was installed in.
+// TestAClusterWithoutTheDefinitions uses a cluster without an installation.
 func TestAClusterWithoutTheDefinitions(t *testing.T) {
 	c := start(t, func(e *envtest.Environment) { e.CRDDirectoryPaths = nil })
 	said, code := doctor(t, "--kubeconfig", c.kubeconfig)
@@ -223,7 +222,7 @@ func TestAClusterWithoutTheDefinitions(t *testing.T) {
 	has(t, p.text("cluster/pods.json"), "[]")
 }
 
-// ready gives an object a condition Ready, as a manager does.
+// ready gives an object a Ready condition, as a manager does.
 func (c cluster) ready(t *testing.T, o client.Object, status metav1.ConditionStatus, reason, message string) {
 	t.Helper()
 	condition := metav1.Condition{
@@ -262,7 +261,7 @@ func lease(holder string, renewed time.Time) *coordinationv1.Lease {
 	}
 }
 
-// TestDoctorNamesWhatIsWrong in a cluster, and nothing else.
+// TestDoctorNamesWhatIsWrong checks that doctor reports the problems in a cluster and nothing else.
 func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	c := start(t)
 	active := lease("keyserver-0_1", time.Now().Add(-2*time.Hour))
@@ -285,7 +284,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 		t.Error("a terminal would act upon it")
 	}
 
-	// What is put right is found no more.
+	// A repaired problem is not reported again.
 	for _, o := range []*v1alpha1.Role{broken, unseen, changed} {
 		rig.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 		c.ready(t, o, metav1.ConditionTrue, "Verified", "re-read")
@@ -298,7 +297,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	}
 	has(t, said, "manager: ok: a manager is active\n", "everything that was looked at holds: 10 checks\n")
 
-	// Somebody who may see a part of it sees that part, and is told of the rest.
+	// A user with access to a part of the objects sees that part, and the report names the others.
 	some, err := c.environment.AddUser(envtest.User{Name: "helper", Groups: []string{"helpers"}}, nil)
 	rig.Must(t, err)
 	c.create(t,
@@ -310,7 +309,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	text, err := some.KubeConfig()
 	rig.Must(t, err)
 	helper := written(t, text)
-	rig.Succeeds(t, func() error { // the API server learns of what was granted
+	rig.Succeeds(t, func() error { // until the API server uses the new grant
 		if said, code = doctor(t, "--kubeconfig", helper); !strings.Contains(said, "roles: ok: 3 objects were looked at\n") {
 			return errors.New(said)
 		}
@@ -327,11 +326,10 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// planted is what must not be in a bundle.
+// planted must not be in a bundle.
 const planted = "Pl4nted-wh1ch-must-not-leave"
 
-// kubelet is a node whose containers have written secrets to their logs, and more than
-// anybody wants to have.
+// kubelet is a node whose containers have written secrets to their logs, and more than fits into a bundle.
 func (c cluster) kubelet(t *testing.T, log http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewTLSServer(log)
@@ -359,7 +357,7 @@ func pod(name, node string, containers int) *corev1.Pod {
 	return p
 }
 
-// event is one as the manager writes them: of the newer of the two kinds.
+// event returns an event as the manager writes it: of the newer of the two kinds.
 func event(name, message string, at time.Time) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: system}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "keyserver-0", Namespace: system},
@@ -368,7 +366,8 @@ func event(name, message string, at time.Time) *corev1.Event {
 	}
 }
 
-// TestABundleHasNothingSecret, however much of it there is in the cluster, and is bounded.
+// TestABundleHasNothingSecret checks that a bundle has no secret, even if the cluster has many, and
+// that its size is bounded.
 func TestABundleHasNothingSecret(t *testing.T) {
 	c := start(t)
 	var little atomic.Bool
@@ -378,7 +377,7 @@ func TestABundleHasNothingSecret(t *testing.T) {
 			return
 		}
 		fmt.Fprint(w, logLine("the first line"))
-		if strings.HasSuffix(r.URL.Path, "/keyserver-0/c0") && !little.Load() { // more than was asked for
+		if strings.HasSuffix(r.URL.Path, "/keyserver-0/c0") && !little.Load() { // more than was requested
 			line := []byte(logLine(strings.Repeat("x", 1023)))
 			for range 9 << 10 {
 				_, _ = w.Write(line)
@@ -420,7 +419,7 @@ func TestABundleHasNothingSecret(t *testing.T) {
 	}
 
 	little.Store(true)
-	// More Pods and more logs than a bundle takes: it has what it takes, and says so.
+	// More Pods and logs than fit: the bundle has a part of them, and says so.
 	for i := range 52 {
 		c.create(t, pod(fmt.Sprintf("many-%02d", i), node, 9))
 	}

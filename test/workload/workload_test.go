@@ -1,5 +1,4 @@
-// Package workload logs in as a Pod does: with tokens that a real kube-apiserver
-// issued for its service accounts.
+// Package workload logs in as a Pod does: with tokens that a real kube-apiserver issued for its service accounts.
 package workload
 
 import (
@@ -38,8 +37,7 @@ const (
 	audience  = "https://keys.example"
 )
 
-// cluster is a real kube-apiserver. No controller runs, so that nothing but the
-// tests changes anything.
+// cluster is a real kube-apiserver. No controllers run, so that only the tests change objects.
 var cluster struct {
 	config *rest.Config
 	kube   *kubernetes.Clientset
@@ -93,8 +91,7 @@ func account(t testing.TB, name string) string {
 	return "system:serviceaccount:" + namespace + ":" + name
 }
 
-// token is what kubelet would project into a Pod: a token of the service
-// account for those audiences.
+// token returns a token of the service account for the audiences, as kubelet would project it into a Pod.
 func token(t testing.TB, name string, audiences ...string) string {
 	t.Helper()
 	seconds := int64(600)
@@ -105,7 +102,7 @@ func token(t testing.TB, name string, audiences ...string) string {
 	return request.Status.Token
 }
 
-// keysFile is kept current as the manager does.
+// keysFile returns a file with the current keys of the issuer, written as the manager does.
 func keysFile(t testing.TB) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "jwks.json")
@@ -115,7 +112,7 @@ func keysFile(t testing.TB) string {
 	return file
 }
 
-// kubeconfig is that of a service account, as serve has it.
+// kubeconfig returns a kubeconfig of a service account for serve.
 func kubeconfig(t testing.TB, account, url string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -128,7 +125,7 @@ func kubeconfig(t testing.TB, account, url string) string {
 	return file
 }
 
-// reviewer makes a service account that may review tokens, and nothing else.
+// reviewer makes a service account that may only review tokens.
 func reviewer(t testing.TB, name string) {
 	t.Helper()
 	account(t, name)
@@ -144,7 +141,7 @@ func reviewer(t testing.TB, name string) {
 	rig.Must(t, err)
 }
 
-// world is a server and the file in which its workload finds its token.
+// world is a server, and the file in which its workload finds its token.
 type world struct {
 	*testserver.Server
 	file string
@@ -162,7 +159,7 @@ func newWorld(t testing.TB, subject string, providers server.Providers) world {
 	return w
 }
 
-// login logs a new client in with a token and answers what it gets.
+// login logs in with a new client and a token, and returns the session.
 func (w world) login(t testing.TB, token string) (schema.Session, error) {
 	t.Helper()
 	rig.Must(t, os.WriteFile(w.file, []byte(token), 0o600))
@@ -171,7 +168,7 @@ func (w world) login(t testing.TB, token string) (schema.Session, error) {
 	return c.GetCurrentSession(t.Context())
 }
 
-// gets checks the code of a login; empty: it succeeds.
+// gets checks the code of a login. An empty code means success.
 func (w world) gets(t testing.TB, what, token, code string) {
 	t.Helper()
 	self, err := w.login(t, token)
@@ -182,7 +179,7 @@ func (w world) gets(t testing.TB, what, token, code string) {
 
 const badCredentials, unavailable = "INVALID_CREDENTIALS", "IDENTITY_PROVIDER_UNAVAILABLE"
 
-// With the cluster's keys in a file, as the manager keeps it beside serve.
+// With the cluster's keys in a file that the manager keeps current.
 func TestKeysInAFile(t *testing.T) {
 	web := account(t, "file-web")
 	w := newWorld(t, web, server.Providers{OIDCIssuer: cluster.issuer, OIDCAudiences: []string{audience}, OIDCKeysFile: keysFile(t)})
@@ -209,7 +206,7 @@ func TestTokenReview(t *testing.T) {
 	w.gets(t, "a good token", good, "")
 	w.gets(t, "a good token of two audiences", token(t, "review-web", "https://other.example", audience), "")
 
-	// Unlike the keys alone, the cluster knows that the account is gone.
+	// Unlike a check with the keys alone, the cluster knows that the account is deleted.
 	rig.Must(t, cluster.kube.CoreV1().ServiceAccounts(namespace).Delete(t.Context(), "review-web", metav1.DeleteOptions{}))
 	rig.Succeeds(t, func() error {
 		if _, err := w.login(t, good); !client.IsCode(err, badCredentials) {
@@ -226,7 +223,7 @@ func TestTokenReview(t *testing.T) {
 	newWorld(t, db, wrong).gets(t, "another issuer than serve was told", token(t, "review-db", audience), badCredentials)
 }
 
-// Who may not review, or reaches nobody, has no verdict on a token.
+// A reviewer without the right or without a connection returns no verdict on a token.
 func TestTokenReviewUnavailable(t *testing.T) {
 	web := account(t, "unavailable-web")
 	account(t, "powerless")
@@ -241,8 +238,8 @@ func TestTokenReviewUnavailable(t *testing.T) {
 	}
 }
 
-// An agent logs in by the token of the cluster, and by the next one when that was put in
-// its place; a workload that has none calls it.
+// An agent logs in with the token of the cluster, and with the next one after the file is replaced.
+// A workload without a token calls the agent.
 func TestAgent(t *testing.T) {
 	first, second := account(t, "agent-web"), account(t, "agent-db")
 	w := newWorld(t, first, server.Providers{OIDCIssuer: cluster.issuer, OIDCAudiences: []string{audience}, OIDCKeysFile: keysFile(t)})
