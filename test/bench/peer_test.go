@@ -25,7 +25,7 @@ import (
 const peerVariable = "BENCH_PEER"
 
 // peer is a bare net/http server in a separate process, with the same TLS as the program. It shows
-// what the machine can do at the moment.
+// the present speed of the machine.
 type peer struct {
 	address string
 	plain   string // without TLS

@@ -167,14 +167,14 @@ func (a argoCD) mend(t *testing.T, n *node) {
 	n.trusts(t, "Mended", true)
 }
 
-// heals checks that Argo CD restores what was changed in the cluster, and that the key server follows.
+// heals checks that Argo CD reverts changes in the cluster, and that the key server follows.
 func (a argoCD) heals(t *testing.T, n *node) {
 	n.kubectl(t, "-n", "default", "delete", "trustedca/mistaken", "--timeout=1m")
 	n.holds(t, "default", "trustedca/mistaken", ready, "True")
 	n.trusts(t, "Mended", true)
 }
 
-// prunes checks that removing a file removes the object, after what it declared is removed.
+// prunes checks that removing a file removes first the declared external object, and then the object itself.
 func (a argoCD) prunes(t *testing.T, n *node) {
 	n.declare(t, "mistaken.yaml", "")
 	commit := n.commit(t, "It is not trusted any more")

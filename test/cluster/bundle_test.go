@@ -93,7 +93,7 @@ spec:
 		return strings.Contains(projected(), strings.TrimSpace(second.PEM))
 	})
 	figure(t, "a CA that was replaced is in the Pod after %s", seconds(time.Since(began)))
-	n.undeclare(t, in) // while the API of what was published is still served
+	n.undeclare(t, in) // while the API of the published object is still served
 	if left := n.kubectl(t, "get", "clustertrustbundles", "-o", "name"); left != "" {
 		t.Errorf("what was published is left: %s", left)
 	}

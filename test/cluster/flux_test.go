@@ -157,7 +157,7 @@ func mendByCommit(t *testing.T, n *node) {
 	n.trusts(t, "Mended", true)
 }
 
-// pruneByCommit checks that removing a file removes the object, after what it declared is removed.
+// pruneByCommit checks that removing a file removes first the declared external object, and then the object itself.
 func pruneByCommit(t *testing.T, n *node) {
 	n.declare(t, "mistaken.yaml", "")
 	commit := onMain + n.commit(t, "It is not trusted any more")

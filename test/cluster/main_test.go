@@ -1,7 +1,7 @@
 //go:build cluster
 
 // Package cluster installs the product into a real Kubernetes of one node (hack/cluster) with the
-// commands of its documents. Pods use it, and the tests break what can fail on a node. "make
+// commands of its documents. Pods use it, and the tests break parts of the node. "make
 // test-cluster" runs it with the build tag "cluster", because no other suite has a node. A line
 // "figure: ..." is a measurement.
 package cluster

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// operation is what a client requests: grant, revoke or authorize.
+// operation is the request of a client: grant, revoke or authorize.
 type operation int
 
 const (

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(program.Main(m, &binary, false))
 }
 
-// site is where a server keeps its state.
+// site is the storage of a server's state.
 type site struct {
 	dir   string
 	args  []string // of serve

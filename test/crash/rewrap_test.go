@@ -181,7 +181,7 @@ func rotate(t *testing.T, admin *client.Client) {
 	}
 }
 
-// useUntil uses keys. No use fails, whatever data key the key is under.
+// useUntil uses keys. No use fails, under any data key.
 func useUntil(t *testing.T, admin *client.Client, r *rand.Rand, kill int, end time.Time) {
 	t.Helper()
 	for time.Now().Before(end) {

@@ -96,7 +96,7 @@ func (m *site) restart(t *testing.T, args ...string) {
 	m.start(t, m.server.DataDir)
 }
 
-// record returns what a key server has registered about a peer, or nil.
+// record returns a key server's record of a peer, or nil.
 func (m *site) record(t *testing.T, peer *site) *schema.TrustedServer {
 	t.Helper()
 	list, err := m.admin.ListTrustedServers(t.Context(), schema.TrustedServersQuery{})
@@ -474,7 +474,7 @@ func (f *federation) peerRemoved(t *testing.T) {
 	f.opens(t, f.ways...)
 }
 
-// retained are the objects that are deleted, in this order, without deleting what they declared.
+// retained are the objects that are deleted, in this order, without deleting their external objects.
 var retained = []string{"ptrust/admin-of-east-at-north", "tserver/north-at-east"}
 
 // caRemoved deletes a TrustedCA. The deletion waits while the peer's object needs the CA. After it,

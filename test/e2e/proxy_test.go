@@ -25,7 +25,7 @@ type proxy struct {
 	bearer string // the last one that the manager sent
 }
 
-// fault is what the proxy does to one request.
+// fault is the treatment of one request.
 type fault struct {
 	// Answer replaces the response of the key server if Status is not 0.
 	Status int

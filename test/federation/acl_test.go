@@ -27,7 +27,7 @@ func right(o rig.Object, name string) bool {
 }
 
 // The ACL of a foreign key is read, granted, amended and revoked at the key's own key server, by an
-// owner who is a principal of another one.
+// owner that is a principal of another one.
 func TestForwardedACL(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		owner := b.User(t, "owner", keyserver.RoleEncryptor)

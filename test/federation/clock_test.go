@@ -108,7 +108,7 @@ func (s *site) timeOf(t testing.TB, requestID string) time.Time {
 	return at
 }
 
-// The clock of the key's owner decides when an entry begins and ends, whatever the caller's clock says.
+// The clock of the key's owner decides when an entry begins and ends, not the caller's clock.
 func TestEntriesGoByTheOwnersClock(t *testing.T) {
 	skewed(t, func(t *testing.T, a, b *site) {
 		owner := b.User(t, "owner", keyserver.RoleEncryptor)

@@ -1,7 +1,7 @@
 // Package install tests the installation. The manifests under config are built, validated against
 // the schemas of a real kube-apiserver, applied to it, and run as the processes that they describe.
 //
-// The tests do what a lone kube-apiserver cannot do. No scheduler creates Pods, so the tests create
+// The tests replace the missing controllers. No scheduler creates Pods, so the tests create
 // one from each template to be admitted. No controller aggregates ClusterRoles, so the tests
 // inspect their labels and rules.
 package install

@@ -23,7 +23,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// The mounts of a container limit what it can do. The manager never has the database or a
+// The mounts of a container limit its rights. The manager never has the database or a
 // key-encryption key, and if the two share a Pod the key server never has the token.
 func TestRightsFollowFromMounts(t *testing.T) {
 	for name, want := range map[string]map[string][]string{ // container: its mounts

@@ -151,7 +151,7 @@ func (c cluster) seedOf(t *testing.T, p *plugin, name string) error {
 	return err
 }
 
-// A real kube-apiserver: what it stores, and what it can read while the key lineage is rotated, the
+// A real kube-apiserver stores encrypted Secrets, and still reads them while the key lineage is rotated, the
 // plugin is killed, and the key server is away.
 func TestRealAPIServer(t *testing.T) {
 	w := newWorld(t)

@@ -44,7 +44,7 @@ type fault struct {
 	alert string
 	// labels are some of those that the alert must have.
 	labels map[string]string
-	// provoke causes the fault, and cure does what the runbook says.
+	// provoke causes the fault, and cure follows the runbook.
 	provoke, cure func(t *testing.T)
 }
 

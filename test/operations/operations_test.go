@@ -30,7 +30,7 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// after has the commands for what a person does or waits for after the commands of a heading.
+// after has the additional steps and waits after the commands of a heading.
 var after = map[string]string{
 	"Replace the data key":           `until_ "retired"`,
 	"Replace the key-encryption key": `[[ $1 == 3 ]] || until_ "not_needed"`,

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 // system is the namespace of the operator.
 const system = "keyserver-system"
 
-// cluster is a cluster without a manager. The tests write what a manager would write.
+// cluster is a cluster without a manager. The tests write its objects instead.
 type cluster struct {
 	client.Client
 	environment *envtest.Environment
@@ -94,7 +94,7 @@ func run(t *testing.T, args ...string) (said string, code int) {
 // packed is a support bundle.
 type packed struct {
 	files map[string]rig.Packed
-	why   map[string]string // what is missing, with the reason
+	why   map[string]string // missing parts, with the reason
 }
 
 func pack(t *testing.T, args ...string) packed {

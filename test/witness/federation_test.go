@@ -41,7 +41,7 @@ func (s *site) register(t testing.TB, other *site) {
 	rig.Must(t, err)
 }
 
-// seen returns what a site has witnessed of another's log.
+// seen returns a site's record of another's log.
 func (s *site) seen(t testing.TB, other *site) schema.WitnessedLog {
 	t.Helper()
 	w, err := s.Admin(t).GetWitness(t.Context())

@@ -89,7 +89,7 @@ func say(root *cobra.Command) {
 	}
 	walk(root)
 	for _, groups := range same {
-		most := slices.MaxFunc(groups, func(a, b *cobra.Command) int { return len(leaves(a)) - len(leaves(b)) }) // of equals the outer one
+		most := slices.MaxFunc(groups, func(a, b *cobra.Command) int { return len(leaves(a)) - len(leaves(b)) }) // if equal, the outer one
 		for _, g := range groups {
 			if g == most || g.Annotations[verbOfItsOwn] != "" {
 				continue

@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// shown returns what an approver sees of an approval.
+// shown returns the output for an approval as an approver sees it.
 func shown(t *testing.T, method, path, body string, wide int) string {
 	t.Helper()
 	all := theTable(t)

@@ -1,5 +1,5 @@
 // Command asks is a workload that computes MACs without a pause. It reports how many of its requests failed,
-// why and for how long: what a caller sees during a fault.
+// why and for how long, as a caller experiences a fault.
 //
 //	asks -key DIR -token FILE -until FILE [-workers N] [-retries N]
 //	asks -key DIR -token FILE -until FILE -every DURATION
@@ -154,7 +154,7 @@ func throughAgent(socket, lineage string) asker {
 }
 
 // connect makes a client. With retries it is the client that programs normally use. Without retries each
-// request has a new connection, so that it sees what a new caller would see.
+// request has a new connection, as for a new caller.
 func connect(key, token string, retries int) (*client.Client, schema.HiddenLink, error) {
 	read := func(name string) string {
 		text, readErr := os.ReadFile(filepath.Join(key, name))

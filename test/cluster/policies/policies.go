@@ -46,7 +46,7 @@ func (c Cluster) Rules() (string, error) {
 	return out.String(), nil
 }
 
-// chain returns the rules of one direction: allow what a policy allows, and drop the rest of the
+// chain returns the rules of one direction: accept traffic that a policy allows, and drop the rest of the
 // traffic of Pods that have a policy.
 func (c Cluster) chain(direction networkingv1.PolicyType) ([]string, error) {
 	var lines, isolated []string
@@ -123,7 +123,7 @@ func rules(policy networkingv1.NetworkPolicy, direction networkingv1.PolicyType)
 	return all
 }
 
-// allowed returns the rules for what a policy allows one Pod.
+// allowed returns the rules for the traffic that a policy allows one Pod.
 func (c Cluster) allowed(policy networkingv1.NetworkPolicy, pod corev1.Pod, direction networkingv1.PolicyType) ([]string, error) {
 	var lines []string
 	for _, r := range rules(policy, direction) {

@@ -69,7 +69,7 @@ func peerThatClaimsAnothersSystemID(t *testing.T, on database) {
 	ab.works(t)
 	evil := impostor.New(t, 5)
 
-	// An unknown certificate is refused, whatever CA it is from.
+	// An unknown certificate is refused, even if its CA is trusted.
 	if _, err := asks(t, evil, b, ab.caller, a.System, ab.ttag); status.Code(err) != codes.Unavailable {
 		t.Errorf("a stranger: %v", err)
 	}

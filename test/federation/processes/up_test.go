@@ -13,7 +13,7 @@ import (
 )
 
 // One operator makes three key servers trust each other, from one directory of YAML, as "make
-// run-federation" shows it. The commands that it prints do what it says.
+// run-federation" shows it. The printed commands work as described.
 func TestUpFederation(t *testing.T) {
 	controlplane.Need(t)
 	dir := filepath.Join(t.TempDir(), "a b") // the commands have to quote it

@@ -48,7 +48,7 @@ func onEach(t *testing.T, test func(t *testing.T, on database)) {
 type site struct {
 	*rig.Site
 	host     string
-	external string // where it listens for peers
+	external string // its listener for peers
 	dir      string
 	state    []string // flags of its database; none for the data directory
 	server   *program.Server
