@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Output keeps what a process prints, and tells who waits for more.
+// Output keeps the output of a process and signals new output.
 type Output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
