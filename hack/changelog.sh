@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: hack/changelog.sh VERSION
 #
-# Prints what CHANGELOG.md says of a release, without its heading: the text that
-# the release is announced with.
+# Prints the section of a release in CHANGELOG.md without its heading: the text
+# of the release announcement.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 (($# == 1)) || fail "which version? usage: hack/changelog.sh VERSION, for instance 0.1.0"

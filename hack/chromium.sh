@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: path=$(hack/chromium.sh)
 #
-# Prints where Chromium is, for tests of the web console. Debian's package is installed
-# where this script may do that.
+# Prints the path of Chromium, for tests of the web console. Installs Debian's package
+# if this script may do that.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 command -v chromium >/dev/null ||

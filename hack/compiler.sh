@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure of a C compiler, which Go's race detector and cgo need on Linux.
+# Makes sure that there is a C compiler, which Go's race detector and cgo need on Linux.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_go

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Usage: hack/console.sh [--if-possible]
 #
-# Builds the web console into internal/server/console/dist, from where Go embeds it, unless it
-# is there already. With --if-possible it is no mistake that this machine has no Node.js
-# that can: the binary then has no console, and says so when it is asked for one.
+# Builds the web console into internal/server/console/dist, where Go embeds it, unless it is
+# already built. With --if-possible a missing or too old Node.js is not an error: the binary
+# then has no console, and returns an error if the console is requested.
 . "$(dirname "$0")/lib.sh"
 
 dist=$root/internal/server/console/dist

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Usage: KUBEBUILDER_ASSETS=$(hack/controlplane.sh)
 #
-# Prints the directory that holds kube-apiserver, etcd and kubectl, and links
-# it as bin/k8s. The first of these that applies:
+# Prints the directory with kube-apiserver, etcd and kubectl, and links it as
+# bin/k8s. The first of these that applies:
 #   1. KUBEBUILDER_ASSETS, if it is set;
-#   2. what an earlier run built;
+#   2. the result of an earlier build;
 #   3. setup-envtest, if it is on PATH and can provide them;
 #   4. a build of the sources pinned in hack/controlplane, from the Go module
 #      proxy: no download of binaries, no Docker.
@@ -48,7 +48,7 @@ if command -v setup-envtest >/dev/null; then
 fi
 
 locked "$dir"
-if [ -n "$(first_missing "$dir")" ]; then # another run may have built it meanwhile
+if [ -n "$(first_missing "$dir")" ]; then # another run may have built it since
 	need_disk 5 "$dir" "$(go env GOCACHE)" "$(go env GOMODCACHE)"
 	say "building a local control plane from source, once for all checkouts: etcd $etcd and Kubernetes $kubernetes, in $dir"
 fi

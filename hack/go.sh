@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes sure that Go is there and new enough: one sentence instead of the shell's.
+# Makes sure that Go is installed and new enough, with a clear error if it is not.
 . "$(dirname "$0")/lib.sh"
 
 need_go

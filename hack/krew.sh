@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Usage: hack/krew.sh VERSION DIRECTORY
 #
-# Packs keyserverctl of a release, whose binaries are in the directory, into the archives that
-# krew needs, in the same directory. Prints the plugin's manifest with their digests. The same
-# binaries make the same archives.
+# Packs the binaries of keyserverctl in the directory into the archives that krew needs, in
+# the same directory. Prints the plugin's manifest with their digests. The same binaries give
+# the same archives.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 (($# == 2)) || fail "which release? usage: hack/krew.sh VERSION DIRECTORY, for instance 0.1.0 bin/dist"

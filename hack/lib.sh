@@ -1,6 +1,6 @@
 # shellcheck shell=dash
-# Shared by the scripts in hack/. What a script answers goes to stdout;
-# everything said to a person goes to stderr.
+# Shared by the scripts in hack/. The result of a script goes to stdout; messages
+# for people go to stderr.
 #
 # Scripts behind "make build", "make run", "make check" and "make cross" run under sh, and
 # use only options that macOS and BusyBox have. The others run under bash.
@@ -15,7 +15,7 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Not on every Unix; without it we wait for as long as it takes.
+# Not on every Unix; without it there is no time limit.
 command -v timeout >/dev/null || timeout() { shift; "$@"; }
 
 say() { printf '==> %s\n' "$*" >&2; }
@@ -43,7 +43,8 @@ need_go() {
 		fail "Go $want or newer is needed, found $(go env GOVERSION 2>/dev/null || go version): $(printf '%s\n' "$answer" | tail -n 1)"
 }
 
-# need_disk GIGABYTES DIR...: each directory (or its nearest parent that exists).
+# need_disk GIGABYTES DIR...: requires free space in each directory, or in its
+# nearest parent that exists.
 need_disk() {
 	local want=$1 dir free; shift
 	for dir in "$@"; do
@@ -53,9 +54,9 @@ need_disk() {
 	done
 }
 
-# progress LABEL NOTE COMMAND...: runs the command with its output kept aside,
-# says every ten seconds that it is still at work, and shows the end of the
-# output if it fails. NOTE, which may be empty, says how long it takes or why.
+# progress LABEL NOTE COMMAND...: runs the command with its output in a log,
+# reports every ten seconds that it still runs, and shows the end of the output
+# if it fails. NOTE, which may be empty, says how long it takes or why.
 progress() {
 	local label note start log status=0 ticker
 	label=$1 note=${2:+, $2} start=$(date +%s)
@@ -71,8 +72,8 @@ progress() {
 		done
 	} >/dev/null 8>&- &
 	ticker=$!
-	# A Ctrl-C reaches the command too, being in the foreground; the trap
-	# above then ends this script.
+	# A Ctrl-C also reaches the command, because it is in the foreground. The
+	# trap above then ends this script.
 	"$@" >"$log" 2>&1 || status=$?
 	kill "$ticker" 2>/dev/null || true
 	wait "$ticker" 2>/dev/null || true
@@ -82,9 +83,9 @@ progress() {
 	return "$status"
 }
 
-# locked DIR: one run at a time fills DIR; the lock goes with the process.
-# Where there is no flock, two runs may both build: twice the work, but each
-# puts its result in place with a rename, so neither sees half a file.
+# locked DIR: only one run at a time fills DIR; the lock ends with the process.
+# Without flock, two runs may both build: twice the work, but each puts its
+# result in place with a rename, so neither sees an incomplete file.
 locked() {
 	mkdir -p "$1"
 	command -v flock >/dev/null || return 0
@@ -93,7 +94,7 @@ locked() {
 	rm -f "$1"/.tmp.*
 }
 
-# need_debian_packages REASON PACKAGE...: installs them where this may be done.
+# need_debian_packages REASON PACKAGE...: installs them if this script may do that.
 need_debian_packages() {
 	local reason="$1"; shift
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
@@ -105,8 +106,8 @@ need_debian_packages() {
 		fail "apt-get could not install $*; its last lines are above"
 }
 
-# keep_services_stopped: Debian starts what it installs unless this file says
-# otherwise. One that is there already, in most containers, stays as it is.
+# keep_services_stopped: Debian starts installed services unless this file
+# prevents it. An existing file, as in most containers, is not changed.
 keep_services_stopped() {
 	local policy=/usr/sbin/policy-rc.d
 	if [ "$(id -u)" = 0 ] && [ -d /usr/sbin ] && [ ! -e "$policy" ]; then

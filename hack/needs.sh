@@ -9,8 +9,8 @@
 # packages that a make target runs: "make check" those that need Go only, "make test-system" those that
 # start the program or a third-party program or import test/rig/system, "make test" all others.
 #
-# Nobody keeps a list of packages. What starts such a program is a package of its
-# own, and whoever imports it needs the program.
+# There is no list of packages to maintain. A separate package starts each such
+# program, and the packages that import it need the program.
 . "$(dirname "$0")/lib.sh"
 
 need_go

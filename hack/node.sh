@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes sure that node and npm are there, on which test/interop runs clients and
-# hack/openapi.sh linters from the npm registry. Debian's packages are installed
-# where this script may do that.
+# Makes sure that node and npm are installed. test/interop runs clients with them,
+# and hack/openapi.sh linters from the npm registry. Installs Debian's packages if
+# this script may do that.
 . "$(dirname "$0")/lib.sh"
 
 command -v node >/dev/null && command -v npm >/dev/null && exit 0

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Usage: hack/npm.sh DIRECTORY
 #
-# Installs what DIRECTORY/package-lock.json pins, once per user, and prints the path
-# of its node_modules. No script of a package is run, and nothing is reported to the
-# registry.
+# Installs the packages that DIRECTORY/package-lock.json pins, once per user, and
+# prints the path of their node_modules. It runs no scripts of packages, and reports
+# nothing to the registry.
 . "$(dirname "$0")/lib.sh"
 
 "$root/hack/node.sh" >&2
@@ -13,9 +13,9 @@ dir=$(cache_dir)/npm/$name-$({ node --version; uname -sm; } | digest package.jso
 if [ ! -d "$dir/installed" ]; then
 	locked "$dir"
 fi
-if [ ! -d "$dir/installed" ]; then # another run may have installed it meanwhile
+if [ ! -d "$dir/installed" ]; then # another run may have installed it since
 	need_disk 1 "$dir"
-	rm -rf "$dir"/partial.* # of runs that were killed
+	rm -rf "$dir"/partial.* # of killed runs
 	mkdir "$dir/partial.$$"
 	cp package.json package-lock.json "$dir/partial.$$"
 	progress "installing the packages that $name pins" "about a minute the first time; later runs reuse them" \

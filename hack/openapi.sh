@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Usage: hack/openapi.sh [FILE]
 #
-# Holds docs/openapi.json, or FILE, against the rules of two linters from the npm
-# registry: Redocly and Spectral. A warning fails, too.
+# Checks docs/openapi.json, or FILE, with two linters from the npm registry:
+# Redocly and Spectral. A warning is a failure, too.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 document=$(realpath "${1:-$root/docs/openapi.json}")
 cd "$root/hack/openapi"
 linters=$("$root/hack/npm.sh" .)/.bin
 
-# Neither asks for a newer version of itself, nor tells anybody that it ran.
+# No checks for a newer version, and no telemetry.
 export REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true
 status=0
 lint() { # NAME COMMAND...

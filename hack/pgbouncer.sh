@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Usage: RIG_PGBOUNCER=$(hack/pgbouncer.sh)
 #
-# Prints the path of PgBouncer, which the tests start for themselves before a private
-# PostgreSQL. The first of these that applies: RIG_PGBOUNCER, PATH, where Debian
-# puts it; if there is none, Debian's package is installed where this script may do
-# that. The service of the package is not started.
+# Prints the path of PgBouncer, which the tests start in front of a private
+# PostgreSQL. The first of these that applies: RIG_PGBOUNCER, PATH, the path in
+# Debian. If there is none, it installs Debian's package if it may do that. The
+# service of the package is not started.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 find_pgbouncer() {

@@ -3,8 +3,8 @@
 #
 # Prints the directory of the PostgreSQL server binaries (initdb, postgres,
 # pg_ctl) with which the tests start a private server. The first of these that
-# applies: RIG_PG_BIN, PATH, the newest of Debian's versions; if there is
-# none, Debian's package is installed where this script may do that.
+# applies: RIG_PG_BIN, PATH, the newest of Debian's versions. If there is none,
+# it installs Debian's package if it may do that.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 complete() { [[ -x $1/initdb && -x $1/postgres && -x $1/pg_ctl ]]; }
@@ -12,7 +12,7 @@ complete() { [[ -x $1/initdb && -x $1/postgres && -x $1/pg_ctl ]]; }
 find_postgres() {
 	local postgres dir
 	if postgres=$(command -v postgres); then
-		dir=$(dirname "$(readlink -f "$postgres")") # a link on PATH may stand without its siblings
+		dir=$(dirname "$(readlink -f "$postgres")") # PATH may have a link without the other programs
 		if complete "$dir"; then echo "$dir"; return; fi
 	fi
 	for dir in $(printf '%s\n' /usr/lib/postgresql/*/bin | sort -rV); do

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Usage: environment=$(hack/provide.sh PACKAGE...) && eval "$environment"
 #
-# Provides what the tests of the packages need of this machine, and nothing else
-# (hack/needs.sh), and prints the variables that tell them where it is. A server that
-# it starts ends when the shell that runs the line above ends.
+# Provides the programs that the tests of the packages need, and nothing else
+# (hack/needs.sh). Prints the variables with their locations. A server that it starts
+# ends when the shell that runs the line above ends.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # From here on a missing program fails a test (test/rig/need).
@@ -65,7 +65,7 @@ for need in $needs; do
 			fail "could not build the cosign of hack/cosign"
 		tell RIG_COSIGN "$path"
 		;;
-	promtool) # without its discovery of targets, which no test of a rule needs
+	promtool) # without target discovery, which no test of a rule needs
 		path=$root/bin/test/promtool
 		CGO_ENABLED=0 go build -C "$root/hack/promtool" -tags remove_all_sd -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" github.com/prometheus/prometheus/cmd/promtool >&2 ||
 			fail "could not build the promtool of hack/promtool"
@@ -76,7 +76,7 @@ for need in $needs; do
 		tell RIG_PROMETHEUS "$path"
 		;;
 	node) "$root/hack/node.sh" >&2 ;;
-	browser) # the console is embedded in the program, which comes last
+	browser) # the program embeds the console, and is built last
 		"$root/hack/console.sh" >&2
 		path=$("$root/hack/chromium.sh")
 		tell RIG_CHROMIUM "$path"

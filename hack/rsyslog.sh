@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Usage: RIG_RSYSLOGD=$(hack/rsyslog.sh)
 #
-# Prints the path of rsyslogd, which the tests start for themselves on a loopback port.
-# The first of these that applies: RIG_RSYSLOGD, PATH, where Debian puts it; if
-# there is none, or not its drivers for TLS, Debian's packages are installed where this
-# script may do that. The service of the package is not started.
+# Prints the path of rsyslogd, which the tests start on a loopback port. The first of
+# these that applies: RIG_RSYSLOGD, PATH, the path in Debian. If rsyslogd or its TLS
+# drivers are missing, it installs Debian's packages if it may do that. The service of
+# the package is not started.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 find_rsyslog() {

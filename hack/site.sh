@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Usage: hack/site.sh [DIRECTORY]
 #
-# Builds the documents of docs/ as a site, into a directory of its release in DIRECTORY
-# (bin/site), beside those that are there already. versions.json there lists them all.
+# Builds the documents of docs/ as a site, into a directory for its release in DIRECTORY
+# (bin/site), next to existing releases. versions.json there lists all of them.
 #
 # SITE_VERSION     the release; by default the tag of this commit, otherwise "main"
-# SITE_BASE        where DIRECTORY is served from (/)
+# SITE_BASE        the URL path of DIRECTORY (/)
 # SITE_DOCS        the documents (docs)
-# SITE_REPOSITORY  where links to files outside of docs/ lead; by default the module's name
+# SITE_REPOSITORY  the target of links to files outside of docs/; by default the module's name
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 "$root/hack/node.sh" >&2
@@ -34,14 +34,14 @@ mkdir "$work/site"
 cp -R "${SITE_DOCS:-docs}" "$work/docs"
 cp -R site/.vitepress site/package.json "$work/site"
 ln -s "$modules" "$work/node_modules"
-# Without stacks, which would push the reason out of what is shown.
+# Without stack traces, which would hide the reason: only the end of the log is shown.
 build() { cd "$work" && node --stack-trace-limit=0 node_modules/vitepress/bin/vitepress.js build site; }
 progress "building the site of $SITE_VERSION" "" build || fail "could not build the site; the reason is above"
 
 rm -rf "${out:?}/$SITE_VERSION"
 cp -R "$work/site/dist" "$out/$SITE_VERSION"
 
-# Newest first; the first page is that of the newest release, or of main where there is none.
+# Newest first; the first page is that of the newest release, or of main if there is none.
 mapfile -t versions < <(cd "$out" && for page in */index.html; do printf '%s\n' "${page%/index.html}"; done | sort -Vr)
 first=${versions[0]}
 for version in "${versions[@]}"; do

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Usage: RIG_SLAPD=$(hack/slapd.sh)
 #
-# Prints the path of OpenLDAP's server, which the tests start for themselves on a
-# loopback port. The first of these that applies: RIG_SLAPD, PATH, where
-# Debian puts it; if there is none, Debian's package is installed where this
-# script may do that. The service of the package is not started.
+# Prints the path of OpenLDAP's server, which the tests start on a loopback port.
+# The first of these that applies: RIG_SLAPD, PATH, the path in Debian. If there is
+# none, it installs Debian's package if it may do that. The service of the package
+# is not started.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 find_slapd() {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Usage: RIG_SOFTHSM=$(hack/softhsm.sh)
 #
-# Prints the path of SoftHSM's PKCS#11 library, with which the tests make a token of
-# their own. The first of these that applies: RIG_SOFTHSM, where Debian puts it;
-# if there is none, Debian's package is installed where this script may do that.
+# Prints the path of SoftHSM's PKCS#11 library, with which the tests make private
+# tokens. The first of these that applies: RIG_SOFTHSM, the path in Debian. If there
+# is none, it installs Debian's package if it may do that.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 find_softhsm() {

@@ -10,7 +10,7 @@ tier=$1 named=$2
 shift 2
 cd "$root"
 mkdir -p bin/test
-# Packages that take minutes begin first, so that none of them runs on alone at the end.
+# Packages that take minutes begin first, so that none of them runs alone at the end.
 longest="internal/store/sqlstore controllers test/crash test/script test/contract test/e2e test/federation/processes"
 ranked() {
 	awk -v longest="$longest" 'BEGIN { n = split(longest, name, " ") }
@@ -32,7 +32,7 @@ memory=/dev/shm
 if [ "$(uname)" = Darwin ]; then export TMPDIR=/tmp; fi
 if [ "$tier" != system ] && [ -z "${TMPDIR:-}" ] && [ -w "$memory" ] && [ "$(df -Pk "$memory" | awk 'NR == 2 { print $4 }')" -ge 4194304 ]; then
 	memory=$memory/keyserver-operator-$tier-$(printf %s "$root" | digest -)
-	if kill -0 "$(cat "$memory/owner" 2>/dev/null)" 2>/dev/null; then memory=$memory-$$; fi # a run is under way
+	if kill -0 "$(cat "$memory/owner" 2>/dev/null)" 2>/dev/null; then memory=$memory-$$; fi # another run uses it
 	rm -rf "$memory"
 	mkdir -m 711 "$memory" # PostgreSQL runs as another user than root
 	trap 'rm -rf "$memory"' EXIT
@@ -46,7 +46,7 @@ fi
 
 case $tier in
 check)
-	# Half of the time tests wait, for a clock or for the disk, so more packages run at once
+	# Tests wait for a clock or for the disk half of the time. So more packages run at once
 	# than there are processors. Tests that need a server are skipped.
 	flags="-short -p $((2 * processors)) -parallel 8"
 	hidden=--hide-summary=skipped
@@ -59,7 +59,7 @@ check)
 	;;
 esac
 
-# A test that fails runs once more. What passes then is listed at the end: it is a defect as well.
+# A failed test runs once more. If it passes then, it is listed at the end: it is a defect, too.
 results=bin/test/$tier.json again=bin/test/$tier.again status=0
 : >"$again"
 # shellcheck disable=SC2086

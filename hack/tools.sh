@@ -1,14 +1,14 @@
 #!/bin/sh
 # Usage: hack/tools.sh [NAME...]
 #
-# Builds the tools pinned in hack/tools (all of them, or those named) once per
-# user and links them into bin/.
+# Builds the tools that hack/tools pins (all, or the named ones) once per user, and
+# links them into bin/.
 . "$(dirname "$0")/lib.sh"
 
 need_go
 cd "$root/hack/tools"
-# The Go version is part of the key: an analyser reads what the compiler of
-# its own version writes.
+# The Go version is part of the key: an analyser reads the output of the compiler
+# of its own version.
 dir=$(cache_dir)/tools/$(go env GOOS)-$(go env GOARCH)-$(go env GOVERSION | digest go.mod go.sum -)
 mkdir -p "$root/bin"
 
@@ -19,7 +19,7 @@ for package in $packages; do
 	if [ ! -x "$dir/$name" ]; then
 		locked "$dir"
 	fi
-	if [ ! -x "$dir/$name" ]; then # another run may have built it meanwhile
+	if [ ! -x "$dir/$name" ]; then # another run may have built it since
 		need_disk 2 "$dir" "$(go env GOCACHE)"
 		progress "building $name from source" "a few minutes on 2 cores the first time; later runs reuse it" \
 			env CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$dir/.tmp.$name" "$package" ||

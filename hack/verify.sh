@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Usage: make verify
 #
-# Fails if anything generated, formatted or tidied is stale, and prints the
-# commands that fix it; fails on what actionlint and the linters of the OpenAPI
-# document find, and if the types are wrong on macOS or Windows. It works on a
-# copy: the checkout is never changed.
+# Fails if generated, formatted or tidied files are stale, and prints the commands
+# that fix it. Fails on findings of actionlint and of the linters of the OpenAPI
+# document, and on type errors on macOS or Windows. It works on a copy: the
+# checkout is never changed.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_go
@@ -42,7 +42,7 @@ unformatted=$(gofmt -l .)
 [[ -z $unformatted ]] || stale "not formatted: ${unformatted//$'\n'/ }" "gofmt -w ${unformatted//$'\n'/ }"
 
 say "workflows"
-# Alone, so that it says the same whatever else is installed.
+# Without its optional linters, so that the result does not depend on the machine.
 "$root/bin/actionlint" -shellcheck= -pyflakes= .github/workflows/*.yml >&2 || fail "actionlint found the mistakes above; correct them by hand"
 
 say "linters of the OpenAPI document"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: hack/argocd/build.sh DIRECTORY
 #
-# Builds Argo CD and the kustomize that it runs, which the module beside this file pins, into
-# DIRECTORY, and puts the definitions of its kinds beside them. Its Redis is Debian's.
+# Builds Argo CD and the kustomize that it runs into DIRECTORY, as pinned by the module next
+# to this file, and puts the definitions of its kinds next to them. Its Redis is Debian's.
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
 need_go

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Usage: programs=$(hack/cluster/build.sh)
 #
-# Prints the directory that holds what a node runs: kubelet and the rest of Kubernetes,
-# containerd, CoreDNS and what is in the images of the cluster. What an earlier run built
-# is used again; the sources are those that the modules beside this file pin, from the Go
-# module proxy. runc, the plugins for the Pods' network and nft are Debian's.
+# Prints the directory with the programs of a node: kubelet and the rest of Kubernetes,
+# containerd, CoreDNS and the programs in the images of the cluster. Results of an earlier
+# build are reused. The sources come from the Go module proxy, as pinned by the modules next
+# to this file. runc, the plugins for the Pods' network and nft are Debian's.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_go
@@ -43,7 +43,7 @@ fi
 
 if [[ -n $(first_missing) ]]; then
 	locked "$dir"
-	if [[ -n $(first_missing) ]]; then # another run may have built it meanwhile
+	if [[ -n $(first_missing) ]]; then # another run may have built it since
 		need_disk 6 "$dir" "$(go env GOCACHE)" "$(go env GOMODCACHE)"
 		say "building a node from source, once for all checkouts, in $dir"
 	fi
@@ -55,7 +55,7 @@ if [[ -n $(first_missing) ]]; then
 	build kube-scheduler          kubernetes k8s.io/kubernetes/cmd/kube-scheduler          "10 seconds" "$stamp"
 	build kube-controller-manager kubernetes k8s.io/kubernetes/cmd/kube-controller-manager "1 minute"   "$stamp"
 	build kubelet                 kubernetes k8s.io/kubernetes/cmd/kubelet                 "2 minutes"  "$stamp"
-	# Snapshotters that one node does not need, and that want more libraries.
+	# Without snapshotters that one node does not need and that need more libraries.
 	without="no_btrfs no_devmapper no_zfs"
 	version="-X github.com/containerd/containerd/v2/version.Version=$(pinned containerd github.com/containerd/containerd/v2)"
 	build containerd              containerd github.com/containerd/containerd/v2/cmd/containerd              "2 minutes"  "$version" "$without"

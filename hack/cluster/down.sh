@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: make cluster-down
 #
-# Ends both nodes, or with NODE=second that one: with its first process every other one ends, and with these the
-# namespaces, in which all mounts and interfaces are. Its cgroups and files are removed.
+# Ends both nodes, or only the second one with NODE=second. The end of a node's first process ends all its others,
+# and with them its namespaces, which have all its mounts and interfaces. Its cgroups and files are removed.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 if [[ $NODE == first && -d $cluster/second ]]; then
@@ -13,7 +13,7 @@ if running; then
 fi
 if [[ -e $state/cgroups ]]; then
 	while read -r _ _ cgroup; do
-		# Whatever is left in there is of the node: its namespaces are gone.
+		# Everything left there belongs to the node: its namespaces are gone.
 		for _ in {1..100}; do
 			find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null || true
 			[[ -e $cgroup ]] || break

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The first process of the node: started by up.sh in new namespaces and cgroups, it mounts
-# and connects what a machine has when it is on, and stays. With it everything ends.
+# The first process of the node. up.sh starts it in new namespaces and cgroups. It mounts and
+# connects everything that a running machine has, and stays. When it ends, the node ends.
 #
-# Nothing of the machine can be written from here: the root file system is read-only, and
-# where programs of a node are used to write is a directory of the node's own.
+# It cannot write to the machine: the root file system is read-only, and the directories that
+# programs of a node write to are private to the node.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# The number by which the machine knows this process, from the machine's own /proc.
+# The process id of this process on the machine, from the machine's own /proc.
 read -r pid _ </proc/self/stat
 started "$pid" >"$state/init.start"
 
-mount --make-rshared / # what kubelet mounts, containers see
+mount --make-rshared / # so that containers see the mounts of kubelet
 mount --bind "$state" "$state"
 mount --make-shared "$state"
 for writable in /run /var/log; do
@@ -40,7 +40,7 @@ while read -r kind directory _; do
 	esac
 done <"$state/cgroups"
 
-# What kubelet sets for the whole kernel, it sets here in files that only look like it.
+# kubelet writes kernel-wide settings. Here it writes them to ordinary files instead.
 for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
 	[[ -e /proc/sys/$setting ]] || continue
 	mkdir -p "$state/sys/${setting%/*}"
@@ -50,8 +50,8 @@ done
 
 hostname "$node_name"
 ip link set lo up
-if [[ $NODE == first ]]; then # the second has its interface from second.sh
-	ip link add node0 type veth peer name node1 # both ends are here: an address, and nothing behind it
+if [[ $NODE == first ]]; then # second.sh makes the interface of the second
+	ip link add node0 type veth peer name node1 # both ends are here: an address without a network
 	ip address add "$node_address/24" dev node0
 	ip link set node0 up
 	ip link set node1 up

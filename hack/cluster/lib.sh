@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# What the scripts of the node have in common. Everything that the node has lies in
-# $state, or in namespaces and cgroups that end with it.
+# Shared by the scripts of the node. All files of the node are in $state; the rest is in
+# namespaces and cgroups that end with the node.
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
 here=$root/hack/cluster
-cluster=$root/bin/cluster # the first node's, and what is of the whole cluster
+cluster=$root/bin/cluster # of the first node, and of the entire cluster
 pods=10.244.0.0/16
-case ${NODE:=first} in # which one a script is about
+case ${NODE:=first} in # the node of the script
 first) state=$cluster node_name=node node_address=10.99.0.2 node_pods=10.244.0.0/24 ;;
 second) state=$cluster/second node_name=second node_address=10.99.0.3 node_pods=10.244.1.0/24 ;;
 *) fail "NODE is $NODE: it is first or second" ;;
@@ -16,13 +16,13 @@ services=10.96.0.0/16
 apiserver_address=10.99.0.2
 dns_address=10.96.0.10
 
-# running: is there such a node of this checkout?
+# running: succeeds if this node of this checkout runs.
 running() {
 	[[ -s $state/init.pid && $(started "$(<"$state/init.pid")") == "$(<"$state/init.start")" ]]
 }
 
-# started PID: when it started, in the kernel's ticks. With it a number is one process
-# for ever, and not what comes after it.
+# started PID: prints its start time in the kernel's ticks. Id and start time together
+# identify a process even if its id is reused.
 started() {
 	local line
 	line=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
@@ -32,8 +32,8 @@ started() {
 
 need_running() { running || fail "the $NODE node does not run: make cluster starts the first, and hack/cluster/second.sh the other"; }
 
-# inside COMMAND...: runs it on the node, in all of its namespaces. Cgroups are not
-# joined by that; see start.sh.
+# inside COMMAND...: runs it on the node, in all of its namespaces. It does not join
+# the cgroups; see start.sh.
 inside() {
 	nsenter --target "$(<"$state/init.pid")" --mount --net --pid --ipc --uts --cgroup --wd=/ -- "$@"
 }
@@ -47,7 +47,7 @@ certificate() {
 		-extfile <(printf 'extendedKeyUsage=serverAuth,clientAuth\n%s\n' "${4:+subjectAltName=$4}")
 }
 
-# kubeconfig WHO FILE: for the certificate of that name.
+# kubeconfig WHO FILE: writes a kubeconfig with the certificate of that name.
 kubeconfig() {
 	cat >"$2" <<-YAML
 		apiVersion: v1
@@ -70,7 +70,7 @@ await() {
 	done
 }
 
-# need_node_rights fails where no node can be made. One sentence, with the reason.
+# need_node_rights fails with one sentence and the reason if no node can be made.
 need_node_rights() {
 	[[ $(uname -s) == Linux ]] || fail "a node needs Linux, and this is $(uname -s)"
 	[[ $(id -u) == 0 ]] || fail "a node needs root: it makes namespaces, cgroups, mounts and interfaces of its own"
@@ -85,7 +85,8 @@ need_node_rights() {
 	fi
 }
 
-# libraries_into DIRECTORY FILE...: copies what the files load, to where they look for it.
+# libraries_into DIRECTORY FILE...: copies the libraries of the files to the paths that they
+# are loaded from.
 libraries_into() {
 	local directory=$1 library; shift
 	ldd "$@" | grep -o '/[^ )]*[^ ):]' | sort -u | while read -r library; do
@@ -95,8 +96,8 @@ libraries_into() {
 	done
 }
 
-# program_into DIRECTORY PROGRAM...: copies programs of this machine into the root of an
-# image, with what they load.
+# program_into DIRECTORY PROGRAM...: copies programs of this machine and their libraries into
+# the root of an image.
 program_into() {
 	local directory=$1 program path; shift
 	for program in "$@"; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a node, the first one or with NODE=second another: its namespaces and cgroups, with
-# a first process in them, and what kubelet, containerd and kube-proxy are told.
+# Makes the first node, or the second one with NODE=second: its namespaces and cgroups with a
+# first process, and the configuration of kubelet, containerd and kube-proxy.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 (($# == 2)) || fail "usage: hack/cluster/node.sh CONTROLPLANE PROGRAMS, the directories that have them"
@@ -9,7 +9,7 @@ ln -s "$1" "$state/controlplane"
 ln -s "$2" "$state/programs"
 programs=$2
 
-# Cgroups below those that this shell is in, so that what limits it limits the node.
+# Cgroups below those of this shell, so that its limits also apply to the node.
 name=keyserver-node-$(digest <(echo "$state"))
 base=/sys/fs/cgroup
 if [[ -e $base/cgroup.controllers ]]; then
@@ -40,7 +40,7 @@ for _ in {1..600}; do
 done
 running || fail "the $NODE node did not come up: $(tail -n 1 "$state/log/init")"
 
-# overlayfs does not lie on overlayfs, which is what the root of a container often is.
+# overlayfs does not work on overlayfs, which is often the root of a container.
 snapshotter=overlayfs
 [[ $(stat -f -c %T "$state") != overlayfs ]] || snapshotter=native
 cat >"$state/containerd.toml" <<TOML

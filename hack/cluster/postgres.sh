@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings an image with this machine's PostgreSQL to the node: its programs and what they
-# load, and a shell. It stands where it does here, because its programs look for each other.
+# Imports an image with this machine's PostgreSQL into the node: its programs, their
+# libraries and a shell. The paths are unchanged, because the programs look for each other.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_running
@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/image/{etc,tmp,usr/bin} "$work/image${bin%/*}" "$work/image$share"
 ln -s usr/bin "$work/image/bin"
 cp -rL "${bin%/*}/." "$work/image${bin%/*}"
-rm -rf "$work/image${bin%/*}/lib/bitcode" # for its compiler of queries, which is not taken along
+rm -rf "$work/image${bin%/*}/lib/bitcode" # for its query compiler, which is left out
 cp -rL "$share/." "$work/image$share"
 program_into "$work/image" bash cat chmod cp
 libraries_into "$work/image" "$bin"/{initdb,pg_isready,postgres} "${bin%/*}"/lib/{dict_snowball,libpqwalreceiver,plpgsql}.so

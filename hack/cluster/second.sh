@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Usage: hack/cluster/second.sh
 #
-# Has a second node join the cluster of "make cluster": namespaces and cgroups of its own,
-# and a cable between the two. It has the images that the first has by then, and no volumes. It
-# ends with the first, or by NODE=second hack/cluster/down.sh.
+# Adds a second node to the cluster of "make cluster": separate namespaces and cgroups, and a
+# cable between the two. It gets the present images of the first node, and no volumes. It
+# ends with the first, or with NODE=second hack/cluster/down.sh.
 NODE=second
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -12,12 +12,12 @@ if running; then
 	say "the second node runs already"
 	exit 0
 fi
-"$here/down.sh" # what one that did not come up has left
+"$here/down.sh" # leftovers of a failed start
 first=$(<"$cluster/init.pid")
 "$here/node.sh" "$(readlink "$cluster/controlplane")" "$(readlink "$cluster/programs")"
 second=$(<"$state/init.pid")
 
-# The cable. On the first node the second is one address behind it, and a range of Pods.
+# The cable. On the first node it leads to the address of the second and to its range of Pods.
 on() { nsenter --target "$1" --net -- "${@:2}"; }
 on "$first" ip link add second0 type veth peer name node0 netns "/proc/$second/ns/net"
 on "$second" ip address add "$node_address/24" dev node0

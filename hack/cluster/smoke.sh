@@ -2,8 +2,8 @@
 # Usage: make smoke-cluster
 #
 # The shortest part of test-cluster: the product is installed on a node by its documents,
-# used by a workload, killed, and uninstalled. Where no node can be made nothing is run,
-# which is said in one sentence, and is no failure of the product.
+# used by a workload, killed, and uninstalled. If no node can be made, it prints the reason
+# and succeeds without a test.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 not_run() {

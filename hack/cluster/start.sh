@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Usage: hack/cluster/start.sh COMPONENT...
 #
-# Starts components of the node, each when the one before serves: containerd, etcd,
-# apiserver, controller-manager, scheduler, kubelet, proxy. Flags of a test for one of them
-# are lines of flags/COMPONENT.
+# Starts components of the node, each when the previous one is ready: containerd, etcd,
+# apiserver, controller-manager, scheduler, kubelet, proxy. A test can add flags for one of
+# them as lines of flags/COMPONENT.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_running
@@ -12,7 +12,7 @@ certificates=$cluster/certificates
 start() { # COMPONENT COMMAND...
 	local component=$1 more=(); shift
 	[[ ! -e $state/flags/$component ]] || mapfile -t more <"$state/flags/$component"
-	# nsenter joins no cgroup, so that the process does it itself.
+	# nsenter joins no cgroup, so the process joins it itself.
 	# shellcheck disable=SC2016 # for the shell on the node
 	setsid --fork nsenter --target "$(<"$state/init.pid")" --mount --net --pid --ipc --uts --cgroup --wd=/ -- \
 		env PATH="$state/programs:/usr/sbin:/usr/bin:/sbin:/bin" TMPDIR="$state/tmp" bash -c '
@@ -29,7 +29,7 @@ for component in "$@"; do
 		start containerd "$state/programs/containerd" --config "$state/containerd.toml"
 		await 60 "containerd answers" inside "$state/programs/ctr" --timeout 2s version
 		;;
-	etcd) # nobody needs its data after the next power cut
+	etcd) # its data need not survive a power cut
 		start etcd "$state/controlplane/etcd" --data-dir="$state/etcd" --unsafe-no-fsync \
 			--listen-client-urls=http://127.0.0.1:2379 --advertise-client-urls=http://127.0.0.1:2379 \
 			--listen-peer-urls=http://127.0.0.1:2380 --initial-advertise-peer-urls=http://127.0.0.1:2380 --initial-cluster=default=http://127.0.0.1:2380

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: make test-cluster (TEST_FLAGS=...), make smoke-cluster
 #
-# Starts a node, brings the product's image and that of a workload to it, runs
-# test/cluster against it, and ends the node. One that runs already is used, and left.
+# Starts a node, imports the images of the product and of a workload, runs test/cluster
+# against it, and ends the node. A running node is used, and left running.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 if running; then
@@ -15,18 +15,18 @@ else
 	"$here/up.sh" >&2
 fi
 
-# As docs/install.md has it.
+# As docs/install.md says.
 make -C "$root" image-ko IMAGE=registry.example/keyserver-operator:v0.1.0
 for archive in image image-agent; do
 	"$state/ctr" -n k8s.io images import "$root/bin/$archive.tar"
 done
 
-# curl and jq of the workload, Helm, and what else the tests need of this machine.
+# curl and jq of the workload, Helm, and the other programs that the tests need.
 environment=$(GOFLAGS="$(go env GOFLAGS) -tags=cluster" "$root/hack/provide.sh" ./test/cluster)
 eval "$environment"
 
-# What a workload runs on: this machine's shell and curl, with their libraries, and the
-# program that asks without a pause.
+# The image of the workload: this machine's shell and curl, with their libraries, and the
+# program that sends requests without a pause.
 mkdir -p "$work"/workload/{usr/bin,tmp}
 ln -s usr/bin "$work/workload/bin"
 program_into "$work/workload" bash curl jq base64 cat sed sleep tr
@@ -34,7 +34,7 @@ ln -s bash "$work/workload/usr/bin/sh"
 (cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$work/workload/usr/bin/asks" ./test/cluster/asks)
 "$here/image.sh" registry.example/workload:1 "$work/workload" '{"Cmd":["sleep","infinity"],"Env":["PATH=/usr/bin"],"User":"65532:65532"}'
 
-if [[ -z ${SMOKE:-} ]]; then # which goes without
+if [[ -z ${SMOKE:-} ]]; then # the smoke test does not need these
 	"$here/postgres.sh"
 
 	prometheus=$("$root/hack/prometheus.sh")
@@ -46,7 +46,7 @@ if [[ -z ${SMOKE:-} ]]; then # which goes without
 	"$root/hack/argocd/build.sh" "$root/bin/test/argocd"
 fi
 
-# The tests are on the node's network, where Services are.
+# The tests run on the node's network, where Services are reachable.
 cd "$root"
 RIG_CLUSTER=$state RIG_FLUX=$root/bin/test/flux RIG_ARGOCD=$root/bin/test/argocd go test -tags cluster -count=1 -v -timeout 60m \
 	-exec "nsenter --target $(<"$state/init.pid") --net --" "$@" ./test/cluster

@@ -2,8 +2,8 @@
 # Usage: make cluster
 #
 # Starts a Kubernetes of one node on this machine: kubelet, containerd and the rest, in
-# namespaces and cgroups of their own, with names, a StorageClass and volumes. What was
-# built is used again; hack/cluster/down.sh leaves nothing of what runs.
+# separate namespaces and cgroups, with DNS, a StorageClass and volumes. Earlier builds are
+# reused; hack/cluster/down.sh ends everything that runs.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 if running; then
@@ -18,11 +18,11 @@ controlplane=$("$root/hack/controlplane.sh")
 programs=$("$here/build.sh")
 begun=$SECONDS
 
-"$here/down.sh" # what a node that did not come up has left
+"$here/down.sh" # leftovers of a failed start
 "$here/node.sh" "$controlplane" "$programs"
 mkdir -p "$state"/{certificates,etcd}
 
-# Who everybody is: certificates, and a kubeconfig for each.
+# The identities of all components: certificates, and a kubeconfig for each.
 authority() { # NAME COMMON-NAME
 	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj "/CN=$2" -keyout "$1.key" -out "$1.crt"
 }
@@ -62,7 +62,7 @@ apply() { # FILE
 	sed "s|DIRECTORY|$state/volumes|; s|NODE|$node_name|; s|DNS_ADDRESS|$dns_address|" "$1" | kubectl apply -f - >>"$state/log/manifests" 2>&1
 }
 for file in "$here"/manifests/*.yaml; do
-	await 120 "${file##*/} is applied" apply "$file" # a busy machine answers late at first
+	await 120 "${file##*/} is applied" apply "$file" # a busy machine responds late at first
 done
 mkdir -p "$state"/volumes/{1,2,3}
 await 120 "the node is Ready" kubectl wait --for=condition=Ready "node/$node_name" --timeout=2s

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: hack/flux/build.sh DIRECTORY
 #
-# Builds the controllers of Flux that the modules beside this file pin into DIRECTORY, and
-# puts the definitions of their kinds beside them, as NAME.yaml.
+# Builds the controllers of Flux into DIRECTORY, as pinned by the modules next to this file,
+# and puts the definitions of their kinds next to them, as NAME.yaml.
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
 need_go
