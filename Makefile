@@ -6,16 +6,16 @@ SHELL := bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
-# Go stamps the revision into the binary. Where git will not name it (a checkout
-# of another owner, no .git at all) Go would refuse to build: build without.
+# Go stamps the revision into the binary. If git does not return it (a checkout of
+# another owner, no .git directory), Go would refuse to build. Then build without it.
 REVISION := $(shell git describe --tags --always --dirty 2>/dev/null)
 ifeq ($(REVISION),)
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 endif
 
-# A package is compiled in one way by whatever builds, generates, looks for mistakes or
-# tests, because each costs minutes from an empty cache: plainly, as it is shipped. Only
-# "make race" has a second one.
+# Building, generating, linting and testing compile a package with the same flags, those of
+# the release, because each variant takes minutes from an empty cache. Only "make race" has
+# other flags.
 plain = CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath"
 
 ##@ Build and run
@@ -39,15 +39,15 @@ run: build ## Start everything on this machine: control plane, key server, opera
 	KUBEBUILDER_ASSETS=$$assets exec bin/keyserver-dev up $(UP_FLAGS)
 
 .PHONY: run-federation
-run-federation: build ## Start three key servers that one operator makes trust each other, and show what to try (UP_FLAGS=...)
+run-federation: build ## Start three key servers that one operator federates, and print commands to try (UP_FLAGS=...)
 	@assets=$$(hack/controlplane.sh) && \
 	KUBEBUILDER_ASSETS=$$assets exec bin/keyserver-dev up --federation $(UP_FLAGS)
 
 .PHONY: image
-image: ## Build the container image with Docker (IMAGE=name:tag, GO_IMAGE=golang@sha256:..., TARGET=agent for that of the agent)
+image: ## Build the container image with Docker (IMAGE=name:tag, GO_IMAGE=golang@sha256:..., TARGET=agent for the agent's image)
 	docker build $(if $(GO_IMAGE),--build-arg GO_IMAGE='$(GO_IMAGE)') $(if $(TARGET),--target $(TARGET)) -t $(or $(IMAGE),keyserver-$(or $(TARGET),operator):$(or $(REVISION),dev)) .
 
-# What the manifests call the image.
+# The name of the image in the manifests.
 manifests_image = keyserver-operator:$(shell awk '$$1 == "newTag:" { print $$2 }' config/image/kustomization.yaml)
 
 .PHONY: image-ko
@@ -56,7 +56,7 @@ image-ko: .go ## Build the container images with ko as bin/image.tar and bin/ima
 	$(plain) go run -C hack/image . -out "$(CURDIR)/bin/image" -name '$(or $(IMAGE),$(manifests_image))' $(if $(SBOM),-sbom "$(abspath $(SBOM))") $(if $(PLATFORMS),-platform $(PLATFORMS))
 
 .PHONY: dist
-dist: .go ## Build what a release consists of: binaries, SBOMs and checksums in bin/dist, the images of both platforms in bin/image and bin/image-agent
+dist: .go ## Build the files of a release: binaries, SBOMs and checksums in bin/dist, the images of both platforms in bin/image and bin/image-agent
 	rm -rf bin/dist
 	mkdir -p bin/dist
 	hack/console.sh
@@ -77,11 +77,11 @@ console: ## Build the web console into internal/server/console/dist, for "go bui
 	@hack/console.sh
 
 .PHONY: site
-site: ## Build the documents as a site into bin/site/VERSION, beside the versions that are there (SITE_VERSION=main, SITE_BASE=/, SITE_REPOSITORY=URL)
+site: ## Build the documents as a site into bin/site/VERSION, next to existing versions (SITE_VERSION=main, SITE_BASE=/, SITE_REPOSITORY=URL)
 	@hack/site.sh
 
 .PHONY: screenshots
-screenshots: .go ## Take pictures of the web console, as its test sees it, into bin/screenshots, and renew those of docs/console
+screenshots: .go ## Take screenshots of the web console in its test into bin/screenshots, and update those of docs/console
 	@environment=$$(hack/provide.sh ./test/console); eval "$$environment"; \
 	RIG_SCREENSHOTS="$(CURDIR)/bin/screenshots" $(plain) go test -count=1 -run TestConsole ./test/console
 	@for picture in docs/console/*.png; do cp "bin/screenshots/$${picture##*/}" docs/console/; done
@@ -92,8 +92,8 @@ clean: cluster-down ## Remove bin/ (the per-user cache of built tools and contro
 
 ##@ Generated files
 
-# $(call document,FILE,PACKAGE ARGUMENTS): FILE is what a program prints.
-# In place only when complete, so that a failed run leaves the old one.
+# $(call document,FILE,PACKAGE ARGUMENTS): writes the output of a program to FILE.
+# It replaces FILE only when complete, so that a failed run keeps the old one.
 document = $(plain) go run $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1)) && mv bin/$(notdir $(1)).tmp $(1)
 
 # The definitions come first: docs/resources.md is made from them, too.
@@ -112,7 +112,7 @@ generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc 
 
 .PHONY: manifests
 manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in the code
-	rm -f config/crd/bases/*.yaml # of kinds that are gone, too
+	rm -f config/crd/bases/*.yaml # also those of removed kinds
 	$(plain) bin/controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	cd config/crd && { sed '/^resources:/q' kustomization.yaml; printf -- '- %s\n' bases/*.yaml; } > ../../bin/crds.tmp && mv ../../bin/crds.tmp kustomization.yaml
 	$(plain) bin/controller-gen rbac:roleName=manager paths=./controllers/... output:rbac:artifacts:config=config/rbac
@@ -120,7 +120,7 @@ manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in th
 ##@ Checks
 
 .PHONY: verify
-verify: bin/actionlint bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Fail if anything generated, formatted or tidied is stale, and print the fix; lint workflows and the OpenAPI document; check the types for macOS and Windows
+verify: bin/actionlint bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Fail if generated, formatted or tidied files are stale, and print the fix; lint workflows and the OpenAPI document; check the types for macOS and Windows
 	@hack/verify.sh
 
 .PHONY: cross
@@ -128,7 +128,7 @@ cross: ## Check the types of everything and its tests for macOS, and of the comm
 	@hack/cross.sh
 
 .PHONY: lint
-lint: bin/golangci-lint ## Run the linters; .golangci.yml also holds the direction of imports
+lint: bin/golangci-lint ## Run the linters; .golangci.yml also checks the direction of imports
 	$(plain) bin/golangci-lint run
 	@hack/compiler.sh # for cgo
 	cd hack/kms-pkcs11 && CGO_ENABLED=1 "$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml"
@@ -142,28 +142,26 @@ fmt: bin/golangci-lint ## Format the code and sort its imports
 	bin/golangci-lint fmt
 
 .PHONY: check
-check: bin/gotestsum ## Run the tests that need Go only: the proof between two edits (PKG=./..., TEST_FLAGS=...)
+check: bin/gotestsum ## Run the tests that only need Go: a fast check between edits (PKG=./..., TEST_FLAGS=...)
 	@hack/test.sh check "$(PKG)" $(TEST_FLAGS)
 
 .PHONY: test
 test: bin/gotestsum ## Run the tests, with a real control plane, SQLite and PostgreSQL, or all tests of PKG=... (TEST_FLAGS=...)
 	@hack/test.sh test "$(PKG)" $(TEST_FLAGS)
 
-# First the parts that need the machine for themselves.
+# The parts that need the entire machine come first.
 .PHONY: test-system
 test-system: bin/gotestsum chaos smoke-cluster ## Run the system tests: killed processes, federation, browsers, third-party programs, installation (TEST_FLAGS=...)
 	@hack/test.sh system "" $(TEST_FLAGS)
 
-# At its end a program with the race detector sleeps for a second, which here would only
-# add up. SQLite is C that was translated: what it does to its own memory is nobody's race
-# here, and watching it costs a suite of the database two fifths of its time. Its driver is
-# watched, as whatever is Go.
+# A program with the race detector sleeps for a second at its end, which would add up here.
+# SQLite is translated C: its own memory accesses are no races here, and checking them takes
+# two fifths of the time of a database suite. Its driver is checked like all Go code.
 translated = modernc.org/sqlite/lib modernc.org/libc
 
-# The race detector sees what is in its own process: a suite that starts the program has
-# only itself there.
+# The race detector only sees its own process: it does not see a program that a suite starts.
 .PHONY: race
-race: ## Run the tests with the race detector: what is in one process, or PKG=... (TEST_FLAGS=...)
+race: ## Run the tests of a single process with the race detector, or those of PKG=... (TEST_FLAGS=...)
 	@hack/compiler.sh; \
 	packages="$(PKG)"; \
 	[[ -n $$packages ]] || packages=$$(hack/needs.sh -packages ./... | awk '!/ program/ { print $$1 }'); \
@@ -173,7 +171,7 @@ race: ## Run the tests with the race detector: what is in one process, or PKG=..
 		go test -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -race -vet=off $(foreach package,$(translated),-gcflags=$(package)=-race=false) -timeout 60m $(TEST_FLAGS) $$packages
 
 .PHONY: chaos
-chaos: .go ## Break a whole system at random under load, for CHAOS_TIME (60s), as CHAOS_SEED says
+chaos: .go ## Inject random faults into a complete system under load for CHAOS_TIME (60s); CHAOS_SEED repeats a plan
 	@environment=$$(hack/provide.sh ./test/chaos); eval "$$environment"; \
 	set -x; \
 	CHAOS_TIME=$${CHAOS_TIME:-60s} $(plain) go test -count=1 -v -timeout 170m -run '^TestChaos$$' ./test/chaos
@@ -183,7 +181,7 @@ cluster: .go ## Start a real Kubernetes of one node on this machine, from source
 	@hack/cluster/up.sh
 
 .PHONY: cluster-down
-cluster-down: ## End it, and leave nothing
+cluster-down: ## End the cluster, and remove its files
 	@hack/cluster/down.sh
 
 .PHONY: test-cluster
@@ -191,7 +189,7 @@ test-cluster: .go ## Install the product into such a cluster as docs/install.md 
 	@hack/cluster/test.sh $(TEST_FLAGS)
 
 .PHONY: smoke-cluster
-smoke-cluster: .go ## The shortest part of that, for each change; where no node can be made it says so, and runs nothing
+smoke-cluster: .go ## Run the shortest part of test-cluster; if no node can be made, print the reason and run nothing
 	@hack/cluster/smoke.sh
 
 .PHONY: bench
@@ -204,7 +202,7 @@ bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp
 .go:
 	@hack/go.sh
 
-# Always asked, because only the script knows what is pinned and already built.
+# The script always runs, because only it knows which versions are pinned and built.
 bin/actionlint bin/controller-gen bin/golangci-lint bin/gotestsum bin/govulncheck bin/protoc-gen-go bin/protoc-gen-go-grpc: .FORCE
 	@hack/tools.sh $(@F)
 .PHONY: .FORCE
