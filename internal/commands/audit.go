@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -47,7 +48,7 @@ func (o *databaseOptions) config() (sqlstore.Config, error) {
 // auditOptions are the flags of audit verify.
 type auditOptions struct {
 	databaseOptions
-	accessOptions
+	access.Options
 	heads       []string
 	key         string
 	checkpoints []string
@@ -70,7 +71,7 @@ func newAuditVerify() *cobra.Command {
 		RunE: program.Ran(o.run),
 	}
 	o.databaseOptions.bind(cmd.Flags(), "")
-	o.bindOne(cmd.Flags())
+	o.BindOne(cmd.Flags())
 	cmd.Flags().StringVar(&o.archive, "archive", "", "URL of an audit archive, as --audit-archive of serve has it: verify that, and no database")
 	cmd.Flags().StringVar(&o.key, "key", "", "key that signs the checkpoints, as GET /api/audit/key answers it, or a file that holds it")
 	cmd.Flags().StringArrayVar(&o.checkpoints, "checkpoint", nil, "file with a checkpoint that was noted earlier; may be given several times")
@@ -91,7 +92,7 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 	switch {
 	case cmd.Flags().Changed("archive"):
 		return o.verifyArchive(cmd, options)
-	case o.server == "":
+	case o.Server == "":
 		err = o.verifyDatabase(cmd, &found, expected)
 	default:
 		err = o.verifyServer(cmd, &found)
@@ -102,20 +103,9 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 	return found.show(cmd.OutOrStdout())
 }
 
-// without refuses flags that have no meaning beside the others, for a reason. Variables
-// are there for whatever runs in the same container, and have none where no flag would.
-func without(cmd *cobra.Command, why string, flags ...string) error {
-	for _, flag := range flags {
-		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Annotations[program.FromVariable] == nil {
-			return program.Usagef("--%s %s", flag, why)
-		}
-	}
-	return nil
-}
-
 // verifyDatabase reads each row once, for its chain and for the tree.
 func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *verification, expected []audit.Head) (err error) {
-	if err := without(cmd, "says how to reach a key server; give --server, too, or leave it out", "ca-file", "username", "password-file"); err != nil {
+	if err := program.Without(cmd, "says how to reach a key server; give --server, too, or leave it out", "ca-file", "username", "password-file"); err != nil {
 		return err
 	}
 	cfg, err := o.config()
@@ -192,20 +182,20 @@ func checkBlocks(ctx context.Context, store *sqlstore.Store) error {
 
 // verifyServer reads what a key server answers, which shows no heads of chains.
 func (o *auditOptions) verifyServer(cmd *cobra.Command, found *verification) error {
-	if err := without(cmd, "says something about a database, and --server reads none; leave one of them out", "data-dir", "database-url", "expect-head"); err != nil {
+	if err := program.Without(cmd, "says something about a database, and --server reads none; leave one of them out", "data-dir", "database-url", "expect-head"); err != nil {
 		return err
 	}
 	if err := program.Needed(cmd, "server", "password-file"); err != nil {
 		return err
 	}
-	a, err := o.read(cmd)
+	a, err := o.Read(cmd)
 	if err != nil {
 		return err
 	}
 	ctx := cmd.Context()
-	c, err := a.client(ctx, a.admin, "keyserver-operator-audit")
+	c, err := a.Client(ctx, a.Admin, "keyserver-operator-audit")
 	if err != nil {
-		return err
+		return a.Explained(err)
 	}
 	defer func() { _ = c.Logout(context.WithoutCancel(ctx)) }()
 	found.remote = true
@@ -216,7 +206,7 @@ func (o *auditOptions) verifyServer(cmd *cobra.Command, found *verification) err
 	if client.IsCode(err, "ACCESS_DENIED") {
 		return fmt.Errorf("%w; give --username and --password-file of somebody who may read the audit trail", err)
 	}
-	return a.explained(err)
+	return a.Explained(err)
 }
 
 func verifyRemote(ctx context.Context, trail *remoteTrail, options *tree.Options) (tree.Report, error) {

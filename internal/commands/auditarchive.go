@@ -22,7 +22,7 @@ import (
 
 // verifyArchive verifies an archive. It needs nothing else than the key.
 func (o *auditOptions) verifyArchive(cmd *cobra.Command, options tree.Options) (err error) {
-	if err := without(cmd, "says something about a database or a key server, and --archive reads none; leave one of them out", "data-dir", "database-url", "server", "ca-file", "username", "password-file", "expect-head"); err != nil {
+	if err := program.Without(cmd, "says something about a database or a key server, and --archive reads none; leave one of them out", "data-dir", "database-url", "server", "ca-file", "username", "password-file", "expect-head"); err != nil {
 		return err
 	}
 	if options.Key == nil {

@@ -40,7 +40,7 @@ func (o *receiptOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	text, err := readCredential("--row", o.row)
+	text, err := program.ReadFile("--row", o.row)
 	if err != nil {
 		return err
 	}

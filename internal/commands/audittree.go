@@ -43,7 +43,7 @@ func readNoted(key string, checkpoints []string) (options tree.Options, err erro
 
 // readLines reads a text that ends with one line break, however it was copied.
 func readLines(flag, file string) ([]byte, error) {
-	text, err := readCredential(flag, file)
+	text, err := program.ReadFile(flag, file)
 	return []byte(strings.TrimRight(text, "\r\n") + "\n"), err
 }
 
@@ -53,7 +53,7 @@ func readVerifier(text string) (note.Verifier, error) {
 	if key, err := parseVerifier(text); err == nil {
 		return key, nil
 	}
-	content, err := readCredential("--key", text)
+	content, err := program.ReadFile("--key", text)
 	if err != nil {
 		return nil, program.Usagef("--key is neither a key as GET /api/audit/key answers it nor a file that can be read: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -24,7 +25,7 @@ import (
 
 // backupOptions are the flags of backup.
 type backupOptions struct {
-	accessOptions
+	access.Options
 	databaseOptions
 	to, recipient string
 	includeKEK    bool
@@ -42,8 +43,8 @@ func newBackup() *cobra.Command {
 		Args: program.NoArgs,
 		RunE: program.Ran(o.run),
 	}
-	o.bindOne(cmd.Flags())
-	cmd.Flags().StringVar(&o.tokenFile, "token-file", "", "file with the token of a service account to log in with, in place of --password-file")
+	o.BindOne(cmd.Flags())
+	cmd.Flags().StringVar(&o.TokenFile, "token-file", "", "file with the token of a service account to log in with, in place of --password-file")
 	cmd.Flags().StringVar(&o.to, "to", "", "directory, which is made where there is none, or file:///DIRECTORY, s3://BUCKET, gs://BUCKET or azblob://CONTAINER")
 	cmd.Flags().StringVar(&o.recipient, "recipient", "", "recipient of age, age1...; whoever has its identity opens the backup")
 	cmd.Flags().BoolVar(&o.includeKEK, "include-kek", false, "put the key-encryption key beside the backup, encrypted like it, where it is the file kek in --data-dir")
@@ -54,7 +55,7 @@ func newBackup() *cobra.Command {
 // checked checks the flags and returns the recipient that they name.
 func (o *backupOptions) checked(cmd *cobra.Command) (age.Recipient, error) {
 	flags := []string{"server", "password-file", "to", "recipient"}
-	if o.tokenFile != "" {
+	if o.TokenFile != "" {
 		flags = slices.Delete(flags, 1, 2)
 	}
 	if err := program.Needed(cmd, flags...); err != nil {
@@ -80,23 +81,23 @@ func (o *backupOptions) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	a, err := o.read(cmd)
+	a, err := o.Read(cmd)
 	if err != nil {
 		return err
 	}
 	ctx := cmd.Context()
-	c, err := a.client(ctx, a.admin, "keyserver-operator-backup")
+	c, err := a.Client(ctx, a.Admin, "keyserver-operator-backup")
 	if err != nil {
-		return err
+		return a.Explained(err)
 	}
 	defer func() { _ = c.Logout(context.WithoutCancel(ctx)) }()
 	session, err := c.GetCurrentSession(ctx)
 	if err != nil {
-		return a.explained(err)
+		return a.Explained(err)
 	}
 	key, err := c.GetAuditKey(ctx)
 	if err != nil {
-		return a.explained(err)
+		return a.Explained(err)
 	}
 	var kek []byte
 	if o.includeKEK {
@@ -127,7 +128,7 @@ func (o *backupOptions) run(cmd *cobra.Command) (err error) {
 		if kek != nil {
 			err = errors.Join(err, place.Delete(context.WithoutCancel(ctx), backup.KeyName(name)))
 		}
-		return a.explained(err)
+		return a.Explained(err)
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes\n", name, size)
 	return err

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
@@ -30,7 +31,7 @@ import (
 // doctorOptions are the flags of doctor.
 type doctorOptions struct {
 	keyOptions
-	accessOptions
+	access.Options
 	clusterOptions
 }
 
@@ -159,24 +160,24 @@ func newDoctor() *cobra.Command {
 		RunE: program.Ran(o.run),
 	}
 	o.keyOptions.bind(cmd.Flags())
-	o.bindOne(cmd.Flags())
+	o.BindOne(cmd.Flags())
 	o.clusterOptions.bind(cmd.Flags())
 	return cmd
 }
 
 func (o *doctorOptions) run(cmd *cobra.Command) error {
-	if o.cluster && o.server != "" {
+	if o.cluster && o.Server != "" {
 		return program.Usagef("--cluster and --server are looked at one after the other; give one of them")
 	}
-	if o.server == "" {
-		if err := without(cmd, "is for --server, which is missing", "ca-file", "username", "password-file"); err != nil {
+	if o.Server == "" {
+		if err := program.Without(cmd, "is for --server, which is missing", "ca-file", "username", "password-file"); err != nil {
 			return err
 		}
 	}
-	if !o.cluster && o.server == "" {
+	if !o.cluster && o.Server == "" {
 		return o.lookAtDatabase(cmd.Context(), cmd.OutOrStdout())
 	}
-	if err := without(cmd, "is for a database, and something else is looked at; give one of them", "data-dir", "database-url", "kek"); err != nil {
+	if err := program.Without(cmd, "is for a database, and something else is looked at; give one of them", "data-dir", "database-url", "kek"); err != nil {
 		return err
 	}
 	if o.cluster {
@@ -203,34 +204,29 @@ func (o *doctorOptions) lookAtDatabase(ctx context.Context, out io.Writer) (err 
 }
 
 func (o *doctorOptions) lookAtServer(cmd *cobra.Command) error {
-	asked, err := o.ask(cmd, "keyserver-operator-doctor")
+	a, err := o.Read(cmd)
+	if err != nil {
+		return err
+	}
+	asked, err := ask(cmd.Context(), a, "keyserver-operator-doctor")
 	if err != nil {
 		return err
 	}
 	return doctor.Run(cmd.Context(), cmd.OutOrStdout(), doctor.Service(asked))
 }
 
-// ask asks the key server that the flags name.
-func (o *accessOptions) ask(cmd *cobra.Command, userAgent string) (doctor.Asked, error) {
-	access, err := o.read(cmd)
-	if err != nil {
-		return doctor.Asked{Build: version.String(), Now: time.Now()}, err
-	}
-	return access.ask(cmd.Context(), userAgent)
-}
-
 // ask is a key server, asked as a stranger where no password is given, or where a login
 // fails: that a service cannot do that much is what is to be found out.
-func (a access) ask(ctx context.Context, userAgent string) (doctor.Asked, error) {
+func ask(ctx context.Context, a access.Access, userAgent string) (doctor.Asked, error) {
 	asked := doctor.Asked{Build: version.String(), Now: time.Now()}
 	var err error
-	if asked.LoggedIn = a.admin != nil; asked.LoggedIn {
-		if asked.Client, err = a.client(ctx, a.admin, userAgent); err == nil || ctx.Err() != nil {
+	if asked.LoggedIn = a.Admin != nil; asked.LoggedIn {
+		if asked.Client, err = a.Client(ctx, a.Admin, userAgent); err == nil || ctx.Err() != nil {
 			return asked, err
 		}
-		asked.LoggedIn, asked.Refused = false, err
+		asked.LoggedIn, asked.Refused = false, a.Explained(err)
 	}
-	asked.Client, err = a.connect(&login{}, userAgent, nil)
+	asked.Client, err = a.Connect(&access.Login{}, userAgent, nil)
 	return asked, err
 }
 

@@ -10,20 +10,21 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/export"
 )
 
 // exportOptions are the flags of export.
 type exportOptions struct {
-	accessOptions
+	access.Options
 	namespace string
 	keyServer string
 	kinds     []string
 }
 
 func (o *exportOptions) bind(f *pflag.FlagSet) {
-	o.accessOptions.bind(f)
+	o.Options.Bind(f)
 	f.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of the manifests")
 	f.StringVar(&o.keyServer, "key-server-ref", "default", "KeyServer that the manifests refer to")
 	f.StringSliceVar(&o.kinds, "kind", nil, "only this kind, of "+strings.Join(export.Kinds, ", ")+"; may be given several times")
@@ -70,20 +71,20 @@ func (o *exportOptions) run(cmd *cobra.Command) error {
 	if err := o.check(cmd); err != nil {
 		return err
 	}
-	a, err := o.read(cmd)
+	a, err := o.Read(cmd)
 	if err != nil {
 		return err
 	}
 	ctx := cmd.Context()
-	admin, err := a.client(ctx, a.admin, "keyserver-operator-export")
+	admin, err := a.Client(ctx, a.Admin, "keyserver-operator-export")
 	if err != nil {
-		return err
+		return a.Explained(err)
 	}
 	defer func() { _ = admin.Logout(context.WithoutCancel(ctx)) }()
 	officer := admin
-	if a.officer != nil {
-		if officer, err = a.client(ctx, a.officer, "keyserver-operator-export"); err != nil {
-			return err
+	if a.Officer != nil {
+		if officer, err = a.Client(ctx, a.Officer, "keyserver-operator-export"); err != nil {
+			return a.Explained(err)
 		}
 		defer func() { _ = officer.Logout(context.WithoutCancel(ctx)) }()
 	}
@@ -91,10 +92,18 @@ func (o *exportOptions) run(cmd *cobra.Command) error {
 		Admin: admin, Officer: officer, Namespace: o.namespace, KeyServer: o.keyServer, Kinds: o.kinds,
 	})
 	if err != nil {
-		return a.explained(err)
+		return a.Explained(err)
 	}
 	for _, left := range made.LeftOut {
 		fmt.Fprintln(cmd.ErrOrStderr(), left)
 	}
 	return made.YAML(cmd.OutOrStdout())
+}
+
+// checkNamespace refuses a namespace that no object can stand in.
+func checkNamespace(name string) error {
+	if len(validation.IsDNS1123Label(name)) > 0 {
+		return program.Usagef("--namespace is %q; it must be a name of lower-case letters, digits and dashes", name)
+	}
+	return nil
 }

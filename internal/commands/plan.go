@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/controllers"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/plan"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
@@ -26,7 +27,7 @@ const exitChanges program.Exit = 2
 
 // planOptions are the flags of plan.
 type planOptions struct {
-	accessOptions
+	access.Options
 	files      []string
 	namespace  string
 	keyServer  string
@@ -40,7 +41,7 @@ func (o *planOptions) bind(f *pflag.FlagSet) {
 	f.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of manifests that name none")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster that the manifests are for; default: $KUBECONFIG, and without it no cluster is asked")
 	f.StringVar(&o.keyServer, "key-server-ref", "default", "KeyServer that the flags about a key server stand for, or change")
-	o.accessOptions.bind(f)
+	o.Options.Bind(f)
 	f.StringVarP(&o.output, "output", "o", "text", "text or json")
 	f.StringVar(&o.logLevel, "log-level", "error", "debug, info, warn or error")
 }
@@ -86,7 +87,7 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 	if err := checkNamespace(o.namespace); err != nil {
 		return err
 	}
-	a, err := o.read(cmd)
+	a, err := o.Read(cmd)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 	}
 	report, err := plan.Make(cmd.Context(), made)
 	if err != nil {
-		return a.explained(err)
+		return a.Explained(err)
 	}
 	if err := print(report, cmd.OutOrStdout()); err != nil {
 		return err
@@ -110,28 +111,28 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 	return nil
 }
 
-func (o *planOptions) options(cmd *cobra.Command, a access) (plan.Options, error) {
+func (o *planOptions) options(cmd *cobra.Command, a access.Access) (plan.Options, error) {
 	out := plan.Options{Files: o.files, Stdin: cmd.InOrStdin(), Namespace: o.namespace}
 	logger, err := program.NewLogger(cmd.ErrOrStderr(), o.logLevel)
 	if err != nil {
 		return out, err
 	}
 	out.Log = logr.FromSlogHandler(logger.Handler())
-	if !a.given() && cmd.Flags().Changed("key-server-ref") {
+	if !a.Given() && cmd.Flags().Changed("key-server-ref") {
 		return out, program.Usagef("--key-server-ref says which KeyServer --server, --ca-file and the passwords are about, and none of these is given")
 	}
-	if a.given() {
-		out.Access = &plan.Access{KeyServer: o.keyServer, URL: a.url, CA: a.ca, Administrator: planLogin(a.admin), Officer: planLogin(a.officer)}
+	if a.Given() {
+		out.Access = &plan.Access{KeyServer: o.keyServer, URL: a.URL, CA: a.CA, Administrator: planLogin(a.Admin), Officer: planLogin(a.Officer)}
 	}
 	out.Cluster, out.Issuer, err = o.cluster()
 	return out, err
 }
 
-func planLogin(l *login) *plan.Login {
+func planLogin(l *access.Login) *plan.Login {
 	if l == nil {
 		return nil
 	}
-	return &plan.Login{Name: l.name, Password: l.password}
+	return &plan.Login{Name: l.Name, Password: l.Password}
 }
 
 // cluster returns a client of the cluster, nil where none was named. Nobody

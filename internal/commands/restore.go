@@ -81,7 +81,7 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	identity, err := readCredential("--identity", o.identity)
+	identity, err := program.ReadFile("--identity", o.identity)
 	if err != nil {
 		return err
 	}

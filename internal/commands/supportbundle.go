@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/supportbundle"
@@ -27,7 +28,7 @@ import (
 
 // supportBundleOptions are the flags of support-bundle.
 type supportBundleOptions struct {
-	accessOptions
+	access.Options
 	clusterOptions
 	metrics []string
 	logs    []string
@@ -63,7 +64,7 @@ func newSupportBundle() *cobra.Command {
 		RunE: program.Ran(o.run),
 	}
 	f := cmd.Flags()
-	o.bindOne(f)
+	o.BindOne(f)
 	o.clusterOptions.bind(f)
 	f.StringSliceVar(&o.metrics, "metrics-url", nil, "URL of the metrics of a process, for instance http://127.0.0.1:8082/metrics; may be given often")
 	f.StringSliceVar(&o.logs, "log", nil, "file with a log, of which the end is packed; may be given often")
@@ -74,7 +75,7 @@ func newSupportBundle() *cobra.Command {
 
 func (o *supportBundleOptions) check() error {
 	switch {
-	case !o.cluster && o.server == "" && len(o.metrics) == 0 && len(o.logs) == 0:
+	case !o.cluster && o.Server == "" && len(o.metrics) == 0 && len(o.logs) == 0:
 		return program.Usagef("there is nothing to pack; give --server, --cluster, --metrics-url or --log")
 	case len(o.metrics) > maxSources || len(o.logs) > maxSources:
 		return program.Usagef("--metrics-url and --log may each be given %d times at most", maxSources)
@@ -193,7 +194,7 @@ func put(file, name string) error {
 func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer, now time.Time) error {
 	about := map[string]string{
 		"made": now.UTC().Format(time.RFC3339), "program": program.BuildVersion(programName).Banner, "release": version.String(), "commit": version.Commit(),
-		"system": runtime.GOOS + "/" + runtime.GOARCH, "server": urltext.Origin(o.server),
+		"system": runtime.GOOS + "/" + runtime.GOARCH, "server": urltext.Origin(o.Server),
 	}
 	if o.cluster {
 		w.Never(o.secrets()...)
@@ -201,7 +202,7 @@ func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer,
 	if err := w.JSON("about.json", about); err != nil {
 		return err
 	}
-	if o.server != "" {
+	if o.Server != "" {
 		if err := o.fillServer(cmd, w); err != nil {
 			return err
 		}
@@ -225,13 +226,13 @@ func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer,
 }
 
 func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *supportbundle.Writer) error {
-	access, err := o.read(cmd)
-	if access.admin != nil {
-		w.Never(access.admin.password)
+	a, err := o.Read(cmd)
+	if a.Admin != nil {
+		w.Never(a.Admin.Password)
 	}
 	var asked doctor.Asked
 	if err == nil {
-		asked, err = access.ask(cmd.Context(), "keyserver-operator-support-bundle")
+		asked, err = ask(cmd.Context(), a, "keyserver-operator-support-bundle")
 	}
 	var usage program.UsageError
 	switch {
@@ -255,7 +256,7 @@ func (o *clusterOptions) secrets() []string {
 	}
 	secrets := []string{config.BearerToken, config.Password}
 	if config.BearerTokenFile != "" {
-		if token, err := readCredential("the token of the cluster", config.BearerTokenFile); err == nil {
+		if token, err := program.ReadFile("the token of the cluster", config.BearerTokenFile); err == nil {
 			secrets = append(secrets, strings.TrimSpace(token))
 		}
 	}

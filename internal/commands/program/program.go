@@ -315,6 +315,17 @@ func Needed(cmd *cobra.Command, flags ...string) error {
 	return nil
 }
 
+// Without returns a usage error if one of the flags was given; why says what is wrong with it. It ignores flags that a
+// variable set, because variables are there for all commands that run in the same container.
+func Without(cmd *cobra.Command, why string, flags ...string) error {
+	for _, flag := range flags {
+		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Annotations[FromVariable] == nil {
+			return Usagef("--%s %s", flag, why)
+		}
+	}
+	return nil
+}
+
 // CheckServer returns a usage error if server is not a valid value of --server.
 func CheckServer(server string) error {
 	if server == "" {

@@ -1,4 +1,4 @@
-package commands
+package access
 
 import (
 	"errors"
@@ -12,19 +12,19 @@ import (
 func TestExplained(t *testing.T) {
 	denied, unknown := &client.Error{Code: "ACCESS_DENIED", Detail: "no role grants it"}, errors.New("tls: certificate signed by unknown authority")
 	for name, c := range map[string]struct {
-		from access
+		from Access
 		err  error
 		flag string
 	}{
-		"UnknownAuthority":  {access{url: "https://a"}, unknown, "--ca-file"},
-		"AnotherAuthority":  {access{url: "https://a", ca: "pem"}, unknown, ""},
-		"DeclaredKeyServer": {access{}, unknown, ""},
-		"NoOfficer":         {access{url: "https://a", ca: "pem"}, denied, "--officer-username"},
-		"Officer":           {access{url: "https://a", ca: "pem", officer: &login{}}, denied, ""},
-		"Another":           {access{url: "https://a"}, errors.New("down"), ""},
+		"UnknownAuthority":  {Access{URL: "https://a"}, unknown, "--ca-file"},
+		"AnotherAuthority":  {Access{URL: "https://a", CA: "pem"}, unknown, ""},
+		"DeclaredKeyServer": {Access{}, unknown, ""},
+		"NoOfficer":         {Access{URL: "https://a", CA: "pem"}, denied, "--officer-username"},
+		"Officer":           {Access{URL: "https://a", CA: "pem", Officer: &Login{}}, denied, ""},
+		"Another":           {Access{URL: "https://a"}, errors.New("down"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := c.from.explained(c.err)
+			got := c.from.Explained(c.err)
 			if !errors.Is(got, c.err) || (c.flag == "") != (got.Error() == c.err.Error()) || !strings.Contains(got.Error(), c.flag) {
 				t.Errorf("got %q, want %q named", got, c.flag)
 			}

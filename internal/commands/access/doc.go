@@ -1,0 +1,8 @@
+// Package access has the flags that say how to reach one key server and as which principal, and logs in for one command.
+// The commands plan, export and backup bind all flags. Commands of keyserverctl bind the password only, because they
+// have the URL from a context.
+//
+// A password or a token comes from a file. The package keeps no session: the command that opens one ends it.
+//
+// It may import httpapi/client, program and pki/certtext.
+package access
