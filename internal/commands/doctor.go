@@ -22,6 +22,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor/storecheck"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
@@ -196,9 +197,9 @@ func (o *doctorOptions) lookAtDatabase(ctx context.Context, out io.Writer) (err 
 		return sqlstore.Explain(err, cfg)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	checks := doctor.Database(store, o.keyURL)
+	checks := storecheck.Database(store, o.keyURL)
 	if cfg.Dir != "" {
-		checks = append(checks, doctor.Volume(cfg.Dir))
+		checks = append(checks, storecheck.Volume(cfg.Dir))
 	}
 	return doctor.Run(ctx, out, checks)
 }

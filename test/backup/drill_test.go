@@ -28,6 +28,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor/storecheck"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
@@ -327,7 +328,7 @@ func (r restored) open(t *testing.T) *sqlstore.Store {
 	rig.Must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	var said bytes.Buffer
-	if err := doctor.Run(t.Context(), &said, doctor.Database(store, func() (string, error) { return keyring.FileKey(r.dir) })); err != nil {
+	if err := doctor.Run(t.Context(), &said, storecheck.Database(store, func() (string, error) { return keyring.FileKey(r.dir) })); err != nil {
 		t.Errorf("doctor: %v\n%s", err, said.String())
 	}
 	return store // doctor has given it the key of its rows

@@ -18,6 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor/storecheck"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/migrate"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -340,5 +341,5 @@ func looks(t *testing.T, cfg sqlstore.Config, kek func() (string, error)) error 
 		return err
 	}
 	defer store.Close()
-	return doctor.Run(t.Context(), io.Discard, doctor.Database(store, kek))
+	return doctor.Run(t.Context(), io.Discard, storecheck.Database(store, kek))
 }

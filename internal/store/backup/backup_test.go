@@ -21,6 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor/storecheck"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -110,7 +111,7 @@ func (h *house) looks(t *testing.T, cfg sqlstore.Config) error {
 	}
 	defer store.Close()
 	var says strings.Builder
-	if err := doctor.Run(t.Context(), &says, doctor.Database(store, func() (string, error) { return keyring.FileKey(h.dir) })); err != nil {
+	if err := doctor.Run(t.Context(), &says, storecheck.Database(store, func() (string, error) { return keyring.FileKey(h.dir) })); err != nil {
 		return fmt.Errorf("%w\n%s", err, says.String())
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor/storecheck"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
@@ -260,7 +261,7 @@ func (f *former) holds(t *testing.T, d database, version int64) {
 			t.Error(err)
 		}
 	}()
-	if err := doctor.Run(ctx, &out, doctor.Database(beside, func() (string, error) { return f.kek, nil })); err != nil {
+	if err := doctor.Run(ctx, &out, storecheck.Database(beside, func() (string, error) { return f.kek, nil })); err != nil {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 	if now := shapeOf(t, d); !maps.EqualFunc(now.columns, f.shape.columns, maps.Equal[map[string]column, map[string]column]) {

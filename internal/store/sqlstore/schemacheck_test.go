@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor/storecheck"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -173,7 +174,7 @@ func testVerdict(t *testing.T, d database, want string) {
 	beside, err := sqlstore.OpenReadOnly(t.Context(), d.config)
 	if err == nil {
 		var out bytes.Buffer
-		found := doctor.Run(t.Context(), &out, doctor.Database(beside, nil)[:1])
+		found := doctor.Run(t.Context(), &out, storecheck.Database(beside, nil)[:1])
 		if (found != nil) != (want != tolerated) || found != nil && !errors.Is(found, doctor.ErrFindings) {
 			t.Errorf("doctor: %v\n%s", found, out.String())
 		}

@@ -1,0 +1,6 @@
+// Package storecheck has the checks of keyserver-operator doctor: of a database and of its data directory. They read only.
+//
+// The checks that need no database are in package doctor, so that keyserverctl does not link the store.
+//
+// It may import doctor, crypto/keyring, crypto/rowmac, engine/bootstrap, platform/fault and store/sqlstore.
+package storecheck

@@ -1,0 +1,92 @@
+package storecheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
+	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
+	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
+)
+
+// Volume is the check of the volume of a data directory.
+func Volume(dir string) doctor.Check {
+	return doctor.Check{Name: "volume", Look: func(context.Context, func(string) error) (string, error) {
+		v, err := datadir.VolumeOf(dir)
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%d of %d MiB are free", v.Free>>20, v.Size>>20), v.Check(0)
+	}}
+}
+
+// Database returns the checks of a database that is open for reading. kek returns the URL of its key-encryption key.
+func Database(store *sqlstore.Store, kek func() (url string, err error)) []doctor.Check {
+	opened := errors.New("the data key is not open")
+	return []doctor.Check{
+		{Name: "schema", Look: func(ctx context.Context, found func(string) error) (string, error) {
+			holds := "the database is of this version" // an older one is not opened
+			if newer := store.Ahead(); newer != "" {
+				holds = newer
+			}
+			differences, err := store.CheckSchema(ctx)
+			for _, d := range differences {
+				if err == nil {
+					err = found(d.Text)
+				}
+			}
+			return holds, err
+		}},
+		{Name: "key", Look: func(ctx context.Context, found func(string) error) (string, error) {
+			ring, err := openKey(ctx, store, kek)
+			if err != nil {
+				return "", err
+			}
+			store.UseRowKey(ring.RowKey())
+			if opened = nil; !ring.RowsSealed() {
+				err = found("the rows have no MACs yet: start the server once with this version")
+			}
+			return "the key-encryption key opens the data key", err
+		}},
+		{Name: "settings", Look: func(ctx context.Context, found func(string) error) (string, error) {
+			if opened != nil {
+				return "", opened
+			}
+			for _, name := range bootstrap.Settings {
+				_, err := store.Setting(ctx, name)
+				if errors.Is(err, sqlstore.ErrNotFound) {
+					err = found(name + " is missing: somebody took it away, and the server does not start without it; put it back from a backup")
+				}
+				if err != nil && fault.CodeOf(err) != fault.StoreTampered { // which is among the rows
+					return "", err
+				}
+			}
+			return "every setting that a start needs is there", nil
+		}},
+		{Name: "rows", Look: func(ctx context.Context, found func(string) error) (string, error) {
+			if opened != nil {
+				return "", opened
+			}
+			rows, err := store.CheckRows(ctx, func(f rowmac.Finding) error { return found(f.String()) })
+			return fmt.Sprintf("%d rows were compared with their MACs", rows), err
+		}},
+	}
+}
+
+func openKey(ctx context.Context, store *sqlstore.Store, kek func() (string, error)) (_ *keyring.Keyring, err error) {
+	url, err := kek()
+	if err != nil {
+		return nil, err
+	}
+	keeper, err := keyring.Open(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, keeper.Close()) }()
+	return keyring.Existing(ctx, keeper, store.Setting)
+}
