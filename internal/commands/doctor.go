@@ -1,26 +1,16 @@
 package commands
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"log/slog"
-	"net/http"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor/storecheck"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
@@ -33,7 +23,7 @@ import (
 type doctorOptions struct {
 	keyOptions
 	access.Options
-	clusterOptions
+	in cluster.Options
 }
 
 // keyOptions are the flags of what looks at a database with its key-encryption key.
@@ -53,91 +43,6 @@ func (o *keyOptions) keyURL() (string, error) {
 		return o.kek, nil
 	}
 	return keyring.FileKey(o.dataDir)
-}
-
-// clusterOptions are the flags of what looks at a cluster.
-type clusterOptions struct {
-	cluster    bool
-	kubeconfig string
-	namespace  string
-}
-
-func (o *clusterOptions) bind(f *pflag.FlagSet) {
-	f.BoolVar(&o.cluster, "cluster", false, "look at the cluster that the operator runs in")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "with --cluster: kubeconfig file; default: the Pod's service account, or $KUBECONFIG")
-	f.StringVarP(&o.namespace, "namespace", "n", "keyserver-system", "with --cluster: namespace of the operator")
-}
-
-// Bounds of each answer of a cluster that is looked at.
-const (
-	answerTime = 10 * time.Second
-	maxAnswer  = 32 << 20 // bytes, as of ctl
-	maxValues  = 500_000  // of JSON: an object of two bytes takes a kilobyte when it is read
-)
-
-// bounded refuses an answer that is too long, after it was decompressed. What the client of
-// Kubernetes reads it keeps, and an answer need not end.
-type bounded struct {
-	http.RoundTripper
-	streams bool // what succeeds is one, and whoever asked bounds it
-}
-
-func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := b.RoundTripper.RoundTrip(req)
-	if err != nil || b.streams && resp.StatusCode == http.StatusOK {
-		return resp, err
-	}
-	resp.Body = &boundedBody{resp.Body, maxAnswer, maxValues}
-	// The client reads what it did not ask for, too, and there values are not counted.
-	if is := resp.Header.Get("Content-Type"); is != "" && !strings.HasPrefix(is, runtime.ContentTypeJSON) {
-		resp.Header.Set("Content-Type", "text/plain")
-	}
-	return resp, nil
-}
-
-type boundedBody struct {
-	io.ReadCloser
-	bytes  int64
-	values int
-}
-
-func (b *boundedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.bytes+1)])
-	b.bytes -= int64(n)
-	b.values -= bytes.Count(p[:n], []byte(",")) // which divide them
-	switch {
-	case b.bytes < 0:
-		return 0, fmt.Errorf("the cluster answers with more than %d MiB", maxAnswer>>20)
-	case b.values < 0:
-		return 0, fmt.Errorf("the cluster answers with more than %d values", maxValues)
-	}
-	return n, err
-}
-
-// connect refuses a cluster that does not answer, which need not be asked for everything in
-// turn. By streams logs are read, in time and room that their reader bounds.
-func (o *clusterOptions) connect(ctx context.Context) (answers, streams *rest.Config, _ error) {
-	config, err := clusterConfig(o.kubeconfig)
-	if err != nil {
-		return nil, nil, err
-	}
-	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // each error is said once, by whoever asked
-	config.QPS = -1                                   // the API server has its own fairness
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	answers, streams = rest.CopyConfig(config), config
-	answers.Timeout = answerTime
-	answers.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next, false} })
-	streams.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next, true} })
-	d, err := discovery.NewDiscoveryClientForConfig(answers)
-	if err != nil {
-		return nil, nil, err
-	}
-	_, err = d.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
-	var refused apierrors.APIStatus
-	if err != nil && !errors.As(err, &refused) { // who is refused is answered
-		return nil, nil, fmt.Errorf("the cluster at %s does not answer: %w", config.Host, err)
-	}
-	return answers, streams, nil
 }
 
 func newDoctor() *cobra.Command {
@@ -162,12 +67,12 @@ func newDoctor() *cobra.Command {
 	}
 	o.keyOptions.bind(cmd.Flags())
 	o.BindOne(cmd.Flags())
-	o.clusterOptions.bind(cmd.Flags())
+	o.in.Bind(cmd.Flags())
 	return cmd
 }
 
 func (o *doctorOptions) run(cmd *cobra.Command) error {
-	if o.cluster && o.Server != "" {
+	if o.in.Cluster && o.Server != "" {
 		return program.Usagef("--cluster and --server are looked at one after the other; give one of them")
 	}
 	if o.Server == "" {
@@ -175,13 +80,13 @@ func (o *doctorOptions) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if !o.cluster && o.Server == "" {
+	if !o.in.Cluster && o.Server == "" {
 		return o.lookAtDatabase(cmd.Context(), cmd.OutOrStdout())
 	}
 	if err := program.Without(cmd, "is for a database, and something else is looked at; give one of them", "data-dir", "database-url", "kek"); err != nil {
 		return err
 	}
-	if o.cluster {
+	if o.in.Cluster {
 		return o.lookAtCluster(cmd.Context(), cmd.OutOrStdout())
 	}
 	return o.lookAtServer(cmd)
@@ -231,19 +136,15 @@ func ask(ctx context.Context, a access.Access, userAgent string) (doctor.Asked, 
 	return asked, err
 }
 
-func (o *clusterOptions) lookAtCluster(ctx context.Context, out io.Writer) error {
-	if err := checkNamespace(o.namespace); err != nil {
+func (o *doctorOptions) lookAtCluster(ctx context.Context, out io.Writer) error {
+	if err := cluster.CheckNamespace(o.in.Namespace); err != nil {
 		return err
 	}
-	config, _, err := o.connect(ctx)
-	if err != nil {
-		return err
-	}
-	c, err := client.New(config, client.Options{Scheme: NewScheme()})
+	c, err := o.in.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	return doctor.Run(ctx, out, doctor.Cluster{
-		Reader: c, Namespace: o.namespace, Lease: leaseName, Now: time.Now(),
+		Client: c, Namespace: o.in.Namespace, Lease: cluster.ManagerLease, Now: time.Now(),
 	}.Checks())
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/export"
 )
@@ -51,7 +52,7 @@ func (o *exportOptions) check(cmd *cobra.Command) error {
 	if err := program.Needed(cmd, "server", "password-file"); err != nil {
 		return err
 	}
-	if err := checkNamespace(o.namespace); err != nil {
+	if err := cluster.CheckNamespace(o.namespace); err != nil {
 		return err
 	}
 	if len(validation.IsDNS1123Subdomain(o.keyServer)) > 0 {
@@ -98,12 +99,4 @@ func (o *exportOptions) run(cmd *cobra.Command) error {
 		fmt.Fprintln(cmd.ErrOrStderr(), left)
 	}
 	return made.YAML(cmd.OutOrStdout())
-}
-
-// checkNamespace refuses a namespace that no object can stand in.
-func checkNamespace(name string) error {
-	if len(validation.IsDNS1123Label(name)) > 0 {
-		return program.Usagef("--namespace is %q; it must be a name of lower-case letters, digits and dashes", name)
-	}
-	return nil
 }

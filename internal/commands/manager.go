@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -34,16 +32,13 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
 )
-
-// leaseName is the Lease that managers compete for. The manifests grant this
-// one and no other.
-const leaseName = "manager.trust.keyserver.dev"
 
 // managerOptions are the flags of manager.
 type managerOptions struct {
@@ -142,30 +137,8 @@ func (o *managerOptions) complete(errOut io.Writer) (err error) {
 			return err
 		}
 	}
-	o.restConfig, err = clusterConfig(o.kubeconfig)
+	o.restConfig, err = cluster.Config(o.kubeconfig)
 	return err
-}
-
-// clusterConfig is of the file that --kubeconfig names, else of $KUBECONFIG,
-// else of the Pod.
-func clusterConfig(kubeconfig string) (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
-	named := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
-	switch {
-	case clientcmd.IsEmptyConfig(err) && kubeconfig == "" && named != "":
-		return nil, fmt.Errorf("$%s names %s, where no cluster is described", clientcmd.RecommendedConfigPathEnvVar, named)
-	case clientcmd.IsEmptyConfig(err) && kubeconfig == "":
-		return nil, errors.New("no cluster to talk to: give --kubeconfig, set KUBECONFIG, or run in a Pod with a service account")
-	case clientcmd.IsEmptyConfig(err):
-		return nil, fmt.Errorf("--kubeconfig %s describes no cluster", kubeconfig)
-	case err != nil && kubeconfig == "":
-		return nil, fmt.Errorf("$%s cannot be used: %w", clientcmd.RecommendedConfigPathEnvVar, err)
-	case err != nil:
-		return nil, fmt.Errorf("--kubeconfig cannot be used: %w", err)
-	}
-	return config, nil
 }
 
 // RunManager runs the controllers on a cluster until ctx ends, without leader election, metrics and probes.
@@ -188,7 +161,7 @@ func (o *managerOptions) run(ctx context.Context) error {
 		HealthProbeBindAddress: off,
 	}
 	if o.leader.elect {
-		options.LeaderElection, options.LeaderElectionID = true, leaseName
+		options.LeaderElection, options.LeaderElectionID = true, cluster.ManagerLease
 		options.LeaderElectionNamespace = o.leader.namespace
 		options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &o.leader.lease, &o.leader.renew, &o.leader.retry
 		// Who stops in order hands over at once.

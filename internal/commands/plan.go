@@ -15,6 +15,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/controllers"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/plan"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
@@ -84,7 +85,7 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 	case !ok:
 		return program.Usagef("--output is %q; it must be text or json", o.output)
 	}
-	if err := checkNamespace(o.namespace); err != nil {
+	if err := cluster.CheckNamespace(o.namespace); err != nil {
 		return err
 	}
 	a, err := o.Read(cmd)

@@ -11,14 +11,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/supportbundle"
@@ -29,7 +27,7 @@ import (
 // supportBundleOptions are the flags of support-bundle.
 type supportBundleOptions struct {
 	access.Options
-	clusterOptions
+	in      cluster.Options
 	metrics []string
 	logs    []string
 	lines   int64
@@ -65,7 +63,7 @@ func newSupportBundle() *cobra.Command {
 	}
 	f := cmd.Flags()
 	o.BindOne(f)
-	o.clusterOptions.bind(f)
+	o.in.Bind(f)
 	f.StringSliceVar(&o.metrics, "metrics-url", nil, "URL of the metrics of a process, for instance http://127.0.0.1:8082/metrics; may be given often")
 	f.StringSliceVar(&o.logs, "log", nil, "file with a log, of which the end is packed; may be given often")
 	f.Int64Var(&o.lines, "log-lines", 5000, "with --cluster: lines of the end of each log")
@@ -75,7 +73,7 @@ func newSupportBundle() *cobra.Command {
 
 func (o *supportBundleOptions) check() error {
 	switch {
-	case !o.cluster && o.Server == "" && len(o.metrics) == 0 && len(o.logs) == 0:
+	case !o.in.Cluster && o.Server == "" && len(o.metrics) == 0 && len(o.logs) == 0:
 		return program.Usagef("there is nothing to pack; give --server, --cluster, --metrics-url or --log")
 	case len(o.metrics) > maxSources || len(o.logs) > maxSources:
 		return program.Usagef("--metrics-url and --log may each be given %d times at most", maxSources)
@@ -87,8 +85,8 @@ func (o *supportBundleOptions) check() error {
 			return program.Usagef("--metrics-url must be http://HOST:PORT/metrics or https://HOST:PORT/metrics, without a user")
 		}
 	}
-	if o.cluster {
-		return checkNamespace(o.namespace)
+	if o.in.Cluster {
+		return cluster.CheckNamespace(o.in.Namespace)
 	}
 	return nil
 }
@@ -196,8 +194,8 @@ func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer,
 		"made": now.UTC().Format(time.RFC3339), "program": program.BuildVersion(programName).Banner, "release": version.String(), "commit": version.Commit(),
 		"system": runtime.GOOS + "/" + runtime.GOARCH, "server": urltext.Origin(o.Server),
 	}
-	if o.cluster {
-		w.Never(o.secrets()...)
+	if o.in.Cluster {
+		w.Never(o.in.Secrets()...)
 	}
 	if err := w.JSON("about.json", about); err != nil {
 		return err
@@ -207,7 +205,7 @@ func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer,
 			return err
 		}
 	}
-	if o.cluster {
+	if o.in.Cluster {
 		if err := o.fillCluster(cmd, w); err != nil {
 			return err
 		}
@@ -248,52 +246,19 @@ func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *supportbundle.W
 	return w.Service(cmd.Context(), asked.Client, asked.LoggedIn)
 }
 
-// secrets are those by which a cluster lets this command in, as far as they can be seen.
-func (o *clusterOptions) secrets() []string {
-	config, err := clusterConfig(o.kubeconfig)
-	if err != nil {
-		return nil // which is said where the cluster is looked at
-	}
-	secrets := []string{config.BearerToken, config.Password}
-	if config.BearerTokenFile != "" {
-		if token, err := program.ReadFile("the token of the cluster", config.BearerTokenFile); err == nil {
-			secrets = append(secrets, strings.TrimSpace(token))
-		}
-	}
-	return secrets
-}
-
 // How long one log of a cluster may take, and all of them together.
 const (
 	logTime  = 15 * time.Second
 	logsTime = 2 * time.Minute
 )
 
-// source is what is read of the cluster.
-func (o *clusterOptions) source(ctx context.Context, lines int64, progress func(string)) (supportbundle.Cluster, error) {
-	answers, streams, err := o.connect(ctx)
-	if err != nil {
-		return supportbundle.Cluster{}, err
-	}
-	objects, err := client.New(answers, client.Options{Scheme: NewScheme()})
-	if err != nil {
-		return supportbundle.Cluster{}, err
-	}
-	pods, err := kubernetes.NewForConfig(answers)
-	if err != nil {
-		return supportbundle.Cluster{}, err
-	}
-	logs, err := kubernetes.NewForConfig(streams)
-	return supportbundle.Cluster{
-		Objects: objects, Pods: pods, Logs: logs, Namespace: o.namespace, Lines: lines,
-		LogTime: logTime, LogsTime: logsTime, Progress: progress,
-	}, err
-}
-
 func (o *supportBundleOptions) fillCluster(cmd *cobra.Command, w *supportbundle.Writer) error {
-	c, err := o.source(cmd.Context(), o.lines, func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) })
+	c, err := o.in.Connect(cmd.Context())
 	if err != nil {
 		return w.Missing("cluster", err)
 	}
-	return w.Cluster(cmd.Context(), c)
+	return w.Cluster(cmd.Context(), supportbundle.Cluster{
+		Client: c, Namespace: o.in.Namespace, Lines: o.lines, LogTime: logTime, LogsTime: logsTime,
+		Progress: func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) },
+	})
 }

@@ -1,7 +1,7 @@
 // Package doctor runs checks that change nothing and prints their findings. It has the checks of a key server (Service)
-// and of a cluster (Cluster). The checks of a database are in doctor/storecheck.
+// and of a cluster (Cluster), which keyserverctl links. The checks of a database are in doctor/storecheck.
 //
 // A check reports each finding as a line. It has failed if it could not look, too.
 //
-// It may import api, httpapi/client, httpapi/schema and platform/fault.
+// It may import api, httpapi/client, httpapi/schema, commands/cluster and platform/fault.
 package doctor

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -238,20 +237,58 @@ type state struct {
 	} `json:"terminated,omitzero"`
 }
 
-func namedPods(pods []corev1.Pod, err error) ([]pod, error) {
+// foundPod is the fields of a Pod that are read.
+type foundPod struct {
+	Metadata struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Spec struct {
+		NodeName       redacted         `json:"nodeName"`
+		InitContainers []foundContainer `json:"initContainers"`
+		Containers     []foundContainer `json:"containers"`
+	} `json:"spec"`
+	Status struct {
+		Phase                 redacted    `json:"phase"`
+		Conditions            []condition `json:"conditions"`
+		InitContainerStatuses []container `json:"initContainerStatuses"`
+		ContainerStatuses     []container `json:"containerStatuses"`
+	} `json:"status"`
+}
+
+type foundContainer struct {
+	Name string `json:"name"`
+}
+
+func namedPods(pods []foundPod) []pod {
 	about := make([]pod, 0, len(pods))
 	for i := range pods {
 		p := &pods[i]
-		conditions, whyConditions := named[[]condition](p.Status.Conditions, nil)
-		containers, whyContainers := named[[]container](slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), nil)
-		for _, why := range []error{whyConditions, whyContainers} {
-			if why != nil {
-				return nil, why
-			}
-		}
-		about = append(about, pod{redacted(p.Name), redacted(p.Spec.NodeName), redacted(p.Status.Phase), conditions, containers})
+		containers := slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
+		about = append(about, pod{redacted(p.Metadata.Name), p.Spec.NodeName, p.Status.Phase, p.Status.Conditions, containers})
 	}
-	return about, err
+	return about
+}
+
+// foundEvent is the fields of an event that are read.
+type foundEvent struct {
+	FirstTimestamp metav1.Time      `json:"firstTimestamp"`
+	LastTimestamp  metav1.Time      `json:"lastTimestamp"`
+	EventTime      metav1.MicroTime `json:"eventTime"`
+	Series         *struct {
+		Count            int32            `json:"count"`
+		LastObservedTime metav1.MicroTime `json:"lastObservedTime"`
+	} `json:"series"`
+	InvolvedObject struct {
+		Kind string `json:"kind"`
+		Name string `json:"name"`
+	} `json:"involvedObject"`
+	ReportingComponent string `json:"reportingComponent"`
+	Source             struct {
+		Component string `json:"component"`
+	} `json:"source"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	Count   int32  `json:"count"`
 }
 
 type event struct {
@@ -272,10 +309,14 @@ var reporters = strings.Fields(`keyserver-operator kubelet default-scheduler att
 // quoting are reasons of events whose messages quote the output of a container.
 var quoting = []string{"Unhealthy", "ProbeWarning", "FailedPostStartHook", "FailedPreStopHook"}
 
-func namedEvent(e *corev1.Event) event {
+func namedEvent(e *foundEvent) event {
+	times := int32(1)
+	if e.Series != nil {
+		times = e.Series.Count
+	}
 	kept := event{
-		At: lastSeen(e), Object: redacted(e.InvolvedObject.Kind + "/" + e.InvolvedObject.Name), Reporter: redacted(e.ReportingController),
-		Reason: redacted(e.Reason), Count: max(e.Count, countOf(e.Series)),
+		At: lastSeen(e), Object: redacted(e.InvolvedObject.Kind + "/" + e.InvolvedObject.Name), Reporter: redacted(e.ReportingComponent),
+		Reason: redacted(e.Reason), Count: max(e.Count, times),
 	}
 	if kept.Reporter == "" {
 		kept.Reporter = redacted(e.Source.Component)

@@ -2,7 +2,6 @@ package supportbundle
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -18,13 +17,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	api "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -47,6 +44,9 @@ func plant(v reflect.Value, path string) {
 			at = v.FieldByName("Time")
 		}
 		at.Set(reflect.ValueOf(time.Unix(1_700_000_000, 0)))
+		return
+	case v.Type() == reflect.TypeFor[metav1.FieldsV1]():
+		v.FieldByName("Raw").SetBytes([]byte(`"` + marker + path + `"`)) // it is JSON
 		return
 	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8:
 		v.SetBytes([]byte(marker + path))
@@ -205,31 +205,38 @@ func TestEverySettingThatMayLeaveIsNamed(t *testing.T) {
 	}
 }
 
-// objects returns one object for each list, with a planted text in each field.
-type objects struct{ client.Reader }
-
-func (objects) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	items := reflect.ValueOf(list).Elem().FieldByName("Items")
-	items.Set(reflect.MakeSlice(items.Type(), 1, 1))
-	plant(items.Index(0), "")
-	return nil
-}
-
 // TestOnlyNamedFieldsOfAClusterArePacked: each text of each object, Pod and event is planted.
 func TestOnlyNamedFieldsOfAClusterArePacked(t *testing.T) {
 	p := planted[corev1.Pod]()
-	p.Namespace = "n"
-	var events []runtime.Object
+	var events []any
 	for i, from := range []struct{ controller, component, reason string }{
 		{"keyserver-operator", "", "Created"}, {"", "kubelet", "BackOff"}, {"kubelet", "", "Unhealthy"}, {"kubelet", "", "ProbeWarning"}, {"somebody", "", "Created"}, {"", "", "Created"},
 	} {
 		e := planted[corev1.Event]()
-		e.Name, e.Namespace, e.ReportingController, e.Source.Component, e.Reason = fmt.Sprint(i), "n", from.controller, from.component, from.reason
+		e.ReportingController, e.Source.Component, e.Reason = from.controller, from.component, from.reason
 		e.Message += "." + fmt.Sprint(i)
 		events = append(events, e)
 	}
-	pods := fake.NewClientset(append(events, p)...)
-	c := Cluster{Objects: objects{}, Pods: pods, Logs: pods, Namespace: "n", Lines: 10, LogTime: time.Hour, LogsTime: time.Hour, Progress: func(string) {}}
+	lists := map[string][]any{"/api/v1/namespaces/n/pods": {p}, "/api/v1/namespaces/n/events": events}
+	for _, kind := range v1alpha1.Kinds {
+		o := kind.New()
+		plant(reflect.ValueOf(o).Elem(), "")
+		lists[cluster.PathOf(kind)] = []any{o}
+	}
+	c := clusterOf(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		items, ok := lists[r.URL.Path]
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		raw, err := json.Marshal(map[string]any{"items": items})
+		var answer any
+		if err = errors.Join(err, json.Unmarshal(raw, &answer)); err != nil {
+			t.Errorf("%s: %v", r.URL, err)
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"items": unnamed(answer.(map[string]any)["items"])})
+	})
 	files := packedBy(t, func(w *Writer) error { return w.Cluster(t.Context(), c) })
 	for _, kind := range v1alpha1.Kinds {
 		conditions := ".Conditions.Message .Conditions.Reason .Conditions.Status .Conditions.Type"

@@ -6,23 +6,20 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	api "github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 )
 
 // Service adds the named fields of the answers of a key server about itself. loggedIn: more than
@@ -107,11 +104,9 @@ func get(ctx context.Context, url string) (_ []byte, err error) {
 
 // Cluster is what is read of a cluster.
 type Cluster struct {
-	Objects   client.Reader
-	Pods      kubernetes.Interface
-	Logs      kubernetes.Interface // streams, which have bounds of their own
-	Namespace string               // of the operator
-	Lines     int64                // of each log
+	*cluster.Client
+	Namespace string // of the operator
+	Lines     int64  // of each log
 	// LogTime is how long one log may take to be read, and LogsTime all of them with what is
 	// done to them.
 	LogTime, LogsTime time.Duration
@@ -145,15 +140,14 @@ func (w *Writer) Cluster(ctx context.Context, c Cluster) error {
 		return err
 	}
 	pods, err := c.pods(ctx)
-	about, err := namedPods(pods, err)
-	if err := w.listed("cluster/pods.json", about, err); err != nil {
+	if err := w.listed("cluster/pods.json", namedPods(pods), err); err != nil {
 		return err
 	}
 	var logs []log
 	for i := range pods {
 		of := logsOf(&pods[i])
 		if len(w.files)+len(logs)+len(of) > maxFiles-spare {
-			err := w.Missing("logs (the rest)", fmt.Errorf("there are more logs than a bundle takes; the first that is not here is of the Pod %s", pods[i].Name))
+			err := w.Missing("logs (the rest)", fmt.Errorf("there are more logs than a bundle takes; the first that is not here is of the Pod %s", pods[i].Metadata.Name))
 			if err != nil {
 				return err
 			}
@@ -166,7 +160,7 @@ func (w *Writer) Cluster(ctx context.Context, c Cluster) error {
 
 // listed adds a list that was read, and why not to its end.
 func (w *Writer) listed(name string, list any, why error) error {
-	var cut doctor.Cut
+	var cut cluster.Cut
 	switch {
 	case errors.As(why, &cut):
 		return errors.Join(w.JSON(name, list), w.Missing(name+" (the rest)", cut))
@@ -178,35 +172,31 @@ func (w *Writer) listed(name string, list any, why error) error {
 
 func (c Cluster) conditions(ctx context.Context, kind v1alpha1.Kind) ([]object, error) {
 	found := []object{}
-	err := doctor.Pages(maxPages, func(next string) (string, error) {
-		list := kind.NewList()
-		if err := c.Objects.List(ctx, list, client.Limit(doctor.PageOf), client.Continue(next)); err != nil {
-			return "", err
+	err := cluster.Each(ctx, c.Client, cluster.PathOf(kind), maxPages, cluster.PageOfObjects, func(o *cluster.Object) error {
+		if len(found) >= maxObjects {
+			return cluster.Cut(fmt.Sprintf("there are more than %d objects", maxObjects))
 		}
-		return list.GetContinue(), meta.EachListItem(list, func(o runtime.Object) error {
-			if len(found) >= maxObjects {
-				return doctor.Cut(fmt.Sprintf("there are more than %d objects", maxObjects))
-			}
-			of, ok := o.(metav1.Object)
-			if !ok {
-				return nil
-			}
-			conditions, err := named[[]condition](doctor.ConditionsOf(o), nil)
-			found = append(found, object{kind.Name, redacted(of.GetNamespace()), redacted(of.GetName()), of.GetGeneration(), conditions})
-			return err
-		})
+		conditions, err := named[[]condition](o.Status.Conditions, nil)
+		found = append(found, object{kind.Name, redacted(o.Metadata.Namespace), redacted(o.Metadata.Name), o.Metadata.Generation, conditions})
+		return err
 	})
 	return found, err
 }
 
+// below returns the path of a resource in the namespace of the operator.
+func (c Cluster) below(resource string) string {
+	return "/api/v1/namespaces/" + c.Namespace + "/" + resource
+}
+
 // pods are the first ones.
-func (c Cluster) pods(ctx context.Context) ([]corev1.Pod, error) {
-	list, err := c.Pods.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{Limit: maxPods})
+func (c Cluster) pods(ctx context.Context) ([]foundPod, error) {
+	var list cluster.List[foundPod]
+	err := c.Get(ctx, c.below("pods"), url.Values{"limit": {strconv.Itoa(maxPods)}}, &list)
 	if err != nil {
 		return nil, err
 	}
-	if list.Continue != "" || len(list.Items) > maxPods { // who ignores the limit is not followed
-		err = doctor.Cut(fmt.Sprintf("there are more than %d Pods", maxPods))
+	if list.Metadata.Continue != "" || len(list.Items) > maxPods { // a server may ignore the limit
+		err = cluster.Cut(fmt.Sprintf("there are more than %d Pods", maxPods))
 	}
 	return slices.Clone(list.Items[:min(len(list.Items), maxPods)]), err
 }
@@ -214,25 +204,19 @@ func (c Cluster) pods(ctx context.Context) ([]corev1.Pod, error) {
 // events are the newest, oldest first.
 func (c Cluster) events(ctx context.Context) ([]event, error) {
 	all := []event{}
-	err := doctor.Pages(maxPages, func(next string) (string, error) {
-		list, err := c.Pods.CoreV1().Events(c.Namespace).List(ctx, metav1.ListOptions{Limit: pageEvents, Continue: next})
-		if err != nil {
-			return "", err
+	err := cluster.Each(ctx, c.Client, c.below("events"), maxPages, pageEvents, func(e *foundEvent) error {
+		if len(all) >= readEvents {
+			return cluster.Cut(fmt.Sprintf("there are more than %d events, and those that were not read may be newer", readEvents))
 		}
-		for i := range list.Items {
-			if len(all) >= readEvents {
-				return "", doctor.Cut(fmt.Sprintf("there are more than %d events, and those that were not read may be newer", readEvents))
-			}
-			all = append(all, namedEvent(&list.Items[i]))
-		}
-		return list.Continue, nil
+		all = append(all, namedEvent(e))
+		return nil
 	})
 	slices.SortStableFunc(all, func(a, b event) int { return a.At.Compare(b.At.Time) })
 	return all[max(len(all)-maxEvents, 0):], err
 }
 
 // lastSeen is when it happened last: components say it by different fields.
-func lastSeen(e *corev1.Event) metav1.Time {
+func lastSeen(e *foundEvent) metav1.Time {
 	last := e.LastTimestamp.Time
 	times := []time.Time{e.FirstTimestamp.Time, e.EventTime.Time}
 	if e.Series != nil {
@@ -246,23 +230,16 @@ func lastSeen(e *corev1.Event) metav1.Time {
 	return metav1.NewTime(last)
 }
 
-func countOf(s *corev1.EventSeries) int32 {
-	if s == nil {
-		return 1
-	}
-	return s.Count
-}
-
 // log is of one container of a Pod, or of the one that was there before it.
 type log struct {
 	pod, container string
 	previous       bool
 }
 
-func logsOf(p *corev1.Pod) []log {
+func logsOf(p *foundPod) []log {
 	var logs []log
 	for _, container := range append(p.Spec.InitContainers, p.Spec.Containers...) {
-		logs = append(logs, log{p.Name, container.Name, false}, log{p.Name, container.Name, true})
+		logs = append(logs, log{p.Metadata.Name, container.Name, false}, log{p.Metadata.Name, container.Name, true})
 	}
 	return logs
 }
@@ -334,9 +311,9 @@ func (c Cluster) log(ctx context.Context, l log) (_ []byte, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	stream, err := c.Logs.CoreV1().Pods(c.Namespace).GetLogs(l.pod, &corev1.PodLogOptions{
-		Container: l.container, Previous: l.previous, TailLines: &c.Lines,
-	}).Stream(ctx)
+	stream, err := c.Stream(ctx, c.below("pods/"+url.PathEscape(l.pod)+"/log"), url.Values{
+		"container": {l.container}, "previous": {strconv.FormatBool(l.previous)}, "tailLines": {strconv.FormatInt(c.Lines, 10)},
+	})
 	if err != nil {
 		return nil, err
 	}

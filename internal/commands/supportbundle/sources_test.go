@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -23,9 +22,9 @@ func clusterOf(t *testing.T, answer http.HandlerFunc) Cluster {
 	t.Helper()
 	s := httptest.NewServer(answer)
 	t.Cleanup(s.Close)
-	pods, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL, QPS: -1})
+	c, err := cluster.New(&rest.Config{Host: s.URL})
 	rig.Must(t, err)
-	return Cluster{Pods: pods, Logs: pods, Namespace: "n", Lines: 10, LogTime: time.Hour, LogsTime: time.Hour, Progress: func(string) {}}
+	return Cluster{Client: c, Namespace: "n", Lines: 10, LogTime: time.Hour, LogsTime: time.Hour, Progress: func(string) {}}
 }
 
 // logsOfAll packs a log of each container and answers with the files and what is wrong with them.
@@ -131,7 +130,7 @@ func TestEventsWithoutEnd(t *testing.T) {
 			_, _ = fmt.Fprintf(w, `{"kind":"EventList","apiVersion":"v1","metadata":{"continue":%q},"items":[%s]}`, tc.next(), strings.TrimSuffix(strings.Repeat(`{"reason":"x"},`, tc.items), ","))
 		})
 		found, err := c.events(t.Context())
-		if _, cut := err.(doctor.Cut); !cut || !strings.Contains(err.Error(), tc.says) { //nolint:errorlint // it is not wrapped
+		if _, cut := err.(cluster.Cut); !cut || !strings.Contains(err.Error(), tc.says) { //nolint:errorlint // it is not wrapped
 			t.Errorf("%s: it ends with %v", name, err)
 		}
 		if pages != tc.pages || len(found) != min(tc.items, maxEvents) {

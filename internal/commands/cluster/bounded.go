@@ -1,0 +1,58 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Bounds of each response.
+const (
+	answerTime = 10 * time.Second
+	maxAnswer  = 32 << 20 // bytes, as of the verbs of keyserverctl
+	maxValues  = 500_000  // of JSON: an object of two bytes takes much more memory when it is decoded
+)
+
+// bounded rejects a response that is too long after decompression. The client of Kubernetes keeps all that it reads, and
+// a response may have no end.
+type bounded struct {
+	http.RoundTripper
+	streams bool // successful responses are streams, which their reader bounds
+}
+
+func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(req)
+	if err != nil || b.streams && resp.StatusCode == http.StatusOK {
+		return resp, err
+	}
+	resp.Body = &boundedBody{resp.Body, maxAnswer, maxValues}
+	// The client decodes errors of other media types, too, and their values are not counted.
+	if is := resp.Header.Get("Content-Type"); is != "" && !strings.HasPrefix(is, runtime.ContentTypeJSON) {
+		resp.Header.Set("Content-Type", "text/plain")
+	}
+	return resp, nil
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	bytes  int64
+	values int
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.bytes+1)])
+	b.bytes -= int64(n)
+	b.values -= bytes.Count(p[:n], []byte(",")) // which divide them
+	switch {
+	case b.bytes < 0:
+		return 0, fmt.Errorf("the cluster answers with more than %d MiB", maxAnswer>>20)
+	case b.values < 0:
+		return 0, fmt.Errorf("the cluster answers with more than %d values", maxValues)
+	}
+	return n, err
+}

@@ -1,0 +1,154 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+// Client sends requests to the API of a cluster.
+type Client struct{ answers, streams *rest.RESTClient }
+
+// Connect returns a client of the cluster that the flags name. It fails if the cluster does not respond, so that not
+// every later request waits for it.
+func (o *Options) Connect(ctx context.Context) (*Client, error) {
+	config, err := Config(o.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	c, err := New(config)
+	if err != nil {
+		return nil, err
+	}
+	err = to(c.answers, "/version", nil).Do(ctx).Error()
+	var refused apierrors.APIStatus
+	if err != nil && !errors.As(err, &refused) { // a refusal is a response
+		return nil, fmt.Errorf("the cluster at %s does not answer: %w", config.Host, err)
+	}
+	return c, nil
+}
+
+// New returns a client with bounded responses. It changes the config.
+func New(config *rest.Config) (*Client, error) {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // the commands print each error once
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.QPS = -1 // the API server has its own fairness
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	answers, streams := rest.CopyConfig(config), config
+	answers.Timeout = answerTime
+	answers.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next, false} })
+	streams.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next, true} })
+	var c Client
+	var err error
+	if c.answers, err = rest.UnversionedRESTClientFor(answers); err != nil {
+		return nil, err
+	}
+	c.streams, err = rest.UnversionedRESTClientFor(streams)
+	return &c, err
+}
+
+func to(c *rest.RESTClient, path string, query url.Values) *rest.Request {
+	request := c.Get().AbsPath(path)
+	for name, values := range query {
+		request = request.Param(name, values[0])
+	}
+	return request
+}
+
+// Get decodes the response to a request into the fields that into has.
+func (c *Client) Get(ctx context.Context, path string, query url.Values, into any) error {
+	result := to(c.answers, path, query).Do(ctx)
+	if err := result.Error(); err != nil { // unlike that of DoRaw, it has the message of the API server
+		return err
+	}
+	raw, err := result.Raw()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, into)
+}
+
+// Stream returns the body of a response without bounds. The caller bounds and closes it.
+func (c *Client) Stream(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	return to(c.streams, path, query).Stream(ctx)
+}
+
+// List is the fields of a list that paging needs, and its items.
+type List[T any] struct {
+	Metadata struct {
+		Continue string `json:"continue"`
+	} `json:"metadata"`
+	Items []T `json:"items"`
+}
+
+// Object is the fields of an object of our kinds that doctor and a support bundle read.
+type Object struct {
+	Metadata struct {
+		Namespace  string `json:"namespace"`
+		Name       string `json:"name"`
+		Generation int64  `json:"generation"`
+	} `json:"metadata"`
+	Status struct {
+		Conditions []metav1.Condition `json:"conditions"`
+	} `json:"status"`
+}
+
+// PathOf returns the path of all objects of a kind.
+func PathOf(kind v1alpha1.Kind) string {
+	return "/apis/" + v1alpha1.GroupVersion.String() + "/" + kind.Resource
+}
+
+// Cut is the reason why a list was not read to its end.
+type Cut string
+
+func (c Cut) Error() string { return string(c) }
+
+// PageOfObjects is the number of objects of a page: a response with more may be too long.
+const PageOfObjects = 100
+
+// Each reads a list page by page and calls do for each item, until do returns an error. It returns a Cut if the list has
+// more pages, or repeats a page.
+func Each[T any](ctx context.Context, c *Client, path string, pages, perPage int, do func(*T) error) error {
+	next := ""
+	for range pages {
+		query := url.Values{"limit": {strconv.Itoa(perPage)}}
+		if next != "" {
+			query.Set("continue", next)
+		}
+		var list List[T]
+		if err := c.Get(ctx, path, query, &list); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if err := do(&list.Items[i]); err != nil {
+				return err
+			}
+		}
+		switch after := list.Metadata.Continue; after {
+		case "":
+			return nil
+		case next:
+			return Cut("the cluster answers with the same page again and again")
+		default:
+			next = after
+		}
+	}
+	return Cut(fmt.Sprintf("there are more than %d pages", pages))
+}
