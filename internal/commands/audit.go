@@ -12,6 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/auditverify"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -84,11 +85,11 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	options, err := readNoted(o.key, o.checkpoints)
+	options, err := auditverify.ReadNoted(o.key, o.checkpoints)
 	if err != nil {
 		return err
 	}
-	found := verification{expected: len(expected) > 0, options: options}
+	found := auditverify.Report{Expected: len(expected) > 0, Options: options}
 	switch {
 	case cmd.Flags().Changed("archive"):
 		return o.verifyArchive(cmd, options)
@@ -100,11 +101,11 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return found.show(cmd.OutOrStdout())
+	return found.Show(cmd.OutOrStdout())
 }
 
 // verifyDatabase reads each row once, for its chain and for the tree.
-func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *verification, expected []audit.Head) (err error) {
+func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *auditverify.Report, expected []audit.Head) (err error) {
 	if err := program.Without(cmd, "says how to reach a key server; give --server, too, or leave it out", "ca-file", "username", "password-file"); err != nil {
 		return err
 	}
@@ -122,46 +123,19 @@ func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *verification, e
 	if err != nil {
 		return fmt.Errorf("read where the audit trail begins: %w", err)
 	}
-	found.options.First = extent.First
-	v, err := tree.NewVerifier(ctx, store, found.options)
+	found.Options.First = extent.First
+	v, err := tree.NewVerifier(ctx, store, found.Options)
 	if err != nil {
 		return err
 	}
-	if found.chains, err = audit.Verify(ctx, v.Along(store), expected...); err != nil {
+	if found.Chains, err = audit.Verify(ctx, v.Along(store), expected...); err != nil {
 		return fmt.Errorf("read the audit trail: %w", err)
 	}
-	if found.tree, err = v.End(ctx); err == nil {
-		found.begin(extent)
-		found.filters = checkBlocks(ctx, store)
+	if found.Tree, err = v.End(ctx); err == nil {
+		found.Begin(extent)
+		found.Filters = checkBlocks(ctx, store)
 	}
 	return err
-}
-
-// begin finds out whether rows before the first one were taken away, and not archived.
-func (f *verification) begin(e audit.Extent) {
-	if problem := checkExtent(e, f.tree.Pruned); problem != "" {
-		f.tree.Total++
-		f.tree.Findings = append(f.tree.Findings, audit.Finding{Seq: e.First, Problem: problem})
-	}
-}
-
-// checkExtent says what is wrong with where a trail begins. pruned: a row under the signed
-// tree says that the rows before it were removed. That is written before each segment goes.
-func checkExtent(e audit.Extent, pruned bool) string {
-	switch {
-	case e.First == 1:
-		return ""
-	case e.First < 1 || e.First > e.Archived+1:
-		return fmt.Sprintf("removed: row %d is said to be the first one, and the archive to end with row %d: somebody changed the table audit_extent, "+
-			"and the rows in between may be in the database still", e.First, e.Archived)
-	case e.First%audit.SegmentRows != 1:
-		return fmt.Sprintf("removed: row %d is said to be the first one, and no segment of an archive begins there: "+
-			"somebody took rows away, or changed the table audit_extent", e.First)
-	case !pruned:
-		return fmt.Sprintf("removed: row %d is said to be the first one, and no row pruneAudit under the checkpoint says that the rows %s were removed: "+
-			"somebody took rows away, or changed the table audit_extent", e.First, audit.SegmentText(e.First-1))
-	}
-	return ""
 }
 
 // maxBlocksNamed is how many blocks are named; there may be more.
@@ -181,7 +155,7 @@ func checkBlocks(ctx context.Context, store *sqlstore.Store) error {
 }
 
 // verifyServer reads what a key server answers, which shows no heads of chains.
-func (o *auditOptions) verifyServer(cmd *cobra.Command, found *verification) error {
+func (o *auditOptions) verifyServer(cmd *cobra.Command, found *auditverify.Report) error {
 	if err := program.Without(cmd, "says something about a database, and --server reads none; leave one of them out", "data-dir", "database-url", "expect-head"); err != nil {
 		return err
 	}
@@ -198,10 +172,10 @@ func (o *auditOptions) verifyServer(cmd *cobra.Command, found *verification) err
 		return a.Explained(err)
 	}
 	defer func() { _ = c.Logout(context.WithoutCancel(ctx)) }()
-	found.remote = true
-	if found.tree, err = verifyRemote(ctx, &remoteTrail{client: c}, &found.options); err == nil {
+	found.Remote = true
+	if found.Tree, err = verifyRemote(ctx, &remoteTrail{client: c}, &found.Options); err == nil {
 		// Nobody is told there how far the archive goes.
-		found.begin(audit.Extent{First: found.options.First, Archived: found.options.First - 1})
+		found.Begin(audit.Extent{First: found.Options.First, Archived: found.Options.First - 1})
 	}
 	if client.IsCode(err, "ACCESS_DENIED") {
 		return fmt.Errorf("%w; give --username and --password-file of somebody who may read the audit trail", err)

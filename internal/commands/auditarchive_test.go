@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
@@ -51,29 +50,6 @@ func TestAuditVerifyRefuses(t *testing.T) {
 		var out, errOut strings.Builder
 		if code := Main(append([]string{"audit", "verify"}, tc.args...), nil, &out, &errOut); code == program.ExitOK || !strings.Contains(errOut.String(), tc.want) || out.Len() > 0 {
 			t.Errorf("%q: exit code %d, %s%s, want %q", tc.args, code, out.String(), errOut.String(), tc.want)
-		}
-	}
-}
-
-// TestCheckExtent: the first row is at most the one behind those that are archived, begins
-// a segment, and a row says that the one before it was removed.
-func TestCheckExtent(t *testing.T) {
-	for _, tc := range []struct {
-		extent audit.Extent
-		pruned bool
-		want   string
-	}{
-		{audit.Extent{First: 1}, false, ""},
-		{audit.Extent{First: 2}, true, "removed: row 2 is said to be the first one, and the archive to end with row 0"},
-		{audit.Extent{First: -65_535}, true, "removed: row -65535 is said"},
-		{audit.Extent{First: 1000, Archived: 999}, true, "removed: row 1000 is said to be the first one, and no segment"},
-		{audit.Extent{First: 65_537, Archived: 65_536}, false, "no row pruneAudit under the checkpoint says that the rows 1-65536 were removed"},
-		{audit.Extent{First: 65_537, Archived: 65_536}, true, ""},
-		{audit.Extent{First: 65_537, Archived: 131_072}, true, ""},
-		{audit.Extent{First: 65_538, Archived: 65_536}, true, "and the archive to end with row 65536"},
-	} {
-		if got := checkExtent(tc.extent, tc.pruned); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
-			t.Errorf("%+v: %s, want %q", tc.extent, got, tc.want)
 		}
 	}
 }

@@ -2,16 +2,12 @@ package commands
 
 import (
 	"encoding/hex"
-	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
-
-// headText is how a head is printed and given back.
-func headText(h audit.Head) string { return fmt.Sprintf("%d:%d:%x", h.Chain, h.Position, h.Hash) }
 
 // readHeads reads what --expect-head was given.
 func readHeads(texts []string) ([]audit.Head, error) {

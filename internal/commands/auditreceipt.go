@@ -9,6 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/auditverify"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
@@ -36,7 +37,7 @@ func (o *receiptOptions) run(cmd *cobra.Command) error {
 	if err := program.Needed(cmd, "key", "row", "receipt"); err != nil {
 		return err
 	}
-	key, err := readVerifier(o.key)
+	key, err := auditverify.ReadVerifier(o.key)
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (o *receiptOptions) run(cmd *cobra.Command) error {
 	if sum, _ := audit.Sum(nil, &row); sum != row.Hash {
 		return fmt.Errorf("--row: the row %d was changed: its hash is not that of its content", row.Seq)
 	}
-	receipt, err := readLines("--receipt", o.receipt)
+	receipt, err := auditverify.ReadLines("--receipt", o.receipt)
 	if err != nil {
 		return err
 	}

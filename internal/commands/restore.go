@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/auditverify"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
@@ -77,7 +78,7 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	trusted, err := readNoted(o.key, o.checkpoints)
+	trusted, err := auditverify.ReadNoted(o.key, o.checkpoints)
 	if err != nil {
 		return err
 	}

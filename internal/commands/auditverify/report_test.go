@@ -1,4 +1,4 @@
-package commands
+package auditverify
 
 import (
 	"crypto/rand"
@@ -32,7 +32,7 @@ func TestReadVerifier(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, flag := range []string{tc.text, file} {
-			got, err := readVerifier(flag)
+			got, err := ReadVerifier(flag)
 			if (err == nil) != tc.taken || err == nil && got.Name() != "keys.example/log" {
 				t.Errorf("%q of %q: %v", flag, tc.text, err)
 			}
@@ -50,9 +50,32 @@ func TestFiltersThatLieAreInTheFirstLine(t *testing.T) {
 		{errors.New("they lie"), "the rows of the audit trail are intact, and what finds them is not: 3 rows in 1 chains\n"},
 	} {
 		var out strings.Builder
-		f := verification{chains: audit.Report{Chains: 1, Rows: 3}, filters: tc.filters}
-		if err := f.show(&out); !errors.Is(err, tc.filters) || !strings.HasPrefix(out.String(), tc.first) {
+		f := Report{Chains: audit.Report{Chains: 1, Rows: 3}, Filters: tc.filters}
+		if err := f.Show(&out); !errors.Is(err, tc.filters) || !strings.HasPrefix(out.String(), tc.first) {
 			t.Errorf("%v\n%s", err, out.String())
+		}
+	}
+}
+
+// TestCheckExtent: the first row is at most the one behind those that are archived, begins
+// a segment, and a row says that the one before it was removed.
+func TestCheckExtent(t *testing.T) {
+	for _, tc := range []struct {
+		extent audit.Extent
+		pruned bool
+		want   string
+	}{
+		{audit.Extent{First: 1}, false, ""},
+		{audit.Extent{First: 2}, true, "removed: row 2 is said to be the first one, and the archive to end with row 0"},
+		{audit.Extent{First: -65_535}, true, "removed: row -65535 is said"},
+		{audit.Extent{First: 1000, Archived: 999}, true, "removed: row 1000 is said to be the first one, and no segment"},
+		{audit.Extent{First: 65_537, Archived: 65_536}, false, "no row pruneAudit under the checkpoint says that the rows 1-65536 were removed"},
+		{audit.Extent{First: 65_537, Archived: 65_536}, true, ""},
+		{audit.Extent{First: 65_537, Archived: 131_072}, true, ""},
+		{audit.Extent{First: 65_538, Archived: 65_536}, true, "and the archive to end with row 65536"},
+	} {
+		if got := checkExtent(tc.extent, tc.pruned); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%+v: %s, want %q", tc.extent, got, tc.want)
 		}
 	}
 }

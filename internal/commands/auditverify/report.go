@@ -1,0 +1,122 @@
+package auditverify
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+)
+
+// HeadText returns a head in the form that audit verify prints and --expect-head takes.
+func HeadText(h audit.Head) string { return fmt.Sprintf("%d:%d:%x", h.Chain, h.Position, h.Hash) }
+
+// Report is the findings of one verification.
+type Report struct {
+	Expected bool // heads were given
+	Remote   bool // of a key server, which does not return chains
+	Options  tree.Options
+	Chains   audit.Report
+	Tree     tree.Report
+	Filters  error // the reason why filters may hide rows
+}
+
+// Show prints the report. It returns an error if the audit log is not intact.
+func (f *Report) Show(out io.Writer) error {
+	total := f.Chains.Total + f.Tree.Total
+	if !f.Remote && f.Chains.Chains == 0 && total == 0 {
+		return errors.New("the database has no audit trail: no key server has written to it; a copy of an embedded database " +
+			"needs keyserver.db-wal, too, or must be made while no server runs")
+	}
+	var b strings.Builder
+	for _, f := range f.Chains.Findings {
+		fmt.Fprintf(&b, "chain %d, position %d, seq %d: %s\n", f.Chain, f.Position, f.Seq, f.Problem)
+	}
+	for _, f := range f.Tree.Findings {
+		fmt.Fprintf(&b, "tree, seq %d: %s\n", f.Seq, f.Problem)
+	}
+	rows := f.Chains.Rows
+	if f.Remote {
+		rows = f.Tree.Head.Size
+	}
+	if total == 0 {
+		f.intact(&b, rows)
+	}
+	if _, err := io.WriteString(out, b.String()); err != nil {
+		return err
+	}
+	if total > 0 {
+		return errors.Join(fmt.Errorf("the audit trail is not intact: %d findings in %d rows", total, rows), f.Filters)
+	}
+	return f.Filters
+}
+
+func (f *Report) intact(b *strings.Builder, rows int64) {
+	switch {
+	case f.Remote:
+		fmt.Fprintf(b, "audit trail intact: %d rows\n", rows)
+	case f.Filters != nil:
+		fmt.Fprintf(b, "the rows of the audit trail are intact, and what finds them is not: %d rows in %d chains\n", rows, f.Chains.Chains)
+	default:
+		fmt.Fprintf(b, "audit trail intact: %d rows in %d chains\n", rows, f.Chains.Chains)
+	}
+	if f.Options.First > 1 {
+		fmt.Fprintf(b, "It begins at row %d. The rows before it are in the audit archive: give that as --archive.\n", f.Options.First)
+	}
+	for _, h := range f.Chains.Heads {
+		fmt.Fprintf(b, "head %s\n", HeadText(h))
+	}
+	head := f.Tree.Head
+	if head.Size > 0 {
+		fmt.Fprintf(b, "tree of %d rows, root %s\n", head.Size, base64.StdEncoding.EncodeToString(head.Root[:]))
+	}
+	for _, n := range f.Options.Noted {
+		fmt.Fprintf(b, "continues %s, of %d rows\n", n.Name, n.Head.Size)
+	}
+	if f.Tree.Newer > 0 {
+		fmt.Fprintf(b, "%d newer rows are not in the tree yet: they are held against their chains only\n", f.Tree.Newer)
+	}
+	switch {
+	case head.Size == 0:
+	case f.Options.Key != nil:
+		fmt.Fprintf(b, "signed by %s\n", f.Options.Key.Name())
+	default:
+		fmt.Fprintf(b, "signed by %s, as the checkpoint says. No --key was given: this shows nothing\n"+
+			"against somebody who could change the database and sign it with a key of his own.\n", strings.Join(f.Tree.Signers, ", "))
+	}
+	if !f.Expected && len(f.Options.Noted) == 0 {
+		b.WriteString("No head that was noted before was given, and no checkpoint. So this does not show whether rows were removed\n" +
+			"from the end, or everything was written anew, by somebody who could write to the database: note what GET\n" +
+			"/api/audit/checkpoint answers elsewhere, and give it to the next run as --checkpoint.\n")
+	}
+}
+
+// Begin adds a finding if rows before the first one were removed without being archived.
+func (f *Report) Begin(e audit.Extent) {
+	if problem := checkExtent(e, f.Tree.Pruned); problem != "" {
+		f.Tree.Total++
+		f.Tree.Findings = append(f.Tree.Findings, audit.Finding{Seq: e.First, Problem: problem})
+	}
+}
+
+// checkExtent says what is wrong with where a trail begins. pruned: a row under the signed
+// tree says that the rows before it were removed. That is written before each segment goes.
+func checkExtent(e audit.Extent, pruned bool) string {
+	switch {
+	case e.First == 1:
+		return ""
+	case e.First < 1 || e.First > e.Archived+1:
+		return fmt.Sprintf("removed: row %d is said to be the first one, and the archive to end with row %d: somebody changed the table audit_extent, "+
+			"and the rows in between may be in the database still", e.First, e.Archived)
+	case e.First%audit.SegmentRows != 1:
+		return fmt.Sprintf("removed: row %d is said to be the first one, and no segment of an archive begins there: "+
+			"somebody took rows away, or changed the table audit_extent", e.First)
+	case !pruned:
+		return fmt.Sprintf("removed: row %d is said to be the first one, and no row pruneAudit under the checkpoint says that the rows %s were removed: "+
+			"somebody took rows away, or changed the table audit_extent", e.First, audit.SegmentText(e.First-1))
+	}
+	return ""
+}
