@@ -1,4 +1,4 @@
-# Static binaries: keyserver-operator with the operator ("manager") and the API ("serve"), and keyserver-agent.
+# Static binaries: keyserver-operator with the operator ("manager") and the API ("serve"), keyserver-agent, keyserverctl.
 #
 # The output depends on the compiler: name it by its digest for a reproducible build,
 # "make image GO_IMAGE=golang@sha256:...".
@@ -17,6 +17,7 @@ RUN make build && \
     install -d -m 1777 /rootfs/tmp && \
     install -D -m 0644 /etc/ssl/certs/ca-certificates.crt /rootfs/etc/ssl/certs/ca-certificates.crt && \
     install -D -m 0755 bin/keyserver-agent /rootfs/keyserver-agent && \
+    install -D -m 0755 bin/keyserverctl /rootfs/keyserverctl && \
     install -D -m 0755 bin/keyserver-operator /rootfs/keyserver-operator
 
 # The image of the agent alone: docker build --target agent

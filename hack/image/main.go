@@ -3,9 +3,10 @@
 //
 //	go run . [-out DIR] [-name REGISTRY/NAME:TAG] [-sbom DIR] [-platform linux/amd64,linux/arm64] [-source DIR]
 //
-// The layout of the operator's image is in DIR, and as one archive in DIR.tar; the image of keyserver-agent is
-// in DIR-agent and DIR-agent.tar. Each contains the name of its image, so that a node that imports it knows the
-// name in the manifests. The image of each platform has attestations of its content and its build. The same
+// The layout of the operator's image is in DIR, and as one archive in DIR.tar; it also contains keyserver-agent
+// and keyserverctl. The image of keyserver-agent is in DIR-agent and DIR-agent.tar. Each contains the name of its
+// image, so that a node that imports it knows the name in the manifests. The image of each platform has
+// attestations of its content and its build. The same
 // sources, compiled by the same Go, give the same bytes.
 //
 // To push the layout, use "go tool crane push". "ko build" with KO_DOCKER_REPO builds and pushes in one step,
@@ -82,22 +83,28 @@ func build(ctx context.Context, source, out, called, sbom, platforms string) err
 	if err != nil {
 		return err
 	}
-	// The image of the operator also contains keyserver-agent, which its commands agent and kms run.
-	var built []platformImage
+	// The image of the operator also contains keyserver-agent and keyserverctl, which some of its commands run.
+	var programs []platformImage
 	for _, one := range []struct {
-		directory, out string
+		directory, out string // without out, no image of it is written
 		name           reference.Named
-	}{{"./cmd/keyserver-agent", out + "-agent", agent}, {".", out, full}} {
-		base, err := baseIndex(wanted, built)
+	}{{"./cmd/keyserver-agent", out + "-agent", agent}, {"./cmd/keyserverctl", "", nil}, {".", out, full}} {
+		var contained []platformImage
+		if one.directory == "." {
+			contained = programs
+		}
+		base, err := baseIndex(wanted, contained)
 		if err != nil {
 			return fmt.Errorf("make the base image: %w", err)
 		}
-		if built, err = runKo(ctx, root, one.directory, base, wanted); err != nil {
+		built, err := runKo(ctx, root, one.directory, base, wanted)
+		if err != nil {
 			return fmt.Errorf("ko: %w", err)
 		}
 		if err := write(built, one.out, one.name, sbom); err != nil {
 			return err
 		}
+		programs = append(programs, built...)
 	}
 	return nil
 }
@@ -115,14 +122,18 @@ func agentName(operator reference.Named) (reference.Named, error) {
 	return named, nil
 }
 
-// write writes an image with its attestations to a directory and an archive.
+// write writes the list of modules of a program into the directory sbom, and its image with the attestations into
+// the directory out and an archive. It writes no image if out is empty.
 func write(built []platformImage, out string, called reference.Named, sbom string) error {
+	if err := writeMaterials(sbom, built); err != nil {
+		return fmt.Errorf("write what the image is made of: %w", err)
+	}
+	if out == "" {
+		return nil
+	}
 	index, err := attested(built)
 	if err != nil {
 		return fmt.Errorf("say what the image is made of: %w", err)
-	}
-	if err := writeMaterials(sbom, built); err != nil {
-		return fmt.Errorf("write what the image is made of: %w", err)
 	}
 	if err := writeLayout(out, index, called); err != nil {
 		return fmt.Errorf("write the layout: %w", err)

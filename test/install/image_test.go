@@ -37,7 +37,7 @@ func TestImagesByKo(t *testing.T) {
 		layout   string
 		programs []string // the first one is started
 	}{
-		{built.layout(), []string{"keyserver-operator", "keyserver-agent"}},
+		{built.layout(), []string{"keyserver-operator", "keyserver-agent", "keyserverctl"}},
 		{built.layout() + "-agent", []string{"keyserver-agent"}},
 	} {
 		checkImage(t, image.layout, image.programs...)
@@ -219,7 +219,7 @@ func TestDockerfile(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, name := range []string{"keyserver-operator", "keyserver-agent"} {
+	for _, name := range []string{"keyserver-operator", "keyserver-agent", "keyserverctl"} {
 		if !strings.Contains(string(text), "install -D -m 0755 bin/"+name+" /rootfs/"+name) {
 			t.Errorf("the image has no %s", name)
 		}

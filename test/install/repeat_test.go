@@ -126,7 +126,7 @@ func small(t *testing.T, linked string) string {
 	repository := t.TempDir()
 	const small = "package main\n\nvar built string\n\nfunc main() { println(built) }\n"
 	for name, text := range map[string]string{
-		"go.mod": "module example.com/small\n\ngo 1.26.0\n", "main.go": small, "cmd/keyserver-agent/main.go": small, ".ko.yaml": changed,
+		"go.mod": "module example.com/small\n\ngo 1.26.0\n", "main.go": small, "cmd/keyserver-agent/main.go": small, "cmd/keyserverctl/main.go": small, ".ko.yaml": changed,
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(repository, name)), 0o700); err != nil {
 			t.Fatal(err)
