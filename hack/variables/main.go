@@ -1,5 +1,5 @@
-// Command variables prints the environment variables of the programs that serve, all of which accept each of
-// them: internal/commands/program/variables.txt.
+// Command variables prints the environment variables of the programs that serve, and of the commands of keyserverctl for
+// Pods. Each program that serves accepts them: internal/commands/program/variables.txt.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/cmd/keyserver-dev/up"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/agent"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/kmsplugin"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
@@ -23,6 +24,18 @@ func main() {
 			log.Fatal(err)
 		}
 		names = append(names, program.Variables(root)...)
+	}
+	client, err := ctl.Command("keyserverctl")
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Pods run these commands. The other commands of keyserverctl take no variables for their own flags.
+	for _, words := range []string{"doctor", "support-bundle", "audit verify", "audit receipt verify"} {
+		cmd, _, err := client.Find(strings.Fields(words))
+		if err != nil {
+			log.Fatal(err)
+		}
+		names = append(names, program.Variables(cmd)...)
 	}
 	slices.Sort(names)
 	fmt.Println(strings.Join(slices.Compact(names), "\n"))

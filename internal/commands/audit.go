@@ -8,19 +8,18 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
-	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/auditverify"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-func newAudit() *cobra.Command {
-	return program.Group("audit", "Work on the audit trail", newAuditVerify(), newAuditShow(), newDiscardJournal(),
-		program.Group("receipt", "Work on receipts of audit rows", newReceiptVerify()))
+// newAudit returns the command audit. args are the arguments of the program.
+func newAudit(args []string) *cobra.Command {
+	return program.Group("audit", "Work on the audit trail", newAuditVerify(args), newAuditShow(), newDiscardJournal(),
+		program.Group("receipt", "Work on receipts of audit rows", forwards("verify", clientProgram, args)))
 }
 
 // databaseOptions say where a database is that is read beside a server.
@@ -49,30 +48,31 @@ func (o *databaseOptions) config() (sqlstore.Config, error) {
 // auditOptions are the flags of audit verify.
 type auditOptions struct {
 	databaseOptions
-	access.Options
+	forwarded
 	heads       []string
 	key         string
 	checkpoints []string
 	archive     string
 }
 
-func newAuditVerify() *cobra.Command {
-	var o auditOptions
+func newAuditVerify(args []string) *cobra.Command {
+	o := auditOptions{forwarded: forwarded{args: args}}
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check every row of the audit trail against its hash chain and the audit tree",
 		Long: "Check every row of the audit trail against its hash chain and the audit tree, and\n" +
 			"report what was changed, removed or inserted. It reads only, and may run beside a\n" +
-			"server, or read one by --server, or an archive by --archive. With --key, which GET /api/audit/key answers, the\n" +
+			"server, or read an archive by --archive. With --key, which GET /api/audit/key answers, the\n" +
 			"newest checkpoint has to be signed by it; with --checkpoint, which was noted\n" +
 			"earlier, the trail has to lead through it. Both together find whatever was done to\n" +
 			"the database since, rows cut from the end included. Of a database it also finds out\n" +
-			"whether the filters of GET /api/audit find every row.",
+			"whether the filters of GET /api/audit find every row. keyserverctl audit verify reads\n" +
+			"the trail of a key server.",
 		Args: program.NoArgs,
 		RunE: program.Ran(o.run),
 	}
 	o.databaseOptions.bind(cmd.Flags(), "")
-	o.BindOne(cmd.Flags())
+	o.bindServer(cmd.Flags())
 	cmd.Flags().StringVar(&o.archive, "archive", "", "URL of an audit archive, as --audit-archive of serve has it: verify that, and no database")
 	cmd.Flags().StringVar(&o.key, "key", "", "key that signs the checkpoints, as GET /api/audit/key answers it, or a file that holds it")
 	cmd.Flags().StringArrayVar(&o.checkpoints, "checkpoint", nil, "file with a checkpoint that was noted earlier; may be given several times")
@@ -81,6 +81,12 @@ func newAuditVerify() *cobra.Command {
 }
 
 func (o *auditOptions) run(cmd *cobra.Command) error {
+	if o.server != "" && !cmd.Flags().Changed("archive") {
+		if err := program.Without(cmd, "says something about a database, and --server reads none; leave one of them out", "data-dir", "database-url", "expect-head"); err != nil {
+			return err
+		}
+		return forward(cmd, cmd.CommandPath()+" --server", clientProgram, o.args)
+	}
 	expected, err := readHeads(o.heads)
 	if err != nil {
 		return err
@@ -89,16 +95,11 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	found := auditverify.Report{Expected: len(expected) > 0, Options: options}
-	switch {
-	case cmd.Flags().Changed("archive"):
+	if cmd.Flags().Changed("archive") {
 		return o.verifyArchive(cmd, options)
-	case o.Server == "":
-		err = o.verifyDatabase(cmd, &found, expected)
-	default:
-		err = o.verifyServer(cmd, &found)
 	}
-	if err != nil {
+	found := auditverify.Report{Expected: len(expected) > 0, Options: options}
+	if err := o.verifyDatabase(cmd, &found, expected); err != nil {
 		return err
 	}
 	return found.Show(cmd.OutOrStdout())
@@ -152,48 +153,4 @@ func checkBlocks(ctx context.Context, store *sqlstore.Store) error {
 	}
 	return fmt.Errorf("filters may hide rows of the audit trail: what audit_blocks and audit_block_keys say of blocks %d is not what is in their rows; "+
 		"empty both tables, and the server writes them anew", wrong)
-}
-
-// verifyServer reads what a key server answers, which shows no heads of chains.
-func (o *auditOptions) verifyServer(cmd *cobra.Command, found *auditverify.Report) error {
-	if err := program.Without(cmd, "says something about a database, and --server reads none; leave one of them out", "data-dir", "database-url", "expect-head"); err != nil {
-		return err
-	}
-	if err := program.Needed(cmd, "server", "password-file"); err != nil {
-		return err
-	}
-	a, err := o.Read(cmd)
-	if err != nil {
-		return err
-	}
-	ctx := cmd.Context()
-	c, err := a.Client(ctx, a.Admin, "keyserver-operator-audit")
-	if err != nil {
-		return a.Explained(err)
-	}
-	defer func() { _ = c.Logout(context.WithoutCancel(ctx)) }()
-	found.Remote = true
-	if found.Tree, err = verifyRemote(ctx, &remoteTrail{client: c}, &found.Options); err == nil {
-		// Nobody is told there how far the archive goes.
-		found.Begin(audit.Extent{First: found.Options.First, Archived: found.Options.First - 1})
-	}
-	if client.IsCode(err, "ACCESS_DENIED") {
-		return fmt.Errorf("%w; give --username and --password-file of somebody who may read the audit trail", err)
-	}
-	return a.Explained(err)
-}
-
-func verifyRemote(ctx context.Context, trail *remoteTrail, options *tree.Options) (tree.Report, error) {
-	var err error
-	if options.First, err = trail.first(ctx); err != nil {
-		return tree.Report{}, err
-	}
-	v, err := tree.NewVerifier(ctx, trail, *options)
-	if err != nil {
-		return tree.Report{}, err
-	}
-	if err := v.Read(ctx); err != nil {
-		return tree.Report{}, err
-	}
-	return v.End(ctx)
 }

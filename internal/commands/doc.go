@@ -1,8 +1,9 @@
 // Package commands has the flags of all commands and connects the parts that a command needs.
 // It decides nothing about keys. Code that all programs share is in program.
 //
-//   - plan, doctor, migrate, supportbundle: one directory for each larger command
+//   - plan, migrate: larger commands
 //   - ctl: the command-line client, for keyserverctl; agent, kmsplugin: for keyserver-agent
+//   - access, auditverify, cluster, doctor, supportbundle: parts of commands of several programs
 //
 // May import: api, controllers, httpapi, internal/audit, internal/auth, internal/crypto,
 // internal/engine, internal/keyserver, internal/operator, internal/platform, internal/server, internal/store

@@ -5,62 +5,104 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// agentProgram is the program with the commands agent and kms.
-const agentProgram = "keyserver-agent"
+// Programs that have commands of keyserver-operator now (ADR 79).
+const (
+	agentProgram  = "keyserver-agent"
+	clientProgram = "keyserverctl"
+)
 
-// movedCommands returns the commands that other programs have now (ADR 79). Manifests and unit files name agent and
-// kms, so these two run the other program for one release.
-func movedCommands() []*cobra.Command {
+// movedCommands returns the commands that other programs have now. args are the arguments of the program. Manifests, unit
+// files and scripts name these commands, so most of them run the other program for one release.
+func movedCommands(args []string) []*cobra.Command {
 	return []*cobra.Command{
-		forwards("agent"),
-		forwards("kms"),
-		refers("ctl", "keyserverctl"),
+		forwards("agent", agentProgram, args),
+		forwards("kms", agentProgram, args),
+		forwards("support-bundle", clientProgram, args),
+		refers("ctl", clientProgram),
 		refers("up", "keyserver-dev up"),
 	}
 }
 
-// forwards returns a command that warns and then replaces this process by keyserver-agent, with the same arguments.
-func forwards(name string) *cobra.Command {
-	instead := agentProgram + " " + name
+// forwards returns a command that runs the command of the same name of another program.
+func forwards(name, other string, args []string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,
-		Short:              "Run " + instead + " (deprecated: run it yourself)",
+		Short:              "Run " + other + " " + name + " (deprecated: run it yourself)",
 		DisableFlagParsing: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			path, err := findAgent()
-			if err != nil {
-				return fmt.Errorf("%s is now %q: %w", name, instead, err)
-			}
-			logger, err := program.NewLogger(cmd.ErrOrStderr(), "warn")
-			if err != nil {
-				return err
-			}
-			logger.WarnContext(cmd.Context(), "keyserver-operator "+name+" is deprecated; the next release removes it", "use", instead)
-			err = syscall.Exec(path, append([]string{path, name}, args...), os.Environ()) //nolint:gosec // the program is ours, and the arguments are this command's
-			return fmt.Errorf("run %s: %w", path, err)
-		},
+		RunE:               func(cmd *cobra.Command, _ []string) error { return forward(cmd, cmd.CommandPath(), other, args) },
 	}
 }
 
-// findAgent returns the path of keyserver-agent: in the directory of this program, or else in $PATH.
-func findAgent() (string, error) {
-	places := []string{agentProgram}
+// forward warns that the form of a command is deprecated, and then replaces this process by another program, with the same
+// arguments.
+func forward(cmd *cobra.Command, form, other string, args []string) error {
+	instead := other + strings.TrimPrefix(cmd.CommandPath(), programName)
+	path, err := findProgram(other)
+	if err != nil {
+		return fmt.Errorf("%s is now %q: %w", strings.TrimPrefix(form, programName+" "), instead, err)
+	}
+	logger, err := program.NewLogger(cmd.ErrOrStderr(), "warn")
+	if err != nil {
+		return err
+	}
+	logger.WarnContext(cmd.Context(), form+" is deprecated; the next release removes it", "use", instead)
+	err = syscall.Exec(path, append([]string{path}, args...), os.Environ()) //nolint:gosec // the program is ours, and the arguments are this command's
+	return fmt.Errorf("run %s: %w", path, err)
+}
+
+// findProgram returns the path of a program of ours: in the directory of this program, or else in $PATH.
+func findProgram(name string) (string, error) {
+	places := []string{name}
 	if self, err := os.Executable(); err == nil { // without /proc it fails
-		places = []string{filepath.Join(filepath.Dir(self), agentProgram), agentProgram}
+		places = []string{filepath.Join(filepath.Dir(self), name), name}
 	}
 	for _, place := range places {
 		if path, err := exec.LookPath(place); err == nil {
 			return filepath.Abs(path)
 		}
 	}
-	return "", fmt.Errorf("there is no executable %s in the directory of this program or in $PATH; install it there", agentProgram)
+	return "", fmt.Errorf("there is no executable %s in the directory of this program or in $PATH; install it there", name)
+}
+
+// forwarded has the flags of doctor and audit verify that keyserverctl has now. If server or cluster is set, the command
+// is forwarded.
+type forwarded struct {
+	args    []string // of the program
+	server  string
+	cluster bool
+}
+
+// bindServer adds the flags of an access to a key server. They are hidden, because they are deprecated.
+func (o *forwarded) bindServer(f *pflag.FlagSet) {
+	f.StringVar(&o.server, "server", "", "use keyserverctl")
+	for _, name := range []string{"ca-file", "username", "password-file"} {
+		f.String(name, "", "use keyserverctl")
+	}
+	hide(f, "server", "ca-file", "username", "password-file")
+}
+
+// bindCluster adds the flags of an access to a cluster.
+func (o *forwarded) bindCluster(f *pflag.FlagSet) {
+	o.bindServer(f)
+	f.BoolVar(&o.cluster, "cluster", false, "use keyserverctl")
+	f.String("kubeconfig", "", "use keyserverctl")
+	f.StringP("namespace", "n", "", "use keyserverctl")
+	hide(f, "cluster", "kubeconfig", "namespace")
+}
+
+func hide(f *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		f.Lookup(name).Hidden = true
+	}
 }
 
 // refers returns a command that fails and names the program to use instead.

@@ -14,6 +14,9 @@ import (
 // programName is the name of the program with the operator and the key server.
 const programName = "keyserver-operator"
 
+// standardOutput is the name of a file that stands for standard output.
+const standardOutput = "-"
+
 // Main runs one command line of keyserver-operator and returns the exit code.
 func Main(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	return Program().Run(args, in, out, errOut)
@@ -32,7 +35,7 @@ func Run(started string, args []string, in io.Reader, out, errOut io.Writer) (co
 // Program returns keyserver-operator.
 func Program() program.Program { return program.Program{Name: programName, Root: newRoot} }
 
-func newRoot([]string) (*cobra.Command, error) {
+func newRoot(args []string) (*cobra.Command, error) {
 	root := &cobra.Command{
 		Use:   programName,
 		Short: "Declarative trust and key operations: operator, HTTP API and key server in one binary",
@@ -49,7 +52,7 @@ func newRoot([]string) (*cobra.Command, error) {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(movedCommands()...)
-	root.AddCommand(newServe(), newManager(), newPlan(), newExport(), newAudit(), newDoctor(), newSupportBundle(), newBackup(), newRestore(), newMigrate(), newCustody(), newRelease(), newOpenAPI(), newReference(), program.NewVersion(programName))
+	root.AddCommand(movedCommands(args)...)
+	root.AddCommand(newServe(), newManager(), newPlan(), newExport(), newAudit(args), newDoctor(args), newBackup(), newRestore(), newMigrate(), newCustody(), newRelease(), newOpenAPI(), newReference(), program.NewVersion(programName))
 	return root, nil
 }

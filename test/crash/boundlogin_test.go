@@ -26,7 +26,7 @@ func TestCommandsWhereSessionsAreBound(t *testing.T) {
 			at := s
 			at.args = append(slices.Clone(s.args), tc.args...)
 			server := at.serve(t)
-			out, err := binary.Run("audit", "verify", "--server", "https://"+tc.reach(t, server.Address), "--ca-file", filepath.Join(s.dir, "ca.crt"),
+			out, err := binary.Named("keyserverctl").Run("audit", "verify", "--server", "https://"+tc.reach(t, server.Address), "--ca-file", filepath.Join(s.dir, "ca.crt"),
 				"--password-file", filepath.Join(s.dir, "bootstrap-password"))
 			if err != nil || !strings.HasPrefix(out, "audit trail intact") {
 				t.Errorf("%v\n%s", err, out)

@@ -51,15 +51,18 @@ func prunedTrail(t *testing.T, s site) {
 
 	here := append(append([]string{"audit", "verify", "--data-dir", s.dir}, s.state...), with...)
 	there := append([]string{
-		"audit", "verify", "--ca-file", filepath.Join(s.dir, "ca.crt"), "--password-file", filepath.Join(s.dir, "bootstrap-password"),
+		"audit", "verify", "--server", "https://" + server.Address, "--ca-file", filepath.Join(s.dir, "ca.crt"), "--password-file", filepath.Join(s.dir, "bootstrap-password"),
 	}, with...)
 	// Rows are removed as by retention, at the start of a segment or not.
 	for _, first := range []int{1000, begin} {
 		s.exec(t, fmt.Sprintf(`INSERT INTO audit_cuts (chain, position, head) SELECT chain, position, hash FROM audit a WHERE seq < %[1]d
 			AND NOT EXISTS (SELECT 1 FROM audit b WHERE b.chain = a.chain AND b.seq > a.seq AND b.seq < %[1]d)`, first))
 		s.exec(t, fmt.Sprintf(`UPDATE audit_extent SET first = %[1]d, archived = %[1]d - 1`, first))
-		for _, args := range [][]string{here, append(there, "--server", "https://"+server.Address)} {
-			out, err := binary.Run(args...)
+		for _, run := range []func() (string, error){
+			func() (string, error) { return binary.Run(here...) },
+			func() (string, error) { return binary.Named("keyserverctl").Run(there...) },
+		} {
+			out, err := run()
 			if want := fmt.Sprintf("tree, seq %d: removed: row %[1]d is said to be the first one", first); err == nil || !strings.HasPrefix(out, want) {
 				t.Errorf("%v\n%s\nwant %s", err, out, want)
 			}

@@ -34,7 +34,6 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 			"audit show":            {[]string{"--archive", "file:///nowhere"}, 1, "/nowhere"},
 			"audit verify":          {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
 			"audit receipt":         {nil, 0, "verify"},
-			"audit receipt verify":  {nil, 2, "--key is missing"},
 			"backup":                {nil, 2, "--server is missing"},
 			"custody":               {nil, 0, "recovery"},
 			"custody recovery":      {[]string{"--data-dir", "/data", "--recipient", "age1", "--out", "/data/o"}, 1, "keyserver-operator: "},
@@ -53,7 +52,6 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 			"release verify":        {[]string{"--pub", "/nowhere", "--manifest", "/nowhere", "--binary", built.entrypoint}, 1, "/nowhere"},
 			"restore":               {[]string{"--from", "/nowhere", "--identity", "/nowhere", "--data-dir", "/data/restored"}, 1, "/nowhere"},
 			"serve":                 {[]string{"--listen", "127.0.0.1:0", "--external-listen", "", "--data-dir", "/data/keyserver"}, 1, "/data/keyserver"},
-			"support-bundle":        {[]string{"--log", "/nowhere", "--output", "/data/bundle.tar.gz"}, 1, "--output: open /data/bundle.tar.gz"},
 			"version":               {nil, 0, "keyserver-operator "},
 		},
 		"keyserver-agent": {
@@ -93,16 +91,32 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 }
 
 // moved are commands of keyserver-operator that other programs have now.
-var moved = []string{"keyserver-operator agent", "keyserver-operator ctl", "keyserver-operator kms", "keyserver-operator up"}
+var moved = []string{
+	"keyserver-operator agent", "keyserver-operator ctl", "keyserver-operator kms", "keyserver-operator up",
+	"keyserver-operator support-bundle", "keyserver-operator audit receipt verify",
+}
 
-// TestMovedCommands checks that the image of the operator still runs agent and kms, as manifests of version 0.1.0 do.
+// TestMovedCommands checks that the image of the operator still runs these commands, as manifests and scripts of
+// version 0.1.0 do.
 func TestMovedCommands(t *testing.T) {
 	built := imageBuilt(t)
-	for _, name := range []string{"agent", "kms"} {
-		code, out, errOut := runInImage(t, built, "keyserver-operator", name, "--log-level", "loud")
+	for name, tc := range map[string]struct {
+		other string
+		flags []string
+		code  int
+		says  string
+	}{
+		"agent":                {"keyserver-agent", []string{"--log-level", "loud"}, 2, "--"},
+		"kms":                  {"keyserver-agent", []string{"--log-level", "loud"}, 2, "--"},
+		"doctor":               {"keyserverctl", []string{"--server", "https://127.0.0.1:1/api"}, 2, "--server ends in /api"},
+		"audit verify":         {"keyserverctl", []string{"--server", "https://127.0.0.1:1/api"}, 2, "--server ends in /api"},
+		"audit receipt verify": {"keyserverctl", nil, 2, "--key is missing"},
+		"support-bundle":       {"keyserverctl", []string{"--log", "/nowhere", "--output", "/data/bundle.tar.gz"}, 1, "--output: open /data/bundle.tar.gz"},
+	} {
+		code, out, errOut := runInImage(t, built, "keyserver-operator", append(strings.Fields(name), tc.flags...)...)
 		warning, refusal, _ := strings.Cut(errOut, "\n")
-		if code != 2 || out != "" || !strings.Contains(warning, `"level":"WARN"`) || !strings.Contains(warning, `"use":"keyserver-agent `+name+`"`) ||
-			!strings.HasPrefix(refusal, `keyserver-agent: --`) {
+		if code != tc.code || out != "" || !strings.Contains(warning, `"level":"WARN"`) || !strings.Contains(warning, `"use":"`+tc.other+` `+name+`"`) ||
+			!strings.HasPrefix(refusal, tc.other+": "+tc.says) {
 			t.Errorf("%s: exit %d\n%s%s", name, code, out, errOut)
 		}
 	}

@@ -158,6 +158,7 @@ func newWorkplace(t *testing.T) *workplace {
 	}
 	plugin := token.Command("")
 	rig.Must(t, os.Symlink(plugin.Path, filepath.Join(bin, "kms-pkcs11")))
+	rig.Must(t, os.Symlink(built.Named("keyserverctl").Path, filepath.Join(bin, "keyserverctl")))
 	pin, err := os.ReadFile(token.PINFile)
 	rig.Must(t, err)
 	rig.Must(t, os.WriteFile(filepath.Join(w.dir, "pin"), pin, 0o600))

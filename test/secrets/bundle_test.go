@@ -33,7 +33,7 @@ func (r *run) bundle(t *testing.T, metrics string) {
 	if err := os.WriteFile(log, []byte(careless), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	said, err := built.Run("support-bundle", "--server", "https://"+r.server.Address, "--ca-file", filepath.Join(r.server.DataDir, "ca.crt"),
+	said, err := built.Named("keyserverctl").Run("support-bundle", "--server", "https://"+r.server.Address, "--ca-file", filepath.Join(r.server.DataDir, "ca.crt"),
 		"--password-file", r.passwordFile, "--metrics-url", metrics, "--log", log, "--output", out)
 	if err != nil || !strings.Contains(said, " 0 could not be had") {
 		t.Fatalf("%v: %s", err, said)

@@ -81,7 +81,7 @@ func doctor(t *testing.T, args ...string) (said string, code int) {
 func run(t *testing.T, args ...string) (said string, code int) {
 	t.Helper()
 	rig.Must(t, program.DependOnSources())
-	cmd := exec.CommandContext(t.Context(), built.Path, args...)
+	cmd := exec.CommandContext(t.Context(), built.Named("keyserverctl").Path, args...)
 	cmd.Env = append(program.Environment(), "KUBECONFIG=", "HOME="+t.TempDir(), "KUBERNETES_SERVICE_HOST=")
 	out, err := cmd.CombinedOutput()
 	var ended *exec.ExitError

@@ -20,8 +20,8 @@ import (
 const adminName = "admin"
 
 // Options are the flags that say how to reach one key server. They are
-// those of a KeyServer's spec. A password comes from a file, never from the
-// command line, which everybody on the machine can read.
+// those of a KeyServer's spec. A password comes from a file, and not from the
+// command line, which other users of the machine can read.
 type Options struct {
 	Server       string
 	CAFile       string
@@ -150,7 +150,7 @@ func readLogin(flag, name, file string) (*Login, error) {
 // of this process only if the key server requires that (serve --require-proof). A key server
 // that knows itself by another URL, behind a port that is forwarded, would take no proof.
 func (a Access) Client(ctx context.Context, l *Login, userAgent string) (*client.Client, error) {
-	c, err := a.Connect(l, userAgent, nil)
+	c, err := a.connect(l, userAgent, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (a Access) Client(ctx context.Context, l *Login, userAgent string) (*client
 	if err != nil {
 		return nil, err
 	}
-	return a.Connect(l, userAgent, key)
+	return a.connect(l, userAgent, key)
 }
 
 // roots are those of --ca-file, nil for the system's.
@@ -172,8 +172,7 @@ func (a Access) roots() (*x509.CertPool, error) {
 	return certtext.Pool([]byte(a.CA))
 }
 
-// Connect returns a client that logs in as l for calls that need a session. It sends nothing.
-func (a Access) Connect(l *Login, userAgent string, proof crypto.Signer) (*client.Client, error) {
+func (a Access) connect(l *Login, userAgent string, proof crypto.Signer) (*client.Client, error) {
 	roots, err := a.roots()
 	if err != nil {
 		return nil, fmt.Errorf("--ca-file %w", err)

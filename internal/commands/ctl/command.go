@@ -9,7 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/auditlog"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/diagnose"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/login"
 )
 
@@ -48,10 +50,12 @@ func Command(use string) (*cobra.Command, error) {
 		"re-read differs from what was written: look before you try again; 6 the service does\n" +
 		"not answer now.\n\n" +
 		"--server, --context, --ca-file, --external-url and --output can also be environment\n" +
-		"variables, as can the flags of login: --ca-file is KEYSERVER_CA_FILE."
+		"variables, as can the flags of login, doctor, support-bundle and audit verify:\n" +
+		"--ca-file is KEYSERVER_CA_FILE."
 	o.bind(root)
 	root.AddCommand(login.Commands(&o.Flags, o.complete)...)
 	root.AddCommand(newCompletion(root))
+	root.AddCommand(diagnose.Commands(&o.Flags)...)
 	for _, v := range t.verbs {
 		t.add(root, v.words, o.command(t, v, v.words[len(v.words)-1]))
 	}
@@ -69,6 +73,9 @@ func Command(use string) (*cobra.Command, error) {
 	for _, f := range followers {
 		words := strings.Fields(f.name)
 		t.add(root, words, o.follow(t, f, words[len(words)-1]))
+	}
+	for words, cmd := range auditlog.Commands(&o.Flags) {
+		t.add(root, strings.Fields(words), cmd)
 	}
 	say(root)
 	return root, nil

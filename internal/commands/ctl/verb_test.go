@@ -66,7 +66,7 @@ func TestEveryRouteIsAVerb(t *testing.T) {
 			t.Errorf("%s: JSON %v for %s", name, v.json, v.route.MediaType())
 		}
 	}
-	for _, name := range []string{"login", "logout", "contexts", "completion", "help"} {
+	for _, name := range []string{"login", "logout", "contexts", "completion", "doctor", "support-bundle", "help"} {
 		if taken[name] != "" || all.about[name] != "" {
 			t.Errorf("%q is a noun of the API, and a command of ctl's own", name)
 		}

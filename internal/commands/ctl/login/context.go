@@ -95,6 +95,23 @@ func (f *Flags) Find() (*Context, error) {
 	return h, checkServer(h.place)
 }
 
+// Reach is Find for commands that do not need a session. A Pod has no home directory, and so neither settings nor
+// sessions: there, Reach returns the key server that --server names.
+func (f *Flags) Reach() (*Context, error) {
+	if _, err := newStore(os.Getenv); err == nil {
+		return f.Find()
+	}
+	if f.Server == "" {
+		return nil, cmdline.Usagef("--server is missing, and %s is not set: there are no contexts", homeVariable)
+	}
+	h := &Context{name: fallback, place: f.place}
+	h.place.Server = strings.TrimRight(h.place.Server, "/")
+	return h, checkServer(h.place)
+}
+
+// Chosen reports whether a flag names the key server or the context.
+func (f *Flags) Chosen() bool { return f.Server != "" || f.context != "" }
+
 // sameServer compares URLs of key servers, hosts without case.
 func sameServer(a, b string) bool {
 	one, err := url.Parse(strings.TrimRight(a, "/"))
@@ -150,6 +167,17 @@ func (h *Context) SessionID() string {
 		return ""
 	}
 	return h.session.ID
+}
+
+// Server returns the URL of the key server.
+func (h *Context) Server() string { return h.place.Server }
+
+// Secret returns the id that the key server knows the kept session by, or "" if there is none.
+func (h *Context) Secret() string {
+	if h.session == nil {
+		return ""
+	}
+	return h.session.SessionID
 }
 
 // Client returns a client without a session.

@@ -1,4 +1,4 @@
-package commands
+package auditlog
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 // receiptOptions are the flags of audit receipt verify.
 type receiptOptions struct{ key, row, receipt string }
 
-func newReceiptVerify() *cobra.Command {
+func newVerifyReceipt() *cobra.Command {
 	var o receiptOptions
 	cmd := &cobra.Command{
 		Use:   "verify",

@@ -1,4 +1,4 @@
-package commands
+package diagnose_test
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -112,7 +113,7 @@ func TestAnAnswerOfAClusterIsBounded(t *testing.T) {
 					args = append(args, "--output", out)
 				}
 				said := &bytes.Buffer{}
-				Main(args, nil, said, said)
+				run(t, args, said)
 				if command == "support-bundle" {
 					archive, err := os.ReadFile(out)
 					rig.Must(t, err)
@@ -145,7 +146,7 @@ func TestAnAnswerOfSmallValuesIsBounded(t *testing.T) {
 			return true
 		})
 		var out bytes.Buffer
-		if code := Main([]string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, nil, &out, &out); code != program.ExitError || !strings.Contains(out.String(), tc.says) || strings.Contains(out.String(), "no condition Ready") {
+		if code := run(t, []string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, &out); code != program.ExitError || !strings.Contains(out.String(), tc.says) || strings.Contains(out.String(), "no condition Ready") {
 			t.Errorf("%s: it ends with %d, has read it or does not say %q:\n%s", name, code, tc.says, rig.Shorten(out.String()))
 		}
 	}
@@ -182,7 +183,7 @@ func TestDoctorEndsWhereAListDoesNot(t *testing.T) {
 			return true
 		})
 		var out bytes.Buffer
-		if code := Main([]string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, nil, &out, &out); code != program.ExitError {
+		if code := run(t, []string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, &out); code != program.ExitError {
 			t.Errorf("%s: it ends with %d", name, code)
 		}
 		for _, says := range tc.says {
@@ -208,7 +209,7 @@ func TestALineOfDoctorIsBounded(t *testing.T) {
 		return true
 	})
 	var out bytes.Buffer
-	if code := Main([]string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, nil, &out, &out); code != program.ExitError || out.Len() > 64<<10 || !strings.Contains(out.String(), "é (cut)\n") {
+	if code := run(t, []string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, &out); code != program.ExitError || out.Len() > 64<<10 || !strings.Contains(out.String(), "é (cut)\n") {
 		t.Errorf("it ends with %d and %d bytes", code, out.Len())
 	}
 }
@@ -225,10 +226,11 @@ func TestABundleThatIsGivenUpLeavesNothing(t *testing.T) {
 		return false
 	})
 	packs := func(ctx context.Context) error {
-		cmd := newSupportBundle()
-		cmd.SetArgs([]string{"--cluster", "--kubeconfig", kubeconfig, "--output", out})
+		p, _ := ctl.Program("keyserverctl", nil)
+		cmd, err := p.Commands(nil)
+		rig.Must(t, err)
+		cmd.SetArgs([]string{"support-bundle", "--cluster", "--kubeconfig", kubeconfig, "--output", out})
 		cmd.SetOut(io.Discard)
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		return cmd.ExecuteContext(ctx)
 	}
 	files := func(want ...string) {

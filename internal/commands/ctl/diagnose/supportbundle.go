@@ -1,4 +1,4 @@
-package commands
+package diagnose
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/login"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/supportbundle"
@@ -26,8 +26,9 @@ import (
 
 // supportBundleOptions are the flags of support-bundle.
 type supportBundleOptions struct {
-	access.Options
+	once    login.Once
 	in      cluster.Options
+	flags   *login.Flags
 	metrics []string
 	logs    []string
 	lines   int64
@@ -37,14 +38,15 @@ type supportBundleOptions struct {
 // maxSources bounds what --metrics-url and --log name.
 const maxSources = 32
 
-func newSupportBundle() *cobra.Command {
-	var o supportBundleOptions
+func newSupportBundle(flags *login.Flags) *cobra.Command {
+	o := supportBundleOptions{flags: flags}
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
 		Short: "Pack versions, settings, conditions, metrics and log lines for support, without secrets",
 		Long: "Write a .tar.gz for the diagnosis of an installation. It contains the\n" +
 			"fields that an allow list names, and nothing else (docs/operations.md lists them): of a\n" +
-			"key server (--server) its version, parts, settings, custody, CAs and peers; of a cluster\n" +
+			"key server (--server, --context) its version, parts, settings, custody, CAs and peers,\n" +
+			"with the session that login keeps or with --password-file; of a cluster\n" +
 			"(--cluster) the conditions of all objects, and the Pods, events and logs of the\n" +
 			"operator's namespace; the metrics of --metrics-url and the log lines of --log. Of a log\n" +
 			"it has lines of this project's programs, with the attributes that are named. It contains\n" +
@@ -62,7 +64,7 @@ func newSupportBundle() *cobra.Command {
 		RunE: program.Ran(o.run),
 	}
 	f := cmd.Flags()
-	o.BindOne(f)
+	o.once.BindPassword(f)
 	o.in.Bind(f)
 	f.StringSliceVar(&o.metrics, "metrics-url", nil, "URL of the metrics of a process, for instance http://127.0.0.1:8082/metrics; may be given often")
 	f.StringSliceVar(&o.logs, "log", nil, "file with a log, of which the end is packed; may be given often")
@@ -73,8 +75,6 @@ func newSupportBundle() *cobra.Command {
 
 func (o *supportBundleOptions) check() error {
 	switch {
-	case !o.in.Cluster && o.Server == "" && len(o.metrics) == 0 && len(o.logs) == 0:
-		return program.Usagef("there is nothing to pack; give --server, --cluster, --metrics-url or --log")
 	case len(o.metrics) > maxSources || len(o.logs) > maxSources:
 		return program.Usagef("--metrics-url and --log may each be given %d times at most", maxSources)
 	case o.lines < 1 || o.lines > 100_000:
@@ -91,15 +91,26 @@ func (o *supportBundleOptions) check() error {
 	return nil
 }
 
+// asks reports whether the bundle has a key server: if a flag names it, or nothing else is to be packed.
+func (o *supportBundleOptions) asks() bool {
+	return o.flags.Chosen() || !o.in.Cluster && len(o.metrics) == 0 && len(o.logs) == 0
+}
+
 func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
 	if err := o.check(); err != nil {
 		return err
+	}
+	var h *login.Context
+	if o.asks() {
+		if h, err = o.flags.Reach(); err != nil {
+			return err
+		}
 	}
 	now := time.Now()
 	if o.output == "" {
 		o.output = "support-bundle-" + now.UTC().Format("20060102T150405Z") + ".tar.gz"
 	}
-	w, err := o.pack(cmd, now)
+	w, err := o.pack(cmd, h, now)
 	switch {
 	case err != nil && cmd.Context().Err() != nil:
 		return errors.New("it was told to end before the bundle was whole, and left none")
@@ -125,7 +136,7 @@ func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
 
 // pack writes the bundle beside its place and puts it there when it is whole: what was cut off
 // is not taken for one.
-func (o *supportBundleOptions) pack(cmd *cobra.Command, now time.Time) (_ *supportbundle.Writer, err error) {
+func (o *supportBundleOptions) pack(cmd *cobra.Command, h *login.Context, now time.Time) (_ *supportbundle.Writer, err error) {
 	dir := filepath.Dir(o.output)
 	if o.output == standardOutput {
 		dir = "" // that of the system for temporary files
@@ -143,7 +154,7 @@ func (o *supportBundleOptions) pack(cmd *cobra.Command, now time.Time) (_ *suppo
 	// It goes at once when the command is told to end, which what is under way may outlast.
 	keep := context.AfterFunc(cmd.Context(), func() { _ = os.Remove(f.Name()) })
 	w := supportbundle.New(cmd.Context(), f, now)
-	if err := errors.Join(o.fill(cmd, w, now), w.Close(), f.Close()); err != nil {
+	if err := errors.Join(o.fill(cmd, w, h, now), w.Close(), f.Close()); err != nil {
 		return nil, err
 	}
 	if !keep() {
@@ -189,10 +200,13 @@ func put(file, name string) error {
 	return nil
 }
 
-func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer, now time.Time) error {
+func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer, h *login.Context, now time.Time) error {
 	about := map[string]string{
-		"made": now.UTC().Format(time.RFC3339), "program": program.BuildVersion(programName).Banner, "release": version.String(), "commit": version.Commit(),
-		"system": runtime.GOOS + "/" + runtime.GOARCH, "server": urltext.Origin(o.Server),
+		"made": now.UTC().Format(time.RFC3339), "program": program.BuildVersion("keyserverctl").Banner, "release": version.String(), "commit": version.Commit(),
+		"system": runtime.GOOS + "/" + runtime.GOARCH, "server": "",
+	}
+	if h != nil {
+		about["server"] = urltext.Origin(h.Server())
 	}
 	if o.in.Cluster {
 		w.Never(o.in.Secrets()...)
@@ -200,8 +214,8 @@ func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer,
 	if err := w.JSON("about.json", about); err != nil {
 		return err
 	}
-	if o.Server != "" {
-		if err := o.fillServer(cmd, w); err != nil {
+	if h != nil {
+		if err := o.fillServer(cmd, w, h); err != nil {
 			return err
 		}
 	}
@@ -223,22 +237,24 @@ func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer,
 	return nil
 }
 
-func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *supportbundle.Writer) error {
-	a, err := o.Read(cmd)
+func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *supportbundle.Writer, h *login.Context) error {
+	w.Never(h.Secret())
+	a, err := o.once.Read(cmd, h)
 	if a.Admin != nil {
 		w.Never(a.Admin.Password)
 	}
-	var asked doctor.Asked
+	asked, end := doctor.Asked{}, func() {}
 	if err == nil {
-		asked, err = ask(cmd.Context(), a, "keyserver-operator-support-bundle")
+		asked, end, err = ask(cmd.Context(), h, a, "keyserver-operator-support-bundle")
 	}
+	defer end()
 	var usage program.UsageError
 	switch {
 	case errors.As(err, &usage):
 		return err
 	case err != nil:
 		return w.Missing("server", err)
-	case asked.Refused != nil: // what strangers may ask can still be had
+	case asked.Refused != nil: // responses that need no session can still be packed
 		if err := w.Missing("server/login", asked.Refused); err != nil {
 			return err
 		}
@@ -246,7 +262,7 @@ func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *supportbundle.W
 	return w.Service(cmd.Context(), asked.Client, asked.LoggedIn)
 }
 
-// How long one log of a cluster may take, and all of them together.
+// Limits of the time that one log of a cluster takes, and that all of them take together.
 const (
 	logTime  = 15 * time.Second
 	logsTime = 2 * time.Minute

@@ -1,0 +1,101 @@
+package auditlog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit"
+	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/auditverify"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/login"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
+)
+
+// Commands returns the commands of this package. Each belongs below the words that are its key.
+func Commands(flags *login.Flags) map[string]*cobra.Command {
+	return map[string]*cobra.Command{
+		"audit verify":         newVerify(flags),
+		"audit receipt verify": newVerifyReceipt(),
+	}
+}
+
+// verifyOptions are the flags of audit verify.
+type verifyOptions struct {
+	login.Once
+	flags       *login.Flags
+	key         string
+	checkpoints []string
+}
+
+func newVerify(flags *login.Flags) *cobra.Command {
+	o := verifyOptions{flags: flags}
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Check every row of the audit log of a key server against the audit tree",
+		Long: "Check every row of the audit log of a key server against the audit tree, and report\n" +
+			"rows that were changed, removed or inserted. It reads only, with the session that\n" +
+			"login keeps, or with --password-file. With --key, which GET /api/audit/key returns,\n" +
+			"that key must have signed the newest checkpoint. With --checkpoint, which was noted\n" +
+			"earlier, the log must continue that checkpoint. Both together find every change of\n" +
+			"the database since then, also rows that were removed from the end.\n\n" +
+			"keyserver-operator audit verify checks a database or an archive.",
+		Args: program.NoArgs,
+		RunE: program.Ran(o.run),
+	}
+	o.BindPassword(cmd.Flags())
+	cmd.Flags().StringVar(&o.key, "key", "", "key that signs the checkpoints, as GET /api/audit/key answers it, or a file that holds it")
+	cmd.Flags().StringArrayVar(&o.checkpoints, "checkpoint", nil, "file with a checkpoint that was noted earlier; may be given several times")
+	return cmd
+}
+
+func (o *verifyOptions) run(cmd *cobra.Command) error {
+	if err := program.Without(cmd, "is for verbs, and a report has one form; leave it out", "output"); err != nil {
+		return err
+	}
+	options, err := auditverify.ReadNoted(o.key, o.checkpoints)
+	if err != nil {
+		return err
+	}
+	h, err := o.flags.Reach()
+	if err != nil {
+		return err
+	}
+	a, err := o.Read(cmd, h)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	c, end, err := h.Open(ctx, a, "keyserver-operator-audit")
+	if err != nil {
+		return h.Failed(err)
+	}
+	defer end()
+	found := auditverify.Report{Remote: true, Options: options}
+	if found.Tree, err = verify(ctx, &remoteTrail{client: c}, &found.Options); err != nil {
+		if client.IsCode(err, "ACCESS_DENIED") {
+			err = fmt.Errorf("%w; log in as a principal that may read the audit log", err)
+		}
+		return h.Failed(err)
+	}
+	// A key server does not show how far its archive goes.
+	found.Begin(audit.Extent{First: found.Options.First, Archived: found.Options.First - 1})
+	return found.Show(cmd.OutOrStdout())
+}
+
+func verify(ctx context.Context, trail *remoteTrail, options *tree.Options) (tree.Report, error) {
+	var err error
+	if options.First, err = trail.first(ctx); err != nil {
+		return tree.Report{}, err
+	}
+	v, err := tree.NewVerifier(ctx, trail, *options)
+	if err != nil {
+		return tree.Report{}, err
+	}
+	if err := v.Read(ctx); err != nil {
+		return tree.Report{}, err
+	}
+	return v.End(ctx)
+}

@@ -1,0 +1,110 @@
+package diagnose
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/login"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
+)
+
+// Commands returns doctor and support-bundle.
+func Commands(flags *login.Flags) []*cobra.Command {
+	return []*cobra.Command{newDoctor(flags), newSupportBundle(flags)}
+}
+
+// doctorOptions are the flags of doctor.
+type doctorOptions struct {
+	once  login.Once
+	in    cluster.Options
+	flags *login.Flags
+}
+
+func newDoctor(flags *login.Flags) *cobra.Command {
+	o := doctorOptions{flags: flags}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check that what should hold of a key server or a cluster does",
+		Long: "Print one line for each thing that should hold, and one for each that does not.\n\n" +
+			"Ask the key server of the context: its parts work, and with the session that login\n" +
+			"keeps, or with --password-file, it is of this release, keys are wrapped as they should\n" +
+			"be, no certificate ends within 30 days, and the newest checkpoint of the audit log is\n" +
+			"signed. With --cluster: the definitions are there, a manager is active, and every\n" +
+			"object is Ready; an answer of the cluster may take 10 seconds, 32 MiB and 500,000\n" +
+			"values, and of each kind 500,000 objects are looked at, until 1000 of them are not\n" +
+			"Ready.\n\n" +
+			"It reads only. Exit code 1 says that something does not hold. keyserver-operator doctor\n" +
+			"checks a database.",
+		Args: program.NoArgs,
+		RunE: program.Ran(o.run),
+	}
+	o.once.BindPassword(cmd.Flags())
+	o.in.Bind(cmd.Flags())
+	return cmd
+}
+
+func (o *doctorOptions) run(cmd *cobra.Command) error {
+	if err := program.Without(cmd, "is for verbs, and a report has one form; leave it out", "output"); err != nil {
+		return err
+	}
+	if o.in.Cluster {
+		return o.lookAtCluster(cmd)
+	}
+	h, err := o.flags.Reach()
+	if err != nil {
+		return err
+	}
+	a, err := o.once.Read(cmd, h)
+	if err != nil {
+		return err
+	}
+	asked, end, err := ask(cmd.Context(), h, a, "keyserver-operator-doctor")
+	if err != nil {
+		return err
+	}
+	defer end()
+	return doctor.Run(cmd.Context(), cmd.OutOrStdout(), doctor.Service(asked))
+}
+
+// ask returns a key server with the session that a opens, or that is kept. Without both, or if the login fails, it has no
+// session: that a key server cannot open one is a finding. The caller calls end, unless there is an error.
+func ask(ctx context.Context, h *login.Context, a access.Access, userAgent string) (_ doctor.Asked, end func(), err error) {
+	asked := doctor.Asked{Build: version.String(), Now: time.Now()}
+	if a.Admin != nil || h.LoggedIn() {
+		if asked.Client, end, err = h.Open(ctx, a, userAgent); err == nil {
+			asked.LoggedIn = true
+			return asked, end, nil
+		}
+		if ctx.Err() != nil {
+			return asked, func() {}, err
+		}
+		asked.Refused = h.Failed(err)
+	}
+	asked.Client, err = h.Client()
+	return asked, func() {}, err
+}
+
+func (o *doctorOptions) lookAtCluster(cmd *cobra.Command) error {
+	if o.flags.Chosen() {
+		return program.Usagef("--cluster and --server are looked at one after the other; give one of them")
+	}
+	if err := program.Without(cmd, "is for a key server, and --cluster asks none; leave one of them out", "ca-file", "external-url", "username", "password-file"); err != nil {
+		return err
+	}
+	if err := cluster.CheckNamespace(o.in.Namespace); err != nil {
+		return err
+	}
+	c, err := o.in.Connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	return doctor.Run(cmd.Context(), cmd.OutOrStdout(), doctor.Cluster{
+		Client: c, Namespace: o.in.Namespace, Lease: cluster.ManagerLease, Now: time.Now(),
+	}.Checks())
+}
