@@ -128,10 +128,11 @@ cross: ## Check the types of everything and its tests for macOS, and of the comm
 	@hack/cross.sh
 
 .PHONY: lint
-lint: bin/golangci-lint ## Run the linters; .golangci.yml also checks the direction of imports
+lint: bin/golangci-lint ## Run the linters; .golangci.yml also checks the direction of imports, hack/vale the text
 	$(plain) bin/golangci-lint run
 	@hack/compiler.sh # for cgo
 	cd hack/kms-pkcs11 && CGO_ENABLED=1 "$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml"
+	@hack/prose.sh
 
 .PHONY: vulncheck
 vulncheck: bin/govulncheck ## Look for known vulnerabilities that the code reaches (VULNDB=URL of a mirror, file:// too)
