@@ -31,7 +31,7 @@ func build(config string) (map[string][][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(copied) }() // the system cleans up what is left
+	defer func() { _ = os.RemoveAll(copied) }() // the system removes the rest
 	// Use a copy, because a kustomization can refer only to directories next to it.
 	if err := errors.Join(
 		os.CopyFS(copied, os.DirFS(config)),
