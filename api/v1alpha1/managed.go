@@ -78,9 +78,9 @@ type ManagedSpec struct {
 	// +optional
 	ManagementPolicy ManagementPolicy `json:"managementPolicy,omitempty"`
 
-	// AdoptionPolicy says what to do if the external object already exists: IfIdentical
-	// takes it over only if nothing has to be changed, Always takes it over and corrects
-	// it, Never reports a Conflict.
+	// AdoptionPolicy says what to do if the external object already exists. IfIdentical
+	// takes it over only if nothing has to be changed. Always takes it over and corrects
+	// it. Never reports a Conflict.
 	// +kubebuilder:default=IfIdentical
 	// +optional
 	AdoptionPolicy AdoptionPolicy `json:"adoptionPolicy,omitempty"`

@@ -7,10 +7,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type TrustedCASpec struct {
 	ManagedSpec `json:",inline"`
 
-	// Certificate is the CA certificate. It is exactly one PEM block of type CERTIFICATE,
-	// inline or in a Secret or ConfigMap of this namespace, or the certificate of the CA
-	// that issued a peer's certificate. If it changes, the new CA is trusted and verified
-	// before the old one is removed.
+	// Certificate is the CA certificate: exactly one PEM block of type CERTIFICATE, inline or
+	// in a Secret or ConfigMap of this namespace. It can also refer to the CA that issued the
+	// certificate of a peer. If it changes, the new CA is trusted and verified before the old
+	// one is removed.
 	Certificate CertificateSource `json:"certificate"`
 
 	// Rotation says how a changed certificate replaces the old one.
@@ -234,8 +234,8 @@ type RevocationStatus struct {
 	// Revoked is the number of certificates that the list names.
 	// +optional
 	Revoked int64 `json:"revoked,omitempty"`
-	// NotImported says why the manager does not import the list in spec.revocation.crl:
-	// it is not newer than the list of the key server, or it was due for replacement.
+	// NotImported says why the manager does not import the list in spec.revocation.crl. The
+	// list is not newer than that of the key server, or it was due for replacement.
 	// +optional
 	NotImported string `json:"notImported,omitempty"`
 }
