@@ -142,8 +142,8 @@ func (w *trail) with(do func(*sql.DB) error) {
 	}
 }
 
-// rewrite changes a row and recomputes every later hash of its chain, like an attacker
-// who can write to the database and knows the encoding.
+// rewrite changes a row and recomputes every later hash of its chain, like an attacker with
+// write access to the database and knowledge of the encoding.
 func (w *trail) rewrite(seq int64) {
 	w.Helper()
 	store := w.open()

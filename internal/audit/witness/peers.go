@@ -75,7 +75,7 @@ type PeerLink interface {
 	AddCheckpoint(ctx context.Context, peer keyserver.TrustedServer, r Request) ([]byte, error)
 }
 
-// Peers returns the peers that are witnesses: those whose records say so and
+// Peers returns the peers that are witnesses: those that their records mark as witnesses and
 // whose keys are known.
 func (w *Witness) Peers(ctx context.Context, link PeerLink) ([]Remote, error) {
 	logs, err := w.Store.WitnessedLogs(ctx)

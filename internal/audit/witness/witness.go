@@ -72,11 +72,11 @@ func New(c Config) (*Witness, error) {
 	return w, nil
 }
 
-// Nobody is the sender of a checkpoint that only its signature authenticates.
-const Nobody keyserver.SystemID = 0
+// Anonymous is the sender of a checkpoint that only its signature authenticates.
+const Anonymous keyserver.SystemID = 0
 
 // AddCheckpoint cosigns a checkpoint and returns the lines of the cosignature. from is
-// the peer that sends it, or Nobody.
+// the peer that sends it, or Anonymous.
 //
 // It fails with BAD_REQUEST if the old size is greater than the checkpoint's, NOT_FOUND
 // if the log is not known, CHECKPOINT_UNSIGNED, a keyserver.StaleCheckpointError, or
@@ -87,7 +87,7 @@ func (w *Witness) AddCheckpoint(ctx context.Context, from keyserver.SystemID, r 
 	if err != nil {
 		return nil, err
 	}
-	if from != Nobody && log.System != from {
+	if from != Anonymous && log.System != from {
 		return nil, unknown(origin)
 	}
 	head, err := tree.Open(r.Checkpoint, verifier)
@@ -125,13 +125,13 @@ func (w *Witness) AddCheckpoint(ctx context.Context, from keyserver.SystemID, r 
 	return w.Signer.cosign(text + "\n")
 }
 
-// Answer is AddCheckpoint for a request in the form of C2SP tlog-witness, from Nobody.
+// Answer is AddCheckpoint for a request in the form of C2SP tlog-witness, from Anonymous.
 func (w *Witness) Answer(ctx context.Context, body []byte) ([]byte, error) {
 	r, err := ParseRequest(body)
 	if err != nil {
 		return nil, err
 	}
-	return w.AddCheckpoint(ctx, Nobody, r)
+	return w.AddCheckpoint(ctx, Anonymous, r)
 }
 
 // AuditKeys returns the keys that peers get.
@@ -198,7 +198,7 @@ func judge(l keyserver.WitnessedLog, r Request, size int64, root tlog.Hash, from
 		return keyserver.LogForked, inconsistent
 	case r.Old > size:
 		refusal := fault.New(fault.BadRequest, "the old size %d is greater than that of the checkpoint, %d", r.Old, size)
-		if from != Nobody && r.Old == l.Size {
+		if from != Anonymous && r.Old == l.Size {
 			return keyserver.LogRolledBack, refusal
 		}
 		return "", refusal
@@ -209,7 +209,7 @@ func judge(l keyserver.WitnessedLog, r Request, size int64, root tlog.Hash, from
 	case r.Old == 0:
 		return "", nil
 	case tlog.CheckTree(r.Proof, size, root, l.Size, l.Root) != nil:
-		if from != Nobody {
+		if from != Anonymous {
 			return keyserver.LogForked, inconsistent
 		}
 		return "", inconsistent
@@ -222,7 +222,7 @@ var emptyRoot, _ = tlog.TreeHash(0, nil)
 
 // conflict stores the conflict of a peer's log, and raises the alarm.
 func (w *Witness) conflict(ctx context.Context, log keyserver.WitnessedLog, from keyserver.SystemID, found keyserver.LogConflict) error {
-	if from == Nobody {
+	if from == Anonymous {
 		return nil
 	}
 	var after keyserver.WitnessedLog

@@ -199,7 +199,7 @@ func TestWitness(t *testing.T) {
 		"continued": {tamper: func(t *testing.T, g *grown) witness.Request { return g.request(t, 3) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, from := range []keyserver.SystemID{witness.Nobody, peerSystem} {
+			for _, from := range []keyserver.SystemID{witness.Anonymous, peerSystem} {
 				foreign, peer := newLog(t, "elsewhere/log"), newLog(t, "peer/audit/9")
 				w := newWorld(t, foreign, peer)
 				g, want := foreign, c.stranger
@@ -255,7 +255,7 @@ func TestCosignatureByHand(t *testing.T) {
 	foreign := newLog(t, "elsewhere/log").add(t, "1", "2")
 	w := newWorld(t, foreign, newLog(t, "peer/audit/9"))
 	r := foreign.request(t, 0)
-	line, err := w.AddCheckpoint(t.Context(), witness.Nobody, r)
+	line, err := w.AddCheckpoint(t.Context(), witness.Anonymous, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestCosignatureByHand(t *testing.T) {
 }
 
 // TestOnePeersLogIsNotAnothers checks that a peer can only send
-// checkpoints of its own log.
+// checkpoints of the log that it keeps.
 func TestOnePeersLogIsNotAnothers(t *testing.T) {
 	peer := newLog(t, "peer/audit/9")
 	w := newWorld(t, newLog(t, "elsewhere/log"), peer)
