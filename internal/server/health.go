@@ -125,7 +125,7 @@ func (h *health) report(name string, err error) {
 // audit returns an error if the last commit of audit rows failed. The error ends after doubt, because without
 // requests there are no commits. It also ends when the database was restarted or replaced since.
 func (h *health) audit() error {
-	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < doubt && !h.store.Anew().After(at) {
+	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < doubt && !h.store.Replaced().After(at) {
 		return fault.New(fault.NotReady, "the last audit rows could not be written, so that operations are refused")
 	}
 	return nil

@@ -122,7 +122,7 @@ func (db *DB) Unlock() { db.writer.unlock() }
 // FoundAnother records that the database was started again, or that another one has taken
 // over. gone reports that changes or audit rows are missing there.
 func (db *DB) FoundAnother(gone bool) {
-	db.anew.Store(db.opts.Clock().UnixNano())
+	db.replaced.Store(db.opts.Clock().UnixNano())
 	if gone {
 		db.lost.Add(1)
 	}

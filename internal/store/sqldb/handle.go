@@ -44,7 +44,7 @@ type Handle struct {
 	target   int64                  // the version of the schema of this program
 	ahead    atomic.Pointer[string] // the warning that the database is newer; empty if it is not
 	lost     atomic.Int64           // how often changes were found to be missing
-	anew     atomic.Int64           // when another database was last found, in Unix nanoseconds
+	replaced atomic.Int64           // when another database was last found, in Unix nanoseconds
 	backlog  Backlog
 	closing  sync.Once
 	closed   error
@@ -159,9 +159,9 @@ func (h *Handle) OnTransaction(measure func(took time.Duration, err error)) {
 // or audit rows that it had seen were missing.
 func (h *Handle) Lost() int64 { return h.lost.Load() }
 
-// Anew returns when this process last found that the database was restarted or replaced.
+// Replaced returns when this process last found that the database was restarted or replaced.
 // Failures from before say nothing about the new one.
-func (h *Handle) Anew() time.Time { return time.Unix(0, h.anew.Load()) }
+func (h *Handle) Replaced() time.Time { return time.Unix(0, h.replaced.Load()) }
 
 // OnChange registers a hook that gets the changes of each commit: of this process before
 // Transact returns, of others as soon as they are seen. A nil slice means that changes

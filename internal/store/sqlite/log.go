@@ -133,7 +133,7 @@ func (l *Log) Base(ctx context.Context) (b Base, err error) {
 		return b, nil
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	// Either the log continues what is in the file, or all of it is read. Pages that the
+	// Either the log continues the file, or all of it is read. Pages that the
 	// file has already are then written again.
 	b.At = h.Start
 	if l.folded != nil {

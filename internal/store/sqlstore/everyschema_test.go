@@ -30,7 +30,7 @@ import (
 const (
 	trailSince       = 2
 	templatesSince   = 6
-	macsSince        = 17 // rows have MACs, and the data key says so
+	macsSince        = 17 // rows have MACs, and the data key records it
 	authoritiesSince = 26 // a table has the server's own CA
 	treeSince        = 29
 	witnessSince     = 32

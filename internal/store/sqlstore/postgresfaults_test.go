@@ -168,7 +168,7 @@ func TestADatabaseThatWentBack(t *testing.T) {
 	}
 }
 
-// TestAStandbyByMistake checks for an error of one sentence, whichever way the URL asks.
+// TestAStandbyByMistake checks for an error of one sentence, for each form of the URL.
 func TestAStandbyByMistake(t *testing.T) {
 	primary := pgtest.Start(t)
 	url := primary.Database(t)

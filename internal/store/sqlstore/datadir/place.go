@@ -33,7 +33,7 @@ func (p *Place) Opened(path string) error {
 	return nil
 }
 
-// Needed records a path that must name a file, whichever it is. SQLite makes a new log
+// Needed records a path that must name a file, no matter which one. SQLite makes a new log
 // after the last connection was closed.
 func (p *Place) Needed(path string) { p.remember(path, file{}) }
 
