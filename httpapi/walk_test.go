@@ -61,8 +61,8 @@ func (w *walk) arrive(route routes.Route, from int) *under {
 	return u
 }
 
-// asks sends a request of a principal, and fails the test unless it is admitted if and only if the model
-// says so.
+// asks sends a request of a principal, and fails the test unless the request is admitted exactly if the
+// model admits it.
 func (w *walk) asks(t *rapid.T, name string, from int) {
 	u := w.arrive(sessions[name], from)
 	u.x.call.by.Principal = principal(uint64(from))

@@ -144,10 +144,10 @@ func (p *prover) sign(message []byte) ([]byte, error) {
 	return append(pair.R.FillBytes(make([]byte, p.size)), pair.S.FillBytes(make([]byte, p.size))...), nil
 }
 
-// anew reports whether a new proof may succeed after this one was refused, and after how
+// retryable reports whether a new proof may succeed after this one was refused, and after how
 // long. That is so if the proof was stale, because the client has learned the service's
 // clock by then, or if the transport itself repeated a read.
-func (p *prover) anew(k call, err error) (time.Duration, bool) {
+func (p *prover) retryable(k call, err error) (time.Duration, bool) {
 	switch {
 	case p == nil:
 		return 0, false

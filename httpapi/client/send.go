@@ -99,7 +99,7 @@ func attempts[Out any](ctx context.Context, c *Client, k call) (Out, error) {
 			attempt--
 			continue
 		}
-		if pause, ok := c.prover.anew(k, err); ok && !proved {
+		if pause, ok := c.prover.retryable(k, err); ok && !proved {
 			proved = true
 			attempt--
 			if sleep(ctx, pause) != nil {
@@ -274,11 +274,11 @@ func (k call) content(ctx context.Context) (body io.Reader, again func() (io.Rea
 		return nil, nil, err
 	}
 	return body, func() (io.ReadCloser, error) {
-		anew, err := stream(ctx)
+		again, err := stream(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("the server did not take the request, and %w", err)
 		}
-		return io.NopCloser(anew), nil
+		return io.NopCloser(again), nil
 	}, nil
 }
 
