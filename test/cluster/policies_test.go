@@ -196,7 +196,7 @@ func networkPolicies(t *testing.T, n *node) {
 	is(false, database)
 
 	// All documented commands work with only the traffic that the policies allow.
-	n.document(t, "workloads.md", replace, "The calls", "Without credential code", "What is refused")
+	n.document(t, "workloads.md", replace, "The calls", "Without credential code", "Refusals")
 	n.kubectl(t, "-n", namespace, "delete", "pod", "-l", "trust.keyserver.dev/manager=true")
 	n.holds(t, namespace, "deployment/keyserver", available, "True")
 	n.holds(t, "default", "keyserver/default", ready, "True")
