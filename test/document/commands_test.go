@@ -30,7 +30,7 @@ var run = []commands{
 	{"docs/install.md", "", "helm test ", "test/cluster TestHelm"},
 	{"docs/install.md", "", "cosign ", "hack/image TestOnlyWhatWasSignedIsTaken"},
 	{"docs/install.md", "Helm", "", "test/install TestChartAsDocumented"},
-	{"docs/install.md", "Who may what", "", "test/e2e TestStartPages"},
+	{"docs/install.md", "Rights of people", "", "test/e2e TestStartPages"},
 	{"docs/install.md", "Namespaces", "", "test/e2e TestStartPages"},
 	{"docs/install.md", "Watch it", "", "test/cluster TestAnInstallation"},
 	{"docs/install.md", "Argo CD", "", "test/e2e TestStartPages"},
@@ -53,7 +53,7 @@ var run = []commands{
 	{"docs/workloads.md", "The Pod", "", "test/cluster TestAnInstallation"},
 	{"docs/workloads.md", "The calls", "", "test/cluster TestAnInstallation"},
 	{"docs/workloads.md", "Without credential code", "", "test/cluster TestAnInstallation"},
-	{"docs/workloads.md", "What is refused", "", "test/cluster TestAnInstallation"},
+	{"docs/workloads.md", "Refusals", "", "test/cluster TestAnInstallation"},
 }
 
 func (c commands) fits(page string, b markdown.Block) bool {

@@ -21,9 +21,9 @@ import (
 // Headings of docs/uninstall.md.
 const (
 	takeBack  = "Take back what the objects have declared"
-	leave     = "Leave what is on the key servers"
+	leave     = "Leave the objects on the key servers"
 	gone      = "The manager is gone already"
-	left      = "What is left"
+	left      = "Remains"
 	deleteAll = "Delete every key"
 )
 
