@@ -229,7 +229,7 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, o
 		case want.follows == "":
 			seen.Hindrances = append(seen.Hindrances, reconcile.Fixed(want.unchangeable(fixed)))
 		default:
-			seen.Renewed, noted.anew = !want.recorded(obj.Status), true
+			seen.Renewed, noted.replace = !want.recorded(obj.Status), true
 			if waits != "" { // a replacement needs the same as a registration
 				seen.Hindrances = append(seen.Hindrances, reconcile.Dependency(reconcile.Always, waits+staysRegistered))
 			}
@@ -249,8 +249,8 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, o
 // peerNotes is data of a peer reading for later use.
 type peerNotes struct {
 	vouched string // fingerprint of the CA that its chain leads to
-	// anew: the difference is corrected by replacing the peer's record.
-	anew bool
+	// replace means that replacing the peer's record corrects the difference.
+	replace bool
 	// leaving: the peer is about to be removed. orphans are the
 	// ids of principal trusts that it leaves behind.
 	leaving bool
@@ -317,7 +317,7 @@ func (trustedServerAdapter) Create(ctx context.Context, c *connection.Connection
 
 // Update implements reconcile.Adapter. It sends only the differences.
 func (a trustedServerAdapter) Update(ctx context.Context, c *connection.Connection, want declaredPeer, seen reconcile.External) (reconcile.Outcome, error) {
-	if notesOn(seen).anew {
+	if notesOn(seen).replace {
 		return a.replace(ctx, c, want, seen)
 	}
 	change := schema.UpdateTrustedServerRequest{SystemID: want.system}

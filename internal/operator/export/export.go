@@ -46,7 +46,7 @@ type API interface {
 
 var _ API = (*apiclient.Client)(nil)
 
-// Options select what is exported, and the target of the manifests.
+// Options select the objects to export, and the target of the manifests.
 type Options struct {
 	// Admin manages roles and Officer manages trust; they may be the same.
 	Admin, Officer API

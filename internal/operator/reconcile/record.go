@@ -128,7 +128,7 @@ func (res result) sentence() string {
 	return verb + ": " + res.outcome.Evidence
 }
 
-// announce records events and metrics for what has changed.
+// announce records events and metrics for the changes.
 func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Condition) {
 	if r.foundDrift(p, res) {
 		status.DriftFound.WithLabelValues(r.kind.Name).Inc()

@@ -148,7 +148,7 @@ func (r *reconciler[T, D]) list(ctx context.Context, by client.ListOption) ([]T,
 }
 
 // hear wakes the objects that a notice of the connections concerns: the owners of
-// what has changed, and objects that are not ready and may wait for the change.
+// changed objects, and objects that are not ready and may wait for the change.
 func (r *reconciler[T, D]) hear(ctx context.Context, n connection.Notice) {
 	awaited, used, peers := slices.Contains(r.kind.Awaits, n.Kind), slices.Contains(r.kind.Uses, n.Kind), n.Kind == trustInfo.Name
 	own := n.Kind == r.kind.Feed || n.Kind == connection.MarksFeed(r.kind.Feed)
@@ -309,8 +309,8 @@ func relabelled() predicate.Predicate {
 // Wake is one object that hear adds to the queue of its kind.
 type Wake struct {
 	Object types.NamespacedName
-	// Everybody: all objects are woken, whether the notice concerns them or not.
-	Everybody bool
+	// All wakes all objects, whether the notice concerns them or not.
+	All bool
 }
 
 // Enqueue handles the events that hear sends. If all objects are woken,
@@ -320,7 +320,7 @@ func Enqueue() handler.TypedFuncs[Wake, ctrl.Request] {
 	return handler.TypedFuncs[Wake, ctrl.Request]{
 		GenericFunc: func(_ context.Context, e event.TypedGenericEvent[Wake], q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
 			req := ctrl.Request{NamespacedName: e.Object.Object}
-			if pq, ok := q.(priorityqueue.PriorityQueue[ctrl.Request]); ok && e.Object.Everybody {
+			if pq, ok := q.(priorityqueue.PriorityQueue[ctrl.Request]); ok && e.Object.All {
 				low := handler.LowPriority
 				pq.AddWithOpts(priorityqueue.AddOpts{Priority: &low}, req)
 				return

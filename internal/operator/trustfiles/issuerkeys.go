@@ -53,7 +53,7 @@ func (k IssuerKeys) Start(ctx context.Context) error {
 func (k IssuerKeys) NeedLeaderElection() bool { return false }
 
 // Refresh updates the file once. It writes the keys even if the issuer is not the expected
-// one: the keys are right and only a flag of the key server is wrong. The error says so.
+// one: the keys are right and only a flag of the key server is wrong. The error names the flag.
 func (k IssuerKeys) Refresh(ctx context.Context) error {
 	answer, err := k.Fetch(ctx, keysPath)
 	if err != nil {
