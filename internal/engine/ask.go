@@ -15,7 +15,7 @@ func (e *Engine) asking(q keyserver.Question) (*Engine, *gate.View) {
 	return e.with(ks), v
 }
 
-// ask calls the operation itself, so that all of its own checks run. The gate checks no
+// ask calls the operation itself, so that all its checks run. The gate checks no
 // arguments that a question does not have, such as a message.
 func (e *Engine) ask(ctx context.Context, by keyserver.Caller, op keyserver.Operation, link keyserver.HiddenLink) (err error) {
 	if link == "" {

@@ -294,7 +294,7 @@ func rightFor(op keyserver.Operation) keyserver.Rights {
 	}
 }
 
-// aboutList reports whether an owner may do the operation whichever groups the ACL demands.
+// aboutList reports whether an owner may do the operation regardless of the groups that the ACL demands.
 func aboutList(op keyserver.Operation) bool {
 	switch op.ID {
 	case keyserver.OpReadACL.ID, keyserver.OpAmendACL.ID, keyserver.OpChangeKeyState.ID, keyserver.OpRotateKey.ID:

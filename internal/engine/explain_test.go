@@ -405,7 +405,7 @@ func (w *maze) crowd() {
 		}
 		c.After, more = page.Next, !page.Next.IsZero()
 	}
-	for _, p := range w.everybody() {
+	for _, p := range w.allPrincipals() {
 		is, err := w.gate.Explain(ctx, w.auditor, keyserver.Question{Operation: q.Operation, Link: q.Link, Principal: &p.ID})
 		if err != nil {
 			w.fail("explain %s: %v", q.Operation.Key, err)

@@ -51,8 +51,8 @@ func (g giver) refuseToGive(gained []keyserver.ID) error {
 		Audited(fault.ReasonEscalation)
 }
 
-// refuseToTake returns an error if a change would take away operations of another duty. If
-// duties are separated, a giver that is not Administrator may not take away operations
+// refuseToTake returns an error if a change would remove operations of another duty. If
+// duties are separated, a giver that is not Administrator may not remove operations
 // that it could not give.
 func (g giver) refuseToTake(lost []keyserver.ID) error {
 	if g.deployment != keyserver.Split || slices.Contains(g.roles, keyserver.RoleAdministrator) {

@@ -174,8 +174,8 @@ func (w *maze) caller(id keyserver.ID) keyserver.Caller {
 	return w.people[slices.IndexFunc(w.people, func(c keyserver.Caller) bool { return c.Principal.ID == id })]
 }
 
-// everybody returns the principals of the key server that can send requests.
-func (w *maze) everybody() (all []keyserver.PrincipalRef) {
+// allPrincipals returns the principals of the key server that can send requests.
+func (w *maze) allPrincipals() (all []keyserver.PrincipalRef) {
 	for _, p := range append(slices.Clone(w.people), w.auditor, w.receiver, w.boss, w.f.Admin) {
 		all = append(all, p.Principal)
 	}

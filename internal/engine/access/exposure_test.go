@@ -73,7 +73,7 @@ func TestAdmitted(t *testing.T) {
 }
 
 // TestExposedNeedsARow checks for any rows that a principal is exposed only by a row for
-// that peer, and never against a row of its own.
+// that peer, and never against its own row.
 func TestExposedNeedsARow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Uint64Range(1, 5)

@@ -13,7 +13,7 @@ import (
 )
 
 // GiveDuties is the rule for every change that gives an operation of a separated duty,
-// with whichever operation the change is made.
+// with any operation that makes the change.
 const GiveDuties = "giveDuties"
 
 // DestroyKey is the rule for starting the destruction of a key. Disabling, enabling and

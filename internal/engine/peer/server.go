@@ -133,8 +133,8 @@ func (p piece) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// arriving is a message that is still arriving. It is complete only when the last piece
-// says so: a peer that disconnects must not cause the MAC of half a message.
+// arriving is a message that is still arriving. It is complete only when a piece is
+// marked as the last: a peer that disconnects must not cause the MAC of half a message.
 type arriving struct {
 	stream pieceStream
 	// verify marks a message whose MAC comes with the last piece. mac is that MAC

@@ -70,7 +70,7 @@ func (s *Service) writeACL(ctx context.Context, by keyserver.Caller, change keys
 }
 
 // rereadACL returns the function that reads the ACL after a change of it. The change may
-// have taken away the caller's right to read the ACL. Then the function reads only the
+// have removed the caller's right to read the ACL. Then the function reads only the
 // changed entry, which is that of the caller or of its group, and sets own.
 func (s *Service) rereadACL(by keyserver.Caller, link keyserver.HiddenLink, changed keyserver.PrincipalRef, own *bool) func(context.Context) (keyserver.ACL, error) {
 	return func(ctx context.Context) (keyserver.ACL, error) {

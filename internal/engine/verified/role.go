@@ -11,7 +11,7 @@ import (
 
 // RoleResult is the result of creating or changing a role.
 type RoleResult struct {
-	Requested keyserver.RoleChange // what was sent, with the role's id
+	Requested keyserver.RoleChange // the change that was sent, with the role's id
 	Saved     bool
 	Missing   bool            // the re-read has no role of that id
 	Role      *keyserver.Role // as read back
