@@ -62,7 +62,7 @@ type TrustInfo struct {
 	ServerName  string
 	Port        uint16 // of the external listener; 0 for none
 	Certificate Certificate
-	Chain       []byte // PKCS#7 of its own certificate and the internal CA
+	Chain       []byte // PKCS#7 of the certificate and the internal CA
 }
 
 // Blob returns the trust blob. It returns false if a peer could not be registered with

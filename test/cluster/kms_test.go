@@ -243,7 +243,7 @@ func (e *encryption) encrypts(t *testing.T) {
 	}
 	e.reads(t, "encrypted, and from before", "before", "left", "rewritten")
 
-	// "What was there before is encrypted when it is written again".
+	// Existing Secrets are encrypted when they are written again.
 	began := time.Now()
 	_, err := e.try("", "bash", "-euo", "pipefail", "-c", e.blockOf(t, "sh", "kubectl replace -f -"))
 	rig.Must(t, err)

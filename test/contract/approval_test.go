@@ -15,7 +15,7 @@ import (
 )
 
 // TestApprovalsOverTwoReplicas checks contract 4.12 to 4.15: a request made at one replica is approved at
-// another and executed once, whichever replica executes it. An embedded database has one process, which takes
+// another and executed once, by any replica. An embedded database has one process, which takes
 // both parts.
 func TestApprovalsOverTwoReplicas(t *testing.T) {
 	replicated(t, func(t *testing.T, here, there *subject) {

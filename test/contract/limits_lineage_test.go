@@ -120,8 +120,8 @@ func TestGroupsThatOwnKeys(t *testing.T) {
 	})
 }
 
-// TestLimitOfALine checks contract 3.7: a usage limit belongs to the key lineage, whichever generation is
-// named.
+// TestLimitOfALine checks contract 3.7: a usage limit belongs to the key lineage, for
+// each of its generations.
 func TestLimitOfALine(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const limit = 5

@@ -198,7 +198,7 @@ func (s site) noSweep(t *testing.T) (again func()) {
 	}
 }
 
-// newestFirst reads the log backwards. It ends with the first row in the database, and says so. A
+// newestFirst reads the log backwards. It ends with the first row in the database, and reports that. A
 // cursor below that row is rejected.
 func newestFirst(t *testing.T, admin *client.Client) {
 	t.Helper()

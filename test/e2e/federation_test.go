@@ -395,7 +395,7 @@ func (f *federation) otherAddress(t *testing.T) {
 }
 
 // follows restarts a key server at another address. Its peers find it there, and the rights of its
-// principals and of theirs are unchanged.
+// principals and of the peers are unchanged.
 func (f *federation) follows(t *testing.T, moved *site, args ...string) {
 	t.Helper()
 	before := make([]*schema.ACLEntry, len(f.ways))

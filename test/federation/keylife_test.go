@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// The state of a key also applies to the principals of peers, and their responses say so. Only the
+// The state of a key also applies to the principals of peers, and their responses show it. Only the
 // key's own key server changes the state.
 func TestForwardedKeyStates(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {

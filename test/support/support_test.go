@@ -419,7 +419,7 @@ func TestABundleHasNothingSecret(t *testing.T) {
 	}
 
 	little.Store(true)
-	// More Pods and logs than fit: the bundle has a part of them, and says so.
+	// More Pods and logs than fit: the bundle has a part of them, and reports the rest as missing.
 	for i := range 52 {
 		c.create(t, pod(fmt.Sprintf("many-%02d", i), node, 9))
 	}

@@ -26,7 +26,7 @@ func callerOf(record sessionrows.SessionRecord, p keyserver.Principal) keyserver
 }
 
 // whyEnded converts the end of a session to the error of the request. While the principal
-// is disabled, the error says so; when it is enabled again, the session does not exist.
+// is disabled, the error names that cause; when it is enabled again, the session does not exist.
 // The audit log gets one row per minute for such uses.
 func (m *Manager) whyEnded(ctx context.Context, err error, from From) error {
 	var ended endedError

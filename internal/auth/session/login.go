@@ -24,7 +24,7 @@ type identity struct {
 	scope       []keyserver.HiddenLink
 	operations  []keyserver.ID   // of a scoped credential
 	mayGrant    keyserver.Rights // of a scoped credential that changes ACLs
-	boundKey    string           // if the login has no proof of its own
+	boundKey    string           // if the login has no proof
 	password    string           // hash of the password that was sent, if any
 	renewed     string           // hash of that password at the configured cost, if the cost of password differs
 	shown       []byte           // SHA-256 of the client certificate that the session is bound to
