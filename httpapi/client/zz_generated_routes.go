@@ -9,79 +9,80 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// GetHealth says that the process serves.
+// GetHealth reports that the process serves requests.
 func (c *Client) GetHealth(ctx context.Context) (schema.Health, error) {
 	return ask[schema.Health](ctx, c, route{name: "getHealth", method: http.MethodGet, path: "/api/health", open: true}, nil)
 }
 
-// GetReadiness says part by part whether the service can do its work, and when
-// a failing part is tried again. Codes of its own: NOT_READY.
+// GetReadiness reports for each part whether the service can do its work, and
+// when it retries a failed part. Codes of its own: NOT_READY.
 func (c *Client) GetReadiness(ctx context.Context) (schema.Ready, error) {
 	return ask[schema.Ready](ctx, c, route{name: "getReadiness", method: http.MethodGet, path: "/api/ready", open: true}, nil)
 }
 
-// GetVersion reads the key server's version record.
+// GetVersion returns the version record of the key server.
 func (c *Client) GetVersion(ctx context.Context) (schema.Version, error) {
 	return ask[schema.Version](ctx, c, route{name: "getVersion", method: http.MethodPost, path: "/api/server/version"}, nil)
 }
 
-// GetConfiguration reads what may leave of the key server's configuration.
-// Credentials never do. Codes of its own: NOT_FOUND.
+// GetConfiguration returns the part of the key server's configuration that
+// responses may contain. It never contains credentials. Codes of its own:
+// NOT_FOUND.
 func (c *Client) GetConfiguration(ctx context.Context, in schema.ConfigRequest) (schema.Configuration, error) {
 	return ask[schema.Configuration](ctx, c, route{name: "getConfiguration", method: http.MethodPost, path: "/api/config/get", named: true}, in)
 }
 
-// GetCustody reads how keys are kept: the key-encryption key without anything
-// secret, the data keys, and how far wrapping under a new one has come.
+// GetCustody returns the public data of the key-encryption key, the data keys,
+// and the progress of rewrapping.
 func (c *Client) GetCustody(ctx context.Context) (schema.Custody, error) {
 	return ask[schema.Custody](ctx, c, route{name: "getCustody", method: http.MethodGet, path: "/api/custody"}, nil)
 }
 
-// RotateDataKey makes a new data key and verifies that it is the active one.
-// Everything is wrapped under it in the background. Codes of its own:
+// RotateDataKey creates a data key and verifies that it is active. The key
+// server rewraps all keys under it in the background. Codes of its own:
 // REWRAP_RUNNING, NOT_SAVED, READBACK_FAILED, NOT_READY.
 func (c *Client) RotateDataKey(ctx context.Context) (schema.DataKeyRotated, error) {
 	return ask[schema.DataKeyRotated](ctx, c, route{name: "rotateDataKey", method: http.MethodPost, path: "/api/custody/rotate"}, nil)
 }
 
-// GetCurrentSession describes the calling session.
+// GetCurrentSession returns the calling session.
 func (c *Client) GetCurrentSession(ctx context.Context) (schema.Session, error) {
 	return ask[schema.Session](ctx, c, route{name: "getCurrentSession", method: http.MethodGet, path: "/api/sessions/current"}, nil)
 }
 
-// ListSessions lists live sessions by id, in pages; those of the caller's own
-// principal without any role.
+// ListSessions lists valid sessions in pages, sorted by id. Sessions of the
+// caller's own principal need no role.
 func (c *Client) ListSessions(ctx context.Context, in schema.SessionQuery) (schema.SessionListing, error) {
 	return ask[schema.SessionListing](ctx, c, route{name: "listSessions", method: http.MethodGet, path: "/api/sessions"}, in)
 }
 
-// EndSession ends a session and those made from it; one of the caller's own
-// principal without any role. Codes of its own: NOT_FOUND.
+// EndSession ends a session and the sessions made from it. Sessions of the
+// caller's own principal need no role. Codes of its own: NOT_FOUND.
 func (c *Client) EndSession(ctx context.Context, in schema.ByID) (schema.SessionsEnded, error) {
 	return ask[schema.SessionsEnded](ctx, c, route{name: "endSession", method: http.MethodDelete, path: "/api/sessions/{id}", named: true}, in)
 }
 
-// EndSessionsOfPrincipal ends every session of a principal and those made from
-// them; the caller's own without any role. Codes of its own: NOT_FOUND.
+// EndSessionsOfPrincipal ends all sessions of a principal and those made from
+// them. The caller's own principal needs no role. Codes of its own: NOT_FOUND.
 func (c *Client) EndSessionsOfPrincipal(ctx context.Context, in schema.ByID) (schema.SessionsEnded, error) {
 	return ask[schema.SessionsEnded](ctx, c, route{name: "endSessionsOfPrincipal", method: http.MethodDelete, path: "/api/principals/{id}/sessions", named: true}, in)
 }
 
-// MintKey mints a key, or imports one. The caller becomes its owner. Codes of
-// its own: INVALID_ARGUMENT.
+// MintKey creates or imports a key. The caller becomes its owner. Codes of its
+// own: INVALID_ARGUMENT.
 func (c *Client) MintKey(ctx context.Context, in schema.MintKeyRequest) (schema.KeyMetadata, error) {
 	return ask[schema.KeyMetadata](ctx, c, route{name: "mintKey", method: http.MethodPost, path: "/api/keys", makes: true}, in)
 }
 
-// GetKey reads key metadata by hidden link. Key material is never answered.
-// Codes of its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
-// PEER_UNAVAILABLE.
+// GetKey returns the metadata of a key, found by hidden link. It never returns
+// key material. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
 func (c *Client) GetKey(ctx context.Context, in schema.KeyRequest) (schema.KeyMetadata, error) {
 	return ask[schema.KeyMetadata](ctx, c, route{name: "getKey", method: http.MethodPost, path: "/api/keys/get", named: true}, in)
 }
 
-// AuthorizeKey asks whether the caller may use a key. A yes is 200, a no is
-// 403. Codes of its own: KEY_NOT_FOUND, ACL_DENIED, KEY_DISABLED,
+// AuthorizeKey checks whether the caller may use a key. Returns 200 if allowed
+// and 403 if denied. Codes of its own: KEY_NOT_FOUND, ACL_DENIED, KEY_DISABLED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE. It is not tried again after
 // PEER_UNAVAILABLE: a use of the key may have been counted, and another try may
 // count another one.
@@ -89,8 +90,8 @@ func (c *Client) AuthorizeKey(ctx context.Context, in schema.AuthorizeKeyRequest
 	return ask[schema.KeyGrant](ctx, c, route{name: "authorizeKey", method: http.MethodPost, path: "/api/keys/authorize", named: true, counts: true}, in)
 }
 
-// ExportKey answers a key of the caller's own, encrypted for the certificate of
-// a transport principal. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// ExportKey returns a key that the caller owns, encrypted for the certificate
+// of a transport principal. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
 // KEY_DISABLED, KEY_NOT_EXPORTABLE, OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND,
 // INVALID_ARGUMENT.
 func (c *Client) ExportKey(ctx context.Context, in schema.ExportKeyRequest) (schema.ExportedKey, error) {
@@ -98,15 +99,15 @@ func (c *Client) ExportKey(ctx context.Context, in schema.ExportKeyRequest) (sch
 }
 
 // ComputeMACs computes the MACs of up to 1000 messages. Each item has its own
-// answer or its own code. Codes of its own: OBJECT_NOT_IN_CREDENTIAL_SCOPE. It
-// is not tried again after PEER_UNAVAILABLE: a use of the key may have been
-// counted, and another try may count another one.
+// result or code. Codes of its own: OBJECT_NOT_IN_CREDENTIAL_SCOPE. It is not
+// tried again after PEER_UNAVAILABLE: a use of the key may have been counted,
+// and another try may count another one.
 func (c *Client) ComputeMACs(ctx context.Context, in schema.MACBatchRequest) (schema.MACBatchResponse, error) {
 	return ask[schema.MACBatchResponse](ctx, c, route{name: "computeMacs", method: http.MethodPost, path: "/api/crypto/mac/batch", counts: true}, in)
 }
 
-// Encrypt encrypts a text under an AES-256 key, by AES-256-GCM. Codes of its
-// own: KEY_EXHAUSTED, KEY_NOT_FOUND, ACL_DENIED,
+// Encrypt encrypts a plain text with an AES-256 key, using AES-256-GCM. Codes
+// of its own: KEY_EXHAUSTED, KEY_NOT_FOUND, ACL_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, KEY_DISABLED, INVALID_ARGUMENT,
 // PEER_UNAVAILABLE. It is not tried again after PEER_UNAVAILABLE: a use of the
 // key may have been counted, and another try may count another one.
@@ -114,115 +115,115 @@ func (c *Client) Encrypt(ctx context.Context, in schema.EncryptRequest) (schema.
 	return ask[schema.EncryptResponse](ctx, c, route{name: "encrypt", method: http.MethodPost, path: "/api/crypto/encrypt", named: true, counts: true}, in)
 }
 
-// Decrypt decrypts what encrypting answered. Codes of its own: KEY_NOT_FOUND,
-// ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, KEY_DISABLED, INVALID_ARGUMENT,
-// PEER_UNAVAILABLE. It is not tried again after PEER_UNAVAILABLE: a use of the
-// key may have been counted, and another try may count another one.
+// Decrypt decrypts a ciphertext from the encrypt route. Codes of its own:
+// KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, KEY_DISABLED,
+// INVALID_ARGUMENT, PEER_UNAVAILABLE. It is not tried again after
+// PEER_UNAVAILABLE: a use of the key may have been counted, and another try may
+// count another one.
 func (c *Client) Decrypt(ctx context.Context, in schema.DecryptRequest) (schema.DecryptResponse, error) {
 	return ask[schema.DecryptResponse](ctx, c, route{name: "decrypt", method: http.MethodPost, path: "/api/crypto/decrypt", named: true, counts: true}, in)
 }
 
-// ListKeys lists the metadata of keys that the caller, or a group of his, may
+// ListKeys lists the metadata of keys that the caller or one of its groups may
 // read. Codes of its own: OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
 func (c *Client) ListKeys(ctx context.Context, in schema.KeyQuery) (schema.KeyListing, error) {
 	return ask[schema.KeyListing](ctx, c, route{name: "listKeys", method: http.MethodGet, path: "/api/keys"}, in)
 }
 
-// DisableKey rules every use of a key out until it is enabled, and verifies the
-// state. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
-// OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED,
-// READBACK_FAILED.
+// DisableKey disables a key until it is enabled again, and verifies the state.
+// Codes of its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
+// INVALID_ARGUMENT, KEY_STATE, NOT_SAVED, READBACK_FAILED.
 func (c *Client) DisableKey(ctx context.Context, in schema.KeyRequest) (schema.KeyStateSaved, error) {
 	return ask[schema.KeyStateSaved](ctx, c, route{name: "disableKey", method: http.MethodPost, path: "/api/keys/disable", named: true}, in)
 }
 
-// EnableKey lets a key be used again, and verifies the state. Codes of its own:
+// EnableKey enables a key again, and verifies the state. Codes of its own:
 // KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT,
 // KEY_STATE, NOT_SAVED, READBACK_FAILED.
 func (c *Client) EnableKey(ctx context.Context, in schema.KeyRequest) (schema.KeyStateSaved, error) {
 	return ask[schema.KeyStateSaved](ctx, c, route{name: "enableKey", method: http.MethodPost, path: "/api/keys/enable", named: true}, in)
 }
 
-// DestroyKey rules every use of a key out and lets its bytes go after some
-// days, and verifies the state. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// DestroyKey prevents every use of a key, schedules the deletion of its bytes,
+// and verifies the state. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED,
 // READBACK_FAILED.
 func (c *Client) DestroyKey(ctx context.Context, in schema.DestroyKeyRequest) (schema.KeyStateSaved, error) {
 	return ask[schema.KeyStateSaved](ctx, c, route{name: "destroyKey", method: http.MethodPost, path: "/api/keys/destroy", named: true}, in)
 }
 
-// RestoreKey keeps the bytes of a key that is being destroyed. It is disabled
-// then, and the state is verified. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// RestoreKey cancels the destruction of a key, which is disabled afterwards,
+// and verifies the state. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED,
 // READBACK_FAILED.
 func (c *Client) RestoreKey(ctx context.Context, in schema.KeyRequest) (schema.KeyStateSaved, error) {
 	return ask[schema.KeyStateSaved](ctx, c, route{name: "restoreKey", method: http.MethodPost, path: "/api/keys/restore", named: true}, in)
 }
 
-// RotateKey mints the successor of the newest key of a line, with the same
-// access control list, and verifies it. Codes of its own: KEY_NOT_FOUND,
-// ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE,
-// NOT_SAVED, READBACK_FAILED.
+// RotateKey creates the successor of the newest key of a lineage, with the same
+// ACL, and verifies it. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED,
+// READBACK_FAILED.
 func (c *Client) RotateKey(ctx context.Context, in schema.KeyRequest) (schema.KeyRotated, error) {
 	return ask[schema.KeyRotated](ctx, c, route{name: "rotateKey", method: http.MethodPost, path: "/api/keys/rotate", named: true}, in)
 }
 
-// SetKeyRotation sets how the keys of a line follow each other by themselves,
-// and verifies it. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
-// OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED,
-// READBACK_FAILED.
+// SetKeyRotation sets the rotation schedule of a lineage and verifies it. Codes
+// of its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
+// INVALID_ARGUMENT, KEY_STATE, NOT_SAVED, READBACK_FAILED.
 func (c *Client) SetKeyRotation(ctx context.Context, in schema.KeyRotationRequest) (schema.KeyRotationSaved, error) {
 	return ask[schema.KeyRotationSaved](ctx, c, route{name: "setKeyRotation", method: http.MethodPut, path: "/api/keys/rotation", named: true}, in)
 }
 
-// GrantACL adds rights to a principal's entry, which is made where there is
-// none, and verifies them. Codes of its own: NOT_FOUND, NOT_VERIFIED,
-// READBACK_FAILED, INVALID_ARGUMENT, PEER_NO_ANSWER, ACL_NOT_FOUND, ACL_DENIED,
-// OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
+// GrantACL adds rights to the ACL entry of a principal, creates the entry if
+// necessary, and verifies the rights. Codes of its own: NOT_FOUND,
+// NOT_VERIFIED, READBACK_FAILED, INVALID_ARGUMENT, PEER_NO_ANSWER,
+// ACL_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
 func (c *Client) GrantACL(ctx context.Context, in schema.ACLChangeRequest) (schema.ACLResponse, error) {
 	return ask[schema.ACLResponse](ctx, c, route{name: "grantAcl", method: http.MethodPost, path: "/api/keys/acl/grant", named: true}, in)
 }
 
-// UpdateACL sets an existing entry to a rights mask and verifies it. Codes of
-// its own: NOT_VERIFIED, READBACK_FAILED, INVALID_ARGUMENT, PEER_NO_ANSWER,
+// UpdateACL sets the rights of an existing ACL entry and verifies them. Codes
+// of its own: NOT_VERIFIED, READBACK_FAILED, INVALID_ARGUMENT, PEER_NO_ANSWER,
 // ACL_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
 func (c *Client) UpdateACL(ctx context.Context, in schema.ACLChangeRequest) (schema.ACLResponse, error) {
 	return ask[schema.ACLResponse](ctx, c, route{name: "updateAcl", method: http.MethodPost, path: "/api/keys/acl/update", named: true}, in)
 }
 
-// RevokeACL removes a principal's entry and verifies its absence. Codes of its
-// own: NOT_VERIFIED, READBACK_FAILED, INVALID_ARGUMENT, PEER_NO_ANSWER,
-// ACL_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
+// RevokeACL removes the ACL entry of a principal and verifies its absence.
+// Codes of its own: NOT_VERIFIED, READBACK_FAILED, INVALID_ARGUMENT,
+// PEER_NO_ANSWER, ACL_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
+// PEER_UNAVAILABLE.
 func (c *Client) RevokeACL(ctx context.Context, in schema.ACLRevokeRequest) (schema.ACLResponse, error) {
 	return ask[schema.ACLResponse](ctx, c, route{name: "revokeAcl", method: http.MethodPost, path: "/api/keys/acl/revoke", named: true}, in)
 }
 
-// GetACL reads a key's access control list. Codes of its own: ACL_NOT_FOUND,
-// ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
+// GetACL returns the ACL of a key. Codes of its own: ACL_NOT_FOUND, ACL_DENIED,
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
 func (c *Client) GetACL(ctx context.Context, in schema.KeyRequest) (schema.ACLResponse, error) {
 	return ask[schema.ACLResponse](ctx, c, route{name: "getAcl", method: http.MethodPost, path: "/api/keys/acl/get", named: true}, in)
 }
 
-// ListPrincipals lists the principals of one type by name, whole or in pages.
-// Codes of its own: INVALID_ARGUMENT.
+// ListPrincipals lists the principals of one type, sorted by name, completely
+// or in pages. Codes of its own: INVALID_ARGUMENT.
 func (c *Client) ListPrincipals(ctx context.Context, in schema.PrincipalQuery) (schema.PrincipalPage, error) {
 	return ask[schema.PrincipalPage](ctx, c, route{name: "listPrincipals", method: http.MethodGet, path: "/api/principals"}, in)
 }
 
-// LookUpPrincipals looks principals up by pairs of system id and principal id.
+// LookUpPrincipals finds principals by pairs of system id and principal id.
 // Codes of its own: INVALID_ARGUMENT.
 func (c *Client) LookUpPrincipals(ctx context.Context, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error) {
 	return ask[schema.PrincipalsFound](ctx, c, route{name: "lookUpPrincipals", method: http.MethodPost, path: "/api/principals/lookup"}, in)
 }
 
-// CreatePasswordPrincipal creates a password principal and verifies name, type
-// and roles. Codes of its own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS,
-// NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+// CreatePasswordPrincipal creates a password principal and verifies its name,
+// type and roles. Codes of its own: ESCALATION, DUTIES_CONFLICT,
+// ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) CreatePasswordPrincipal(ctx context.Context, in schema.CreatePasswordPrincipalRequest) (schema.PrincipalSaved, error) {
 	return ask[schema.PrincipalSaved](ctx, c, route{name: "createPasswordPrincipal", method: http.MethodPost, path: "/api/principals/password", makes: true}, in)
 }
 
-// CreateLDAPPrincipal creates an ldap principal and verifies name, type and
+// CreateLDAPPrincipal creates an ldap principal and verifies its name, type and
 // roles. Codes of its own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS,
 // NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) CreateLDAPPrincipal(ctx context.Context, in schema.CreateLDAPPrincipalRequest) (schema.PrincipalSaved, error) {
@@ -230,35 +231,36 @@ func (c *Client) CreateLDAPPrincipal(ctx context.Context, in schema.CreateLDAPPr
 }
 
 // CreateXAuthPrincipal creates an xauth principal for one issuer and subject,
-// and verifies all of it. Codes of its own: ESCALATION, DUTIES_CONFLICT,
-// ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+// and verifies all of its fields. Codes of its own: ESCALATION,
+// DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
+// INVALID_ARGUMENT.
 func (c *Client) CreateXAuthPrincipal(ctx context.Context, in schema.CreateXAuthPrincipalRequest) (schema.PrincipalSaved, error) {
 	return ask[schema.PrincipalSaved](ctx, c, route{name: "createXauthPrincipal", method: http.MethodPost, path: "/api/principals/xauth", makes: true}, in)
 }
 
-// GetPrincipal reads one principal. Codes of its own: NOT_FOUND.
+// GetPrincipal returns a principal. Codes of its own: NOT_FOUND.
 func (c *Client) GetPrincipal(ctx context.Context, in schema.ByID) (schema.Principal, error) {
 	return ask[schema.Principal](ctx, c, route{name: "getPrincipal", method: http.MethodGet, path: "/api/principals/{id}", named: true}, in)
 }
 
-// UpdatePrincipalFlags sets the flags that are named, moves no other bit, and
-// verifies the whole word. Codes of its own: NO_FLAG_WORD, ESCALATION,
+// UpdatePrincipalFlags sets the named flags, changes no other bit, and verifies
+// the complete flag word. Codes of its own: NO_FLAG_WORD, ESCALATION,
 // DUTIES_CONFLICT, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
 // NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) UpdatePrincipalFlags(ctx context.Context, in schema.UpdatePrincipalFlagsRequest) (schema.PrincipalFlagsSaved, error) {
 	return ask[schema.PrincipalFlagsSaved](ctx, c, route{name: "updatePrincipalFlags", method: http.MethodPut, path: "/api/principals/{id}/flags", named: true}, in)
 }
 
-// AddDelegate adds a principal to those that alone may act with the rights of a
-// principal, and verifies it. Codes of its own: NO_FLAG_WORD, ESCALATION,
-// DUTIES_CONFLICT, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
-// NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+// AddDelegate adds a delegate of a principal and verifies it. Only delegates
+// may act with the rights of the principal. Codes of its own: NO_FLAG_WORD,
+// ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL,
+// OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) AddDelegate(ctx context.Context, in schema.DelegateRequest) (schema.DelegateSaved, error) {
 	return ask[schema.DelegateSaved](ctx, c, route{name: "addDelegate", method: http.MethodPut, path: "/api/principals/{id}/delegates/{pid}", named: true}, in)
 }
 
-// RemoveDelegate takes the name of a delegate away, with the last one the
-// delegation flag, and verifies it. Codes of its own: NO_FLAG_WORD,
+// RemoveDelegate removes a delegate of a principal and verifies it. Removing
+// the last one also clears the delegation flag. Codes of its own: NO_FLAG_WORD,
 // NOT_REMOVED, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) RemoveDelegate(ctx context.Context, in schema.DelegateRequest) (schema.DelegateGone, error) {
@@ -273,44 +275,44 @@ func (c *Client) UpdatePrincipalRoles(ctx context.Context, in schema.UpdatePrinc
 	return ask[schema.PrincipalRolesSaved](ctx, c, route{name: "updatePrincipalRoles", method: http.MethodPut, path: "/api/principals/{id}/roles", named: true}, in)
 }
 
-// SetPassword gives a password principal another password and ends its
-// sessions; the caller's own without any role, by the present one. Codes of its
-// own: ESCALATION, NOT_FOUND, NO_PASSWORD, INVALID_CREDENTIALS,
+// SetPassword sets the password of a password principal and ends its sessions.
+// For the caller's own account, it needs the current password and no role.
+// Codes of its own: ESCALATION, NOT_FOUND, NO_PASSWORD, INVALID_CREDENTIALS,
 // LOGIN_THROTTLED, NOT_SAVED, READBACK_FAILED.
 func (c *Client) SetPassword(ctx context.Context, in schema.SetPasswordRequest) (schema.PasswordSaved, error) {
 	return ask[schema.PasswordSaved](ctx, c, route{name: "setPassword", method: http.MethodPut, path: "/api/principals/{id}/password", named: true}, in)
 }
 
-// DeletePrincipal deletes a principal with its sessions and certificates,
-// closes its entries on keys, and verifies its absence. Codes of its own:
+// DeletePrincipal deletes a principal with its sessions and certificates, ends
+// its ACL entries on keys, and verifies its absence. Codes of its own:
 // NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, ESCALATION, IN_USE,
 // INVALID_ARGUMENT, NOT_REMOVED, READBACK_FAILED.
 func (c *Client) DeletePrincipal(ctx context.Context, in schema.DeletePrincipalRequest) (schema.PrincipalGone, error) {
 	return ask[schema.PrincipalGone](ctx, c, route{name: "deletePrincipal", method: http.MethodDelete, path: "/api/principals/{id}", named: true}, in)
 }
 
-// CreateGroup creates a group and verifies name, type and roles. Codes of its
-// own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
-// INVALID_ARGUMENT.
+// CreateGroup creates a group and verifies its name, type and roles. Codes of
+// its own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED,
+// READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) CreateGroup(ctx context.Context, in schema.CreateGroupRequest) (schema.PrincipalSaved, error) {
 	return ask[schema.PrincipalSaved](ctx, c, route{name: "createGroup", method: http.MethodPost, path: "/api/principals/groups", makes: true}, in)
 }
 
-// ListGroupMembers lists the members of a group by id, whole or in pages. Codes
-// of its own: NOT_FOUND, INVALID_ARGUMENT.
+// ListGroupMembers lists the members of a group, sorted by id, completely or in
+// pages. Codes of its own: NOT_FOUND, INVALID_ARGUMENT.
 func (c *Client) ListGroupMembers(ctx context.Context, in schema.ListGroupMembersRequest) (schema.GroupMembers, error) {
 	return ask[schema.GroupMembers](ctx, c, route{name: "listGroupMembers", method: http.MethodGet, path: "/api/principals/groups/{gid}/members", named: true}, in)
 }
 
-// AddGroupMember puts a principal into a group and verifies it; one that is in
-// it stays. Codes of its own: ESCALATION, DUTIES_CONFLICT, NOT_SAVED,
-// NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, READBACK_FAILED,
+// AddGroupMember adds a principal to a group and verifies it. An existing
+// member stays unchanged. Codes of its own: ESCALATION, DUTIES_CONFLICT,
+// NOT_SAVED, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) AddGroupMember(ctx context.Context, in schema.GroupMemberRequest) (schema.GroupMemberSaved, error) {
 	return ask[schema.GroupMemberSaved](ctx, c, route{name: "addGroupMember", method: http.MethodPut, path: "/api/principals/groups/{gid}/members/{pid}", named: true}, in)
 }
 
-// RemoveGroupMember takes a principal out of a group and verifies it. Codes of
+// RemoveGroupMember removes a principal from a group and verifies it. Codes of
 // its own: NOT_REMOVED, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
 // READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) RemoveGroupMember(ctx context.Context, in schema.GroupMemberRequest) (schema.GroupMemberGone, error) {
@@ -322,23 +324,23 @@ func (c *Client) ListRoles(ctx context.Context) (schema.RoleList, error) {
 	return ask[schema.RoleList](ctx, c, route{name: "listRoles", method: http.MethodGet, path: "/api/roles"}, nil)
 }
 
-// CreateRole creates a role and verifies name and operations. Codes of its own:
-// ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
+// CreateRole creates a role and verifies its name and operations. Codes of its
+// own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) CreateRole(ctx context.Context, in schema.CreateRoleRequest) (schema.RoleSaved, error) {
 	return ask[schema.RoleSaved](ctx, c, route{name: "createRole", method: http.MethodPost, path: "/api/roles", makes: true}, in)
 }
 
-// UpdateRole renames a role, replaces its operations, or both, and verifies
-// each. Codes of its own: ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
+// UpdateRole renames a role, replaces its operations, or both, and verifies the
+// changes. Codes of its own: ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
 // BUILT_IN, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) UpdateRole(ctx context.Context, in schema.UpdateRoleRequest) (schema.RoleSaved, error) {
 	return ask[schema.RoleSaved](ctx, c, route{name: "updateRole", method: http.MethodPut, path: "/api/roles/{id}", named: true}, in)
 }
 
-// DeleteRole deletes a role, also from every principal that holds it, and
-// verifies its absence. Codes of its own: NOT_FOUND, BUILT_IN, IN_USE,
-// NOT_REMOVED, READBACK_FAILED, INVALID_ARGUMENT.
+// DeleteRole deletes a role, removes it from all principals, and verifies its
+// absence. Codes of its own: NOT_FOUND, BUILT_IN, IN_USE, NOT_REMOVED,
+// READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) DeleteRole(ctx context.Context, in schema.ByID) (schema.RoleGone, error) {
 	return ask[schema.RoleGone](ctx, c, route{name: "deleteRole", method: http.MethodDelete, path: "/api/roles/{id}", named: true}, in)
 }
@@ -348,14 +350,14 @@ func (c *Client) ListTrustedCAs(ctx context.Context, in schema.TrustedCAsQuery) 
 	return ask[schema.TrustedCAList](ctx, c, route{name: "listTrustedCas", method: http.MethodGet, path: "/api/trusted-cas"}, in)
 }
 
-// AddTrustedCA adds one CA certificate to the trusted list and verifies it by a
-// fresh read. Codes of its own: ALREADY_TRUSTED, NOT_SAVED, READBACK_FAILED,
+// AddTrustedCA adds a CA certificate to the trusted CAs and verifies it with a
+// second read. Codes of its own: ALREADY_TRUSTED, NOT_SAVED, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) AddTrustedCA(ctx context.Context, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 	return ask[schema.TrustedCAAdded](ctx, c, route{name: "addTrustedCa", method: http.MethodPost, path: "/api/trusted-cas", makes: true}, in)
 }
 
-// RemoveTrustedCA removes a CA from the trusted list and verifies its absence.
+// RemoveTrustedCA removes a CA from the trusted CAs and verifies its absence.
 // Codes of its own: NOT_TRUSTED, NOT_REMOVED, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) RemoveTrustedCA(ctx context.Context, in schema.RemoveTrustedCARequest) (schema.TrustedCARemoved, error) {
@@ -367,23 +369,23 @@ func (c *Client) ListACLTemplates(ctx context.Context, in schema.ACLTemplateQuer
 	return ask[schema.ACLTemplateList](ctx, c, route{name: "listAclTemplates", method: http.MethodGet, path: "/api/acl-templates"}, in)
 }
 
-// CreateACLTemplate creates an ACL template with the caller as its first
-// member, holding OWNER, and verifies both. Codes of its own: ALREADY_EXISTS,
-// NOT_SAVED, INVALID_ARGUMENT.
+// CreateACLTemplate creates an ACL template and verifies it. The caller becomes
+// its first member, with OWNER. Codes of its own: ALREADY_EXISTS, NOT_SAVED,
+// INVALID_ARGUMENT.
 func (c *Client) CreateACLTemplate(ctx context.Context, in schema.ACLTemplateRequest) (schema.ACLTemplateSaved, error) {
 	return ask[schema.ACLTemplateSaved](ctx, c, route{name: "createAclTemplate", method: http.MethodPost, path: "/api/acl-templates", makes: true}, in)
 }
 
-// RenameACLTemplate renames an ACL template for a member that holds WRITE, and
-// verifies the name. Codes of its own: NOT_FOUND, NOT_WRITABLE, ALREADY_EXISTS,
-// NOT_SAVED.
+// RenameACLTemplate renames an ACL template and verifies the name. The caller
+// must be a member with WRITE. Codes of its own: NOT_FOUND, NOT_WRITABLE,
+// ALREADY_EXISTS, NOT_SAVED.
 func (c *Client) RenameACLTemplate(ctx context.Context, in schema.RenameACLTemplateRequest) (schema.ACLTemplateSaved, error) {
 	return ask[schema.ACLTemplateSaved](ctx, c, route{name: "renameAclTemplate", method: http.MethodPut, path: "/api/acl-templates/{id}", named: true}, in)
 }
 
 // DeleteACLTemplate deletes an ACL template that no templated directory uses,
-// and verifies its absence. Keys keep the entries that they got from it. Codes
-// of its own: NOT_FOUND, IN_USE, NOT_REMOVED.
+// and verifies its absence. Keys keep their ACL entries from it. Codes of its
+// own: NOT_FOUND, IN_USE, NOT_REMOVED.
 func (c *Client) DeleteACLTemplate(ctx context.Context, in schema.ByID) (schema.ACLTemplateGone, error) {
 	return ask[schema.ACLTemplateGone](ctx, c, route{name: "deleteAclTemplate", method: http.MethodDelete, path: "/api/acl-templates/{id}", named: true}, in)
 }
@@ -395,56 +397,56 @@ func (c *Client) ListACLTemplateMembers(ctx context.Context, in schema.ByID) (sc
 }
 
 // SetACLTemplateMember makes a principal a member with exactly these rights and
-// limits, whatever it was before, and verifies them. Codes of its own:
-// NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_SAVED, INVALID_ARGUMENT.
+// limits, and verifies them. It replaces an existing membership. Codes of its
+// own: NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_SAVED, INVALID_ARGUMENT.
 func (c *Client) SetACLTemplateMember(ctx context.Context, in schema.SetACLTemplateMemberRequest) (schema.TemplateMemberSaved, error) {
 	return ask[schema.TemplateMemberSaved](ctx, c, route{name: "setAclTemplateMember", method: http.MethodPost, path: "/api/acl-templates/{id}/members", named: true}, in)
 }
 
-// RemoveACLTemplateMember ends a membership and verifies it. The last member
-// that holds WRITE without an end stays. Codes of its own: NOT_FOUND,
-// NOT_WRITABLE, LAST_WRITER, NOT_REMOVED.
+// RemoveACLTemplateMember removes a member and verifies its absence. The last
+// member that has WRITE without an end time cannot be removed. Codes of its
+// own: NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_REMOVED.
 func (c *Client) RemoveACLTemplateMember(ctx context.Context, in schema.RemoveACLTemplateMemberRequest) (schema.TemplateMemberGone, error) {
 	return ask[schema.TemplateMemberGone](ctx, c, route{name: "removeAclTemplateMember", method: http.MethodDelete, path: "/api/acl-templates/{id}/members/{systemId}/{principalId}", named: true}, in)
 }
 
-// ListTemplatedDirectories lists the templated directories, or looks them up by
+// ListTemplatedDirectories lists the templated directories, or finds them by
 // path or by ACL template.
 func (c *Client) ListTemplatedDirectories(ctx context.Context, in schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
 	return ask[schema.TemplatedDirectoryList](ctx, c, route{name: "listTemplatedDirectories", method: http.MethodGet, path: "/api/templated-directories"}, in)
 }
 
-// CreateTemplatedDirectory applies an ACL template to keys that are minted
-// under a path, and verifies every field. Codes of its own: ALREADY_EXISTS,
-// NOT_SAVED, INVALID_ARGUMENT.
+// CreateTemplatedDirectory applies an ACL template to keys created under a
+// path, and verifies all fields. Codes of its own: ALREADY_EXISTS, NOT_SAVED,
+// INVALID_ARGUMENT.
 func (c *Client) CreateTemplatedDirectory(ctx context.Context, in schema.CreateTemplatedDirectoryRequest) (schema.TemplatedDirectorySaved, error) {
 	return ask[schema.TemplatedDirectorySaved](ctx, c, route{name: "createTemplatedDirectory", method: http.MethodPost, path: "/api/templated-directories"}, in)
 }
 
 // DeleteTemplatedDirectory deletes a templated directory and verifies its
-// absence. Keys that were minted under it keep their entries. Codes of its own:
+// absence. Keys created under it keep their ACL entries. Codes of its own:
 // NOT_FOUND, NOT_REMOVED.
 func (c *Client) DeleteTemplatedDirectory(ctx context.Context, in schema.ByID) (schema.TemplatedDirectoryGone, error) {
 	return ask[schema.TemplatedDirectoryGone](ctx, c, route{name: "deleteTemplatedDirectory", method: http.MethodDelete, path: "/api/templated-directories/{id}", named: true}, in)
 }
 
-// ListTrustedServers lists the registered peer key servers, or finds them by
-// server name. Codes of its own: NOT_FOUND.
+// ListTrustedServers lists the registered peers, or finds them by server name.
+// Codes of its own: NOT_FOUND.
 func (c *Client) ListTrustedServers(ctx context.Context, in schema.TrustedServersQuery) (schema.TrustedServerList, error) {
 	return ask[schema.TrustedServerList](ctx, c, route{name: "listTrustedServers", method: http.MethodGet, path: "/api/trusted-servers", named: in.Name != nil}, in)
 }
 
-// AddTrustedServer registers a peer from its trust blob and verifies it by a
-// fresh list. ACL rows that its last removal purged come back. With replace, an
-// extension, the record of a registered peer is replaced instead. Codes of its
-// own: ALREADY_EXISTS, NOT_PERSISTED, INVALID_ARGUMENT.
+// AddTrustedServer registers a peer from its trust blob and verifies it with a
+// second read. ACL rows that its last removal purged become valid again. With
+// replace, an extension, it replaces the record of a registered peer. Codes of
+// its own: ALREADY_EXISTS, NOT_PERSISTED, INVALID_ARGUMENT.
 func (c *Client) AddTrustedServer(ctx context.Context, in schema.AddTrustedServerRequest) (schema.TrustedServerSaved, error) {
 	return ask[schema.TrustedServerSaved](ctx, c, route{name: "addTrustedServer", method: http.MethodPost, path: "/api/trusted-servers", makes: true}, in)
 }
 
-// UpdateTrustedServer changes a peer's friendly name, its description, or both,
-// and verifies each. Codes of its own: NOT_FOUND, NOT_PERSISTED,
-// INVALID_ARGUMENT.
+// UpdateTrustedServer changes the friendly name, description or witness setting
+// of a peer, and verifies the changes. Codes of its own: NOT_FOUND,
+// NOT_PERSISTED, INVALID_ARGUMENT.
 func (c *Client) UpdateTrustedServer(ctx context.Context, in schema.UpdateTrustedServerRequest) (schema.TrustedServerUpdated, error) {
 	return ask[schema.TrustedServerUpdated](ctx, c, route{name: "updateTrustedServer", method: http.MethodPut, path: "/api/trusted-servers/{systemId}", named: true}, in)
 }
@@ -456,45 +458,46 @@ func (c *Client) RemoveTrustedServer(ctx context.Context, in schema.BySystemID) 
 	return ask[schema.TrustedServerGone](ctx, c, route{name: "removeTrustedServer", method: http.MethodDelete, path: "/api/trusted-servers/{systemId}", named: true}, in)
 }
 
-// GetLocalTrustInfo reads this server's own trust blob and its fields.
+// GetLocalTrustInfo returns the trust blob of this server and its fields.
 func (c *Client) GetLocalTrustInfo(ctx context.Context) (schema.TrustInfo, error) {
 	return ask[schema.TrustInfo](ctx, c, route{name: "getLocalTrustInfo", method: http.MethodGet, path: "/api/trust/local-info"}, nil)
 }
 
-// ListAuthorities lists the CAs of this key server's own, of which one issues.
+// ListAuthorities lists the internal CAs of this key server, one of which
+// issues certificates.
 func (c *Client) ListAuthorities(ctx context.Context) (schema.AuthorityList, error) {
 	return ask[schema.AuthorityList](ctx, c, route{name: "listAuthorities", method: http.MethodGet, path: "/api/authority"}, nil)
 }
 
-// PrepareAuthority makes the next CA, which is trusted and published and issues
-// nothing yet, and verifies it. Codes of its own: AUTHORITY_STATE, NOT_SAVED,
-// READBACK_FAILED.
+// PrepareAuthority creates the next internal CA and verifies it. It is trusted
+// and published, but issues nothing yet. Codes of its own: AUTHORITY_STATE,
+// NOT_SAVED, READBACK_FAILED.
 func (c *Client) PrepareAuthority(ctx context.Context) (schema.AuthorityChanged, error) {
 	return ask[schema.AuthorityChanged](ctx, c, route{name: "prepareAuthority", method: http.MethodPost, path: "/api/authority/prepare"}, nil)
 }
 
-// ActivateAuthority has the prepared CA issue, and issues the server's
-// certificate anew by it; the one before it is trusted until it is retired.
-// Verifies the state. Codes of its own: AUTHORITY_STATE, NOT_SAVED,
+// ActivateAuthority makes the prepared CA issue certificates, starting with a
+// new server certificate, and verifies the state. The previous CA stays trusted
+// until it is retired. Codes of its own: AUTHORITY_STATE, NOT_SAVED,
 // READBACK_FAILED.
 func (c *Client) ActivateAuthority(ctx context.Context, in schema.ActivateAuthorityRequest) (schema.AuthorityChanged, error) {
 	return ask[schema.AuthorityChanged](ctx, c, route{name: "activateAuthority", method: http.MethodPost, path: "/api/authority/activate"}, in)
 }
 
-// RetireAuthority ends the trust in a CA that does not issue, destroys its key,
-// and verifies its absence. What it issued proves nothing any more. Codes of
+// RetireAuthority stops trusting a CA that does not issue, destroys its key,
+// and verifies its absence. Its certificates are no longer accepted. Codes of
 // its own: NOT_FOUND, AUTHORITY_STATE, NOT_REMOVED, READBACK_FAILED.
 func (c *Client) RetireAuthority(ctx context.Context, in schema.RetireAuthorityRequest) (schema.AuthorityGone, error) {
 	return ask[schema.AuthorityGone](ctx, c, route{name: "retireAuthority", method: http.MethodPost, path: "/api/authority/retire", named: true}, in)
 }
 
-// ListPrincipalTrusts lists principal trusts: what peers are told about
-// principals. Codes of its own: INVALID_ARGUMENT.
+// ListPrincipalTrusts lists the principal trusts, which state what peers learn
+// of principals. Codes of its own: INVALID_ARGUMENT.
 func (c *Client) ListPrincipalTrusts(ctx context.Context, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
 	return ask[schema.PrincipalTrustList](ctx, c, route{name: "listPrincipalTrusts", method: http.MethodGet, path: "/api/principal-trusts"}, in)
 }
 
-// CreatePrincipalTrust makes the row of a principal for a registered peer and
+// CreatePrincipalTrust creates a principal trust for a registered peer and
 // verifies it. Codes of its own: NOT_FOUND, ALREADY_EXISTS, NOT_PERSISTED,
 // INVALID_ARGUMENT.
 func (c *Client) CreatePrincipalTrust(ctx context.Context, in schema.CreatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {
@@ -513,56 +516,55 @@ func (c *Client) DeletePrincipalTrust(ctx context.Context, in schema.ByID) (sche
 	return ask[schema.PrincipalTrustGone](ctx, c, route{name: "deletePrincipalTrust", method: http.MethodDelete, path: "/api/principal-trusts/{id}", named: true}, in)
 }
 
-// IssueCertificate issues a client certificate from a PKCS#10 request, which is
-// saved, and verifies both. Issuing does not enrol. Codes of its own:
-// NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+// IssueCertificate issues a client certificate from a PKCS#10 request, saves
+// the request, and verifies both. Issuing does not enrol the certificate. Codes
+// of its own: NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) IssueCertificate(ctx context.Context, in schema.IssueCertificateRequest) (schema.CertificateIssued, error) {
 	return ask[schema.CertificateIssued](ctx, c, route{name: "issueCertificate", method: http.MethodPost, path: "/api/certificates"}, in)
 }
 
-// RenewCertificate issues a certificate anew from its saved request, marks the
+// RenewCertificate issues a certificate again from its saved request, marks the
 // old one expired, and verifies both. Codes of its own: NOT_FOUND,
 // NO_SAVED_REQUEST, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) RenewCertificate(ctx context.Context, in schema.RenewCertificateRequest) (schema.CertificateRenewed, error) {
 	return ask[schema.CertificateRenewed](ctx, c, route{name: "renewCertificate", method: http.MethodPost, path: "/api/certificates/renew", named: true}, in)
 }
 
-// EnrollCertificates enrols certificates as transport principals, all or none,
-// and verifies each. Codes of its own: ESCALATION, DUTIES_CONFLICT,
+// EnrollCertificates enrols all of the certificates as transport principals or
+// none, and verifies each. Codes of its own: ESCALATION, DUTIES_CONFLICT,
 // ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) EnrollCertificates(ctx context.Context, in schema.EnrollCertificatesRequest) (schema.CertificatesEnrolled, error) {
 	return ask[schema.CertificatesEnrolled](ctx, c, route{name: "enrollCertificates", method: http.MethodPost, path: "/api/certificates/enroll", makes: true}, in)
 }
 
-// FindCertificatesBySubject finds certificates by subject, in which % stands
-// for any text and every other character for itself. Codes of its own:
-// INVALID_ARGUMENT.
+// FindCertificatesBySubject finds certificates by subject. % matches any text,
+// every other character only itself. Codes of its own: INVALID_ARGUMENT.
 func (c *Client) FindCertificatesBySubject(ctx context.Context, in schema.CertificatesRequest) (schema.CertificatesFound, error) {
 	return ask[schema.CertificatesFound](ctx, c, route{name: "findCertificatesBySubject", method: http.MethodPost, path: "/api/certificates/by-subject"}, in)
 }
 
-// FindCertificatesByTransportPrincipal finds a transport principal's
-// certificates by their exact subject. Codes of its own: INVALID_ARGUMENT.
+// FindCertificatesByTransportPrincipal finds the certificates of a transport
+// principal by their exact subject. Codes of its own: INVALID_ARGUMENT.
 func (c *Client) FindCertificatesByTransportPrincipal(ctx context.Context, in schema.CertificatesRequest) (schema.TransportCertificates, error) {
 	return ask[schema.TransportCertificates](ctx, c, route{name: "findCertificatesByTransportPrincipal", method: http.MethodPost, path: "/api/certificates/by-transport-principal"}, in)
 }
 
-// ResetTransportPrincipal drops a transport principal's certificates, ends its
-// sessions, and verifies that no certificate is left. Codes of its own:
-// NOT_FOUND, BUILT_IN_PRINCIPAL, NOT_REMOVED, READBACK_FAILED,
+// ResetTransportPrincipal removes the certificates of a transport principal,
+// ends its sessions, and verifies that no certificate remains. Codes of its
+// own: NOT_FOUND, BUILT_IN_PRINCIPAL, NOT_REMOVED, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) ResetTransportPrincipal(ctx context.Context, in schema.ResetTransportPrincipalRequest) (schema.TransportPrincipalReset, error) {
 	return ask[schema.TransportPrincipalReset](ctx, c, route{name: "resetTransportPrincipal", method: http.MethodPost, path: "/api/transport-principals/reset", named: true}, in)
 }
 
-// ListRevocationIssuers lists the trusted CAs with their revocation policy and
-// how fresh the evidence is.
+// ListRevocationIssuers lists the trusted CAs with their revocation policies
+// and the state of their CRLs.
 func (c *Client) ListRevocationIssuers(ctx context.Context) (schema.RevocationIssuerList, error) {
 	return ask[schema.RevocationIssuerList](ctx, c, route{name: "listRevocationIssuers", method: http.MethodGet, path: "/api/revocation/issuers"}, nil)
 }
 
-// GetRevocationPolicy reads the revocation policy of a trusted CA. Codes of its
-// own: NOT_FOUND.
+// GetRevocationPolicy returns the revocation policy of a trusted CA. Codes of
+// its own: NOT_FOUND.
 func (c *Client) GetRevocationPolicy(ctx context.Context, in schema.ByDigest) (schema.RevocationPolicy, error) {
 	return ask[schema.RevocationPolicy](ctx, c, route{name: "getRevocationPolicy", method: http.MethodGet, path: "/api/revocation/issuers/{digest}/policy", named: true}, in)
 }
@@ -574,170 +576,173 @@ func (c *Client) SetRevocationPolicy(ctx context.Context, in schema.SetRevocatio
 	return ask[schema.RevocationPolicySaved](ctx, c, route{name: "setRevocationPolicy", method: http.MethodPut, path: "/api/revocation/issuers/{digest}/policy", named: true}, in)
 }
 
-// ImportCRL imports a revocation list that a trusted CA signed, unless it is
-// older than the one held, and verifies it. Codes of its own: NOT_SAVED,
-// READBACK_FAILED, INVALID_ARGUMENT.
+// ImportCRL imports a CRL that a trusted CA signed, if it is not older than the
+// stored one, and verifies it. Codes of its own: NOT_SAVED, READBACK_FAILED,
+// INVALID_ARGUMENT.
 func (c *Client) ImportCRL(ctx context.Context, in schema.ImportCRLRequest) (schema.CRLImported, error) {
 	return ask[schema.CRLImported](ctx, c, route{name: "importCrl", method: http.MethodPost, path: "/api/revocation/crls"}, in)
 }
 
-// ListOwners lists the owner marks of objects of one kind by id, in pages.
+// ListOwners lists the owner marks of objects of one kind in pages, sorted by
+// id.
 func (c *Client) ListOwners(ctx context.Context, in schema.OwnerQuery) (schema.OwnerList, error) {
 	return ask[schema.OwnerList](ctx, c, route{name: "listOwners", method: http.MethodGet, path: "/api/owners"}, in)
 }
 
-// GetOwner reads the owner mark of an object. Codes of its own: NOT_FOUND.
+// GetOwner returns the owner mark of an object. Codes of its own: NOT_FOUND.
 func (c *Client) GetOwner(ctx context.Context, in schema.OwnedObject) (schema.OwnerMark, error) {
 	return ask[schema.OwnerMark](ctx, c, route{name: "getOwner", method: http.MethodGet, path: "/api/owners/{kind}/{id}", named: true}, in)
 }
 
-// SetOwner marks an object whose mark nobody holds, or the owner in expect
-// does, and verifies it; what is the owner's already stays his. Codes of its
-// own: NOT_FOUND, OWNED, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+// SetOwner marks an object that has no mark or the mark of the owner in expect,
+// and verifies the mark. It succeeds if the owner has the mark already. Codes
+// of its own: NOT_FOUND, OWNED, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) SetOwner(ctx context.Context, in schema.SetOwnerRequest) (schema.OwnerSaved, error) {
 	return ask[schema.OwnerSaved](ctx, c, route{name: "setOwner", method: http.MethodPut, path: "/api/owners/{kind}/{id}", named: true}, in)
 }
 
-// ReleaseOwner takes away the mark that the owner in expect holds, and verifies
-// its absence. The object stays. Codes of its own: NOT_FOUND, OWNED,
-// NOT_REMOVED, READBACK_FAILED, INVALID_ARGUMENT.
+// ReleaseOwner removes the mark of the owner in expect and verifies its
+// absence. The object stays. Codes of its own: NOT_FOUND, OWNED, NOT_REMOVED,
+// READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) ReleaseOwner(ctx context.Context, in schema.ReleaseOwnerRequest) (schema.OwnerReleased, error) {
 	return ask[schema.OwnerReleased](ctx, c, route{name: "releaseOwner", method: http.MethodDelete, path: "/api/owners/{kind}/{id}", named: true}, in)
 }
 
-// ListOperations lists the catalogue of operations.
+// ListOperations lists the operations.
 func (c *Client) ListOperations(ctx context.Context) (schema.OperationList, error) {
 	return ask[schema.OperationList](ctx, c, route{name: "listOperations", method: http.MethodGet, path: "/api/operations"}, nil)
 }
 
-// ListAuditEntries reads the audit trail page by page, oldest or newest row
-// first. Codes of its own: ARCHIVED.
+// ListAuditEntries lists the rows of the audit log in pages, oldest or newest
+// row first. Codes of its own: ARCHIVED.
 func (c *Client) ListAuditEntries(ctx context.Context, in schema.AuditQuery) (schema.AuditPage, error) {
 	return ask[schema.AuditPage](ctx, c, route{name: "listAuditEntries", method: http.MethodGet, path: "/api/audit"}, in)
 }
 
-// GetAuditCheckpoint answers how far the audit tree has grown, signed (C2SP
-// tlog-checkpoint). Codes of its own: NOT_READY.
+// GetAuditCheckpoint returns the signed size and root hash of the audit tree
+// (C2SP tlog-checkpoint). Codes of its own: NOT_READY.
 func (c *Client) GetAuditCheckpoint(ctx context.Context) (schema.Text, error) {
 	return ask[schema.Text](ctx, c, route{name: "getAuditCheckpoint", method: http.MethodGet, path: "/api/audit/checkpoint"}, nil)
 }
 
-// GetAuditKey answers the name of the audit tree and the key that verifies its
+// GetAuditKey returns the name of the audit tree and the key that verifies its
 // checkpoints.
 func (c *Client) GetAuditKey(ctx context.Context) (schema.AuditKey, error) {
 	return ask[schema.AuditKey](ctx, c, route{name: "getAuditKey", method: http.MethodGet, path: "/api/audit/key"}, nil)
 }
 
-// GetAuditReceipt proves that a row is in the audit tree (C2SP tlog-proof), and
-// waits until it is where it is new. Codes of its own: NOT_FOUND, NOT_READY.
+// GetAuditReceipt returns the proof that a row is in the audit tree (C2SP
+// tlog-proof). For a new row, it waits until the tree contains it. Codes of its
+// own: NOT_FOUND, NOT_READY.
 func (c *Client) GetAuditReceipt(ctx context.Context, in schema.ByRow) (schema.Text, error) {
 	return ask[schema.Text](ctx, c, route{name: "getAuditReceipt", method: http.MethodGet, path: "/api/audit/{seq}/receipt", named: true}, in)
 }
 
-// GetAuditHashes answers hashes of the audit tree (C2SP tlog-tiles). Codes of
+// GetAuditHashes returns hashes of the audit tree (C2SP tlog-tiles). Codes of
 // its own: NOT_FOUND.
 func (c *Client) GetAuditHashes(ctx context.Context, in schema.AuditHashesRequest) (schema.Octets, error) {
 	return ask[schema.Octets](ctx, c, route{name: "getAuditHashes", method: http.MethodGet, path: "/api/audit/tile/{level}/{tile}", named: true}, in)
 }
 
-// GetAuditEntries answers rows in the form that the audit tree hashes (C2SP
-// tlog-tiles). Codes of its own: ARCHIVED, NOT_FOUND.
+// GetAuditEntries returns audit rows in the form that the audit tree hashes
+// (C2SP tlog-tiles). Codes of its own: ARCHIVED, NOT_FOUND.
 func (c *Client) GetAuditEntries(ctx context.Context, in schema.AuditEntriesRequest) (schema.Octets, error) {
 	return ask[schema.Octets](ctx, c, route{name: "getAuditEntries", method: http.MethodGet, path: "/api/audit/tile/entries/{tile}", named: true}, in)
 }
 
-// GetWitness answers what this key server, as a witness, has seen of the logs
-// of others, and the key of its cosignatures.
+// GetWitness returns the logs that this key server witnesses, and the key of
+// its cosignatures.
 func (c *Client) GetWitness(ctx context.Context) (schema.Witness, error) {
 	return ask[schema.Witness](ctx, c, route{name: "getWitness", method: http.MethodGet, path: "/api/witness"}, nil)
 }
 
-// ListChanges reads the change feed after a cursor, and waits for a change
-// where there is none yet.
+// ListChanges lists the changes after a cursor, and waits for a change if there
+// is none yet.
 func (c *Client) ListChanges(ctx context.Context, in schema.ChangesQuery) (schema.ChangePage, error) {
 	return ask[schema.ChangePage](ctx, c, route{name: "listChanges", method: http.MethodGet, path: "/api/changes"}, in)
 }
 
-// GetExplanation says what the gate would answer to an operation, step by step,
-// and the fewest changes that would turn it round. Of oneself anybody may ask,
-// without with and at; otherwise it takes Explain Access. Codes of its own:
-// ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND, INVALID_ARGUMENT.
+// GetExplanation explains the decision of the authorizer on an operation step
+// by step, with the smallest change that would reverse it. Questions about
+// other principals, and the fields with and at, need Explain Access. Codes of
+// its own: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND,
+// INVALID_ARGUMENT.
 func (c *Client) GetExplanation(ctx context.Context, in schema.ExplainRequest) (schema.Explanation, error) {
 	return ask[schema.Explanation](ctx, c, route{name: "getExplanation", method: http.MethodPost, path: "/api/explain", named: true}, in)
 }
 
-// ListCapable lists who may do an operation, and by what, in pages by id. Codes
-// of its own: KEY_NOT_FOUND, INVALID_ARGUMENT.
+// ListCapable lists the principals that may perform an operation, with the role
+// and ACL entry that allow it, in pages sorted by id. Codes of its own:
+// KEY_NOT_FOUND, INVALID_ARGUMENT.
 func (c *Client) ListCapable(ctx context.Context, in schema.WhoCanRequest) (schema.WhoCanPage, error) {
 	return ask[schema.WhoCanPage](ctx, c, route{name: "listCapable", method: http.MethodPost, path: "/api/who-can", named: true}, in)
 }
 
-// GetDecision says whether the gate would let somebody do something (AuthZEN).
-// Of oneself anybody may ask; otherwise it takes Explain Access. Codes of its
+// GetDecision returns whether the authorizer would allow an operation
+// (AuthZEN). Questions about other principals need Explain Access. Codes of its
 // own: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
 func (c *Client) GetDecision(ctx context.Context, in schema.AccessRequest) (schema.AccessDecision, error) {
 	return ask[schema.AccessDecision](ctx, c, route{name: "getDecision", method: http.MethodPost, path: "/access/v1/evaluation"}, in)
 }
 
-// GetDecisions says the same to several questions. One that is refused itself
-// is answered by a decision of false. Codes of its own: ACCESS_DENIED,
+// GetDecisions returns the decisions on several questions. A question that is
+// refused itself gets a decision of false. Codes of its own: ACCESS_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
 func (c *Client) GetDecisions(ctx context.Context, in schema.AccessBatchRequest) (schema.AccessDecisions, error) {
 	return ask[schema.AccessDecisions](ctx, c, route{name: "getDecisions", method: http.MethodPost, path: "/access/v1/evaluations"}, in)
 }
 
-// GetApprovalPolicy reads which operations take an approval.
+// GetApprovalPolicy returns the operations that need an approval.
 func (c *Client) GetApprovalPolicy(ctx context.Context) (schema.ApprovalPolicy, error) {
 	return ask[schema.ApprovalPolicy](ctx, c, route{name: "getApprovalPolicy", method: http.MethodGet, path: "/api/approvals/policy"}, nil)
 }
 
-// SetApprovalPolicy sets which operations take an approval, and verifies it by
-// a fresh read. Codes of its own: INVALID_ARGUMENT, NOT_SAVED.
+// SetApprovalPolicy sets the operations that need an approval, and verifies
+// them with a second read. Codes of its own: INVALID_ARGUMENT, NOT_SAVED.
 func (c *Client) SetApprovalPolicy(ctx context.Context, in schema.ApprovalPolicyRequest) (schema.ApprovalPolicySaved, error) {
 	return ask[schema.ApprovalPolicySaved](ctx, c, route{name: "setApprovalPolicy", method: http.MethodPut, path: "/api/approvals/policy"}, in)
 }
 
-// ListApprovals lists approvals by id, in pages; those that the caller asked
-// for without any role.
+// ListApprovals lists approvals in pages, sorted by id. Approvals that the
+// caller requested need no role.
 func (c *Client) ListApprovals(ctx context.Context, in schema.ApprovalQuery) (schema.ApprovalListing, error) {
 	return ask[schema.ApprovalListing](ctx, c, route{name: "listApprovals", method: http.MethodGet, path: "/api/approvals"}, in)
 }
 
-// GetApproval reads an approval; one that the caller asked for without any
-// role. Codes of its own: NOT_FOUND.
+// GetApproval returns an approval. An approval that the caller requested needs
+// no role. Codes of its own: NOT_FOUND.
 func (c *Client) GetApproval(ctx context.Context, in schema.ByID) (schema.Approval, error) {
 	return ask[schema.Approval](ctx, c, route{name: "getApproval", method: http.MethodGet, path: "/api/approvals/{id}", named: true}, in)
 }
 
-// AskApproval asks others to approve a request, which a rule guards and the
-// caller could make himself. Codes of its own: INVALID_ARGUMENT,
-// APPROVAL_LIMIT, ACCESS_DENIED, PRINCIPAL_DISABLED,
-// OBJECT_NOT_IN_CREDENTIAL_SCOPE.
+// AskApproval requests approval of a request that a rule guards and the caller
+// may otherwise make. Codes of its own: INVALID_ARGUMENT, APPROVAL_LIMIT,
+// ACCESS_DENIED, PRINCIPAL_DISABLED, OBJECT_NOT_IN_CREDENTIAL_SCOPE.
 func (c *Client) AskApproval(ctx context.Context, in schema.ApprovalRequest) (schema.Approval, error) {
 	return ask[schema.Approval](ctx, c, route{name: "askApproval", method: http.MethodPost, path: "/api/approvals"}, in)
 }
 
-// Approve approves exactly the request of that digest. It takes a duty that a
-// rule asks for, a session bound to a key, and somebody else than the asker.
-// Codes of its own: NOT_FOUND, APPROVAL_STATE, DIGEST_MISMATCH,
+// Approve approves exactly the request with this digest. The caller needs a
+// duty that a rule requires and a session bound to a key, and must not be the
+// requester. Codes of its own: NOT_FOUND, APPROVAL_STATE, DIGEST_MISMATCH,
 // SESSION_NOT_BOUND, OWN_ACCOUNT, ACCESS_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, PRINCIPAL_DISABLED.
 func (c *Client) Approve(ctx context.Context, in schema.ApprovalDecision) (schema.Approval, error) {
 	return ask[schema.Approval](ctx, c, route{name: "approve", method: http.MethodPost, path: "/api/approvals/{id}/approve", named: true}, in)
 }
 
-// Reject rejects a request for good. It takes what approving takes. Codes of
-// its own: NOT_FOUND, APPROVAL_STATE, DIGEST_MISMATCH, SESSION_NOT_BOUND,
-// OWN_ACCOUNT, ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
-// PRINCIPAL_DISABLED.
+// Reject rejects a request permanently. The caller must meet the same
+// conditions as an approver. Codes of its own: NOT_FOUND, APPROVAL_STATE,
+// DIGEST_MISMATCH, SESSION_NOT_BOUND, OWN_ACCOUNT, ACCESS_DENIED,
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, PRINCIPAL_DISABLED.
 func (c *Client) Reject(ctx context.Context, in schema.ApprovalDecision) (schema.Approval, error) {
 	return ask[schema.Approval](ctx, c, route{name: "reject", method: http.MethodPost, path: "/api/approvals/{id}/reject", named: true}, in)
 }
 
-// WithdrawApproval withdraws a request that the caller asked for, or the
-// caller's approval of somebody else's. Codes of its own: NOT_FOUND,
-// APPROVAL_STATE, ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
-// SESSION_NOT_BOUND, PRINCIPAL_DISABLED.
+// WithdrawApproval withdraws a request of the caller, or the caller's approval
+// of another request. Codes of its own: NOT_FOUND, APPROVAL_STATE,
+// ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, SESSION_NOT_BOUND,
+// PRINCIPAL_DISABLED.
 func (c *Client) WithdrawApproval(ctx context.Context, in schema.ByID) (schema.Approval, error) {
 	return ask[schema.Approval](ctx, c, route{name: "withdrawApproval", method: http.MethodPost, path: "/api/approvals/{id}/withdraw", named: true}, in)
 }

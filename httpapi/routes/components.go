@@ -34,19 +34,19 @@ func newDocumenter(all []Route) *documenter {
 	}
 	d.components = openapi.Components{
 		SecuritySchemes: map[string]openapi.SecurityScheme{
-			schemeSession: {Type: "http", Scheme: "bearer", Description: "The session id that POST /api/sessions answers."},
-			schemeProof: {Type: "http", Scheme: "DPoP", Description: "A session whose login had a DPoP proof (RFC 9449) is bound to that key: each request sends Authorization: DPoP with the session id, " +
-				"and a proof of its own in the header DPoP. Such a session may be sent as Bearer, too; the proof is needed all the same."},
+			schemeSession: {Type: "http", Scheme: "bearer", Description: "The session id that POST /api/sessions returns."},
+			schemeProof: {Type: "http", Scheme: "DPoP", Description: "A session whose login had a DPoP proof (RFC 9449) is bound to the key of the proof. Each request sends Authorization: DPoP with the session id, " +
+				"and a new proof in the header DPoP. The session id may also be sent as Bearer; the proof is still required."},
 		},
 		Parameters: map[string]*openapi.Parameter{proofHeader: {
 			Name: proofHeader, In: "header", Schema: &wire.Schema{Type: "string"},
 			Description: "A proof of possession (RFC 9449 section 4.2) for this method and URL, new for each request. " +
-				"A login that has one binds the session to its key; every request of such a session needs one.",
+				"A login with a proof binds the session to the key of the proof. Then each request of the session needs a proof.",
 		}},
 		Headers: map[string]*openapi.Header{
-			headerRequestID: text("Finds the request in the log and the audit trail."),
-			headerChallenge: text("RFC 6750 challenge, or that of RFC 9449 section 7.1 where a key is asked for."),
-			headerWait:      {Description: "Seconds to wait.", Schema: &wire.Schema{Type: "integer"}},
+			headerRequestID: text("Id of the request in the log and the audit log."),
+			headerChallenge: text("Challenge of RFC 6750, or of RFC 9449 section 7.1 if a proof is required."),
+			headerWait:      {Description: "Seconds to wait before a retry.", Schema: &wire.Schema{Type: "integer"}},
 		},
 		Responses: map[string]*openapi.Response{},
 		Schemas:   d.schemas.Named,

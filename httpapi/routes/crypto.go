@@ -25,31 +25,31 @@ func cryptoRoutes() []Route {
 	return []Route{
 		streamed[schema.MACRequest, schema.MACResponse](Route{
 			Name: "computeMac", Method: http.MethodPost, Path: "/api/crypto/mac", Extension: true, Session: true, Counts: true,
-			Summary:    "Computes HMAC-SHA384 of a message under the newest enabled key of a line.",
+			Summary:    "Computes the HMAC-SHA384 of a message with the newest enabled key of a lineage.",
 			Operations: grants(keyserver.OpMACData), Faults: faults,
 			BodyLimit: HMACBodyLimit, Timeout: time.Minute, Form: hmacbody.MAC,
 		}),
 		streamed[schema.VerifyMACRequest, schema.VerifyMACResponse](Route{
 			Name: "verifyMac", Method: http.MethodPost, Path: "/api/crypto/mac/verify", Extension: true, Session: true, Counts: true,
-			Summary:    "Says whether a MAC is that of a message, under a key or under any of a line that checks MACs. One that is not is 200, too.",
+			Summary:    "Verifies the MAC of a message with one key, or with the keys of a lineage that may verify. A wrong MAC also returns 200.",
 			Operations: grants(keyserver.OpVerifyMAC), Faults: faults,
 			BodyLimit: HMACBodyLimit, Timeout: time.Minute, Form: hmacbody.Verify,
 		}),
 		endpoint[schema.MACBatchRequest, schema.MACBatchResponse](Route{
 			Name: "computeMacs", Method: http.MethodPost, Path: "/api/crypto/mac/batch", Extension: true, Session: true, Counts: true,
-			Summary:    "Computes the MACs of up to 1000 messages. Each item has its own answer or its own code.",
+			Summary:    "Computes the MACs of up to 1000 messages. Each item has its own result or code.",
 			Operations: grants(keyserver.OpMACData), Faults: codes(fault.NotInScope),
 			BodyLimit: batchBodyLimit,
 		}),
 		endpoint[schema.EncryptRequest, schema.EncryptResponse](Route{
 			Name: "encrypt", Method: http.MethodPost, Path: "/api/crypto/encrypt", Extension: true, Session: true, Counts: true,
-			Summary:    "Encrypts a text under an AES-256 key, by AES-256-GCM.",
+			Summary:    "Encrypts a plain text with an AES-256 key, using AES-256-GCM.",
 			Operations: grants(keyserver.OpEncrypt), Faults: append(codes(fault.KeyExhausted), faults...),
 			BodyLimit: textBodyLimit,
 		}),
 		endpoint[schema.DecryptRequest, schema.DecryptResponse](Route{
 			Name: "decrypt", Method: http.MethodPost, Path: "/api/crypto/decrypt", Extension: true, Session: true, Counts: true,
-			Summary:    "Decrypts what encrypting answered.",
+			Summary:    "Decrypts a ciphertext from the encrypt route.",
 			Operations: grants(keyserver.OpDecrypt), Faults: faults,
 			BodyLimit: textBodyLimit,
 		}),

@@ -33,15 +33,15 @@ func document(all []Route) ([]byte, error) {
 		OpenAPI: "3.1.0",
 		Info: openapi.Info{
 			Title: "Key server administration and key operations", Version: documentVersion,
-			Description: "Log in with POST /api/sessions and send the session id that it answers as Authorization: Bearer. " +
-				"Every failure is JSON with code and detail: match on code. Operations marked x-extension are beyond the shown contract.",
+			Description: "Log in with POST /api/sessions and send the returned session id as Authorization: Bearer. " +
+				"Every failure is JSON with code and detail; compare the code. Operations marked x-extension are additional to the core of the interface.",
 			Contact: openapi.Contact{Name: "keyserver-operator", URL: "https://github.com/keyserver-operator/keyserver-operator"},
 			License: openapi.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"},
 		},
 		Servers: []openapi.Server{
-			{URL: "/", Description: "The service that answers this document."},
-			{URL: "https://{address}", Description: "Any other one.", Variables: map[string]openapi.Variable{
-				"address": {Default: "keyserver.keyserver-system.svc", Description: "Host, and port if not 443. The default is that of an installation by config/default."},
+			{URL: "/", Description: "The service that returns this document."},
+			{URL: "https://{address}", Description: "Any other service.", Variables: map[string]openapi.Variable{
+				"address": {Default: "keyserver.keyserver-system.svc", Description: "Host, and port if not 443. The default is for an installation with config/default."},
 			}},
 		},
 	}

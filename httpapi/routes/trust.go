@@ -20,13 +20,13 @@ func trustedCARoutes() []Route {
 		}),
 		endpoint[schema.AddTrustedCARequest, schema.TrustedCAAdded](Route{
 			Name: "addTrustedCa", Method: http.MethodPost, Path: "/api/trusted-cas", Makes: keyserver.ChangeTrustedCA, Session: true, BodyLimit: 2 * SmallBody,
-			Summary:    "Adds one CA certificate to the trusted list and verifies it by a fresh read.",
+			Summary:    "Adds a CA certificate to the trusted CAs and verifies it with a second read.",
 			Operations: grants(keyserver.OpListTrustedCAs, keyserver.OpAddTrustedCA),
 			Faults:     codes(fault.AlreadyTrusted, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
 		}),
 		endpoint[schema.RemoveTrustedCARequest, schema.TrustedCARemoved](Route{
 			Name: "removeTrustedCa", Method: http.MethodPost, Path: "/api/trusted-cas/remove", Session: true,
-			Summary:    "Removes a CA from the trusted list and verifies its absence.",
+			Summary:    "Removes a CA from the trusted CAs and verifies its absence.",
 			Operations: grants(keyserver.OpListTrustedCAs, keyserver.OpRemoveTrustedCA),
 			Faults:     codes(fault.NotTrusted, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
 		}),
@@ -37,18 +37,18 @@ func trustedServerRoutes() []Route {
 	return []Route{
 		endpoint[schema.TrustedServersQuery, schema.TrustedServerList](Route{
 			Name: "listTrustedServers", Method: http.MethodGet, Path: "/api/trusted-servers", Session: true,
-			Summary:    "Lists the registered peer key servers, or finds them by server name.",
+			Summary:    "Lists the registered peers, or finds them by server name.",
 			Operations: grants(keyserver.OpListTrustedServers), Faults: codes(fault.NotFound),
 		}),
 		endpoint[schema.AddTrustedServerRequest, schema.TrustedServerSaved](Route{
 			Name: "addTrustedServer", Method: http.MethodPost, Path: "/api/trusted-servers", Makes: keyserver.ChangeTrustedServer, Session: true, BodyLimit: 2 * SmallBody,
-			Summary:    "Registers a peer from its trust blob and verifies it by a fresh list. ACL rows that its last removal purged come back. With replace, an extension, the record of a registered peer is replaced instead.",
+			Summary:    "Registers a peer from its trust blob and verifies it with a second read. ACL rows that its last removal purged become valid again. With replace, an extension, it replaces the record of a registered peer.",
 			Operations: grants(keyserver.OpListTrustedServers, keyserver.OpAddTrustedServer),
 			Faults:     codes(fault.AlreadyExists, fault.NotPersisted, fault.InvalidArgument),
 		}),
 		endpoint[schema.UpdateTrustedServerRequest, schema.TrustedServerUpdated](Route{
 			Name: "updateTrustedServer", Method: http.MethodPut, Path: "/api/trusted-servers/{systemId}", Session: true,
-			Summary:    "Changes a peer's friendly name, its description, or both, and verifies each.",
+			Summary:    "Changes the friendly name, description or witness setting of a peer, and verifies the changes.",
 			Operations: grants(keyserver.OpListTrustedServers, keyserver.OpUpdateTrustedServer),
 			Faults:     codes(fault.NotFound, fault.NotPersisted, fault.InvalidArgument),
 		}),
@@ -60,7 +60,7 @@ func trustedServerRoutes() []Route {
 		}),
 		endpoint[Nothing, schema.TrustInfo](Route{
 			Name: "getLocalTrustInfo", Method: http.MethodGet, Path: "/api/trust/local-info", Extension: true, Session: true,
-			Summary:    "Reads this server's own trust blob and its fields.",
+			Summary:    "Returns the trust blob of this server and its fields.",
 			Operations: grants(keyserver.OpReadTrustInfo),
 		}),
 	}
@@ -71,22 +71,22 @@ func authorityRoutes() []Route {
 	return []Route{
 		endpoint[Nothing, schema.AuthorityList](Route{
 			Name: "listAuthorities", Method: http.MethodGet, Path: "/api/authority", Extension: true, Session: true,
-			Summary:    "Lists the CAs of this key server's own, of which one issues.",
+			Summary:    "Lists the internal CAs of this key server, one of which issues certificates.",
 			Operations: grants(keyserver.OpReadAuthority),
 		}),
 		endpoint[Nothing, schema.AuthorityChanged](Route{
 			Name: "prepareAuthority", Method: http.MethodPost, Path: "/api/authority/prepare", Extension: true, Session: true,
-			Summary:    "Makes the next CA, which is trusted and published and issues nothing yet, and verifies it.",
+			Summary:    "Creates the next internal CA and verifies it. It is trusted and published, but issues nothing yet.",
 			Operations: change, Faults: codes(fault.AuthorityState, fault.NotSaved, fault.ReadbackFailed),
 		}),
 		endpoint[schema.ActivateAuthorityRequest, schema.AuthorityChanged](Route{
 			Name: "activateAuthority", Method: http.MethodPost, Path: "/api/authority/activate", Extension: true, Session: true,
-			Summary:    "Has the prepared CA issue, and issues the server's certificate anew by it; the one before it is trusted until it is retired. Verifies the state.",
+			Summary:    "Makes the prepared CA issue certificates, starting with a new server certificate, and verifies the state. The previous CA stays trusted until it is retired.",
 			Operations: change, Faults: codes(fault.AuthorityState, fault.NotSaved, fault.ReadbackFailed),
 		}),
 		endpoint[schema.RetireAuthorityRequest, schema.AuthorityGone](Route{
 			Name: "retireAuthority", Method: http.MethodPost, Path: "/api/authority/retire", Extension: true, Session: true,
-			Summary:    "Ends the trust in a CA that does not issue, destroys its key, and verifies its absence. What it issued proves nothing any more.",
+			Summary:    "Stops trusting a CA that does not issue, destroys its key, and verifies its absence. Its certificates are no longer accepted.",
 			Operations: change, Faults: codes(fault.NotFound, fault.AuthorityState, fault.NotRemoved, fault.ReadbackFailed),
 		}),
 	}
@@ -96,12 +96,12 @@ func principalTrustRoutes() []Route {
 	return []Route{
 		endpoint[schema.PrincipalTrustsQuery, schema.PrincipalTrustList](Route{
 			Name: "listPrincipalTrusts", Method: http.MethodGet, Path: "/api/principal-trusts", Extension: true, Session: true,
-			Summary:    "Lists principal trusts: what peers are told about principals.",
+			Summary:    "Lists the principal trusts, which state what peers learn of principals.",
 			Operations: grants(keyserver.OpListPrincipalTrusts), Faults: codes(fault.InvalidArgument),
 		}),
 		endpoint[schema.CreatePrincipalTrustRequest, schema.PrincipalTrustSaved](Route{
 			Name: "createPrincipalTrust", Method: http.MethodPost, Path: "/api/principal-trusts", Makes: keyserver.ChangePrincipalTrust, Extension: true, Session: true,
-			Summary:    "Makes the row of a principal for a registered peer and verifies it.",
+			Summary:    "Creates a principal trust for a registered peer and verifies it.",
 			Operations: grants(keyserver.OpListPrincipalTrusts, keyserver.OpCreatePrincipalTrust),
 			Faults:     codes(fault.NotFound, fault.AlreadyExists, fault.NotPersisted, fault.InvalidArgument),
 		}),
@@ -125,23 +125,23 @@ func ownerRoutes() []Route {
 	return []Route{
 		endpoint[schema.OwnerQuery, schema.OwnerList](Route{
 			Name: "listOwners", Method: http.MethodGet, Path: "/api/owners", Extension: true, Session: true,
-			Summary:    "Lists the owner marks of objects of one kind by id, in pages.",
+			Summary:    "Lists the owner marks of objects of one kind in pages, sorted by id.",
 			Operations: grants(keyserver.OpReadOwners),
 		}),
 		endpoint[schema.OwnedObject, schema.OwnerMark](Route{
 			Name: "getOwner", Method: http.MethodGet, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
-			Summary:    "Reads the owner mark of an object.",
+			Summary:    "Returns the owner mark of an object.",
 			Operations: grants(keyserver.OpReadOwners), Faults: codes(fault.NotFound),
 		}),
 		endpoint[schema.SetOwnerRequest, schema.OwnerSaved](Route{
 			Name: "setOwner", Method: http.MethodPut, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
-			Summary:    "Marks an object whose mark nobody holds, or the owner in expect does, and verifies it; what is the owner's already stays his.",
+			Summary:    "Marks an object that has no mark or the mark of the owner in expect, and verifies the mark. It succeeds if the owner has the mark already.",
 			Operations: change, Faults: codes(fault.NotFound, fault.Owned, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
 			Judged: codes(fault.Owned),
 		}),
 		endpoint[schema.ReleaseOwnerRequest, schema.OwnerReleased](Route{
 			Name: "releaseOwner", Method: http.MethodDelete, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
-			Summary:    "Takes away the mark that the owner in expect holds, and verifies its absence. The object stays.",
+			Summary:    "Removes the mark of the owner in expect and verifies its absence. The object stays.",
 			Operations: change, Faults: codes(fault.NotFound, fault.Owned, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
 			Judged: codes(fault.Owned),
 		}),
@@ -158,19 +158,19 @@ func aclTemplateRoutes() []Route {
 		}),
 		endpoint[schema.ACLTemplateRequest, schema.ACLTemplateSaved](Route{
 			Name: "createAclTemplate", Method: http.MethodPost, Path: "/api/acl-templates", Makes: keyserver.ChangeACLTemplate, Extension: true, Session: true,
-			Summary:    "Creates an ACL template with the caller as its first member, holding OWNER, and verifies both.",
+			Summary:    "Creates an ACL template and verifies it. The caller becomes its first member, with OWNER.",
 			Operations: grants(keyserver.OpListACLTemplates, keyserver.OpCreateACLTemplate),
 			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.InvalidArgument),
 		}),
 		endpoint[schema.RenameACLTemplateRequest, schema.ACLTemplateSaved](Route{
 			Name: "renameAclTemplate", Method: http.MethodPut, Path: "/api/acl-templates/{id}", Session: true,
-			Summary:    "Renames an ACL template for a member that holds WRITE, and verifies the name.",
+			Summary:    "Renames an ACL template and verifies the name. The caller must be a member with WRITE.",
 			Operations: grants(keyserver.OpListACLTemplates, keyserver.OpUpdateACLTemplate),
 			Faults:     codes(fault.NotFound, fault.NotWritable, fault.AlreadyExists, fault.NotSaved),
 		}),
 		endpoint[schema.ByID, schema.ACLTemplateGone](Route{
 			Name: "deleteAclTemplate", Method: http.MethodDelete, Path: "/api/acl-templates/{id}", Names: keyserver.TemplateSubject, Extension: true, Session: true,
-			Summary:    "Deletes an ACL template that no templated directory uses, and verifies its absence. Keys keep the entries that they got from it.",
+			Summary:    "Deletes an ACL template that no templated directory uses, and verifies its absence. Keys keep their ACL entries from it.",
 			Operations: grants(keyserver.OpListACLTemplates, keyserver.OpDeleteACLTemplate),
 			Faults:     codes(fault.NotFound, fault.InUse, fault.NotRemoved),
 		}),
@@ -181,13 +181,13 @@ func aclTemplateRoutes() []Route {
 		}),
 		endpoint[schema.SetACLTemplateMemberRequest, schema.TemplateMemberSaved](Route{
 			Name: "setAclTemplateMember", Method: http.MethodPost, Path: "/api/acl-templates/{id}/members", Extension: true, Session: true,
-			Summary:    "Makes a principal a member with exactly these rights and limits, whatever it was before, and verifies them.",
+			Summary:    "Makes a principal a member with exactly these rights and limits, and verifies them. It replaces an existing membership.",
 			Operations: change,
 			Faults:     codes(fault.NotFound, fault.NotWritable, fault.LastWriter, fault.NotSaved, fault.InvalidArgument),
 		}),
 		endpoint[schema.RemoveACLTemplateMemberRequest, schema.TemplateMemberGone](Route{
 			Name: "removeAclTemplateMember", Method: http.MethodDelete, Path: "/api/acl-templates/{id}/members/{systemId}/{principalId}", Extension: true, Session: true,
-			Summary:    "Ends a membership and verifies it. The last member that holds WRITE without an end stays.",
+			Summary:    "Removes a member and verifies its absence. The last member that has WRITE without an end time cannot be removed.",
 			Operations: change,
 			Faults:     codes(fault.NotFound, fault.NotWritable, fault.LastWriter, fault.NotRemoved),
 		}),
@@ -198,18 +198,18 @@ func templatedDirectoryRoutes() []Route {
 	return []Route{
 		endpoint[schema.TemplatedDirectoryQuery, schema.TemplatedDirectoryList](Route{
 			Name: "listTemplatedDirectories", Method: http.MethodGet, Path: "/api/templated-directories", Session: true,
-			Summary:    "Lists the templated directories, or looks them up by path or by ACL template.",
+			Summary:    "Lists the templated directories, or finds them by path or by ACL template.",
 			Operations: grants(keyserver.OpListTemplatedDirectories),
 		}),
 		endpoint[schema.CreateTemplatedDirectoryRequest, schema.TemplatedDirectorySaved](Route{
 			Name: "createTemplatedDirectory", Method: http.MethodPost, Path: "/api/templated-directories", Extension: true, Session: true,
-			Summary:    "Applies an ACL template to keys that are minted under a path, and verifies every field.",
+			Summary:    "Applies an ACL template to keys created under a path, and verifies all fields.",
 			Operations: grants(keyserver.OpListTemplatedDirectories, keyserver.OpCreateTemplatedDirectory),
 			Faults:     codes(fault.AlreadyExists, fault.NotSaved, fault.InvalidArgument),
 		}),
 		endpoint[schema.ByID, schema.TemplatedDirectoryGone](Route{
 			Name: "deleteTemplatedDirectory", Method: http.MethodDelete, Path: "/api/templated-directories/{id}", Names: keyserver.DirectorySubject, Extension: true, Session: true,
-			Summary:    "Deletes a templated directory and verifies its absence. Keys that were minted under it keep their entries.",
+			Summary:    "Deletes a templated directory and verifies its absence. Keys created under it keep their ACL entries.",
 			Operations: grants(keyserver.OpListTemplatedDirectories, keyserver.OpDeleteTemplatedDirectory),
 			Faults:     codes(fault.NotFound, fault.NotRemoved),
 		}),
@@ -222,32 +222,32 @@ func certificateRoutes() []Route {
 	return []Route{
 		endpoint[schema.IssueCertificateRequest, schema.CertificateIssued](Route{
 			Name: "issueCertificate", Method: http.MethodPost, Path: "/api/certificates", Extension: true, Session: true, BodyLimit: 2 * SmallBody,
-			Summary:    "Issues a client certificate from a PKCS#10 request, which is saved, and verifies both. Issuing does not enrol.",
+			Summary:    "Issues a client certificate from a PKCS#10 request, saves the request, and verifies both. Issuing does not enrol the certificate.",
 			Operations: append(grants(keyserver.OpIssueCertificate), find...), Faults: unsaved,
 		}),
 		endpoint[schema.RenewCertificateRequest, schema.CertificateRenewed](Route{
 			Name: "renewCertificate", Method: http.MethodPost, Path: "/api/certificates/renew", Session: true, BodyLimit: 2 * SmallBody,
-			Summary:    "Issues a certificate anew from its saved request, marks the old one expired, and verifies both.",
+			Summary:    "Issues a certificate again from its saved request, marks the old one expired, and verifies both.",
 			Operations: append(grants(keyserver.OpRenewCertificate), find...), Faults: append(codes(fault.NotFound, fault.NoSavedRequest), unsaved...),
 		}),
 		endpoint[schema.EnrollCertificatesRequest, schema.CertificatesEnrolled](Route{
 			Name: "enrollCertificates", Many: true, Method: http.MethodPost, Path: "/api/certificates/enroll", Makes: keyserver.ChangePrincipal, Extension: true, Session: true, BodyLimit: 16 * SmallBody,
-			Summary:    "Enrols certificates as transport principals, all or none, and verifies each.",
+			Summary:    "Enrols all of the certificates as transport principals or none, and verifies each.",
 			Operations: append(grants(keyserver.OpEnrollCertificate, keyserver.OpReadPrincipal), find...), Faults: append(codes(fault.Escalation, fault.DutiesConflict, fault.AlreadyExists), unsaved...),
 		}),
 		endpoint[schema.CertificatesRequest, schema.CertificatesFound](Route{
 			Name: "findCertificatesBySubject", Method: http.MethodPost, Path: BySubjectPath, Extension: true, Session: true,
-			Summary:    "Finds certificates by subject, in which % stands for any text and every other character for itself.",
+			Summary:    "Finds certificates by subject. % matches any text, every other character only itself.",
 			Operations: find, Faults: codes(fault.InvalidArgument),
 		}),
 		endpoint[schema.CertificatesRequest, schema.TransportCertificates](Route{
 			Name: "findCertificatesByTransportPrincipal", Method: http.MethodPost, Path: "/api/certificates/by-transport-principal", Session: true,
-			Summary:    "Finds a transport principal's certificates by their exact subject.",
+			Summary:    "Finds the certificates of a transport principal by their exact subject.",
 			Operations: find, Faults: codes(fault.InvalidArgument),
 		}),
 		endpoint[schema.ResetTransportPrincipalRequest, schema.TransportPrincipalReset](Route{
 			Name: "resetTransportPrincipal", Method: http.MethodPost, Path: "/api/transport-principals/reset", Extension: true, Session: true,
-			Summary:    "Drops a transport principal's certificates, ends its sessions, and verifies that no certificate is left.",
+			Summary:    "Removes the certificates of a transport principal, ends its sessions, and verifies that no certificate remains.",
 			Operations: append(grants(keyserver.OpResetTransportPrincipal, keyserver.OpReadPrincipal), find...),
 			Faults:     codes(fault.NotFound, fault.BuiltInPrincipal, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
 		}),
@@ -258,12 +258,12 @@ func revocationRoutes() []Route {
 	return []Route{
 		endpoint[Nothing, schema.RevocationIssuerList](Route{
 			Name: "listRevocationIssuers", Method: http.MethodGet, Path: "/api/revocation/issuers", Extension: true, Session: true,
-			Summary:    "Lists the trusted CAs with their revocation policy and how fresh the evidence is.",
+			Summary:    "Lists the trusted CAs with their revocation policies and the state of their CRLs.",
 			Operations: grants(keyserver.OpListRevocationIssuers),
 		}),
 		endpoint[schema.ByDigest, schema.RevocationPolicy](Route{
 			Name: "getRevocationPolicy", Method: http.MethodGet, Path: "/api/revocation/issuers/{digest}/policy", Extension: true, Session: true,
-			Summary:    "Reads the revocation policy of a trusted CA.",
+			Summary:    "Returns the revocation policy of a trusted CA.",
 			Operations: grants(keyserver.OpReadRevocationPolicy), Faults: codes(fault.NotFound),
 		}),
 		endpoint[schema.SetRevocationPolicyRequest, schema.RevocationPolicySaved](Route{
@@ -274,7 +274,7 @@ func revocationRoutes() []Route {
 		}),
 		endpoint[schema.ImportCRLRequest, schema.CRLImported](Route{
 			Name: "importCrl", Method: http.MethodPost, Path: "/api/revocation/crls", Extension: true, Session: true, BodyLimit: crlBodyLimit, Timeout: time.Minute,
-			Summary:    "Imports a revocation list that a trusted CA signed, unless it is older than the one held, and verifies it.",
+			Summary:    "Imports a CRL that a trusted CA signed, if it is not older than the stored one, and verifies it.",
 			Operations: grants(keyserver.OpListRevocationIssuers, keyserver.OpImportCRL),
 			Faults:     codes(fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
 		}),

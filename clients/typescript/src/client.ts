@@ -103,22 +103,22 @@ export class Client extends Routes {
     }
   }
 
-  /** Computes HMAC-SHA384 of a message under a key that never leaves the key server. */
+  /** Computes the HMAC-SHA384 of a message with a key that never leaves the key server. */
   computeHmac(input: Omit<HMACRequest, "data"> & { data: Message }, options?: CallOptions): Promise<HMACResponse> {
     return this.stream({ name: "computeHmac", method: "POST", path: "/api/crypto/hmac", counts: true }, input, options);
   }
 
-  /** Computes HMAC-SHA384 of a message under the newest enabled key of a line. */
+  /** Computes the HMAC-SHA384 of a message with the newest enabled key of a lineage. */
   computeMac(input: Omit<MACRequest, "data"> & { data: Message }, options?: CallOptions): Promise<MACResponse> {
     return this.stream({ name: "computeMac", method: "POST", path: "/api/crypto/mac", counts: true }, input, options);
   }
 
-  /** Says whether a MAC is that of a message, under a key or under any of a line that checks MACs. */
+  /** Verifies the MAC of a message with one key, or with the keys of a lineage that may verify. */
   verifyMac(input: Omit<VerifyMACRequest, "data"> & { data: Message }, options?: CallOptions): Promise<VerifyMACResponse> {
     return this.stream({ name: "verifyMac", method: "POST", path: "/api/crypto/mac/verify", counts: true }, input, options);
   }
 
-  /** Makes a backup, encrypted for a recipient of age. What has come when it breaks off does not open. */
+  /** Creates a backup, encrypted for an age recipient. An incomplete backup cannot be opened. */
   createBackup(input: BackupRequest, options?: CallOptions): Promise<ReadableStream<Uint8Array>> {
     return this.ask({ name: "createBackup", method: "POST", path: "/api/backups", body: true, answers: "stream" }, input, options);
   }

@@ -3108,99 +3108,100 @@ export interface ExecuteApprovalInput {
 export abstract class Routes {
   protected abstract ask<Out>(route: Route, input: object | undefined, options: CallOptions | undefined): Promise<Out>;
 
-  /** Says that the process serves. */
+  /** Reports that the process serves requests. */
   getHealth(options?: CallOptions): Promise<Health> {
     return this.ask({ name: "getHealth", method: "GET", path: "/api/health", open: true }, undefined, options);
   }
 
   /**
-   * Says part by part whether the service can do its work, and when a failing part is tried again.
+   * Reports for each part whether the service can do its work, and when it retries a failed part.
    * Codes of its own: NOT_READY.
    */
   getReadiness(options?: CallOptions): Promise<Ready> {
     return this.ask({ name: "getReadiness", method: "GET", path: "/api/ready", open: true }, undefined, options);
   }
 
-  /** Reads the key server's version record. */
+  /** Returns the version record of the key server. */
   getVersion(options?: CallOptions): Promise<Version> {
     return this.ask({ name: "getVersion", method: "POST", path: "/api/server/version" }, undefined, options);
   }
 
   /**
-   * Reads what may leave of the key server's configuration. Credentials never do. Codes of its own:
-   * NOT_FOUND.
+   * Returns the part of the key server's configuration that responses may contain. It never
+   * contains credentials. Codes of its own: NOT_FOUND.
    */
   getConfiguration(input: ConfigRequest, options?: CallOptions): Promise<Configuration> {
     return this.ask({ name: "getConfiguration", method: "POST", path: "/api/config/get", body: true }, input, options);
   }
 
   /**
-   * Reads how keys are kept: the key-encryption key without anything secret, the data keys, and how
-   * far wrapping under a new one has come.
+   * Returns the public data of the key-encryption key, the data keys, and the progress of
+   * rewrapping.
    */
   getCustody(options?: CallOptions): Promise<Custody> {
     return this.ask({ name: "getCustody", method: "GET", path: "/api/custody" }, undefined, options);
   }
 
   /**
-   * Makes a new data key and verifies that it is the active one. Everything is wrapped under it in
+   * Creates a data key and verifies that it is active. The key server rewraps all keys under it in
    * the background. Codes of its own: REWRAP_RUNNING, NOT_SAVED, READBACK_FAILED, NOT_READY.
    */
   rotateDataKey(options?: CallOptions): Promise<DataKeyRotated> {
     return this.ask({ name: "rotateDataKey", method: "POST", path: "/api/custody/rotate", proves: "saved" }, undefined, options);
   }
 
-  /** Describes the calling session. */
+  /** Returns the calling session. */
   getCurrentSession(options?: CallOptions): Promise<Session> {
     return this.ask({ name: "getCurrentSession", method: "GET", path: "/api/sessions/current" }, undefined, options);
   }
 
-  /** Lists live sessions by id, in pages; those of the caller's own principal without any role. */
+  /**
+   * Lists valid sessions in pages, sorted by id. Sessions of the caller's own principal need no
+   * role.
+   */
   listSessions(input?: ListSessionsInput, options?: CallOptions): Promise<SessionListing> {
     return this.ask({ name: "listSessions", method: "GET", path: "/api/sessions", query: ["principalId", "limit", "after"] }, input, options);
   }
 
   /**
-   * Ends a session and those made from it; one of the caller's own principal without any role.
-   * Codes of its own: NOT_FOUND.
+   * Ends a session and the sessions made from it. Sessions of the caller's own principal need no
+   * role. Codes of its own: NOT_FOUND.
    */
   endSession(input: EndSessionInput, options?: CallOptions): Promise<SessionsEnded> {
     return this.ask({ name: "endSession", method: "DELETE", path: "/api/sessions/{id}" }, input, options);
   }
 
   /**
-   * Ends every session of a principal and those made from them; the caller's own without any role.
-   * Codes of its own: NOT_FOUND.
+   * Ends all sessions of a principal and those made from them. The caller's own principal needs no
+   * role. Codes of its own: NOT_FOUND.
    */
   endSessionsOfPrincipal(input: EndSessionsOfPrincipalInput, options?: CallOptions): Promise<SessionsEnded> {
     return this.ask({ name: "endSessionsOfPrincipal", method: "DELETE", path: "/api/principals/{id}/sessions" }, input, options);
   }
 
-  /**
-   * Mints a key, or imports one. The caller becomes its owner. Codes of its own: INVALID_ARGUMENT.
-   */
+  /** Creates or imports a key. The caller becomes its owner. Codes of its own: INVALID_ARGUMENT. */
   mintKey(input: MintKeyRequest, options?: CallOptions): Promise<KeyMetadata> {
     return this.ask({ name: "mintKey", method: "POST", path: "/api/keys", body: true }, input, options);
   }
 
   /**
-   * Reads key metadata by hidden link. Key material is never answered. Codes of its own:
-   * KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
+   * Returns the metadata of a key, found by hidden link. It never returns key material. Codes of
+   * its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
    */
   getKey(input: KeyRequest, options?: CallOptions): Promise<KeyMetadata> {
     return this.ask({ name: "getKey", method: "POST", path: "/api/keys/get", body: true }, input, options);
   }
 
   /**
-   * Asks whether the caller may use a key. A yes is 200, a no is 403. Codes of its own:
-   * KEY_NOT_FOUND, ACL_DENIED, KEY_DISABLED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
+   * Checks whether the caller may use a key. Returns 200 if allowed and 403 if denied. Codes of its
+   * own: KEY_NOT_FOUND, ACL_DENIED, KEY_DISABLED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
    */
   authorizeKey(input: AuthorizeKeyRequest, options?: CallOptions): Promise<KeyGrant> {
     return this.ask({ name: "authorizeKey", method: "POST", path: "/api/keys/authorize", body: true, counts: true }, input, options);
   }
 
   /**
-   * Answers a key of the caller's own, encrypted for the certificate of a transport principal.
+   * Returns a key that the caller owns, encrypted for the certificate of a transport principal.
    * Codes of its own: KEY_NOT_FOUND, ACL_DENIED, KEY_DISABLED, KEY_NOT_EXPORTABLE,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND, INVALID_ARGUMENT.
    */
@@ -3209,15 +3210,15 @@ export abstract class Routes {
   }
 
   /**
-   * Computes the MACs of up to 1000 messages. Each item has its own answer or its own code. Codes
-   * of its own: OBJECT_NOT_IN_CREDENTIAL_SCOPE.
+   * Computes the MACs of up to 1000 messages. Each item has its own result or code. Codes of its
+   * own: OBJECT_NOT_IN_CREDENTIAL_SCOPE.
    */
   computeMacs(input: MACBatchRequest, options?: CallOptions): Promise<MACBatchResponse> {
     return this.ask({ name: "computeMacs", method: "POST", path: "/api/crypto/mac/batch", body: true, counts: true }, input, options);
   }
 
   /**
-   * Encrypts a text under an AES-256 key, by AES-256-GCM. Codes of its own: KEY_EXHAUSTED,
+   * Encrypts a plain text with an AES-256 key, using AES-256-GCM. Codes of its own: KEY_EXHAUSTED,
    * KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, KEY_DISABLED, INVALID_ARGUMENT,
    * PEER_UNAVAILABLE.
    */
@@ -3226,7 +3227,7 @@ export abstract class Routes {
   }
 
   /**
-   * Decrypts what encrypting answered. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+   * Decrypts a ciphertext from the encrypt route. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, KEY_DISABLED, INVALID_ARGUMENT, PEER_UNAVAILABLE.
    */
   decrypt(input: DecryptRequest, options?: CallOptions): Promise<DecryptResponse> {
@@ -3234,7 +3235,7 @@ export abstract class Routes {
   }
 
   /**
-   * Lists the metadata of keys that the caller, or a group of his, may read. Codes of its own:
+   * Lists the metadata of keys that the caller or one of its groups may read. Codes of its own:
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
    */
   listKeys(input?: ListKeysInput, options?: CallOptions): Promise<KeyListing> {
@@ -3242,7 +3243,7 @@ export abstract class Routes {
   }
 
   /**
-   * Rules every use of a key out until it is enabled, and verifies the state. Codes of its own:
+   * Disables a key until it is enabled again, and verifies the state. Codes of its own:
    * KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE,
    * NOT_SAVED, READBACK_FAILED.
    */
@@ -3251,7 +3252,7 @@ export abstract class Routes {
   }
 
   /**
-   * Lets a key be used again, and verifies the state. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+   * Enables a key again, and verifies the state. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED, READBACK_FAILED.
    */
   enableKey(input: KeyRequest, options?: CallOptions): Promise<KeyStateSaved> {
@@ -3259,8 +3260,8 @@ export abstract class Routes {
   }
 
   /**
-   * Rules every use of a key out and lets its bytes go after some days, and verifies the state.
-   * Codes of its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT,
+   * Prevents every use of a key, schedules the deletion of its bytes, and verifies the state. Codes
+   * of its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT,
    * KEY_STATE, NOT_SAVED, READBACK_FAILED.
    */
   destroyKey(input: DestroyKeyRequest, options?: CallOptions): Promise<KeyStateSaved> {
@@ -3268,43 +3269,43 @@ export abstract class Routes {
   }
 
   /**
-   * Keeps the bytes of a key that is being destroyed. It is disabled then, and the state is
-   * verified. Codes of its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
-   * INVALID_ARGUMENT, KEY_STATE, NOT_SAVED, READBACK_FAILED.
+   * Cancels the destruction of a key, which is disabled afterwards, and verifies the state. Codes
+   * of its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT,
+   * KEY_STATE, NOT_SAVED, READBACK_FAILED.
    */
   restoreKey(input: KeyRequest, options?: CallOptions): Promise<KeyStateSaved> {
     return this.ask({ name: "restoreKey", method: "POST", path: "/api/keys/restore", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Mints the successor of the newest key of a line, with the same access control list, and
-   * verifies it. Codes of its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
-   * INVALID_ARGUMENT, KEY_STATE, NOT_SAVED, READBACK_FAILED.
+   * Creates the successor of the newest key of a lineage, with the same ACL, and verifies it. Codes
+   * of its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT,
+   * KEY_STATE, NOT_SAVED, READBACK_FAILED.
    */
   rotateKey(input: KeyRequest, options?: CallOptions): Promise<KeyRotated> {
     return this.ask({ name: "rotateKey", method: "POST", path: "/api/keys/rotate", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Sets how the keys of a line follow each other by themselves, and verifies it. Codes of its own:
-   * KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE,
-   * NOT_SAVED, READBACK_FAILED.
+   * Sets the rotation schedule of a lineage and verifies it. Codes of its own: KEY_NOT_FOUND,
+   * ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED,
+   * READBACK_FAILED.
    */
   setKeyRotation(input: KeyRotationRequest, options?: CallOptions): Promise<KeyRotationSaved> {
     return this.ask({ name: "setKeyRotation", method: "PUT", path: "/api/keys/rotation", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Adds rights to a principal's entry, which is made where there is none, and verifies them. Codes
-   * of its own: NOT_FOUND, NOT_VERIFIED, READBACK_FAILED, INVALID_ARGUMENT, PEER_NO_ANSWER,
-   * ACL_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
+   * Adds rights to the ACL entry of a principal, creates the entry if necessary, and verifies the
+   * rights. Codes of its own: NOT_FOUND, NOT_VERIFIED, READBACK_FAILED, INVALID_ARGUMENT,
+   * PEER_NO_ANSWER, ACL_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
    */
   grantAcl(input: ACLChangeRequest, options?: CallOptions): Promise<ACLResponse> {
     return this.ask({ name: "grantAcl", method: "POST", path: "/api/keys/acl/grant", body: true }, input, options);
   }
 
   /**
-   * Sets an existing entry to a rights mask and verifies it. Codes of its own: NOT_VERIFIED,
+   * Sets the rights of an existing ACL entry and verifies them. Codes of its own: NOT_VERIFIED,
    * READBACK_FAILED, INVALID_ARGUMENT, PEER_NO_ANSWER, ACL_NOT_FOUND, ACL_DENIED,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
    */
@@ -3313,7 +3314,7 @@ export abstract class Routes {
   }
 
   /**
-   * Removes a principal's entry and verifies its absence. Codes of its own: NOT_VERIFIED,
+   * Removes the ACL entry of a principal and verifies its absence. Codes of its own: NOT_VERIFIED,
    * READBACK_FAILED, INVALID_ARGUMENT, PEER_NO_ANSWER, ACL_NOT_FOUND, ACL_DENIED,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
    */
@@ -3322,7 +3323,7 @@ export abstract class Routes {
   }
 
   /**
-   * Reads a key's access control list. Codes of its own: ACL_NOT_FOUND, ACL_DENIED,
+   * Returns the ACL of a key. Codes of its own: ACL_NOT_FOUND, ACL_DENIED,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
    */
   getAcl(input: KeyRequest, options?: CallOptions): Promise<ACLResponse> {
@@ -3330,7 +3331,7 @@ export abstract class Routes {
   }
 
   /**
-   * Lists the principals of one type by name, whole or in pages. Codes of its own:
+   * Lists the principals of one type, sorted by name, completely or in pages. Codes of its own:
    * INVALID_ARGUMENT.
    */
   listPrincipals(input: ListPrincipalsInput, options?: CallOptions): Promise<PrincipalPage> {
@@ -3338,22 +3339,22 @@ export abstract class Routes {
   }
 
   /**
-   * Looks principals up by pairs of system id and principal id. Codes of its own: INVALID_ARGUMENT.
+   * Finds principals by pairs of system id and principal id. Codes of its own: INVALID_ARGUMENT.
    */
   lookUpPrincipals(input: LookupPrincipalsRequest, options?: CallOptions): Promise<PrincipalsFound> {
     return this.ask({ name: "lookUpPrincipals", method: "POST", path: "/api/principals/lookup", body: true }, input, options);
   }
 
   /**
-   * Creates a password principal and verifies name, type and roles. Codes of its own: ESCALATION,
-   * DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+   * Creates a password principal and verifies its name, type and roles. Codes of its own:
+   * ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   createPasswordPrincipal(input: CreatePasswordPrincipalRequest, options?: CallOptions): Promise<PrincipalSaved> {
     return this.ask({ name: "createPasswordPrincipal", method: "POST", path: "/api/principals/password", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Creates an ldap principal and verifies name, type and roles. Codes of its own: ESCALATION,
+   * Creates an ldap principal and verifies its name, type and roles. Codes of its own: ESCALATION,
    * DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   createLdapPrincipal(input: CreateLDAPPrincipalRequest, options?: CallOptions): Promise<PrincipalSaved> {
@@ -3361,20 +3362,21 @@ export abstract class Routes {
   }
 
   /**
-   * Creates an xauth principal for one issuer and subject, and verifies all of it. Codes of its
-   * own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+   * Creates an xauth principal for one issuer and subject, and verifies all of its fields. Codes of
+   * its own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
+   * INVALID_ARGUMENT.
    */
   createXauthPrincipal(input: CreateXAuthPrincipalRequest, options?: CallOptions): Promise<PrincipalSaved> {
     return this.ask({ name: "createXauthPrincipal", method: "POST", path: "/api/principals/xauth", body: true, proves: "saved" }, input, options);
   }
 
-  /** Reads one principal. Codes of its own: NOT_FOUND. */
+  /** Returns a principal. Codes of its own: NOT_FOUND. */
   getPrincipal(input: GetPrincipalInput, options?: CallOptions): Promise<Principal> {
     return this.ask({ name: "getPrincipal", method: "GET", path: "/api/principals/{id}" }, input, options);
   }
 
   /**
-   * Sets the flags that are named, moves no other bit, and verifies the whole word. Codes of its
+   * Sets the named flags, changes no other bit, and verifies the complete flag word. Codes of its
    * own: NO_FLAG_WORD, ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL,
    * OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
@@ -3383,8 +3385,8 @@ export abstract class Routes {
   }
 
   /**
-   * Adds a principal to those that alone may act with the rights of a principal, and verifies it.
-   * Codes of its own: NO_FLAG_WORD, ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
+   * Adds a delegate of a principal and verifies it. Only delegates may act with the rights of the
+   * principal. Codes of its own: NO_FLAG_WORD, ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
    * BUILT_IN_PRINCIPAL, OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   addDelegate(input: AddDelegateInput, options?: CallOptions): Promise<DelegateSaved> {
@@ -3392,9 +3394,9 @@ export abstract class Routes {
   }
 
   /**
-   * Takes the name of a delegate away, with the last one the delegation flag, and verifies it.
-   * Codes of its own: NO_FLAG_WORD, NOT_REMOVED, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
-   * READBACK_FAILED, INVALID_ARGUMENT.
+   * Removes a delegate of a principal and verifies it. Removing the last one also clears the
+   * delegation flag. Codes of its own: NO_FLAG_WORD, NOT_REMOVED, NOT_FOUND, BUILT_IN_PRINCIPAL,
+   * OWN_ACCOUNT, READBACK_FAILED, INVALID_ARGUMENT.
    */
   removeDelegate(input: RemoveDelegateInput, options?: CallOptions): Promise<DelegateGone> {
     return this.ask({ name: "removeDelegate", method: "DELETE", path: "/api/principals/{id}/delegates/{pid}", proves: "gone" }, input, options);
@@ -3410,16 +3412,16 @@ export abstract class Routes {
   }
 
   /**
-   * Gives a password principal another password and ends its sessions; the caller's own without any
-   * role, by the present one. Codes of its own: ESCALATION, NOT_FOUND, NO_PASSWORD,
-   * INVALID_CREDENTIALS, LOGIN_THROTTLED, NOT_SAVED, READBACK_FAILED.
+   * Sets the password of a password principal and ends its sessions. For the caller's own account,
+   * it needs the current password and no role. Codes of its own: ESCALATION, NOT_FOUND,
+   * NO_PASSWORD, INVALID_CREDENTIALS, LOGIN_THROTTLED, NOT_SAVED, READBACK_FAILED.
    */
   setPassword(input: SetPasswordInput, options?: CallOptions): Promise<PasswordSaved> {
     return this.ask({ name: "setPassword", method: "PUT", path: "/api/principals/{id}/password", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Deletes a principal with its sessions and certificates, closes its entries on keys, and
+   * Deletes a principal with its sessions and certificates, ends its ACL entries on keys, and
    * verifies its absence. Codes of its own: NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, ESCALATION,
    * IN_USE, INVALID_ARGUMENT, NOT_REMOVED, READBACK_FAILED.
    */
@@ -3428,7 +3430,7 @@ export abstract class Routes {
   }
 
   /**
-   * Creates a group and verifies name, type and roles. Codes of its own: ESCALATION,
+   * Creates a group and verifies its name, type and roles. Codes of its own: ESCALATION,
    * DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   createGroup(input: CreateGroupRequest, options?: CallOptions): Promise<PrincipalSaved> {
@@ -3436,16 +3438,16 @@ export abstract class Routes {
   }
 
   /**
-   * Lists the members of a group by id, whole or in pages. Codes of its own: NOT_FOUND,
-   * INVALID_ARGUMENT.
+   * Lists the members of a group, sorted by id, completely or in pages. Codes of its own:
+   * NOT_FOUND, INVALID_ARGUMENT.
    */
   listGroupMembers(input: ListGroupMembersInput, options?: CallOptions): Promise<GroupMembers> {
     return this.ask({ name: "listGroupMembers", method: "GET", path: "/api/principals/groups/{gid}/members", query: ["limit", "offset"] }, input, options);
   }
 
   /**
-   * Puts a principal into a group and verifies it; one that is in it stays. Codes of its own:
-   * ESCALATION, DUTIES_CONFLICT, NOT_SAVED, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
+   * Adds a principal to a group and verifies it. An existing member stays unchanged. Codes of its
+   * own: ESCALATION, DUTIES_CONFLICT, NOT_SAVED, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
    * READBACK_FAILED, INVALID_ARGUMENT.
    */
   addGroupMember(input: AddGroupMemberInput, options?: CallOptions): Promise<GroupMemberSaved> {
@@ -3453,7 +3455,7 @@ export abstract class Routes {
   }
 
   /**
-   * Takes a principal out of a group and verifies it. Codes of its own: NOT_REMOVED, IN_USE,
+   * Removes a principal from a group and verifies it. Codes of its own: NOT_REMOVED, IN_USE,
    * NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, READBACK_FAILED, INVALID_ARGUMENT.
    */
   removeGroupMember(input: RemoveGroupMemberInput, options?: CallOptions): Promise<GroupMemberGone> {
@@ -3466,15 +3468,15 @@ export abstract class Routes {
   }
 
   /**
-   * Creates a role and verifies name and operations. Codes of its own: ESCALATION, DUTIES_CONFLICT,
-   * ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+   * Creates a role and verifies its name and operations. Codes of its own: ESCALATION,
+   * DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   createRole(input: CreateRoleRequest, options?: CallOptions): Promise<RoleSaved> {
     return this.ask({ name: "createRole", method: "POST", path: "/api/roles", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Renames a role, replaces its operations, or both, and verifies each. Codes of its own:
+   * Renames a role, replaces its operations, or both, and verifies the changes. Codes of its own:
    * ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND, BUILT_IN, ALREADY_EXISTS, NOT_SAVED,
    * READBACK_FAILED, INVALID_ARGUMENT.
    */
@@ -3483,8 +3485,8 @@ export abstract class Routes {
   }
 
   /**
-   * Deletes a role, also from every principal that holds it, and verifies its absence. Codes of its
-   * own: NOT_FOUND, BUILT_IN, IN_USE, NOT_REMOVED, READBACK_FAILED, INVALID_ARGUMENT.
+   * Deletes a role, removes it from all principals, and verifies its absence. Codes of its own:
+   * NOT_FOUND, BUILT_IN, IN_USE, NOT_REMOVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   deleteRole(input: DeleteRoleInput, options?: CallOptions): Promise<RoleGone> {
     return this.ask({ name: "deleteRole", method: "DELETE", path: "/api/roles/{id}", proves: "gone" }, input, options);
@@ -3496,7 +3498,7 @@ export abstract class Routes {
   }
 
   /**
-   * Adds one CA certificate to the trusted list and verifies it by a fresh read. Codes of its own:
+   * Adds a CA certificate to the trusted CAs and verifies it with a second read. Codes of its own:
    * ALREADY_TRUSTED, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   addTrustedCa(input: AddTrustedCARequest, options?: CallOptions): Promise<TrustedCAAdded> {
@@ -3504,7 +3506,7 @@ export abstract class Routes {
   }
 
   /**
-   * Removes a CA from the trusted list and verifies its absence. Codes of its own: NOT_TRUSTED,
+   * Removes a CA from the trusted CAs and verifies its absence. Codes of its own: NOT_TRUSTED,
    * NOT_REMOVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   removeTrustedCa(input: RemoveTrustedCARequest, options?: CallOptions): Promise<TrustedCARemoved> {
@@ -3517,16 +3519,16 @@ export abstract class Routes {
   }
 
   /**
-   * Creates an ACL template with the caller as its first member, holding OWNER, and verifies both.
-   * Codes of its own: ALREADY_EXISTS, NOT_SAVED, INVALID_ARGUMENT.
+   * Creates an ACL template and verifies it. The caller becomes its first member, with OWNER. Codes
+   * of its own: ALREADY_EXISTS, NOT_SAVED, INVALID_ARGUMENT.
    */
   createAclTemplate(input: ACLTemplateRequest, options?: CallOptions): Promise<ACLTemplateSaved> {
     return this.ask({ name: "createAclTemplate", method: "POST", path: "/api/acl-templates", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Renames an ACL template for a member that holds WRITE, and verifies the name. Codes of its own:
-   * NOT_FOUND, NOT_WRITABLE, ALREADY_EXISTS, NOT_SAVED.
+   * Renames an ACL template and verifies the name. The caller must be a member with WRITE. Codes of
+   * its own: NOT_FOUND, NOT_WRITABLE, ALREADY_EXISTS, NOT_SAVED.
    */
   renameAclTemplate(input: RenameAclTemplateInput, options?: CallOptions): Promise<ACLTemplateSaved> {
     return this.ask({ name: "renameAclTemplate", method: "PUT", path: "/api/acl-templates/{id}", body: true, proves: "saved" }, input, options);
@@ -3534,7 +3536,7 @@ export abstract class Routes {
 
   /**
    * Deletes an ACL template that no templated directory uses, and verifies its absence. Keys keep
-   * the entries that they got from it. Codes of its own: NOT_FOUND, IN_USE, NOT_REMOVED.
+   * their ACL entries from it. Codes of its own: NOT_FOUND, IN_USE, NOT_REMOVED.
    */
   deleteAclTemplate(input: DeleteAclTemplateInput, options?: CallOptions): Promise<ACLTemplateGone> {
     return this.ask({ name: "deleteAclTemplate", method: "DELETE", path: "/api/acl-templates/{id}", proves: "gone" }, input, options);
@@ -3546,8 +3548,8 @@ export abstract class Routes {
   }
 
   /**
-   * Makes a principal a member with exactly these rights and limits, whatever it was before, and
-   * verifies them. Codes of its own: NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_SAVED,
+   * Makes a principal a member with exactly these rights and limits, and verifies them. It replaces
+   * an existing membership. Codes of its own: NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_SAVED,
    * INVALID_ARGUMENT.
    */
   setAclTemplateMember(input: SetAclTemplateMemberInput, options?: CallOptions): Promise<TemplateMemberSaved> {
@@ -3555,54 +3557,51 @@ export abstract class Routes {
   }
 
   /**
-   * Ends a membership and verifies it. The last member that holds WRITE without an end stays. Codes
-   * of its own: NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_REMOVED.
+   * Removes a member and verifies its absence. The last member that has WRITE without an end time
+   * cannot be removed. Codes of its own: NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_REMOVED.
    */
   removeAclTemplateMember(input: RemoveAclTemplateMemberInput, options?: CallOptions): Promise<TemplateMemberGone> {
     return this.ask({ name: "removeAclTemplateMember", method: "DELETE", path: "/api/acl-templates/{id}/members/{systemId}/{principalId}", proves: "gone" }, input, options);
   }
 
-  /** Lists the templated directories, or looks them up by path or by ACL template. */
+  /** Lists the templated directories, or finds them by path or by ACL template. */
   listTemplatedDirectories(input?: ListTemplatedDirectoriesInput, options?: CallOptions): Promise<TemplatedDirectoryList> {
     return this.ask({ name: "listTemplatedDirectories", method: "GET", path: "/api/templated-directories", query: ["path", "aclTemplateId"] }, input, options);
   }
 
   /**
-   * Applies an ACL template to keys that are minted under a path, and verifies every field. Codes
-   * of its own: ALREADY_EXISTS, NOT_SAVED, INVALID_ARGUMENT.
+   * Applies an ACL template to keys created under a path, and verifies all fields. Codes of its
+   * own: ALREADY_EXISTS, NOT_SAVED, INVALID_ARGUMENT.
    */
   createTemplatedDirectory(input: CreateTemplatedDirectoryRequest, options?: CallOptions): Promise<TemplatedDirectorySaved> {
     return this.ask({ name: "createTemplatedDirectory", method: "POST", path: "/api/templated-directories", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Deletes a templated directory and verifies its absence. Keys that were minted under it keep
-   * their entries. Codes of its own: NOT_FOUND, NOT_REMOVED.
+   * Deletes a templated directory and verifies its absence. Keys created under it keep their ACL
+   * entries. Codes of its own: NOT_FOUND, NOT_REMOVED.
    */
   deleteTemplatedDirectory(input: DeleteTemplatedDirectoryInput, options?: CallOptions): Promise<TemplatedDirectoryGone> {
     return this.ask({ name: "deleteTemplatedDirectory", method: "DELETE", path: "/api/templated-directories/{id}", proves: "gone" }, input, options);
   }
 
-  /**
-   * Lists the registered peer key servers, or finds them by server name. Codes of its own:
-   * NOT_FOUND.
-   */
+  /** Lists the registered peers, or finds them by server name. Codes of its own: NOT_FOUND. */
   listTrustedServers(input?: ListTrustedServersInput, options?: CallOptions): Promise<TrustedServerList> {
     return this.ask({ name: "listTrustedServers", method: "GET", path: "/api/trusted-servers", query: ["name", "includeBodies"] }, input, options);
   }
 
   /**
-   * Registers a peer from its trust blob and verifies it by a fresh list. ACL rows that its last
-   * removal purged come back. With replace, an extension, the record of a registered peer is
-   * replaced instead. Codes of its own: ALREADY_EXISTS, NOT_PERSISTED, INVALID_ARGUMENT.
+   * Registers a peer from its trust blob and verifies it with a second read. ACL rows that its last
+   * removal purged become valid again. With replace, an extension, it replaces the record of a
+   * registered peer. Codes of its own: ALREADY_EXISTS, NOT_PERSISTED, INVALID_ARGUMENT.
    */
   addTrustedServer(input: AddTrustedServerRequest, options?: CallOptions): Promise<TrustedServerSaved> {
     return this.ask({ name: "addTrustedServer", method: "POST", path: "/api/trusted-servers", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Changes a peer's friendly name, its description, or both, and verifies each. Codes of its own:
-   * NOT_FOUND, NOT_PERSISTED, INVALID_ARGUMENT.
+   * Changes the friendly name, description or witness setting of a peer, and verifies the changes.
+   * Codes of its own: NOT_FOUND, NOT_PERSISTED, INVALID_ARGUMENT.
    */
   updateTrustedServer(input: UpdateTrustedServerInput, options?: CallOptions): Promise<TrustedServerUpdated> {
     return this.ask({ name: "updateTrustedServer", method: "PUT", path: "/api/trusted-servers/{systemId}", body: true, proves: "saved" }, input, options);
@@ -3616,36 +3615,36 @@ export abstract class Routes {
     return this.ask({ name: "removeTrustedServer", method: "DELETE", path: "/api/trusted-servers/{systemId}" }, input, options);
   }
 
-  /** Reads this server's own trust blob and its fields. */
+  /** Returns the trust blob of this server and its fields. */
   getLocalTrustInfo(options?: CallOptions): Promise<TrustInfo> {
     return this.ask({ name: "getLocalTrustInfo", method: "GET", path: "/api/trust/local-info" }, undefined, options);
   }
 
-  /** Lists the CAs of this key server's own, of which one issues. */
+  /** Lists the internal CAs of this key server, one of which issues certificates. */
   listAuthorities(options?: CallOptions): Promise<AuthorityList> {
     return this.ask({ name: "listAuthorities", method: "GET", path: "/api/authority" }, undefined, options);
   }
 
   /**
-   * Makes the next CA, which is trusted and published and issues nothing yet, and verifies it.
-   * Codes of its own: AUTHORITY_STATE, NOT_SAVED, READBACK_FAILED.
+   * Creates the next internal CA and verifies it. It is trusted and published, but issues nothing
+   * yet. Codes of its own: AUTHORITY_STATE, NOT_SAVED, READBACK_FAILED.
    */
   prepareAuthority(options?: CallOptions): Promise<AuthorityChanged> {
     return this.ask({ name: "prepareAuthority", method: "POST", path: "/api/authority/prepare", proves: "saved" }, undefined, options);
   }
 
   /**
-   * Has the prepared CA issue, and issues the server's certificate anew by it; the one before it is
-   * trusted until it is retired. Verifies the state. Codes of its own: AUTHORITY_STATE, NOT_SAVED,
-   * READBACK_FAILED.
+   * Makes the prepared CA issue certificates, starting with a new server certificate, and verifies
+   * the state. The previous CA stays trusted until it is retired. Codes of its own:
+   * AUTHORITY_STATE, NOT_SAVED, READBACK_FAILED.
    */
   activateAuthority(input?: ActivateAuthorityRequest, options?: CallOptions): Promise<AuthorityChanged> {
     return this.ask({ name: "activateAuthority", method: "POST", path: "/api/authority/activate", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Ends the trust in a CA that does not issue, destroys its key, and verifies its absence. What it
-   * issued proves nothing any more. Codes of its own: NOT_FOUND, AUTHORITY_STATE, NOT_REMOVED,
+   * Stops trusting a CA that does not issue, destroys its key, and verifies its absence. Its
+   * certificates are no longer accepted. Codes of its own: NOT_FOUND, AUTHORITY_STATE, NOT_REMOVED,
    * READBACK_FAILED.
    */
   retireAuthority(input: RetireAuthorityRequest, options?: CallOptions): Promise<AuthorityGone> {
@@ -3653,7 +3652,7 @@ export abstract class Routes {
   }
 
   /**
-   * Lists principal trusts: what peers are told about principals. Codes of its own:
+   * Lists the principal trusts, which state what peers learn of principals. Codes of its own:
    * INVALID_ARGUMENT.
    */
   listPrincipalTrusts(input?: ListPrincipalTrustsInput, options?: CallOptions): Promise<PrincipalTrustList> {
@@ -3661,8 +3660,8 @@ export abstract class Routes {
   }
 
   /**
-   * Makes the row of a principal for a registered peer and verifies it. Codes of its own:
-   * NOT_FOUND, ALREADY_EXISTS, NOT_PERSISTED, INVALID_ARGUMENT.
+   * Creates a principal trust for a registered peer and verifies it. Codes of its own: NOT_FOUND,
+   * ALREADY_EXISTS, NOT_PERSISTED, INVALID_ARGUMENT.
    */
   createPrincipalTrust(input: CreatePrincipalTrustRequest, options?: CallOptions): Promise<PrincipalTrustSaved> {
     return this.ask({ name: "createPrincipalTrust", method: "POST", path: "/api/principal-trusts", body: true, proves: "saved" }, input, options);
@@ -3685,39 +3684,41 @@ export abstract class Routes {
   }
 
   /**
-   * Issues a client certificate from a PKCS#10 request, which is saved, and verifies both. Issuing
-   * does not enrol. Codes of its own: NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+   * Issues a client certificate from a PKCS#10 request, saves the request, and verifies both.
+   * Issuing does not enrol the certificate. Codes of its own: NOT_SAVED, READBACK_FAILED,
+   * INVALID_ARGUMENT.
    */
   issueCertificate(input: IssueCertificateRequest, options?: CallOptions): Promise<CertificateIssued> {
     return this.ask({ name: "issueCertificate", method: "POST", path: "/api/certificates", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Issues a certificate anew from its saved request, marks the old one expired, and verifies both.
-   * Codes of its own: NOT_FOUND, NO_SAVED_REQUEST, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+   * Issues a certificate again from its saved request, marks the old one expired, and verifies
+   * both. Codes of its own: NOT_FOUND, NO_SAVED_REQUEST, NOT_SAVED, READBACK_FAILED,
+   * INVALID_ARGUMENT.
    */
   renewCertificate(input: RenewCertificateRequest, options?: CallOptions): Promise<CertificateRenewed> {
     return this.ask({ name: "renewCertificate", method: "POST", path: "/api/certificates/renew", body: true }, input, options);
   }
 
   /**
-   * Enrols certificates as transport principals, all or none, and verifies each. Codes of its own:
-   * ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+   * Enrols all of the certificates as transport principals or none, and verifies each. Codes of its
+   * own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   enrollCertificates(input: EnrollCertificatesRequest, options?: CallOptions): Promise<CertificatesEnrolled> {
     return this.ask({ name: "enrollCertificates", method: "POST", path: "/api/certificates/enroll", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Finds certificates by subject, in which % stands for any text and every other character for
-   * itself. Codes of its own: INVALID_ARGUMENT.
+   * Finds certificates by subject. % matches any text, every other character only itself. Codes of
+   * its own: INVALID_ARGUMENT.
    */
   findCertificatesBySubject(input: CertificatesRequest, options?: CallOptions): Promise<CertificatesFound> {
     return this.ask({ name: "findCertificatesBySubject", method: "POST", path: "/api/certificates/by-subject", body: true }, input, options);
   }
 
   /**
-   * Finds a transport principal's certificates by their exact subject. Codes of its own:
+   * Finds the certificates of a transport principal by their exact subject. Codes of its own:
    * INVALID_ARGUMENT.
    */
   findCertificatesByTransportPrincipal(input: CertificatesRequest, options?: CallOptions): Promise<TransportCertificates> {
@@ -3725,20 +3726,20 @@ export abstract class Routes {
   }
 
   /**
-   * Drops a transport principal's certificates, ends its sessions, and verifies that no certificate
-   * is left. Codes of its own: NOT_FOUND, BUILT_IN_PRINCIPAL, NOT_REMOVED, READBACK_FAILED,
-   * INVALID_ARGUMENT.
+   * Removes the certificates of a transport principal, ends its sessions, and verifies that no
+   * certificate remains. Codes of its own: NOT_FOUND, BUILT_IN_PRINCIPAL, NOT_REMOVED,
+   * READBACK_FAILED, INVALID_ARGUMENT.
    */
   resetTransportPrincipal(input: ResetTransportPrincipalRequest, options?: CallOptions): Promise<TransportPrincipalReset> {
     return this.ask({ name: "resetTransportPrincipal", method: "POST", path: "/api/transport-principals/reset", body: true }, input, options);
   }
 
-  /** Lists the trusted CAs with their revocation policy and how fresh the evidence is. */
+  /** Lists the trusted CAs with their revocation policies and the state of their CRLs. */
   listRevocationIssuers(options?: CallOptions): Promise<RevocationIssuerList> {
     return this.ask({ name: "listRevocationIssuers", method: "GET", path: "/api/revocation/issuers" }, undefined, options);
   }
 
-  /** Reads the revocation policy of a trusted CA. Codes of its own: NOT_FOUND. */
+  /** Returns the revocation policy of a trusted CA. Codes of its own: NOT_FOUND. */
   getRevocationPolicy(input: GetRevocationPolicyInput, options?: CallOptions): Promise<RevocationPolicy> {
     return this.ask({ name: "getRevocationPolicy", method: "GET", path: "/api/revocation/issuers/{digest}/policy" }, input, options);
   }
@@ -3752,100 +3753,100 @@ export abstract class Routes {
   }
 
   /**
-   * Imports a revocation list that a trusted CA signed, unless it is older than the one held, and
-   * verifies it. Codes of its own: NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+   * Imports a CRL that a trusted CA signed, if it is not older than the stored one, and verifies
+   * it. Codes of its own: NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   importCrl(input: ImportCRLRequest, options?: CallOptions): Promise<CRLImported> {
     return this.ask({ name: "importCrl", method: "POST", path: "/api/revocation/crls", body: true, proves: "saved" }, input, options);
   }
 
-  /** Lists the owner marks of objects of one kind by id, in pages. */
+  /** Lists the owner marks of objects of one kind in pages, sorted by id. */
   listOwners(input: ListOwnersInput, options?: CallOptions): Promise<OwnerList> {
     return this.ask({ name: "listOwners", method: "GET", path: "/api/owners", query: ["kind", "limit", "after"] }, input, options);
   }
 
-  /** Reads the owner mark of an object. Codes of its own: NOT_FOUND. */
+  /** Returns the owner mark of an object. Codes of its own: NOT_FOUND. */
   getOwner(input: GetOwnerInput, options?: CallOptions): Promise<OwnerMark> {
     return this.ask({ name: "getOwner", method: "GET", path: "/api/owners/{kind}/{id}" }, input, options);
   }
 
   /**
-   * Marks an object whose mark nobody holds, or the owner in expect does, and verifies it; what is
-   * the owner's already stays his. Codes of its own: NOT_FOUND, OWNED, NOT_SAVED, READBACK_FAILED,
-   * INVALID_ARGUMENT.
+   * Marks an object that has no mark or the mark of the owner in expect, and verifies the mark. It
+   * succeeds if the owner has the mark already. Codes of its own: NOT_FOUND, OWNED, NOT_SAVED,
+   * READBACK_FAILED, INVALID_ARGUMENT.
    */
   setOwner(input: SetOwnerInput, options?: CallOptions): Promise<OwnerSaved> {
     return this.ask({ name: "setOwner", method: "PUT", path: "/api/owners/{kind}/{id}", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Takes away the mark that the owner in expect holds, and verifies its absence. The object stays.
-   * Codes of its own: NOT_FOUND, OWNED, NOT_REMOVED, READBACK_FAILED, INVALID_ARGUMENT.
+   * Removes the mark of the owner in expect and verifies its absence. The object stays. Codes of
+   * its own: NOT_FOUND, OWNED, NOT_REMOVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   releaseOwner(input: ReleaseOwnerInput, options?: CallOptions): Promise<OwnerReleased> {
     return this.ask({ name: "releaseOwner", method: "DELETE", path: "/api/owners/{kind}/{id}", query: ["expect"], proves: "gone" }, input, options);
   }
 
-  /** Lists the catalogue of operations. */
+  /** Lists the operations. */
   listOperations(options?: CallOptions): Promise<OperationList> {
     return this.ask({ name: "listOperations", method: "GET", path: "/api/operations" }, undefined, options);
   }
 
-  /** Reads the audit trail page by page, oldest or newest row first. Codes of its own: ARCHIVED. */
+  /**
+   * Lists the rows of the audit log in pages, oldest or newest row first. Codes of its own:
+   * ARCHIVED.
+   */
   listAuditEntries(input?: ListAuditEntriesInput, options?: CallOptions): Promise<AuditPage> {
     return this.ask({ name: "listAuditEntries", method: "GET", path: "/api/audit", query: ["reason", "principalId", "operation", "outcome", "object", "address", "session", "since", "until", "order", "cursor", "limit"] }, input, options);
   }
 
   /**
-   * Answers how far the audit tree has grown, signed (C2SP tlog-checkpoint). Codes of its own:
-   * NOT_READY.
+   * Returns the signed size and root hash of the audit tree (C2SP tlog-checkpoint). Codes of its
+   * own: NOT_READY.
    */
   getAuditCheckpoint(options?: CallOptions): Promise<string> {
     return this.ask({ name: "getAuditCheckpoint", method: "GET", path: "/api/audit/checkpoint", answers: "text" }, undefined, options);
   }
 
-  /** Answers the name of the audit tree and the key that verifies its checkpoints. */
+  /** Returns the name of the audit tree and the key that verifies its checkpoints. */
   getAuditKey(options?: CallOptions): Promise<AuditKey> {
     return this.ask({ name: "getAuditKey", method: "GET", path: "/api/audit/key" }, undefined, options);
   }
 
   /**
-   * Proves that a row is in the audit tree (C2SP tlog-proof), and waits until it is where it is
-   * new. Codes of its own: NOT_FOUND, NOT_READY.
+   * Returns the proof that a row is in the audit tree (C2SP tlog-proof). For a new row, it waits
+   * until the tree contains it. Codes of its own: NOT_FOUND, NOT_READY.
    */
   getAuditReceipt(input: GetAuditReceiptInput, options?: CallOptions): Promise<string> {
     return this.ask({ name: "getAuditReceipt", method: "GET", path: "/api/audit/{seq}/receipt", answers: "text" }, input, options);
   }
 
-  /** Answers hashes of the audit tree (C2SP tlog-tiles). Codes of its own: NOT_FOUND. */
+  /** Returns hashes of the audit tree (C2SP tlog-tiles). Codes of its own: NOT_FOUND. */
   getAuditHashes(input: GetAuditHashesInput, options?: CallOptions): Promise<Uint8Array<ArrayBuffer>> {
     return this.ask({ name: "getAuditHashes", method: "GET", path: "/api/audit/tile/{level}/{tile}", rest: "tile", answers: "bytes" }, input, options);
   }
 
   /**
-   * Answers rows in the form that the audit tree hashes (C2SP tlog-tiles). Codes of its own:
+   * Returns audit rows in the form that the audit tree hashes (C2SP tlog-tiles). Codes of its own:
    * ARCHIVED, NOT_FOUND.
    */
   getAuditEntries(input: GetAuditEntriesInput, options?: CallOptions): Promise<Uint8Array<ArrayBuffer>> {
     return this.ask({ name: "getAuditEntries", method: "GET", path: "/api/audit/tile/entries/{tile}", rest: "tile", answers: "bytes" }, input, options);
   }
 
-  /**
-   * Answers what this key server, as a witness, has seen of the logs of others, and the key of its
-   * cosignatures.
-   */
+  /** Returns the logs that this key server witnesses, and the key of its cosignatures. */
   getWitness(options?: CallOptions): Promise<Witness> {
     return this.ask({ name: "getWitness", method: "GET", path: "/api/witness" }, undefined, options);
   }
 
-  /** Reads the change feed after a cursor, and waits for a change where there is none yet. */
+  /** Lists the changes after a cursor, and waits for a change if there is none yet. */
   listChanges(input?: ListChangesInput, options?: CallOptions): Promise<ChangePage> {
     return this.ask({ name: "listChanges", method: "GET", path: "/api/changes", query: ["after", "wait"], waits: true }, input, options);
   }
 
   /**
-   * Says what the gate would answer to an operation, step by step, and the fewest changes that
-   * would turn it round. Of oneself anybody may ask, without with and at; otherwise it takes
+   * Explains the decision of the authorizer on an operation step by step, with the smallest change
+   * that would reverse it. Questions about other principals, and the fields with and at, need
    * Explain Access. Codes of its own: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND,
    * INVALID_ARGUMENT.
    */
@@ -3854,16 +3855,16 @@ export abstract class Routes {
   }
 
   /**
-   * Lists who may do an operation, and by what, in pages by id. Codes of its own: KEY_NOT_FOUND,
-   * INVALID_ARGUMENT.
+   * Lists the principals that may perform an operation, with the role and ACL entry that allow it,
+   * in pages sorted by id. Codes of its own: KEY_NOT_FOUND, INVALID_ARGUMENT.
    */
   listCapable(input: WhoCanRequest, options?: CallOptions): Promise<WhoCanPage> {
     return this.ask({ name: "listCapable", method: "POST", path: "/api/who-can", body: true }, input, options);
   }
 
   /**
-   * Says whether the gate would let somebody do something (AuthZEN). Of oneself anybody may ask;
-   * otherwise it takes Explain Access. Codes of its own: ACCESS_DENIED,
+   * Returns whether the authorizer would allow an operation (AuthZEN). Questions about other
+   * principals need Explain Access. Codes of its own: ACCESS_DENIED,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
    */
   getDecision(input: AccessRequest, options?: CallOptions): Promise<AccessDecision> {
@@ -3871,41 +3872,42 @@ export abstract class Routes {
   }
 
   /**
-   * Says the same to several questions. One that is refused itself is answered by a decision of
-   * false. Codes of its own: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
+   * Returns the decisions on several questions. A question that is refused itself gets a decision
+   * of false. Codes of its own: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
    */
   getDecisions(input?: AccessBatchRequest, options?: CallOptions): Promise<AccessDecisions> {
     return this.ask({ name: "getDecisions", method: "POST", path: "/access/v1/evaluations", body: true }, input, options);
   }
 
-  /** Reads which operations take an approval. */
+  /** Returns the operations that need an approval. */
   getApprovalPolicy(options?: CallOptions): Promise<ApprovalPolicy> {
     return this.ask({ name: "getApprovalPolicy", method: "GET", path: "/api/approvals/policy" }, undefined, options);
   }
 
   /**
-   * Sets which operations take an approval, and verifies it by a fresh read. Codes of its own:
-   * INVALID_ARGUMENT, NOT_SAVED.
+   * Sets the operations that need an approval, and verifies them with a second read. Codes of its
+   * own: INVALID_ARGUMENT, NOT_SAVED.
    */
   setApprovalPolicy(input: ApprovalPolicyRequest, options?: CallOptions): Promise<ApprovalPolicySaved> {
     return this.ask({ name: "setApprovalPolicy", method: "PUT", path: "/api/approvals/policy", body: true, proves: "saved" }, input, options);
   }
 
-  /** Lists approvals by id, in pages; those that the caller asked for without any role. */
+  /** Lists approvals in pages, sorted by id. Approvals that the caller requested need no role. */
   listApprovals(input?: ListApprovalsInput, options?: CallOptions): Promise<ApprovalListing> {
     return this.ask({ name: "listApprovals", method: "GET", path: "/api/approvals", query: ["asker", "open", "limit", "after"] }, input, options);
   }
 
   /**
-   * Reads an approval; one that the caller asked for without any role. Codes of its own: NOT_FOUND.
+   * Returns an approval. An approval that the caller requested needs no role. Codes of its own:
+   * NOT_FOUND.
    */
   getApproval(input: GetApprovalInput, options?: CallOptions): Promise<Approval> {
     return this.ask({ name: "getApproval", method: "GET", path: "/api/approvals/{id}" }, input, options);
   }
 
   /**
-   * Asks others to approve a request, which a rule guards and the caller could make himself. Codes
-   * of its own: INVALID_ARGUMENT, APPROVAL_LIMIT, ACCESS_DENIED, PRINCIPAL_DISABLED,
+   * Requests approval of a request that a rule guards and the caller may otherwise make. Codes of
+   * its own: INVALID_ARGUMENT, APPROVAL_LIMIT, ACCESS_DENIED, PRINCIPAL_DISABLED,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE.
    */
   askApproval(input: ApprovalRequest, options?: CallOptions): Promise<Approval> {
@@ -3913,27 +3915,27 @@ export abstract class Routes {
   }
 
   /**
-   * Approves exactly the request of that digest. It takes a duty that a rule asks for, a session
-   * bound to a key, and somebody else than the asker. Codes of its own: NOT_FOUND, APPROVAL_STATE,
-   * DIGEST_MISMATCH, SESSION_NOT_BOUND, OWN_ACCOUNT, ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
-   * PRINCIPAL_DISABLED.
+   * Approves exactly the request with this digest. The caller needs a duty that a rule requires and
+   * a session bound to a key, and must not be the requester. Codes of its own: NOT_FOUND,
+   * APPROVAL_STATE, DIGEST_MISMATCH, SESSION_NOT_BOUND, OWN_ACCOUNT, ACCESS_DENIED,
+   * OBJECT_NOT_IN_CREDENTIAL_SCOPE, PRINCIPAL_DISABLED.
    */
   approve(input: ApproveInput, options?: CallOptions): Promise<Approval> {
     return this.ask({ name: "approve", method: "POST", path: "/api/approvals/{id}/approve", body: true }, input, options);
   }
 
   /**
-   * Rejects a request for good. It takes what approving takes. Codes of its own: NOT_FOUND,
-   * APPROVAL_STATE, DIGEST_MISMATCH, SESSION_NOT_BOUND, OWN_ACCOUNT, ACCESS_DENIED,
-   * OBJECT_NOT_IN_CREDENTIAL_SCOPE, PRINCIPAL_DISABLED.
+   * Rejects a request permanently. The caller must meet the same conditions as an approver. Codes
+   * of its own: NOT_FOUND, APPROVAL_STATE, DIGEST_MISMATCH, SESSION_NOT_BOUND, OWN_ACCOUNT,
+   * ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PRINCIPAL_DISABLED.
    */
   reject(input: RejectInput, options?: CallOptions): Promise<Approval> {
     return this.ask({ name: "reject", method: "POST", path: "/api/approvals/{id}/reject", body: true }, input, options);
   }
 
   /**
-   * Withdraws a request that the caller asked for, or the caller's approval of somebody else's.
-   * Codes of its own: NOT_FOUND, APPROVAL_STATE, ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
+   * Withdraws a request of the caller, or the caller's approval of another request. Codes of its
+   * own: NOT_FOUND, APPROVAL_STATE, ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
    * SESSION_NOT_BOUND, PRINCIPAL_DISABLED.
    */
   withdrawApproval(input: WithdrawApprovalInput, options?: CallOptions): Promise<Approval> {
@@ -3941,19 +3943,20 @@ export abstract class Routes {
   }
 
   /**
-   * Carries out an approved request, once, by the rights that its asker has now, and answers what
-   * its route answers. Codes of its own: ACCESS_DENIED, ACL_DENIED, ACL_NOT_FOUND, ALREADY_EXISTS,
-   * ALREADY_TRUSTED, APPROVAL_REQUIRED, APPROVAL_STATE, ARCHIVED, AUDIT_UNAVAILABLE,
-   * AUTHORITY_STATE, BAD_REQUEST, BUILD_NOT_ADMITTED, BUILT_IN, BUILT_IN_PRINCIPAL,
-   * CERTIFICATE_MISMATCH, CERTIFICATE_REVOKED, DELEGATOR_REFUSED, DUTIES_CONFLICT, ESCALATION,
-   * INVALID_ARGUMENT, INVALID_CREDENTIALS, IN_USE, KEY_DISABLED, KEY_EXHAUSTED, KEY_NOT_EXPORTABLE,
-   * KEY_NOT_FOUND, KEY_STATE, LAST_WRITER, LOGIN_THROTTLED, NOT_CURRENT, NOT_FOUND, NOT_PERSISTED,
-   * NOT_READY, NOT_REMOVED, NOT_SAVED, NOT_TRUSTED, NOT_VERIFIED, NOT_WRITABLE, NO_FLAG_WORD,
-   * NO_PASSWORD, NO_SAVED_REQUEST, OBJECT_NOT_IN_CREDENTIAL_SCOPE, OP_FAILED, OVERLOADED, OWNED,
-   * OWN_ACCOUNT, PAYLOAD_TOO_LARGE, PEER_NO_ANSWER, PEER_UNAVAILABLE, PRINCIPAL_DISABLED,
-   * PROOF_INVALID_SIGNATURE, PROOF_KEY_MISMATCH, PROOF_MALFORMED, PROOF_METHOD_MISMATCH,
-   * PROOF_REPLAYED, PROOF_REPLAY_CACHE_FULL, PROOF_REQUIRED, PROOF_STALE, PROOF_TOKEN_MISMATCH,
-   * PROOF_URI_MISMATCH, READBACK_FAILED, REQUEST_LIMIT, REQUEST_TIMEOUT, REVOCATION_EVIDENCE_STALE,
+   * Executes an approved request once, with the present rights of its requester, and returns the
+   * response of its route. Codes of its own: ACCESS_DENIED, ACL_DENIED, ACL_NOT_FOUND,
+   * ALREADY_EXISTS, ALREADY_TRUSTED, APPROVAL_REQUIRED, APPROVAL_STATE, ARCHIVED,
+   * AUDIT_UNAVAILABLE, AUTHORITY_STATE, BAD_REQUEST, BUILD_NOT_ADMITTED, BUILT_IN,
+   * BUILT_IN_PRINCIPAL, CERTIFICATE_MISMATCH, CERTIFICATE_REVOKED, DELEGATOR_REFUSED,
+   * DUTIES_CONFLICT, ESCALATION, INVALID_ARGUMENT, INVALID_CREDENTIALS, IN_USE, KEY_DISABLED,
+   * KEY_EXHAUSTED, KEY_NOT_EXPORTABLE, KEY_NOT_FOUND, KEY_STATE, LAST_WRITER, LOGIN_THROTTLED,
+   * NOT_CURRENT, NOT_FOUND, NOT_PERSISTED, NOT_READY, NOT_REMOVED, NOT_SAVED, NOT_TRUSTED,
+   * NOT_VERIFIED, NOT_WRITABLE, NO_FLAG_WORD, NO_PASSWORD, NO_SAVED_REQUEST,
+   * OBJECT_NOT_IN_CREDENTIAL_SCOPE, OP_FAILED, OVERLOADED, OWNED, OWN_ACCOUNT, PAYLOAD_TOO_LARGE,
+   * PEER_NO_ANSWER, PEER_UNAVAILABLE, PRINCIPAL_DISABLED, PROOF_INVALID_SIGNATURE,
+   * PROOF_KEY_MISMATCH, PROOF_MALFORMED, PROOF_METHOD_MISMATCH, PROOF_REPLAYED,
+   * PROOF_REPLAY_CACHE_FULL, PROOF_REQUIRED, PROOF_STALE, PROOF_TOKEN_MISMATCH, PROOF_URI_MISMATCH,
+   * READBACK_FAILED, REQUEST_LIMIT, REQUEST_TIMEOUT, REVOCATION_EVIDENCE_STALE,
    * REVOCATION_STATUS_UNAVAILABLE, REWRAP_RUNNING, SCOPED_CREDENTIAL_EXPIRED, SESSION_EXPIRED,
    * SESSION_NOT_FOUND, STORE_TAMPERED, STORE_UNAVAILABLE, UNSUPPORTED_ENCODING.
    */
