@@ -11,13 +11,13 @@ type ACLTemplate struct {
 	ID            HexID  `json:"id"`
 	Name          string `json:"name"`
 	MemberCount   int    `json:"memberCount"`
-	Writable      bool   `json:"writable" doc:"The caller is a member that holds WRITE, and may change the template."`
-	MembersDigest string `json:"membersDigest,omitzero" doc:"With includeDigests: another value once the members are others. It compares with digest of GET /api/acl-templates/{id}/members, and means nothing else."`
+	Writable      bool   `json:"writable" doc:"True if the caller is a member with WRITE and may change the template."`
+	MembersDigest string `json:"membersDigest,omitzero" doc:"Present with includeDigests. The value changes if the members change. Compare it only with digest of GET /api/acl-templates/{id}/members."`
 }
 
 // ACLTemplateQuery selects the details of a list of templates.
 type ACLTemplateQuery struct {
-	IncludeDigests bool `query:"includeDigests" doc:"Also answer each template's membersDigest."`
+	IncludeDigests bool `query:"includeDigests" doc:"Also return membersDigest of each template."`
 }
 
 // ACLTemplateList is the response of GET /api/acl-templates.
@@ -28,7 +28,7 @@ type ACLTemplateList struct {
 
 // ACLTemplateRequest has the name of a new template, or a new name.
 type ACLTemplateRequest struct {
-	Name string `json:"name" limit:"1..128" trim:"true" doc:"Trimmed before use."`
+	Name string `json:"name" limit:"1..128" trim:"true" doc:"Spaces at the beginning and end are removed."`
 }
 
 // RenameACLTemplateRequest renames a template.
@@ -40,10 +40,10 @@ type RenameACLTemplateRequest struct {
 // ACLTemplateSaved is the verdict on creating or renaming a template.
 type ACLTemplateSaved struct {
 	ID        HexID        `json:"id"`
-	Requested string       `json:"requested" doc:"The name that was sent, trimmed."`
-	Saved     bool         `json:"saved" doc:"The name reads back."`
-	Missing   bool         `json:"missing,omitzero" doc:"The fresh read has no such template."`
-	Template  *ACLTemplate `json:"template" doc:"As read back; null when missing."`
+	Requested string       `json:"requested" doc:"Requested name, without spaces at the beginning and end."`
+	Saved     bool         `json:"saved" doc:"True if the second read shows the name."`
+	Missing   bool         `json:"missing,omitzero" doc:"True if the second read does not show the template."`
+	Template  *ACLTemplate `json:"template" doc:"State from the second read; null if missing."`
 	Verdict
 }
 
@@ -65,8 +65,8 @@ func (r RenameACLTemplateRequest) Unlike(answer ACLTemplateSaved) string {
 // ACLTemplateGone is the verdict on deleting a template.
 type ACLTemplateGone struct {
 	ID       HexID       `json:"id"`
-	Gone     bool        `json:"gone" doc:"A fresh read no longer lists the template."`
-	Template ACLTemplate `json:"template" doc:"As it stood before the deletion."`
+	Gone     bool        `json:"gone" doc:"True if the second read no longer shows the template."`
+	Template ACLTemplate `json:"template" doc:"State before the deletion."`
 	Verdict
 }
 
@@ -75,13 +75,13 @@ func (r ACLTemplateGone) Unproven() string { return ungone(r.Gone, "the template
 
 // TemplateMemberRequest requests a membership.
 type TemplateMemberRequest struct {
-	SystemID    SystemID  `json:"systemId" names:"home" doc:"The key server that owns the principal."`
+	SystemID    SystemID  `json:"systemId" names:"home" doc:"System id of the key server that owns the principal."`
 	PrincipalID DecimalID `json:"principalId" names:"principal" doc:"In decimal."`
-	Rights      Rights    `json:"rights" doc:"Bitmask or names. The key server widens it: WRITE adds READ, OWNER adds both."`
+	Rights      Rights    `json:"rights" doc:"Bitmask or names. The key server adds implied rights: WRITE adds READ, OWNER adds both."`
 	// MaxUsage is a pointer because 0 is a limit.
-	MaxUsage  *int64 `json:"maxUsage,omitzero" limit:"-1..9007199254740992" doc:"How many grants an entry made of it is good for; left out or -1, any number."`
-	StartTime *Stamp `json:"startTime,omitzero" doc:"Raw stamp; left out, unset."`
-	EndTime   *Stamp `json:"endTime,omitzero" doc:"Raw stamp; left out, unset."`
+	MaxUsage  *int64 `json:"maxUsage,omitzero" limit:"-1..9007199254740992" doc:"Number of uses that an ACL entry created from the member allows; -1 or omitted: no limit."`
+	StartTime *Stamp `json:"startTime,omitzero" doc:"Raw time; unset if omitted."`
+	EndTime   *Stamp `json:"endTime,omitzero" doc:"Raw time; unset if omitted."`
 }
 
 // SetACLTemplateMemberRequest requests a membership of a template.
@@ -101,33 +101,33 @@ type RemoveACLTemplateMemberRequest struct {
 type TemplateMember struct {
 	PrincipalID    DecimalID `json:"principalId"`
 	SystemID       SystemID  `json:"systemId"`
-	Rights         Rights    `json:"rights" doc:"As held, widened: test with a mask, never for equality."`
-	RightNames     []string  `json:"rightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"The bits of rights that are set, by name."`
-	MaxUsage       int64     `json:"maxUsage" doc:"-1 means no limit."`
-	StartTime      Stamp     `json:"startTime" doc:"When an entry made of it begins to give rights."`
-	StartTimeUnset bool      `json:"startTimeUnset" doc:"startTime is all zero."`
-	EndTime        Stamp     `json:"endTime" doc:"When an entry made of it ceases to give rights."`
-	EndTimeUnset   bool      `json:"endTimeUnset" doc:"endTime is all zero."`
+	Rights         Rights    `json:"rights" doc:"Rights that the entry has, with the implied ones. Test with a mask, never for equality."`
+	RightNames     []string  `json:"rightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"Names of the bits that are set in rights."`
+	MaxUsage       int64     `json:"maxUsage" doc:"Number of uses that the entry allows; -1: no limit."`
+	StartTime      Stamp     `json:"startTime" doc:"Time from which an ACL entry created from the member gives rights."`
+	StartTimeUnset bool      `json:"startTimeUnset" doc:"True if startTime is all zero."`
+	EndTime        Stamp     `json:"endTime" doc:"Time until which an ACL entry created from the member gives rights."`
+	EndTimeUnset   bool      `json:"endTimeUnset" doc:"True if endTime is all zero."`
 }
 
 // TemplateMemberList is the response of GET /api/acl-templates/{id}/members.
 type TemplateMemberList struct {
-	ID       HexID            `json:"id" doc:"Of the template."`
+	ID       HexID            `json:"id" doc:"Id of the template."`
 	Count    int              `json:"count"`
 	Members  []TemplateMember `json:"members"`
-	Writable bool             `json:"writable" doc:"The caller is a member that holds WRITE, and may change the list."`
-	Digest   string           `json:"digest" doc:"The membersDigest of GET /api/acl-templates, by which whoever has the members knows that they are still the same."`
+	Writable bool             `json:"writable" doc:"True if the caller is a member with WRITE and may change the members."`
+	Digest   string           `json:"digest" doc:"Same value as membersDigest of GET /api/acl-templates. A client that knows the members can detect with it that they did not change."`
 }
 
 // TemplateMemberSaved is the verdict on setting a member.
 type TemplateMemberSaved struct {
-	ID                  HexID            `json:"id" doc:"Of the template."`
-	RequestedRights     Rights           `json:"requestedRights" doc:"The rights that were sent."`
-	RequestedRightNames []string         `json:"requestedRightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"The bits of requestedRights that are set, by name."`
-	Saved               bool             `json:"saved" doc:"Rights and limits read back, the rights by mask."`
-	Missing             bool             `json:"missing,omitzero" doc:"The fresh read has no such member."`
-	Member              *TemplateMember  `json:"member" doc:"As read back; null when missing."`
-	Members             []TemplateMember `json:"members" doc:"All of them, as read back."`
+	ID                  HexID            `json:"id" doc:"Id of the template."`
+	RequestedRights     Rights           `json:"requestedRights" doc:"Requested rights."`
+	RequestedRightNames []string         `json:"requestedRightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"Names of the bits that are set in requestedRights."`
+	Saved               bool             `json:"saved" doc:"True if the second read shows the limits and at least the requested rights."`
+	Missing             bool             `json:"missing,omitzero" doc:"True if the second read does not show the member."`
+	Member              *TemplateMember  `json:"member" doc:"State from the second read; null if missing."`
+	Members             []TemplateMember `json:"members" doc:"All members from the second read."`
 	Verdict
 }
 
@@ -144,11 +144,11 @@ func (r SetACLTemplateMemberRequest) Unlike(answer TemplateMemberSaved) string {
 
 // TemplateMemberGone is the verdict on removing a member.
 type TemplateMemberGone struct {
-	ID          HexID            `json:"id" doc:"Of the template."`
+	ID          HexID            `json:"id" doc:"Id of the template."`
 	SystemID    SystemID         `json:"systemId"`
 	PrincipalID DecimalID        `json:"principalId"`
-	Gone        bool             `json:"gone" doc:"A fresh read no longer has the member."`
-	Members     []TemplateMember `json:"members" doc:"Those left, as read back."`
+	Gone        bool             `json:"gone" doc:"True if the second read no longer shows the member."`
+	Members     []TemplateMember `json:"members" doc:"Remaining members from the second read."`
 	Verdict
 }
 

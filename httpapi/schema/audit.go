@@ -9,44 +9,44 @@ import (
 
 // AuditQuery selects audit rows. A field that is left out selects all.
 type AuditQuery struct {
-	Reason      string     `query:"reason" limit:"1..64" doc:"Coded cause, for instance aclDenied."`
-	PrincipalID *DecimalID `query:"principalId" names:"principal" doc:"Who asked, in decimal."`
-	Operation   string     `query:"operation" limit:"1..64" doc:"For instance hmacData."`
-	Outcome     *string    `query:"outcome" enum:"allowed,refused,failed" doc:"How it ended."`
-	Object      string     `query:"object" limit:"1..4096" doc:"What it was done to, as the entries have it, compared exactly."`
-	Address     IPAddress  `query:"address" doc:"Where it came from: the client's address, without a port."`
-	Session     *HexID     `query:"session" names:"-" doc:"Public id of the caller's session, as the entries have it; 16 hexadecimal digits."`
-	Since       time.Time  `query:"since" doc:"Rows at or after this RFC 3339 time."`
-	Until       time.Time  `query:"until" doc:"Rows before this RFC 3339 time."`
-	Order       *string    `query:"order" enum:"asc,desc" doc:"asc: oldest row first, as when left out; desc: newest first."`
-	Cursor      int64      `query:"cursor" limit:"0..9007199254740992" doc:"The next of an earlier page in the same order."`
-	Limit       *int       `query:"limit" limit:"1..1000" doc:"Rows in a page, 100 when left out."`
+	Reason      string     `query:"reason" limit:"1..64" doc:"Reason code, for instance aclDenied."`
+	PrincipalID *DecimalID `query:"principalId" names:"principal" doc:"Principal of the caller, in decimal."`
+	Operation   string     `query:"operation" limit:"1..64" doc:"Operation, for instance hmacData."`
+	Outcome     *string    `query:"outcome" enum:"allowed,refused,failed" doc:"Outcome of the operation."`
+	Object      string     `query:"object" limit:"1..4096" doc:"Object of the operation, as the entries show it; compared exactly."`
+	Address     IPAddress  `query:"address" doc:"IP address of the client, without a port."`
+	Session     *HexID     `query:"session" names:"-" doc:"Public id of the caller's session, as the entries show it; 16 hexadecimal digits."`
+	Since       time.Time  `query:"since" doc:"Return rows at or after this RFC 3339 time."`
+	Until       time.Time  `query:"until" doc:"Return rows before this RFC 3339 time."`
+	Order       *string    `query:"order" enum:"asc,desc" doc:"asc (default): oldest row first. desc: newest row first."`
+	Cursor      int64      `query:"cursor" limit:"0..9007199254740992" doc:"Value of next from the previous page in the same order."`
+	Limit       *int       `query:"limit" limit:"1..1000" doc:"Maximum number of rows in a page; default 100."`
 }
 
 // AuditEntry is one row of the audit log.
 type AuditEntry struct {
-	Seq              int64      `json:"seq" doc:"Place in the trail, over all chains."`
+	Seq              int64      `json:"seq" doc:"Position in the audit log, over all chains."`
 	Time             time.Time  `json:"time"`
-	Operation        string     `json:"operation" doc:"As GET /api/operations names it for the audit trail; also login and logout."`
+	Operation        string     `json:"operation" doc:"Key of the operation from GET /api/operations, or login or logout."`
 	Outcome          string     `json:"outcome" enum:"allowed,refused,failed"`
-	Reason           string     `json:"reason" doc:"Coded cause; empty where the operation was allowed."`
-	PrincipalID      DecimalID  `json:"principalId" doc:"Who asked; 0 where nobody was recognised."`
-	SystemID         SystemID   `json:"systemId" doc:"The key server of principalId."`
-	Object           string     `json:"object" doc:"What it was done to; empty where the operation has no object."`
-	SessionKind      string     `json:"sessionKind" doc:"Kind of the session, or of what stood in its place."`
+	Reason           string     `json:"reason" doc:"Reason code; empty if the operation was allowed."`
+	PrincipalID      DecimalID  `json:"principalId" doc:"Principal of the caller; 0 if it is unknown."`
+	SystemID         SystemID   `json:"systemId" doc:"System id of the key server that owns principalId."`
+	Object           string     `json:"object" doc:"Object of the operation; empty if the operation has none."`
+	SessionKind      string     `json:"sessionKind" doc:"Kind of the session. Without a session: how the request was authenticated, for instance peer or internal."`
 	RequestID        string     `json:"requestId"`
-	Filename         string     `json:"filename,omitzero" doc:"What authorize was told the key is for; of a backup, its name."`
-	Address          string     `json:"address" doc:"Of the client; empty where the service acted for itself."`
-	Session          *HexID     `json:"session" doc:"Public id of the caller's session; null where there is none."`
-	For              string     `json:"for" doc:"What the caller says that it acted for (header X-Keyserver-For); nobody checks it."`
-	Count            int64      `json:"count" doc:"How many times the same happened; refused logins of one name and address within a minute are one row."`
-	Approval         *HexID     `json:"approval" doc:"The approval under which it was done; null where none was asked for."`
-	ActorPrincipalID *DecimalID `json:"actorPrincipalId,omitzero" doc:"Who really acted, where principalId is a delegator."`
-	ActorSystemID    *SystemID  `json:"actorSystemId,omitzero" doc:"The key server of actorPrincipalId."`
-	Chain            int64      `json:"chain" doc:"The chain that the row belongs to; one per writer."`
-	Position         int64      `json:"position" doc:"The row's place in its chain, from 1 on."`
-	Hash             Base64     `json:"hash" doc:"Covers the row and previousHash."`
-	PreviousHash     Base64     `json:"previousHash" doc:"Hash of the row before it in its chain; zero in the first."`
+	Filename         string     `json:"filename,omitzero" doc:"Purpose of the key, from the request to authorize its use. For a backup: its name."`
+	Address          string     `json:"address" doc:"IP address of the client; empty if the service acted for itself."`
+	Session          *HexID     `json:"session" doc:"Public id of the caller's session; null if there is none."`
+	For              string     `json:"for" doc:"Purpose that the caller gave in the header X-Keyserver-For. The service does not check it."`
+	Count            int64      `json:"count" doc:"Number of identical events. Refused logins with one name and address within a minute share one row."`
+	Approval         *HexID     `json:"approval" doc:"Approval that was used for the operation; null if none was needed."`
+	ActorPrincipalID *DecimalID `json:"actorPrincipalId,omitzero" doc:"Principal that acted, if principalId is its delegator."`
+	ActorSystemID    *SystemID  `json:"actorSystemId,omitzero" doc:"System id of the key server that owns actorPrincipalId."`
+	Chain            int64      `json:"chain" doc:"Chain of the row. Each writer has one chain."`
+	Position         int64      `json:"position" doc:"Position of the row in its chain, from 1."`
+	Hash             Base64     `json:"hash" doc:"Hash of the row and of previousHash."`
+	PreviousHash     Base64     `json:"previousHash" doc:"Hash of the previous row in the chain; zero in the first row."`
 }
 
 var (
@@ -87,7 +87,7 @@ func (e *AuditEntry) Row() (keyserver.AuditEntry, error) {
 // AuditPage is one page of the audit log, in the requested order.
 type AuditPage struct {
 	Entries []AuditEntry `json:"entries"`
-	Next    *int64       `json:"next" doc:"The cursor of the next page, or null when this is the last."`
+	Next    *int64       `json:"next" doc:"Cursor of the next page; null on the last page."`
 	// ArchivedBefore shows that older rows exist outside the database.
-	ArchivedBefore *int64 `json:"archivedBefore" doc:"The first row that the database has: those before it are in the audit archive only, and are not looked at. Null where it has all."`
+	ArchivedBefore *int64 `json:"archivedBefore" doc:"First row in the database. Older rows are only in the audit archive, and the query does not include them. Null if the database has all rows."`
 }

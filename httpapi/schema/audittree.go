@@ -9,13 +9,13 @@ import (
 
 // AuditKey is the public key that verifies the checkpoints of the audit tree.
 type AuditKey struct {
-	Origin string `json:"origin" doc:"The name of the log, which begins each checkpoint."`
-	Key    string `json:"key" doc:"The public key, as C2SP signed-note spells one (vkey)."`
+	Origin string `json:"origin" doc:"Name of the log. Each checkpoint begins with it."`
+	Key    string `json:"key" doc:"Public key in the format of C2SP signed-note (vkey)."`
 }
 
 // ByRow is a request that names a row of the audit log.
 type ByRow struct {
-	Seq RowNumber `path:"seq" json:"-" doc:"The row's place in the trail."`
+	Seq RowNumber `path:"seq" json:"-" doc:"Position of the row in the audit log."`
 }
 
 // RowNumber is the position of a row in the audit log, over all chains.
@@ -38,13 +38,13 @@ func (n *RowNumber) UnmarshalText(text []byte) error {
 
 // AuditHashesRequest names a tile of hashes.
 type AuditHashesRequest struct {
-	Level TreeLevel `path:"level" json:"-" doc:"0 is that of the rows' own hashes; a hash of the next one stands for a whole tile."`
-	Tile  TilePlace `path:"tile,rest" json:"-" doc:"The tile, as C2SP tlog-tiles spells it: it may have slashes, as they are or as %2F."`
+	Level TreeLevel `path:"level" json:"-" doc:"Level of the tile. Level 0 has the hashes of the rows. Each hash of a higher level covers a full tile of the level below."`
+	Tile  TilePlace `path:"tile,rest" json:"-" doc:"Tile in the format of C2SP tlog-tiles. It may contain slashes, plain or as %2F."`
 }
 
 // AuditEntriesRequest names a tile and requests its rows.
 type AuditEntriesRequest struct {
-	Tile TilePlace `path:"tile,rest" json:"-" doc:"The tile of level 0, as C2SP tlog-tiles spells it: it may have slashes, as they are or as %2F."`
+	Tile TilePlace `path:"tile,rest" json:"-" doc:"Tile of level 0 in the format of C2SP tlog-tiles. It may contain slashes, plain or as %2F."`
 }
 
 // TreeLevel is a level of tiles.

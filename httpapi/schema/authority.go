@@ -8,36 +8,36 @@ import (
 // Authority is a CA of the key server itself.
 type Authority struct {
 	CertificateID Base64ID  `json:"certificateId"`
-	State         string    `json:"state" enum:"prepared,active,retiring" doc:"prepared is trusted and issues nothing yet; active issues; retiring is trusted for what it issued."`
-	Subject       string    `json:"subject" doc:"Its name, in slash form."`
-	NotBefore     time.Time `json:"notBefore" doc:"When its life begins."`
-	NotAfter      time.Time `json:"notAfter" doc:"When it ends."`
-	Certificate   Base64    `json:"certificate" doc:"DER, self-signed."`
-	PreparedAt    time.Time `json:"preparedAt" doc:"Since when it is trusted."`
-	ActivatedAt   time.Time `json:"activatedAt,omitzero" doc:"Since when it issues; absent while it is prepared."`
-	RetiringAt    time.Time `json:"retiringAt,omitzero" doc:"Since when another one issues."`
+	State         string    `json:"state" enum:"prepared,active,retiring" doc:"prepared: trusted, but issues nothing yet. active: issues certificates. retiring: trusted for the certificates that it issued."`
+	Subject       string    `json:"subject" doc:"Subject in slash form."`
+	NotBefore     time.Time `json:"notBefore" doc:"Start of the validity."`
+	NotAfter      time.Time `json:"notAfter" doc:"End of the validity."`
+	Certificate   Base64    `json:"certificate" doc:"Self-signed certificate in DER."`
+	PreparedAt    time.Time `json:"preparedAt" doc:"Time since which the CA is trusted."`
+	ActivatedAt   time.Time `json:"activatedAt,omitzero" doc:"Time since which the CA issues; absent while it is prepared."`
+	RetiringAt    time.Time `json:"retiringAt,omitzero" doc:"Time since which another CA issues."`
 }
 
 // AuthorityList is the response of GET /api/authority.
 type AuthorityList struct {
-	Authorities []Authority `json:"authorities" doc:"In the order in which they were made."`
+	Authorities []Authority `json:"authorities" doc:"CAs in order of creation."`
 }
 
 // ActivateAuthorityRequest makes the prepared authority issue certificates.
 type ActivateAuthorityRequest struct {
-	Early bool `json:"early,omitzero" doc:"Also where it was prepared less than an hour ago."`
+	Early bool `json:"early,omitzero" doc:"Activate the CA even if it was prepared less than an hour ago."`
 }
 
 // RetireAuthorityRequest names an authority that does not issue certificates.
 type RetireAuthorityRequest struct {
-	CertificateID Base64ID `json:"certificateId" names:"-" doc:"As GET /api/authority lists it."`
+	CertificateID Base64ID `json:"certificateId" names:"-" doc:"Certificate id from GET /api/authority."`
 }
 
 // AuthorityChanged is the verdict on preparing or activating an authority.
 type AuthorityChanged struct {
-	Saved         bool        `json:"saved" doc:"A fresh list has the authority in its new state."`
-	CertificateID Base64ID    `json:"certificateId" doc:"Of the authority that was prepared or activated."`
-	Authorities   []Authority `json:"authorities" doc:"As listed afresh."`
+	Saved         bool        `json:"saved" doc:"True if the second read shows the CA in its new state."`
+	CertificateID Base64ID    `json:"certificateId" doc:"Certificate id of the CA that was prepared or activated."`
+	Authorities   []Authority `json:"authorities" doc:"Objects from the second read."`
 	Verdict
 }
 
@@ -49,9 +49,9 @@ func (r AuthorityChanged) Unproven() string {
 
 // AuthorityGone is the verdict on retiring an authority.
 type AuthorityGone struct {
-	Gone          bool        `json:"gone" doc:"A fresh list no longer has the authority."`
+	Gone          bool        `json:"gone" doc:"True if the second read no longer shows the CA."`
 	CertificateID Base64ID    `json:"certificateId"`
-	Authorities   []Authority `json:"authorities" doc:"As listed afresh."`
+	Authorities   []Authority `json:"authorities" doc:"Objects from the second read."`
 	Verdict
 }
 

@@ -10,38 +10,38 @@ import (
 // AccessSubject is the principal of a question.
 type AccessSubject struct {
 	Type       string `json:"type" enum:"principal"`
-	ID         HexID  `json:"id" names:"-" doc:"A principal of this key server."`
-	Properties JSON   `json:"properties,omitzero" doc:"Taken, and changes nothing: what the gate goes by the key server knows itself."`
+	ID         HexID  `json:"id" names:"-" doc:"Id of a principal of this key server."`
+	Properties JSON   `json:"properties,omitzero" doc:"Accepted and ignored: the key server knows the properties itself."`
 }
 
 // AccessAction is the operation of a question.
 type AccessAction struct {
-	Name       OperationName `json:"name" doc:"An operation of the catalogue."`
-	Properties JSON          `json:"properties,omitzero" doc:"Taken, and changes nothing."`
+	Name       OperationName `json:"name" doc:"Operation from GET /api/operations."`
+	Properties JSON          `json:"properties,omitzero" doc:"Accepted and ignored."`
 }
 
 // AccessResource is the object of a question.
 type AccessResource struct {
-	Type       string     `json:"type" enum:"key,keyserver" doc:"keyserver where the operation is about no key, or no list is to be asked."`
-	ID         ResourceID `json:"id" names:"-" doc:"Of a key, its hidden link. Of the key server, self."`
-	Properties JSON       `json:"properties,omitzero" doc:"Taken, and changes nothing."`
+	Type       string     `json:"type" enum:"key,keyserver" doc:"keyserver: the operation concerns no key, or the ACL is not to be checked."`
+	ID         ResourceID `json:"id" names:"-" doc:"Hidden link of the key, or self for the key server."`
+	Properties JSON       `json:"properties,omitzero" doc:"Accepted and ignored."`
 }
 
 // AccessRequest asks whether a principal may perform an operation.
 type AccessRequest struct {
-	Subject  AccessSubject  `json:"subject" doc:"Who."`
-	Action   AccessAction   `json:"action" doc:"What."`
-	Resource AccessResource `json:"resource" doc:"To what."`
-	Context  JSON           `json:"context,omitzero" doc:"Taken, and changes nothing."`
+	Subject  AccessSubject  `json:"subject" doc:"Principal."`
+	Action   AccessAction   `json:"action" doc:"Operation."`
+	Resource AccessResource `json:"resource" doc:"Object of the operation."`
+	Context  JSON           `json:"context,omitzero" doc:"Accepted and ignored."`
 }
 
 // AccessItem is one of several questions. The request has defaults for the
 // fields that it omits.
 type AccessItem struct {
-	Subject  *AccessSubject  `json:"subject,omitzero" doc:"Who."`
-	Action   *AccessAction   `json:"action,omitzero" doc:"What."`
-	Resource *AccessResource `json:"resource,omitzero" doc:"To what."`
-	Context  JSON            `json:"context,omitzero" doc:"Taken, and changes nothing."`
+	Subject  *AccessSubject  `json:"subject,omitzero" doc:"Principal."`
+	Action   *AccessAction   `json:"action,omitzero" doc:"Operation."`
+	Resource *AccessResource `json:"resource,omitzero" doc:"Object of the operation."`
+	Context  JSON            `json:"context,omitzero" doc:"Accepted and ignored."`
 
 	refused error
 }
@@ -61,44 +61,44 @@ func (i *AccessItem) Refused() error { return i.refused }
 
 // AccessOptions say how several questions are processed.
 type AccessOptions struct {
-	Semantic string `json:"evaluations_semantic,omitzero" enum:"execute_all,deny_on_first_deny,permit_on_first_permit" doc:"With which answer to stop; execute_all, the default, with none."`
+	Semantic string `json:"evaluations_semantic,omitzero" enum:"execute_all,deny_on_first_deny,permit_on_first_permit" doc:"Decision that ends the evaluation. execute_all (default): none."`
 }
 
 // AccessBatchRequest asks several questions.
 type AccessBatchRequest struct {
-	Subject     *AccessSubject  `json:"subject,omitzero" doc:"Who, where a question does not say."`
-	Action      *AccessAction   `json:"action,omitzero" doc:"What, where a question does not say."`
-	Resource    *AccessResource `json:"resource,omitzero" doc:"To what, where a question does not say."`
-	Context     JSON            `json:"context,omitzero" doc:"Taken, and changes nothing."`
-	Evaluations []AccessItem    `json:"evaluations,omitzero" items:"0..64" doc:"The questions. Where there are none, the request is one itself."`
-	Options     *AccessOptions  `json:"options,omitzero" doc:"How they are answered."`
+	Subject     *AccessSubject  `json:"subject,omitzero" doc:"Principal of questions that name none."`
+	Action      *AccessAction   `json:"action,omitzero" doc:"Operation of questions that name none."`
+	Resource    *AccessResource `json:"resource,omitzero" doc:"Object of questions that name none."`
+	Context     JSON            `json:"context,omitzero" doc:"Accepted and ignored."`
+	Evaluations []AccessItem    `json:"evaluations,omitzero" items:"0..64" doc:"Questions. If there are none, the request itself is one question."`
+	Options     *AccessOptions  `json:"options,omitzero" doc:"Options of the evaluation."`
 }
 
 // AccessDecision is the decision on one question.
 type AccessDecision struct {
-	Decision bool          `json:"decision" doc:"The gate would let the operation through. What the operation itself refuses, once let, is not asked."`
-	Context  AccessContext `json:"context" doc:"Why."`
+	Decision bool          `json:"decision" doc:"True if the authorizer would allow the operation. Checks that the operation itself makes later are not included."`
+	Context  AccessContext `json:"context" doc:"Reason of the decision."`
 }
 
 // AccessContext is the reason of a decision.
 type AccessContext struct {
-	Code   string       `json:"code" doc:"What the operation would be refused with, or why the question was; empty where it is let."`
-	Reason string       `json:"reason" doc:"As the audit row of the refusal would have it; empty where it is let, or the question was refused."`
-	Detail string       `json:"detail" doc:"For people; its wording may change."`
-	Error  *AccessError `json:"error,omitzero" doc:"There where one question of several was refused itself."`
+	Code   string       `json:"code" doc:"Code with which the operation, or the question itself, would be refused; empty if it is allowed."`
+	Reason string       `json:"reason" doc:"Reason that the audit row of the refusal would have; empty if the operation is allowed or the question is refused."`
+	Detail string       `json:"detail" doc:"Text for people; the wording may change."`
+	Error  *AccessError `json:"error,omitzero" doc:"Present if one of several questions is refused itself."`
 }
 
 // AccessError is the refusal of a question.
 type AccessError struct {
-	Status  int    `json:"status" doc:"That it would have had alone."`
-	Message string `json:"message" doc:"For people; its wording may change."`
+	Status  int    `json:"status" doc:"Status that the question would have as a single request."`
+	Message string `json:"message" doc:"Text for people; the wording may change."`
 }
 
 // AccessDecisions are the decisions on several questions, or on one.
 type AccessDecisions struct {
-	Decision    *bool            `json:"decision,omitzero" doc:"Of a request without evaluations."`
-	Context     *AccessContext   `json:"context,omitzero" doc:"Of a request without evaluations."`
-	Evaluations []AccessDecision `json:"evaluations,omitzero" doc:"In the order of the questions, up to the one that the semantic stops with."`
+	Decision    *bool            `json:"decision,omitzero" doc:"Present for a request without evaluations."`
+	Context     *AccessContext   `json:"context,omitzero" doc:"Present for a request without evaluations."`
+	Evaluations []AccessDecision `json:"evaluations,omitzero" doc:"Decisions in the order of the questions, up to the one that ended the evaluation."`
 }
 
 // Within returns the item with the defaults of the request.

@@ -29,5 +29,5 @@ func (r *Recipient) UnmarshalText(text []byte) error {
 
 // BackupRequest asks for a backup.
 type BackupRequest struct {
-	Recipient Recipient `json:"recipient" doc:"Whose identity opens the backup. It is in the audit row."`
+	Recipient Recipient `json:"recipient" doc:"age recipient whose identity decrypts the backup. The audit row contains it."`
 }

@@ -4,8 +4,8 @@ import "time"
 
 // ChangesQuery is a read of the change feed.
 type ChangesQuery struct {
-	After *int64 `query:"after" limit:"0..9007199254740992" doc:"The cursor of an earlier answer; 0 or left out reads from the start."`
-	Wait  *int   `query:"wait" limit:"0..60" doc:"Seconds to wait for a change when there is none yet."`
+	After *int64 `query:"after" limit:"0..9007199254740992" doc:"Cursor from an earlier response; 0 or omitted: from the start."`
+	Wait  *int   `query:"wait" limit:"0..60" doc:"Seconds to wait for a change if there is none yet."`
 }
 
 // LongPoll returns how long the response may wait for a change.
@@ -18,15 +18,15 @@ func (q ChangesQuery) LongPoll() time.Duration {
 
 // Change is one committed change of state.
 type Change struct {
-	Seq    int64  `json:"seq" doc:"Place in the feed, without gaps."`
-	Kind   string `json:"kind" doc:"The noun: trustedCA, trustedServer, principalTrust, aclTemplate, templatedDirectory, role, principal, key, session, certificate, revocation."`
-	ID     HexID  `json:"id" doc:"Of the object, in hexadecimal whatever spelling its routes take; of a trusted server, its system id. Zero with kind key: more keys than are named, any access control list may be different."`
+	Seq    int64  `json:"seq" doc:"Position in the feed, without gaps."`
+	Kind   string `json:"kind" doc:"Kind of the object: trustedCA, trustedServer, principalTrust, aclTemplate, templatedDirectory, role, principal, key, session, certificate, revocation, approvalPolicy, dataKey, authority."`
+	ID     HexID  `json:"id" doc:"Id of the object, always in hexadecimal; of a trusted server, its system id. Zero for kind key: too many keys to list, any ACL may have changed."`
 	Action string `json:"action" enum:"created,updated,deleted"`
 }
 
 // ChangePage is the response of a read of the change feed.
 type ChangePage struct {
-	Cursor  int64    `json:"cursor" doc:"Send it as after."`
+	Cursor  int64    `json:"cursor" doc:"Value of after for the next request."`
 	Changes []Change `json:"changes"`
-	Reset   bool     `json:"reset" doc:"The cursor is too old: read the state anew."`
+	Reset   bool     `json:"reset" doc:"True if the cursor is too old. Then read the complete state again."`
 }

@@ -14,15 +14,15 @@ type AllowList map[string][]string
 
 // ConfigNode is the part of an element that responses may contain.
 type ConfigNode struct {
-	Tag   string     `json:"tag" doc:"The element's name."`
-	XPath string     `json:"xpath" doc:"It can be asked for."`
-	Attrs Attributes `json:"attrs" doc:"The attributes that may leave."`
+	Tag   string     `json:"tag" doc:"Name of the element."`
+	XPath string     `json:"xpath" doc:"Path with which the element can be requested."`
+	Attrs Attributes `json:"attrs" doc:"Attributes that responses may contain."`
 }
 
 // Configuration is the response of POST /api/config/get.
 type Configuration struct {
-	Nodes      []ConfigNode `json:"nodes" doc:"In document order."`
-	Suppressed int          `json:"suppressed" doc:"Elements of the requested part that may not leave; an empty part has none."`
-	AllowList  AllowList    `json:"allowList" doc:"The table of what may leave."`
-	Detail     string       `json:"detail" doc:"For people; its wording may change."`
+	Nodes      []ConfigNode `json:"nodes" doc:"Elements in document order."`
+	Suppressed int          `json:"suppressed" doc:"Number of elements of the requested part that responses may not contain; 0 if the part is empty."`
+	AllowList  AllowList    `json:"allowList" doc:"Attributes that responses may contain, by tag."`
+	Detail     string       `json:"detail" doc:"Text for people; the wording may change."`
 }

@@ -4,41 +4,41 @@ import "time"
 
 // KEK is the public information about the key-encryption key.
 type KEK struct {
-	Scheme         string `json:"scheme" doc:"Of its URL: base64key for a key of our own."`
-	Fingerprint    string `json:"fingerprint" doc:"16 hexadecimal digits that change with the key, and are others at another database: nobody can try keys against them."`
-	PreviousNeeded *bool  `json:"previousNeeded" doc:"Whether --kek-previous still opens a data key that --kek does not; null where the flag is not given. Once it is false at every replica, that key is not needed any more."`
+	Scheme         string `json:"scheme" doc:"Scheme of the URL of the key; base64key for a local key."`
+	Fingerprint    string `json:"fingerprint" doc:"16 hexadecimal digits that identify the key. The same key has another fingerprint in another database, so the fingerprint cannot be used to test keys."`
+	PreviousNeeded *bool  `json:"previousNeeded" doc:"True if a data key still needs --kek-previous; null without that flag. If it is false at every replica, --kek-previous is no longer needed."`
 }
 
 // DataKey is a key that wraps the keys of the database.
 type DataKey struct {
-	ID        HexID      `json:"id" doc:"All zero for the first one of a database from before there were several."`
-	CreatedAt *time.Time `json:"createdAt" doc:"Null where it was not noted."`
-	State     string     `json:"state" enum:"active,retiring,retired" doc:"active wraps; retiring opens what is still under it; of a retired one nothing is left but this."`
-	Wrapped   int64      `json:"wrapped" doc:"What is under it: keys, and private keys of this server."`
+	ID        HexID      `json:"id" doc:"All zero for the first data key of a database from a release with only one."`
+	CreatedAt *time.Time `json:"createdAt" doc:"Null if it was not recorded."`
+	State     string     `json:"state" enum:"active,retiring,retired" doc:"active: wraps keys. retiring: still unwraps keys. retired: only this record is left."`
+	Wrapped   int64      `json:"wrapped" doc:"Number of keys that it wraps, including private keys of this server."`
 }
 
 // Rewrap is the progress of wrapping under the active data key.
 type Rewrap struct {
-	Done    int64 `json:"done" doc:"What is under the active data key."`
-	Total   int64 `json:"total" doc:"What is under any."`
-	Refused int64 `json:"refused" doc:"Rows that did not agree with their MACs at this replica's last look: they stay as they are, and so does the data key that they may be under. doctor names them."`
+	Done    int64 `json:"done" doc:"Number of keys under the active data key."`
+	Total   int64 `json:"total" doc:"Number of keys under all data keys."`
+	Refused int64 `json:"refused" doc:"Number of rows whose MAC was wrong at the last check of this replica. They stay unchanged, and so does the data key that may wrap them. keyserver-operator doctor names them."`
 }
 
 // Custody is the response of GET /api/custody.
 type Custody struct {
-	KEK      KEK       `json:"kek" doc:"The key-encryption key, which wraps the data keys."`
-	DataKeys []DataKey `json:"dataKeys" doc:"Oldest first, of the retired ones the last 32."`
-	Rewrap   Rewrap    `json:"rewrap" doc:"How far wrapping under the active data key has come."`
-	Detail   string    `json:"detail" doc:"For people; its wording may change."`
+	KEK      KEK       `json:"kek" doc:"Key-encryption key, which wraps the data keys."`
+	DataKeys []DataKey `json:"dataKeys" doc:"Data keys, oldest first; of the retired ones only the last 32."`
+	Rewrap   Rewrap    `json:"rewrap" doc:"Progress of rewrapping under the active data key."`
+	Detail   string    `json:"detail" doc:"Text for people; the wording may change."`
 }
 
 // DataKeyRotated is the verdict on making a new data key.
 type DataKeyRotated struct {
-	Saved     bool      `json:"saved" doc:"The new data key is the active one when read back."`
-	DataKeyID HexID     `json:"dataKeyId" doc:"The new one."`
-	KEK       KEK       `json:"kek" doc:"The key-encryption key, which wraps the data keys."`
-	DataKeys  []DataKey `json:"dataKeys" doc:"As read back."`
-	Rewrap    Rewrap    `json:"rewrap" doc:"As read back; GET /api/custody says how it goes on."`
+	Saved     bool      `json:"saved" doc:"True if the second read shows the new data key as active."`
+	DataKeyID HexID     `json:"dataKeyId" doc:"Id of the new data key."`
+	KEK       KEK       `json:"kek" doc:"Key-encryption key, which wraps the data keys."`
+	DataKeys  []DataKey `json:"dataKeys" doc:"State from the second read."`
+	Rewrap    Rewrap    `json:"rewrap" doc:"Progress at the second read; GET /api/custody returns the current one."`
 	Verdict
 }
 

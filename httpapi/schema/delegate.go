@@ -3,15 +3,15 @@ package schema
 // DelegateRequest names a principal that may act with the rights of another one.
 type DelegateRequest struct {
 	ID       HexID `path:"id" json:"-" names:"principal" doc:"16 hexadecimal digits."`
-	Delegate HexID `path:"pid" json:"-" names:"principal" doc:"The principal, in 16 hexadecimal digits."`
+	Delegate HexID `path:"pid" json:"-" names:"principal" doc:"Id of the principal, 16 hexadecimal digits."`
 }
 
 // DelegateSaved is the verdict on adding a delegate.
 type DelegateSaved struct {
-	DelegateID HexID     `json:"delegateId" doc:"Who acts."`
-	Saved      bool      `json:"saved" doc:"The delegate reads back."`
-	Principal  Principal `json:"principal" doc:"As read back."`
-	Delegation bool      `json:"delegation" doc:"Whether the principal has the delegation flag now; without it nobody may act for it."`
+	DelegateID HexID     `json:"delegateId" doc:"Id of the delegate."`
+	Saved      bool      `json:"saved" doc:"True if the second read shows the delegate."`
+	Principal  Principal `json:"principal" doc:"State from the second read."`
+	Delegation bool      `json:"delegation" doc:"True if the principal has the delegation flag now. Without the flag, no delegate can act for it."`
 	Verdict
 }
 
@@ -20,10 +20,10 @@ func (r DelegateSaved) Unproven() string { return unshown(r.Saved, "the delegate
 
 // DelegateGone is the verdict on removing a delegate.
 type DelegateGone struct {
-	DelegateID HexID     `json:"delegateId" doc:"Who acts."`
-	Gone       bool      `json:"gone" doc:"The principal reads back without the delegate."`
-	Principal  Principal `json:"principal" doc:"As read back."`
-	Delegation bool      `json:"delegation" doc:"Whether the principal has the delegation flag now. It is cleared with the last delegate."`
+	DelegateID HexID     `json:"delegateId" doc:"Id of the delegate."`
+	Gone       bool      `json:"gone" doc:"True if the second read no longer shows the delegate."`
+	Principal  Principal `json:"principal" doc:"State from the second read."`
+	Delegation bool      `json:"delegation" doc:"True if the principal has the delegation flag now. Removing the last delegate clears it."`
 	Verdict
 }
 

@@ -3,20 +3,20 @@ package schema
 // Error is the body of every failure (contract 1.9). Clients compare Code; the wording of
 // Detail may change.
 type Error struct {
-	Code   string `json:"code" doc:"What failed. Clients match on this."`
-	Detail string `json:"detail" doc:"For people: what happened and what to do. The wording is not part of the contract."`
-	Reauth bool   `json:"reauth,omitzero" doc:"True where a new login is what helps."`
+	Code   string `json:"code" doc:"Code of the failure. Clients compare this."`
+	Detail string `json:"detail" doc:"Text for people: the problem and the remedy. The wording is not part of the contract."`
+	Reauth bool   `json:"reauth,omitzero" doc:"True if a new login helps."`
 	// Retryable is a pointer because it is present, true or false, on every 503.
-	Retryable   *bool  `json:"retryable,omitzero" doc:"On 503: whether the same request may succeed later."`
-	Scope       string `json:"scope,omitzero" enum:"session,process" doc:"On 503: how far the refusal reaches."`
-	Unsupported bool   `json:"unsupported,omitzero" doc:"True where the service has no such path or method, as opposed to no such object."`
+	Retryable   *bool  `json:"retryable,omitzero" doc:"On 503: true if the same request may succeed later."`
+	Scope       string `json:"scope,omitzero" enum:"session,process" doc:"On 503: extent of the refusal."`
+	Unsupported bool   `json:"unsupported,omitzero" doc:"True if the service does not have the path or method; absent if only the object does not exist."`
 }
 
 // Verdict is the common part of the responses of verified writes. Code is absent if the
 // re-read agrees.
 type Verdict struct {
-	Code   string `json:"code,omitempty" doc:"Absent on success; otherwise what the re-read disagreed about."`
-	Detail string `json:"detail" doc:"What the verdict rests on."`
+	Code   string `json:"code,omitempty" doc:"Absent on success; otherwise the code of the failure."`
+	Detail string `json:"detail" doc:"Evidence of the result."`
 }
 
 // Judge records that the re-read disagreed. The other fields of the response stay.

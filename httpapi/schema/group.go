@@ -2,39 +2,39 @@ package schema
 
 // GroupMemberRequest names a principal in a group.
 type GroupMemberRequest struct {
-	Group  HexID `path:"gid" json:"-" names:"group" doc:"The group, in 16 hexadecimal digits."`
-	Member HexID `path:"pid" json:"-" names:"principal" doc:"The principal, in 16 hexadecimal digits."`
+	Group  HexID `path:"gid" json:"-" names:"group" doc:"Id of the group, 16 hexadecimal digits."`
+	Member HexID `path:"pid" json:"-" names:"principal" doc:"Id of the principal, 16 hexadecimal digits."`
 }
 
 // ListGroupMembersRequest requests a page of a group's members.
 type ListGroupMembersRequest struct {
-	Group  HexID `path:"gid" json:"-" names:"group" doc:"The group, in 16 hexadecimal digits."`
-	Limit  *int  `query:"limit" limit:"1..500" doc:"Members in a page. Left out, all are answered, unless there are more than 1024."`
-	Offset *int  `query:"offset" limit:"0..9007199254740992" doc:"Members to skip; needs limit."`
+	Group  HexID `path:"gid" json:"-" names:"group" doc:"Id of the group, 16 hexadecimal digits."`
+	Limit  *int  `query:"limit" limit:"1..500" doc:"Maximum number of members in a page. If omitted, all are returned; more than 1024 are refused."`
+	Offset *int  `query:"offset" limit:"0..9007199254740992" doc:"Number of members to skip; needs limit."`
 }
 
 // GroupMembers lists the members of a group, sorted by id.
 type GroupMembers struct {
 	GroupID HexID       `json:"groupId"`
-	Count   int         `json:"count" doc:"Of this page. There is no total: a further page may exist only where this one came back full."`
+	Count   int         `json:"count" doc:"Number of objects in this page. There is no total: another page may exist only if this one is full."`
 	Members []Principal `json:"members"`
 	Page    MembersPage `json:"page"`
-	Detail  string      `json:"detail" doc:"For people; its wording may change."`
+	Detail  string      `json:"detail" doc:"Text for people; the wording may change."`
 }
 
 // MembersPage describes the page of members in the response.
 type MembersPage struct {
-	Applied   bool   `json:"applied" doc:"False where no window was asked for."`
-	Limit     int    `json:"limit" doc:"As asked for; 0 where no window was."`
-	Offset    int    `json:"offset" doc:"As asked for; 0 where no window was."`
-	OrderedBy string `json:"orderedBy,omitzero" doc:"The column that the window runs along."`
+	Applied   bool   `json:"applied" doc:"True if the request has limit."`
+	Limit     int    `json:"limit" doc:"Requested value; 0 if the request has no limit."`
+	Offset    int    `json:"offset" doc:"Requested value; 0 if the request has no limit."`
+	OrderedBy string `json:"orderedBy,omitzero" doc:"Column that sorts the pages."`
 }
 
 // GroupMemberSaved is the verdict on adding a principal to a group.
 type GroupMemberSaved struct {
 	GroupID HexID     `json:"groupId"`
-	Saved   bool      `json:"saved" doc:"The principal reads back as a member."`
-	Member  Principal `json:"member" doc:"As read back."`
+	Saved   bool      `json:"saved" doc:"True if the second read shows the principal as a member."`
+	Member  Principal `json:"member" doc:"State from the second read."`
 	Verdict
 }
 
@@ -44,8 +44,8 @@ func (r GroupMemberSaved) Unproven() string { return unshown(r.Saved, "the membe
 // GroupMemberGone is the verdict on removing a principal from a group.
 type GroupMemberGone struct {
 	GroupID HexID     `json:"groupId"`
-	Gone    bool      `json:"gone" doc:"The principal reads back as no member."`
-	Member  Principal `json:"member" doc:"As read back."`
+	Gone    bool      `json:"gone" doc:"True if the second read no longer shows the principal as a member."`
+	Member  Principal `json:"member" doc:"State from the second read."`
 	Verdict
 }
 

@@ -3,31 +3,31 @@ package schema
 // PrincipalTrust says what one peer learns about one principal.
 type PrincipalTrust struct {
 	ID                    HexID     `json:"id"`
-	PrincipalID           *HexID    `json:"principalId" doc:"16 hexadecimal digits, as the request that made the row spells it."`
-	TrustedServerID       *HexID    `json:"trustedServerId" doc:"The peer's system id in 16 hexadecimal digits."`
-	TrustedServerSystemID *SystemID `json:"trustedServerSystemId" doc:"The same number. The peer may no longer be registered."`
-	Flag                  *int      `json:"flag" doc:"1 restrict, 2 expose. A peer is told about a principal only where a row exposes it."`
-	FlagLabel             *string   `json:"flagLabel" enum:"restrict,expose" doc:"The same in words."`
+	PrincipalID           *HexID    `json:"principalId" doc:"16 hexadecimal digits, as in the request that created the row."`
+	TrustedServerID       *HexID    `json:"trustedServerId" doc:"System id of the peer, in 16 hexadecimal digits."`
+	TrustedServerSystemID *SystemID `json:"trustedServerSystemId" doc:"Same system id as a number. The peer may no longer be registered."`
+	Flag                  *int      `json:"flag" doc:"1 restrict, 2 expose. A peer learns of a principal only if a row exposes it."`
+	FlagLabel             *string   `json:"flagLabel" enum:"restrict,expose" doc:"Name of that number."`
 }
 
 // PrincipalTrustsQuery selects principal trusts.
 type PrincipalTrustsQuery struct {
-	PrincipalID           *HexID    `query:"principalId" names:"principal" doc:"Only those of this principal; 16 hexadecimal digits."`
-	TrustedServerSystemID *SystemID `query:"trustedServerSystemId" names:"peer" doc:"Only those for this peer, registered or not."`
-	Limit                 *int      `query:"limit" limit:"1..500" doc:"Longest page; left out, everything is answered, which is refused above 1024 rows."`
-	Offset                *int      `query:"offset" limit:"0..2147483647" doc:"Rows to skip; needs limit."`
+	PrincipalID           *HexID    `query:"principalId" names:"principal" doc:"Return only rows of this principal; 16 hexadecimal digits."`
+	TrustedServerSystemID *SystemID `query:"trustedServerSystemId" names:"peer" doc:"Return only rows for this peer, registered or not."`
+	Limit                 *int      `query:"limit" limit:"1..500" doc:"Maximum number of rows in a page. If omitted, all are returned; more than 1024 are refused."`
+	Offset                *int      `query:"offset" limit:"0..2147483647" doc:"Number of rows to skip; needs limit."`
 }
 
 // PrincipalTrustList is the response of GET /api/principal-trusts.
 type PrincipalTrustList struct {
-	Count           int              `json:"count" doc:"Of the rows in this answer. A page that is full may have a next one."`
-	PrincipalTrusts []PrincipalTrust `json:"principalTrusts" doc:"By id."`
+	Count           int              `json:"count" doc:"Number of rows in this response. If a page is full, there may be another one."`
+	PrincipalTrusts []PrincipalTrust `json:"principalTrusts" doc:"Rows, sorted by id."`
 }
 
 // CreatePrincipalTrustRequest requests the row of a principal and a peer.
 type CreatePrincipalTrustRequest struct {
 	PrincipalID           HexID    `json:"principalId" names:"principal" doc:"16 hexadecimal digits."`
-	TrustedServerSystemID SystemID `json:"trustedServerSystemId" names:"peer" doc:"Of a registered peer."`
+	TrustedServerSystemID SystemID `json:"trustedServerSystemId" names:"peer" doc:"System id of a registered peer."`
 	Flag                  string   `json:"flag" enum:"restrict,expose"`
 }
 
@@ -39,8 +39,8 @@ type UpdatePrincipalTrustRequest struct {
 
 // PrincipalTrustSaved is the verdict on creating or changing a row.
 type PrincipalTrustSaved struct {
-	PrincipalTrust *PrincipalTrust `json:"principalTrust" doc:"As read back; null where there is none."`
-	Saved          bool            `json:"saved" doc:"Principal, peer and flag read back."`
+	PrincipalTrust *PrincipalTrust `json:"principalTrust" doc:"State from the second read; null if there is none."`
+	Saved          bool            `json:"saved" doc:"True if the second read shows the principal, the peer and the flag."`
 	Verdict
 }
 
@@ -52,8 +52,8 @@ func (r PrincipalTrustSaved) Unproven() string {
 // PrincipalTrustGone is the verdict on deleting a row.
 type PrincipalTrustGone struct {
 	ID             HexID          `json:"id"`
-	Gone           bool           `json:"gone" doc:"A fresh read no longer finds the row."`
-	PrincipalTrust PrincipalTrust `json:"principalTrust" doc:"As it stood before the deletion."`
+	Gone           bool           `json:"gone" doc:"True if the second read no longer shows the row."`
+	PrincipalTrust PrincipalTrust `json:"principalTrust" doc:"State before the deletion."`
 	Verdict
 }
 

@@ -4,58 +4,58 @@ import "time"
 
 // CRL describes the certificate revocation list of an issuer.
 type CRL struct {
-	Digest     Base64    `json:"digest" doc:"SHA-256 of the list."`
-	Number     *Base64   `json:"number" doc:"Big-endian CRL number, or null where the list has none."`
-	ThisUpdate time.Time `json:"thisUpdate" doc:"When the issuer made the list."`
-	NextUpdate time.Time `json:"nextUpdate" doc:"When the issuer will have made the next one."`
-	ImportedAt time.Time `json:"importedAt" doc:"When this key server took it."`
-	Revoked    int       `json:"revoked" doc:"Certificates that the list names."`
+	Digest     Base64    `json:"digest" doc:"SHA-256 of the CRL."`
+	Number     *Base64   `json:"number" doc:"Big-endian CRL number; null if the CRL has none."`
+	ThisUpdate time.Time `json:"thisUpdate" doc:"Time when the issuer made the CRL."`
+	NextUpdate time.Time `json:"nextUpdate" doc:"Time by which the issuer makes the next CRL."`
+	ImportedAt time.Time `json:"importedAt" doc:"Time when this key server imported the CRL."`
+	Revoked    int       `json:"revoked" doc:"Number of certificates that the CRL revokes."`
 }
 
 // RevocationIssuer is a trusted CA with its revocation policy and its CRL.
 type RevocationIssuer struct {
-	Digest        IssuerDigest `json:"digest" doc:"What the policy routes name it by."`
-	CertificateID Base64ID     `json:"certificateId" doc:"As GET /api/trusted-cas lists it."`
+	Digest        IssuerDigest `json:"digest" doc:"Digest that names the CA in the policy routes."`
+	CertificateID Base64ID     `json:"certificateId" doc:"Certificate id from GET /api/trusted-cas."`
 	Subject       string       `json:"subject"`
-	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"The policy; the request of the route that sets it says what each means."`
-	MaxAgeSeconds int64        `json:"maxAgeSeconds" doc:"How long after its thisUpdate a list counts as current; 0 until its nextUpdate."`
-	Evidence      string       `json:"evidence" enum:"none,current,stale" doc:"How fresh the list is now, by its nextUpdate and the policy's maximum age."`
-	CRL           *CRL         `json:"crl" doc:"Null where none was imported."`
+	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"Policy. PUT /api/revocation/issuers/{digest}/policy describes the modes."`
+	MaxAgeSeconds int64        `json:"maxAgeSeconds" doc:"Seconds after thisUpdate for which a CRL is current; 0: until nextUpdate."`
+	Evidence      string       `json:"evidence" enum:"none,current,stale" doc:"State of the CRL now, by nextUpdate and maxAgeSeconds."`
+	CRL           *CRL         `json:"crl" doc:"Null if no CRL was imported."`
 }
 
 // RevocationIssuerList is the response of GET /api/revocation/issuers.
 type RevocationIssuerList struct {
 	Count   int                `json:"count"`
 	Issuers []RevocationIssuer `json:"issuers"`
-	Detail  string             `json:"detail" doc:"For people; its wording may change."`
+	Detail  string             `json:"detail" doc:"Text for people; the wording may change."`
 }
 
 // ByDigest is a request that only names an issuer in the path.
 type ByDigest struct {
-	Digest IssuerDigest `path:"digest" json:"-" names:"-" doc:"As revocationDigest of GET /api/trusted-cas shows it."`
+	Digest IssuerDigest `path:"digest" json:"-" names:"-" doc:"revocationDigest from GET /api/trusted-cas."`
 }
 
 // RevocationPolicy is the response of a read of a policy.
 type RevocationPolicy struct {
 	Digest        IssuerDigest `json:"digest"`
-	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"The request of the route that sets it says what each means."`
-	MaxAgeSeconds int64        `json:"maxAgeSeconds" doc:"How long after its thisUpdate a list counts as current; 0 until its nextUpdate."`
-	Detail        string       `json:"detail" doc:"For people; its wording may change."`
+	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"Policy. PUT /api/revocation/issuers/{digest}/policy describes the modes."`
+	MaxAgeSeconds int64        `json:"maxAgeSeconds" doc:"Seconds after thisUpdate for which a CRL is current; 0: until nextUpdate."`
+	Detail        string       `json:"detail" doc:"Text for people; the wording may change."`
 }
 
 // SetRevocationPolicyRequest sets a policy.
 type SetRevocationPolicyRequest struct {
-	Digest        IssuerDigest `path:"digest" json:"-" names:"-" doc:"As revocationDigest of GET /api/trusted-cas shows it."`
-	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"off looks at no evidence; when-available refuses what a list names; required also refuses where there is no current list."`
-	MaxAgeSeconds int64        `json:"maxAgeSeconds,omitzero" limit:"0..31622400" doc:"How long after its thisUpdate a list counts as current; 0 or left out, until its nextUpdate."`
+	Digest        IssuerDigest `path:"digest" json:"-" names:"-" doc:"revocationDigest from GET /api/trusted-cas."`
+	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"off: no check. when-available: refuses certificates that the CRL revokes. required: also refuses all if there is no current CRL."`
+	MaxAgeSeconds int64        `json:"maxAgeSeconds,omitzero" limit:"0..31622400" doc:"Seconds after thisUpdate for which a CRL is current; 0 or omitted: until nextUpdate."`
 }
 
 // RevocationPolicySaved is the verdict on setting a policy.
 type RevocationPolicySaved struct {
-	Saved         bool         `json:"saved" doc:"Mode and maximum age read back."`
+	Saved         bool         `json:"saved" doc:"True if the second read shows the mode and the maximum age."`
 	Digest        IssuerDigest `json:"digest"`
-	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"As read back."`
-	MaxAgeSeconds int64        `json:"maxAgeSeconds" doc:"As read back."`
+	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"State from the second read."`
+	MaxAgeSeconds int64        `json:"maxAgeSeconds" doc:"State from the second read."`
 	Verdict
 }
 
@@ -64,14 +64,14 @@ func (r RevocationPolicySaved) Unproven() string { return unshown(r.Saved, "the 
 
 // ImportCRLRequest imports a CRL.
 type ImportCRLRequest struct {
-	CRL DER `json:"crl" names:"-" limit:"1..4194304" doc:"One complete certificate revocation list, signed by a trusted CA and not older than the one held."`
+	CRL DER `json:"crl" names:"-" limit:"1..4194304" doc:"One complete CRL, signed by a trusted CA and not older than the stored one."`
 }
 
 // CRLImported is the verdict on an import.
 type CRLImported struct {
-	Saved   bool               `json:"saved" doc:"The list reads back as the evidence of its issuers."`
+	Saved   bool               `json:"saved" doc:"True if the second read shows the CRL at its issuers."`
 	Count   int                `json:"count"`
-	Issuers []RevocationIssuer `json:"issuers" doc:"The trusted CAs that the list speaks for."`
+	Issuers []RevocationIssuer `json:"issuers" doc:"Trusted CAs that the CRL applies to."`
 	Verdict
 }
 

@@ -10,21 +10,21 @@ import (
 type Role struct {
 	ID         HexID   `json:"id"`
 	Name       string  `json:"name"`
-	BuiltIn    *bool   `json:"builtIn" doc:"True for a role that the key server defines for itself; it is read-only."`
-	Operations []HexID `json:"operations" doc:"Ids as GET /api/operations lists them."`
+	BuiltIn    *bool   `json:"builtIn" doc:"True for a role that the key server defines itself; such a role is read-only."`
+	Operations []HexID `json:"operations" doc:"Operation ids from GET /api/operations."`
 }
 
 // RoleList is the response of GET /api/roles.
 type RoleList struct {
 	Count  int    `json:"count"`
 	Roles  []Role `json:"roles"`
-	Detail string `json:"detail" doc:"For people; its wording may change."`
+	Detail string `json:"detail" doc:"Text for people; the wording may change."`
 }
 
 // CreateRoleRequest requests a new role.
 type CreateRoleRequest struct {
 	Name       string  `json:"name" limit:"1..128"`
-	Operations []HexID `json:"operations" names:"-" items:"0..1024" doc:"The complete set."`
+	Operations []HexID `json:"operations" names:"-" items:"0..1024" doc:"Complete set of operation ids."`
 }
 
 // UpdateRoleRequest renames a role, replaces its operations, or both.
@@ -32,17 +32,17 @@ type UpdateRoleRequest struct {
 	ID   HexID   `path:"id" json:"-" names:"holders" doc:"16 hexadecimal digits."`
 	Name *string `json:"name,omitzero" limit:"1..128"`
 	// Operations is nil if the set stays as it is. An empty set removes every operation.
-	Operations []HexID `json:"operations,omitzero" names:"-" items:"0..1024" doc:"The complete new set; empty removes every operation."`
+	Operations []HexID `json:"operations,omitzero" names:"-" items:"0..1024" doc:"Complete new set of operation ids. An empty set removes every operation."`
 }
 
 // RoleSaved is the verdict on creating or changing a role.
 type RoleSaved struct {
 	ID                  HexID   `json:"id"`
-	Requested           *string `json:"requested,omitzero" doc:"The name that was sent; absent when none was."`
-	RequestedOperations []HexID `json:"requestedOperations,omitzero" doc:"The operations that were sent; absent when none were."`
-	Saved               bool    `json:"saved" doc:"Everything that was sent reads back."`
-	Missing             bool    `json:"missing,omitzero" doc:"The fresh read has no such role."`
-	Role                *Role   `json:"role" doc:"As read back; null when missing."`
+	Requested           *string `json:"requested,omitzero" doc:"Requested name; absent if none was sent."`
+	RequestedOperations []HexID `json:"requestedOperations,omitzero" doc:"Requested operations; absent if none were sent."`
+	Saved               bool    `json:"saved" doc:"True if the second read shows everything that was sent."`
+	Missing             bool    `json:"missing,omitzero" doc:"True if the second read does not show the role."`
+	Role                *Role   `json:"role" doc:"State from the second read; null if missing."`
 	Verdict
 }
 
@@ -74,8 +74,8 @@ func sameIDs(a, b []HexID) bool {
 // RoleGone is the verdict on deleting a role.
 type RoleGone struct {
 	ID   HexID `json:"id"`
-	Gone bool  `json:"gone" doc:"A fresh read no longer lists the role."`
-	Role Role  `json:"role" doc:"As it stood before the deletion."`
+	Gone bool  `json:"gone" doc:"True if the second read no longer shows the role."`
+	Role Role  `json:"role" doc:"State before the deletion."`
 	Verdict
 }
 

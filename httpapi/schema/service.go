@@ -7,10 +7,10 @@ type Health struct {
 
 // Part is the state of one part of the service.
 type Part struct {
-	Part           string `json:"part" doc:"The part's name, such as admission or certificate."`
+	Part           string `json:"part" doc:"Name of the part, such as admission or certificate."`
 	Ready          bool   `json:"ready"`
-	Detail         string `json:"detail" doc:"For people; its wording may change."`
-	RetryInSeconds int    `json:"retryInSeconds,omitzero" doc:"When the part is tried again."`
+	Detail         string `json:"detail" doc:"Text for people; the wording may change."`
+	RetryInSeconds int    `json:"retryInSeconds,omitzero" doc:"Seconds until the next try of the part."`
 }
 
 // Ready is the readiness of the service and of each part. If it is not ready, the status
@@ -18,10 +18,10 @@ type Part struct {
 type Ready struct {
 	Ready     bool     `json:"ready"`
 	Parts     []Part   `json:"parts"`
-	Warnings  []string `json:"warnings" doc:"What should not stay as it is, though the service can do its work."`
-	Code      string   `json:"code,omitempty" doc:"Absent when ready."`
-	Detail    string   `json:"detail" doc:"For people; its wording may change."`
-	Retryable *bool    `json:"retryable,omitzero" doc:"True while not ready: ask again."`
+	Warnings  []string `json:"warnings" doc:"Problems that need attention, although the service works."`
+	Code      string   `json:"code,omitempty" doc:"Absent if ready."`
+	Detail    string   `json:"detail" doc:"Text for people; the wording may change."`
+	Retryable *bool    `json:"retryable,omitzero" doc:"True if not ready: retry later."`
 	Scope     string   `json:"scope,omitzero" enum:"session,process" doc:"Always process: another replica may be ready."`
 }
 
@@ -34,10 +34,10 @@ func (r *Ready) Judge(code, detail string) {
 // Version is the version of the key server. A field that the key server did not report is
 // absent; it has no default.
 type Version struct {
-	Major   *int   `json:"major,omitzero" doc:"Absent where the key server did not report it."`
-	Minor   *int   `json:"minor,omitzero" doc:"Likewise."`
-	Build   *int   `json:"build,omitzero" doc:"Likewise."`
-	Edition *int   `json:"edition,omitzero" doc:"Number of the product's variant."`
-	Version string `json:"version" doc:"Free-form banner, not a rendering of the numbers."`
-	Detail  string `json:"detail" doc:"For people; its wording may change."`
+	Major   *int   `json:"major,omitzero" doc:"Absent if the key server did not report it."`
+	Minor   *int   `json:"minor,omitzero" doc:"Absent if the key server did not report it."`
+	Build   *int   `json:"build,omitzero" doc:"Absent if the key server did not report it."`
+	Edition *int   `json:"edition,omitzero" doc:"Number of the product edition."`
+	Version string `json:"version" doc:"Version text in free form; it may differ from the numbers."`
+	Detail  string `json:"detail" doc:"Text for people; the wording may change."`
 }

@@ -3,12 +3,12 @@ package schema
 // TrustedCA is a row of the list of trusted CAs.
 type TrustedCA struct {
 	Certificate
-	RevocationDigest *string `json:"revocationDigest" doc:"Upper-case hexadecimal SHA-256 of the DER (SHA-384 for EC keys of 384 bits and more); null when the stored body does not parse."`
+	RevocationDigest *string `json:"revocationDigest" doc:"SHA-256 of the DER in upper-case hexadecimal (SHA-384 for EC keys of 384 bits or more); null if the stored body cannot be parsed."`
 }
 
 // TrustedCAsQuery selects the details of each CA.
 type TrustedCAsQuery struct {
-	IncludeBodies bool `query:"includeBodies" doc:"Also answer each certificate's DER."`
+	IncludeBodies bool `query:"includeBodies" doc:"Also return the DER of each certificate."`
 }
 
 // TrustedCAList is the response of GET /api/trusted-cas.
@@ -19,19 +19,19 @@ type TrustedCAList struct {
 
 // AddTrustedCARequest names one CA certificate.
 type AddTrustedCARequest struct {
-	Certificate Base64 `json:"certificate" limit:"1..65536" doc:"One DER X.509 CA certificate; not PEM, not a bundle."`
+	Certificate Base64 `json:"certificate" limit:"1..65536" doc:"One X.509 CA certificate in DER; not PEM, not a bundle."`
 }
 
 // TrustedCAAdded is the verdict on adding a CA.
 type TrustedCAAdded struct {
-	Saved             bool         `json:"saved" doc:"A fresh read of the list contains the certificate."`
-	MatchedBy         string       `json:"matchedBy,omitzero" enum:"certificate-body,echoed-id,sole-new-entry" doc:"The evidence, strongest first; absent where there is none."`
-	WasAlreadyPresent bool         `json:"wasAlreadyPresent" doc:"The list had the certificate before."`
-	ListCountBefore   int          `json:"listCountBefore" doc:"Rows before the write."`
-	ListCountAfter    int          `json:"listCountAfter" doc:"Rows of the fresh read."`
-	AppearedCount     int          `json:"appearedCount" doc:"Rows that the fresh read has and the earlier one had not."`
-	TrustedCA         *Certificate `json:"trustedCA" doc:"The row as read back; null where there is none."`
-	EchoedCount       int          `json:"echoedCount" doc:"Objects that the key server echoed: information, not evidence."`
+	Saved             bool         `json:"saved" doc:"True if the second read of the list contains the certificate."`
+	MatchedBy         string       `json:"matchedBy,omitzero" enum:"certificate-body,echoed-id,sole-new-entry" doc:"Evidence, strongest first; absent if there is none."`
+	WasAlreadyPresent bool         `json:"wasAlreadyPresent" doc:"True if the list contained the certificate before."`
+	ListCountBefore   int          `json:"listCountBefore" doc:"Number of rows before the write."`
+	ListCountAfter    int          `json:"listCountAfter" doc:"Number of rows in the second read."`
+	AppearedCount     int          `json:"appearedCount" doc:"Number of rows in the second read that the first read did not have."`
+	TrustedCA         *Certificate `json:"trustedCA" doc:"Row from the second read; null if there is none."`
+	EchoedCount       int          `json:"echoedCount" doc:"Number of objects that the key server echoed. This is information, not evidence."`
 	Verdict
 }
 
@@ -42,17 +42,17 @@ func (r TrustedCAAdded) Unproven() string {
 
 // RemoveTrustedCARequest names a row of the list of trusted CAs.
 type RemoveTrustedCARequest struct {
-	CertificateID Base64ID `json:"certificateId" names:"trustedCa" doc:"As GET /api/trusted-cas lists it."`
+	CertificateID Base64ID `json:"certificateId" names:"trustedCa" doc:"Certificate id from GET /api/trusted-cas."`
 }
 
 // TrustedCARemoved is the verdict on removing a CA.
 type TrustedCARemoved struct {
-	Gone            bool        `json:"gone" doc:"A fresh read no longer lists the CA."`
+	Gone            bool        `json:"gone" doc:"True if the second read no longer shows the CA."`
 	CertificateID   Base64ID    `json:"certificateId"`
-	ListCountBefore int         `json:"listCountBefore" doc:"Rows before the removal."`
-	ListCountAfter  int         `json:"listCountAfter" doc:"Rows of the fresh read."`
-	EchoedObjects   *int        `json:"echoedObjects" doc:"Objects that the key server echoed: information, not evidence."`
-	TrustedCA       Certificate `json:"trustedCA" doc:"The row as it stood before the removal."`
+	ListCountBefore int         `json:"listCountBefore" doc:"Number of rows before the removal."`
+	ListCountAfter  int         `json:"listCountAfter" doc:"Number of rows in the second read."`
+	EchoedObjects   *int        `json:"echoedObjects" doc:"Number of objects that the key server echoed. This is information, not evidence."`
+	TrustedCA       Certificate `json:"trustedCA" doc:"Row before the removal."`
 	Verdict
 }
 

@@ -37,46 +37,46 @@ func (b TrustBlob) String() string { return keyserver.TrustBlob(b).String() }
 
 // TrustedServer is a registered peer key server.
 type TrustedServer struct {
-	SystemID             *SystemID    `json:"systemId" doc:"Names the peer in paths."`
+	SystemID             *SystemID    `json:"systemId" doc:"System id, which names the peer in paths."`
 	ServerName           *string      `json:"serverName" doc:"Host name or address of the peer."`
-	Port                 *int         `json:"port" doc:"Of the peer's external listener."`
+	Port                 *int         `json:"port" doc:"Port of the peer's external listener."`
 	FriendlyName         *string      `json:"friendlyName"`
 	Description          *string      `json:"description"`
-	Witness              *bool        `json:"witness,omitzero" doc:"Whether the peer and this key server cosign each other's checkpoints, once both say so."`
-	TransportPrincipalID *DecimalID   `json:"transportPrincipalId" doc:"The principal as which the peer connects here, in decimal; it does not name the peer."`
+	Witness              *bool        `json:"witness,omitzero" doc:"True if the peer and this key server cosign each other's checkpoints, as soon as both have this setting."`
+	TransportPrincipalID *DecimalID   `json:"transportPrincipalId" doc:"Principal as which the peer connects here, in decimal. It does not identify the peer."`
 	RoleIDs              []HexID      `json:"roleIds" doc:"Roles of the transport principal."`
-	Certificate          *Certificate `json:"certificate" doc:"The peer's own certificate, without its body unless bodies were asked for."`
-	TrustBlob            *TrustBlob   `json:"trustBlob,omitzero" doc:"What the peer was registered with, where bodies were asked for."`
+	Certificate          *Certificate `json:"certificate" doc:"Certificate of the peer, without its body unless bodies were requested."`
+	TrustBlob            *TrustBlob   `json:"trustBlob,omitzero" doc:"Trust blob with which the peer was registered; present if bodies were requested."`
 }
 
 // TrustedServersQuery selects registered peers.
 type TrustedServersQuery struct {
-	Name *string `query:"name" limit:"1..253" doc:"The server name of a peer, compared exactly; left out, every peer is listed."`
+	Name *string `query:"name" limit:"1..253" doc:"Server name of a peer, compared exactly. If omitted, all peers are listed."`
 
-	IncludeBodies bool `query:"includeBodies" doc:"Also answer each peer's trust blob and the DER of its certificate."`
+	IncludeBodies bool `query:"includeBodies" doc:"Also return the trust blob of each peer and the DER of its certificate."`
 }
 
 // TrustedServerList is the response of GET /api/trusted-servers.
 type TrustedServerList struct {
 	TrustedServers []TrustedServer `json:"trustedServers"`
-	MatchedOn      string          `json:"matchedOn,omitzero" enum:"serverName" doc:"What the search compared; absent where everything is listed."`
+	MatchedOn      string          `json:"matchedOn,omitzero" enum:"serverName" doc:"Field that the search compared; absent if all peers are listed."`
 }
 
 // AddTrustedServerRequest registers a peer.
 type AddTrustedServerRequest struct {
-	TrustBlob    TrustBlob `json:"trustBlob" names:"peer" doc:"Verbatim, as the peer's GET /api/trust/local-info answers it."`
+	TrustBlob    TrustBlob `json:"trustBlob" names:"peer" doc:"Trust blob exactly as GET /api/trust/local-info of the peer returns it."`
 	FriendlyName string    `json:"friendlyName" limit:"1..128"`
 	Description  string    `json:"description" limit:"0..1024"`
-	Witness      bool      `json:"witness,omitzero" doc:"An extension: the peer and this key server cosign each other's checkpoints, once both say so."`
-	Replace      bool      `json:"replace,omitzero" doc:"An extension: if the system id is registered, replace its record in one step, after the same checks, instead of refusing with ALREADY_EXISTS. Its transport principal stays with id, flags and roles, and so do ACL rows and principal trusts. Needs the right to remove a peer as well."`
+	Witness      bool      `json:"witness,omitzero" doc:"Extension. The peer and this key server cosign each other's checkpoints, as soon as both have this setting."`
+	Replace      bool      `json:"replace,omitzero" doc:"Extension. If the system id is registered, replace its record in one step after the same checks, instead of refusing with ALREADY_EXISTS. Its transport principal keeps its id, flags and roles. ACL rows and principal trusts also stay. Also needs the operation for removing a peer."`
 }
 
 // TrustedServerSaved is the verdict on registering a peer.
 type TrustedServerSaved struct {
-	TrustedServers []TrustedServer `json:"trustedServers" doc:"As listed afresh."`
-	SystemID       SystemID        `json:"systemId" doc:"Of the peer that was sent."`
-	Saved          bool            `json:"saved" doc:"The system id reads back, with all that was sent."`
-	ACLSideEffect  string          `json:"aclSideEffect,omitzero" doc:"What became of the ACL rows that an earlier removal had purged, or that there were of a peer that was replaced."`
+	TrustedServers []TrustedServer `json:"trustedServers" doc:"Objects from the second read."`
+	SystemID       SystemID        `json:"systemId" doc:"System id of the requested peer."`
+	Saved          bool            `json:"saved" doc:"True if the second read shows the system id with everything that was sent."`
+	ACLSideEffect  string          `json:"aclSideEffect,omitzero" doc:"Effect on ACL rows: those that an earlier removal had purged, or those of a replaced peer."`
 	Verdict
 }
 
@@ -89,16 +89,16 @@ func (r TrustedServerSaved) Unproven() string {
 
 // UpdateTrustedServerRequest changes a peer's record. An omitted field stays as it is.
 type UpdateTrustedServerRequest struct {
-	SystemID     SystemID `path:"systemId" json:"-" names:"peer" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
+	SystemID     SystemID `path:"systemId" json:"-" names:"peer" doc:"System id in decimal; neither hexadecimal nor the id of the transport principal."`
 	FriendlyName *string  `json:"friendlyName,omitzero" limit:"1..128"`
 	Description  *string  `json:"description,omitzero" limit:"0..1024"`
-	Witness      *bool    `json:"witness,omitzero" doc:"An extension, as in the registration."`
+	Witness      *bool    `json:"witness,omitzero" doc:"Extension, as in the registration."`
 }
 
 // TrustedServerUpdated is the verdict on a change.
 type TrustedServerUpdated struct {
-	TrustedServer *TrustedServer `json:"trustedServer" doc:"As read back; null where it is no longer listed."`
-	Saved         bool           `json:"saved" doc:"Every field that was sent reads back."`
+	TrustedServer *TrustedServer `json:"trustedServer" doc:"State from the second read; null if the peer is no longer listed."`
+	Saved         bool           `json:"saved" doc:"True if the second read shows every field that was sent."`
 	Verdict
 }
 
@@ -109,17 +109,17 @@ func (r TrustedServerUpdated) Unproven() string {
 
 // BySystemID is a request that only names a peer in the path.
 type BySystemID struct {
-	SystemID SystemID `path:"systemId" json:"-" names:"peer" doc:"Decimal, neither hexadecimal nor the transport principal's id."`
+	SystemID SystemID `path:"systemId" json:"-" names:"peer" doc:"System id in decimal; neither hexadecimal nor the id of the transport principal."`
 }
 
 // TrustedServerGone is the verdict on removing a peer.
 type TrustedServerGone struct {
-	Removed                      *SystemID        `json:"removed" doc:"The system id; null where a fresh list still has it."`
-	TrustedServers               []TrustedServer  `json:"trustedServers" doc:"As listed afresh."`
-	ACLSideEffect                string           `json:"aclSideEffect,omitzero" doc:"What became of the ACL rows of the peer's principals."`
-	OrphanedPrincipalTrusts      []PrincipalTrust `json:"orphanedPrincipalTrusts" doc:"Principal trusts that still name the system id, 1024 at most."`
-	PrincipalTrustSideEffect     string           `json:"principalTrustSideEffect,omitzero" doc:"What became of the principal trusts for the peer."`
-	TransportPrincipalSideEffect string           `json:"transportPrincipalSideEffect,omitzero" doc:"What became of the peer's transport principal."`
+	Removed                      *SystemID        `json:"removed" doc:"System id of the removed peer; null if the second read still shows it."`
+	TrustedServers               []TrustedServer  `json:"trustedServers" doc:"Objects from the second read."`
+	ACLSideEffect                string           `json:"aclSideEffect,omitzero" doc:"Effect on the ACL rows of the peer's principals."`
+	OrphanedPrincipalTrusts      []PrincipalTrust `json:"orphanedPrincipalTrusts" doc:"Principal trusts that still name the system id, at most 1024."`
+	PrincipalTrustSideEffect     string           `json:"principalTrustSideEffect,omitzero" doc:"Effect on the principal trusts for the peer."`
+	TransportPrincipalSideEffect string           `json:"transportPrincipalSideEffect,omitzero" doc:"Effect on the peer's transport principal."`
 	Verdict
 }
 
@@ -128,11 +128,11 @@ func (r TrustedServerGone) Unproven() string { return ungone(r.Removed != nil, "
 
 // TrustInfo is the response of GET /api/trust/local-info.
 type TrustInfo struct {
-	TrustBlob   *TrustBlob  `json:"trustBlob" doc:"For POST /api/trusted-servers of another key server; null where that could not reach this one."`
+	TrustBlob   *TrustBlob  `json:"trustBlob" doc:"Trust blob for POST /api/trusted-servers of another key server; null if another key server could not reach this one."`
 	SystemID    SystemID    `json:"systemId"`
 	ServerName  string      `json:"serverName"`
-	Port        *int        `json:"port" doc:"Of the external listener; null where there is none."`
-	Chain       Base64      `json:"chain" doc:"PKCS#7 of this server's certificate and the internal CA that issued it."`
-	Certificate Certificate `json:"certificate" doc:"This server's own."`
-	Detail      string      `json:"detail" doc:"For people; its wording may change."`
+	Port        *int        `json:"port" doc:"Port of the external listener; null if there is none."`
+	Chain       Base64      `json:"chain" doc:"PKCS#7 with the certificate of this server and the internal CA that issued it."`
+	Certificate Certificate `json:"certificate" doc:"Certificate of this server."`
+	Detail      string      `json:"detail" doc:"Text for people; the wording may change."`
 }

@@ -4,17 +4,17 @@ import "time"
 
 // Witness describes what the key server witnesses for other logs.
 type Witness struct {
-	Key  string         `json:"key" doc:"What verifies its cosignatures, as C2SP signed-note spells a public key (vkey)."`
-	Logs []WitnessedLog `json:"logs" doc:"Those of peers that are witnessed, and those of --witness-client."`
+	Key  string         `json:"key" doc:"Public key that verifies its cosignatures, in the format of C2SP signed-note (vkey)."`
+	Logs []WitnessedLog `json:"logs" doc:"Witnessed logs: those of peers and those of --witness-client."`
 }
 
 // WitnessedLog is the last state of a log that a witness has seen.
 type WitnessedLog struct {
-	Origin     string    `json:"origin" doc:"The name of the log."`
-	Key        string    `json:"key" doc:"What verifies its checkpoints."`
-	SystemID   *SystemID `json:"systemId,omitzero" doc:"Of the peer whose log it is; absent where it is no peer's."`
-	Size       int64     `json:"size" doc:"Rows of the checkpoint that was cosigned last; 0 before the first."`
-	SeenAt     time.Time `json:"seenAt,omitzero" doc:"When it was cosigned."`
-	Conflict   string    `json:"conflict,omitzero" enum:"logForked,logRolledBack,logForged,logKeyChanged" doc:"What the log did that no log may, at last; absent where it did nothing. It stays until the peer is removed."`
-	ConflictAt time.Time `json:"conflictAt,omitzero" doc:"When it did, at last."`
+	Origin     string    `json:"origin" doc:"Name of the log."`
+	Key        string    `json:"key" doc:"Public key that verifies its checkpoints."`
+	SystemID   *SystemID `json:"systemId,omitzero" doc:"System id of the peer that owns the log; absent if the owner is not a peer."`
+	Size       int64     `json:"size" doc:"Number of rows in the last cosigned checkpoint; 0 before the first one."`
+	SeenAt     time.Time `json:"seenAt,omitzero" doc:"Time of the last cosignature."`
+	Conflict   string    `json:"conflict,omitzero" enum:"logForked,logRolledBack,logForged,logKeyChanged" doc:"Last violation of the rules of a log; absent if there was none. It stays until the peer is removed."`
+	ConflictAt time.Time `json:"conflictAt,omitzero" doc:"Time of the last violation."`
 }

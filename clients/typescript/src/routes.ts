@@ -3,45 +3,49 @@
 import type { CallOptions, Route } from "./call.js";
 
 export interface ACLChangeRequest {
-  /** Raw stamp; left out, unset. */
+  /** Raw time; unset if omitted. */
   endTime?: Stamp;
-  /** How many grants the entry is good for; left out or -1, any number. */
+  /** Number of uses that the entry allows; -1 or omitted: no limit. */
   maxUsage?: number;
   /** In decimal. */
   principalId: DecimalID;
-  /** Bitmask or names. The key server widens it: WRITE adds READ, OWNER adds both. */
+  /** Bitmask or names. The key server adds implied rights: WRITE adds READ, OWNER adds both. */
   rights: AskedRights;
-  /** Raw stamp; left out, unset. */
+  /** Raw time; unset if omitted. */
   startTime?: Stamp;
-  /** The key server that owns the principal; a wrong one names a principal that does not exist. */
+  /**
+   * System id of the key server that owns the principal. With a wrong value, the request names a
+   * principal that does not exist.
+   */
   systemId: SystemID;
   /** Hidden link of the key. */
   ttag: HiddenLink;
 }
 
 export interface ACLEntry {
-  /** Opaque handle. */
+  /** Opaque identifier. */
   aclEntryId: Base64ID;
-  /** Opaque handle. */
+  /** Opaque identifier. */
   aclId: Base64ID;
-  /** When the entry ceases to give rights. */
+  /** Time until which the entry gives rights. */
   endTime: Stamp;
-  /** endTime is all zero. */
+  /** True if endTime is all zero. */
   endTimeUnset: boolean;
-  /** -1 means no limit. */
+  /** Number of uses that the entry allows; -1: no limit. */
   maxUsage: number;
   principalId: DecimalID;
-  /** The bits of rights that are set, by name. */
+  /** Names of the bits that are set in rights. */
   rightNames: ("OWNER" | "READ" | "WRITE" | "MANDATORY_GROUP" | "HOST_MATRIX")[];
-  /** As held, widened: test with a mask, never for equality. */
+  /** Rights that the entry has, with the implied ones. Test with a mask, never for equality. */
   rights: Rights;
-  /** When the entry begins to give rights. */
+  /** Time from which the entry gives rights. */
   startTime: Stamp;
-  /** startTime is all zero. */
+  /** True if startTime is all zero. */
   startTimeUnset: boolean;
   systemId: SystemID;
   /**
-   * A word that is kept with the entry and decides nothing; 0 in entries that this key server made.
+   * Number that is stored with the entry and has no effect; 0 in entries that this key server
+   * created.
    */
   userRight: number;
 }
@@ -50,34 +54,36 @@ export interface ACLInfo {
   aclId: Base64ID;
   entries: ACLEntry[];
   entryCount: number;
-  /** The time of at least one entry has ended; such an entry gives its principal nothing. */
+  /**
+   * True if the time of at least one entry has ended. Such an entry gives its principal no rights.
+   */
   expired: boolean;
-  /** The key that the list belongs to. */
+  /** Key that the ACL belongs to. */
   hiddenLink: ACLLink;
 }
 
 export interface ACLLink {
-  /** The key server of the key. */
+  /** System id of the key server that owns the key. */
   systemId: SystemID;
-  /** Its hidden link there. */
+  /** Hidden link of the key on that key server. */
   ttag: HiddenLink;
 }
 
 export interface ACLResponse {
   acl: ACLInfo;
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_VERIFIED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** The principal's entry as read back; null is what a revocation wants. */
+  /** Entry of the principal from the second read. After a revocation it must be null. */
   entry: ACLEntry | null;
-  /** The key server operation that was sent. */
+  /** Operation that was sent to the key server. */
   operation: string;
-  /** Null on a read and on a revocation. */
+  /** Null for a read and for a revocation. */
   requestedRightNames: string[] | null;
-  /** Null on a read and on a revocation. */
+  /** Null for a read and for a revocation. */
   requestedRights: Rights | null;
-  /** The read-back shows what was asked for. */
+  /** True if the second read shows the requested change. */
   verified: boolean;
 }
 
@@ -93,24 +99,24 @@ export interface ACLTemplate {
   id: HexID;
   memberCount: number;
   /**
-   * With includeDigests: another value once the members are others. It compares with digest of GET
-   * /api/acl-templates/{id}/members, and means nothing else.
+   * Present with includeDigests. The value changes if the members change. Compare it only with
+   * digest of GET /api/acl-templates/{id}/members.
    */
   membersDigest?: string;
   name: string;
-  /** The caller is a member that holds WRITE, and may change the template. */
+  /** True if the caller is a member with WRITE and may change the template. */
   writable: boolean;
 }
 
 export interface ACLTemplateGone {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_REMOVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** A fresh read no longer lists the template. */
+  /** True if the second read no longer shows the template. */
   gone: boolean;
   id: HexID;
-  /** As it stood before the deletion. */
+  /** State before the deletion. */
   template: ACLTemplate;
 }
 
@@ -120,139 +126,142 @@ export interface ACLTemplateList {
 }
 
 export interface ACLTemplateRequest {
-  /** Trimmed before use. */
+  /** Spaces at the beginning and end are removed. */
   name: string;
 }
 
 export interface ACLTemplateSaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
   id: HexID;
-  /** The fresh read has no such template. */
+  /** True if the second read does not show the template. */
   missing?: boolean;
-  /** The name that was sent, trimmed. */
+  /** Requested name, without spaces at the beginning and end. */
   requested: string;
-  /** The name reads back. */
+  /** True if the second read shows the name. */
   saved: boolean;
-  /** As read back; null when missing. */
+  /** State from the second read; null if missing. */
   template: ACLTemplate | null;
 }
 
 export interface AccessAction {
-  /** An operation of the catalogue. */
+  /** Operation from GET /api/operations. */
   name: OperationName;
-  /** Taken, and changes nothing. */
+  /** Accepted and ignored. */
   properties?: JSON;
 }
 
 export interface AccessBatchRequest {
-  /** What, where a question does not say. */
+  /** Operation of questions that name none. */
   action?: AccessAction;
-  /** Taken, and changes nothing. */
+  /** Accepted and ignored. */
   context?: JSON;
-  /** The questions. Where there are none, the request is one itself. */
+  /** Questions. If there are none, the request itself is one question. */
   evaluations?: AccessItem[];
-  /** How they are answered. */
+  /** Options of the evaluation. */
   options?: AccessOptions;
-  /** To what, where a question does not say. */
+  /** Object of questions that name none. */
   resource?: AccessResource;
-  /** Who, where a question does not say. */
+  /** Principal of questions that name none. */
   subject?: AccessSubject;
 }
 
 export interface AccessContext {
-  /** What the operation would be refused with, or why the question was; empty where it is let. */
+  /**
+   * Code with which the operation, or the question itself, would be refused; empty if it is
+   * allowed.
+   */
   code: string;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** There where one question of several was refused itself. */
+  /** Present if one of several questions is refused itself. */
   error?: AccessError;
   /**
-   * As the audit row of the refusal would have it; empty where it is let, or the question was
-   * refused.
+   * Reason that the audit row of the refusal would have; empty if the operation is allowed or the
+   * question is refused.
    */
   reason: string;
 }
 
 export interface AccessDecision {
-  /** Why. */
+  /** Reason of the decision. */
   context: AccessContext;
   /**
-   * The gate would let the operation through. What the operation itself refuses, once let, is not
-   * asked.
+   * True if the authorizer would allow the operation. Checks that the operation itself makes later
+   * are not included.
    */
   decision: boolean;
 }
 
 export interface AccessDecisions {
-  /** Of a request without evaluations. */
+  /** Present for a request without evaluations. */
   context?: AccessContext;
-  /** Of a request without evaluations. */
+  /** Present for a request without evaluations. */
   decision?: boolean;
-  /** In the order of the questions, up to the one that the semantic stops with. */
+  /** Decisions in the order of the questions, up to the one that ended the evaluation. */
   evaluations?: AccessDecision[];
 }
 
 export interface AccessError {
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   message: string;
-  /** That it would have had alone. */
+  /** Status that the question would have as a single request. */
   status: number;
 }
 
 export interface AccessItem {
-  /** What. */
+  /** Operation. */
   action?: AccessAction;
-  /** Taken, and changes nothing. */
+  /** Accepted and ignored. */
   context?: JSON;
-  /** To what. */
+  /** Object of the operation. */
   resource?: AccessResource;
-  /** Who. */
+  /** Principal. */
   subject?: AccessSubject;
 }
 
 export interface AccessOptions {
-  /** With which answer to stop; execute_all, the default, with none. */
+  /** Decision that ends the evaluation. execute_all (default): none. */
   evaluations_semantic?: "execute_all" | "deny_on_first_deny" | "permit_on_first_permit";
 }
 
 export interface AccessRequest {
-  /** What. */
+  /** Operation. */
   action: AccessAction;
-  /** Taken, and changes nothing. */
+  /** Accepted and ignored. */
   context?: JSON;
-  /** To what. */
+  /** Object of the operation. */
   resource: AccessResource;
-  /** Who. */
+  /** Principal. */
   subject: AccessSubject;
 }
 
 export interface AccessResource {
-  /** Of a key, its hidden link. Of the key server, self. */
+  /** Hidden link of the key, or self for the key server. */
   id: ResourceID;
-  /** Taken, and changes nothing. */
+  /** Accepted and ignored. */
   properties?: JSON;
-  /** keyserver where the operation is about no key, or no list is to be asked. */
+  /** keyserver: the operation concerns no key, or the ACL is not to be checked. */
   type: "key" | "keyserver";
 }
 
 export interface AccessSubject {
-  /** A principal of this key server. */
+  /** Id of a principal of this key server. */
   id: HexID;
-  /** Taken, and changes nothing: what the gate goes by the key server knows itself. */
+  /** Accepted and ignored: the key server knows the properties itself. */
   properties?: JSON;
   type: "principal";
 }
 
 export interface ActivateAuthorityRequest {
-  /** Also where it was prepared less than an hour ago. */
+  /** Activate the CA even if it was prepared less than an hour ago. */
   early?: boolean;
 }
 
 export interface AddTrustedCARequest {
-  /** One DER X.509 CA certificate; not PEM, not a bundle. */
+  /** One X.509 CA certificate in DER; not PEM, not a bundle. */
   certificate: Base64;
 }
 
@@ -260,79 +269,87 @@ export interface AddTrustedServerRequest {
   description: string;
   friendlyName: string;
   /**
-   * An extension: if the system id is registered, replace its record in one step, after the same
-   * checks, instead of refusing with ALREADY_EXISTS. Its transport principal stays with id, flags
-   * and roles, and so do ACL rows and principal trusts. Needs the right to remove a peer as well.
+   * Extension. If the system id is registered, replace its record in one step after the same
+   * checks, instead of refusing with ALREADY_EXISTS. Its transport principal keeps its id, flags
+   * and roles. ACL rows and principal trusts also stay. Also needs the operation for removing a
+   * peer.
    */
   replace?: boolean;
-  /** Verbatim, as the peer's GET /api/trust/local-info answers it. */
+  /** Trust blob exactly as GET /api/trust/local-info of the peer returns it. */
   trustBlob: TrustBlob;
   /**
-   * An extension: the peer and this key server cosign each other's checkpoints, once both say so.
+   * Extension. The peer and this key server cosign each other's checkpoints, as soon as both have
+   * this setting.
    */
   witness?: boolean;
 }
 
 export interface Approval {
-  /** 16 hexadecimal digits; the audit rows of what is carried out have it. */
+  /** 16 hexadecimal digits. The audit rows of the executed request contain it. */
   approvalId: HexID;
-  /** Who approved, in that order, whether or not it counts now. */
+  /** Approvals in their order, including those that do not count now. */
   approvedBy: ApprovalVote[];
-  /** Who asked, and alone executes it. */
+  /** Principal that requested approval. Only this principal can execute the request. */
   asker: ApprovalPerson;
-  /** What the asker was called then. */
+  /** Name of the requester at that time. */
   askerName: string;
-  /** What will be sent, byte for byte; absent where the request has none. */
+  /** Body that will be sent, byte for byte; absent if the request has none. */
   body?: JSON;
-  /** When it was asked for. */
+  /** Time of the request for approval. */
   createdAt: string;
-  /** When it was rejected, executed or withdrawn, or null. */
+  /** Time of the rejection, execution or withdrawal; null if none. */
   decidedAt: string | null;
-  /** By whom, or null. */
+  /** Principal that rejected, executed or withdrew the request; null if none. */
   decidedBy: ApprovalPerson | null;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** SHA-256 of the RFC 8785 form of an object of method, path and body, null without one. */
+  /**
+   * SHA-256 of the RFC 8785 form of an object with method, path and body; body is null if the
+   * request has none.
+   */
   digest: SHA256;
-  /** Until then it can be approved, rejected and executed. */
+  /** Until this time the request can be approved, rejected and executed. */
   expiresAt: string;
-  /** Of the request that is to be carried out. */
+  /** Method of the request to execute. */
   method: string;
   /**
    * Keys of the operations that the request needs, and destroyKey if it begins the destruction of a
    * key.
    */
   operations: string[];
-  /** Its path and query. */
+  /** Path and query of the request. */
   path: string;
-  /** As the asker says. */
+  /** Reason that the requester gave. */
   reason: string;
-  /** How many have to approve, by the rule that asks for most. */
+  /** Number of required approvals: the maximum over all rules. */
   required: number;
-  /** Those that guard it by the policy of this moment; each has to be met. */
+  /** Rules of the current policy that guard the request. All must be met. */
   rules: ApprovalTally[];
-  /** approved: its asker can execute it. Rejected, executed, withdrawn and expired ones stay so. */
+  /**
+   * approved: the requester can execute the request. rejected, executed, withdrawn and expired are
+   * final.
+   */
   state: "pending" | "approved" | "expired" | "rejected" | "executed" | "withdrawn";
   /**
-   * What the request names, and its asker; where one approval is asked for or read that can still
-   * be executed.
+   * Objects that the request names, and the requester. Present when one approval is requested or
+   * read, if it can still be executed.
    */
   subjects?: ApprovalSubject[];
 }
 
 export interface ApprovalDecision {
-  /** That of the approval, as whoever decides has read it. */
+  /** Digest of the approval, as the approver or rejecter has read it. */
   digest: SHA256;
 }
 
 export interface ApprovalListing {
-  /** As they stand at this moment. */
+  /** Approvals in their current state. */
   approvals: Approval[];
-  /** Of this page. */
+  /** Number of objects in this page. */
   count: number;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** What the next page is after, or null where this is the last. */
+  /** Value of after for the next page; null on the last page. */
   next: HexID | null;
 }
 
@@ -345,50 +362,50 @@ export interface ApprovalPerson {
 }
 
 export interface ApprovalPolicy {
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** All that takes an approval. */
+  /** All rules. */
   rules: ApprovalRule[];
 }
 
 export interface ApprovalPolicyRequest {
-  /** All that takes an approval; an operation has one rule at most. */
+  /** All rules. An operation has at most one rule. */
   rules: ApprovalRule[];
 }
 
 export interface ApprovalPolicySaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** As read back. */
+  /** State from the second read. */
   rules: ApprovalRule[];
-  /** Exactly what was sent reads back. */
+  /** True if the second read shows exactly the requested rules. */
   saved: boolean;
 }
 
 export interface ApprovalRequest {
   /**
-   * Its body, at most 64 KiB; left out where it has none. None with a password or key material is
-   * taken.
+   * Body of the request, at most 64 KiB; omitted if it has none. A body with a password or key
+   * material is refused.
    */
   body?: JSON;
-  /** Of the request that is to be carried out. */
+  /** Method of the request to execute. */
   method: "GET" | "POST" | "PUT" | "DELETE";
-  /** Its path, and its query where it has one. */
+  /** Path of the request, with its query if it has one. */
   path: RequestPath;
-  /** Why, for those who are to approve. */
+  /** Reason, for the approvers. */
   reason: string;
 }
 
 export interface ApprovalRule {
-  /** How many others have to approve. */
+  /** Number of other principals that must approve. */
   approvers: number;
-  /** The duty that each of them has; any is any of the three. */
+  /** Duty that each approver must have; any: one of the three. */
   duty: "administration" | "trust" | "audit" | "any";
   /**
-   * The key of an operation, as GET /api/operations lists it, or giveDuties, which guards requests
-   * that give an operation of administration, trust or audit, or destroyKey, which guards requests
+   * Key of an operation from GET /api/operations, giveDuties or destroyKey. giveDuties guards
+   * requests that grant an operation of administration, trust or audit. destroyKey guards requests
    * that begin the destruction of a key.
    */
   operation: string;
@@ -396,189 +413,194 @@ export interface ApprovalRule {
 
 export interface ApprovalSubject {
   /**
-   * Absent for an asker who may not read approvals. It is not what it was when the request was
-   * asked for, so that nobody can approve or execute that any more.
+   * True if the object changed after approval was requested. Then the request can no longer be
+   * approved or executed. Absent if the caller is the requester and may not read approvals.
    */
   changed?: boolean;
   /**
-   * How it is named: 16 hexadecimal digits, behind the key server's number and a slash where the
-   * request says that; a hidden link, a number, a digest or a subject.
+   * Identifier of the object: 16 hexadecimal digits, a hidden link, a number, a digest or a
+   * subject. If the request also names the key server, its system id and a slash come first. For an
+   * owner mark: the kind and the id of the object.
    */
   id: string;
   /**
-   * What it is: asker is what the asker logs in by, principal whoever can become it as well,
-   * holders a role with whoever holds it, transport the transport principal of a certificate, owner
-   * the owner mark of an object, its id being the kind and the id of that.
+   * Kind of the object. asker: the credentials of the requester. principal: the principal and
+   * everything that can act as it. holders: a role with its holders. transport: the transport
+   * principal of a certificate. owner: the owner mark of an object.
    */
   kind: "asker" | "principal" | "group" | "role" | "holders" | "key" | "peer" | "trustedCa" | "certificate" | "transport" | "template" | "directory" | "principalTrust" | "owner";
   /**
-   * What it is called, or null where the key server has nothing of that name; the request then is
-   * about whatever will have it. Null, too, for an asker who may not read approvals.
+   * Name of the object. Null if the object does not exist; the request then applies to the object
+   * that has this identifier later. Also null if the caller is the requester and may not read
+   * approvals.
    */
   name: string | null;
-  /** Members of a group, or holders of a role, that it stands for. */
+  /** Number of members of the group, or of holders of the role. */
   people?: number;
-  /** Of a principal: a name is taken once per type. */
+  /** Type of a principal. A name is unique per type. */
   type?: "password" | "certificate" | "ldap" | "xauth" | "group";
 }
 
 export interface ApprovalTally {
-  /** How many of those who approved count at this moment: they are enabled and have the duty. */
+  /** Number of approvals that count now: their approvers are enabled and have the duty. */
   approved: number;
-  /** How many others have to approve. */
+  /** Number of other principals that must approve. */
   approvers: number;
-  /** The duty that each of them has; any is any of the three. */
+  /** Duty that each approver must have; any: one of the three. */
   duty: "administration" | "trust" | "audit" | "any";
   /**
-   * The key of an operation, as GET /api/operations lists it, or giveDuties, which guards requests
-   * that give an operation of administration, trust or audit, or destroyKey, which guards requests
+   * Key of an operation from GET /api/operations, giveDuties or destroyKey. giveDuties guards
+   * requests that grant an operation of administration, trust or audit. destroyKey guards requests
    * that begin the destruction of a key.
    */
   operation: string;
 }
 
 export interface ApprovalVote {
-  /** When he approved. */
+  /** Time of the approval. */
   at: string;
   /** 16 hexadecimal digits. */
   id: HexID;
-  /** What that one was called then. */
+  /** Name of the approver at that time. */
   name: string;
   /** The same identifier in decimal. */
   principalId: DecimalID;
   systemId: SystemID;
 }
 
-/** Rights to ask for: the bitmask, or the names of its bits. */
+/** Requested rights: the bitmask, or the names of its bits. */
 export type AskedRights = Rights | ("OWNER" | "READ" | "WRITE" | "MANDATORY_GROUP" | "HOST_MATRIX")[];
 
 export interface AuditEntry {
-  /** Who really acted, where principalId is a delegator. */
+  /** Principal that acted, if principalId is its delegator. */
   actorPrincipalId?: DecimalID;
-  /** The key server of actorPrincipalId. */
+  /** System id of the key server that owns actorPrincipalId. */
   actorSystemId?: SystemID;
-  /** Of the client; empty where the service acted for itself. */
+  /** IP address of the client; empty if the service acted for itself. */
   address: string;
-  /** The approval under which it was done; null where none was asked for. */
+  /** Approval that was used for the operation; null if none was needed. */
   approval: HexID | null;
-  /** The chain that the row belongs to; one per writer. */
+  /** Chain of the row. Each writer has one chain. */
   chain: number;
   /**
-   * How many times the same happened; refused logins of one name and address within a minute are
-   * one row.
+   * Number of identical events. Refused logins with one name and address within a minute share one
+   * row.
    */
   count: number;
-  /** What authorize was told the key is for; of a backup, its name. */
+  /** Purpose of the key, from the request to authorize its use. For a backup: its name. */
   filename?: string;
-  /** What the caller says that it acted for (header X-Keyserver-For); nobody checks it. */
+  /** Purpose that the caller gave in the header X-Keyserver-For. The service does not check it. */
   for: string;
-  /** Covers the row and previousHash. */
+  /** Hash of the row and of previousHash. */
   hash: Base64;
-  /** What it was done to; empty where the operation has no object. */
+  /** Object of the operation; empty if the operation has none. */
   object: string;
-  /** As GET /api/operations names it for the audit trail; also login and logout. */
+  /** Key of the operation from GET /api/operations, or login or logout. */
   operation: string;
   outcome: "allowed" | "refused" | "failed";
-  /** The row's place in its chain, from 1 on. */
+  /** Position of the row in its chain, from 1. */
   position: number;
-  /** Hash of the row before it in its chain; zero in the first. */
+  /** Hash of the previous row in the chain; zero in the first row. */
   previousHash: Base64;
-  /** Who asked; 0 where nobody was recognised. */
+  /** Principal of the caller; 0 if it is unknown. */
   principalId: DecimalID;
-  /** Coded cause; empty where the operation was allowed. */
+  /** Reason code; empty if the operation was allowed. */
   reason: string;
   requestId: string;
-  /** Place in the trail, over all chains. */
+  /** Position in the audit log, over all chains. */
   seq: number;
-  /** Public id of the caller's session; null where there is none. */
+  /** Public id of the caller's session; null if there is none. */
   session: HexID | null;
-  /** Kind of the session, or of what stood in its place. */
+  /**
+   * Kind of the session. Without a session: how the request was authenticated, for instance peer or
+   * internal.
+   */
   sessionKind: string;
-  /** The key server of principalId. */
+  /** System id of the key server that owns principalId. */
   systemId: SystemID;
   time: string;
 }
 
 export interface AuditKey {
-  /** The public key, as C2SP signed-note spells one (vkey). */
+  /** Public key in the format of C2SP signed-note (vkey). */
   key: string;
-  /** The name of the log, which begins each checkpoint. */
+  /** Name of the log. Each checkpoint begins with it. */
   origin: string;
 }
 
 export interface AuditPage {
   /**
-   * The first row that the database has: those before it are in the audit archive only, and are not
-   * looked at. Null where it has all.
+   * First row in the database. Older rows are only in the audit archive, and the query does not
+   * include them. Null if the database has all rows.
    */
   archivedBefore: number | null;
   entries: AuditEntry[];
-  /** The cursor of the next page, or null when this is the last. */
+  /** Cursor of the next page; null on the last page. */
   next: number | null;
 }
 
 export interface Authority {
-  /** Since when it issues; absent while it is prepared. */
+  /** Time since which the CA issues; absent while it is prepared. */
   activatedAt?: string;
-  /** DER, self-signed. */
+  /** Self-signed certificate in DER. */
   certificate: Base64;
   certificateId: Base64ID;
-  /** When it ends. */
+  /** End of the validity. */
   notAfter: string;
-  /** When its life begins. */
+  /** Start of the validity. */
   notBefore: string;
-  /** Since when it is trusted. */
+  /** Time since which the CA is trusted. */
   preparedAt: string;
-  /** Since when another one issues. */
+  /** Time since which another CA issues. */
   retiringAt?: string;
   /**
-   * prepared is trusted and issues nothing yet; active issues; retiring is trusted for what it
-   * issued.
+   * prepared: trusted, but issues nothing yet. active: issues certificates. retiring: trusted for
+   * the certificates that it issued.
    */
   state: "prepared" | "active" | "retiring";
-  /** Its name, in slash form. */
+  /** Subject in slash form. */
   subject: string;
 }
 
 export interface AuthorityChanged {
-  /** As listed afresh. */
+  /** Objects from the second read. */
   authorities: Authority[];
-  /** Of the authority that was prepared or activated. */
+  /** Certificate id of the CA that was prepared or activated. */
   certificateId: Base64ID;
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** A fresh list has the authority in its new state. */
+  /** True if the second read shows the CA in its new state. */
   saved: boolean;
 }
 
 export interface AuthorityGone {
-  /** As listed afresh. */
+  /** Objects from the second read. */
   authorities: Authority[];
   certificateId: Base64ID;
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_REMOVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** A fresh list no longer has the authority. */
+  /** True if the second read no longer shows the CA. */
   gone: boolean;
 }
 
 export interface AuthorityList {
-  /** In the order in which they were made. */
+  /** CAs in order of creation. */
   authorities: Authority[];
 }
 
 export interface AuthorizeKeyRequest {
-  /** What the key is for; recorded in the audit row. */
+  /** Purpose of the key; the audit row contains it. */
   filename?: string;
   /** Hidden link of the key. */
   ttag: HiddenLink;
 }
 
 export interface BackupRequest {
-  /** Whose identity opens the backup. It is in the audit row. */
+  /** age recipient whose identity decrypts the backup. The audit row contains it. */
   recipient: Recipient;
 }
 
@@ -588,179 +610,178 @@ export interface BackupRequest {
  */
 export type Base64 = string;
 
-/** An identifier of 8 bytes in canonical base64. */
+/** Identifier of 8 bytes in canonical base64. */
 export type Base64ID = string;
 
 export interface CRL {
-  /** SHA-256 of the list. */
+  /** SHA-256 of the CRL. */
   digest: Base64;
-  /** When this key server took it. */
+  /** Time when this key server imported the CRL. */
   importedAt: string;
-  /** When the issuer will have made the next one. */
+  /** Time by which the issuer makes the next CRL. */
   nextUpdate: string;
-  /** Big-endian CRL number, or null where the list has none. */
+  /** Big-endian CRL number; null if the CRL has none. */
   number: Base64 | null;
-  /** Certificates that the list names. */
+  /** Number of certificates that the CRL revokes. */
   revoked: number;
-  /** When the issuer made the list. */
+  /** Time when the issuer made the CRL. */
   thisUpdate: string;
 }
 
 export interface CRLImported {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
   count: number;
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** The trusted CAs that the list speaks for. */
+  /** Trusted CAs that the CRL applies to. */
   issuers: RevocationIssuer[];
-  /** The list reads back as the evidence of its issuers. */
+  /** True if the second read shows the CRL at its issuers. */
   saved: boolean;
 }
 
 export interface Capable {
-  /** The role that grants it, and the entry of the list that lets. */
+  /** Role that grants the operation, and ACL entry that allows it. */
   by: GateBy[];
-  /** Empty where this key server does not know it. */
+  /** Name; empty if this key server does not know it. */
   name: string;
   principalId: HexID;
-  /** The key server that owns the principal. */
+  /** System id of the key server that owns the principal. */
   systemId: SystemID;
 }
 
 export interface Certificate {
   /** SHA-256 of the DER. */
   certHash: Base64 | null;
-  /** The DER, where bodies were asked for. */
+  /** DER; present if bodies were requested. */
   certificate?: Base64;
-  /** Canonical base64 of 8 bytes, the spelling that trust routes take. */
+  /** Canonical base64 of 8 bytes, as in requests about trusted CAs. */
   certificateId: Base64ID | null;
-  /** The key server's class of the object. */
+  /** Class of the object in the key server. */
   className: string | null;
-  /** Its notBefore. */
+  /** Start of the validity (notBefore). */
   effectiveDate: string | null;
-  /** Its notAfter. */
+  /** End of the validity (notAfter). */
   expirationDate: string | null;
   issuer: string | null;
   publicKeyType: string | null;
-  /** The stored certificate request, where bodies were asked for. */
+  /** Stored certificate request; present if bodies were requested. */
   request?: Base64;
-  /** Big-endian. */
+  /** Big-endian serial number. */
   serialNumber: Base64 | null;
   /**
-   * The status word, which is no error flag: 1 CA, 2 Regular, 3 Saved request, 4 Trusted server, 5
+   * Status number; it is not an error: 1 CA, 2 Regular, 3 Saved request, 4 Trusted server, 5
    * Expired.
    */
   status: number | null;
-  /** The same in words. */
+  /** Name of that number. */
   statusLabel: "CA" | "Regular" | "Saved request" | "Trusted server" | "Expired" | null;
-  /** The whole stored name, slash-prefixed and slash-separated. */
+  /** Complete stored name in slash form, for instance /C=DE/CN=agent. */
   subject: string | null;
 }
 
 export interface CertificateIssued {
-  /** The DER. */
+  /** Certificate in DER. */
   certificate: Base64;
   /** Digest id: the first 8 bytes of the SHA-256 of the DER, in hexadecimal. */
   certificateId: HexID;
-  /** Length of the digest id. */
+  /** Length of the digest id in bytes. */
   certificateIdBytes?: number;
   /**
    * PKCS#7 with the certificate and its issuer, for instance for openssl pkcs7 -inform DER; empty
-   * where nothing reads back.
+   * if the second read shows no certificate.
    */
   chain: Base64;
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** The certificate reads back with its request. */
+  /** True if the second read shows the certificate with its request. */
   saved: boolean;
 }
 
 export interface CertificateRenewed {
   /** Digest id: the first 8 bytes of the SHA-256 of the DER, in hexadecimal. */
   certificateId: HexID;
-  /** Length of the digest id. */
+  /** Length of the digest id in bytes. */
   certificateIdBytes?: number;
   /**
    * PKCS#7 with the certificate and its issuer, for instance for openssl pkcs7 -inform DER; empty
-   * where nothing reads back.
+   * if the second read shows no certificate.
    */
   chain: Base64;
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
 }
 
 export interface CertificatesEnrolled {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** Of principals. */
+  /** Number of principals. */
   count: number;
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
   principals: EnrolledPrincipal[];
-  /** Every certificate reads back as its principal's. */
+  /** True if the second read shows each certificate at its principal. */
   saved: boolean;
 }
 
 export interface CertificatesFound {
-  /** The DER of each, and its saved request, were asked for. */
+  /** True if the DER and the saved request of each certificate were requested. */
   bodiesIncluded: boolean;
   certificates: Certificate[];
   count: number;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** How the certificates were found. */
+  /** Kind of the search. */
   lookup: "by-id" | "by-subject" | "by-transport-principal" | "from-certificate";
-  /** Likewise. */
+  /** Id of that principal, in decimal. */
   principalId?: DecimalID;
-  /** As it was sent. */
+  /** Requested subject. */
   subject?: string;
-  /** Of the transport principal whose certificates they all are. */
+  /** System id of the key server that owns the transport principal of the certificates. */
   systemId?: SystemID;
 }
 
 export interface CertificatesRequest {
-  /** Also answer each certificate's DER and saved request. */
+  /** Also return the DER and the saved request of each certificate. */
   includeBodies?: boolean;
-  /** In slash form, for instance /C=DE/CN=agent. */
+  /** Subject in slash form, for instance /C=DE/CN=agent. */
   subject: string;
 }
 
 export interface Change {
   action: "created" | "updated" | "deleted";
   /**
-   * Of the object, in hexadecimal whatever spelling its routes take; of a trusted server, its
-   * system id. Zero with kind key: more keys than are named, any access control list may be
-   * different.
+   * Id of the object, always in hexadecimal; of a trusted server, its system id. Zero for kind key:
+   * too many keys to list, any ACL may have changed.
    */
   id: HexID;
   /**
-   * The noun: trustedCA, trustedServer, principalTrust, aclTemplate, templatedDirectory, role,
-   * principal, key, session, certificate, revocation.
+   * Kind of the object: trustedCA, trustedServer, principalTrust, aclTemplate, templatedDirectory,
+   * role, principal, key, session, certificate, revocation, approvalPolicy, dataKey, authority.
    */
   kind: string;
-  /** Place in the feed, without gaps. */
+  /** Position in the feed, without gaps. */
   seq: number;
 }
 
 export interface ChangePage {
   changes: Change[];
-  /** Send it as after. */
+  /** Value of after for the next request. */
   cursor: number;
-  /** The cursor is too old: read the state anew. */
+  /** True if the cursor is too old. Then read the complete state again. */
   reset: boolean;
 }
 
 export interface ConfigNode {
-  /** The attributes that may leave. */
+  /** Attributes that responses may contain. */
   attrs: Record<string, string>;
-  /** The element's name. */
+  /** Name of the element. */
   tag: string;
-  /** It can be asked for. */
+  /** Path with which the element can be requested. */
   xpath: string;
 }
 
@@ -773,33 +794,36 @@ export interface ConfigRequest {
 }
 
 export interface Configuration {
-  /** The table of what may leave. */
+  /** Attributes that responses may contain, by tag. */
   allowList: Record<string, string[]>;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** In document order. */
+  /** Elements in document order. */
   nodes: ConfigNode[];
-  /** Elements of the requested part that may not leave; an empty part has none. */
+  /**
+   * Number of elements of the requested part that responses may not contain; 0 if the part is
+   * empty.
+   */
   suppressed: number;
 }
 
 export interface CreateGroupRequest {
   name: string;
-  /** What every member holds too. */
+  /** Roles that each member also has. */
   roleIds?: HexID[];
 }
 
 export interface CreateLDAPPrincipalRequest {
-  /** As the directory knows it. */
+  /** Name in the directory. */
   name: string;
-  /** As GET /api/roles lists them. */
+  /** Role ids from GET /api/roles. */
   roleIds: HexID[];
 }
 
 export interface CreatePasswordPrincipalRequest {
   name: string;
   password: Secret;
-  /** As GET /api/roles lists them. */
+  /** Role ids from GET /api/roles. */
   roleIds: HexID[];
 }
 
@@ -807,13 +831,13 @@ export interface CreatePrincipalTrustRequest {
   flag: "restrict" | "expose";
   /** 16 hexadecimal digits. */
   principalId: HexID;
-  /** Of a registered peer. */
+  /** System id of a registered peer. */
   trustedServerSystemId: SystemID;
 }
 
 export interface CreateRoleRequest {
   name: string;
-  /** The complete set. */
+  /** Complete set of operation ids. */
   operations: HexID[];
 }
 
@@ -822,30 +846,33 @@ export interface CreateTemplatedDirectoryRequest {
   alias?: string;
   flag?: number;
   hostId?: string;
-  /** The trailing slash may be left out. No segment is empty, . or .. */
+  /** Path; the trailing slash is optional. No segment may be empty, . or .. . */
   path: string;
 }
 
 export interface CreateXAuthPrincipalRequest {
-  /** Of these a token must name one; left out or empty, the audience of the service. */
+  /**
+   * A token must name one of these audiences. If omitted or empty, it must name the audience of the
+   * service.
+   */
   audiences?: string[];
-  /** Printable ASCII, compared byte by byte with the iss of a token. */
+  /** Printable ASCII, compared byte by byte with iss of a token. */
   issuer: string;
   name: string;
-  /** As GET /api/roles lists them. */
+  /** Role ids from GET /api/roles. */
   roleIds: HexID[];
-  /** Printable ASCII, compared byte by byte with the sub of a token. */
+  /** Printable ASCII, compared byte by byte with sub of a token. */
   subject: string;
 }
 
 export interface Custody {
-  /** Oldest first, of the retired ones the last 32. */
+  /** Data keys, oldest first; of the retired ones only the last 32. */
   dataKeys: DataKey[];
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** The key-encryption key, which wraps the data keys. */
+  /** Key-encryption key, which wraps the data keys. */
   kek: KEK;
-  /** How far wrapping under the active data key has come. */
+  /** Progress of rewrapping under the active data key. */
   rewrap: Rewrap;
 }
 
@@ -853,323 +880,326 @@ export interface Custody {
 export type DER = string;
 
 export interface DataKey {
-  /** Null where it was not noted. */
+  /** Null if it was not recorded. */
   createdAt: string | null;
-  /** All zero for the first one of a database from before there were several. */
+  /** All zero for the first data key of a database from a release with only one. */
   id: HexID;
-  /**
-   * active wraps; retiring opens what is still under it; of a retired one nothing is left but this.
-   */
+  /** active: wraps keys. retiring: still unwraps keys. retired: only this record is left. */
   state: "active" | "retiring" | "retired";
-  /** What is under it: keys, and private keys of this server. */
+  /** Number of keys that it wraps, including private keys of this server. */
   wrapped: number;
 }
 
 export interface DataKeyRotated {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** The new one. */
+  /** Id of the new data key. */
   dataKeyId: HexID;
-  /** As read back. */
+  /** State from the second read. */
   dataKeys: DataKey[];
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** The key-encryption key, which wraps the data keys. */
+  /** Key-encryption key, which wraps the data keys. */
   kek: KEK;
-  /** As read back; GET /api/custody says how it goes on. */
+  /** Progress at the second read; GET /api/custody returns the current one. */
   rewrap: Rewrap;
-  /** The new data key is the active one when read back. */
+  /** True if the second read shows the new data key as active. */
   saved: boolean;
 }
 
 /**
- * The 8 bytes of a principal's id as a big-endian number, in decimal. The service also takes a JSON
- * integer, up to 2^53; it always answers the string.
+ * The 8 bytes of a principal's id as a big-endian number, in decimal. A request may also contain a
+ * JSON integer up to 2^53; a response always contains the string.
  */
 export type DecimalID = string;
 
 export interface DecryptRequest {
-  /** The same as when it was encrypted. */
+  /** Same associated data as for the encryption. */
   associatedData?: Base64;
-  /** As encrypting answered it. */
+  /** Ciphertext from POST /api/crypto/encrypt. */
   ciphertext: Base64;
-  /** Hidden link of the first key of the line of that key. */
+  /** Hidden link of the first key of the lineage of that key. */
   lineage?: HiddenLink;
-  /** Hidden link of the key that made the ciphertext. Send this or lineage. */
+  /** Hidden link of the key that made the ciphertext. Send either this or lineage. */
   ttag?: HiddenLink;
 }
 
 export interface DecryptResponse {
-  /** The text. */
+  /** Plain text. */
   data: Base64;
-  /** Which key of its line that is, from 1. */
+  /** Number of the key within its lineage, from 1. */
   generation: number;
   /** Hidden link of the key that was used. */
   ttag: HiddenLink;
 }
 
 export interface DelegateGone {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_REMOVED";
-  /** Who acts. */
+  /** Id of the delegate. */
   delegateId: HexID;
-  /** Whether the principal has the delegation flag now. It is cleared with the last delegate. */
+  /** True if the principal has the delegation flag now. Removing the last delegate clears it. */
   delegation: boolean;
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** The principal reads back without the delegate. */
+  /** True if the second read no longer shows the delegate. */
   gone: boolean;
-  /** As read back. */
+  /** State from the second read. */
   principal: Principal;
 }
 
 export interface DelegateSaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** Who acts. */
+  /** Id of the delegate. */
   delegateId: HexID;
-  /** Whether the principal has the delegation flag now; without it nobody may act for it. */
+  /**
+   * True if the principal has the delegation flag now. Without the flag, no delegate can act for
+   * it.
+   */
   delegation: boolean;
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** As read back. */
+  /** State from the second read. */
   principal: Principal;
-  /** The delegate reads back. */
+  /** True if the second read shows the delegate. */
   saved: boolean;
 }
 
 export interface DestroyKeyRequest {
-  /** Days until its bytes go, 30 when left out. */
+  /** Days until the bytes are deleted; default 30. */
   afterDays?: number;
   /** Hidden link of the key. */
   ttag: HiddenLink;
 }
 
 export interface EncryptRequest {
-  /**
-   * What the ciphertext is bound to besides; it is not in the ciphertext, and decrypting takes the
-   * same again.
-   */
+  /** Data that the ciphertext is bound to, but does not contain. Decryption needs the same data. */
   associatedData?: Base64;
-  /** The text. */
+  /** Plain text. */
   data: Base64;
-  /** Hidden link of the first key of a line. The newest enabled one is used. */
+  /** Hidden link of the first key of a lineage. The key server uses the newest enabled key. */
   lineage?: HiddenLink;
-  /** Hidden link of an AES-256 key. Send this or lineage. */
+  /** Hidden link of an AES-256 key. Send either this or lineage. */
   ttag?: HiddenLink;
 }
 
 export interface EncryptResponse {
   algorithm: "AES-256-GCM";
-  /** 37 bytes longer than the text. It names the key that made it. */
+  /** Ciphertext, 37 bytes longer than the plain text. It identifies the key that made it. */
   ciphertext: Base64;
-  /** Which key of its line that is, from 1. */
+  /** Number of the key within its lineage, from 1. */
   generation: number;
   /** Hidden link of the key that was used. */
   ttag: HiddenLink;
 }
 
 export interface EnrollCertificatesRequest {
-  /** All are enrolled, or none. */
+  /** Certificates to enrol. The key server enrols all of them or none. */
   certificates: DER[];
-  /** Roles of the principals that this makes; left out, none. */
+  /** Roles of the created principals; default none. */
   roleIds?: HexID[];
 }
 
 export interface EnrolledPrincipal {
   /**
-   * Of an xauth principal: of these a token must name one; empty leaves it to the audience of the
-   * service.
+   * Only for an xauth principal: a token must name one of these audiences. If empty, it must name
+   * the audience of the service.
    */
   audiences?: string[];
   certificates: Certificate[];
   /**
-   * The key server's class of the principal: PasswordPrincipal, CertificatePrincipal,
+   * Class of the principal in the key server: PasswordPrincipal, CertificatePrincipal,
    * LDAPPrincipal, XAuthPrincipal or GroupPrincipal.
    */
   className: string;
-  /** The enrolment made the principal. */
+  /** True if the enrolment created the principal. */
   created: boolean;
   /**
-   * Who alone may act with its rights, where it has the delegation flag; absent where none is named
-   * and anybody may that may act for others.
+   * Principals that may act for it if it has the delegation flag. If absent, every principal with
+   * the operation Delegated Login may.
    */
   delegates?: HexID[];
-  /** True where a delegated login may act for the principal; absent otherwise. */
+  /** True if a delegated login may act for the principal; otherwise absent. */
   delegation?: boolean;
   disabled: boolean;
   groupIds: HexID[];
-  /** 16 hexadecimal digits, the spelling of path segments. */
+  /** 16 hexadecimal digits, as in paths. */
   id: HexID;
-  /** Of an xauth principal: who issues its tokens. */
+  /** Only for an xauth principal: issuer of its tokens. */
   issuer?: string;
   name: string;
-  /** The same identifier in decimal, which ACL routes take. */
+  /** Same identifier in decimal, as in ACL routes. */
   principalId: DecimalID;
   roleIds: HexID[];
-  /** Of an xauth principal: what its tokens call it. */
+  /** Only for an xauth principal: subject of its tokens. */
   subject?: string;
-  /** True where the key server skips updates of the principal; absent otherwise. */
+  /** True if the key server skips updates of the principal; otherwise absent. */
   systemDefined?: boolean;
-  /** The key server that owns the principal. */
+  /** System id of the key server that owns the principal. */
   systemId: SystemID;
 }
 
 export interface Error {
-  /** What failed. Clients match on this. */
+  /** Code of the failure. Clients compare this. */
   code: string;
-  /** For people: what happened and what to do. The wording is not part of the contract. */
+  /** Text for people: the problem and the remedy. The wording is not part of the contract. */
   detail: string;
-  /** True where a new login is what helps. */
+  /** True if a new login helps. */
   reauth?: boolean;
-  /** On 503: whether the same request may succeed later. */
+  /** On 503: true if the same request may succeed later. */
   retryable?: boolean;
-  /** On 503: how far the refusal reaches. */
+  /** On 503: extent of the refusal. */
   scope?: "session" | "process";
-  /** True where the service has no such path or method, as opposed to no such object. */
+  /**
+   * True if the service does not have the path or method; absent if only the object does not exist.
+   */
   unsupported?: boolean;
 }
 
 export interface ExplainRequest {
-  /**
-   * Where the request would come from. No question of the gate is about it, so that it changes
-   * nothing.
-   */
+  /** Address that the request would come from. It has no effect, because no check uses it. */
   address?: IPAddress;
-  /** A change, as GET /api/changes numbers them, that the answer has to know. */
+  /** Number of a change from GET /api/changes that the decision must include. */
   at?: number;
-  /** The key that the operation is about. Left out, no list is asked. */
+  /** Key that the operation concerns. If omitted, no ACL is checked. */
   hiddenLink?: HiddenLink;
-  /** What would be done. */
+  /** Operation to decide on. */
   operation: OperationName;
-  /** Who would ask, with a session of his own. Left out: the caller, in this session. */
+  /**
+   * Principal that would send the request, with a new session. Default: the caller, in this
+   * session.
+   */
   principalId?: HexID;
-  /** Changes that are taken for made. Nothing is changed. */
+  /** Changes to suppose. Nothing is changed. */
   with?: Supposition[];
 }
 
 export interface Explanation {
   /**
-   * The gate would let the operation through. What the operation itself refuses, once let, is not
-   * asked.
+   * True if the authorizer would allow the operation. Checks that the operation itself makes later
+   * are not included.
    */
   allowed: boolean;
   /**
-   * The fewest changes found that would turn the answer round, as with takes them. Empty where
-   * there are none that could be supposed, or the caller lacks Explain Access.
+   * Smallest set of changes found that would reverse the decision, in the format of with. Empty if
+   * there is none or the caller lacks Explain Access.
    */
   change: Supposition[];
-  /** What it would be refused with; empty where it is let. */
+  /** Code with which the operation would be refused; empty if it is allowed. */
   code: string;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
   /**
-   * How many milliseconds old the evidence of the answer is, rounded up: the time since the process
-   * last knew every change of the database.
+   * Age of the evidence in milliseconds, rounded up: time since the process last knew all changes
+   * of the database.
    */
   evidenceAge: number;
-  /** Who would ask. */
+  /** Principal that the decision is for. */
   principalId: HexID;
-  /** As the audit row of the refusal has it; empty where it is let. */
+  /** Reason that the audit row of the refusal would have; empty if the operation is allowed. */
   reason: string;
   /**
-   * Where change gives a role, each that would do, the one with the fewest operations first, which
-   * change has: 16 at most. Otherwise empty.
+   * If change grants a role: all sufficient roles, at most 16. The first one has the fewest
+   * operations and is the role in change. Otherwise empty.
    */
   roles: GateBy[];
-  /** The last change when the question was answered; 0 where the caller lacks Explain Access. */
+  /**
+   * Number of the last change at the time of the decision; 0 if the caller lacks Explain Access.
+   */
   sequence: number;
-  /** The questions of the gate in its order, up to the one that refuses. */
+  /** Checks of the authorizer in their order, up to the first refusal. */
   steps: GateStep[];
   /**
-   * How many uses the list leaves; null where it does not limit them, or the caller lacks Explain
+   * Number of uses that the ACL leaves; null if the ACL has no limit or the caller lacks Explain
    * Access.
    */
   uses: number | null;
 }
 
 export interface ExportKeyRequest {
-  /** The recipient, in decimal. */
+  /** Principal id of the recipient, in decimal. */
   principalId: DecimalID;
-  /** The key server that owns the recipient; its own. */
+  /** System id of the key server that owns the recipient; it must be this one. */
   systemId: SystemID;
   /** Hidden link of the key. */
   ttag: HiddenLink;
 }
 
 export interface ExportedKey {
-  /** How the content key is wrapped. */
+  /** Algorithm that wraps the content key. */
   algorithm: "RSA-OAEP-256" | "ECDH-ES+A256KW";
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** Compact JWE (RFC 7516) of the key's bytes, with A256GCM. */
+  /** Compact JWE (RFC 7516) with the bytes of the key, encrypted with A256GCM. */
   jwe: string;
   recipient: KeyRecipient;
 }
 
 export interface GateBy {
   /**
-   * Of an entry that gives rights: when it ceases to; null where it has no end, and of all else.
+   * End of the time window of an ACL entry that gives rights; null if there is none, and for other
+   * objects.
    */
   endTime: Stamp | null;
   id: HexID;
-  /** As the change feed has it. A principal is the one of the list's entry. */
+  /** Kind as in the change feed. principal: the principal of the ACL entry. */
   kind: "role" | "principal";
-  /** Empty where this key server does not know it. */
+  /** Name; empty if this key server does not know it. */
   name: string;
   /**
-   * Of an entry that gives rights: when it begins to; null where it has no beginning, and of all
-   * else.
+   * Start of the time window of an ACL entry that gives rights; null if there is none, and for
+   * other objects.
    */
   startTime: Stamp | null;
-  /** Of a principal: its key server. Null of a role. */
+  /** System id of the key server that owns the principal; null for a role. */
   systemId: SystemID | null;
 }
 
 export interface GateStep {
   /**
-   * The object by which it came out so; null where there is none, or the caller lacks Explain
-   * Access.
+   * Object that determined the outcome; null if there is none or the caller lacks Explain Access.
    */
   by: GateBy | null;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
   /** notAsked: another key server decides. */
   outcome: "passed" | "refused" | "notAsked";
-  /** Which. */
+  /** Check of the authorizer. */
   step: "current" | "delegation" | "principal" | "certificate" | "lent" | "role" | "scope" | "approval" | "transport" | "key" | "exposure" | "list" | "state" | "uses" | "owner";
 }
 
 export interface GroupMemberGone {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_REMOVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** The principal reads back as no member. */
+  /** True if the second read no longer shows the principal as a member. */
   gone: boolean;
   groupId: HexID;
-  /** As read back. */
+  /** State from the second read. */
   member: Principal;
 }
 
 export interface GroupMemberSaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
   groupId: HexID;
-  /** As read back. */
+  /** State from the second read. */
   member: Principal;
-  /** The principal reads back as a member. */
+  /** True if the second read shows the principal as a member. */
   saved: boolean;
 }
 
 export interface GroupMembers {
   /**
-   * Of this page. There is no total: a further page may exist only where this one came back full.
+   * Number of objects in this page. There is no total: another page may exist only if this one is
+   * full.
    */
   count: number;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
   groupId: HexID;
   members: Principal[];
@@ -1177,7 +1207,7 @@ export interface GroupMembers {
 }
 
 export interface HMACRequest {
-  /** The message; the empty string is the empty message. */
+  /** Message; the empty string is the empty message. */
   data: Base64;
   /** Hidden link of the key. */
   hiddenLink: HiddenLink;
@@ -1196,147 +1226,144 @@ export interface Health {
 }
 
 /**
- * An identifier of 8 bytes in 16 hexadecimal digits. A request may use either case, an answer has
+ * Identifier of 8 bytes in 16 hexadecimal digits. A request may use either case; a response uses
  * lower case.
  */
 export type HexID = string;
 
-/** The only handle of a key: 1 to 64 opaque bytes in canonical base64. */
+/** The only identifier of a key: 1 to 64 opaque bytes in canonical base64. */
 export type HiddenLink = string;
 
-/** An address of IPv4 or IPv6, without a port. */
+/** IPv4 or IPv6 address, without a port. */
 export type IPAddress = string;
 
 export interface ImportCRLRequest {
-  /**
-   * One complete certificate revocation list, signed by a trusted CA and not older than the one
-   * held.
-   */
+  /** One complete CRL, signed by a trusted CA and not older than the stored one. */
   crl: DER;
 }
 
 export interface IssueCertificateRequest {
-  /** One PKCS#10 request. Its subject and its key count, nothing else. */
+  /** One PKCS#10 request. The key server uses only its subject and its key. */
   request: DER;
-  /** Left out, a year. */
+  /** Validity in days; default one year. */
   validityDays?: number;
 }
 
 /**
- * What the revocation routes name a CA by: SHA-256 of its certificate in hexadecimal, or SHA-384
- * where its key is EC of 384 bits or more.
+ * Digest that names a CA in the revocation routes: SHA-256 of its certificate in hexadecimal, or
+ * SHA-384 if its key is EC with 384 bits or more.
  */
 export type IssuerDigest = string;
 
 /**
- * An object of another route. Names are there once, integers lie within 2^53-1; the service answers
- * it in the form of RFC 8785.
+ * Object of another route. Names are unique, and integers are within 2^53-1. The service returns it
+ * in the form of RFC 8785.
  */
 export type JSON = Record<string, unknown>;
 
 export interface KEK {
   /**
-   * 16 hexadecimal digits that change with the key, and are others at another database: nobody can
-   * try keys against them.
+   * 16 hexadecimal digits that identify the key. The same key has another fingerprint in another
+   * database, so the fingerprint cannot be used to test keys.
    */
   fingerprint: string;
   /**
-   * Whether --kek-previous still opens a data key that --kek does not; null where the flag is not
-   * given. Once it is false at every replica, that key is not needed any more.
+   * True if a data key still needs --kek-previous; null without that flag. If it is false at every
+   * replica, --kek-previous is no longer needed.
    */
   previousNeeded: boolean | null;
-  /** Of its URL: base64key for a key of our own. */
+  /** Scheme of the URL of the key; base64key for a local key. */
   scheme: string;
 }
 
 export interface KeyFacts {
-  /** The algorithm as a number: 1 HMAC-SHA384, 2 AES-256. */
+  /** Number of the algorithm: 1 HMAC-SHA384, 2 AES-256. */
   algid: number | null;
   algorithm: string | null;
-  /** When it was minted; or null. */
+  /** Time of creation; or null. */
   createdAt: string | null;
-  /** When its bytes go, or went; null where they stay. */
+  /** Time when the bytes of the key are or were deleted; null if no deletion is scheduled. */
   destroyAt: string | null;
-  /** Whether the key may leave the key server; or null. */
+  /** True if the key may leave the key server; or null. */
   exportable: boolean | null;
-  /** From 1, in the line; or null. */
+  /** Number of the key within its lineage, from 1; or null. */
   generation: number | null;
-  /** Length of an initialisation vector in bytes. */
+  /** Length of an initialization vector in bytes. */
   ivBytes: number | null;
   /** Length of the key in bytes. */
   keyBytes: number | null;
-  /** When it was used last, or null where it never was. */
+  /** Time of the last use; null if there was none. */
   lastUsedAt: string | null;
-  /** Hidden link of the first key of the line, its own for that one; or null. */
+  /** Hidden link of the first key of the lineage, which may be the key itself; or null. */
   lineage: HiddenLink | null;
-  /** How the keys of the line follow each other, or null where they do not by themselves. */
+  /** Rotation schedule of the lineage; null if it has none. */
   rotation: KeyRotation | null;
-  /** What may be done with the key; or null. */
+  /** State of the key, which limits its use; or null. */
   state: "enabled" | "verifyOnly" | "disabled" | "destroying" | "destroyed" | null;
-  /** Hidden link, the only handle of the key. */
+  /** Hidden link, the only identifier of the key. */
   ttag: HiddenLink;
-  /** How often it was used; or null. */
+  /** Number of uses; or null. */
   uses: number | null;
 }
 
 export interface KeyGrant {
   authorized: true;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail?: string;
-  /** A filename was sent and is in the audit row. */
+  /** True if a filename was sent and the audit row contains it. */
   filenameAudited: boolean;
-  /** The key server that owns the key. */
+  /** System id of the key server that owns the key. */
   systemId: SystemID;
 }
 
 export interface KeyListing {
-  /** Of this page. */
+  /** Number of objects in this page. */
   count: number;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** Keys whose list lets the caller read. */
+  /** Keys that the caller may read by their ACLs. */
   keys: KeyFacts[];
   /**
-   * What the next page is after, or null where this is the last. A page may be short, even empty,
-   * and not be the last.
+   * Value of after for the next page; null on the last page. A page may be short or empty without
+   * being the last.
    */
   next: HiddenLink | null;
 }
 
 export interface KeyMetadata {
-  /** The algorithm as a number: 1 HMAC-SHA384, 2 AES-256. */
+  /** Number of the algorithm: 1 HMAC-SHA384, 2 AES-256. */
   algid: number | null;
   algorithm: string | null;
-  /** When it was minted; or null. */
+  /** Time of creation; or null. */
   createdAt: string | null;
-  /** When its bytes go, or went; null where they stay. */
+  /** Time when the bytes of the key are or were deleted; null if no deletion is scheduled. */
   destroyAt: string | null;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail?: string;
-  /** Whether the key may leave the key server; or null. */
+  /** True if the key may leave the key server; or null. */
   exportable: boolean | null;
-  /** From 1, in the line; or null. */
+  /** Number of the key within its lineage, from 1; or null. */
   generation: number | null;
-  /** Length of an initialisation vector in bytes. */
+  /** Length of an initialization vector in bytes. */
   ivBytes: number | null;
   /** Length of the key in bytes. */
   keyBytes: number | null;
-  /** When it was used last, or null where it never was. */
+  /** Time of the last use; null if there was none. */
   lastUsedAt: string | null;
-  /** Hidden link of the first key of the line, its own for that one; or null. */
+  /** Hidden link of the first key of the lineage, which may be the key itself; or null. */
   lineage: HiddenLink | null;
-  /** How the keys of the line follow each other, or null where they do not by themselves. */
+  /** Rotation schedule of the lineage; null if it has none. */
   rotation: KeyRotation | null;
-  /** What may be done with the key; or null. */
+  /** State of the key, which limits its use; or null. */
   state: "enabled" | "verifyOnly" | "disabled" | "destroying" | "destroyed" | null;
-  /** Hidden link, the only handle of the key. */
+  /** Hidden link, the only identifier of the key. */
   ttag: HiddenLink;
-  /** How often it was used; or null. */
+  /** Number of uses; or null. */
   uses: number | null;
 }
 
 export interface KeyRecipient {
-  /** The certificate whose key it is encrypted for. */
+  /** Certificate whose public key encrypts the exported key. */
   certificateId: Base64ID;
   name: string;
   principalId: DecimalID;
@@ -1349,183 +1376,197 @@ export interface KeyRequest {
 }
 
 export interface KeyRotated {
-  /** The algorithm as a number: 1 HMAC-SHA384, 2 AES-256. */
+  /** Number of the algorithm: 1 HMAC-SHA384, 2 AES-256. */
   algid: number | null;
   algorithm: string | null;
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** When it was minted; or null. */
+  /** Time of creation; or null. */
   createdAt: string | null;
-  /** When its bytes go, or went; null where they stay. */
+  /** Time when the bytes of the key are or were deleted; null if no deletion is scheduled. */
   destroyAt: string | null;
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** Whether the key may leave the key server; or null. */
+  /** True if the key may leave the key server; or null. */
   exportable: boolean | null;
-  /** From 1, in the line; or null. */
+  /** Number of the key within its lineage, from 1; or null. */
   generation: number | null;
-  /** Length of an initialisation vector in bytes. */
+  /** Length of an initialization vector in bytes. */
   ivBytes: number | null;
   /** Length of the key in bytes. */
   keyBytes: number | null;
-  /** When it was used last, or null where it never was. */
+  /** Time of the last use; null if there was none. */
   lastUsedAt: string | null;
-  /** Hidden link of the first key of the line, its own for that one; or null. */
+  /** Hidden link of the first key of the lineage, which may be the key itself; or null. */
   lineage: HiddenLink | null;
-  /** How the keys of the line follow each other, or null where they do not by themselves. */
+  /** Rotation schedule of the lineage; null if it has none. */
   rotation: KeyRotation | null;
-  /** The successor reads back as the newest key of its line. */
+  /** True if the second read shows the successor as the newest key of its lineage. */
   saved: boolean;
-  /** What may be done with the key; or null. */
+  /** State of the key, which limits its use; or null. */
   state: "enabled" | "verifyOnly" | "disabled" | "destroying" | "destroyed" | null;
-  /** Hidden link, the only handle of the key. */
+  /** Hidden link, the only identifier of the key. */
   ttag: HiddenLink;
-  /** How often it was used; or null. */
+  /** Number of uses; or null. */
   uses: number | null;
 }
 
 export interface KeyRotation {
-  /** How long after that its bytes go; 0 is never, and it goes on checking. */
+  /**
+   * Days from the start of the destruction until the bytes are deleted. 0: older keys are not
+   * destroyed and still verify.
+   */
   destroyAfterDays: number;
-  /** The newest key is succeeded at this age; 0 is never. */
+  /** Age in days at which the newest key gets a successor; 0: never. */
   everyDays: number;
-  /** For how long a former key checks; then it is being destroyed. 0 is for ever. */
+  /** Days for which an older key still verifies. Then its destruction begins. 0: no end. */
   verifyOnlyDays: number;
 }
 
 export interface KeyRotationRequest {
-  /** How long after that its bytes go; 0 is never, and it goes on checking. */
+  /**
+   * Days from the start of the destruction until the bytes are deleted. 0: older keys are not
+   * destroyed and still verify.
+   */
   destroyAfterDays: number;
-  /** The newest key is succeeded at this age; 0 is never. */
+  /** Age in days at which the newest key gets a successor; 0: never. */
   everyDays: number;
-  /** Hidden link of any key of the line. */
+  /** Hidden link of any key of the lineage. */
   ttag: HiddenLink;
-  /** For how long a former key checks; then it is being destroyed. 0 is for ever. */
+  /** Days for which an older key still verifies. Then its destruction begins. 0: no end. */
   verifyOnlyDays: number;
 }
 
 export interface KeyRotationSaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** Hidden link of its first key. */
+  /** Hidden link of the first key of the lineage. */
   lineage: HiddenLink | null;
-  /** As read back, null where nothing follows by itself. */
+  /** Schedule from the second read; null if the lineage has none. */
   rotation: KeyRotation | null;
-  /** The rotation reads back. */
+  /** True if the second read shows the schedule. */
   saved: boolean;
-  /** Hidden link of the newest key of the line. */
+  /** Hidden link of the newest key of the lineage. */
   ttag: HiddenLink;
 }
 
 export interface KeyStateSaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** When its bytes go, or null. */
+  /** Time when the bytes are deleted; or null. */
   destroyAt: string | null;
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** The state reads back. */
+  /** True if the second read shows the state. */
   saved: boolean;
-  /** As read back. */
+  /** State from the second read. */
   state: "enabled" | "verifyOnly" | "disabled" | "destroying" | "destroyed";
   /** Hidden link of the key. */
   ttag: HiddenLink;
 }
 
 export interface ListedSession {
-  /** Who really acts; in a delegated session and what is made from it. */
+  /** Principal that acts. Only in a delegated session and in sessions made from it. */
   actor?: SessionActor;
-  /** Of the client that logged in; empty where it is not known. */
+  /** IP address of the login; empty if unknown. */
   address: string;
   /**
-   * SHA-256 of the client certificate that each request has to come with, in hexadecimal; in a
-   * session that is bound to one.
+   * SHA-256 of the client certificate that each request needs, in hexadecimal. Only in a session
+   * that is bound to a certificate.
    */
   boundCertificate?: string;
-  /** RFC 7638 thumbprint of the key that the session is bound to, or null. */
+  /** RFC 7638 thumbprint of the key that the session is bound to; or null. */
   boundKey: string | null;
-  /** When it was opened. */
+  /** Time of the login. */
   createdAt: string;
   /** End of the absolute lifetime. */
   expiresAt: string;
-  /** Names the session and opens nothing. */
+  /** Public id of the session. It does not authenticate requests. */
   id: HexID;
-  /** End of the idle lifetime if nothing more is asked; as old as lastUsedAt. */
+  /** End of the idle lifetime if there is no further request; computed from lastUsedAt. */
   idleExpiresAt: string;
-  /** Named after the login method. */
+  /** Kind of the session, named after the login method. */
   kind: string;
-  /** What another replica was asked shows within a tenth of the idle time. */
+  /**
+   * Time of the last request. Requests to other replicas appear after at most a tenth of the idle
+   * lifetime.
+   */
   lastUsedAt: string;
-  /** The session that it was made from, or null. */
+  /** Id of the session that it was made from; or null. */
   madeFrom: HexID | null;
-  /** Whose rights it has. */
+  /** Principal whose rights the session has. */
   principal: SessionPrincipal;
 }
 
 export interface LoginRequest {
   /**
-   * RFC 7638 thumbprint of the key that the credential is for (scoped); left out: that of the
-   * request's proof, if there is one.
+   * RFC 7638 thumbprint of the key that the credential is bound to (scoped). Default: the key of
+   * the request's proof, if there is one.
    */
   dpopJkt?: string;
   /**
-   * How long the credential is good for (scoped); at most the lifetime of sessions, and never past
-   * the end of the calling one. Left out: the service's setting.
+   * Lifetime of the credential in seconds (scoped). Maximum: the lifetime of sessions, and the end
+   * of the calling session. Default: the setting of the service.
    */
   lifetimeSeconds?: number;
   /**
-   * Rights that the credential may give and take where it names amendACL (scoped); OWNER is in
-   * none.
+   * Rights that the credential may grant and revoke if it names amendACL (scoped). OWNER is not
+   * allowed.
    */
   mayGrant?: AskedRights;
-  /** How the caller proves who it is. */
+  /** Login method. */
   method: "password" | "kubernetes" | "ldap" | "certificate" | "delegated" | "scoped";
-  /** Principal name (password, ldap). */
+  /** Name of the principal (password, ldap). */
   name?: string;
-  /** Hidden links of the keys that the credential is good for, each once (scoped). */
+  /** Hidden links of the keys that the credential may use, without duplicates (scoped). */
   objects?: HiddenLink[];
   /**
-   * What the credential is good for, each once (scoped): hmacData, authorizeKey, readKeyMetadata,
-   * readACL, macData, verifyMAC, encryptData, decryptData, amendACL. Left out: the first four.
+   * Operations that the credential may use, without duplicates (scoped): hmacData, authorizeKey,
+   * readKeyMetadata, readACL, macData, verifyMAC, encryptData, decryptData, amendACL. Default: the
+   * first four.
    */
   operations?: string[];
   /** Password (password, ldap). */
   password?: Secret;
-  /** Whose rights the session is to have, as its id (delegated). */
+  /** Id of the principal whose rights the session gets (delegated). */
   principalId?: HexID;
   /** Projected token of a service account, with the audience of this service (kubernetes). */
   token?: Secret;
 }
 
 export interface LoginResponse {
-  /** Who really acts; in a delegated session and what is made from it. */
+  /** Principal that acts. Only in a delegated session and in sessions made from it. */
   actor?: SessionActor;
   /**
-   * SHA-256 of the client certificate that each request has to come with, in hexadecimal; in a
-   * session that is bound to one.
+   * SHA-256 of the client certificate that each request needs, in hexadecimal. Only in a session
+   * that is bound to a certificate.
    */
   boundCertificate?: string;
-  /** RFC 7638 thumbprint of the key that the session is bound to, or null. */
+  /** RFC 7638 thumbprint of the key that the session is bound to; or null. */
   boundKey: string | null;
   /** End of the absolute lifetime. */
   expiresAt: string;
-  /** Names the session and opens nothing: the audit trail and the listing show it. */
+  /**
+   * Public id of the session, for the audit log and listings. It does not authenticate requests.
+   */
   id: HexID;
-  /** End of the idle lifetime if nothing more is asked. */
+  /** End of the idle lifetime if there is no further request. */
   idleExpiresAt: string;
-  /** Named after the login method. */
+  /** Kind of the session, named after the login method. */
   kind: string;
-  /** The rights that the session may give and take; in a scoped one that changes lists. */
+  /**
+   * Rights that the session may grant and revoke. Only in a scoped session that may change ACLs.
+   */
   mayGrant?: Rights;
-  /** The only keys that the session is good for; in a scoped one. */
+  /** Only keys that the session may use. Only in a scoped session. */
   objects?: HiddenLink[];
-  /** The only operations that the session is good for; in a scoped one. */
+  /** Only operations that the session may use. Only in a scoped session. */
   operations?: string[];
   principal: SessionPrincipal;
   roles: SessionRole[];
-  /** Send it as Authorization: Bearer. */
+  /** Session id; send it as Authorization: Bearer. */
   sessionId: Secret;
 }
 
@@ -1538,24 +1579,24 @@ export interface MACBatchRequest {
 }
 
 export interface MACBatchResponse {
-  /** In the order asked. Each has a MAC, or a code. */
+  /** Results in the order of the request. Each has either a MAC or a code. */
   items: MACItemResponse[];
 }
 
 export interface MACItem {
-  /** The message; the empty string is the empty message. */
+  /** Message; the empty string is the empty message. */
   data: Base64;
-  /** Hidden link of the first key of the line. Batches are not forwarded to peers. */
+  /** Hidden link of the first key of the lineage. Batches are not forwarded to peers. */
   lineage: HiddenLink;
 }
 
 export interface MACItemResponse {
   algorithm?: "HMAC-SHA384";
-  /** Why there is no MAC: a code that POST /api/crypto/mac answers. */
+  /** Code of the failure: one that POST /api/crypto/mac returns. */
   code?: string;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail?: string;
-  /** Which key of its line that is, from 1. */
+  /** Number of the key within its lineage, from 1. */
   generation?: number;
   /** 48 bytes. */
   mac?: Base64;
@@ -1566,15 +1607,15 @@ export interface MACItemResponse {
 }
 
 export interface MACRequest {
-  /** The message; the empty string is the empty message. */
+  /** Message; the empty string is the empty message. */
   data: Base64;
-  /** Hidden link of the first key of the line. The newest enabled one is used. */
+  /** Hidden link of the first key of the lineage. The key server uses the newest enabled key. */
   lineage: HiddenLink;
 }
 
 export interface MACResponse {
   algorithm: "HMAC-SHA384";
-  /** Which key of its line that is, from 1. */
+  /** Number of the key within its lineage, from 1. */
   generation: number;
   /** 48 bytes. */
   mac: Base64;
@@ -1585,39 +1626,39 @@ export interface MACResponse {
 }
 
 export interface MembersPage {
-  /** False where no window was asked for. */
+  /** True if the request has limit. */
   applied: boolean;
-  /** As asked for; 0 where no window was. */
+  /** Requested value; 0 if the request has no limit. */
   limit: number;
-  /** As asked for; 0 where no window was. */
+  /** Requested value; 0 if the request has no limit. */
   offset: number;
-  /** The column that the window runs along. */
+  /** Column that sorts the pages. */
   orderedBy?: string;
 }
 
 export interface MintKeyRequest {
   algorithm: "HMAC-SHA384" | "AES-256";
-  /** False keeps the key in the key server for good; true when left out. */
+  /** False keeps the key in the key server forever; default true. */
   exportable?: boolean;
   /**
-   * Key bytes to import: 1 to 1024 for HMAC-SHA384, 32 for AES-256. Left out, the key server draws
-   * them.
+   * Key bytes to import: 1 to 1024 for HMAC-SHA384, 32 for AES-256. If omitted, the key server
+   * generates them.
    */
   material?: Base64;
   /**
-   * A place under a templated directory: the members of the nearest one's ACL template get entries
-   * besides the creator's.
+   * Path of the key. The members of the ACL template of the nearest templated directory get ACL
+   * entries, in addition to the creator.
    */
   path?: string;
 }
 
 export interface Operation {
-  /** The kind of work; separating duties means giving them to different roles. */
+  /** Duty of the operation. To separate duties, assign them to different roles. */
   duty: string;
   id: HexID;
-  /** For people. */
+  /** Name for people. */
   name: string;
-  /** The value of an audit entry's operation. */
+  /** Key of the operation, as in audit rows. */
   operation: string;
 }
 
@@ -1626,202 +1667,200 @@ export interface OperationList {
   operations: Operation[];
 }
 
-/**
- * An operation of the catalogue (GET /api/operations), as the audit trail spells it: hmacData, for
- * instance.
- */
+/** Operation from GET /api/operations, by its key in the audit log, for instance hmacData. */
 export type OperationName = string;
 
 export interface OwnerList {
-  /** Of this page. */
+  /** Number of objects in this page. */
   count: number;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** What the next page is after, or null where this is the last. */
+  /** Value of after for the next page; null on the last page. */
   next: HexID | null;
-  /** Marks that there are. */
+  /** Existing marks. */
   owners: OwnerMark[];
 }
 
 export interface OwnerMark {
-  /** Of the object, as the change feed has it: of a trusted server its system id. */
+  /** Id of the object as in the change feed; of a trusted server, its system id. */
   id: HexID;
-  /** As the change feed has it. */
+  /** Kind as in the change feed. */
   kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
-  /** As whoever set the mark spells it; empty where there is no mark. */
+  /** Name of the owner; empty if there is no mark. */
   owner: string;
-  /** When the mark came to this owner; null where there is none. */
+  /** Time when this owner got the mark; null if there is no mark. */
   since: string | null;
 }
 
 export interface OwnerReleased {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_REMOVED" | "OWNED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** A fresh read no longer has the mark. */
+  /** True if the second read no longer shows the mark. */
   gone: boolean;
-  /** Of the object, as the change feed has it: of a trusted server its system id. */
+  /** Id of the object as in the change feed; of a trusted server, its system id. */
   id: HexID;
-  /** As the change feed has it. */
+  /** Kind as in the change feed. */
   kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
-  /** As whoever set the mark spells it; empty where there is no mark. */
+  /** Name of the owner; empty if there is no mark. */
   owner: string;
-  /** When the mark came to this owner; null where there is none. */
+  /** Time when this owner got the mark; null if there is no mark. */
   since: string | null;
 }
 
 export interface OwnerSaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED" | "OWNED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** Of the object, as the change feed has it: of a trusted server its system id. */
+  /** Id of the object as in the change feed; of a trusted server, its system id. */
   id: HexID;
-  /** As the change feed has it. */
+  /** Kind as in the change feed. */
   kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
-  /** As whoever set the mark spells it; empty where there is no mark. */
+  /** Name of the owner; empty if there is no mark. */
   owner: string;
-  /** The mark reads back with the owner that was sent. */
+  /** True if the second read shows the mark with the requested owner. */
   saved: boolean;
-  /** When the mark came to this owner; null where there is none. */
+  /** Time when this owner got the mark; null if there is no mark. */
   since: string | null;
 }
 
 export interface Page {
-  /** False where no window was asked for. */
+  /** True if the request has limit. */
   applied: boolean;
-  /** As asked for; 0 where no window was. */
+  /** Requested value; 0 if the request has no limit. */
   limit: number;
-  /** The prefix as it was sent. */
+  /** Requested prefix. */
   name: string;
-  /** As asked for; 0 where no window was. */
+  /** Requested value; 0 if the request has no limit. */
   offset: number;
-  /** The column that the window runs along. */
+  /** Column that sorts the pages. */
   orderedBy?: string;
-  /** What the key server matched names against. */
+  /** Pattern that the key server compared names with. */
   pattern: string;
 }
 
 export interface Part {
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** The part's name, such as admission or certificate. */
+  /** Name of the part, such as admission or certificate. */
   part: string;
   ready: boolean;
-  /** When the part is tried again. */
+  /** Seconds until the next try of the part. */
   retryInSeconds?: number;
 }
 
 export interface PasswordSaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
   id: HexID;
-  /** What was written reads back: a hash of the password. */
+  /** True if the second read shows the written password hash. */
   saved: boolean;
   /**
-   * All of the principal, the calling one where the account is the caller's own, and those that
-   * were made from them.
+   * Number of ended sessions: all sessions of the principal and those made from them. For the
+   * caller's own account, this includes the calling session.
    */
   sessionsEnded: number;
 }
 
 export interface Principal {
   /**
-   * Of an xauth principal: of these a token must name one; empty leaves it to the audience of the
-   * service.
+   * Only for an xauth principal: a token must name one of these audiences. If empty, it must name
+   * the audience of the service.
    */
   audiences?: string[];
   /**
-   * The key server's class of the principal: PasswordPrincipal, CertificatePrincipal,
+   * Class of the principal in the key server: PasswordPrincipal, CertificatePrincipal,
    * LDAPPrincipal, XAuthPrincipal or GroupPrincipal.
    */
   className: string;
   /**
-   * Who alone may act with its rights, where it has the delegation flag; absent where none is named
-   * and anybody may that may act for others.
+   * Principals that may act for it if it has the delegation flag. If absent, every principal with
+   * the operation Delegated Login may.
    */
   delegates?: HexID[];
-  /** True where a delegated login may act for the principal; absent otherwise. */
+  /** True if a delegated login may act for the principal; otherwise absent. */
   delegation?: boolean;
   disabled: boolean;
   groupIds: HexID[];
-  /** 16 hexadecimal digits, the spelling of path segments. */
+  /** 16 hexadecimal digits, as in paths. */
   id: HexID;
-  /** Of an xauth principal: who issues its tokens. */
+  /** Only for an xauth principal: issuer of its tokens. */
   issuer?: string;
   name: string;
-  /** The same identifier in decimal, which ACL routes take. */
+  /** Same identifier in decimal, as in ACL routes. */
   principalId: DecimalID;
   roleIds: HexID[];
-  /** Of an xauth principal: what its tokens call it. */
+  /** Only for an xauth principal: subject of its tokens. */
   subject?: string;
-  /** True where the key server skips updates of the principal; absent otherwise. */
+  /** True if the key server skips updates of the principal; otherwise absent. */
   systemDefined?: boolean;
-  /** The key server that owns the principal. */
+  /** System id of the key server that owns the principal. */
   systemId: SystemID;
 }
 
 export interface PrincipalFlags {
-  /** Bit 0x400: the principal may be impersonated by a delegated login. */
+  /** Bit 0x400: a delegated login may act for the principal. */
   delegation: boolean;
   /** The inverse of bit 0x1. */
   disabled: boolean;
   /**
-   * The whole word: bit 0x1 is set while the principal is enabled, 0x2 where it is system-defined,
-   * 0x400 where it may be impersonated. All other bits are kept as they are.
+   * Complete flag word: bit 0x1 is set while the principal is enabled, 0x2 if it is system-defined,
+   * 0x400 if delegates may act for it. All other bits stay unchanged.
    */
   flags: number;
-  /** The same word in hexadecimal. */
+  /** Same word in hexadecimal. */
   flagsHex: string;
   /** Bit 0x2: the key server skips updates of the principal. */
   systemDefined: boolean;
 }
 
 export interface PrincipalFlagsSaved {
-  /** As read back. */
+  /** State from the second read. */
   after: PrincipalFlags;
-  /** The names of those flags. */
+  /** Names of the requested flags. */
   asked: ("delegation" | "disabled")[];
-  /** The flags before the write. */
+  /** Flags before the write. */
   before: PrincipalFlags;
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
   id: HexID;
-  /** Only the flags that were named. */
+  /** Requested flags. */
   requested: UpdatePrincipalFlagsRequest;
-  /** The named flags read back and no other bit moved. */
+  /** True if the second read shows the requested flags and no other bit changed. */
   saved: boolean;
 }
 
 export interface PrincipalGone {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_REMOVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** Its entries on keys, whose time has ended with it. */
+  /** Number of its ACL entries on keys, which ended with the deletion. */
   entriesClosed: number;
-  /** The principal does not read back. */
+  /** True if the second read no longer shows the principal. */
   gone: boolean;
   id: HexID;
-  /** As it stood. */
+  /** State before the deletion. */
   principal: Principal;
-  /** Those that were made from its sessions included. */
+  /** Number of ended sessions, including those made from its sessions. */
   sessionsEnded: number;
 }
 
 export interface PrincipalPage {
-  /** The key server's class of that type. */
+  /** Class of that type in the key server. */
   className: string;
   /**
-   * Of this page. There is no total: a further page may exist only where this one came back full.
+   * Number of objects in this page. There is no total: another page may exist only if this one is
+   * full.
    */
   count: number;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
   page: Page;
   principals: Principal[];
@@ -1831,283 +1870,288 @@ export interface PrincipalPage {
 export interface PrincipalPair {
   /** In decimal. */
   principalId: DecimalID;
-  /** The key server that owns the principal, and resolves it. */
+  /** System id of the key server that owns the principal and is asked for it. */
   systemId: SystemID;
 }
 
 export interface PrincipalRolesSaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
   id: HexID;
-  /** As read back. */
+  /** State from the second read. */
   principal: Principal;
-  /** What was asked for, whatever reads back. */
+  /** Requested roles, even if the second read differs. */
   requestedRoleIds: HexID[];
-  /** The roles read back as the set that was sent. */
+  /** True if the second read shows exactly the requested roles. */
   saved: boolean;
 }
 
 export interface PrincipalSaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** As read back; null where there is none. */
+  /** State from the second read; null if there is none. */
   principal: Principal | null;
-  /** Everything sent that can be read reads back. */
+  /** True if the second read shows every requested value that can be read. */
   saved: boolean;
 }
 
 export interface PrincipalTrust {
-  /** 1 restrict, 2 expose. A peer is told about a principal only where a row exposes it. */
+  /** 1 restrict, 2 expose. A peer learns of a principal only if a row exposes it. */
   flag: number | null;
-  /** The same in words. */
+  /** Name of that number. */
   flagLabel: "restrict" | "expose" | null;
   id: HexID;
-  /** 16 hexadecimal digits, as the request that made the row spells it. */
+  /** 16 hexadecimal digits, as in the request that created the row. */
   principalId: HexID | null;
-  /** The peer's system id in 16 hexadecimal digits. */
+  /** System id of the peer, in 16 hexadecimal digits. */
   trustedServerId: HexID | null;
-  /** The same number. The peer may no longer be registered. */
+  /** Same system id as a number. The peer may no longer be registered. */
   trustedServerSystemId: SystemID | null;
 }
 
 export interface PrincipalTrustGone {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_REMOVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** A fresh read no longer finds the row. */
+  /** True if the second read no longer shows the row. */
   gone: boolean;
   id: HexID;
-  /** As it stood before the deletion. */
+  /** State before the deletion. */
   principalTrust: PrincipalTrust;
 }
 
 export interface PrincipalTrustList {
-  /** Of the rows in this answer. A page that is full may have a next one. */
+  /** Number of rows in this response. If a page is full, there may be another one. */
   count: number;
-  /** By id. */
+  /** Rows, sorted by id. */
   principalTrusts: PrincipalTrust[];
 }
 
 export interface PrincipalTrustSaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_PERSISTED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** As read back; null where there is none. */
+  /** State from the second read; null if there is none. */
   principalTrust: PrincipalTrust | null;
-  /** Principal, peer and flag read back. */
+  /** True if the second read shows the principal, the peer and the flag. */
   saved: boolean;
 }
 
 export interface PrincipalsFound {
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** In the order asked; a pair that cannot be resolved is absent. */
+  /** Principals in the order of the request, without those that cannot be found. */
   principals: Principal[];
-  /** How many pairs were sent. */
+  /** Number of requested pairs. */
   requested: number;
 }
 
 export interface Ready {
-  /** Absent when ready. */
+  /** Absent if ready. */
   code?: "NOT_READY";
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
   parts: Part[];
   ready: boolean;
-  /** True while not ready: ask again. */
+  /** True if not ready: retry later. */
   retryable?: boolean;
   /** Always process: another replica may be ready. */
   scope?: "session" | "process";
-  /** What should not stay as it is, though the service can do its work. */
+  /** Problems that need attention, although the service works. */
   warnings: string[];
 }
 
-/** A recipient of age, as age-keygen -y shows it. */
+/** Recipient of age, as age-keygen -y prints it. */
 export type Recipient = string;
 
 export interface RemoveTrustedCARequest {
-  /** As GET /api/trusted-cas lists it. */
+  /** Certificate id from GET /api/trusted-cas. */
   certificateId: Base64ID;
 }
 
 export interface RenewCertificateRequest {
-  /** The certificate to replace. */
+  /** Certificate to replace. */
   certificate: DER;
 }
 
-/** The path of another route, with its query where it has one. */
+/** Path of another route, with its query if it has one. */
 export type RequestPath = string;
 
 export interface ResetTransportPrincipalRequest {
-  /** 16 hexadecimal digits, the id of the principal. */
+  /** Id of the principal, 16 hexadecimal digits. */
   principalId: HexID;
 }
 
 /**
- * The hidden link of a key, or self (which is base64, too: the type of the resource says which).
+ * Hidden link of a key, or self. self is also valid base64; the type of the resource distinguishes
+ * them.
  */
 export type ResourceID = string;
 
 export interface RetireAuthorityRequest {
-  /** As GET /api/authority lists it. */
+  /** Certificate id from GET /api/authority. */
   certificateId: Base64ID;
 }
 
 export interface RevocationIssuer {
-  /** As GET /api/trusted-cas lists it. */
+  /** Certificate id from GET /api/trusted-cas. */
   certificateId: Base64ID;
-  /** Null where none was imported. */
+  /** Null if no CRL was imported. */
   crl: CRL | null;
-  /** What the policy routes name it by. */
+  /** Digest that names the CA in the policy routes. */
   digest: IssuerDigest;
-  /** How fresh the list is now, by its nextUpdate and the policy's maximum age. */
+  /** State of the CRL now, by nextUpdate and maxAgeSeconds. */
   evidence: "none" | "current" | "stale";
-  /** How long after its thisUpdate a list counts as current; 0 until its nextUpdate. */
+  /** Seconds after thisUpdate for which a CRL is current; 0: until nextUpdate. */
   maxAgeSeconds: number;
-  /** The policy; the request of the route that sets it says what each means. */
+  /** Policy. PUT /api/revocation/issuers/{digest}/policy describes the modes. */
   mode: "off" | "when-available" | "required";
   subject: string;
 }
 
 export interface RevocationIssuerList {
   count: number;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
   issuers: RevocationIssuer[];
 }
 
 export interface RevocationPolicy {
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
   digest: IssuerDigest;
-  /** How long after its thisUpdate a list counts as current; 0 until its nextUpdate. */
+  /** Seconds after thisUpdate for which a CRL is current; 0: until nextUpdate. */
   maxAgeSeconds: number;
-  /** The request of the route that sets it says what each means. */
+  /** Policy. PUT /api/revocation/issuers/{digest}/policy describes the modes. */
   mode: "off" | "when-available" | "required";
 }
 
 export interface RevocationPolicySaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
   digest: IssuerDigest;
-  /** As read back. */
+  /** State from the second read. */
   maxAgeSeconds: number;
-  /** As read back. */
+  /** State from the second read. */
   mode: "off" | "when-available" | "required";
-  /** Mode and maximum age read back. */
+  /** True if the second read shows the mode and the maximum age. */
   saved: boolean;
 }
 
 export interface Rewrap {
-  /** What is under the active data key. */
+  /** Number of keys under the active data key. */
   done: number;
   /**
-   * Rows that did not agree with their MACs at this replica's last look: they stay as they are, and
-   * so does the data key that they may be under. doctor names them.
+   * Number of rows whose MAC was wrong at the last check of this replica. They stay unchanged, and
+   * so does the data key that may wrap them. keyserver-operator doctor names them.
    */
   refused: number;
-  /** What is under any. */
+  /** Number of keys under all data keys. */
   total: number;
 }
 
 /**
  * Bitmask of rights over a key: 1 READ, 2 WRITE, 4 OWNER, 8 MANDATORY_GROUP, 16 HOST_MATRIX. READ
- * is what using the key and reading its list takes, OWNER what changing the list and exporting the
- * key takes, WRITE what changing an ACL template takes. An entry with MANDATORY_GROUP or
- * HOST_MATRIX shuts out whoever is not in its group. The key server holds more than it is asked
- * for: WRITE adds READ, OWNER adds both. Test with a mask, never for equality.
+ * allows using the key and reading its ACL, OWNER changing the ACL and exporting the key, WRITE
+ * changing an ACL template. An entry with MANDATORY_GROUP or HOST_MATRIX denies the key to
+ * principals that are not in its group. The key server adds implied rights: WRITE adds READ, OWNER
+ * adds both. Test with a mask, never for equality.
  */
 export type Rights = number;
 
 export interface Role {
-  /** True for a role that the key server defines for itself; it is read-only. */
+  /** True for a role that the key server defines itself; such a role is read-only. */
   builtIn: boolean | null;
   id: HexID;
   name: string;
-  /** Ids as GET /api/operations lists them. */
+  /** Operation ids from GET /api/operations. */
   operations: HexID[];
 }
 
 export interface RoleGone {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_REMOVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** A fresh read no longer lists the role. */
+  /** True if the second read no longer shows the role. */
   gone: boolean;
   id: HexID;
-  /** As it stood before the deletion. */
+  /** State before the deletion. */
   role: Role;
 }
 
 export interface RoleList {
   count: number;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
   roles: Role[];
 }
 
 export interface RoleSaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
   id: HexID;
-  /** The fresh read has no such role. */
+  /** True if the second read does not show the role. */
   missing?: boolean;
-  /** The name that was sent; absent when none was. */
+  /** Requested name; absent if none was sent. */
   requested?: string;
-  /** The operations that were sent; absent when none were. */
+  /** Requested operations; absent if none were sent. */
   requestedOperations?: HexID[];
-  /** As read back; null when missing. */
+  /** State from the second read; null if missing. */
   role: Role | null;
-  /** Everything that was sent reads back. */
+  /** True if the second read shows everything that was sent. */
   saved: boolean;
 }
 
-/** The place of a row in the audit trail, over all chains. */
+/** Position of a row in the audit log, over all chains. */
 export type RowNumber = number;
 
 /**
- * A SHA-256 digest in 64 hexadecimal digits. A request may use either case, an answer has lower
+ * SHA-256 digest in 64 hexadecimal digits. A request may use either case; a response uses lower
  * case.
  */
 export type SHA256 = string;
 
-/** Text that nobody else may see. No log and no message shows it. */
+/** Secret text. Logs and messages do not contain it. */
 export type Secret = string;
 
 export interface Session {
-  /** Who really acts; in a delegated session and what is made from it. */
+  /** Principal that acts. Only in a delegated session and in sessions made from it. */
   actor?: SessionActor;
   /**
-   * SHA-256 of the client certificate that each request has to come with, in hexadecimal; in a
-   * session that is bound to one.
+   * SHA-256 of the client certificate that each request needs, in hexadecimal. Only in a session
+   * that is bound to a certificate.
    */
   boundCertificate?: string;
-  /** RFC 7638 thumbprint of the key that the session is bound to, or null. */
+  /** RFC 7638 thumbprint of the key that the session is bound to; or null. */
   boundKey: string | null;
   /** End of the absolute lifetime. */
   expiresAt: string;
-  /** Names the session and opens nothing: the audit trail and the listing show it. */
+  /**
+   * Public id of the session, for the audit log and listings. It does not authenticate requests.
+   */
   id: HexID;
-  /** End of the idle lifetime if nothing more is asked. */
+  /** End of the idle lifetime if there is no further request. */
   idleExpiresAt: string;
-  /** Named after the login method. */
+  /** Kind of the session, named after the login method. */
   kind: string;
-  /** The rights that the session may give and take; in a scoped one that changes lists. */
+  /**
+   * Rights that the session may grant and revoke. Only in a scoped session that may change ACLs.
+   */
   mayGrant?: Rights;
-  /** The only keys that the session is good for; in a scoped one. */
+  /** Only keys that the session may use. Only in a scoped session. */
   objects?: HiddenLink[];
-  /** The only operations that the session is good for; in a scoped one. */
+  /** Only operations that the session may use. Only in a scoped session. */
   operations?: string[];
   principal: SessionPrincipal;
   roles: SessionRole[];
@@ -2121,20 +2165,20 @@ export interface SessionActor {
 }
 
 export interface SessionEnded {
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** The session id opens nothing any more. */
+  /** True if the session id is no longer valid. */
   ended: boolean;
 }
 
 export interface SessionListing {
-  /** Of this page. */
+  /** Number of objects in this page. */
   count: number;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** What the next page is after, or null where this is the last. */
+  /** Value of after for the next page; null on the last page. */
   next: HexID | null;
-  /** Live ones. */
+  /** Valid sessions. */
   sessions: ListedSession[];
 }
 
@@ -2144,7 +2188,7 @@ export interface SessionPrincipal {
   name: string;
   /** The same identifier in decimal. */
   principalId: DecimalID;
-  /** The key server that owns the principal. */
+  /** System id of the key server that owns the principal. */
   systemId: SystemID;
   type: "password" | "certificate" | "ldap" | "xauth" | "group";
 }
@@ -2155,109 +2199,107 @@ export interface SessionRole {
 }
 
 export interface SessionsEnded {
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** How many have ended, those made from them included. */
+  /** Number of ended sessions, including those made from them. */
   ended: number;
 }
 
 export interface SetOwnerRequest {
-  /** Who holds the mark now; left out, nobody does. */
+  /** Current owner; omitted: the object has no mark. */
   expect?: string;
-  /** Who manages the object from now on: printable text that nobody else uses for itself. */
+  /** New owner: printable text that no other manager uses for itself. */
   owner: string;
 }
 
 export interface SetPasswordRequest {
-  /** The password until now: for the caller's own account, and for no other. */
+  /** Current password. Required for the caller's own account, not allowed for others. */
   current?: Secret;
   password: Secret;
 }
 
 export interface SetRevocationPolicyRequest {
-  /**
-   * How long after its thisUpdate a list counts as current; 0 or left out, until its nextUpdate.
-   */
+  /** Seconds after thisUpdate for which a CRL is current; 0 or omitted: until nextUpdate. */
   maxAgeSeconds?: number;
   /**
-   * off looks at no evidence; when-available refuses what a list names; required also refuses where
-   * there is no current list.
+   * off: no check. when-available: refuses certificates that the CRL revokes. required: also
+   * refuses all if there is no current CRL.
    */
   mode: "off" | "when-available" | "required";
 }
 
 /**
- * A raw time: 8 bytes in canonical base64, the milliseconds since 1970 in UTC as a big-endian
- * unsigned number. All zero, AAAAAAAAAAA=, is unset and bounds nothing.
+ * Raw time: 8 bytes in canonical base64, the milliseconds since 1970 in UTC as a big-endian
+ * unsigned number. All zero, AAAAAAAAAAA=, means unset: no limit.
  */
 export type Stamp = string;
 
 export interface Supposition {
-  /** What is changed. Each takes the fields that name it. */
+  /** Kind of change. Each field names the kinds that use it. */
   change: "giveRole" | "takeRole" | "addMember" | "removeMember" | "enable" | "disable" | "setEntry" | "removeEntry" | "expose" | "restrict" | "enableKey" | "approve";
-  /** setEntry: likewise. */
+  /** For setEntry: as in POST /api/keys/acl/grant. */
   endTime?: Stamp;
-  /** addMember, removeMember. */
+  /** Group. For addMember and removeMember. */
   groupId?: HexID;
   /**
-   * setEntry, removeEntry, enableKey: the key, that of the question where left out. Of a line
-   * another one may be asked.
+   * Key; default the key of the question. For setEntry, removeEntry and enableKey. For a lineage,
+   * the authorizer may check another of its keys.
    */
   hiddenLink?: HiddenLink;
-  /** setEntry: as POST /api/keys/acl/grant has it. */
+  /** For setEntry: as in POST /api/keys/acl/grant. */
   maxUsage?: number;
   /**
-   * giveRole, takeRole, addMember, removeMember: what the role or the group is called, for people.
-   * Whatever stands here, the id counts.
+   * Name of the role or group, for people; it has no effect. For giveRole, takeRole, addMember and
+   * removeMember.
    */
   name?: string;
-  /** Of all but enableKey and approve: whom it is about. */
+  /** Principal that changes. For all kinds except enableKey and approve. */
   principalId?: HexID;
-  /** setEntry: the rights of the entry, which takes the place of the one that there is. */
+  /** For setEntry: rights of the entry. It replaces the existing entry. */
   rights?: ("OWNER" | "READ" | "WRITE" | "MANDATORY_GROUP" | "HOST_MATRIX")[];
-  /** giveRole, takeRole. */
+  /** Role. For giveRole and takeRole. */
   roleId?: HexID;
-  /** setEntry: likewise. */
+  /** For setEntry: as in POST /api/keys/acl/grant. */
   startTime?: Stamp;
   /**
-   * setEntry, removeEntry: the key server of the principal, this one where left out. expose,
-   * restrict: the peer.
+   * For setEntry and removeEntry: key server that owns the principal; default this one. For expose
+   * and restrict: the peer.
    */
   systemId?: SystemID;
 }
 
-/** The number of a key server. The one that owns a principal or a key is named by it. */
+/** Number of a key server, for instance of the owner of a principal or a key. */
 export type SystemID = number;
 
 export interface TemplateMember {
-  /** When an entry made of it ceases to give rights. */
+  /** Time until which an ACL entry created from the member gives rights. */
   endTime: Stamp;
-  /** endTime is all zero. */
+  /** True if endTime is all zero. */
   endTimeUnset: boolean;
-  /** -1 means no limit. */
+  /** Number of uses that the entry allows; -1: no limit. */
   maxUsage: number;
   principalId: DecimalID;
-  /** The bits of rights that are set, by name. */
+  /** Names of the bits that are set in rights. */
   rightNames: ("OWNER" | "READ" | "WRITE" | "MANDATORY_GROUP" | "HOST_MATRIX")[];
-  /** As held, widened: test with a mask, never for equality. */
+  /** Rights that the entry has, with the implied ones. Test with a mask, never for equality. */
   rights: Rights;
-  /** When an entry made of it begins to give rights. */
+  /** Time from which an ACL entry created from the member gives rights. */
   startTime: Stamp;
-  /** startTime is all zero. */
+  /** True if startTime is all zero. */
   startTimeUnset: boolean;
   systemId: SystemID;
 }
 
 export interface TemplateMemberGone {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_REMOVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** A fresh read no longer has the member. */
+  /** True if the second read no longer shows the member. */
   gone: boolean;
-  /** Of the template. */
+  /** Id of the template. */
   id: HexID;
-  /** Those left, as read back. */
+  /** Remaining members from the second read. */
   members: TemplateMember[];
   principalId: DecimalID;
   systemId: SystemID;
@@ -2266,161 +2308,162 @@ export interface TemplateMemberGone {
 export interface TemplateMemberList {
   count: number;
   /**
-   * The membersDigest of GET /api/acl-templates, by which whoever has the members knows that they
-   * are still the same.
+   * Same value as membersDigest of GET /api/acl-templates. A client that knows the members can
+   * detect with it that they did not change.
    */
   digest: string;
-  /** Of the template. */
+  /** Id of the template. */
   id: HexID;
   members: TemplateMember[];
-  /** The caller is a member that holds WRITE, and may change the list. */
+  /** True if the caller is a member with WRITE and may change the members. */
   writable: boolean;
 }
 
 export interface TemplateMemberRequest {
-  /** Raw stamp; left out, unset. */
+  /** Raw time; unset if omitted. */
   endTime?: Stamp;
-  /** How many grants an entry made of it is good for; left out or -1, any number. */
+  /** Number of uses that an ACL entry created from the member allows; -1 or omitted: no limit. */
   maxUsage?: number;
   /** In decimal. */
   principalId: DecimalID;
-  /** Bitmask or names. The key server widens it: WRITE adds READ, OWNER adds both. */
+  /** Bitmask or names. The key server adds implied rights: WRITE adds READ, OWNER adds both. */
   rights: AskedRights;
-  /** Raw stamp; left out, unset. */
+  /** Raw time; unset if omitted. */
   startTime?: Stamp;
-  /** The key server that owns the principal. */
+  /** System id of the key server that owns the principal. */
   systemId: SystemID;
 }
 
 export interface TemplateMemberSaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** Of the template. */
+  /** Id of the template. */
   id: HexID;
-  /** As read back; null when missing. */
+  /** State from the second read; null if missing. */
   member: TemplateMember | null;
-  /** All of them, as read back. */
+  /** All members from the second read. */
   members: TemplateMember[];
-  /** The fresh read has no such member. */
+  /** True if the second read does not show the member. */
   missing?: boolean;
-  /** The bits of requestedRights that are set, by name. */
+  /** Names of the bits that are set in requestedRights. */
   requestedRightNames: ("OWNER" | "READ" | "WRITE" | "MANDATORY_GROUP" | "HOST_MATRIX")[];
-  /** The rights that were sent. */
+  /** Requested rights. */
   requestedRights: Rights;
-  /** Rights and limits read back, the rights by mask. */
+  /** True if the second read shows the limits and at least the requested rights. */
   saved: boolean;
 }
 
 export interface TemplatedDirectory {
   aclTemplateId: HexID;
-  /** A label that whoever made the directory gave it; it decides nothing. */
+  /** Label from the request that created the directory; it has no effect. */
   alias: string;
-  /** A number that whoever made the directory gave it; it decides nothing. */
+  /** Number from the request that created the directory; it has no effect. */
   flag: number;
-  /** A label, as alias is. */
+  /** Label like alias; it has no effect. */
   hostId: string;
   id: HexID;
-  /** With exactly one trailing slash. */
+  /** Path with exactly one trailing slash. */
   path: string;
 }
 
 export interface TemplatedDirectoryGone {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_REMOVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** As it stood before the deletion. */
+  /** State before the deletion. */
   directory: TemplatedDirectory;
-  /** A fresh read no longer lists the directory. */
+  /** True if the second read no longer shows the directory. */
   gone: boolean;
   id: HexID;
 }
 
 export interface TemplatedDirectoryList {
   directories: TemplatedDirectory[];
-  /** The paths as they were looked up, one for each requested. */
+  /** Paths that were searched, one for each requested path. */
   queriedPaths?: string[];
-  /** The paths as they were sent; absent when none were. */
+  /** Requested paths; absent if none were sent. */
   requestedPaths?: string[];
 }
 
 export interface TemplatedDirectorySaved {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** As read back; null when missing. */
+  /** State from the second read; null if missing. */
   directory: TemplatedDirectory | null;
   id: HexID;
-  /** The fresh read has no such directory. */
+  /** True if the second read does not show the directory. */
   missing?: boolean;
-  /** Every field reads back. */
+  /** True if the second read shows every field. */
   saved: boolean;
 }
 
 /**
- * A tile in its level as C2SP tlog-tiles spells it: x001/067 is the tile 1067, 067.p/8 the first 8
- * of tile 67.
+ * Tile in its level, in the format of C2SP tlog-tiles: x001/067 is tile 1067, 067.p/8 is the first
+ * 8 hashes of tile 67.
  */
 export type TilePlace = string;
 
 export interface TransportCertificates {
-  /** The DER of each, and its saved request, were asked for. */
+  /** True if the DER and the saved request of each certificate were requested. */
   bodiesIncluded: boolean;
   certificates: Certificate[];
   count: number;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** How the certificates were found. */
+  /** Kind of the search. */
   lookup: "by-id" | "by-subject" | "by-transport-principal" | "from-certificate";
   /** Always: byte-exact, NO WILDCARD. */
   matched: string;
-  /** Likewise. */
+  /** Id of that principal, in decimal. */
   principalId?: DecimalID;
-  /** As it was sent. */
+  /** Requested subject. */
   subject?: string;
-  /** Of the transport principal whose certificates they all are. */
+  /** System id of the key server that owns the transport principal of the certificates. */
   systemId?: SystemID;
-  /** The search that would have matched by a wildcard. */
+  /** Search that would match with a wildcard. */
   wildcardEquivalent: WildcardEquivalent;
 }
 
 export interface TransportPrincipalReset {
-  /** How many there were before and are no longer. */
+  /** Number of removed certificates. */
   certificatesRemoved: number;
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_REMOVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
   principal: Principal;
-  /** No certificate of the principal reads back. */
+  /** True if the second read shows no certificate of the principal. */
   reset: boolean;
 }
 
-/** A level of tiles; each is of the roots of those below it. */
+/** Level of tiles. Each level has the root hashes of the tiles below it. */
 export type TreeLevel = number;
 
 /**
- * What registers a key server with another: system id, server name, port of the external listener
- * and base64 of the PKCS#7 chain, separated by tabs.
+ * Data that registers a key server with another: system id, server name, port of the external
+ * listener and base64 of the PKCS#7 chain, separated by tabs.
  */
 export type TrustBlob = string;
 
 export interface TrustInfo {
-  /** This server's own. */
+  /** Certificate of this server. */
   certificate: Certificate;
-  /** PKCS#7 of this server's certificate and the internal CA that issued it. */
+  /** PKCS#7 with the certificate of this server and the internal CA that issued it. */
   chain: Base64;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** Of the external listener; null where there is none. */
+  /** Port of the external listener; null if there is none. */
   port: number | null;
   serverName: string;
   systemId: SystemID;
   /**
-   * For POST /api/trusted-servers of another key server; null where that could not reach this one.
+   * Trust blob for POST /api/trusted-servers of another key server; null if another key server
+   * could not reach this one.
    */
   trustBlob: TrustBlob | null;
 }
@@ -2428,58 +2471,58 @@ export interface TrustInfo {
 export interface TrustedCA {
   /** SHA-256 of the DER. */
   certHash: Base64 | null;
-  /** The DER, where bodies were asked for. */
+  /** DER; present if bodies were requested. */
   certificate?: Base64;
-  /** Canonical base64 of 8 bytes, the spelling that trust routes take. */
+  /** Canonical base64 of 8 bytes, as in requests about trusted CAs. */
   certificateId: Base64ID | null;
-  /** The key server's class of the object. */
+  /** Class of the object in the key server. */
   className: string | null;
-  /** Its notBefore. */
+  /** Start of the validity (notBefore). */
   effectiveDate: string | null;
-  /** Its notAfter. */
+  /** End of the validity (notAfter). */
   expirationDate: string | null;
   issuer: string | null;
   publicKeyType: string | null;
-  /** The stored certificate request, where bodies were asked for. */
+  /** Stored certificate request; present if bodies were requested. */
   request?: Base64;
   /**
-   * Upper-case hexadecimal SHA-256 of the DER (SHA-384 for EC keys of 384 bits and more); null when
-   * the stored body does not parse.
+   * SHA-256 of the DER in upper-case hexadecimal (SHA-384 for EC keys of 384 bits or more); null if
+   * the stored body cannot be parsed.
    */
   revocationDigest: string | null;
-  /** Big-endian. */
+  /** Big-endian serial number. */
   serialNumber: Base64 | null;
   /**
-   * The status word, which is no error flag: 1 CA, 2 Regular, 3 Saved request, 4 Trusted server, 5
+   * Status number; it is not an error: 1 CA, 2 Regular, 3 Saved request, 4 Trusted server, 5
    * Expired.
    */
   status: number | null;
-  /** The same in words. */
+  /** Name of that number. */
   statusLabel: "CA" | "Regular" | "Saved request" | "Trusted server" | "Expired" | null;
-  /** The whole stored name, slash-prefixed and slash-separated. */
+  /** Complete stored name in slash form, for instance /C=DE/CN=agent. */
   subject: string | null;
 }
 
 export interface TrustedCAAdded {
-  /** Rows that the fresh read has and the earlier one had not. */
+  /** Number of rows in the second read that the first read did not have. */
   appearedCount: number;
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** Objects that the key server echoed: information, not evidence. */
+  /** Number of objects that the key server echoed. This is information, not evidence. */
   echoedCount: number;
-  /** Rows of the fresh read. */
+  /** Number of rows in the second read. */
   listCountAfter: number;
-  /** Rows before the write. */
+  /** Number of rows before the write. */
   listCountBefore: number;
-  /** The evidence, strongest first; absent where there is none. */
+  /** Evidence, strongest first; absent if there is none. */
   matchedBy?: "certificate-body" | "echoed-id" | "sole-new-entry";
-  /** A fresh read of the list contains the certificate. */
+  /** True if the second read of the list contains the certificate. */
   saved: boolean;
-  /** The row as read back; null where there is none. */
+  /** Row from the second read; null if there is none. */
   trustedCA: Certificate | null;
-  /** The list had the certificate before. */
+  /** True if the list contained the certificate before. */
   wasAlreadyPresent: boolean;
 }
 
@@ -2490,106 +2533,106 @@ export interface TrustedCAList {
 
 export interface TrustedCARemoved {
   certificateId: Base64ID;
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_REMOVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** Objects that the key server echoed: information, not evidence. */
+  /** Number of objects that the key server echoed. This is information, not evidence. */
   echoedObjects: number | null;
-  /** A fresh read no longer lists the CA. */
+  /** True if the second read no longer shows the CA. */
   gone: boolean;
-  /** Rows of the fresh read. */
+  /** Number of rows in the second read. */
   listCountAfter: number;
-  /** Rows before the removal. */
+  /** Number of rows before the removal. */
   listCountBefore: number;
-  /** The row as it stood before the removal. */
+  /** Row before the removal. */
   trustedCA: Certificate;
 }
 
 export interface TrustedServer {
-  /** The peer's own certificate, without its body unless bodies were asked for. */
+  /** Certificate of the peer, without its body unless bodies were requested. */
   certificate: Certificate | null;
   description: string | null;
   friendlyName: string | null;
-  /** Of the peer's external listener. */
+  /** Port of the peer's external listener. */
   port: number | null;
   /** Roles of the transport principal. */
   roleIds: HexID[];
   /** Host name or address of the peer. */
   serverName: string | null;
-  /** Names the peer in paths. */
+  /** System id, which names the peer in paths. */
   systemId: SystemID | null;
-  /** The principal as which the peer connects here, in decimal; it does not name the peer. */
+  /** Principal as which the peer connects here, in decimal. It does not identify the peer. */
   transportPrincipalId: DecimalID | null;
-  /** What the peer was registered with, where bodies were asked for. */
+  /** Trust blob with which the peer was registered; present if bodies were requested. */
   trustBlob?: TrustBlob;
-  /** Whether the peer and this key server cosign each other's checkpoints, once both say so. */
+  /**
+   * True if the peer and this key server cosign each other's checkpoints, as soon as both have this
+   * setting.
+   */
   witness?: boolean;
 }
 
 export interface TrustedServerGone {
-  /** What became of the ACL rows of the peer's principals. */
+  /** Effect on the ACL rows of the peer's principals. */
   aclSideEffect?: string;
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_REMOVED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** Principal trusts that still name the system id, 1024 at most. */
+  /** Principal trusts that still name the system id, at most 1024. */
   orphanedPrincipalTrusts: PrincipalTrust[];
-  /** What became of the principal trusts for the peer. */
+  /** Effect on the principal trusts for the peer. */
   principalTrustSideEffect?: string;
-  /** The system id; null where a fresh list still has it. */
+  /** System id of the removed peer; null if the second read still shows it. */
   removed: SystemID | null;
-  /** What became of the peer's transport principal. */
+  /** Effect on the peer's transport principal. */
   transportPrincipalSideEffect?: string;
-  /** As listed afresh. */
+  /** Objects from the second read. */
   trustedServers: TrustedServer[];
 }
 
 export interface TrustedServerList {
-  /** What the search compared; absent where everything is listed. */
+  /** Field that the search compared; absent if all peers are listed. */
   matchedOn?: "serverName";
   trustedServers: TrustedServer[];
 }
 
 export interface TrustedServerSaved {
-  /**
-   * What became of the ACL rows that an earlier removal had purged, or that there were of a peer
-   * that was replaced.
-   */
+  /** Effect on ACL rows: those that an earlier removal had purged, or those of a replaced peer. */
   aclSideEffect?: string;
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_PERSISTED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** The system id reads back, with all that was sent. */
+  /** True if the second read shows the system id with everything that was sent. */
   saved: boolean;
-  /** Of the peer that was sent. */
+  /** System id of the requested peer. */
   systemId: SystemID;
-  /** As listed afresh. */
+  /** Objects from the second read. */
   trustedServers: TrustedServer[];
 }
 
 export interface TrustedServerUpdated {
-  /** Absent on success; otherwise what the re-read disagreed about. */
+  /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_PERSISTED";
-  /** What the verdict rests on. */
+  /** Evidence of the result. */
   detail: string;
-  /** Every field that was sent reads back. */
+  /** True if the second read shows every field that was sent. */
   saved: boolean;
-  /** As read back; null where it is no longer listed. */
+  /** State from the second read; null if the peer is no longer listed. */
   trustedServer: TrustedServer | null;
 }
 
 export interface UpdatePrincipalFlagsRequest {
-  /** True lets the principal be impersonated by a delegated login. */
+  /** True allows a delegated login to act for the principal. */
   delegation?: boolean;
   /** True disables the principal. */
   disabled?: boolean;
 }
 
 export interface UpdatePrincipalRolesRequest {
-  /** The complete new set; empty takes every role away. */
+  /** Complete new set. An empty set removes every role. */
   roleIds: HexID[];
 }
 
@@ -2599,126 +2642,132 @@ export interface UpdatePrincipalTrustRequest {
 
 export interface UpdateRoleRequest {
   name?: string;
-  /** The complete new set; empty removes every operation. */
+  /** Complete new set of operation ids. An empty set removes every operation. */
   operations?: HexID[];
 }
 
 export interface UpdateTrustedServerRequest {
   description?: string;
   friendlyName?: string;
-  /** An extension, as in the registration. */
+  /** Extension, as in the registration. */
   witness?: boolean;
 }
 
 export interface VerifyMACRequest {
-  /** The message; the empty string is the empty message. */
+  /** Message; the empty string is the empty message. */
   data: Base64;
-  /** Hidden link of the first key of a line: the 16 newest keys of it that check MACs are tried. */
+  /**
+   * Hidden link of the first key of a lineage. The key server tries the 16 newest keys of the
+   * lineage that may verify.
+   */
   lineage?: HiddenLink;
-  /** 48 bytes; a MAC that was cut short is refused. */
+  /** MAC of 48 bytes; a truncated MAC is refused. */
   mac: Base64;
-  /** Hidden link of the key. Send this or lineage. */
+  /** Hidden link of the key. Send either this or lineage. */
   ttag?: HiddenLink;
 }
 
 export interface VerifyMACResponse {
-  /** Which key of its line that is, from 1. */
+  /** Number of the key within its lineage, from 1. */
   generation: number;
   /**
-   * Hidden link of the key that made the MAC; of a MAC that is not valid, of the newest that was
+   * Hidden link of the key that made the MAC; if the MAC is not valid, of the newest key that was
    * tried.
    */
   ttag: HiddenLink;
-  /** The MAC is that of the message under a key that was tried. */
+  /** True if one of the tried keys produces this MAC for the message. */
   valid: boolean;
 }
 
 export interface Version {
-  /** Likewise. */
+  /** Absent if the key server did not report it. */
   build?: number;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
-  /** Number of the product's variant. */
+  /** Number of the product edition. */
   edition?: number;
-  /** Absent where the key server did not report it. */
+  /** Absent if the key server did not report it. */
   major?: number;
-  /** Likewise. */
+  /** Absent if the key server did not report it. */
   minor?: number;
-  /** Free-form banner, not a rendering of the numbers. */
+  /** Version text in free form; it may differ from the numbers. */
   version: string;
 }
 
 export interface WhoCanPage {
-  /** Of this page. A page may be short, and still not the last. */
+  /** Number of objects in this page. A page may be short without being the last. */
   count: number;
-  /** For people; its wording may change. */
+  /** Text for people; the wording may change. */
   detail: string;
   /**
-   * Principals of peers whom the key's list lets; whether a role grants them the operation their
-   * own key server says. On the first page.
+   * Principals of peers that the ACL of the key allows. Their own key servers decide if a role
+   * grants them the operation. On the first page only.
    */
   elsewhere: Capable[];
-  /** What the next page is after, or null where this is the last. */
+  /** Value of after for the next page; null on the last page. */
   next: HexID | null;
-  /** Principals of this key server whom the gate would let, with a session of their own. */
+  /** Principals of this key server that the authorizer would allow, with a new session. */
   who: Capable[];
 }
 
 export interface WhoCanRequest {
-  /** The next of an earlier page. */
+  /** Value of next from the previous page. */
   after?: HexID;
-  /** The key that the operation is about. Left out, whoever a role grants the operation. */
+  /**
+   * Key that the operation concerns. If omitted: list all principals whose roles grant the
+   * operation.
+   */
   hiddenLink?: HiddenLink;
-  /** Principals in a page, 100 when left out. */
+  /** Maximum number of principals in a page; default 100. */
   limit?: number;
-  /** What would be done. */
+  /** Operation to decide on. */
   operation: OperationName;
 }
 
 export interface WildcardEquivalent {
-  /** The route of that search. */
+  /** Route of that search. */
   path: string;
-  /** The subject sent, with the wildcard at its end. */
+  /** Requested subject with the wildcard at its end. */
   subject: string;
 }
 
 export interface Witness {
-  /** What verifies its cosignatures, as C2SP signed-note spells a public key (vkey). */
+  /** Public key that verifies its cosignatures, in the format of C2SP signed-note (vkey). */
   key: string;
-  /** Those of peers that are witnessed, and those of --witness-client. */
+  /** Witnessed logs: those of peers and those of --witness-client. */
   logs: WitnessedLog[];
 }
 
 export interface WitnessedLog {
   /**
-   * What the log did that no log may, at last; absent where it did nothing. It stays until the peer
-   * is removed.
+   * Last violation of the rules of a log; absent if there was none. It stays until the peer is
+   * removed.
    */
   conflict?: "logForked" | "logRolledBack" | "logForged" | "logKeyChanged";
-  /** When it did, at last. */
+  /** Time of the last violation. */
   conflictAt?: string;
-  /** What verifies its checkpoints. */
+  /** Public key that verifies its checkpoints. */
   key: string;
-  /** The name of the log. */
+  /** Name of the log. */
   origin: string;
-  /** When it was cosigned. */
+  /** Time of the last cosignature. */
   seenAt?: string;
-  /** Rows of the checkpoint that was cosigned last; 0 before the first. */
+  /** Number of rows in the last cosigned checkpoint; 0 before the first one. */
   size: number;
-  /** Of the peer whose log it is; absent where it is no peer's. */
+  /** System id of the peer that owns the log; absent if the owner is not a peer. */
   systemId?: SystemID;
 }
 
 /** Of listSessions. */
 export interface ListSessionsInput {
   /**
-   * Only those that have this principal's rights or in which it acts; 16 hexadecimal digits. One's
-   * own need no role.
+   * Return only sessions with the rights of this principal or in which it acts; 16 hexadecimal
+   * digits. Sessions of the caller need no role.
    */
   principalId?: HexID;
-  /** Sessions in a page, 100 when left out. */
+  /** Maximum number of sessions in a page; default 100. */
   limit?: number;
-  /** The next of an earlier page. */
+  /** Value of next from the previous page. */
   after?: HexID;
 }
 
@@ -2736,25 +2785,31 @@ export interface EndSessionsOfPrincipalInput {
 
 /** Of listKeys. */
 export interface ListKeysInput {
-  /** Only the line that begins with this key, oldest first. */
+  /** Return only the lineage that begins with this key, oldest key first. */
   lineage?: HiddenLink;
-  /** Only keys in this state. */
+  /** Return only keys in this state. */
   state?: "enabled" | "verifyOnly" | "disabled" | "destroying" | "destroyed";
-  /** Keys in a page, 100 when left out. */
+  /** Maximum number of keys in a page; default 100. */
   limit?: number;
-  /** The next of an earlier page. */
+  /** Value of next from the previous page. */
   after?: HiddenLink;
 }
 
 /** Of listPrincipals. */
 export interface ListPrincipalsInput {
-  /** There is no listing without a type. */
+  /** Type of the principals; required. */
   type: "password" | "certificate" | "ldap" | "xauth" | "group";
-  /** Principals in a page. Left out, all are answered, unless there are more than 1024. */
+  /**
+   * Maximum number of principals in a page. If omitted, all are returned; more than 1024 are
+   * refused.
+   */
   limit?: number;
-  /** Principals to skip; needs limit. */
+  /** Number of principals to skip; needs limit. */
   offset?: number;
-  /** Where names begin. The key server appends the wildcard; no character of it is one. */
+  /**
+   * Prefix of the names. The key server appends the wildcard. No character of the prefix is a
+   * wildcard.
+   */
   name?: string;
 }
 
@@ -2774,7 +2829,7 @@ export interface UpdatePrincipalFlagsInput extends UpdatePrincipalFlagsRequest {
 export interface AddDelegateInput {
   /** 16 hexadecimal digits. */
   id: HexID;
-  /** The principal, in 16 hexadecimal digits. */
+  /** Id of the principal, 16 hexadecimal digits. */
   pid: HexID;
 }
 
@@ -2782,7 +2837,7 @@ export interface AddDelegateInput {
 export interface RemoveDelegateInput {
   /** 16 hexadecimal digits. */
   id: HexID;
-  /** The principal, in 16 hexadecimal digits. */
+  /** Id of the principal, 16 hexadecimal digits. */
   pid: HexID;
 }
 
@@ -2803,35 +2858,37 @@ export interface DeletePrincipalInput {
   /** 16 hexadecimal digits. */
   id: HexID;
   /**
-   * Who receives OWNER of the keys and the ACL templates that nobody else owns; left out, the
-   * deletion is refused where there are any.
+   * Principal that gets OWNER of the keys and ACL templates that no other principal owns. If there
+   * are any and heir is omitted, the deletion is refused.
    */
   heir?: HexID;
 }
 
 /** Of listGroupMembers. */
 export interface ListGroupMembersInput {
-  /** The group, in 16 hexadecimal digits. */
+  /** Id of the group, 16 hexadecimal digits. */
   gid: HexID;
-  /** Members in a page. Left out, all are answered, unless there are more than 1024. */
+  /**
+   * Maximum number of members in a page. If omitted, all are returned; more than 1024 are refused.
+   */
   limit?: number;
-  /** Members to skip; needs limit. */
+  /** Number of members to skip; needs limit. */
   offset?: number;
 }
 
 /** Of addGroupMember. */
 export interface AddGroupMemberInput {
-  /** The group, in 16 hexadecimal digits. */
+  /** Id of the group, 16 hexadecimal digits. */
   gid: HexID;
-  /** The principal, in 16 hexadecimal digits. */
+  /** Id of the principal, 16 hexadecimal digits. */
   pid: HexID;
 }
 
 /** Of removeGroupMember. */
 export interface RemoveGroupMemberInput {
-  /** The group, in 16 hexadecimal digits. */
+  /** Id of the group, 16 hexadecimal digits. */
   gid: HexID;
-  /** The principal, in 16 hexadecimal digits. */
+  /** Id of the principal, 16 hexadecimal digits. */
   pid: HexID;
 }
 
@@ -2849,13 +2906,13 @@ export interface DeleteRoleInput {
 
 /** Of listTrustedCas. */
 export interface ListTrustedCasInput {
-  /** Also answer each certificate's DER. */
+  /** Also return the DER of each certificate. */
   includeBodies?: boolean;
 }
 
 /** Of listAclTemplates. */
 export interface ListAclTemplatesInput {
-  /** Also answer each template's membersDigest. */
+  /** Also return membersDigest of each template. */
   includeDigests?: boolean;
 }
 
@@ -2896,12 +2953,13 @@ export interface RemoveAclTemplateMemberInput {
 /** Of listTemplatedDirectories. */
 export interface ListTemplatedDirectoriesInput {
   /**
-   * A path to look up exactly, after its trailing slash is put right; repeat it for several. Empty
+   * Path to find exactly, after its trailing slash is corrected. Repeat it for several paths. Empty
    * values are ignored.
    */
   path?: string[];
   /**
-   * A template that the directories use; repeat it for several. It cannot be combined with path.
+   * Template that the directories use. Repeat it for several templates. It cannot be combined with
+   * path.
    */
   aclTemplateId?: HexID[];
 }
@@ -2914,33 +2972,33 @@ export interface DeleteTemplatedDirectoryInput {
 
 /** Of listTrustedServers. */
 export interface ListTrustedServersInput {
-  /** The server name of a peer, compared exactly; left out, every peer is listed. */
+  /** Server name of a peer, compared exactly. If omitted, all peers are listed. */
   name?: string;
-  /** Also answer each peer's trust blob and the DER of its certificate. */
+  /** Also return the trust blob of each peer and the DER of its certificate. */
   includeBodies?: boolean;
 }
 
 /** Of updateTrustedServer. */
 export interface UpdateTrustedServerInput extends UpdateTrustedServerRequest {
-  /** Decimal, neither hexadecimal nor the transport principal's id. */
+  /** System id in decimal; neither hexadecimal nor the id of the transport principal. */
   systemId: SystemID;
 }
 
 /** Of removeTrustedServer. */
 export interface RemoveTrustedServerInput {
-  /** Decimal, neither hexadecimal nor the transport principal's id. */
+  /** System id in decimal; neither hexadecimal nor the id of the transport principal. */
   systemId: SystemID;
 }
 
 /** Of listPrincipalTrusts. */
 export interface ListPrincipalTrustsInput {
-  /** Only those of this principal; 16 hexadecimal digits. */
+  /** Return only rows of this principal; 16 hexadecimal digits. */
   principalId?: HexID;
-  /** Only those for this peer, registered or not. */
+  /** Return only rows for this peer, registered or not. */
   trustedServerSystemId?: SystemID;
-  /** Longest page; left out, everything is answered, which is refused above 1024 rows. */
+  /** Maximum number of rows in a page. If omitted, all are returned; more than 1024 are refused. */
   limit?: number;
-  /** Rows to skip; needs limit. */
+  /** Number of rows to skip; needs limit. */
   offset?: number;
 }
 
@@ -2958,29 +3016,29 @@ export interface DeletePrincipalTrustInput {
 
 /** Of getRevocationPolicy. */
 export interface GetRevocationPolicyInput {
-  /** As revocationDigest of GET /api/trusted-cas shows it. */
+  /** revocationDigest from GET /api/trusted-cas. */
   digest: IssuerDigest;
 }
 
 /** Of setRevocationPolicy. */
 export interface SetRevocationPolicyInput extends SetRevocationPolicyRequest {
-  /** As revocationDigest of GET /api/trusted-cas shows it. */
+  /** revocationDigest from GET /api/trusted-cas. */
   digest: IssuerDigest;
 }
 
 /** Of listOwners. */
 export interface ListOwnersInput {
-  /** As the change feed has it. */
+  /** Kind as in the change feed. */
   kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
-  /** Marks in a page, 100 when left out. */
+  /** Maximum number of marks in a page; default 100. */
   limit?: number;
-  /** The next of an earlier page. */
+  /** Value of next from the previous page. */
   after?: HexID;
 }
 
 /** Of getOwner. */
 export interface GetOwnerInput {
-  /** As the change feed has it. */
+  /** Kind as in the change feed. */
   kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
   /** 16 hexadecimal digits. */
   id: HexID;
@@ -2988,7 +3046,7 @@ export interface GetOwnerInput {
 
 /** Of setOwner. */
 export interface SetOwnerInput extends SetOwnerRequest {
-  /** As the change feed has it. */
+  /** Kind as in the change feed. */
   kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
   /** 16 hexadecimal digits. */
   id: HexID;
@@ -2996,81 +3054,85 @@ export interface SetOwnerInput extends SetOwnerRequest {
 
 /** Of releaseOwner. */
 export interface ReleaseOwnerInput {
-  /** As the change feed has it. */
+  /** Kind as in the change feed. */
   kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
   /** 16 hexadecimal digits. */
   id: HexID;
-  /** Who holds the mark, so that nobody takes another's away. */
+  /** Current owner. It prevents removing the mark of another owner. */
   expect: string;
 }
 
 /** Of listAuditEntries. */
 export interface ListAuditEntriesInput {
-  /** Coded cause, for instance aclDenied. */
+  /** Reason code, for instance aclDenied. */
   reason?: string;
-  /** Who asked, in decimal. */
+  /** Principal of the caller, in decimal. */
   principalId?: DecimalID;
-  /** For instance hmacData. */
+  /** Operation, for instance hmacData. */
   operation?: string;
-  /** How it ended. */
+  /** Outcome of the operation. */
   outcome?: "allowed" | "refused" | "failed";
-  /** What it was done to, as the entries have it, compared exactly. */
+  /** Object of the operation, as the entries show it; compared exactly. */
   object?: string;
-  /** Where it came from: the client's address, without a port. */
+  /** IP address of the client, without a port. */
   address?: IPAddress;
-  /** Public id of the caller's session, as the entries have it; 16 hexadecimal digits. */
+  /** Public id of the caller's session, as the entries show it; 16 hexadecimal digits. */
   session?: HexID;
-  /** Rows at or after this RFC 3339 time. */
+  /** Return rows at or after this RFC 3339 time. */
   since?: string;
-  /** Rows before this RFC 3339 time. */
+  /** Return rows before this RFC 3339 time. */
   until?: string;
-  /** asc: oldest row first, as when left out; desc: newest first. */
+  /** asc (default): oldest row first. desc: newest row first. */
   order?: "asc" | "desc";
-  /** The next of an earlier page in the same order. */
+  /** Value of next from the previous page in the same order. */
   cursor?: number;
-  /** Rows in a page, 100 when left out. */
+  /** Maximum number of rows in a page; default 100. */
   limit?: number;
 }
 
 /** Of getAuditReceipt. */
 export interface GetAuditReceiptInput {
-  /** The row's place in the trail. */
+  /** Position of the row in the audit log. */
   seq: RowNumber;
 }
 
 /** Of getAuditHashes. */
 export interface GetAuditHashesInput {
-  /** 0 is that of the rows' own hashes; a hash of the next one stands for a whole tile. */
+  /**
+   * Level of the tile. Level 0 has the hashes of the rows. Each hash of a higher level covers a
+   * full tile of the level below.
+   */
   level: TreeLevel;
-  /** The tile, as C2SP tlog-tiles spells it: it may have slashes, as they are or as %2F. */
+  /** Tile in the format of C2SP tlog-tiles. It may contain slashes, plain or as %2F. */
   tile: TilePlace;
 }
 
 /** Of getAuditEntries. */
 export interface GetAuditEntriesInput {
-  /**
-   * The tile of level 0, as C2SP tlog-tiles spells it: it may have slashes, as they are or as %2F.
-   */
+  /** Tile of level 0 in the format of C2SP tlog-tiles. It may contain slashes, plain or as %2F. */
   tile: TilePlace;
 }
 
 /** Of listChanges. */
 export interface ListChangesInput {
-  /** The cursor of an earlier answer; 0 or left out reads from the start. */
+  /** Cursor from an earlier response; 0 or omitted: from the start. */
   after?: number;
-  /** Seconds to wait for a change when there is none yet. */
+  /** Seconds to wait for a change if there is none yet. */
   wait?: number;
 }
 
 /** Of listApprovals. */
 export interface ListApprovalsInput {
-  /** Only those that this principal asked for; 16 hexadecimal digits. One's own need no role. */
+  /**
+   * Return only approvals that this principal requested; 16 hexadecimal digits. Approvals of the
+   * caller need no role.
+   */
   asker?: HexID;
-  /** true: only those that can still be approved, rejected or executed. */
+  /** true: return only approvals that can still be approved, rejected or executed. */
   open?: boolean;
-  /** Approvals in a page, 100 when left out. */
+  /** Maximum number of approvals in a page; default 100. */
   limit?: number;
-  /** The next of an earlier page. */
+  /** Value of next from the previous page. */
   after?: HexID;
 }
 

@@ -49,7 +49,7 @@ export const certificate = (): Credentials => () => ({ method: "certificate" });
 /** A session with its limits on this machine's clock, which may be minutes away from the service's. */
 export interface HeldSession {
   sessionId: string;
-  /** Names the session and opens nothing. */
+  /** Public id of the session. It does not authenticate requests. */
   id: string;
   /** End of the absolute lifetime, in milliseconds since 1970, less a margin. */
   until: number;

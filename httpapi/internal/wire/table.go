@@ -255,46 +255,46 @@ var scalars = map[reflect.Type]*Scalar{
 		Bad: []string{`"AB"`, `"` + strings.Repeat("G", 64) + `"`, `"` + strings.Repeat("A", 65) + `"`, `"AAAAAAAAA+k="`},
 		Schema: Schema{
 			Type: "string", Pattern: `^(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{96})$`,
-			Description: "What the revocation routes name a CA by: SHA-256 of its certificate in hexadecimal, or SHA-384 where its key is EC of 384 bits or more.",
+			Description: "Digest that names a CA in the revocation routes: SHA-256 of its certificate in hexadecimal, or SHA-384 if its key is EC with 384 bits or more.",
 		},
 	},
 	reflect.TypeFor[schema.IPAddress](): {
 		Kind: Text, Example: `"192.0.2.1"`,
 		Bad:    []string{`"nonsense"`, `"192.0.2.1:80"`, `"192.0.2"`, `"[::1]"`, `"192.0.2.0/24"`},
-		Schema: Schema{Type: "string", Description: "An address of IPv4 or IPv6, without a port."},
+		Schema: Schema{Type: "string", Description: "IPv4 or IPv6 address, without a port."},
 	},
 	reflect.TypeFor[schema.OperationName](): {
 		Kind: Text, Example: `"hmacData"`,
 		Bad:    []string{`"nonsense"`, `"HMAC Data"`, `"HmacData"`, `"hmacData "`, `"0000000000000304"`},
-		Schema: Schema{Type: "string", Description: "An operation of the catalogue (GET /api/operations), as the audit trail spells it: hmacData, for instance."},
+		Schema: Schema{Type: "string", Description: "Operation from GET /api/operations, by its key in the audit log, for instance hmacData."},
 	},
 	reflect.TypeFor[schema.Recipient](): {
 		Kind: Text, Example: `"age19f7s6zn4nl49zxcfgxkd8j5f08uxrrxkshk6zfq740h0mj427essu9kra6"`,
 		Bad:    []string{`"nonsense"`, `"age1"`, `"AGE-SECRET-KEY-1"`, `"age1\nage1"`, `"age1 t7rxyev2z3"`},
-		Schema: Schema{Type: "string", Pattern: "^age1[a-z0-9]+$", Description: "A recipient of age, as age-keygen -y shows it."},
+		Schema: Schema{Type: "string", Pattern: "^age1[a-z0-9]+$", Description: "Recipient of age, as age-keygen -y prints it."},
 	},
 	reflect.TypeFor[schema.Secret](): {
 		Kind: Text, Secret: true, Example: `"a long passphrase"`,
-		Schema: Schema{Type: "string", Format: "password", Description: "Text that nobody else may see. No log and no message shows it."},
+		Schema: Schema{Type: "string", Format: "password", Description: "Secret text. Logs and messages do not contain it."},
 	},
 	reflect.TypeFor[schema.JSON](): {
 		Kind: Any, Example: `{}`, Bad: []string{`{"a":1,"a":2}`, `{"a":9007199254740993}`, `{"a":"\ud800"}`},
 		Schema: Schema{
-			Type: "object", Description: "An object of another route. Names are there once, integers lie within 2^53-1; the service answers it in the form of RFC 8785.",
+			Type: "object", Description: "Object of another route. Names are unique, and integers are within 2^53-1. The service returns it in the form of RFC 8785.",
 		},
 	},
 	reflect.TypeFor[schema.SHA256](): {
 		Kind: Text, Example: `"` + strings.Repeat("ab", 32) + `"`,
 		Bad:    []string{`"ab"`, `"` + strings.Repeat("g", 64) + `"`, `"` + strings.Repeat("a", 63) + `"`, `"` + strings.Repeat("ab", 33) + `"`},
-		Schema: Schema{Type: "string", Pattern: `^[0-9a-fA-F]{64}$`, Description: "A SHA-256 digest in 64 hexadecimal digits. A request may use either case, an answer has lower case."},
+		Schema: Schema{Type: "string", Pattern: `^[0-9a-fA-F]{64}$`, Description: "SHA-256 digest in 64 hexadecimal digits. A request may use either case; a response uses lower case."},
 	},
 	reflect.TypeFor[schema.RowNumber](): {
 		Kind: Integer, Example: `1`, Bad: []string{`0`, `-1`, `01`, `+1`, `1.0`, `1e0`, `9007199254740993`},
-		Schema: Schema{Type: "integer", Minimum: new(int64(1)), Maximum: new(int64(schema.MaxExactInteger)), Description: "The place of a row in the audit trail, over all chains."},
+		Schema: Schema{Type: "integer", Minimum: new(int64(1)), Maximum: new(int64(schema.MaxExactInteger)), Description: "Position of a row in the audit log, over all chains."},
 	},
 	reflect.TypeFor[schema.TreeLevel](): {
 		Kind: Integer, Example: `0`, Bad: []string{`-1`, `64`, `+1`, `1.0`, `data`},
-		Schema: Schema{Type: "integer", Minimum: new(int64(0)), Maximum: new(int64(63)), Description: "A level of tiles; each is of the roots of those below it."},
+		Schema: Schema{Type: "integer", Minimum: new(int64(0)), Maximum: new(int64(63)), Description: "Level of tiles. Each level has the root hashes of the tiles below it."},
 	},
 	reflect.TypeFor[schema.TilePlace](): {
 		Kind: Text, Example: `"000.p/1"`,
@@ -304,20 +304,20 @@ var scalars = map[reflect.Type]*Scalar{
 		},
 		Schema: Schema{
 			Type: "string", Pattern: `^(?:x[0-9]{3}/)*[0-9]{3}(?:\.p/[1-9][0-9]{0,2})?$`, MaxLength: new(int64(64)),
-			Description: "A tile in its level as C2SP tlog-tiles spells it: x001/067 is the tile 1067, 067.p/8 the first 8 of tile 67.",
+			Description: "Tile in its level, in the format of C2SP tlog-tiles: x001/067 is tile 1067, 067.p/8 is the first 8 hashes of tile 67.",
 		},
 	},
 	reflect.TypeFor[schema.RequestPath](): {
 		Kind: Text, Example: `"/api/roles"`,
 		Bad:    []string{`"api/roles"`, `"/"`, `"https://key.example/api/roles"`, `"/api/roles#a"`, `"/api/ro les"`, `"/api/r\u00f6les"`, `"/api/roles\n"`, `"/api/` + strings.Repeat("a", 1024) + `"`},
-		Schema: Schema{Type: "string", Pattern: `^/api/[!-"$-~]*$`, MaxLength: new(int64(1024)), Description: "The path of another route, with its query where it has one."},
+		Schema: Schema{Type: "string", Pattern: `^/api/[!-"$-~]*$`, MaxLength: new(int64(1024)), Description: "Path of another route, with its query if it has one."},
 	},
 	reflect.TypeFor[schema.HexID](): {
 		Kind: Text, Example: `"00000000000003e9"`,
 		Bad: []string{`"3e9"`, `"00000000000003eg"`, `"0x000000000003e9"`, `"00000000000003e900"`, `"AAAAAAAAA+k="`},
 		Schema: Schema{
 			Type: "string", Pattern: `^[0-9a-fA-F]{16}$`,
-			Description: "An identifier of 8 bytes in 16 hexadecimal digits. A request may use either case, an answer has lower case.",
+			Description: "Identifier of 8 bytes in 16 hexadecimal digits. A request may use either case; a response uses lower case.",
 		},
 	},
 	reflect.TypeFor[schema.DecimalID](): {
@@ -325,7 +325,7 @@ var scalars = map[reflect.Type]*Scalar{
 		Bad: []string{`-1`, `1.0`, `1e3`, `9007199254740993`, `"01001"`, `"-1"`, `"+1"`, `"1 "`, `"18446744073709551616"`, `"00000000000003e9"`},
 		Schema: Schema{
 			Type: "string", Pattern: `^(?:0|[1-9][0-9]{0,19})$`,
-			Description: "The 8 bytes of a principal's id as a big-endian number, in decimal. The service also takes a JSON integer, up to 2^53; it always answers the string.",
+			Description: "The 8 bytes of a principal's id as a big-endian number, in decimal. A request may also contain a JSON integer up to 2^53; a response always contains the string.",
 		},
 	},
 	reflect.TypeFor[schema.Base64ID](): {
@@ -333,32 +333,32 @@ var scalars = map[reflect.Type]*Scalar{
 		Bad: append([]string{`"00000000000003e9"`, `"AAAAAAAD6Q=="`, `"AAAAAAAAAAAD6Q=="`, `"AAAAAAAAA+l="`}, badBase64...),
 		Schema: Schema{
 			Type: "string", ContentEncoding: "base64", Pattern: `^[A-Za-z0-9+/]{10}[AEIMQUYcgkosw048]=$`,
-			Description: "An identifier of 8 bytes in canonical base64.",
+			Description: "Identifier of 8 bytes in canonical base64.",
 		},
 	},
 	reflect.TypeFor[schema.SystemID](): {
 		Kind: Integer, Example: `1`, Bad: []string{`-1`, `4294967296`, `1.0`, `1e0`},
-		Schema: Schema{Type: "integer", Minimum: new(int64(0)), Maximum: new(int64(1<<32 - 1)), Description: "The number of a key server. The one that owns a principal or a key is named by it."},
+		Schema: Schema{Type: "integer", Minimum: new(int64(0)), Maximum: new(int64(1<<32 - 1)), Description: "Number of a key server, for instance of the owner of a principal or a key."},
 	},
 	reflect.TypeFor[schema.HiddenLink](): {
 		Kind: Text, Example: `"AAAAAQAAAAAAAAPp"`, Bad: append([]string{`"` + strings.Repeat("AAAA", 22) + `"`}, badBase64...),
 		Schema: Schema{
 			Type: "string", ContentEncoding: "base64", Pattern: base64Pattern, MinLength: new(int64(4)), MaxLength: new(int64(maxLinkText)),
-			Description: "The only handle of a key: 1 to 64 opaque bytes in canonical base64.",
+			Description: "The only identifier of a key: 1 to 64 opaque bytes in canonical base64.",
 		},
 	},
 	reflect.TypeFor[schema.ResourceID](): {
 		Kind: Text, Example: `"AAAAAQAAAAAAAAPp"`, Bad: append([]string{`"9"`}, badBase64...),
 		Schema: Schema{
 			Type: "string", Pattern: base64Pattern, MinLength: new(int64(4)), MaxLength: new(int64(maxLinkText)),
-			Description: "The hidden link of a key, or self (which is base64, too: the type of the resource says which).",
+			Description: "Hidden link of a key, or self. self is also valid base64; the type of the resource distinguishes them.",
 		},
 	},
 	reflect.TypeFor[schema.Rights](): {
 		Kind: Either, Example: `3`, Bad: []string{`-1`, `32`, `1.0`, `["read"]`, `["READ","ALL"]`, `[1]`, `[null]`},
 		Schema: Schema{Type: "integer", Minimum: new(int64(0)), Maximum: new(int64(keyserver.AllRights)), Description: aboutRights()},
 		Asked: &Schema{
-			Description: "Rights to ask for: the bitmask, or the names of its bits.",
+			Description: "Requested rights: the bitmask, or the names of its bits.",
 			OneOf:       []*Schema{Reference("Rights"), {Type: "array", Items: &Schema{Type: "string", Enum: OneOf(keyserver.RightNames()...).Enum}}},
 		},
 	},
@@ -366,7 +366,7 @@ var scalars = map[reflect.Type]*Scalar{
 		Kind: Text, Example: `"AAABl7DtSAA="`, Bad: append([]string{`"AAAAAAAAAQ=="`, `"AAAAAAAAAAAAAAAA"`}, badBase64...),
 		Schema: Schema{
 			Type: "string", ContentEncoding: "base64", Pattern: `^[A-Za-z0-9+/]{10}[AEIMQUYcgkosw048]=$`,
-			Description: "A raw time: 8 bytes in canonical base64, the milliseconds since 1970 in UTC as a big-endian unsigned number. All zero, AAAAAAAAAAA=, is unset and bounds nothing.",
+			Description: "Raw time: 8 bytes in canonical base64, the milliseconds since 1970 in UTC as a big-endian unsigned number. All zero, AAAAAAAAAAA=, means unset: no limit.",
 		},
 	},
 	reflect.TypeFor[schema.TrustBlob](): {
@@ -380,7 +380,7 @@ var scalars = map[reflect.Type]*Scalar{
 		},
 		Schema: Schema{
 			Type: "string", MaxLength: new(int64(keyserver.MaxTrustBlob)), Pattern: `^[0-9]{1,10}\t[0-9A-Za-z_.:-]{1,253}\t[0-9]{1,5}\t[A-Za-z0-9+/]+={0,2}$`,
-			Description: "What registers a key server with another: system id, server name, port of the external listener and base64 of the PKCS#7 chain, separated by tabs.",
+			Description: "Data that registers a key server with another: system id, server name, port of the external listener and base64 of the PKCS#7 chain, separated by tabs.",
 		},
 	},
 }
@@ -391,8 +391,8 @@ func aboutRights() string {
 	for r := keyserver.Rights(1); r <= keyserver.AllRights; r <<= 1 {
 		bits = append(bits, fmt.Sprintf("%d %s", r, strings.Join(r.Names(), "")))
 	}
-	return "Bitmask of rights over a key: " + strings.Join(bits, ", ") + ". READ is what using the key and reading its list takes, " +
-		"OWNER what changing the list and exporting the key takes, WRITE what changing an ACL template takes. " +
-		"An entry with MANDATORY_GROUP or HOST_MATRIX shuts out whoever is not in its group. " +
-		"The key server holds more than it is asked for: WRITE adds READ, OWNER adds both. Test with a mask, never for equality."
+	return "Bitmask of rights over a key: " + strings.Join(bits, ", ") + ". READ allows using the key and reading its ACL, " +
+		"OWNER changing the ACL and exporting the key, WRITE changing an ACL template. " +
+		"An entry with MANDATORY_GROUP or HOST_MATRIX denies the key to principals that are not in its group. " +
+		"The key server adds implied rights: WRITE adds READ, OWNER adds both. Test with a mask, never for equality."
 }
