@@ -109,10 +109,10 @@ func comment(name string, r routes.Route) string {
 		for i, f := range r.Faults {
 			codes[i] = string(f)
 		}
-		text += " Codes of its own: " + strings.Join(codes, ", ") + "."
+		text += " Specific codes: " + strings.Join(codes, ", ") + "."
 	}
 	if r.Counts {
-		text += " It is not tried again after PEER_UNAVAILABLE: a use of the key may have been counted, and another try may count another one."
+		text += " It is not retried after PEER_UNAVAILABLE, because a retry may count another use of the key."
 	}
 	const width = 80
 	var b strings.Builder

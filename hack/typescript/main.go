@@ -197,7 +197,7 @@ func (w *writer) routes(all []routes.Route) error {
 			method(&methods, r, o, in, optional)
 		}
 	}
-	w.b.WriteString("\n/** A method for each route that needs no more than to be asked. */\nexport abstract class Routes {\n" +
+	w.b.WriteString("\n/** A method for each route that needs no special handling. */\nexport abstract class Routes {\n" +
 		"  protected abstract ask<Out>(route: Route, input: object | undefined, options: CallOptions | undefined): Promise<Out>;\n")
 	w.b.Write(methods.Bytes())
 	w.b.WriteString("}\n")
@@ -227,7 +227,7 @@ func (w *writer) request(r routes.Route, o operation) (name string, optional boo
 	if body != "" {
 		extends = " extends " + body
 	}
-	fmt.Fprintf(&w.b, "\n/** Of %s. */\nexport interface %s%s {\n", r.Name, name, extends)
+	fmt.Fprintf(&w.b, "\n/** Input of %s. */\nexport interface %s%s {\n", r.Name, name, extends)
 	for _, p := range fields {
 		described := *p.Schema
 		described.Description = p.Description
@@ -265,7 +265,7 @@ func method(b *bytes.Buffer, r routes.Route, o operation, in string, optional bo
 	}
 	about := r.Summary
 	if len(r.Faults) > 0 {
-		about += " Codes of its own:"
+		about += " Specific codes:"
 		for i, code := range r.Faults {
 			about += separator(i) + string(code)
 		}

@@ -15,7 +15,7 @@ func (c *Client) GetHealth(ctx context.Context) (schema.Health, error) {
 }
 
 // GetReadiness reports for each part whether the service can do its work, and
-// when it retries a failed part. Codes of its own: NOT_READY.
+// when it retries a failed part. Specific codes: NOT_READY.
 func (c *Client) GetReadiness(ctx context.Context) (schema.Ready, error) {
 	return ask[schema.Ready](ctx, c, route{name: "getReadiness", method: http.MethodGet, path: "/api/ready", open: true}, nil)
 }
@@ -26,7 +26,7 @@ func (c *Client) GetVersion(ctx context.Context) (schema.Version, error) {
 }
 
 // GetConfiguration returns the part of the key server's configuration that
-// responses may contain. It never contains credentials. Codes of its own:
+// responses may contain. It never contains credentials. Specific codes:
 // NOT_FOUND.
 func (c *Client) GetConfiguration(ctx context.Context, in schema.ConfigRequest) (schema.Configuration, error) {
 	return ask[schema.Configuration](ctx, c, route{name: "getConfiguration", method: http.MethodPost, path: "/api/config/get", named: true}, in)
@@ -39,7 +39,7 @@ func (c *Client) GetCustody(ctx context.Context) (schema.Custody, error) {
 }
 
 // RotateDataKey creates a data key and verifies that it is active. The key
-// server rewraps all keys under it in the background. Codes of its own:
+// server rewraps all keys under it in the background. Specific codes:
 // REWRAP_RUNNING, NOT_SAVED, READBACK_FAILED, NOT_READY.
 func (c *Client) RotateDataKey(ctx context.Context) (schema.DataKeyRotated, error) {
 	return ask[schema.DataKeyRotated](ctx, c, route{name: "rotateDataKey", method: http.MethodPost, path: "/api/custody/rotate"}, nil)
@@ -57,41 +57,40 @@ func (c *Client) ListSessions(ctx context.Context, in schema.SessionQuery) (sche
 }
 
 // EndSession ends a session and the sessions made from it. Sessions of the
-// caller's own principal need no role. Codes of its own: NOT_FOUND.
+// caller's own principal need no role. Specific codes: NOT_FOUND.
 func (c *Client) EndSession(ctx context.Context, in schema.ByID) (schema.SessionsEnded, error) {
 	return ask[schema.SessionsEnded](ctx, c, route{name: "endSession", method: http.MethodDelete, path: "/api/sessions/{id}", named: true}, in)
 }
 
 // EndSessionsOfPrincipal ends all sessions of a principal and those made from
-// them. The caller's own principal needs no role. Codes of its own: NOT_FOUND.
+// them. The caller's own principal needs no role. Specific codes: NOT_FOUND.
 func (c *Client) EndSessionsOfPrincipal(ctx context.Context, in schema.ByID) (schema.SessionsEnded, error) {
 	return ask[schema.SessionsEnded](ctx, c, route{name: "endSessionsOfPrincipal", method: http.MethodDelete, path: "/api/principals/{id}/sessions", named: true}, in)
 }
 
-// MintKey creates or imports a key. The caller becomes its owner. Codes of its
-// own: INVALID_ARGUMENT.
+// MintKey creates or imports a key. The caller becomes its owner. Specific
+// codes: INVALID_ARGUMENT.
 func (c *Client) MintKey(ctx context.Context, in schema.MintKeyRequest) (schema.KeyMetadata, error) {
 	return ask[schema.KeyMetadata](ctx, c, route{name: "mintKey", method: http.MethodPost, path: "/api/keys", makes: true}, in)
 }
 
 // GetKey returns the metadata of a key, found by hidden link. It never returns
-// key material. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// key material. Specific codes: KEY_NOT_FOUND, ACL_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
 func (c *Client) GetKey(ctx context.Context, in schema.KeyRequest) (schema.KeyMetadata, error) {
 	return ask[schema.KeyMetadata](ctx, c, route{name: "getKey", method: http.MethodPost, path: "/api/keys/get", named: true}, in)
 }
 
 // AuthorizeKey checks whether the caller may use a key. Returns 200 if allowed
-// and 403 if denied. Codes of its own: KEY_NOT_FOUND, ACL_DENIED, KEY_DISABLED,
-// OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE. It is not tried again after
-// PEER_UNAVAILABLE: a use of the key may have been counted, and another try may
-// count another one.
+// and 403 if denied. Specific codes: KEY_NOT_FOUND, ACL_DENIED, KEY_DISABLED,
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE. It is not retried after
+// PEER_UNAVAILABLE, because a retry may count another use of the key.
 func (c *Client) AuthorizeKey(ctx context.Context, in schema.AuthorizeKeyRequest) (schema.KeyGrant, error) {
 	return ask[schema.KeyGrant](ctx, c, route{name: "authorizeKey", method: http.MethodPost, path: "/api/keys/authorize", named: true, counts: true}, in)
 }
 
 // ExportKey returns a key that the caller owns, encrypted for the certificate
-// of a transport principal. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// of a transport principal. Specific codes: KEY_NOT_FOUND, ACL_DENIED,
 // KEY_DISABLED, KEY_NOT_EXPORTABLE, OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND,
 // INVALID_ARGUMENT.
 func (c *Client) ExportKey(ctx context.Context, in schema.ExportKeyRequest) (schema.ExportedKey, error) {
@@ -99,45 +98,44 @@ func (c *Client) ExportKey(ctx context.Context, in schema.ExportKeyRequest) (sch
 }
 
 // ComputeMACs computes the MACs of up to 1000 messages. Each item has its own
-// result or code. Codes of its own: OBJECT_NOT_IN_CREDENTIAL_SCOPE. It is not
-// tried again after PEER_UNAVAILABLE: a use of the key may have been counted,
-// and another try may count another one.
+// result or code. Specific codes: OBJECT_NOT_IN_CREDENTIAL_SCOPE. It is not
+// retried after PEER_UNAVAILABLE, because a retry may count another use of the
+// key.
 func (c *Client) ComputeMACs(ctx context.Context, in schema.MACBatchRequest) (schema.MACBatchResponse, error) {
 	return ask[schema.MACBatchResponse](ctx, c, route{name: "computeMacs", method: http.MethodPost, path: "/api/crypto/mac/batch", counts: true}, in)
 }
 
-// Encrypt encrypts a plain text with an AES-256 key, using AES-256-GCM. Codes
-// of its own: KEY_EXHAUSTED, KEY_NOT_FOUND, ACL_DENIED,
+// Encrypt encrypts a plain text with an AES-256 key, using AES-256-GCM.
+// Specific codes: KEY_EXHAUSTED, KEY_NOT_FOUND, ACL_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, KEY_DISABLED, INVALID_ARGUMENT,
-// PEER_UNAVAILABLE. It is not tried again after PEER_UNAVAILABLE: a use of the
-// key may have been counted, and another try may count another one.
+// PEER_UNAVAILABLE. It is not retried after PEER_UNAVAILABLE, because a retry
+// may count another use of the key.
 func (c *Client) Encrypt(ctx context.Context, in schema.EncryptRequest) (schema.EncryptResponse, error) {
 	return ask[schema.EncryptResponse](ctx, c, route{name: "encrypt", method: http.MethodPost, path: "/api/crypto/encrypt", named: true, counts: true}, in)
 }
 
-// Decrypt decrypts a ciphertext from the encrypt route. Codes of its own:
+// Decrypt decrypts a ciphertext from the encrypt route. Specific codes:
 // KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, KEY_DISABLED,
-// INVALID_ARGUMENT, PEER_UNAVAILABLE. It is not tried again after
-// PEER_UNAVAILABLE: a use of the key may have been counted, and another try may
-// count another one.
+// INVALID_ARGUMENT, PEER_UNAVAILABLE. It is not retried after PEER_UNAVAILABLE,
+// because a retry may count another use of the key.
 func (c *Client) Decrypt(ctx context.Context, in schema.DecryptRequest) (schema.DecryptResponse, error) {
 	return ask[schema.DecryptResponse](ctx, c, route{name: "decrypt", method: http.MethodPost, path: "/api/crypto/decrypt", named: true, counts: true}, in)
 }
 
 // ListKeys lists the metadata of keys that the caller or one of its groups may
-// read. Codes of its own: OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
+// read. Specific codes: OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
 func (c *Client) ListKeys(ctx context.Context, in schema.KeyQuery) (schema.KeyListing, error) {
 	return ask[schema.KeyListing](ctx, c, route{name: "listKeys", method: http.MethodGet, path: "/api/keys"}, in)
 }
 
 // DisableKey disables a key until it is enabled again, and verifies the state.
-// Codes of its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
+// Specific codes: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
 // INVALID_ARGUMENT, KEY_STATE, NOT_SAVED, READBACK_FAILED.
 func (c *Client) DisableKey(ctx context.Context, in schema.KeyRequest) (schema.KeyStateSaved, error) {
 	return ask[schema.KeyStateSaved](ctx, c, route{name: "disableKey", method: http.MethodPost, path: "/api/keys/disable", named: true}, in)
 }
 
-// EnableKey enables a key again, and verifies the state. Codes of its own:
+// EnableKey enables a key again, and verifies the state. Specific codes:
 // KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT,
 // KEY_STATE, NOT_SAVED, READBACK_FAILED.
 func (c *Client) EnableKey(ctx context.Context, in schema.KeyRequest) (schema.KeyStateSaved, error) {
@@ -145,7 +143,7 @@ func (c *Client) EnableKey(ctx context.Context, in schema.KeyRequest) (schema.Ke
 }
 
 // DestroyKey prevents every use of a key, schedules the deletion of its bytes,
-// and verifies the state. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// and verifies the state. Specific codes: KEY_NOT_FOUND, ACL_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED,
 // READBACK_FAILED.
 func (c *Client) DestroyKey(ctx context.Context, in schema.DestroyKeyRequest) (schema.KeyStateSaved, error) {
@@ -153,7 +151,7 @@ func (c *Client) DestroyKey(ctx context.Context, in schema.DestroyKeyRequest) (s
 }
 
 // RestoreKey cancels the destruction of a key, which is disabled afterwards,
-// and verifies the state. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// and verifies the state. Specific codes: KEY_NOT_FOUND, ACL_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED,
 // READBACK_FAILED.
 func (c *Client) RestoreKey(ctx context.Context, in schema.KeyRequest) (schema.KeyStateSaved, error) {
@@ -161,90 +159,90 @@ func (c *Client) RestoreKey(ctx context.Context, in schema.KeyRequest) (schema.K
 }
 
 // RotateKey creates the successor of the newest key of a lineage, with the same
-// ACL, and verifies it. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+// ACL, and verifies it. Specific codes: KEY_NOT_FOUND, ACL_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED,
 // READBACK_FAILED.
 func (c *Client) RotateKey(ctx context.Context, in schema.KeyRequest) (schema.KeyRotated, error) {
 	return ask[schema.KeyRotated](ctx, c, route{name: "rotateKey", method: http.MethodPost, path: "/api/keys/rotate", named: true}, in)
 }
 
-// SetKeyRotation sets the rotation schedule of a lineage and verifies it. Codes
-// of its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
+// SetKeyRotation sets the rotation schedule of a lineage and verifies it.
+// Specific codes: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
 // INVALID_ARGUMENT, KEY_STATE, NOT_SAVED, READBACK_FAILED.
 func (c *Client) SetKeyRotation(ctx context.Context, in schema.KeyRotationRequest) (schema.KeyRotationSaved, error) {
 	return ask[schema.KeyRotationSaved](ctx, c, route{name: "setKeyRotation", method: http.MethodPut, path: "/api/keys/rotation", named: true}, in)
 }
 
 // GrantACL adds rights to the ACL entry of a principal, creates the entry if
-// necessary, and verifies the rights. Codes of its own: NOT_FOUND,
-// NOT_VERIFIED, READBACK_FAILED, INVALID_ARGUMENT, PEER_NO_ANSWER,
-// ACL_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
+// necessary, and verifies the rights. Specific codes: NOT_FOUND, NOT_VERIFIED,
+// READBACK_FAILED, INVALID_ARGUMENT, PEER_NO_ANSWER, ACL_NOT_FOUND, ACL_DENIED,
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
 func (c *Client) GrantACL(ctx context.Context, in schema.ACLChangeRequest) (schema.ACLResponse, error) {
 	return ask[schema.ACLResponse](ctx, c, route{name: "grantAcl", method: http.MethodPost, path: "/api/keys/acl/grant", named: true}, in)
 }
 
-// UpdateACL sets the rights of an existing ACL entry and verifies them. Codes
-// of its own: NOT_VERIFIED, READBACK_FAILED, INVALID_ARGUMENT, PEER_NO_ANSWER,
-// ACL_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
+// UpdateACL sets the rights of an existing ACL entry and verifies them.
+// Specific codes: NOT_VERIFIED, READBACK_FAILED, INVALID_ARGUMENT,
+// PEER_NO_ANSWER, ACL_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
+// PEER_UNAVAILABLE.
 func (c *Client) UpdateACL(ctx context.Context, in schema.ACLChangeRequest) (schema.ACLResponse, error) {
 	return ask[schema.ACLResponse](ctx, c, route{name: "updateAcl", method: http.MethodPost, path: "/api/keys/acl/update", named: true}, in)
 }
 
 // RevokeACL removes the ACL entry of a principal and verifies its absence.
-// Codes of its own: NOT_VERIFIED, READBACK_FAILED, INVALID_ARGUMENT,
+// Specific codes: NOT_VERIFIED, READBACK_FAILED, INVALID_ARGUMENT,
 // PEER_NO_ANSWER, ACL_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
 // PEER_UNAVAILABLE.
 func (c *Client) RevokeACL(ctx context.Context, in schema.ACLRevokeRequest) (schema.ACLResponse, error) {
 	return ask[schema.ACLResponse](ctx, c, route{name: "revokeAcl", method: http.MethodPost, path: "/api/keys/acl/revoke", named: true}, in)
 }
 
-// GetACL returns the ACL of a key. Codes of its own: ACL_NOT_FOUND, ACL_DENIED,
+// GetACL returns the ACL of a key. Specific codes: ACL_NOT_FOUND, ACL_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
 func (c *Client) GetACL(ctx context.Context, in schema.KeyRequest) (schema.ACLResponse, error) {
 	return ask[schema.ACLResponse](ctx, c, route{name: "getAcl", method: http.MethodPost, path: "/api/keys/acl/get", named: true}, in)
 }
 
 // ListPrincipals lists the principals of one type, sorted by name, completely
-// or in pages. Codes of its own: INVALID_ARGUMENT.
+// or in pages. Specific codes: INVALID_ARGUMENT.
 func (c *Client) ListPrincipals(ctx context.Context, in schema.PrincipalQuery) (schema.PrincipalPage, error) {
 	return ask[schema.PrincipalPage](ctx, c, route{name: "listPrincipals", method: http.MethodGet, path: "/api/principals"}, in)
 }
 
 // LookUpPrincipals finds principals by pairs of system id and principal id.
-// Codes of its own: INVALID_ARGUMENT.
+// Specific codes: INVALID_ARGUMENT.
 func (c *Client) LookUpPrincipals(ctx context.Context, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error) {
 	return ask[schema.PrincipalsFound](ctx, c, route{name: "lookUpPrincipals", method: http.MethodPost, path: "/api/principals/lookup"}, in)
 }
 
 // CreatePasswordPrincipal creates a password principal and verifies its name,
-// type and roles. Codes of its own: ESCALATION, DUTIES_CONFLICT,
-// ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+// type and roles. Specific codes: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS,
+// NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) CreatePasswordPrincipal(ctx context.Context, in schema.CreatePasswordPrincipalRequest) (schema.PrincipalSaved, error) {
 	return ask[schema.PrincipalSaved](ctx, c, route{name: "createPasswordPrincipal", method: http.MethodPost, path: "/api/principals/password", makes: true}, in)
 }
 
 // CreateLDAPPrincipal creates an ldap principal and verifies its name, type and
-// roles. Codes of its own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS,
+// roles. Specific codes: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS,
 // NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) CreateLDAPPrincipal(ctx context.Context, in schema.CreateLDAPPrincipalRequest) (schema.PrincipalSaved, error) {
 	return ask[schema.PrincipalSaved](ctx, c, route{name: "createLdapPrincipal", method: http.MethodPost, path: "/api/principals/ldap", makes: true}, in)
 }
 
 // CreateXAuthPrincipal creates an xauth principal for one issuer and subject,
-// and verifies all of its fields. Codes of its own: ESCALATION,
-// DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
-// INVALID_ARGUMENT.
+// and verifies all of its fields. Specific codes: ESCALATION, DUTIES_CONFLICT,
+// ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) CreateXAuthPrincipal(ctx context.Context, in schema.CreateXAuthPrincipalRequest) (schema.PrincipalSaved, error) {
 	return ask[schema.PrincipalSaved](ctx, c, route{name: "createXauthPrincipal", method: http.MethodPost, path: "/api/principals/xauth", makes: true}, in)
 }
 
-// GetPrincipal returns a principal. Codes of its own: NOT_FOUND.
+// GetPrincipal returns a principal. Specific codes: NOT_FOUND.
 func (c *Client) GetPrincipal(ctx context.Context, in schema.ByID) (schema.Principal, error) {
 	return ask[schema.Principal](ctx, c, route{name: "getPrincipal", method: http.MethodGet, path: "/api/principals/{id}", named: true}, in)
 }
 
 // UpdatePrincipalFlags sets the named flags, changes no other bit, and verifies
-// the complete flag word. Codes of its own: NO_FLAG_WORD, ESCALATION,
+// the complete flag word. Specific codes: NO_FLAG_WORD, ESCALATION,
 // DUTIES_CONFLICT, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
 // NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) UpdatePrincipalFlags(ctx context.Context, in schema.UpdatePrincipalFlagsRequest) (schema.PrincipalFlagsSaved, error) {
@@ -252,7 +250,7 @@ func (c *Client) UpdatePrincipalFlags(ctx context.Context, in schema.UpdatePrinc
 }
 
 // AddDelegate adds a delegate of a principal and verifies it. Only delegates
-// may act with the rights of the principal. Codes of its own: NO_FLAG_WORD,
+// may act with the rights of the principal. Specific codes: NO_FLAG_WORD,
 // ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL,
 // OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) AddDelegate(ctx context.Context, in schema.DelegateRequest) (schema.DelegateSaved, error) {
@@ -260,7 +258,7 @@ func (c *Client) AddDelegate(ctx context.Context, in schema.DelegateRequest) (sc
 }
 
 // RemoveDelegate removes a delegate of a principal and verifies it. Removing
-// the last one also clears the delegation flag. Codes of its own: NO_FLAG_WORD,
+// the last one also clears the delegation flag. Specific codes: NO_FLAG_WORD,
 // NOT_REMOVED, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) RemoveDelegate(ctx context.Context, in schema.DelegateRequest) (schema.DelegateGone, error) {
@@ -268,7 +266,7 @@ func (c *Client) RemoveDelegate(ctx context.Context, in schema.DelegateRequest) 
 }
 
 // UpdatePrincipalRoles replaces the roles of a principal and verifies them.
-// Codes of its own: ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
+// Specific codes: ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
 // BUILT_IN_PRINCIPAL, OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) UpdatePrincipalRoles(ctx context.Context, in schema.UpdatePrincipalRolesRequest) (schema.PrincipalRolesSaved, error) {
@@ -277,43 +275,43 @@ func (c *Client) UpdatePrincipalRoles(ctx context.Context, in schema.UpdatePrinc
 
 // SetPassword sets the password of a password principal and ends its sessions.
 // For the caller's own account, it needs the current password and no role.
-// Codes of its own: ESCALATION, NOT_FOUND, NO_PASSWORD, INVALID_CREDENTIALS,
+// Specific codes: ESCALATION, NOT_FOUND, NO_PASSWORD, INVALID_CREDENTIALS,
 // LOGIN_THROTTLED, NOT_SAVED, READBACK_FAILED.
 func (c *Client) SetPassword(ctx context.Context, in schema.SetPasswordRequest) (schema.PasswordSaved, error) {
 	return ask[schema.PasswordSaved](ctx, c, route{name: "setPassword", method: http.MethodPut, path: "/api/principals/{id}/password", named: true}, in)
 }
 
 // DeletePrincipal deletes a principal with its sessions and certificates, ends
-// its ACL entries on keys, and verifies its absence. Codes of its own:
-// NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, ESCALATION, IN_USE,
-// INVALID_ARGUMENT, NOT_REMOVED, READBACK_FAILED.
+// its ACL entries on keys, and verifies its absence. Specific codes: NOT_FOUND,
+// BUILT_IN_PRINCIPAL, OWN_ACCOUNT, ESCALATION, IN_USE, INVALID_ARGUMENT,
+// NOT_REMOVED, READBACK_FAILED.
 func (c *Client) DeletePrincipal(ctx context.Context, in schema.DeletePrincipalRequest) (schema.PrincipalGone, error) {
 	return ask[schema.PrincipalGone](ctx, c, route{name: "deletePrincipal", method: http.MethodDelete, path: "/api/principals/{id}", named: true}, in)
 }
 
-// CreateGroup creates a group and verifies its name, type and roles. Codes of
-// its own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED,
+// CreateGroup creates a group and verifies its name, type and roles. Specific
+// codes: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED,
 // READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) CreateGroup(ctx context.Context, in schema.CreateGroupRequest) (schema.PrincipalSaved, error) {
 	return ask[schema.PrincipalSaved](ctx, c, route{name: "createGroup", method: http.MethodPost, path: "/api/principals/groups", makes: true}, in)
 }
 
 // ListGroupMembers lists the members of a group, sorted by id, completely or in
-// pages. Codes of its own: NOT_FOUND, INVALID_ARGUMENT.
+// pages. Specific codes: NOT_FOUND, INVALID_ARGUMENT.
 func (c *Client) ListGroupMembers(ctx context.Context, in schema.ListGroupMembersRequest) (schema.GroupMembers, error) {
 	return ask[schema.GroupMembers](ctx, c, route{name: "listGroupMembers", method: http.MethodGet, path: "/api/principals/groups/{gid}/members", named: true}, in)
 }
 
 // AddGroupMember adds a principal to a group and verifies it. An existing
-// member stays unchanged. Codes of its own: ESCALATION, DUTIES_CONFLICT,
+// member stays unchanged. Specific codes: ESCALATION, DUTIES_CONFLICT,
 // NOT_SAVED, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) AddGroupMember(ctx context.Context, in schema.GroupMemberRequest) (schema.GroupMemberSaved, error) {
 	return ask[schema.GroupMemberSaved](ctx, c, route{name: "addGroupMember", method: http.MethodPut, path: "/api/principals/groups/{gid}/members/{pid}", named: true}, in)
 }
 
-// RemoveGroupMember removes a principal from a group and verifies it. Codes of
-// its own: NOT_REMOVED, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
+// RemoveGroupMember removes a principal from a group and verifies it. Specific
+// codes: NOT_REMOVED, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
 // READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) RemoveGroupMember(ctx context.Context, in schema.GroupMemberRequest) (schema.GroupMemberGone, error) {
 	return ask[schema.GroupMemberGone](ctx, c, route{name: "removeGroupMember", method: http.MethodDelete, path: "/api/principals/groups/{gid}/members/{pid}", named: true}, in)
@@ -324,22 +322,22 @@ func (c *Client) ListRoles(ctx context.Context) (schema.RoleList, error) {
 	return ask[schema.RoleList](ctx, c, route{name: "listRoles", method: http.MethodGet, path: "/api/roles"}, nil)
 }
 
-// CreateRole creates a role and verifies its name and operations. Codes of its
-// own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
-// INVALID_ARGUMENT.
+// CreateRole creates a role and verifies its name and operations. Specific
+// codes: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED,
+// READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) CreateRole(ctx context.Context, in schema.CreateRoleRequest) (schema.RoleSaved, error) {
 	return ask[schema.RoleSaved](ctx, c, route{name: "createRole", method: http.MethodPost, path: "/api/roles", makes: true}, in)
 }
 
 // UpdateRole renames a role, replaces its operations, or both, and verifies the
-// changes. Codes of its own: ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
+// changes. Specific codes: ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
 // BUILT_IN, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) UpdateRole(ctx context.Context, in schema.UpdateRoleRequest) (schema.RoleSaved, error) {
 	return ask[schema.RoleSaved](ctx, c, route{name: "updateRole", method: http.MethodPut, path: "/api/roles/{id}", named: true}, in)
 }
 
 // DeleteRole deletes a role, removes it from all principals, and verifies its
-// absence. Codes of its own: NOT_FOUND, BUILT_IN, IN_USE, NOT_REMOVED,
+// absence. Specific codes: NOT_FOUND, BUILT_IN, IN_USE, NOT_REMOVED,
 // READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) DeleteRole(ctx context.Context, in schema.ByID) (schema.RoleGone, error) {
 	return ask[schema.RoleGone](ctx, c, route{name: "deleteRole", method: http.MethodDelete, path: "/api/roles/{id}", named: true}, in)
@@ -351,15 +349,14 @@ func (c *Client) ListTrustedCAs(ctx context.Context, in schema.TrustedCAsQuery) 
 }
 
 // AddTrustedCA adds a CA certificate to the trusted CAs and verifies it with a
-// second read. Codes of its own: ALREADY_TRUSTED, NOT_SAVED, READBACK_FAILED,
+// second read. Specific codes: ALREADY_TRUSTED, NOT_SAVED, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) AddTrustedCA(ctx context.Context, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 	return ask[schema.TrustedCAAdded](ctx, c, route{name: "addTrustedCa", method: http.MethodPost, path: "/api/trusted-cas", makes: true}, in)
 }
 
 // RemoveTrustedCA removes a CA from the trusted CAs and verifies its absence.
-// Codes of its own: NOT_TRUSTED, NOT_REMOVED, READBACK_FAILED,
-// INVALID_ARGUMENT.
+// Specific codes: NOT_TRUSTED, NOT_REMOVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) RemoveTrustedCA(ctx context.Context, in schema.RemoveTrustedCARequest) (schema.TrustedCARemoved, error) {
 	return ask[schema.TrustedCARemoved](ctx, c, route{name: "removeTrustedCa", method: http.MethodPost, path: "/api/trusted-cas/remove", named: true}, in)
 }
@@ -370,42 +367,42 @@ func (c *Client) ListACLTemplates(ctx context.Context, in schema.ACLTemplateQuer
 }
 
 // CreateACLTemplate creates an ACL template and verifies it. The caller becomes
-// its first member, with OWNER. Codes of its own: ALREADY_EXISTS, NOT_SAVED,
+// its first member, with OWNER. Specific codes: ALREADY_EXISTS, NOT_SAVED,
 // INVALID_ARGUMENT.
 func (c *Client) CreateACLTemplate(ctx context.Context, in schema.ACLTemplateRequest) (schema.ACLTemplateSaved, error) {
 	return ask[schema.ACLTemplateSaved](ctx, c, route{name: "createAclTemplate", method: http.MethodPost, path: "/api/acl-templates", makes: true}, in)
 }
 
 // RenameACLTemplate renames an ACL template and verifies the name. The caller
-// must be a member with WRITE. Codes of its own: NOT_FOUND, NOT_WRITABLE,
+// must be a member with WRITE. Specific codes: NOT_FOUND, NOT_WRITABLE,
 // ALREADY_EXISTS, NOT_SAVED.
 func (c *Client) RenameACLTemplate(ctx context.Context, in schema.RenameACLTemplateRequest) (schema.ACLTemplateSaved, error) {
 	return ask[schema.ACLTemplateSaved](ctx, c, route{name: "renameAclTemplate", method: http.MethodPut, path: "/api/acl-templates/{id}", named: true}, in)
 }
 
 // DeleteACLTemplate deletes an ACL template that no templated directory uses,
-// and verifies its absence. Keys keep their ACL entries from it. Codes of its
-// own: NOT_FOUND, IN_USE, NOT_REMOVED.
+// and verifies its absence. Keys keep their ACL entries from it. Specific
+// codes: NOT_FOUND, IN_USE, NOT_REMOVED.
 func (c *Client) DeleteACLTemplate(ctx context.Context, in schema.ByID) (schema.ACLTemplateGone, error) {
 	return ask[schema.ACLTemplateGone](ctx, c, route{name: "deleteAclTemplate", method: http.MethodDelete, path: "/api/acl-templates/{id}", named: true}, in)
 }
 
-// ListACLTemplateMembers lists the members of an ACL template. Codes of its
-// own: NOT_FOUND.
+// ListACLTemplateMembers lists the members of an ACL template. Specific codes:
+// NOT_FOUND.
 func (c *Client) ListACLTemplateMembers(ctx context.Context, in schema.ByID) (schema.TemplateMemberList, error) {
 	return ask[schema.TemplateMemberList](ctx, c, route{name: "listAclTemplateMembers", method: http.MethodGet, path: "/api/acl-templates/{id}/members", named: true}, in)
 }
 
 // SetACLTemplateMember makes a principal a member with exactly these rights and
-// limits, and verifies them. It replaces an existing membership. Codes of its
-// own: NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_SAVED, INVALID_ARGUMENT.
+// limits, and verifies them. It replaces an existing membership. Specific
+// codes: NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_SAVED, INVALID_ARGUMENT.
 func (c *Client) SetACLTemplateMember(ctx context.Context, in schema.SetACLTemplateMemberRequest) (schema.TemplateMemberSaved, error) {
 	return ask[schema.TemplateMemberSaved](ctx, c, route{name: "setAclTemplateMember", method: http.MethodPost, path: "/api/acl-templates/{id}/members", named: true}, in)
 }
 
 // RemoveACLTemplateMember removes a member and verifies its absence. The last
-// member that has WRITE without an end time cannot be removed. Codes of its
-// own: NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_REMOVED.
+// member that has WRITE without an end time cannot be removed. Specific codes:
+// NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_REMOVED.
 func (c *Client) RemoveACLTemplateMember(ctx context.Context, in schema.RemoveACLTemplateMemberRequest) (schema.TemplateMemberGone, error) {
 	return ask[schema.TemplateMemberGone](ctx, c, route{name: "removeAclTemplateMember", method: http.MethodDelete, path: "/api/acl-templates/{id}/members/{systemId}/{principalId}", named: true}, in)
 }
@@ -417,42 +414,42 @@ func (c *Client) ListTemplatedDirectories(ctx context.Context, in schema.Templat
 }
 
 // CreateTemplatedDirectory applies an ACL template to keys created under a
-// path, and verifies all fields. Codes of its own: ALREADY_EXISTS, NOT_SAVED,
+// path, and verifies all fields. Specific codes: ALREADY_EXISTS, NOT_SAVED,
 // INVALID_ARGUMENT.
 func (c *Client) CreateTemplatedDirectory(ctx context.Context, in schema.CreateTemplatedDirectoryRequest) (schema.TemplatedDirectorySaved, error) {
 	return ask[schema.TemplatedDirectorySaved](ctx, c, route{name: "createTemplatedDirectory", method: http.MethodPost, path: "/api/templated-directories"}, in)
 }
 
 // DeleteTemplatedDirectory deletes a templated directory and verifies its
-// absence. Keys created under it keep their ACL entries. Codes of its own:
+// absence. Keys created under it keep their ACL entries. Specific codes:
 // NOT_FOUND, NOT_REMOVED.
 func (c *Client) DeleteTemplatedDirectory(ctx context.Context, in schema.ByID) (schema.TemplatedDirectoryGone, error) {
 	return ask[schema.TemplatedDirectoryGone](ctx, c, route{name: "deleteTemplatedDirectory", method: http.MethodDelete, path: "/api/templated-directories/{id}", named: true}, in)
 }
 
 // ListTrustedServers lists the registered peers, or finds them by server name.
-// Codes of its own: NOT_FOUND.
+// Specific codes: NOT_FOUND.
 func (c *Client) ListTrustedServers(ctx context.Context, in schema.TrustedServersQuery) (schema.TrustedServerList, error) {
 	return ask[schema.TrustedServerList](ctx, c, route{name: "listTrustedServers", method: http.MethodGet, path: "/api/trusted-servers", named: in.Name != nil}, in)
 }
 
 // AddTrustedServer registers a peer from its trust blob and verifies it with a
 // second read. ACL rows that its last removal purged become valid again. With
-// replace, an extension, it replaces the record of a registered peer. Codes of
-// its own: ALREADY_EXISTS, NOT_PERSISTED, INVALID_ARGUMENT.
+// replace, an extension, it replaces the record of a registered peer. Specific
+// codes: ALREADY_EXISTS, NOT_PERSISTED, INVALID_ARGUMENT.
 func (c *Client) AddTrustedServer(ctx context.Context, in schema.AddTrustedServerRequest) (schema.TrustedServerSaved, error) {
 	return ask[schema.TrustedServerSaved](ctx, c, route{name: "addTrustedServer", method: http.MethodPost, path: "/api/trusted-servers", makes: true}, in)
 }
 
 // UpdateTrustedServer changes the friendly name, description or witness setting
-// of a peer, and verifies the changes. Codes of its own: NOT_FOUND,
+// of a peer, and verifies the changes. Specific codes: NOT_FOUND,
 // NOT_PERSISTED, INVALID_ARGUMENT.
 func (c *Client) UpdateTrustedServer(ctx context.Context, in schema.UpdateTrustedServerRequest) (schema.TrustedServerUpdated, error) {
 	return ask[schema.TrustedServerUpdated](ctx, c, route{name: "updateTrustedServer", method: http.MethodPut, path: "/api/trusted-servers/{systemId}", named: true}, in)
 }
 
 // RemoveTrustedServer removes a peer with its transport principal, purges the
-// ACL rows of its principals, and verifies its absence. Codes of its own:
+// ACL rows of its principals, and verifies its absence. Specific codes:
 // NOT_FOUND, NOT_REMOVED, INVALID_ARGUMENT.
 func (c *Client) RemoveTrustedServer(ctx context.Context, in schema.BySystemID) (schema.TrustedServerGone, error) {
 	return ask[schema.TrustedServerGone](ctx, c, route{name: "removeTrustedServer", method: http.MethodDelete, path: "/api/trusted-servers/{systemId}", named: true}, in)
@@ -470,7 +467,7 @@ func (c *Client) ListAuthorities(ctx context.Context) (schema.AuthorityList, err
 }
 
 // PrepareAuthority creates the next internal CA and verifies it. It is trusted
-// and published, but issues nothing yet. Codes of its own: AUTHORITY_STATE,
+// and published, but issues nothing yet. Specific codes: AUTHORITY_STATE,
 // NOT_SAVED, READBACK_FAILED.
 func (c *Client) PrepareAuthority(ctx context.Context) (schema.AuthorityChanged, error) {
 	return ask[schema.AuthorityChanged](ctx, c, route{name: "prepareAuthority", method: http.MethodPost, path: "/api/authority/prepare"}, nil)
@@ -478,80 +475,80 @@ func (c *Client) PrepareAuthority(ctx context.Context) (schema.AuthorityChanged,
 
 // ActivateAuthority makes the prepared CA issue certificates, starting with a
 // new server certificate, and verifies the state. The previous CA stays trusted
-// until it is retired. Codes of its own: AUTHORITY_STATE, NOT_SAVED,
+// until it is retired. Specific codes: AUTHORITY_STATE, NOT_SAVED,
 // READBACK_FAILED.
 func (c *Client) ActivateAuthority(ctx context.Context, in schema.ActivateAuthorityRequest) (schema.AuthorityChanged, error) {
 	return ask[schema.AuthorityChanged](ctx, c, route{name: "activateAuthority", method: http.MethodPost, path: "/api/authority/activate"}, in)
 }
 
 // RetireAuthority stops trusting a CA that does not issue, destroys its key,
-// and verifies its absence. Its certificates are no longer accepted. Codes of
-// its own: NOT_FOUND, AUTHORITY_STATE, NOT_REMOVED, READBACK_FAILED.
+// and verifies its absence. Its certificates are no longer accepted. Specific
+// codes: NOT_FOUND, AUTHORITY_STATE, NOT_REMOVED, READBACK_FAILED.
 func (c *Client) RetireAuthority(ctx context.Context, in schema.RetireAuthorityRequest) (schema.AuthorityGone, error) {
 	return ask[schema.AuthorityGone](ctx, c, route{name: "retireAuthority", method: http.MethodPost, path: "/api/authority/retire", named: true}, in)
 }
 
 // ListPrincipalTrusts lists the principal trusts, which state what peers learn
-// of principals. Codes of its own: INVALID_ARGUMENT.
+// of principals. Specific codes: INVALID_ARGUMENT.
 func (c *Client) ListPrincipalTrusts(ctx context.Context, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
 	return ask[schema.PrincipalTrustList](ctx, c, route{name: "listPrincipalTrusts", method: http.MethodGet, path: "/api/principal-trusts"}, in)
 }
 
 // CreatePrincipalTrust creates a principal trust for a registered peer and
-// verifies it. Codes of its own: NOT_FOUND, ALREADY_EXISTS, NOT_PERSISTED,
+// verifies it. Specific codes: NOT_FOUND, ALREADY_EXISTS, NOT_PERSISTED,
 // INVALID_ARGUMENT.
 func (c *Client) CreatePrincipalTrust(ctx context.Context, in schema.CreatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {
 	return ask[schema.PrincipalTrustSaved](ctx, c, route{name: "createPrincipalTrust", method: http.MethodPost, path: "/api/principal-trusts", named: true, makes: true}, in)
 }
 
 // UpdatePrincipalTrust changes the flag of a principal trust and verifies it.
-// Codes of its own: NOT_FOUND, NOT_PERSISTED, INVALID_ARGUMENT.
+// Specific codes: NOT_FOUND, NOT_PERSISTED, INVALID_ARGUMENT.
 func (c *Client) UpdatePrincipalTrust(ctx context.Context, in schema.UpdatePrincipalTrustRequest) (schema.PrincipalTrustSaved, error) {
 	return ask[schema.PrincipalTrustSaved](ctx, c, route{name: "updatePrincipalTrust", method: http.MethodPut, path: "/api/principal-trusts/{id}", named: true}, in)
 }
 
 // DeletePrincipalTrust deletes a principal trust and verifies its absence.
-// Codes of its own: NOT_FOUND, NOT_REMOVED, INVALID_ARGUMENT.
+// Specific codes: NOT_FOUND, NOT_REMOVED, INVALID_ARGUMENT.
 func (c *Client) DeletePrincipalTrust(ctx context.Context, in schema.ByID) (schema.PrincipalTrustGone, error) {
 	return ask[schema.PrincipalTrustGone](ctx, c, route{name: "deletePrincipalTrust", method: http.MethodDelete, path: "/api/principal-trusts/{id}", named: true}, in)
 }
 
 // IssueCertificate issues a client certificate from a PKCS#10 request, saves
-// the request, and verifies both. Issuing does not enrol the certificate. Codes
-// of its own: NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+// the request, and verifies both. Issuing does not enrol the certificate.
+// Specific codes: NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) IssueCertificate(ctx context.Context, in schema.IssueCertificateRequest) (schema.CertificateIssued, error) {
 	return ask[schema.CertificateIssued](ctx, c, route{name: "issueCertificate", method: http.MethodPost, path: "/api/certificates"}, in)
 }
 
 // RenewCertificate issues a certificate again from its saved request, marks the
-// old one expired, and verifies both. Codes of its own: NOT_FOUND,
+// old one expired, and verifies both. Specific codes: NOT_FOUND,
 // NO_SAVED_REQUEST, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) RenewCertificate(ctx context.Context, in schema.RenewCertificateRequest) (schema.CertificateRenewed, error) {
 	return ask[schema.CertificateRenewed](ctx, c, route{name: "renewCertificate", method: http.MethodPost, path: "/api/certificates/renew", named: true}, in)
 }
 
 // EnrollCertificates enrols all of the certificates as transport principals or
-// none, and verifies each. Codes of its own: ESCALATION, DUTIES_CONFLICT,
+// none, and verifies each. Specific codes: ESCALATION, DUTIES_CONFLICT,
 // ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) EnrollCertificates(ctx context.Context, in schema.EnrollCertificatesRequest) (schema.CertificatesEnrolled, error) {
 	return ask[schema.CertificatesEnrolled](ctx, c, route{name: "enrollCertificates", method: http.MethodPost, path: "/api/certificates/enroll", makes: true}, in)
 }
 
 // FindCertificatesBySubject finds certificates by subject. % matches any text,
-// every other character only itself. Codes of its own: INVALID_ARGUMENT.
+// every other character only itself. Specific codes: INVALID_ARGUMENT.
 func (c *Client) FindCertificatesBySubject(ctx context.Context, in schema.CertificatesRequest) (schema.CertificatesFound, error) {
 	return ask[schema.CertificatesFound](ctx, c, route{name: "findCertificatesBySubject", method: http.MethodPost, path: "/api/certificates/by-subject"}, in)
 }
 
 // FindCertificatesByTransportPrincipal finds the certificates of a transport
-// principal by their exact subject. Codes of its own: INVALID_ARGUMENT.
+// principal by their exact subject. Specific codes: INVALID_ARGUMENT.
 func (c *Client) FindCertificatesByTransportPrincipal(ctx context.Context, in schema.CertificatesRequest) (schema.TransportCertificates, error) {
 	return ask[schema.TransportCertificates](ctx, c, route{name: "findCertificatesByTransportPrincipal", method: http.MethodPost, path: "/api/certificates/by-transport-principal"}, in)
 }
 
 // ResetTransportPrincipal removes the certificates of a transport principal,
-// ends its sessions, and verifies that no certificate remains. Codes of its
-// own: NOT_FOUND, BUILT_IN_PRINCIPAL, NOT_REMOVED, READBACK_FAILED,
+// ends its sessions, and verifies that no certificate remains. Specific codes:
+// NOT_FOUND, BUILT_IN_PRINCIPAL, NOT_REMOVED, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) ResetTransportPrincipal(ctx context.Context, in schema.ResetTransportPrincipalRequest) (schema.TransportPrincipalReset, error) {
 	return ask[schema.TransportPrincipalReset](ctx, c, route{name: "resetTransportPrincipal", method: http.MethodPost, path: "/api/transport-principals/reset", named: true}, in)
@@ -563,21 +560,20 @@ func (c *Client) ListRevocationIssuers(ctx context.Context) (schema.RevocationIs
 	return ask[schema.RevocationIssuerList](ctx, c, route{name: "listRevocationIssuers", method: http.MethodGet, path: "/api/revocation/issuers"}, nil)
 }
 
-// GetRevocationPolicy returns the revocation policy of a trusted CA. Codes of
-// its own: NOT_FOUND.
+// GetRevocationPolicy returns the revocation policy of a trusted CA. Specific
+// codes: NOT_FOUND.
 func (c *Client) GetRevocationPolicy(ctx context.Context, in schema.ByDigest) (schema.RevocationPolicy, error) {
 	return ask[schema.RevocationPolicy](ctx, c, route{name: "getRevocationPolicy", method: http.MethodGet, path: "/api/revocation/issuers/{digest}/policy", named: true}, in)
 }
 
 // SetRevocationPolicy sets the revocation policy of a trusted CA and verifies
-// it. Codes of its own: NOT_FOUND, NOT_SAVED, READBACK_FAILED,
-// INVALID_ARGUMENT.
+// it. Specific codes: NOT_FOUND, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) SetRevocationPolicy(ctx context.Context, in schema.SetRevocationPolicyRequest) (schema.RevocationPolicySaved, error) {
 	return ask[schema.RevocationPolicySaved](ctx, c, route{name: "setRevocationPolicy", method: http.MethodPut, path: "/api/revocation/issuers/{digest}/policy", named: true}, in)
 }
 
 // ImportCRL imports a CRL that a trusted CA signed, if it is not older than the
-// stored one, and verifies it. Codes of its own: NOT_SAVED, READBACK_FAILED,
+// stored one, and verifies it. Specific codes: NOT_SAVED, READBACK_FAILED,
 // INVALID_ARGUMENT.
 func (c *Client) ImportCRL(ctx context.Context, in schema.ImportCRLRequest) (schema.CRLImported, error) {
 	return ask[schema.CRLImported](ctx, c, route{name: "importCrl", method: http.MethodPost, path: "/api/revocation/crls"}, in)
@@ -589,20 +585,21 @@ func (c *Client) ListOwners(ctx context.Context, in schema.OwnerQuery) (schema.O
 	return ask[schema.OwnerList](ctx, c, route{name: "listOwners", method: http.MethodGet, path: "/api/owners"}, in)
 }
 
-// GetOwner returns the owner mark of an object. Codes of its own: NOT_FOUND.
+// GetOwner returns the owner mark of an object. Specific codes: NOT_FOUND.
 func (c *Client) GetOwner(ctx context.Context, in schema.OwnedObject) (schema.OwnerMark, error) {
 	return ask[schema.OwnerMark](ctx, c, route{name: "getOwner", method: http.MethodGet, path: "/api/owners/{kind}/{id}", named: true}, in)
 }
 
 // SetOwner marks an object that has no mark or the mark of the owner in expect,
-// and verifies the mark. It succeeds if the owner has the mark already. Codes
-// of its own: NOT_FOUND, OWNED, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+// and verifies the mark. It succeeds if the owner has the mark already.
+// Specific codes: NOT_FOUND, OWNED, NOT_SAVED, READBACK_FAILED,
+// INVALID_ARGUMENT.
 func (c *Client) SetOwner(ctx context.Context, in schema.SetOwnerRequest) (schema.OwnerSaved, error) {
 	return ask[schema.OwnerSaved](ctx, c, route{name: "setOwner", method: http.MethodPut, path: "/api/owners/{kind}/{id}", named: true}, in)
 }
 
 // ReleaseOwner removes the mark of the owner in expect and verifies its
-// absence. The object stays. Codes of its own: NOT_FOUND, OWNED, NOT_REMOVED,
+// absence. The object stays. Specific codes: NOT_FOUND, OWNED, NOT_REMOVED,
 // READBACK_FAILED, INVALID_ARGUMENT.
 func (c *Client) ReleaseOwner(ctx context.Context, in schema.ReleaseOwnerRequest) (schema.OwnerReleased, error) {
 	return ask[schema.OwnerReleased](ctx, c, route{name: "releaseOwner", method: http.MethodDelete, path: "/api/owners/{kind}/{id}", named: true}, in)
@@ -614,13 +611,13 @@ func (c *Client) ListOperations(ctx context.Context) (schema.OperationList, erro
 }
 
 // ListAuditEntries lists the rows of the audit log in pages, oldest or newest
-// row first. Codes of its own: ARCHIVED.
+// row first. Specific codes: ARCHIVED.
 func (c *Client) ListAuditEntries(ctx context.Context, in schema.AuditQuery) (schema.AuditPage, error) {
 	return ask[schema.AuditPage](ctx, c, route{name: "listAuditEntries", method: http.MethodGet, path: "/api/audit"}, in)
 }
 
 // GetAuditCheckpoint returns the signed size and root hash of the audit tree
-// (C2SP tlog-checkpoint). Codes of its own: NOT_READY.
+// (C2SP tlog-checkpoint). Specific codes: NOT_READY.
 func (c *Client) GetAuditCheckpoint(ctx context.Context) (schema.Text, error) {
 	return ask[schema.Text](ctx, c, route{name: "getAuditCheckpoint", method: http.MethodGet, path: "/api/audit/checkpoint"}, nil)
 }
@@ -632,20 +629,20 @@ func (c *Client) GetAuditKey(ctx context.Context) (schema.AuditKey, error) {
 }
 
 // GetAuditReceipt returns the proof that a row is in the audit tree (C2SP
-// tlog-proof). For a new row, it waits until the tree contains it. Codes of its
-// own: NOT_FOUND, NOT_READY.
+// tlog-proof). For a new row, it waits until the tree contains it. Specific
+// codes: NOT_FOUND, NOT_READY.
 func (c *Client) GetAuditReceipt(ctx context.Context, in schema.ByRow) (schema.Text, error) {
 	return ask[schema.Text](ctx, c, route{name: "getAuditReceipt", method: http.MethodGet, path: "/api/audit/{seq}/receipt", named: true}, in)
 }
 
-// GetAuditHashes returns hashes of the audit tree (C2SP tlog-tiles). Codes of
-// its own: NOT_FOUND.
+// GetAuditHashes returns hashes of the audit tree (C2SP tlog-tiles). Specific
+// codes: NOT_FOUND.
 func (c *Client) GetAuditHashes(ctx context.Context, in schema.AuditHashesRequest) (schema.Octets, error) {
 	return ask[schema.Octets](ctx, c, route{name: "getAuditHashes", method: http.MethodGet, path: "/api/audit/tile/{level}/{tile}", named: true}, in)
 }
 
 // GetAuditEntries returns audit rows in the form that the audit tree hashes
-// (C2SP tlog-tiles). Codes of its own: ARCHIVED, NOT_FOUND.
+// (C2SP tlog-tiles). Specific codes: ARCHIVED, NOT_FOUND.
 func (c *Client) GetAuditEntries(ctx context.Context, in schema.AuditEntriesRequest) (schema.Octets, error) {
 	return ask[schema.Octets](ctx, c, route{name: "getAuditEntries", method: http.MethodGet, path: "/api/audit/tile/entries/{tile}", named: true}, in)
 }
@@ -664,29 +661,29 @@ func (c *Client) ListChanges(ctx context.Context, in schema.ChangesQuery) (schem
 
 // GetExplanation explains the decision of the authorizer on an operation step
 // by step, with the smallest change that would reverse it. Questions about
-// other principals, and the fields with and at, need Explain Access. Codes of
-// its own: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND,
+// other principals, and the fields with and at, need Explain Access. Specific
+// codes: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND,
 // INVALID_ARGUMENT.
 func (c *Client) GetExplanation(ctx context.Context, in schema.ExplainRequest) (schema.Explanation, error) {
 	return ask[schema.Explanation](ctx, c, route{name: "getExplanation", method: http.MethodPost, path: "/api/explain", named: true}, in)
 }
 
 // ListCapable lists the principals that may perform an operation, with the role
-// and ACL entry that allow it, in pages sorted by id. Codes of its own:
+// and ACL entry that allow it, in pages sorted by id. Specific codes:
 // KEY_NOT_FOUND, INVALID_ARGUMENT.
 func (c *Client) ListCapable(ctx context.Context, in schema.WhoCanRequest) (schema.WhoCanPage, error) {
 	return ask[schema.WhoCanPage](ctx, c, route{name: "listCapable", method: http.MethodPost, path: "/api/who-can", named: true}, in)
 }
 
 // GetDecision returns whether the authorizer would allow an operation
-// (AuthZEN). Questions about other principals need Explain Access. Codes of its
-// own: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
+// (AuthZEN). Questions about other principals need Explain Access. Specific
+// codes: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
 func (c *Client) GetDecision(ctx context.Context, in schema.AccessRequest) (schema.AccessDecision, error) {
 	return ask[schema.AccessDecision](ctx, c, route{name: "getDecision", method: http.MethodPost, path: "/access/v1/evaluation"}, in)
 }
 
 // GetDecisions returns the decisions on several questions. A question that is
-// refused itself gets a decision of false. Codes of its own: ACCESS_DENIED,
+// refused itself gets a decision of false. Specific codes: ACCESS_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
 func (c *Client) GetDecisions(ctx context.Context, in schema.AccessBatchRequest) (schema.AccessDecisions, error) {
 	return ask[schema.AccessDecisions](ctx, c, route{name: "getDecisions", method: http.MethodPost, path: "/access/v1/evaluations"}, in)
@@ -698,7 +695,7 @@ func (c *Client) GetApprovalPolicy(ctx context.Context) (schema.ApprovalPolicy, 
 }
 
 // SetApprovalPolicy sets the operations that need an approval, and verifies
-// them with a second read. Codes of its own: INVALID_ARGUMENT, NOT_SAVED.
+// them with a second read. Specific codes: INVALID_ARGUMENT, NOT_SAVED.
 func (c *Client) SetApprovalPolicy(ctx context.Context, in schema.ApprovalPolicyRequest) (schema.ApprovalPolicySaved, error) {
 	return ask[schema.ApprovalPolicySaved](ctx, c, route{name: "setApprovalPolicy", method: http.MethodPut, path: "/api/approvals/policy"}, in)
 }
@@ -710,13 +707,13 @@ func (c *Client) ListApprovals(ctx context.Context, in schema.ApprovalQuery) (sc
 }
 
 // GetApproval returns an approval. An approval that the caller requested needs
-// no role. Codes of its own: NOT_FOUND.
+// no role. Specific codes: NOT_FOUND.
 func (c *Client) GetApproval(ctx context.Context, in schema.ByID) (schema.Approval, error) {
 	return ask[schema.Approval](ctx, c, route{name: "getApproval", method: http.MethodGet, path: "/api/approvals/{id}", named: true}, in)
 }
 
 // AskApproval requests approval of a request that a rule guards and the caller
-// may otherwise make. Codes of its own: INVALID_ARGUMENT, APPROVAL_LIMIT,
+// may otherwise make. Specific codes: INVALID_ARGUMENT, APPROVAL_LIMIT,
 // ACCESS_DENIED, PRINCIPAL_DISABLED, OBJECT_NOT_IN_CREDENTIAL_SCOPE.
 func (c *Client) AskApproval(ctx context.Context, in schema.ApprovalRequest) (schema.Approval, error) {
 	return ask[schema.Approval](ctx, c, route{name: "askApproval", method: http.MethodPost, path: "/api/approvals"}, in)
@@ -724,7 +721,7 @@ func (c *Client) AskApproval(ctx context.Context, in schema.ApprovalRequest) (sc
 
 // Approve approves exactly the request with this digest. The caller needs a
 // duty that a rule requires and a session bound to a key, and must not be the
-// requester. Codes of its own: NOT_FOUND, APPROVAL_STATE, DIGEST_MISMATCH,
+// requester. Specific codes: NOT_FOUND, APPROVAL_STATE, DIGEST_MISMATCH,
 // SESSION_NOT_BOUND, OWN_ACCOUNT, ACCESS_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, PRINCIPAL_DISABLED.
 func (c *Client) Approve(ctx context.Context, in schema.ApprovalDecision) (schema.Approval, error) {
@@ -732,7 +729,7 @@ func (c *Client) Approve(ctx context.Context, in schema.ApprovalDecision) (schem
 }
 
 // Reject rejects a request permanently. The caller must meet the same
-// conditions as an approver. Codes of its own: NOT_FOUND, APPROVAL_STATE,
+// conditions as an approver. Specific codes: NOT_FOUND, APPROVAL_STATE,
 // DIGEST_MISMATCH, SESSION_NOT_BOUND, OWN_ACCOUNT, ACCESS_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, PRINCIPAL_DISABLED.
 func (c *Client) Reject(ctx context.Context, in schema.ApprovalDecision) (schema.Approval, error) {
@@ -740,9 +737,8 @@ func (c *Client) Reject(ctx context.Context, in schema.ApprovalDecision) (schema
 }
 
 // WithdrawApproval withdraws a request of the caller, or the caller's approval
-// of another request. Codes of its own: NOT_FOUND, APPROVAL_STATE,
-// ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, SESSION_NOT_BOUND,
-// PRINCIPAL_DISABLED.
+// of another request. Specific codes: NOT_FOUND, APPROVAL_STATE, ACCESS_DENIED,
+// OBJECT_NOT_IN_CREDENTIAL_SCOPE, SESSION_NOT_BOUND, PRINCIPAL_DISABLED.
 func (c *Client) WithdrawApproval(ctx context.Context, in schema.ByID) (schema.Approval, error) {
 	return ask[schema.Approval](ctx, c, route{name: "withdrawApproval", method: http.MethodPost, path: "/api/approvals/{id}/withdraw", named: true}, in)
 }

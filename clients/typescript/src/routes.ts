@@ -2758,7 +2758,7 @@ export interface WitnessedLog {
   systemId?: SystemID;
 }
 
-/** Of listSessions. */
+/** Input of listSessions. */
 export interface ListSessionsInput {
   /**
    * Return only sessions with the rights of this principal or in which it acts; 16 hexadecimal
@@ -2771,19 +2771,19 @@ export interface ListSessionsInput {
   after?: HexID;
 }
 
-/** Of endSession. */
+/** Input of endSession. */
 export interface EndSessionInput {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of endSessionsOfPrincipal. */
+/** Input of endSessionsOfPrincipal. */
 export interface EndSessionsOfPrincipalInput {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of listKeys. */
+/** Input of listKeys. */
 export interface ListKeysInput {
   /** Return only the lineage that begins with this key, oldest key first. */
   lineage?: HiddenLink;
@@ -2795,7 +2795,7 @@ export interface ListKeysInput {
   after?: HiddenLink;
 }
 
-/** Of listPrincipals. */
+/** Input of listPrincipals. */
 export interface ListPrincipalsInput {
   /** Type of the principals; required. */
   type: "password" | "certificate" | "ldap" | "xauth" | "group";
@@ -2813,19 +2813,19 @@ export interface ListPrincipalsInput {
   name?: string;
 }
 
-/** Of getPrincipal. */
+/** Input of getPrincipal. */
 export interface GetPrincipalInput {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of updatePrincipalFlags. */
+/** Input of updatePrincipalFlags. */
 export interface UpdatePrincipalFlagsInput extends UpdatePrincipalFlagsRequest {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of addDelegate. */
+/** Input of addDelegate. */
 export interface AddDelegateInput {
   /** 16 hexadecimal digits. */
   id: HexID;
@@ -2833,7 +2833,7 @@ export interface AddDelegateInput {
   pid: HexID;
 }
 
-/** Of removeDelegate. */
+/** Input of removeDelegate. */
 export interface RemoveDelegateInput {
   /** 16 hexadecimal digits. */
   id: HexID;
@@ -2841,19 +2841,19 @@ export interface RemoveDelegateInput {
   pid: HexID;
 }
 
-/** Of updatePrincipalRoles. */
+/** Input of updatePrincipalRoles. */
 export interface UpdatePrincipalRolesInput extends UpdatePrincipalRolesRequest {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of setPassword. */
+/** Input of setPassword. */
 export interface SetPasswordInput extends SetPasswordRequest {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of deletePrincipal. */
+/** Input of deletePrincipal. */
 export interface DeletePrincipalInput {
   /** 16 hexadecimal digits. */
   id: HexID;
@@ -2864,7 +2864,7 @@ export interface DeletePrincipalInput {
   heir?: HexID;
 }
 
-/** Of listGroupMembers. */
+/** Input of listGroupMembers. */
 export interface ListGroupMembersInput {
   /** Id of the group, 16 hexadecimal digits. */
   gid: HexID;
@@ -2876,7 +2876,7 @@ export interface ListGroupMembersInput {
   offset?: number;
 }
 
-/** Of addGroupMember. */
+/** Input of addGroupMember. */
 export interface AddGroupMemberInput {
   /** Id of the group, 16 hexadecimal digits. */
   gid: HexID;
@@ -2884,7 +2884,7 @@ export interface AddGroupMemberInput {
   pid: HexID;
 }
 
-/** Of removeGroupMember. */
+/** Input of removeGroupMember. */
 export interface RemoveGroupMemberInput {
   /** Id of the group, 16 hexadecimal digits. */
   gid: HexID;
@@ -2892,55 +2892,55 @@ export interface RemoveGroupMemberInput {
   pid: HexID;
 }
 
-/** Of updateRole. */
+/** Input of updateRole. */
 export interface UpdateRoleInput extends UpdateRoleRequest {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of deleteRole. */
+/** Input of deleteRole. */
 export interface DeleteRoleInput {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of listTrustedCas. */
+/** Input of listTrustedCas. */
 export interface ListTrustedCasInput {
   /** Also return the DER of each certificate. */
   includeBodies?: boolean;
 }
 
-/** Of listAclTemplates. */
+/** Input of listAclTemplates. */
 export interface ListAclTemplatesInput {
   /** Also return membersDigest of each template. */
   includeDigests?: boolean;
 }
 
-/** Of renameAclTemplate. */
+/** Input of renameAclTemplate. */
 export interface RenameAclTemplateInput extends ACLTemplateRequest {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of deleteAclTemplate. */
+/** Input of deleteAclTemplate. */
 export interface DeleteAclTemplateInput {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of listAclTemplateMembers. */
+/** Input of listAclTemplateMembers. */
 export interface ListAclTemplateMembersInput {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of setAclTemplateMember. */
+/** Input of setAclTemplateMember. */
 export interface SetAclTemplateMemberInput extends TemplateMemberRequest {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of removeAclTemplateMember. */
+/** Input of removeAclTemplateMember. */
 export interface RemoveAclTemplateMemberInput {
   /** 16 hexadecimal digits. */
   id: HexID;
@@ -2950,7 +2950,7 @@ export interface RemoveAclTemplateMemberInput {
   principalId: DecimalID;
 }
 
-/** Of listTemplatedDirectories. */
+/** Input of listTemplatedDirectories. */
 export interface ListTemplatedDirectoriesInput {
   /**
    * Path to find exactly, after its trailing slash is corrected. Repeat it for several paths. Empty
@@ -2964,13 +2964,13 @@ export interface ListTemplatedDirectoriesInput {
   aclTemplateId?: HexID[];
 }
 
-/** Of deleteTemplatedDirectory. */
+/** Input of deleteTemplatedDirectory. */
 export interface DeleteTemplatedDirectoryInput {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of listTrustedServers. */
+/** Input of listTrustedServers. */
 export interface ListTrustedServersInput {
   /** Server name of a peer, compared exactly. If omitted, all peers are listed. */
   name?: string;
@@ -2978,19 +2978,19 @@ export interface ListTrustedServersInput {
   includeBodies?: boolean;
 }
 
-/** Of updateTrustedServer. */
+/** Input of updateTrustedServer. */
 export interface UpdateTrustedServerInput extends UpdateTrustedServerRequest {
   /** System id in decimal; neither hexadecimal nor the id of the transport principal. */
   systemId: SystemID;
 }
 
-/** Of removeTrustedServer. */
+/** Input of removeTrustedServer. */
 export interface RemoveTrustedServerInput {
   /** System id in decimal; neither hexadecimal nor the id of the transport principal. */
   systemId: SystemID;
 }
 
-/** Of listPrincipalTrusts. */
+/** Input of listPrincipalTrusts. */
 export interface ListPrincipalTrustsInput {
   /** Return only rows of this principal; 16 hexadecimal digits. */
   principalId?: HexID;
@@ -3002,31 +3002,31 @@ export interface ListPrincipalTrustsInput {
   offset?: number;
 }
 
-/** Of updatePrincipalTrust. */
+/** Input of updatePrincipalTrust. */
 export interface UpdatePrincipalTrustInput extends UpdatePrincipalTrustRequest {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of deletePrincipalTrust. */
+/** Input of deletePrincipalTrust. */
 export interface DeletePrincipalTrustInput {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of getRevocationPolicy. */
+/** Input of getRevocationPolicy. */
 export interface GetRevocationPolicyInput {
   /** revocationDigest from GET /api/trusted-cas. */
   digest: IssuerDigest;
 }
 
-/** Of setRevocationPolicy. */
+/** Input of setRevocationPolicy. */
 export interface SetRevocationPolicyInput extends SetRevocationPolicyRequest {
   /** revocationDigest from GET /api/trusted-cas. */
   digest: IssuerDigest;
 }
 
-/** Of listOwners. */
+/** Input of listOwners. */
 export interface ListOwnersInput {
   /** Kind as in the change feed. */
   kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
@@ -3036,7 +3036,7 @@ export interface ListOwnersInput {
   after?: HexID;
 }
 
-/** Of getOwner. */
+/** Input of getOwner. */
 export interface GetOwnerInput {
   /** Kind as in the change feed. */
   kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
@@ -3044,7 +3044,7 @@ export interface GetOwnerInput {
   id: HexID;
 }
 
-/** Of setOwner. */
+/** Input of setOwner. */
 export interface SetOwnerInput extends SetOwnerRequest {
   /** Kind as in the change feed. */
   kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
@@ -3052,7 +3052,7 @@ export interface SetOwnerInput extends SetOwnerRequest {
   id: HexID;
 }
 
-/** Of releaseOwner. */
+/** Input of releaseOwner. */
 export interface ReleaseOwnerInput {
   /** Kind as in the change feed. */
   kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
@@ -3062,7 +3062,7 @@ export interface ReleaseOwnerInput {
   expect: string;
 }
 
-/** Of listAuditEntries. */
+/** Input of listAuditEntries. */
 export interface ListAuditEntriesInput {
   /** Reason code, for instance aclDenied. */
   reason?: string;
@@ -3090,13 +3090,13 @@ export interface ListAuditEntriesInput {
   limit?: number;
 }
 
-/** Of getAuditReceipt. */
+/** Input of getAuditReceipt. */
 export interface GetAuditReceiptInput {
   /** Position of the row in the audit log. */
   seq: RowNumber;
 }
 
-/** Of getAuditHashes. */
+/** Input of getAuditHashes. */
 export interface GetAuditHashesInput {
   /**
    * Level of the tile. Level 0 has the hashes of the rows. Each hash of a higher level covers a
@@ -3107,13 +3107,13 @@ export interface GetAuditHashesInput {
   tile: TilePlace;
 }
 
-/** Of getAuditEntries. */
+/** Input of getAuditEntries. */
 export interface GetAuditEntriesInput {
   /** Tile of level 0 in the format of C2SP tlog-tiles. It may contain slashes, plain or as %2F. */
   tile: TilePlace;
 }
 
-/** Of listChanges. */
+/** Input of listChanges. */
 export interface ListChangesInput {
   /** Cursor from an earlier response; 0 or omitted: from the start. */
   after?: number;
@@ -3121,7 +3121,7 @@ export interface ListChangesInput {
   wait?: number;
 }
 
-/** Of listApprovals. */
+/** Input of listApprovals. */
 export interface ListApprovalsInput {
   /**
    * Return only approvals that this principal requested; 16 hexadecimal digits. Approvals of the
@@ -3136,37 +3136,37 @@ export interface ListApprovalsInput {
   after?: HexID;
 }
 
-/** Of getApproval. */
+/** Input of getApproval. */
 export interface GetApprovalInput {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of approve. */
+/** Input of approve. */
 export interface ApproveInput extends ApprovalDecision {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of reject. */
+/** Input of reject. */
 export interface RejectInput extends ApprovalDecision {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of withdrawApproval. */
+/** Input of withdrawApproval. */
 export interface WithdrawApprovalInput {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** Of executeApproval. */
+/** Input of executeApproval. */
 export interface ExecuteApprovalInput {
   /** 16 hexadecimal digits. */
   id: HexID;
 }
 
-/** A method for each route that needs no more than to be asked. */
+/** A method for each route that needs no special handling. */
 export abstract class Routes {
   protected abstract ask<Out>(route: Route, input: object | undefined, options: CallOptions | undefined): Promise<Out>;
 
@@ -3177,7 +3177,7 @@ export abstract class Routes {
 
   /**
    * Reports for each part whether the service can do its work, and when it retries a failed part.
-   * Codes of its own: NOT_READY.
+   * Specific codes: NOT_READY.
    */
   getReadiness(options?: CallOptions): Promise<Ready> {
     return this.ask({ name: "getReadiness", method: "GET", path: "/api/ready", open: true }, undefined, options);
@@ -3190,7 +3190,7 @@ export abstract class Routes {
 
   /**
    * Returns the part of the key server's configuration that responses may contain. It never
-   * contains credentials. Codes of its own: NOT_FOUND.
+   * contains credentials. Specific codes: NOT_FOUND.
    */
   getConfiguration(input: ConfigRequest, options?: CallOptions): Promise<Configuration> {
     return this.ask({ name: "getConfiguration", method: "POST", path: "/api/config/get", body: true }, input, options);
@@ -3206,7 +3206,7 @@ export abstract class Routes {
 
   /**
    * Creates a data key and verifies that it is active. The key server rewraps all keys under it in
-   * the background. Codes of its own: REWRAP_RUNNING, NOT_SAVED, READBACK_FAILED, NOT_READY.
+   * the background. Specific codes: REWRAP_RUNNING, NOT_SAVED, READBACK_FAILED, NOT_READY.
    */
   rotateDataKey(options?: CallOptions): Promise<DataKeyRotated> {
     return this.ask({ name: "rotateDataKey", method: "POST", path: "/api/custody/rotate", proves: "saved" }, undefined, options);
@@ -3227,7 +3227,7 @@ export abstract class Routes {
 
   /**
    * Ends a session and the sessions made from it. Sessions of the caller's own principal need no
-   * role. Codes of its own: NOT_FOUND.
+   * role. Specific codes: NOT_FOUND.
    */
   endSession(input: EndSessionInput, options?: CallOptions): Promise<SessionsEnded> {
     return this.ask({ name: "endSession", method: "DELETE", path: "/api/sessions/{id}" }, input, options);
@@ -3235,28 +3235,29 @@ export abstract class Routes {
 
   /**
    * Ends all sessions of a principal and those made from them. The caller's own principal needs no
-   * role. Codes of its own: NOT_FOUND.
+   * role. Specific codes: NOT_FOUND.
    */
   endSessionsOfPrincipal(input: EndSessionsOfPrincipalInput, options?: CallOptions): Promise<SessionsEnded> {
     return this.ask({ name: "endSessionsOfPrincipal", method: "DELETE", path: "/api/principals/{id}/sessions" }, input, options);
   }
 
-  /** Creates or imports a key. The caller becomes its owner. Codes of its own: INVALID_ARGUMENT. */
+  /** Creates or imports a key. The caller becomes its owner. Specific codes: INVALID_ARGUMENT. */
   mintKey(input: MintKeyRequest, options?: CallOptions): Promise<KeyMetadata> {
     return this.ask({ name: "mintKey", method: "POST", path: "/api/keys", body: true }, input, options);
   }
 
   /**
-   * Returns the metadata of a key, found by hidden link. It never returns key material. Codes of
-   * its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
+   * Returns the metadata of a key, found by hidden link. It never returns key material. Specific
+   * codes: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
    */
   getKey(input: KeyRequest, options?: CallOptions): Promise<KeyMetadata> {
     return this.ask({ name: "getKey", method: "POST", path: "/api/keys/get", body: true }, input, options);
   }
 
   /**
-   * Checks whether the caller may use a key. Returns 200 if allowed and 403 if denied. Codes of its
-   * own: KEY_NOT_FOUND, ACL_DENIED, KEY_DISABLED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
+   * Checks whether the caller may use a key. Returns 200 if allowed and 403 if denied. Specific
+   * codes: KEY_NOT_FOUND, ACL_DENIED, KEY_DISABLED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
+   * PEER_UNAVAILABLE.
    */
   authorizeKey(input: AuthorizeKeyRequest, options?: CallOptions): Promise<KeyGrant> {
     return this.ask({ name: "authorizeKey", method: "POST", path: "/api/keys/authorize", body: true, counts: true }, input, options);
@@ -3264,7 +3265,7 @@ export abstract class Routes {
 
   /**
    * Returns a key that the caller owns, encrypted for the certificate of a transport principal.
-   * Codes of its own: KEY_NOT_FOUND, ACL_DENIED, KEY_DISABLED, KEY_NOT_EXPORTABLE,
+   * Specific codes: KEY_NOT_FOUND, ACL_DENIED, KEY_DISABLED, KEY_NOT_EXPORTABLE,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND, INVALID_ARGUMENT.
    */
   exportKey(input: ExportKeyRequest, options?: CallOptions): Promise<ExportedKey> {
@@ -3272,15 +3273,15 @@ export abstract class Routes {
   }
 
   /**
-   * Computes the MACs of up to 1000 messages. Each item has its own result or code. Codes of its
-   * own: OBJECT_NOT_IN_CREDENTIAL_SCOPE.
+   * Computes the MACs of up to 1000 messages. Each item has its own result or code. Specific codes:
+   * OBJECT_NOT_IN_CREDENTIAL_SCOPE.
    */
   computeMacs(input: MACBatchRequest, options?: CallOptions): Promise<MACBatchResponse> {
     return this.ask({ name: "computeMacs", method: "POST", path: "/api/crypto/mac/batch", body: true, counts: true }, input, options);
   }
 
   /**
-   * Encrypts a plain text with an AES-256 key, using AES-256-GCM. Codes of its own: KEY_EXHAUSTED,
+   * Encrypts a plain text with an AES-256 key, using AES-256-GCM. Specific codes: KEY_EXHAUSTED,
    * KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, KEY_DISABLED, INVALID_ARGUMENT,
    * PEER_UNAVAILABLE.
    */
@@ -3289,7 +3290,7 @@ export abstract class Routes {
   }
 
   /**
-   * Decrypts a ciphertext from the encrypt route. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+   * Decrypts a ciphertext from the encrypt route. Specific codes: KEY_NOT_FOUND, ACL_DENIED,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, KEY_DISABLED, INVALID_ARGUMENT, PEER_UNAVAILABLE.
    */
   decrypt(input: DecryptRequest, options?: CallOptions): Promise<DecryptResponse> {
@@ -3297,7 +3298,7 @@ export abstract class Routes {
   }
 
   /**
-   * Lists the metadata of keys that the caller or one of its groups may read. Codes of its own:
+   * Lists the metadata of keys that the caller or one of its groups may read. Specific codes:
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
    */
   listKeys(input?: ListKeysInput, options?: CallOptions): Promise<KeyListing> {
@@ -3305,7 +3306,7 @@ export abstract class Routes {
   }
 
   /**
-   * Disables a key until it is enabled again, and verifies the state. Codes of its own:
+   * Disables a key until it is enabled again, and verifies the state. Specific codes:
    * KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE,
    * NOT_SAVED, READBACK_FAILED.
    */
@@ -3314,7 +3315,7 @@ export abstract class Routes {
   }
 
   /**
-   * Enables a key again, and verifies the state. Codes of its own: KEY_NOT_FOUND, ACL_DENIED,
+   * Enables a key again, and verifies the state. Specific codes: KEY_NOT_FOUND, ACL_DENIED,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED, READBACK_FAILED.
    */
   enableKey(input: KeyRequest, options?: CallOptions): Promise<KeyStateSaved> {
@@ -3322,8 +3323,8 @@ export abstract class Routes {
   }
 
   /**
-   * Prevents every use of a key, schedules the deletion of its bytes, and verifies the state. Codes
-   * of its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT,
+   * Prevents every use of a key, schedules the deletion of its bytes, and verifies the state.
+   * Specific codes: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT,
    * KEY_STATE, NOT_SAVED, READBACK_FAILED.
    */
   destroyKey(input: DestroyKeyRequest, options?: CallOptions): Promise<KeyStateSaved> {
@@ -3331,8 +3332,8 @@ export abstract class Routes {
   }
 
   /**
-   * Cancels the destruction of a key, which is disabled afterwards, and verifies the state. Codes
-   * of its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT,
+   * Cancels the destruction of a key, which is disabled afterwards, and verifies the state.
+   * Specific codes: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT,
    * KEY_STATE, NOT_SAVED, READBACK_FAILED.
    */
   restoreKey(input: KeyRequest, options?: CallOptions): Promise<KeyStateSaved> {
@@ -3340,8 +3341,8 @@ export abstract class Routes {
   }
 
   /**
-   * Creates the successor of the newest key of a lineage, with the same ACL, and verifies it. Codes
-   * of its own: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT,
+   * Creates the successor of the newest key of a lineage, with the same ACL, and verifies it.
+   * Specific codes: KEY_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT,
    * KEY_STATE, NOT_SAVED, READBACK_FAILED.
    */
   rotateKey(input: KeyRequest, options?: CallOptions): Promise<KeyRotated> {
@@ -3349,7 +3350,7 @@ export abstract class Routes {
   }
 
   /**
-   * Sets the rotation schedule of a lineage and verifies it. Codes of its own: KEY_NOT_FOUND,
+   * Sets the rotation schedule of a lineage and verifies it. Specific codes: KEY_NOT_FOUND,
    * ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT, KEY_STATE, NOT_SAVED,
    * READBACK_FAILED.
    */
@@ -3359,7 +3360,7 @@ export abstract class Routes {
 
   /**
    * Adds rights to the ACL entry of a principal, creates the entry if necessary, and verifies the
-   * rights. Codes of its own: NOT_FOUND, NOT_VERIFIED, READBACK_FAILED, INVALID_ARGUMENT,
+   * rights. Specific codes: NOT_FOUND, NOT_VERIFIED, READBACK_FAILED, INVALID_ARGUMENT,
    * PEER_NO_ANSWER, ACL_NOT_FOUND, ACL_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
    */
   grantAcl(input: ACLChangeRequest, options?: CallOptions): Promise<ACLResponse> {
@@ -3367,7 +3368,7 @@ export abstract class Routes {
   }
 
   /**
-   * Sets the rights of an existing ACL entry and verifies them. Codes of its own: NOT_VERIFIED,
+   * Sets the rights of an existing ACL entry and verifies them. Specific codes: NOT_VERIFIED,
    * READBACK_FAILED, INVALID_ARGUMENT, PEER_NO_ANSWER, ACL_NOT_FOUND, ACL_DENIED,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
    */
@@ -3376,7 +3377,7 @@ export abstract class Routes {
   }
 
   /**
-   * Removes the ACL entry of a principal and verifies its absence. Codes of its own: NOT_VERIFIED,
+   * Removes the ACL entry of a principal and verifies its absence. Specific codes: NOT_VERIFIED,
    * READBACK_FAILED, INVALID_ARGUMENT, PEER_NO_ANSWER, ACL_NOT_FOUND, ACL_DENIED,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
    */
@@ -3385,7 +3386,7 @@ export abstract class Routes {
   }
 
   /**
-   * Returns the ACL of a key. Codes of its own: ACL_NOT_FOUND, ACL_DENIED,
+   * Returns the ACL of a key. Specific codes: ACL_NOT_FOUND, ACL_DENIED,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, PEER_UNAVAILABLE.
    */
   getAcl(input: KeyRequest, options?: CallOptions): Promise<ACLResponse> {
@@ -3393,30 +3394,28 @@ export abstract class Routes {
   }
 
   /**
-   * Lists the principals of one type, sorted by name, completely or in pages. Codes of its own:
+   * Lists the principals of one type, sorted by name, completely or in pages. Specific codes:
    * INVALID_ARGUMENT.
    */
   listPrincipals(input: ListPrincipalsInput, options?: CallOptions): Promise<PrincipalPage> {
     return this.ask({ name: "listPrincipals", method: "GET", path: "/api/principals", query: ["type", "limit", "offset", "name"] }, input, options);
   }
 
-  /**
-   * Finds principals by pairs of system id and principal id. Codes of its own: INVALID_ARGUMENT.
-   */
+  /** Finds principals by pairs of system id and principal id. Specific codes: INVALID_ARGUMENT. */
   lookUpPrincipals(input: LookupPrincipalsRequest, options?: CallOptions): Promise<PrincipalsFound> {
     return this.ask({ name: "lookUpPrincipals", method: "POST", path: "/api/principals/lookup", body: true }, input, options);
   }
 
   /**
-   * Creates a password principal and verifies its name, type and roles. Codes of its own:
-   * ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+   * Creates a password principal and verifies its name, type and roles. Specific codes: ESCALATION,
+   * DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   createPasswordPrincipal(input: CreatePasswordPrincipalRequest, options?: CallOptions): Promise<PrincipalSaved> {
     return this.ask({ name: "createPasswordPrincipal", method: "POST", path: "/api/principals/password", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Creates an ldap principal and verifies its name, type and roles. Codes of its own: ESCALATION,
+   * Creates an ldap principal and verifies its name, type and roles. Specific codes: ESCALATION,
    * DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   createLdapPrincipal(input: CreateLDAPPrincipalRequest, options?: CallOptions): Promise<PrincipalSaved> {
@@ -3424,22 +3423,22 @@ export abstract class Routes {
   }
 
   /**
-   * Creates an xauth principal for one issuer and subject, and verifies all of its fields. Codes of
-   * its own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
+   * Creates an xauth principal for one issuer and subject, and verifies all of its fields. Specific
+   * codes: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
    * INVALID_ARGUMENT.
    */
   createXauthPrincipal(input: CreateXAuthPrincipalRequest, options?: CallOptions): Promise<PrincipalSaved> {
     return this.ask({ name: "createXauthPrincipal", method: "POST", path: "/api/principals/xauth", body: true, proves: "saved" }, input, options);
   }
 
-  /** Returns a principal. Codes of its own: NOT_FOUND. */
+  /** Returns a principal. Specific codes: NOT_FOUND. */
   getPrincipal(input: GetPrincipalInput, options?: CallOptions): Promise<Principal> {
     return this.ask({ name: "getPrincipal", method: "GET", path: "/api/principals/{id}" }, input, options);
   }
 
   /**
-   * Sets the named flags, changes no other bit, and verifies the complete flag word. Codes of its
-   * own: NO_FLAG_WORD, ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL,
+   * Sets the named flags, changes no other bit, and verifies the complete flag word. Specific
+   * codes: NO_FLAG_WORD, ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL,
    * OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   updatePrincipalFlags(input: UpdatePrincipalFlagsInput, options?: CallOptions): Promise<PrincipalFlagsSaved> {
@@ -3448,7 +3447,7 @@ export abstract class Routes {
 
   /**
    * Adds a delegate of a principal and verifies it. Only delegates may act with the rights of the
-   * principal. Codes of its own: NO_FLAG_WORD, ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
+   * principal. Specific codes: NO_FLAG_WORD, ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND,
    * BUILT_IN_PRINCIPAL, OWN_ACCOUNT, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   addDelegate(input: AddDelegateInput, options?: CallOptions): Promise<DelegateSaved> {
@@ -3457,7 +3456,7 @@ export abstract class Routes {
 
   /**
    * Removes a delegate of a principal and verifies it. Removing the last one also clears the
-   * delegation flag. Codes of its own: NO_FLAG_WORD, NOT_REMOVED, NOT_FOUND, BUILT_IN_PRINCIPAL,
+   * delegation flag. Specific codes: NO_FLAG_WORD, NOT_REMOVED, NOT_FOUND, BUILT_IN_PRINCIPAL,
    * OWN_ACCOUNT, READBACK_FAILED, INVALID_ARGUMENT.
    */
   removeDelegate(input: RemoveDelegateInput, options?: CallOptions): Promise<DelegateGone> {
@@ -3465,7 +3464,7 @@ export abstract class Routes {
   }
 
   /**
-   * Replaces the roles of a principal and verifies them. Codes of its own: ESCALATION,
+   * Replaces the roles of a principal and verifies them. Specific codes: ESCALATION,
    * DUTIES_CONFLICT, IN_USE, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, NOT_SAVED,
    * READBACK_FAILED, INVALID_ARGUMENT.
    */
@@ -3475,8 +3474,8 @@ export abstract class Routes {
 
   /**
    * Sets the password of a password principal and ends its sessions. For the caller's own account,
-   * it needs the current password and no role. Codes of its own: ESCALATION, NOT_FOUND,
-   * NO_PASSWORD, INVALID_CREDENTIALS, LOGIN_THROTTLED, NOT_SAVED, READBACK_FAILED.
+   * it needs the current password and no role. Specific codes: ESCALATION, NOT_FOUND, NO_PASSWORD,
+   * INVALID_CREDENTIALS, LOGIN_THROTTLED, NOT_SAVED, READBACK_FAILED.
    */
   setPassword(input: SetPasswordInput, options?: CallOptions): Promise<PasswordSaved> {
     return this.ask({ name: "setPassword", method: "PUT", path: "/api/principals/{id}/password", body: true, proves: "saved" }, input, options);
@@ -3484,7 +3483,7 @@ export abstract class Routes {
 
   /**
    * Deletes a principal with its sessions and certificates, ends its ACL entries on keys, and
-   * verifies its absence. Codes of its own: NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, ESCALATION,
+   * verifies its absence. Specific codes: NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, ESCALATION,
    * IN_USE, INVALID_ARGUMENT, NOT_REMOVED, READBACK_FAILED.
    */
   deletePrincipal(input: DeletePrincipalInput, options?: CallOptions): Promise<PrincipalGone> {
@@ -3492,7 +3491,7 @@ export abstract class Routes {
   }
 
   /**
-   * Creates a group and verifies its name, type and roles. Codes of its own: ESCALATION,
+   * Creates a group and verifies its name, type and roles. Specific codes: ESCALATION,
    * DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   createGroup(input: CreateGroupRequest, options?: CallOptions): Promise<PrincipalSaved> {
@@ -3500,16 +3499,16 @@ export abstract class Routes {
   }
 
   /**
-   * Lists the members of a group, sorted by id, completely or in pages. Codes of its own:
-   * NOT_FOUND, INVALID_ARGUMENT.
+   * Lists the members of a group, sorted by id, completely or in pages. Specific codes: NOT_FOUND,
+   * INVALID_ARGUMENT.
    */
   listGroupMembers(input: ListGroupMembersInput, options?: CallOptions): Promise<GroupMembers> {
     return this.ask({ name: "listGroupMembers", method: "GET", path: "/api/principals/groups/{gid}/members", query: ["limit", "offset"] }, input, options);
   }
 
   /**
-   * Adds a principal to a group and verifies it. An existing member stays unchanged. Codes of its
-   * own: ESCALATION, DUTIES_CONFLICT, NOT_SAVED, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
+   * Adds a principal to a group and verifies it. An existing member stays unchanged. Specific
+   * codes: ESCALATION, DUTIES_CONFLICT, NOT_SAVED, NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT,
    * READBACK_FAILED, INVALID_ARGUMENT.
    */
   addGroupMember(input: AddGroupMemberInput, options?: CallOptions): Promise<GroupMemberSaved> {
@@ -3517,7 +3516,7 @@ export abstract class Routes {
   }
 
   /**
-   * Removes a principal from a group and verifies it. Codes of its own: NOT_REMOVED, IN_USE,
+   * Removes a principal from a group and verifies it. Specific codes: NOT_REMOVED, IN_USE,
    * NOT_FOUND, BUILT_IN_PRINCIPAL, OWN_ACCOUNT, READBACK_FAILED, INVALID_ARGUMENT.
    */
   removeGroupMember(input: RemoveGroupMemberInput, options?: CallOptions): Promise<GroupMemberGone> {
@@ -3530,7 +3529,7 @@ export abstract class Routes {
   }
 
   /**
-   * Creates a role and verifies its name and operations. Codes of its own: ESCALATION,
+   * Creates a role and verifies its name and operations. Specific codes: ESCALATION,
    * DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   createRole(input: CreateRoleRequest, options?: CallOptions): Promise<RoleSaved> {
@@ -3538,7 +3537,7 @@ export abstract class Routes {
   }
 
   /**
-   * Renames a role, replaces its operations, or both, and verifies the changes. Codes of its own:
+   * Renames a role, replaces its operations, or both, and verifies the changes. Specific codes:
    * ESCALATION, DUTIES_CONFLICT, IN_USE, NOT_FOUND, BUILT_IN, ALREADY_EXISTS, NOT_SAVED,
    * READBACK_FAILED, INVALID_ARGUMENT.
    */
@@ -3547,7 +3546,7 @@ export abstract class Routes {
   }
 
   /**
-   * Deletes a role, removes it from all principals, and verifies its absence. Codes of its own:
+   * Deletes a role, removes it from all principals, and verifies its absence. Specific codes:
    * NOT_FOUND, BUILT_IN, IN_USE, NOT_REMOVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   deleteRole(input: DeleteRoleInput, options?: CallOptions): Promise<RoleGone> {
@@ -3560,7 +3559,7 @@ export abstract class Routes {
   }
 
   /**
-   * Adds a CA certificate to the trusted CAs and verifies it with a second read. Codes of its own:
+   * Adds a CA certificate to the trusted CAs and verifies it with a second read. Specific codes:
    * ALREADY_TRUSTED, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   addTrustedCa(input: AddTrustedCARequest, options?: CallOptions): Promise<TrustedCAAdded> {
@@ -3568,7 +3567,7 @@ export abstract class Routes {
   }
 
   /**
-   * Removes a CA from the trusted CAs and verifies its absence. Codes of its own: NOT_TRUSTED,
+   * Removes a CA from the trusted CAs and verifies its absence. Specific codes: NOT_TRUSTED,
    * NOT_REMOVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   removeTrustedCa(input: RemoveTrustedCARequest, options?: CallOptions): Promise<TrustedCARemoved> {
@@ -3581,16 +3580,16 @@ export abstract class Routes {
   }
 
   /**
-   * Creates an ACL template and verifies it. The caller becomes its first member, with OWNER. Codes
-   * of its own: ALREADY_EXISTS, NOT_SAVED, INVALID_ARGUMENT.
+   * Creates an ACL template and verifies it. The caller becomes its first member, with OWNER.
+   * Specific codes: ALREADY_EXISTS, NOT_SAVED, INVALID_ARGUMENT.
    */
   createAclTemplate(input: ACLTemplateRequest, options?: CallOptions): Promise<ACLTemplateSaved> {
     return this.ask({ name: "createAclTemplate", method: "POST", path: "/api/acl-templates", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Renames an ACL template and verifies the name. The caller must be a member with WRITE. Codes of
-   * its own: NOT_FOUND, NOT_WRITABLE, ALREADY_EXISTS, NOT_SAVED.
+   * Renames an ACL template and verifies the name. The caller must be a member with WRITE. Specific
+   * codes: NOT_FOUND, NOT_WRITABLE, ALREADY_EXISTS, NOT_SAVED.
    */
   renameAclTemplate(input: RenameAclTemplateInput, options?: CallOptions): Promise<ACLTemplateSaved> {
     return this.ask({ name: "renameAclTemplate", method: "PUT", path: "/api/acl-templates/{id}", body: true, proves: "saved" }, input, options);
@@ -3598,20 +3597,20 @@ export abstract class Routes {
 
   /**
    * Deletes an ACL template that no templated directory uses, and verifies its absence. Keys keep
-   * their ACL entries from it. Codes of its own: NOT_FOUND, IN_USE, NOT_REMOVED.
+   * their ACL entries from it. Specific codes: NOT_FOUND, IN_USE, NOT_REMOVED.
    */
   deleteAclTemplate(input: DeleteAclTemplateInput, options?: CallOptions): Promise<ACLTemplateGone> {
     return this.ask({ name: "deleteAclTemplate", method: "DELETE", path: "/api/acl-templates/{id}", proves: "gone" }, input, options);
   }
 
-  /** Lists the members of an ACL template. Codes of its own: NOT_FOUND. */
+  /** Lists the members of an ACL template. Specific codes: NOT_FOUND. */
   listAclTemplateMembers(input: ListAclTemplateMembersInput, options?: CallOptions): Promise<TemplateMemberList> {
     return this.ask({ name: "listAclTemplateMembers", method: "GET", path: "/api/acl-templates/{id}/members" }, input, options);
   }
 
   /**
    * Makes a principal a member with exactly these rights and limits, and verifies them. It replaces
-   * an existing membership. Codes of its own: NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_SAVED,
+   * an existing membership. Specific codes: NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_SAVED,
    * INVALID_ARGUMENT.
    */
   setAclTemplateMember(input: SetAclTemplateMemberInput, options?: CallOptions): Promise<TemplateMemberSaved> {
@@ -3620,7 +3619,7 @@ export abstract class Routes {
 
   /**
    * Removes a member and verifies its absence. The last member that has WRITE without an end time
-   * cannot be removed. Codes of its own: NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_REMOVED.
+   * cannot be removed. Specific codes: NOT_FOUND, NOT_WRITABLE, LAST_WRITER, NOT_REMOVED.
    */
   removeAclTemplateMember(input: RemoveAclTemplateMemberInput, options?: CallOptions): Promise<TemplateMemberGone> {
     return this.ask({ name: "removeAclTemplateMember", method: "DELETE", path: "/api/acl-templates/{id}/members/{systemId}/{principalId}", proves: "gone" }, input, options);
@@ -3632,8 +3631,8 @@ export abstract class Routes {
   }
 
   /**
-   * Applies an ACL template to keys created under a path, and verifies all fields. Codes of its
-   * own: ALREADY_EXISTS, NOT_SAVED, INVALID_ARGUMENT.
+   * Applies an ACL template to keys created under a path, and verifies all fields. Specific codes:
+   * ALREADY_EXISTS, NOT_SAVED, INVALID_ARGUMENT.
    */
   createTemplatedDirectory(input: CreateTemplatedDirectoryRequest, options?: CallOptions): Promise<TemplatedDirectorySaved> {
     return this.ask({ name: "createTemplatedDirectory", method: "POST", path: "/api/templated-directories", body: true, proves: "saved" }, input, options);
@@ -3641,13 +3640,13 @@ export abstract class Routes {
 
   /**
    * Deletes a templated directory and verifies its absence. Keys created under it keep their ACL
-   * entries. Codes of its own: NOT_FOUND, NOT_REMOVED.
+   * entries. Specific codes: NOT_FOUND, NOT_REMOVED.
    */
   deleteTemplatedDirectory(input: DeleteTemplatedDirectoryInput, options?: CallOptions): Promise<TemplatedDirectoryGone> {
     return this.ask({ name: "deleteTemplatedDirectory", method: "DELETE", path: "/api/templated-directories/{id}", proves: "gone" }, input, options);
   }
 
-  /** Lists the registered peers, or finds them by server name. Codes of its own: NOT_FOUND. */
+  /** Lists the registered peers, or finds them by server name. Specific codes: NOT_FOUND. */
   listTrustedServers(input?: ListTrustedServersInput, options?: CallOptions): Promise<TrustedServerList> {
     return this.ask({ name: "listTrustedServers", method: "GET", path: "/api/trusted-servers", query: ["name", "includeBodies"] }, input, options);
   }
@@ -3655,7 +3654,7 @@ export abstract class Routes {
   /**
    * Registers a peer from its trust blob and verifies it with a second read. ACL rows that its last
    * removal purged become valid again. With replace, an extension, it replaces the record of a
-   * registered peer. Codes of its own: ALREADY_EXISTS, NOT_PERSISTED, INVALID_ARGUMENT.
+   * registered peer. Specific codes: ALREADY_EXISTS, NOT_PERSISTED, INVALID_ARGUMENT.
    */
   addTrustedServer(input: AddTrustedServerRequest, options?: CallOptions): Promise<TrustedServerSaved> {
     return this.ask({ name: "addTrustedServer", method: "POST", path: "/api/trusted-servers", body: true, proves: "saved" }, input, options);
@@ -3663,7 +3662,7 @@ export abstract class Routes {
 
   /**
    * Changes the friendly name, description or witness setting of a peer, and verifies the changes.
-   * Codes of its own: NOT_FOUND, NOT_PERSISTED, INVALID_ARGUMENT.
+   * Specific codes: NOT_FOUND, NOT_PERSISTED, INVALID_ARGUMENT.
    */
   updateTrustedServer(input: UpdateTrustedServerInput, options?: CallOptions): Promise<TrustedServerUpdated> {
     return this.ask({ name: "updateTrustedServer", method: "PUT", path: "/api/trusted-servers/{systemId}", body: true, proves: "saved" }, input, options);
@@ -3671,7 +3670,7 @@ export abstract class Routes {
 
   /**
    * Removes a peer with its transport principal, purges the ACL rows of its principals, and
-   * verifies its absence. Codes of its own: NOT_FOUND, NOT_REMOVED, INVALID_ARGUMENT.
+   * verifies its absence. Specific codes: NOT_FOUND, NOT_REMOVED, INVALID_ARGUMENT.
    */
   removeTrustedServer(input: RemoveTrustedServerInput, options?: CallOptions): Promise<TrustedServerGone> {
     return this.ask({ name: "removeTrustedServer", method: "DELETE", path: "/api/trusted-servers/{systemId}" }, input, options);
@@ -3689,7 +3688,7 @@ export abstract class Routes {
 
   /**
    * Creates the next internal CA and verifies it. It is trusted and published, but issues nothing
-   * yet. Codes of its own: AUTHORITY_STATE, NOT_SAVED, READBACK_FAILED.
+   * yet. Specific codes: AUTHORITY_STATE, NOT_SAVED, READBACK_FAILED.
    */
   prepareAuthority(options?: CallOptions): Promise<AuthorityChanged> {
     return this.ask({ name: "prepareAuthority", method: "POST", path: "/api/authority/prepare", proves: "saved" }, undefined, options);
@@ -3697,8 +3696,8 @@ export abstract class Routes {
 
   /**
    * Makes the prepared CA issue certificates, starting with a new server certificate, and verifies
-   * the state. The previous CA stays trusted until it is retired. Codes of its own:
-   * AUTHORITY_STATE, NOT_SAVED, READBACK_FAILED.
+   * the state. The previous CA stays trusted until it is retired. Specific codes: AUTHORITY_STATE,
+   * NOT_SAVED, READBACK_FAILED.
    */
   activateAuthority(input?: ActivateAuthorityRequest, options?: CallOptions): Promise<AuthorityChanged> {
     return this.ask({ name: "activateAuthority", method: "POST", path: "/api/authority/activate", body: true, proves: "saved" }, input, options);
@@ -3706,7 +3705,7 @@ export abstract class Routes {
 
   /**
    * Stops trusting a CA that does not issue, destroys its key, and verifies its absence. Its
-   * certificates are no longer accepted. Codes of its own: NOT_FOUND, AUTHORITY_STATE, NOT_REMOVED,
+   * certificates are no longer accepted. Specific codes: NOT_FOUND, AUTHORITY_STATE, NOT_REMOVED,
    * READBACK_FAILED.
    */
   retireAuthority(input: RetireAuthorityRequest, options?: CallOptions): Promise<AuthorityGone> {
@@ -3714,7 +3713,7 @@ export abstract class Routes {
   }
 
   /**
-   * Lists the principal trusts, which state what peers learn of principals. Codes of its own:
+   * Lists the principal trusts, which state what peers learn of principals. Specific codes:
    * INVALID_ARGUMENT.
    */
   listPrincipalTrusts(input?: ListPrincipalTrustsInput, options?: CallOptions): Promise<PrincipalTrustList> {
@@ -3722,7 +3721,7 @@ export abstract class Routes {
   }
 
   /**
-   * Creates a principal trust for a registered peer and verifies it. Codes of its own: NOT_FOUND,
+   * Creates a principal trust for a registered peer and verifies it. Specific codes: NOT_FOUND,
    * ALREADY_EXISTS, NOT_PERSISTED, INVALID_ARGUMENT.
    */
   createPrincipalTrust(input: CreatePrincipalTrustRequest, options?: CallOptions): Promise<PrincipalTrustSaved> {
@@ -3730,7 +3729,7 @@ export abstract class Routes {
   }
 
   /**
-   * Changes the flag of a principal trust and verifies it. Codes of its own: NOT_FOUND,
+   * Changes the flag of a principal trust and verifies it. Specific codes: NOT_FOUND,
    * NOT_PERSISTED, INVALID_ARGUMENT.
    */
   updatePrincipalTrust(input: UpdatePrincipalTrustInput, options?: CallOptions): Promise<PrincipalTrustSaved> {
@@ -3738,7 +3737,7 @@ export abstract class Routes {
   }
 
   /**
-   * Deletes a principal trust and verifies its absence. Codes of its own: NOT_FOUND, NOT_REMOVED,
+   * Deletes a principal trust and verifies its absence. Specific codes: NOT_FOUND, NOT_REMOVED,
    * INVALID_ARGUMENT.
    */
   deletePrincipalTrust(input: DeletePrincipalTrustInput, options?: CallOptions): Promise<PrincipalTrustGone> {
@@ -3747,7 +3746,7 @@ export abstract class Routes {
 
   /**
    * Issues a client certificate from a PKCS#10 request, saves the request, and verifies both.
-   * Issuing does not enrol the certificate. Codes of its own: NOT_SAVED, READBACK_FAILED,
+   * Issuing does not enrol the certificate. Specific codes: NOT_SAVED, READBACK_FAILED,
    * INVALID_ARGUMENT.
    */
   issueCertificate(input: IssueCertificateRequest, options?: CallOptions): Promise<CertificateIssued> {
@@ -3756,7 +3755,7 @@ export abstract class Routes {
 
   /**
    * Issues a certificate again from its saved request, marks the old one expired, and verifies
-   * both. Codes of its own: NOT_FOUND, NO_SAVED_REQUEST, NOT_SAVED, READBACK_FAILED,
+   * both. Specific codes: NOT_FOUND, NO_SAVED_REQUEST, NOT_SAVED, READBACK_FAILED,
    * INVALID_ARGUMENT.
    */
   renewCertificate(input: RenewCertificateRequest, options?: CallOptions): Promise<CertificateRenewed> {
@@ -3764,23 +3763,24 @@ export abstract class Routes {
   }
 
   /**
-   * Enrols all of the certificates as transport principals or none, and verifies each. Codes of its
-   * own: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+   * Enrols all of the certificates as transport principals or none, and verifies each. Specific
+   * codes: ESCALATION, DUTIES_CONFLICT, ALREADY_EXISTS, NOT_SAVED, READBACK_FAILED,
+   * INVALID_ARGUMENT.
    */
   enrollCertificates(input: EnrollCertificatesRequest, options?: CallOptions): Promise<CertificatesEnrolled> {
     return this.ask({ name: "enrollCertificates", method: "POST", path: "/api/certificates/enroll", body: true, proves: "saved" }, input, options);
   }
 
   /**
-   * Finds certificates by subject. % matches any text, every other character only itself. Codes of
-   * its own: INVALID_ARGUMENT.
+   * Finds certificates by subject. % matches any text, every other character only itself. Specific
+   * codes: INVALID_ARGUMENT.
    */
   findCertificatesBySubject(input: CertificatesRequest, options?: CallOptions): Promise<CertificatesFound> {
     return this.ask({ name: "findCertificatesBySubject", method: "POST", path: "/api/certificates/by-subject", body: true }, input, options);
   }
 
   /**
-   * Finds the certificates of a transport principal by their exact subject. Codes of its own:
+   * Finds the certificates of a transport principal by their exact subject. Specific codes:
    * INVALID_ARGUMENT.
    */
   findCertificatesByTransportPrincipal(input: CertificatesRequest, options?: CallOptions): Promise<TransportCertificates> {
@@ -3789,7 +3789,7 @@ export abstract class Routes {
 
   /**
    * Removes the certificates of a transport principal, ends its sessions, and verifies that no
-   * certificate remains. Codes of its own: NOT_FOUND, BUILT_IN_PRINCIPAL, NOT_REMOVED,
+   * certificate remains. Specific codes: NOT_FOUND, BUILT_IN_PRINCIPAL, NOT_REMOVED,
    * READBACK_FAILED, INVALID_ARGUMENT.
    */
   resetTransportPrincipal(input: ResetTransportPrincipalRequest, options?: CallOptions): Promise<TransportPrincipalReset> {
@@ -3801,13 +3801,13 @@ export abstract class Routes {
     return this.ask({ name: "listRevocationIssuers", method: "GET", path: "/api/revocation/issuers" }, undefined, options);
   }
 
-  /** Returns the revocation policy of a trusted CA. Codes of its own: NOT_FOUND. */
+  /** Returns the revocation policy of a trusted CA. Specific codes: NOT_FOUND. */
   getRevocationPolicy(input: GetRevocationPolicyInput, options?: CallOptions): Promise<RevocationPolicy> {
     return this.ask({ name: "getRevocationPolicy", method: "GET", path: "/api/revocation/issuers/{digest}/policy" }, input, options);
   }
 
   /**
-   * Sets the revocation policy of a trusted CA and verifies it. Codes of its own: NOT_FOUND,
+   * Sets the revocation policy of a trusted CA and verifies it. Specific codes: NOT_FOUND,
    * NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   setRevocationPolicy(input: SetRevocationPolicyInput, options?: CallOptions): Promise<RevocationPolicySaved> {
@@ -3816,7 +3816,7 @@ export abstract class Routes {
 
   /**
    * Imports a CRL that a trusted CA signed, if it is not older than the stored one, and verifies
-   * it. Codes of its own: NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
+   * it. Specific codes: NOT_SAVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   importCrl(input: ImportCRLRequest, options?: CallOptions): Promise<CRLImported> {
     return this.ask({ name: "importCrl", method: "POST", path: "/api/revocation/crls", body: true, proves: "saved" }, input, options);
@@ -3827,14 +3827,14 @@ export abstract class Routes {
     return this.ask({ name: "listOwners", method: "GET", path: "/api/owners", query: ["kind", "limit", "after"] }, input, options);
   }
 
-  /** Returns the owner mark of an object. Codes of its own: NOT_FOUND. */
+  /** Returns the owner mark of an object. Specific codes: NOT_FOUND. */
   getOwner(input: GetOwnerInput, options?: CallOptions): Promise<OwnerMark> {
     return this.ask({ name: "getOwner", method: "GET", path: "/api/owners/{kind}/{id}" }, input, options);
   }
 
   /**
    * Marks an object that has no mark or the mark of the owner in expect, and verifies the mark. It
-   * succeeds if the owner has the mark already. Codes of its own: NOT_FOUND, OWNED, NOT_SAVED,
+   * succeeds if the owner has the mark already. Specific codes: NOT_FOUND, OWNED, NOT_SAVED,
    * READBACK_FAILED, INVALID_ARGUMENT.
    */
   setOwner(input: SetOwnerInput, options?: CallOptions): Promise<OwnerSaved> {
@@ -3842,8 +3842,8 @@ export abstract class Routes {
   }
 
   /**
-   * Removes the mark of the owner in expect and verifies its absence. The object stays. Codes of
-   * its own: NOT_FOUND, OWNED, NOT_REMOVED, READBACK_FAILED, INVALID_ARGUMENT.
+   * Removes the mark of the owner in expect and verifies its absence. The object stays. Specific
+   * codes: NOT_FOUND, OWNED, NOT_REMOVED, READBACK_FAILED, INVALID_ARGUMENT.
    */
   releaseOwner(input: ReleaseOwnerInput, options?: CallOptions): Promise<OwnerReleased> {
     return this.ask({ name: "releaseOwner", method: "DELETE", path: "/api/owners/{kind}/{id}", query: ["expect"], proves: "gone" }, input, options);
@@ -3855,16 +3855,15 @@ export abstract class Routes {
   }
 
   /**
-   * Lists the rows of the audit log in pages, oldest or newest row first. Codes of its own:
-   * ARCHIVED.
+   * Lists the rows of the audit log in pages, oldest or newest row first. Specific codes: ARCHIVED.
    */
   listAuditEntries(input?: ListAuditEntriesInput, options?: CallOptions): Promise<AuditPage> {
     return this.ask({ name: "listAuditEntries", method: "GET", path: "/api/audit", query: ["reason", "principalId", "operation", "outcome", "object", "address", "session", "since", "until", "order", "cursor", "limit"] }, input, options);
   }
 
   /**
-   * Returns the signed size and root hash of the audit tree (C2SP tlog-checkpoint). Codes of its
-   * own: NOT_READY.
+   * Returns the signed size and root hash of the audit tree (C2SP tlog-checkpoint). Specific codes:
+   * NOT_READY.
    */
   getAuditCheckpoint(options?: CallOptions): Promise<string> {
     return this.ask({ name: "getAuditCheckpoint", method: "GET", path: "/api/audit/checkpoint", answers: "text" }, undefined, options);
@@ -3877,19 +3876,19 @@ export abstract class Routes {
 
   /**
    * Returns the proof that a row is in the audit tree (C2SP tlog-proof). For a new row, it waits
-   * until the tree contains it. Codes of its own: NOT_FOUND, NOT_READY.
+   * until the tree contains it. Specific codes: NOT_FOUND, NOT_READY.
    */
   getAuditReceipt(input: GetAuditReceiptInput, options?: CallOptions): Promise<string> {
     return this.ask({ name: "getAuditReceipt", method: "GET", path: "/api/audit/{seq}/receipt", answers: "text" }, input, options);
   }
 
-  /** Returns hashes of the audit tree (C2SP tlog-tiles). Codes of its own: NOT_FOUND. */
+  /** Returns hashes of the audit tree (C2SP tlog-tiles). Specific codes: NOT_FOUND. */
   getAuditHashes(input: GetAuditHashesInput, options?: CallOptions): Promise<Uint8Array<ArrayBuffer>> {
     return this.ask({ name: "getAuditHashes", method: "GET", path: "/api/audit/tile/{level}/{tile}", rest: "tile", answers: "bytes" }, input, options);
   }
 
   /**
-   * Returns audit rows in the form that the audit tree hashes (C2SP tlog-tiles). Codes of its own:
+   * Returns audit rows in the form that the audit tree hashes (C2SP tlog-tiles). Specific codes:
    * ARCHIVED, NOT_FOUND.
    */
   getAuditEntries(input: GetAuditEntriesInput, options?: CallOptions): Promise<Uint8Array<ArrayBuffer>> {
@@ -3909,7 +3908,7 @@ export abstract class Routes {
   /**
    * Explains the decision of the authorizer on an operation step by step, with the smallest change
    * that would reverse it. Questions about other principals, and the fields with and at, need
-   * Explain Access. Codes of its own: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND,
+   * Explain Access. Specific codes: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, NOT_FOUND,
    * INVALID_ARGUMENT.
    */
   getExplanation(input: ExplainRequest, options?: CallOptions): Promise<Explanation> {
@@ -3918,7 +3917,7 @@ export abstract class Routes {
 
   /**
    * Lists the principals that may perform an operation, with the role and ACL entry that allow it,
-   * in pages sorted by id. Codes of its own: KEY_NOT_FOUND, INVALID_ARGUMENT.
+   * in pages sorted by id. Specific codes: KEY_NOT_FOUND, INVALID_ARGUMENT.
    */
   listCapable(input: WhoCanRequest, options?: CallOptions): Promise<WhoCanPage> {
     return this.ask({ name: "listCapable", method: "POST", path: "/api/who-can", body: true }, input, options);
@@ -3926,8 +3925,8 @@ export abstract class Routes {
 
   /**
    * Returns whether the authorizer would allow an operation (AuthZEN). Questions about other
-   * principals need Explain Access. Codes of its own: ACCESS_DENIED,
-   * OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
+   * principals need Explain Access. Specific codes: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
+   * INVALID_ARGUMENT.
    */
   getDecision(input: AccessRequest, options?: CallOptions): Promise<AccessDecision> {
     return this.ask({ name: "getDecision", method: "POST", path: "/access/v1/evaluation", body: true }, input, options);
@@ -3935,7 +3934,7 @@ export abstract class Routes {
 
   /**
    * Returns the decisions on several questions. A question that is refused itself gets a decision
-   * of false. Codes of its own: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
+   * of false. Specific codes: ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, INVALID_ARGUMENT.
    */
   getDecisions(input?: AccessBatchRequest, options?: CallOptions): Promise<AccessDecisions> {
     return this.ask({ name: "getDecisions", method: "POST", path: "/access/v1/evaluations", body: true }, input, options);
@@ -3947,8 +3946,8 @@ export abstract class Routes {
   }
 
   /**
-   * Sets the operations that need an approval, and verifies them with a second read. Codes of its
-   * own: INVALID_ARGUMENT, NOT_SAVED.
+   * Sets the operations that need an approval, and verifies them with a second read. Specific
+   * codes: INVALID_ARGUMENT, NOT_SAVED.
    */
   setApprovalPolicy(input: ApprovalPolicyRequest, options?: CallOptions): Promise<ApprovalPolicySaved> {
     return this.ask({ name: "setApprovalPolicy", method: "PUT", path: "/api/approvals/policy", body: true, proves: "saved" }, input, options);
@@ -3960,7 +3959,7 @@ export abstract class Routes {
   }
 
   /**
-   * Returns an approval. An approval that the caller requested needs no role. Codes of its own:
+   * Returns an approval. An approval that the caller requested needs no role. Specific codes:
    * NOT_FOUND.
    */
   getApproval(input: GetApprovalInput, options?: CallOptions): Promise<Approval> {
@@ -3968,8 +3967,8 @@ export abstract class Routes {
   }
 
   /**
-   * Requests approval of a request that a rule guards and the caller may otherwise make. Codes of
-   * its own: INVALID_ARGUMENT, APPROVAL_LIMIT, ACCESS_DENIED, PRINCIPAL_DISABLED,
+   * Requests approval of a request that a rule guards and the caller may otherwise make. Specific
+   * codes: INVALID_ARGUMENT, APPROVAL_LIMIT, ACCESS_DENIED, PRINCIPAL_DISABLED,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE.
    */
   askApproval(input: ApprovalRequest, options?: CallOptions): Promise<Approval> {
@@ -3978,7 +3977,7 @@ export abstract class Routes {
 
   /**
    * Approves exactly the request with this digest. The caller needs a duty that a rule requires and
-   * a session bound to a key, and must not be the requester. Codes of its own: NOT_FOUND,
+   * a session bound to a key, and must not be the requester. Specific codes: NOT_FOUND,
    * APPROVAL_STATE, DIGEST_MISMATCH, SESSION_NOT_BOUND, OWN_ACCOUNT, ACCESS_DENIED,
    * OBJECT_NOT_IN_CREDENTIAL_SCOPE, PRINCIPAL_DISABLED.
    */
@@ -3987,8 +3986,8 @@ export abstract class Routes {
   }
 
   /**
-   * Rejects a request permanently. The caller must meet the same conditions as an approver. Codes
-   * of its own: NOT_FOUND, APPROVAL_STATE, DIGEST_MISMATCH, SESSION_NOT_BOUND, OWN_ACCOUNT,
+   * Rejects a request permanently. The caller must meet the same conditions as an approver.
+   * Specific codes: NOT_FOUND, APPROVAL_STATE, DIGEST_MISMATCH, SESSION_NOT_BOUND, OWN_ACCOUNT,
    * ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, PRINCIPAL_DISABLED.
    */
   reject(input: RejectInput, options?: CallOptions): Promise<Approval> {
@@ -3996,9 +3995,9 @@ export abstract class Routes {
   }
 
   /**
-   * Withdraws a request of the caller, or the caller's approval of another request. Codes of its
-   * own: NOT_FOUND, APPROVAL_STATE, ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE,
-   * SESSION_NOT_BOUND, PRINCIPAL_DISABLED.
+   * Withdraws a request of the caller, or the caller's approval of another request. Specific codes:
+   * NOT_FOUND, APPROVAL_STATE, ACCESS_DENIED, OBJECT_NOT_IN_CREDENTIAL_SCOPE, SESSION_NOT_BOUND,
+   * PRINCIPAL_DISABLED.
    */
   withdrawApproval(input: WithdrawApprovalInput, options?: CallOptions): Promise<Approval> {
     return this.ask({ name: "withdrawApproval", method: "POST", path: "/api/approvals/{id}/withdraw" }, input, options);
@@ -4006,7 +4005,7 @@ export abstract class Routes {
 
   /**
    * Executes an approved request once, with the present rights of its requester, and returns the
-   * response of its route. Codes of its own: ACCESS_DENIED, ACL_DENIED, ACL_NOT_FOUND,
+   * response of its route. Specific codes: ACCESS_DENIED, ACL_DENIED, ACL_NOT_FOUND,
    * ALREADY_EXISTS, ALREADY_TRUSTED, APPROVAL_REQUIRED, APPROVAL_STATE, ARCHIVED,
    * AUDIT_UNAVAILABLE, AUTHORITY_STATE, BAD_REQUEST, BUILD_NOT_ADMITTED, BUILT_IN,
    * BUILT_IN_PRINCIPAL, CERTIFICATE_MISMATCH, CERTIFICATE_REVOKED, DELEGATOR_REFUSED,
