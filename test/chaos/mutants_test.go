@@ -109,16 +109,10 @@ var mutants = []mutant{
 	{
 		"now and then what is let through has no row", oneServer,
 		"internal/engine/internal/gate/gate.go", []string{"math/rand/v2"}, [][2]string{
-			{`	return g.auditor.Write(ctx, r.row(keyserver.Allowed, ""))
-}
-
-// refused records`, `	if mistaken && ` + sometimes + ` {
-		return nil
+			{`	return target, r, g.auditor.Write(ctx, r.row(keyserver.Allowed, ""))`, `	if mistaken && ` + sometimes + ` {
+		return target, r, nil
 	}
-	return g.auditor.Write(ctx, r.row(keyserver.Allowed, ""))
-}
-
-// refused records`},
+	return target, r, g.auditor.Write(ctx, r.row(keyserver.Allowed, ""))`},
 		}, "its audit row .* is not in the audit log",
 	},
 	{

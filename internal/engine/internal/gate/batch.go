@@ -11,7 +11,7 @@ import (
 func (g *Gate) Entitled(ctx context.Context, by keyserver.Caller, op keyserver.Operation) error {
 	r := Request{By: by, Op: op}
 	if len(by.Scope) > 0 {
-		r.Link = by.Scope[0] // what it is about is asked later
+		r.Link = by.Scope[0] // AuthorizeAll checks the key of each item later
 	}
 	if refusal := g.authorise(ctx, r, nil); refusal != nil {
 		return g.refused(ctx, r, refusal)
@@ -19,20 +19,21 @@ func (g *Gate) Entitled(ctx context.Context, by keyserver.Caller, op keyserver.O
 	return nil
 }
 
-// AuthorizeAll is AuthorizeAndAudit for n items, which do the same operation. The caller needs a role for the operation
-// first. One commit has the rows of all decisions. AuthorizeAll returns the refusal of each item.
-func (g *Gate) AuthorizeAll(ctx context.Context, by keyserver.Caller, op keyserver.Operation, n int, item func(i int) (Request, []Check)) ([]error, error) {
+// AuthorizeAll is AuthorizeAndAudit for n items, which do the same operation. The caller needs a role for the operation first. One
+// commit has the rows of all decisions. AuthorizeAll returns the target and the refusal of each item.
+func AuthorizeAll[T Target](ctx context.Context, g *Gate, by keyserver.Caller, op keyserver.Operation, n int, item func(i int) (Request, Resolver[T])) ([]T, []error, error) {
 	if err := g.restrained(by, n); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := g.Entitled(ctx, by, op); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	refusals, rows := make([]error, n), make([]keyserver.AuditEntry, 0, n)
+	targets, refusals, rows := make([]T, n), make([]error, n), make([]keyserver.AuditEntry, 0, n)
 	var broken error
 	for i := 0; i < n && broken == nil; i++ {
-		r, checks := item(i)
-		err := g.authorise(ctx, r, checks)
+		r, resolve := item(i)
+		target, r, err := authorise(ctx, g, r, resolve, nil)
+		targets[i] = target
 		switch f := fault.As(err); {
 		case err == nil:
 			rows = append(rows, r.row(keyserver.Allowed, ""))
@@ -40,16 +41,16 @@ func (g *Gate) AuthorizeAll(ctx context.Context, by keyserver.Caller, op keyserv
 			rows, refusals[i] = append(rows, r.refusedRow(err)), err
 			g.CountRefusal(by)
 			if g.restrained(by, 1) != nil {
-				g.refusals.Count(partyOf(by), n-i) // a batch costs its items, decided or not
+				g.refusals.Count(partyOf(by), n-i) // the limit counts all items, also those that are not decided
 				broken = g.restrained(by, n)
 			}
-		default: // no decision: what was counted so far keeps its rows
+		default: // no decision: uses that were counted before keep their rows
 			rows, broken = append(rows, r.refusedRow(err)), err
 		}
 	}
-	// A use that was counted has a row, even where the caller has gone away.
+	// A counted use has a row, even if the caller has disconnected.
 	if err := g.auditor.WriteAll(context.WithoutCancel(ctx), rows); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return refusals, broken
+	return targets, refusals, broken
 }

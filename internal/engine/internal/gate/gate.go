@@ -12,54 +12,79 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// failureRowTimeout bounds the wait for the audit row of a failed effect when
-// the caller is gone already.
+// failureRowTimeout limits the wait for the audit row of a failed effect. The caller may have disconnected by then.
 const failureRowTimeout = 5 * time.Second
 
-// Request is one operation on its way through the gate.
+// Request is one operation that the gate decides on.
 type Request struct {
 	By       keyserver.Caller
 	Op       keyserver.Operation
-	Object   string               // what the audit row names
-	Link     keyserver.HiddenLink // the key that the operation is about, if it is about one
+	Object   string               // the object in the audit row
+	Link     keyserver.HiddenLink // the key of the operation, if it has one
 	Filename string
-	Chosen   chosenKey // the key that a check chose: the row names that one
-	Effect   string    // the key of the effect (keyserver.Effects) that it has, if any
-	Counts   bool      // being let through is a use of the key, and may count one on its list
-	Own      bool      // about what is the caller's own, which needs no role
-	// Tries is the transaction of the effect, if the transaction itself may refuse it.
+	Chosen   bool   // the check chooses the key: the audit row names the key that it returns
+	Effect   string // the key of the effect (keyserver.Effects) of the operation, if it has one
+	Counts   bool   // an allowed request is a use of the key
+	Own      bool   // the object belongs to the caller: no role is needed, no check runs, and there is no target
+	// Tries is the transaction of the effect, if the transaction itself may refuse the operation.
 	Tries func(tx *sqlstore.Tx) error
 }
 
-// chosenKey is a key that a check chooses. Link is empty until then.
-type chosenKey interface {
-	Link() keyserver.HiddenLink
-}
-
-// Check is a further condition, evaluated after the caller's role. It answers
-// a fault with an audit reason when it refuses.
+// Check is a further condition, evaluated after the role of the caller. It has no effect. If it refuses, it returns a
+// fault with an audit reason.
 type Check func(ctx context.Context, who access.Subject) error
 
 // AuthorizeAndAudit is the gate: it decides whether the caller may do the operation, and then makes the audit row of that
 // decision durable, before any effect. It fails if no row can be written. It returns a refusal only after its row is
 // durable, too.
 func (g *Gate) AuthorizeAndAudit(ctx context.Context, r Request, checks ...Check) error {
+	_, _, err := authorizeAndAudit(ctx, g, r, noTarget, checks)
+	return err
+}
+
+// Target is the object that a check resolves for an operation, for example the key to use.
+type Target interface {
+	// Link returns the link of the object, or an empty one if the check has not resolved it. The audit row of a request
+	// with Chosen names it.
+	Link() keyserver.HiddenLink
+	// Count counts the use if the operation is a use of the object. It may refuse the operation.
+	Count(ctx context.Context, by keyserver.Caller) error
+}
+
+// Resolver is a Check that returns the target of the operation. If it refuses a target, it also returns the target, for the
+// audit row. It never returns a nil pointer.
+type Resolver[T Target] func(ctx context.Context, who access.Subject) (T, error)
+
+// authorizeAndAudit is AuthorizeAndAudit for an operation with a target. It returns the target, and the request. If r.Chosen
+// is set, the link of the request is then the link of the target.
+func authorizeAndAudit[T Target](ctx context.Context, g *Gate, r Request, resolve Resolver[T], checks []Check) (target T, _ Request, err error) {
 	if err := g.restrained(r.By, 1); err != nil {
-		return err
+		return target, r, err
 	}
-	refusal := g.authorise(ctx, r, checks)
+	target, r, refusal := authorise(ctx, g, r, resolve, checks)
 	if r.Counts {
-		// A use that was counted has a row, even where the caller has gone away. The
-		// writer bounds the wait.
+		// A counted use has a row, even if the caller has disconnected. The writer limits the wait.
 		ctx = context.WithoutCancel(ctx)
 	}
 	if refusal != nil {
-		return g.refused(ctx, r, refusal)
+		return target, r, g.refused(ctx, r, refusal)
 	}
-	return g.auditor.Write(ctx, r.row(keyserver.Allowed, ""))
+	return target, r, g.auditor.Write(ctx, r.row(keyserver.Allowed, ""))
 }
 
-// refused records that the gate let nobody through, and returns why.
+// noTarget is the Resolver of an operation without a target.
+func noTarget(context.Context, access.Subject) (nothing, error) { return nothing{}, nil }
+
+// nothing is the Target of an operation without a target.
+type nothing struct{}
+
+// Link implements Target.
+func (nothing) Link() keyserver.HiddenLink { return "" }
+
+// Count implements Target.
+func (nothing) Count(context.Context, keyserver.Caller) error { return nil }
+
+// refused records that the gate refused an operation or could not decide, and returns the reason.
 func (g *Gate) refused(ctx context.Context, r Request, refusal error) error {
 	row := r.refusedRow(refusal)
 	if row.Outcome == keyserver.Refused {
@@ -75,10 +100,10 @@ func (r Request) refusedRow(refusal error) keyserver.AuditEntry {
 	if f := fault.As(refusal); f != nil && f.Reason != "" {
 		return r.row(keyserver.Refused, f.Reason)
 	}
-	return r.row(keyserver.Failed, fault.ReasonFailed) // not a decision: the store failed, or the caller went away
+	return r.row(keyserver.Failed, fault.ReasonFailed) // not a decision: the store failed, or the caller disconnected
 }
 
-// refusals are the codes by which a transaction refuses a caller, as opposed to failing.
+// refusals are the codes of a transaction that refuses the caller. All other codes are failures.
 var refusals = []fault.Code{
 	fault.Escalation, fault.DutiesConflict, fault.ApprovalRequired, fault.ApprovalState, fault.ApprovalLimit,
 	fault.DigestMismatch, fault.SessionNotBound, fault.AccessDenied, fault.OwnAccount, fault.NotInScope,
@@ -86,10 +111,9 @@ var refusals = []fault.Code{
 
 func isRefusal(err error) bool { return slices.Contains(refusals, fault.CodeOf(err)) }
 
-// Write is Perform for an effect that is one transaction, and that the transaction may
-// refuse. The transaction is tried and undone first, so that a refusal has one row and
-// nothing is recorded as allowed. fn therefore runs twice, and must change only tx and
-// what it returns.
+// Write is Perform for an effect that is one transaction, if the transaction may refuse the operation. The gate first
+// tries the transaction and rolls it back, so that a refused operation has one row and none that says allowed. Therefore
+// fn runs twice, and must change only tx and its results.
 func (g *Gate) Write(ctx context.Context, r Request, fn func(tx *sqlstore.Tx) error) error {
 	r.Tries = fn
 	return g.Perform(ctx, r, func() error { return g.Store.Update(ctx, fn) })
@@ -108,20 +132,26 @@ func (g *Gate) try(ctx context.Context, r Request) error {
 	return nil
 }
 
-// Perform passes the gate and then runs the effect. A failed effect gets an
-// audit row of its own.
+// Perform passes the gate and then runs the effect. A failed effect gets a second audit row.
 func (g *Gate) Perform(ctx context.Context, r Request, effect func() error, checks ...Check) error {
-	if err := g.AuthorizeAndAudit(ctx, r, checks...); err != nil {
+	return PerformOn(ctx, g, r, noTarget, func(nothing) error { return effect() }, checks...)
+}
+
+// PerformOn is Perform for an operation with a target. The effect gets the target that resolve returns. The checks come
+// after resolve.
+func PerformOn[T Target](ctx context.Context, g *Gate, r Request, resolve Resolver[T], effect func(T) error, checks ...Check) error {
+	target, r, err := authorizeAndAudit(ctx, g, r, resolve, checks)
+	if err != nil {
 		return err
 	}
-	if err := effect(); err != nil {
+	if err := effect(target); err != nil {
 		return g.Failed(ctx, r, err)
 	}
 	return nil
 }
 
-// Unasked writes the row of an operation that no caller asked for, and then runs the effect. A failed effect gets an
-// audit row of its own.
+// Unasked writes the row of an operation that no caller requested, and then runs the effect. A failed effect gets a second
+// audit row.
 func (g *Gate) Unasked(ctx context.Context, r Request, effect func() error) error {
 	if err := g.auditor.Write(ctx, r.row(keyserver.Allowed, "")); err != nil {
 		return err
@@ -132,9 +162,8 @@ func (g *Gate) Unasked(ctx context.Context, r Request, effect func() error) erro
 	return nil
 }
 
-// Failed records that an allowed operation came to nothing, and returns why.
-// The row is written even when the caller has gone away. It says refused if
-// another change came between the decision and the effect and brought a refusal.
+// Failed records that the effect of an allowed operation failed, and returns the cause. It writes the row even if the
+// caller has disconnected. The row says refused if a change between the decision and the effect caused a refusal.
 func (g *Gate) Failed(ctx context.Context, r Request, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), failureRowTimeout)
 	defer cancel()
@@ -150,10 +179,7 @@ func (g *Gate) Failed(ctx context.Context, r Request, cause error) error {
 
 func (r Request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.AuditEntry {
 	var used keyserver.ID
-	if r.Chosen != nil {
-		if link := r.Chosen.Link(); link != "" { // until then it is as it was named
-			r.Link = link
-		}
+	if r.Chosen {
 		r.Object = r.Link.Base64()
 	}
 	if r.Counts && outcome == keyserver.Allowed {
@@ -168,72 +194,86 @@ func (r Request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.A
 	}
 }
 
-// authorise decides: is this process current, may a delegated caller act and
-// be acted for, is the caller's principal alive and enabled, is the
-// certificate that it logged in with in force, does a role
-// of it (or of a group it is in) grant the operation, unless it is about what is
-// its own, has it the approval that the operation takes, do the further checks
-// agree, and does the transaction of the effect let it. Rights are read anew for each operation, from caches that every
-// committed change clears.
+// authorise decides on an operation without a target.
 func (g *Gate) authorise(ctx context.Context, r Request, checks []Check) error {
-	refusal := g.decide(ctx, r, checks)
+	_, _, refusal := authorise(ctx, g, r, noTarget, checks)
+	return refusal
+}
+
+// authorise decides on an operation: it admits the caller, evaluates the checks, counts the use, and tries the transaction
+// of the effect. It returns the request like authorizeAndAudit.
+func authorise[T Target](ctx context.Context, g *Gate, r Request, resolve Resolver[T], checks []Check) (target T, _ Request, refusal error) {
+	who, refusal := g.admit(ctx, r)
+	if refusal == nil && !r.Own {
+		target, r, refusal = checkAndCount(ctx, g, r, who, resolve, checks)
+	}
 	if refusal == nil {
 		refusal = g.try(ctx, r)
 	}
 	if g.view != nil {
-		return g.view.asked(r, refusal)
+		refusal = g.view.asked(r, refusal)
 	}
-	return refusal
+	return target, r, refusal
 }
 
-// WouldAllow reports whether the gate would let an operation pass. It writes no row: only an operation that has a row may
-// ask.
+// checkAndCount evaluates the checks, and counts the use of the target after all of them have passed. An explanation counts
+// no use.
+func checkAndCount[T Target](ctx context.Context, g *Gate, r Request, who access.Subject, resolve Resolver[T], checks []Check) (T, Request, error) {
+	target, err := resolve(ctx, who)
+	if _, marks := keyserver.MarkOf(ctx); marks && r.By.Peer == nil {
+		checks = append(slices.Clip(checks), g.AlsoGranted(r.By, keyserver.OpSetOwner))
+	}
+	for i := 0; i < len(checks) && err == nil; i++ {
+		err = checks[i](ctx, who)
+	}
+	if err == nil && g.view == nil {
+		err = target.Count(ctx, r.By)
+	}
+	if link := target.Link(); r.Chosen && link != "" {
+		r.Link = link
+	}
+	return target, r, err
+}
+
+// WouldAllow reports whether the gate would allow an operation. It writes no row, so only an operation that has a row may
+// call it.
 func (g *Gate) WouldAllow(ctx context.Context, by keyserver.Caller, op keyserver.Operation) bool {
 	return g.authorise(ctx, Request{By: by, Op: op}, nil) == nil
 }
 
-// decide is what the gate says, also on a gate with a view, where nothing passes.
-func (g *Gate) decide(ctx context.Context, r Request, checks []Check) error {
+// admit decides everything that comes before the checks. It returns the subject of the caller for them.
+//
+// It requires that this process is current, that the principal of the caller is alive and enabled, and that its certificate
+// is in force. A delegated caller also needs a delegator that still permits it. Unless the object belongs to the caller, a
+// role has to grant the operation and the approval policy has to allow it. Every operation reads the rights again, from
+// caches that each committed change clears.
+func (g *Gate) admit(ctx context.Context, r Request) (access.Subject, error) {
 	if err := g.Step(keyserver.StepCurrent, g.Store.Current(ctx)); err != nil {
-		return err
+		return access.Subject{}, err
 	}
 	if r.By.Peer != nil {
-		return g.authorisePeer(ctx, r, checks)
+		return g.admitPeer(ctx, r)
 	}
 	who, roles, err := g.resolveSubject(ctx, r.By)
-	if err != nil {
-		return err
-	}
-	if r.Own {
-		return nil
+	if err != nil || r.Own {
+		return who, err
 	}
 	if err := g.Step(keyserver.StepLent, lent(r)); err != nil {
-		return err
+		return who, err
 	}
 	if refusal := coversOperation(r); refusal != nil {
-		return g.Step(keyserver.StepScope, refusal)
+		return who, g.Step(keyserver.StepScope, refusal)
 	}
 	if err := g.Step(keyserver.StepRole, g.granted(ctx, r, roles)); err != nil {
-		return err
+		return who, err
 	}
 	if err := g.Step(keyserver.StepScope, coversKey(r)); err != nil {
-		return err
+		return who, err
 	}
-	if err := g.Step(keyserver.StepApproval, g.guarded(ctx, r)); err != nil {
-		return err
-	}
-	if _, marks := keyserver.MarkOf(ctx); marks {
-		checks = append(slices.Clip(checks), g.AlsoGranted(r.By, keyserver.OpSetOwner))
-	}
-	for _, c := range checks {
-		if err := c(ctx, who); err != nil {
-			return err
-		}
-	}
-	return nil
+	return who, g.Step(keyserver.StepApproval, g.guarded(ctx, r))
 }
 
-// lent refuses to a session that acts for another what is no use of a key.
+// lent refuses an operation in a delegated session, unless the operation is a use of a key.
 func lent(r Request) error {
 	if r.By.Actor.ID.IsZero() || r.Op.Lent() {
 		return nil
@@ -242,7 +282,7 @@ func lent(r Request) error {
 		Audited(fault.ReasonNotLent)
 }
 
-// granted refuses what none of the roles grants.
+// granted refuses an operation that none of the roles grants.
 func (g *Gate) granted(ctx context.Context, r Request, roles []keyserver.ID) error {
 	granted, err := g.grants(ctx, roles, r.Op.ID)
 	if err != nil || granted {
@@ -251,9 +291,8 @@ func (g *Gate) granted(ctx context.Context, r Request, roles []keyserver.ID) err
 	return fault.New(fault.AccessDenied, "no role of %s grants %s", r.By.Name, r.Op.Name).Audited(fault.ReasonRoleDenied)
 }
 
-// coversOperation refuses to a scoped credential an operation that it does not name. It
-// comes before the question for a role: much of what a session may do needs none, and no
-// role would help.
+// coversOperation refuses an operation that the scoped credential of the caller does not name. It comes before the check
+// for a role, because no role would help.
 func coversOperation(r Request) error {
 	if r.By.CoversOperation(r.Op) {
 		return nil
@@ -262,7 +301,7 @@ func coversOperation(r Request) error {
 		Audited(fault.ReasonNotInScope)
 }
 
-// coversKey refuses to a scoped credential a key that it does not name.
+// coversKey refuses a key that the scoped credential of the caller does not name.
 func coversKey(r Request) error {
 	if r.By.Scope != nil && !slices.Contains(r.By.Scope, r.Link) {
 		return fault.New(fault.NotInScope, "the scoped credential does not cover this; it is good for the keys that it names and for nothing else").
@@ -271,8 +310,7 @@ func coversKey(r Request) error {
 	return nil
 }
 
-// AlsoGranted is the check that a role of the caller grants another operation,
-// too: one whose effect is part of what is asked for.
+// AlsoGranted returns a check that a role of the caller grants a second operation, whose effect is part of the first.
 func (g *Gate) AlsoGranted(by keyserver.Caller, op keyserver.Operation) Check {
 	return func(ctx context.Context, _ access.Subject) error {
 		_, roles, err := g.subject(ctx, by)
@@ -287,8 +325,7 @@ func (g *Gate) AlsoGranted(by keyserver.Caller, op keyserver.Operation) Check {
 	}
 }
 
-// subject reads who the caller is at this moment: its principal, its enabled
-// groups, and the roles of both.
+// subject returns the current principal of the caller, its enabled groups, and the roles of both.
 func (g *Gate) subject(ctx context.Context, by keyserver.Caller) (access.Subject, []keyserver.ID, error) {
 	p, err := g.CachedPrincipal(ctx, by.Principal.ID)
 	if errors.Is(err, sqlstore.ErrNotFound) {

@@ -14,35 +14,26 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// callMemory is how long the call of a peer is remembered that took effect. A
-// peer repeats a call only within the time limit of one request of its own.
+// callMemory is how long the key server remembers a call of a peer that took effect. A peer repeats a call only within the
+// time limit of one request.
 const callMemory = 10 * time.Minute
 
-// authorisePeer is the gate's decision for the principal of a peer. Whether
-// one of its roles grants the operation, its own key server has decided before
-// it asked; what the key's list says is decided here, by the further checks.
-func (g *Gate) authorisePeer(ctx context.Context, r Request, checks []Check) error {
+// admitPeer is admit for a principal of a peer. The key server of the principal has checked its roles before it sent the
+// request. The ACL of the key is left to the checks.
+func (g *Gate) admitPeer(ctx context.Context, r Request) (access.Subject, error) {
 	who, err := g.peerSubject(ctx, r)
 	if err != nil {
-		return err
+		return who, err
 	}
 	err = g.guarded(ctx, r)
-	if fault.CodeOf(err) == fault.ApprovalRequired { // nobody approves what another key server asks for
-		return fault.New(fault.AccessDenied, "%s takes an approval, and is not done for peers", r.Op.Name).Audited(fault.ReasonApprovalRequired)
+	if fault.CodeOf(err) == fault.ApprovalRequired { // requests of another key server are never approved
+		err = fault.New(fault.AccessDenied, "%s takes an approval, and is not done for peers", r.Op.Name).Audited(fault.ReasonApprovalRequired)
 	}
-	if err != nil {
-		return err
-	}
-	for _, c := range checks {
-		if err := c(ctx, who); err != nil {
-			return err
-		}
-	}
-	return nil
+	return who, err
 }
 
-// peerSubject decides whether this key server listens to a peer, and to that
-// principal of it.
+// peerSubject returns the subject of a request of a peer. It refuses the request unless the peer is in force and no
+// restriction denies the principal or one of its groups.
 func (g *Gate) peerSubject(ctx context.Context, r Request) (access.Subject, error) {
 	from := r.By.Peer.System
 	if !r.Op.Forwarded() {
@@ -53,14 +44,14 @@ func (g *Gate) peerSubject(ctx context.Context, r Request) (access.Subject, erro
 		return access.Subject{}, err
 	}
 	who := access.Subject{Principal: r.By.Principal, Groups: r.By.Peer.Groups}
-	if who.Principal == (keyserver.PrincipalRef{System: g.System, ID: peer.Transport}) { // the peer itself asks
+	if who.Principal == (keyserver.PrincipalRef{System: g.System, ID: peer.Transport}) { // a request of the peer itself
 		if r.Op.ID != keyserver.OpLookupPrincipals.ID || len(who.Groups) > 0 {
 			return access.Subject{}, fault.New(fault.AccessDenied, "%s is done for a principal of the peer, not for the peer", r.Op.Name).
 				Audited(fault.ReasonNotForwarded)
 		}
 		return who, nil
 	}
-	named := []keyserver.PrincipalRef{who.Principal} // what a restriction keeps out
+	named := []keyserver.PrincipalRef{who.Principal} // a restriction may deny each of these
 	if !r.By.Actor.ID.IsZero() {
 		named = append(named, r.By.Actor)
 	}
@@ -68,7 +59,7 @@ func (g *Gate) peerSubject(ctx context.Context, r Request) (access.Subject, erro
 		return access.Subject{}, fault.New(fault.AccessDenied, "the peer %d speaks for the principals of another key server", from).
 			Audited(fault.ReasonNotForwarded)
 	}
-	// Who is shut out is so as one of a group, too, as far as the peer says which those are.
+	// A restriction of a group denies its members, too. Only the peer knows the groups of a principal.
 	for _, p := range append(named, who.Groups...) {
 		rows, err := g.CachedTrust(ctx, p.ID, from)
 		if err != nil {
@@ -81,8 +72,8 @@ func (g *Gate) peerSubject(ctx context.Context, r Request) (access.Subject, erro
 	return who, nil
 }
 
-// peerInForce refuses a peer that is registered no more, and one whose
-// transport principal is disabled.
+// peerInForce returns the record of a peer. It refuses a peer that is not registered, or whose transport principal is
+// disabled.
 func (g *Gate) peerInForce(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
 	peer, err := g.CachedPeer(ctx, system)
 	if err == nil {
@@ -98,9 +89,8 @@ func (g *Gate) peerInForce(ctx context.Context, system keyserver.SystemID) (keys
 	return peer, err
 }
 
-// Once runs the effect of a call unless a peer repeats a call that took effect
-// before. It reports what the effect reports, or true for a repetition. Effect
-// and memory are one transaction.
+// Once runs the effect of a call unless a peer repeats a call that took effect before. It returns the result of the effect,
+// or true for a repeated call. The same transaction has the effect and remembers the call.
 func (g *Gate) Once(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx, effect func() (bool, error)) (bool, error) {
 	if by.Peer == nil {
 		return effect()
@@ -123,9 +113,8 @@ func (g *Gate) Once(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx, e
 	return true, tx.RememberPeerCall(ctx, by.Peer.System, by.Peer.Key, now, now.Add(callMemory))
 }
 
-// Repeated reports whether a peer repeats a call that took effect before. Only
-// a refusal that the call itself may have brought about may be lifted by that;
-// whatever else refuses it has changed since, and counts.
+// Repeated reports whether a peer repeats a call that took effect before. It may lift only a refusal that the call itself
+// may have caused. All other refusals come from later changes, and stay.
 func (g *Gate) Repeated(ctx context.Context, by keyserver.Caller) (bool, error) {
 	if by.Peer == nil || by.Peer.Single {
 		return false, nil

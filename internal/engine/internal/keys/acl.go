@@ -11,32 +11,30 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// ACL implements keyserver.ACLs. Reading the list needs READ on the key. It is
-// read from the store, not from a cache, because verified writes rest on it.
+// ACL implements keyserver.ACLs. The caller needs READ on the key. ACL reads from the store, not from a cache, because
+// verified writes depend on it.
 func (ks *Keys) ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.ACL, error) {
-	var key *heldKey
 	var acl keyserver.ACL
 	r := gate.Request{By: by, Op: keyserver.OpReadACL, Link: link, Object: link.Base64()}
 	if to, ok := ks.Foreign(link); ok {
 		return ks.forwardACL(ctx, r, to)
 	}
 	err := ks.Perform(ctx, r, func() (err error) {
-		acl, err = ks.Store.ACL(ctx, key.id)
+		acl, err = ks.Store.ACL(ctx, idOf(link))
 		acl.Expired = access.Expired(acl, ks.Clock())
 		return gate.NotFound(err, fault.ACLNotFound, "the key has no access control list")
-	}, ks.ownerOr(keyserver.Read, link, &key))
+	}, ks.ownerOr(keyserver.Read, link))
 	acl.Link = link
 	return acl, err
 }
 
-// OwnACL implements keyserver.ACLs. It tells the caller no more than to use the key
-// would. What a peer's list has is the peer's to tell, which has no question for this.
+// OwnACL implements keyserver.ACLs. The caller learns no more than by a use of the key. It refuses a key of a peer, because
+// no operation of a peer returns one entry.
 func (ks *Keys) OwnACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, own keyserver.PrincipalRef) (keyserver.ACL, error) {
-	var key *heldKey
 	var acl keyserver.ACL
 	r := gate.Request{By: by, Op: keyserver.OpReadACL, Link: link, Object: link.Base64() + " for " + own.String()}
 	err := ks.Perform(ctx, r, func() (err error) {
-		acl, err = ks.Store.ACL(ctx, key.id)
+		acl, err = ks.Store.ACL(ctx, idOf(link))
 		acl.Entries = slices.DeleteFunc(acl.Entries, func(entry keyserver.ACLEntry) bool { return entry.Principal != own })
 		acl.Expired = access.Expired(acl, ks.Clock())
 		return gate.NotFound(err, fault.ACLNotFound, "the key has no access control list")
@@ -44,7 +42,8 @@ func (ks *Keys) OwnACL(ctx context.Context, by keyserver.Caller, link keyserver.
 		if _, foreign := ks.Foreign(link); foreign || !who.Is(own) {
 			return fault.New(fault.ACLDenied, "without READ on the key, the entry of %s is for that principal alone to read", own).Audited(fault.ReasonACLDenied)
 		}
-		return ks.find(ctx, link, fault.ACLNotFound, &key)
+		_, err := ks.find(ctx, link, fault.ACLNotFound)
+		return err
 	})
 	acl.Link = link
 	return acl, err
@@ -102,8 +101,8 @@ func (ks *Keys) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserver.
 	})
 }
 
-// coversGrant refuses a change of an entry that is beyond a scoped credential. It
-// is asked about the entry as the transaction sees it.
+// coversGrant refuses a change of an entry that the scoped credential of the caller does not cover. from are the rights of
+// the entry that the transaction reads.
 func coversGrant(by keyserver.Caller, from, to keyserver.Rights) error {
 	if by.CoversGrant(from, to) {
 		return nil
@@ -120,8 +119,8 @@ func noEntry(p keyserver.PrincipalRef) error {
 	return fault.New(fault.ACLNotFound, "principal %s has no entry on this key", p).Audited(fault.ReasonObjectNotFound)
 }
 
-// putEntry writes an entry with widened rights and the limits of the change.
-// A new usage limit starts counting anew, for all keys of the line.
+// putEntry writes an entry with widened rights and the limits of the change. A new usage limit restarts the count, for all
+// keys of the lineage.
 func putEntry(ctx context.Context, tx *sqlstore.Tx, entry keyserver.ACLEntry, rights keyserver.Rights, change keyserver.ACLChange) error {
 	restarts := entry.MaxUsage != change.MaxUsage
 	if restarts {
@@ -134,15 +133,14 @@ func putEntry(ctx context.Context, tx *sqlstore.Tx, entry keyserver.ACLEntry, ri
 	return tx.RestartUses(ctx, entry.ID)
 }
 
-// amend runs a change of a key's list for its owner, on the list as the
-// transaction sees it, or sends it where the key is another key server's.
+// amend changes the ACL of a key for its owner. The function change gets the ACL that the transaction reads. If another
+// key server owns the key, amend calls send instead.
 func (ks *Keys) amend(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, target keyserver.PrincipalRef,
 	send func(keyserver.Federated, keyserver.Caller) error, change func(*sqlstore.Tx, keyserver.ACL) error,
 ) error {
-	var key *heldKey
 	r := gate.Request{By: by, Op: keyserver.OpAmendACL, Link: link, Object: link.Base64() + " for " + target.String()}
 	if to, ok := ks.Foreign(link); ok {
-		if by.Scope != nil { // what the entry is now, is for its own key server to see
+		if by.Scope != nil { // only the key server of the key knows the current rights of the entry
 			return ks.AuthorizeAndAudit(ctx, r, func(context.Context, access.Subject) error {
 				return beyondCredential(by)
 			})
@@ -150,22 +148,22 @@ func (ks *Keys) amend(ctx context.Context, by keyserver.Caller, link keyserver.H
 		return ks.Forward(ctx, r, to, fault.ACLNotFound, send)
 	}
 	amendment := func(tx *sqlstore.Tx) error {
-		acl, err := tx.ACL(ctx, key.id)
+		acl, err := tx.ACL(ctx, idOf(link))
 		if err != nil {
 			return gate.NotFound(err, fault.ACLNotFound, "the key has no access control list")
 		}
 		_, err = ks.Once(ctx, by, tx, func() (bool, error) { return true, change(tx, acl) })
 		return err
 	}
-	if by.Scope != nil { // which may give some rights alone
+	if by.Scope != nil { // the transaction checks the rights that the credential may grant
 		r.Tries = amendment
 	}
 	return ks.Perform(ctx, r, func() error { return ks.Store.Update(ctx, amendment) }, func(ctx context.Context, who access.Subject) error {
-		refusal := ks.ownerOr(keyserver.Owner, link, &key)(ctx, who)
+		refusal := ks.ownerOr(keyserver.Owner, link)(ctx, who)
 		if f := fault.As(refusal); f == nil || f.Code != fault.ACLDenied || !who.Is(target) {
 			return refusal
 		}
-		// The change was to an entry of his own, and may have taken his right away.
+		// The change is to an entry of the caller, so an earlier try of this call may have removed its right.
 		if repeated, err := ks.Repeated(ctx, by); err != nil || repeated {
 			return err
 		}
@@ -173,23 +171,28 @@ func (ks *Keys) amend(ctx context.Context, by keyserver.Caller, link keyserver.H
 	})
 }
 
-// ownerOr is the check for work on the list itself. An owner is not held to
-// mandatory groups here, or he could shut himself out for good.
-func (ks *Keys) ownerOr(want keyserver.Rights, link keyserver.HiddenLink, key **heldKey) gate.Check {
+// ownerOr returns a check for work on the ACL itself: the caller is an owner of the key, or the ACL grants want.
+func (ks *Keys) ownerOr(want keyserver.Rights, link keyserver.HiddenLink) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
-		if err := ks.find(ctx, link, fault.ACLNotFound, key); err != nil {
+		key, err := ks.find(ctx, link, fault.ACLNotFound)
+		if err != nil {
 			return err
 		}
-		if access.Owns((*key).acl, who, ks.Clock()) {
-			return ks.Step(keyserver.StepList, nil)
-		}
-		return ks.checkACL(*key, who, want)
+		return ks.ownedOr(want, key, who)
 	}
 }
 
-// PrincipalExists refuses a principal that cannot exist. Whether a peer has
-// the principal is for the peer to know: its system id being registered is
-// enough, as an entry for a principal that does not exist gives nothing.
+// ownedOr fails unless the subject is an owner of the key or its ACL grants want. Mandatory groups do not bind an owner
+// here, or owners could lock themselves out for good.
+func (ks *Keys) ownedOr(want keyserver.Rights, key *heldKey, who access.Subject) error {
+	if access.Owns(key.acl, who, ks.Clock()) {
+		return ks.Step(keyserver.StepList, nil)
+	}
+	return ks.checkACL(key, who, want)
+}
+
+// PrincipalExists refuses a principal that cannot exist. For a principal of a peer, it only requires that the peer is
+// registered: an entry for a principal that does not exist grants nothing.
 func (ks *Keys) PrincipalExists(ctx context.Context, tx *sqlstore.Tx, p keyserver.PrincipalRef) error {
 	var err error
 	if p.System == ks.System {

@@ -3,6 +3,7 @@ package keys
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ciphertext"
@@ -18,66 +19,84 @@ var (
 	decrypts   = purpose{algorithm: keyserver.AES256, allows: keyserver.KeyState.Checks, does: "decrypts"}
 )
 
-// few is how many encryptions are left when a line is rotated: enough for what the
-// replicas do in the meantime.
+// few is the number of encryptions left at which a lineage is rotated. It is enough for the replicas until the rotation is
+// done.
 const few = keyserver.MaxEncryptions / 16
 
 // Encrypt implements keyserver.Keys.
-func (ks *Keys) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.Encryption) (keyserver.Ciphertext, error) {
-	var key chosen
-	r := choosing(by, keyserver.OpEncrypt, in.KeyChoice, &key)
+func (ks *Keys) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.Encryption) (sealed keyserver.Ciphertext, err error) {
+	r := choosing(by, keyserver.OpEncrypt, in.KeyChoice)
 	if to, ok := ks.Foreign(in.Named()); ok {
 		return ks.forwardEncrypt(ctx, r, to, in)
 	}
-	if err := ks.AuthorizeAndAudit(ctx, r, ks.encrypts(by, in.KeyChoice, &key.heldKey)); err != nil {
-		return keyserver.Ciphertext{}, err
-	}
-	return keyserver.Ciphertext{UsedKey: key.used(), Sealed: key.aead.Seal(key.id, in.Plain, in.Associated)}, nil
+	err = gate.PerformOn(ctx, ks.Gate, r, ks.encrypts(by, in.KeyChoice), func(key *encryptionKey) error {
+		sealed = keyserver.Ciphertext{UsedKey: key.used(), Sealed: key.aead.Seal(key.id, in.Plain, in.Associated)}
+		return nil
+	})
+	return sealed, err
 }
 
-// encrypts is the check that the caller may encrypt under a key that has encryptions
-// left, and takes one. A line is rotated before its newest key has none.
-func (ks *Keys) encrypts(by keyserver.Caller, choice keyserver.KeyChoice, key **heldKey) gate.Check {
-	return func(ctx context.Context, who access.Subject) error {
-		var taken usagequota.Taken
-		what := encryption
-		what.takes = func(ctx context.Context, id keyserver.ID) (err error) {
-			taken, err = ks.takeEncryption(ctx, id)
-			return err
+// encryptionKey is the key of an encryption. Count replaces it by its successor if no encryptions are left.
+type encryptionKey struct {
+	target
+	who     access.Subject
+	resolve gate.Resolver[target]
+	line    bool // the request names a lineage
+}
+
+// encrypts returns the key to encrypt with. It fails unless the caller may use the key now.
+func (ks *Keys) encrypts(by keyserver.Caller, choice keyserver.KeyChoice) gate.Resolver[*encryptionKey] {
+	resolve := ks.resolveKey(by, choice, encryption)
+	return func(ctx context.Context, who access.Subject) (*encryptionKey, error) {
+		use, err := resolve(ctx, who)
+		if err == nil && ks.Explains() { // Count is not called
+			_, err = ks.encryptions.Peek(ctx, use.id)
+			err = ks.Step(keyserver.StepUses, exhausted(err))
 		}
-		choose := ks.resolveKey(by, choice, what, key)
-		err := choose(ctx, who)
-		none := fault.CodeOf(err) == fault.KeyExhausted
-		if choice.Line == "" || ks.Explains() || !none && (err != nil || !taken.Fresh || taken.Left >= few) {
-			return err
-		}
-		if cause := ks.rotate(ctx, (*key).id); cause != nil {
-			ks.Logger.Warn("a line of keys could not be rotated before its newest has encrypted as often as it may", "key", (*key).id.Hex(), "left", taken.Left, "cause", cause)
-			return err
-		}
-		if !none {
-			return nil
-		}
-		return choose(ctx, who)
+		return &encryptionKey{target: use, who: who, resolve: resolve, line: choice.Line != ""}, err
 	}
 }
 
-// takeEncryption takes one of the encryptions that a key has left.
-func (ks *Keys) takeEncryption(ctx context.Context, key keyserver.ID) (usagequota.Taken, error) {
-	take := ks.encryptions.Take
-	if ks.Explains() {
-		take = ks.encryptions.Peek
+// Count implements gate.Target. It takes one of the encryptions that are left, and then counts the use. It rotates a lineage
+// before its newest key has no encryptions left.
+func (k *encryptionKey) Count(ctx context.Context, by keyserver.Caller) error {
+	taken, err := k.keys.encryptions.Take(ctx, k.id)
+	if err = exhausted(err); err == nil {
+		err = k.target.Count(ctx, by)
 	}
-	taken, err := take(ctx, key)
+	none := fault.CodeOf(err) == fault.KeyExhausted
+	if !k.line || !none && (err != nil || !taken.Fresh || taken.Left >= few) {
+		return err
+	}
+	if cause := k.keys.rotate(ctx, k.id); cause != nil {
+		k.keys.Logger.Warn("a line of keys could not be rotated before its newest has encrypted as often as it may", "key", k.id.Hex(), "left", taken.Left, "cause", cause)
+		return err
+	}
+	if !none {
+		return nil
+	}
+	successor, err := k.resolve(ctx, k.who)
+	if successor.heldKey != nil {
+		k.target = successor
+	}
+	if err != nil {
+		return err
+	}
+	k.line = false // no second rotation
+	return k.Count(ctx, by)
+}
+
+// exhausted returns a refusal if the error says that no encryptions are left, otherwise the error.
+func exhausted(err error) error {
 	if errors.Is(err, usagequota.ErrNone) {
-		err = fault.New(fault.KeyExhausted, "the key has encrypted %d times, as often as one key may; rotate it, and name its line from then on", int64(keyserver.MaxEncryptions)).
+		return fault.New(fault.KeyExhausted, "the key has encrypted %d times, as often as one key may; rotate it, and name its line from then on", int64(keyserver.MaxEncryptions)).
 			Audited(fault.ReasonKeyExhausted)
 	}
-	return taken, err
+	return err
 }
 
-// rotateExhausted succeeds the newest key of a line because it may not be used more,
-// whoever asked for its last use. Where somebody was faster there is nothing to do.
+// rotateExhausted rotates a lineage whose newest key has few encryptions left. It does nothing if another process has
+// rotated the lineage already.
 func (ks *Keys) rotateExhausted(ctx context.Context, key keyserver.ID) error {
 	err := ks.rotateBySelf(ctx, key)
 	if f := fault.As(err); f != nil && f.Code == fault.KeyState {
@@ -99,59 +118,60 @@ func (ks *Keys) reserveEncryptions(ctx context.Context, key keyserver.ID, n int6
 }
 
 // Decrypt implements keyserver.Keys.
-func (ks *Keys) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.Decryption) (keyserver.Plaintext, error) {
-	var key chosen
-	r := choosing(by, keyserver.OpDecrypt, in.KeyChoice, &key)
+func (ks *Keys) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.Decryption) (plain keyserver.Plaintext, err error) {
+	r := choosing(by, keyserver.OpDecrypt, in.KeyChoice)
 	if to, ok := ks.Foreign(in.Named()); ok {
 		return ks.forwardDecrypt(ctx, r, to, in)
 	}
-	if err := ks.AuthorizeAndAudit(ctx, r, ks.opens(by, in, &key.heldKey)); err != nil {
-		return keyserver.Plaintext{}, err
-	}
-	plain, err := key.aead.Open(in.Sealed, in.Associated)
-	if err != nil {
-		return keyserver.Plaintext{}, ks.Failed(ctx, r, gate.Invalid("the ciphertext does not open: it was changed, or was encrypted with other associatedData"))
-	}
-	return keyserver.Plaintext{UsedKey: key.used(), Plain: plain}, nil
+	err = gate.PerformOn(ctx, ks.Gate, r, ks.opens(by, in), func(key target) (err error) {
+		plain.UsedKey = key.used()
+		if plain.Plain, err = key.aead.Open(in.Sealed, in.Associated); err != nil {
+			return gate.Invalid("the ciphertext does not open: it was changed, or was encrypted with other associatedData")
+		}
+		return nil
+	})
+	return plain, err
 }
 
-// opens is the check that the ciphertext names the key that is asked for, or one of
-// the line, and that the caller may use that one. A caller that the list denies is
-// not told whether the ciphertext is of the line.
-func (ks *Keys) opens(by keyserver.Caller, in keyserver.Decryption, key **heldKey) gate.Check {
-	return func(ctx context.Context, who access.Subject) error {
+// opens returns the key that the ciphertext names. It fails unless that is the key of the request, or a key of its lineage,
+// and the caller may use it now. A caller that the ACL denies does not learn whether the ciphertext belongs to the lineage.
+func (ks *Keys) opens(by keyserver.Caller, in keyserver.Decryption) gate.Resolver[target] {
+	return func(ctx context.Context, who access.Subject) (target, error) {
 		id, err := ciphertext.KeyOf(in.Sealed)
 		if err != nil {
-			return gate.Invalid("ciphertext: %s", err)
+			return target{}, gate.Invalid("ciphertext: %s", err)
+		}
+		if in.Line == "" {
+			key, err := ks.find(ctx, in.Key, fault.KeyNotFound)
+			if err != nil {
+				return target{}, err
+			}
+			if key.id != id {
+				return ks.madeByOther(key, who, "was not made with the key that ttag names; send the ttag of that key, or the lineage")
+			}
+		} else {
+			ids, err := ks.line(ctx, in.Line)
+			if err != nil {
+				return target{}, err
+			}
+			if !slices.Contains(ids, id) {
+				key, err := ks.choose(ctx, in.KeyChoice, decrypts)
+				if err != nil {
+					return target{}, err
+				}
+				return ks.madeByOther(key, who, "was not made with a key of that line")
+			}
 		}
 		named := keyserver.KeyChoice{Key: keyserver.NewHiddenLink(ks.System, id)}
-		if in.Line == "" {
-			if err := ks.find(ctx, in.Key, fault.KeyNotFound, key); err != nil {
-				return err
-			}
-			if id != (*key).id {
-				if err := ks.checkACL(*key, who, keyserver.Read); err != nil {
-					return err
-				}
-				return gate.Invalid("ciphertext: was not made with the key that ttag names; send the ttag of that key, or the lineage")
-			}
-			return ks.resolveKey(by, named, decrypts, key)(ctx, who)
-		}
-		ids, err := ks.line(ctx, in.Line)
-		if err != nil {
-			return err
-		}
-		for _, one := range ids {
-			if one == id {
-				return ks.resolveKey(by, named, decrypts, key)(ctx, who)
-			}
-		}
-		if *key, err = ks.choose(ctx, in.KeyChoice, decrypts); err != nil {
-			return err
-		}
-		if err := ks.checkACL(*key, who, keyserver.Read); err != nil {
-			return err
-		}
-		return gate.Invalid("ciphertext: was not made with a key of that line")
+		return ks.resolveKey(by, named, decrypts)(ctx, who)
 	}
+}
+
+// madeByOther refuses the ciphertext of another key. If the ACL of the named key denies the caller, it says only that.
+func (ks *Keys) madeByOther(named *heldKey, who access.Subject, problem string) (target, error) {
+	err := ks.checkACL(named, who, keyserver.Read)
+	if err == nil {
+		err = gate.Invalid("ciphertext: %s", problem)
+	}
+	return target{heldKey: named}, err
 }

@@ -14,26 +14,39 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// ExportKey implements keyserver.Keys. The material leaves only encrypted for
-// the holder of an enrolled certificate, and only at the word of an owner.
+// ExportKey implements keyserver.Keys. Only an owner may export a key. The material leaves the key server only encrypted for
+// the holder of an enrolled certificate.
 func (ks *Keys) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver.KeyExport) (keyserver.ExportedKey, error) {
-	var key *heldKey
 	var recipient keyserver.ExportedKey
 	r := gate.Request{By: by, Op: keyserver.OpExportKey, Link: x.Link, Object: x.Link.Base64() + " for " + x.Recipient.String(), Counts: true}
-	err := ks.Perform(ctx, r, func() error {
+	err := gate.PerformOn(ctx, ks.Gate, r, ks.exports(by, x.Link), func(key target) error {
 		return ks.seal(ctx, key.id, &recipient)
-	}, ks.uses(by, x.Link, keyserver.Owner, &key), ks.leaves(&key), ks.receives(x.Recipient, &recipient), ks.Unchanged(by))
+	}, ks.receives(x.Recipient, &recipient), ks.Unchanged(by))
 	if err != nil {
 		return keyserver.ExportedKey{}, err
 	}
 	return recipient, nil
 }
 
-// receives is the check that a principal can be given a key: it is a transport
-// principal of this key server, enabled, with a certificate in force.
+// exports returns the key that the link names. It fails unless the caller may use the key now as an owner, and the key is
+// exportable.
+func (ks *Keys) exports(by keyserver.Caller, link keyserver.HiddenLink) gate.Resolver[target] {
+	uses := ks.uses(by, link, keyserver.Owner)
+	return func(ctx context.Context, who access.Subject) (target, error) {
+		key, err := uses(ctx, who)
+		if err != nil || key.life.Exportable {
+			return key, err
+		}
+		return key, ks.Step(keyserver.StepState, fault.New(fault.KeyNotExportable, "the key was minted with exportable false, which is for good; mint another one to have one that may leave").
+			Audited(fault.ReasonNotExportable))
+	}
+}
+
+// receives returns a check that a principal can receive a key, and stores the principal with its certificate in out. It
+// refuses a principal unless it is an enabled transport principal of this key server that has a certificate in force.
 func (ks *Keys) receives(to keyserver.PrincipalRef, out *keyserver.ExportedKey) gate.Check {
 	return func(ctx context.Context, _ access.Subject) error {
-		if ks.Explains() { // a question has no caller to name
+		if ks.Explains() { // a question names no recipient
 			return nil
 		}
 		p, err := ks.CachedPrincipal(ctx, to.ID)
@@ -54,8 +67,7 @@ func (ks *Keys) receives(to keyserver.PrincipalRef, out *keyserver.ExportedKey) 
 	}
 }
 
-// certificateInForceOf finds the certificate of a transport principal that was
-// made last among those in force, which a login with it would be asked as well.
+// certificateInForceOf returns the newest certificate of a transport principal that is in force, as for a login.
 func (ks *Keys) certificateInForceOf(ctx context.Context, p keyserver.Principal) (keyserver.Certificate, error) {
 	list, err := ks.Store.CertificatesOf(ctx, p.ID, keyserver.MaxCertificates)
 	if err != nil {
@@ -68,7 +80,7 @@ func (ks *Keys) certificateInForceOf(ctx context.Context, p keyserver.Principal)
 	return best, err
 }
 
-// seal reads the key from the store, because no cache holds its bytes.
+// seal encrypts the key for the certificate. It reads the key from the store, because no cache has its bytes.
 func (ks *Keys) seal(ctx context.Context, key keyserver.ID, out *keyserver.ExportedKey) error {
 	cert, err := x509.ParseCertificate(out.Certificate.DER)
 	if err != nil {

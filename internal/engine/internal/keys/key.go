@@ -15,19 +15,47 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// heldKey is a key as the engine keeps it between operations: what decides on
-// its use, and keyed states, but not its bytes.
+// heldKey is a key as the engine keeps it between operations: its ACL, its state and keyed hash states, but not its bytes.
 type heldKey struct {
 	id        keyserver.ID
 	algorithm keyserver.Algorithm
 	keyBytes  int
 	acl       keyserver.ACL
 	life      keyserver.KeyLife
-	macs      *macs            // nil where the state of the key rules every use out
+	macs      *macs            // nil if the state of the key allows no use
 	aead      *ciphertext.AEAD // of an AES-256 key
 }
 
-// used is the key as answers name it.
+// target is the key that a check resolved for an operation.
+type target struct {
+	*heldKey
+	keys *Keys
+	// limited are the ACL entries that count the use: one of them has to have a use left. It is empty if an entry without a
+	// limit allows the use, and if the operation is no use.
+	limited []keyserver.ACLEntry
+}
+
+// Link implements gate.Target.
+func (t target) Link() keyserver.HiddenLink {
+	if t.heldKey == nil {
+		return ""
+	}
+	return t.acl.Link
+}
+
+// Count implements gate.Target. It decrements a usage limit if only limited ACL entries allow the use.
+func (t target) Count(ctx context.Context, by keyserver.Caller) error {
+	if len(t.limited) == 0 {
+		return nil
+	}
+	taken, err := t.keys.takeUse(ctx, by, t.limited)
+	if err == nil && !taken {
+		err = denied("the caller's entry has no uses left")
+	}
+	return err
+}
+
+// used returns the key as answers name it.
 func (k *heldKey) used() keyserver.UsedKey {
 	return keyserver.UsedKey{Link: k.acl.Link, Generation: k.life.Generation}
 }
@@ -66,8 +94,7 @@ func (ks *Keys) MintKey(ctx context.Context, by keyserver.Caller, key keyserver.
 	return meta, nil
 }
 
-// storeKey wraps the material and writes the key with its list, whose entries a
-// templated directory may have given.
+// storeKey wraps the material and stores the key with its ACL. The entries may come from a templated directory.
 func (ks *Keys) storeKey(ctx context.Context, by keyserver.Caller, id keyserver.ID, key keyserver.NewKey, material []byte) (keyserver.KeyMetadata, error) {
 	acl, err := keyserver.NewID(ks.Random)
 	if err != nil {
@@ -95,16 +122,15 @@ func (ks *Keys) storeKey(ctx context.Context, by keyserver.Caller, id keyserver.
 // Key implements keyserver.Keys. Only a transport principal, one that logged
 // in with a certificate, may read metadata (contract 7.6).
 func (ks *Keys) Key(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
-	var key *heldKey
 	r := gate.Request{By: by, Op: keyserver.OpReadKey, Link: link, Object: link.Base64()}
 	if to, ok := ks.Foreign(link); ok {
 		return ks.forwardKey(ctx, r, to)
 	}
-	err := ks.AuthorizeAndAudit(ctx, r, ks.transportOnly(by), ks.holds(link, fault.KeyNotFound, keyserver.Read, &key))
+	err := ks.AuthorizeAndAudit(ctx, r, ks.transportOnly(by), ks.reads(link))
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
 	}
-	return ks.metadata(ctx, key.id)
+	return ks.metadata(ctx, idOf(link))
 }
 
 func (ks *Keys) transportOnly(by keyserver.Caller) gate.Check {
@@ -120,12 +146,11 @@ func (ks *Keys) transportOnly(by keyserver.Caller) gate.Check {
 // AuthorizeKey implements keyserver.Keys. A grant is a use: it counts against
 // an entry's usage limit.
 func (ks *Keys) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyserver.Use) (keyserver.Grant, error) {
-	var key *heldKey
 	r := gate.Request{By: by, Op: keyserver.OpAuthorizeKey, Link: use.Link, Object: use.Link.Base64(), Filename: use.Filename, Counts: true}
 	if to, ok := ks.Foreign(use.Link); ok {
 		return ks.forwardAuthorize(ctx, r, to, use)
 	}
-	err := ks.AuthorizeAndAudit(ctx, r, ks.uses(by, use.Link, keyserver.Read, &key))
+	err := gate.PerformOn(ctx, ks.Gate, r, ks.uses(by, use.Link, keyserver.Read), func(target) error { return nil })
 	if err != nil {
 		return keyserver.Grant{}, err
 	}
@@ -134,34 +159,24 @@ func (ks *Keys) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyse
 
 // HMAC implements keyserver.Keys.
 func (ks *Keys) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
-	var key *heldKey
 	r := gate.Request{By: by, Op: keyserver.OpHMAC, Link: in.Link, Object: in.Link.Base64(), Counts: true}
 	if to, ok := ks.Foreign(in.Link); ok {
 		return ks.forwardHMAC(ctx, r, to, in)
 	}
-	if err := ks.AuthorizeAndAudit(ctx, r, ks.uses(by, in.Link, keyserver.Read, &key)); err != nil {
-		return mac, err
-	}
-	state, err := key.macs.take()
-	if err != nil {
-		return mac, ks.Failed(ctx, r, err)
-	}
-	defer key.macs.put(state)
-	if _, err := in.Message.WriteTo(state); err != nil {
-		return mac, ks.Failed(ctx, r, err)
-	}
-	state.Sum(mac[:0])
-	return mac, nil
+	err = gate.PerformOn(ctx, ks.Gate, r, ks.uses(by, in.Link, keyserver.Read), func(key target) error {
+		return key.mac(in.Message, &mac)
+	})
+	return mac, err
 }
 
-// holds is the check that the link names a key and that the caller holds want
-// on it. absent is the code where there is no such key.
-func (ks *Keys) holds(link keyserver.HiddenLink, absent fault.Code, want keyserver.Rights, key **heldKey) gate.Check {
+// reads returns a check that the link names a key and that its ACL grants READ to the caller.
+func (ks *Keys) reads(link keyserver.HiddenLink) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
-		if err := ks.find(ctx, link, absent, key); err != nil {
+		key, err := ks.find(ctx, link, fault.KeyNotFound)
+		if err != nil {
 			return err
 		}
-		return ks.checkACL(*key, who, want)
+		return ks.checkACL(key, who, keyserver.Read)
 	}
 }
 
@@ -172,79 +187,52 @@ func (ks *Keys) checkACL(key *heldKey, who access.Subject, want keyserver.Rights
 	if verdict.Allowed {
 		return ks.Step(keyserver.StepList, nil)
 	}
-	return ks.Step(keyserver.StepList, denied(verdict))
+	return ks.Step(keyserver.StepList, denied(verdict.Why))
 }
 
-// uses is the check that the caller may use the key now; a use is counted
-// where only entries with a limit allow it.
-func (ks *Keys) uses(by keyserver.Caller, link keyserver.HiddenLink, want keyserver.Rights, key **heldKey) gate.Check {
-	return ks.usesWhile(keyserver.KeyState.Makes, by, link, want, key)
-}
-
-// usesWhile is uses for a use that other states permit. Who has no right is not told
-// of the state, and a use that it rules out is not counted.
-func (ks *Keys) usesWhile(permits func(keyserver.KeyState) bool, by keyserver.Caller, link keyserver.HiddenLink, want keyserver.Rights, key **heldKey) gate.Check {
-	return func(ctx context.Context, who access.Subject) error {
-		if err := ks.find(ctx, link, fault.KeyNotFound, key); err != nil {
-			return err
+// uses returns the key that the link names. It fails unless the caller may use the key now.
+func (ks *Keys) uses(by keyserver.Caller, link keyserver.HiddenLink, want keyserver.Rights) gate.Resolver[target] {
+	return func(ctx context.Context, who access.Subject) (target, error) {
+		key, err := ks.find(ctx, link, fault.KeyNotFound)
+		if err != nil {
+			return target{}, err
 		}
-		return ks.use(ctx, by, who, want, permits, *key)
+		return ks.mayUse(ctx, by, who, want, keyserver.KeyState.Makes, key)
 	}
 }
 
-// use fails unless the key's ACL and state allow the caller to use it now. It counts the use.
-func (ks *Keys) use(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *heldKey) error {
-	verdict, err := ks.mayUse(ctx, by, who, want, permits, key)
-	if err != nil {
-		return err
-	}
-	return ks.countUse(ctx, by, verdict)
-}
-
-// mayUse fails unless the key's ACL and state allow the caller to use it now. It counts no use. A caller that the ACL
-// denies, also because no uses are left, does not learn the state.
-func (ks *Keys) mayUse(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *heldKey) (access.Verdict, error) {
+// mayUse returns the key as the target of a use. It fails unless the ACL and the state of the key allow the caller to use
+// it now. A caller that the ACL denies, also because no uses are left, does not learn the state.
+func (ks *Keys) mayUse(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *heldKey) (target, error) {
 	verdict := access.Evaluate(key.acl, who, want, ks.Clock())
+	use := target{heldKey: key, keys: ks, limited: verdict.Limited}
 	ks.NoteVerdict(key.acl, verdict)
 	if !verdict.Allowed && !verdict.Spent {
-		return verdict, ks.Step(keyserver.StepList, denied(verdict))
+		return use, ks.Step(keyserver.StepList, denied(verdict.Why))
 	}
 	_ = ks.Step(keyserver.StepList, nil)
-	if !verdict.Allowed { // perhaps spent by an earlier try of this very call
+	if !verdict.Allowed { // an earlier try of this call may have taken the last use
 		var err error
 		if verdict.Allowed, err = ks.Repeated(ctx, by); err != nil {
-			return verdict, err
+			return use, err
 		}
 	}
 	if !verdict.Allowed {
-		return verdict, ks.Step(keyserver.StepUses, denied(verdict))
+		return use, ks.Step(keyserver.StepUses, denied(verdict.Why))
 	}
 	if err := ks.Step(keyserver.StepState, key.serves(permits)); err != nil {
-		return verdict, err
+		return use, err
 	}
-	return verdict, ks.Step(keyserver.StepUses, nil)
+	return use, ks.Step(keyserver.StepUses, nil)
 }
 
-// countUse decrements a usage limit if only limited ACL entries allow the use.
-func (ks *Keys) countUse(ctx context.Context, by keyserver.Caller, verdict access.Verdict) error {
-	if len(verdict.Limited) == 0 || ks.Explains() {
-		return nil
-	}
-	taken, err := ks.takeUse(ctx, by, verdict.Limited)
-	if err == nil && !taken {
-		verdict.Why = "the caller's entry has no uses left"
-		err = denied(verdict)
-	}
-	return err
-}
-
-func denied(verdict access.Verdict) error {
-	return fault.New(fault.ACLDenied, "the key's access control list refuses: %s; ask the key's owner", verdict.Why).
+func denied(why string) error {
+	return fault.New(fault.ACLDenied, "the key's access control list refuses: %s; ask the key's owner", why).
 		Audited(fault.ReasonACLDenied)
 }
 
-// takeUse counts one use on the first entry that has one left. The database
-// decides, so that replicas cannot spend one use twice.
+// takeUse counts one use on the first entry that has a use left. The database decides, so that two replicas cannot count
+// the same use.
 func (ks *Keys) takeUse(ctx context.Context, by keyserver.Caller, entries []keyserver.ACLEntry) (taken bool, err error) {
 	err = ks.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
 		taken, err = ks.Once(ctx, by, tx, func() (bool, error) {
@@ -260,21 +248,24 @@ func (ks *Keys) takeUse(ctx context.Context, by keyserver.Caller, entries []keys
 	return taken, err
 }
 
-// find reads the key that a link names, through the cache.
-func (ks *Keys) find(ctx context.Context, link keyserver.HiddenLink, absent fault.Code, key **heldKey) error {
+// find reads the key that a link names, through the cache. absent is the code of the refusal if there is no such key.
+func (ks *Keys) find(ctx context.Context, link keyserver.HiddenLink, absent fault.Code) (*heldKey, error) {
+	var key *heldKey
 	system, id, ok := link.Split()
-	if !ok || system != ks.System {
-		return ks.Step(keyserver.StepKey, noKey(absent))
+	err := sqlstore.ErrNotFound
+	if ok && system == ks.System {
+		key, err = ks.held(ctx, id)
 	}
-	held, err := ks.held(ctx, id)
 	if errors.Is(err, sqlstore.ErrNotFound) {
-		return ks.Step(keyserver.StepKey, noKey(absent))
+		err = noKey(absent)
 	}
-	if err != nil {
-		return ks.Step(keyserver.StepKey, err)
-	}
-	*key = held
-	return ks.Step(keyserver.StepKey, nil)
+	return key, ks.Step(keyserver.StepKey, err)
+}
+
+// idOf returns the id of the key that a link names. Call it only for a link that a check has accepted.
+func idOf(link keyserver.HiddenLink) keyserver.ID {
+	_, id, _ := link.Split()
+	return id
 }
 
 func noKey(code fault.Code) error {
@@ -289,8 +280,7 @@ func (ks *Keys) held(ctx context.Context, id keyserver.ID) (*heldKey, error) {
 	return ks.keys.Get(ctx, id, func() (*heldKey, error) { return ks.hold(ctx, id) })
 }
 
-// hold reads a key and its list from the store and keys its states, where there is
-// something left to key them with.
+// hold reads a key and its ACL from the store. It makes keyed hash states unless the state of the key allows no use.
 func (ks *Keys) hold(ctx context.Context, id keyserver.ID) (*heldKey, error) {
 	record, acl, err := ks.Store.KeyWithACL(ctx, id)
 	if err != nil {
@@ -318,8 +308,8 @@ func (ks *Keys) hold(ctx context.Context, id keyserver.ID) (*heldKey, error) {
 	return held, err
 }
 
-// withUses returns entries of the list of a key with the uses of its line that are spent by
-// now. A cached list is only forgotten once an entry is used up.
+// withUses returns entries of the ACL of a key with the current number of uses of its lineage. The cache drops an ACL only
+// when an entry has no uses left.
 func (ks *Keys) withUses(ctx context.Context, line keyserver.ID, entries []keyserver.ACLEntry) ([]keyserver.ACLEntry, error) {
 	entries = slices.Clone(entries)
 	if !slices.ContainsFunc(entries, func(entry keyserver.ACLEntry) bool { return entry.MaxUsage > 0 }) {

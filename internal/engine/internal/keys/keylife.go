@@ -16,8 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// serves is the refusal where the state of a key rules a use out; permits is
-// KeyState.Makes or KeyState.Checks.
+// serves returns a refusal if the state of the key does not permit a use, otherwise nil. permits is KeyState.Makes or
+// KeyState.Checks.
 func (k *heldKey) serves(permits func(keyserver.KeyState) bool) error {
 	if permits(k.life.State) {
 		return nil
@@ -25,41 +25,22 @@ func (k *heldKey) serves(permits func(keyserver.KeyState) bool) error {
 	return fault.New(fault.KeyDisabled, "the key is %s; ask the key's owner", k.life.State).Audited(fault.ReasonKeyDisabled)
 }
 
-// leaves is the check, behind the one that finds the key, that it may leave the key
-// server.
-func (ks *Keys) leaves(key **heldKey) gate.Check {
-	return func(context.Context, access.Subject) error {
-		if (*key).life.Exportable {
-			return nil
-		}
-		return ks.Step(keyserver.StepState, fault.New(fault.KeyNotExportable, "the key was minted with exportable false, which is for good; mint another one to have one that may leave").
-			Audited(fault.ReasonNotExportable))
-	}
-}
-
-// owns is the check that the link names a key of this key server and that the caller
-// is an owner of it. As for its list, he is not held to mandatory groups, or a key
-// could not be withdrawn.
-func (ks *Keys) owns(link keyserver.HiddenLink, key **heldKey) gate.Check {
+// owns returns a check that the link names a key of this key server and that the caller is an owner of it. Mandatory
+// groups do not bind an owner here, or the key could not be withdrawn.
+func (ks *Keys) owns(link keyserver.HiddenLink) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		if err := ks.Step(keyserver.StepKey, ks.isOurs(ctx, link)); err != nil {
 			return err
 		}
-		if err := ks.find(ctx, link, fault.KeyNotFound, key); err != nil {
+		key, err := ks.find(ctx, link, fault.KeyNotFound)
+		if err != nil {
 			return err
 		}
-		return ks.ownedBy(*key, who)
+		return ks.ownedOr(keyserver.Owner, key, who)
 	}
 }
 
-func (ks *Keys) ownedBy(key *heldKey, who access.Subject) error {
-	if access.Owns(key.acl, who, ks.Clock()) {
-		return ks.Step(keyserver.StepList, nil)
-	}
-	return ks.checkACL(key, who, keyserver.Owner)
-}
-
-// isOurs refuses a key of a peer: how that one ages is its own key server's affair.
+// isOurs refuses a key of a peer, because only the key server of the key changes its state.
 func (ks *Keys) isOurs(ctx context.Context, link keyserver.HiddenLink) error {
 	to, foreign := ks.Foreign(link)
 	if !foreign {
@@ -72,8 +53,7 @@ func (ks *Keys) isOurs(ctx context.Context, link keyserver.HiddenLink) error {
 		Audited(fault.ReasonInvalidArgument)
 }
 
-// metadata reads what is told of a key. It comes from the store, not from a cache,
-// because verified writes rest on it.
+// metadata reads the metadata of a key from the store, not from a cache, because verified writes depend on it.
 func (ks *Keys) metadata(ctx context.Context, id keyserver.ID) (keyserver.KeyMetadata, error) {
 	record, err := ks.Store.Key(ctx, id)
 	if err != nil {
@@ -107,7 +87,7 @@ func (ks *Keys) metadataOf(ctx context.Context, records []sqlstore.KeyRecord) ([
 	return list, nil
 }
 
-// told is what a key itself says of its metadata.
+// told returns the part of the metadata that the record of the key has.
 func (ks *Keys) told(k sqlstore.KeyRecord) keyserver.KeyMetadata {
 	return keyserver.KeyMetadata{
 		Link: keyserver.NewHiddenLink(ks.System, k.ID), Algorithm: k.Algorithm, KeyBytes: k.KeyBytes, Life: k.Life, CreatedAt: k.CreatedAt,
@@ -116,30 +96,28 @@ func (ks *Keys) told(k sqlstore.KeyRecord) keyserver.KeyMetadata {
 
 // KeyState implements keyserver.KeyLives.
 func (ks *Keys) KeyState(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (meta keyserver.KeyMetadata, err error) {
-	var key *heldKey
 	r := gate.Request{By: by, Op: keyserver.OpChangeKeyState, Link: link, Object: link.Base64()}
 	err = ks.Perform(ctx, r, func() (err error) {
-		meta, err = ks.metadata(ctx, key.id)
+		meta, err = ks.metadata(ctx, idOf(link))
 		return err
-	}, ks.owns(link, &key))
+	}, ks.owns(link))
 	return meta, err
 }
 
 // ChangeKeyState implements keyserver.KeyLives.
 func (ks *Keys) ChangeKeyState(ctx context.Context, by keyserver.Caller, change keyserver.KeyStateChange) error {
-	var key *heldKey
 	r := gate.Request{By: by, Op: keyserver.OpChangeKeyState, Link: change.Link, Object: change.Link.Base64() + " " + string(change.Act)}
 	if change.Act == keyserver.DestroyKey {
 		r.Effect = approval.DestroyKey
 	}
 	return ks.Perform(ctx, r, func() error {
-		return ks.age(ctx, key.id, func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
+		return ks.age(ctx, idOf(change.Link), func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
 			return lifecycle.Change(life, change, ks.now())
 		})
-	}, ks.owns(change.Link, &key))
+	}, ks.owns(change.Link))
 }
 
-// age stores the life that a key comes to, on the one that the transaction sees.
+// age changes the life of a key. The function to gets the life that the transaction reads, and returns the next one.
 func (ks *Keys) age(ctx context.Context, id keyserver.ID, to func(keyserver.KeyLife) (keyserver.KeyLife, error)) error {
 	return ks.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		record, err := tx.Key(ctx, id)
@@ -159,13 +137,12 @@ func (ks *Keys) age(ctx context.Context, id keyserver.ID, to func(keyserver.KeyL
 
 // KeyLine implements keyserver.KeyLives.
 func (ks *Keys) KeyLine(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (line keyserver.KeyLine, err error) {
-	var newest *heldKey
 	r := gate.Request{By: by, Op: keyserver.OpRotateKey, Link: link, Object: link.Base64()}
-	err = ks.Perform(ctx, r, func() (err error) {
+	err = gate.PerformOn(ctx, ks.Gate, r, ks.ownsLine(link), func(newest target) (err error) {
 		line.Newest, err = ks.metadata(ctx, newest.id)
 		line.Rotation = line.Newest.Rotation
 		return err
-	}, ks.ownsLine(link, &newest))
+	})
 	return line, err
 }
 
@@ -175,19 +152,17 @@ func (ks *Keys) RotateKey(ctx context.Context, by keyserver.Caller, link keyserv
 	if err != nil {
 		return "", err
 	}
-	var newest *heldKey
 	successor := keyserver.NewHiddenLink(ks.System, id)
 	r := gate.Request{By: by, Op: keyserver.OpRotateKey, Link: link, Object: link.Base64() + " to " + successor.Base64()}
-	err = ks.Perform(ctx, r, func() error { return ks.succeed(ctx, newest.id, id) }, ks.ownsLine(link, &newest))
+	err = gate.PerformOn(ctx, ks.Gate, r, ks.ownsLine(link), func(newest target) error { return ks.succeed(ctx, newest.id, id) })
 	return successor, err
 }
 
 // SetKeyRotation implements keyserver.KeyLives.
 func (ks *Keys) SetKeyRotation(ctx context.Context, by keyserver.Caller, change keyserver.KeyRotationChange) error {
-	var newest *heldKey
 	r := gate.Request{By: by, Op: keyserver.OpRotateKey, Link: change.Link, Object: fmt.Sprintf("%s every %d verifyOnly %d destroyAfter %d",
 		change.Link.Base64(), change.Rotation.Every, change.Rotation.VerifyOnly, change.Rotation.DestroyAfter)}
-	return ks.Perform(ctx, r, func() error {
+	return gate.PerformOn(ctx, ks.Gate, r, ks.ownsLine(change.Link), func(newest target) error {
 		line := newest.life.Lineage
 		return ks.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			if change.Rotation.IsZero() {
@@ -205,38 +180,39 @@ func (ks *Keys) SetKeyRotation(ctx context.Context, by keyserver.Caller, change 
 			}
 			return ks.replan(ctx, tx, line)
 		})
-	}, ks.ownsLine(change.Link, &newest))
+	})
 }
 
-// ownsLine is owns for the newest key of the line that the named one is of: that is
-// the one which goes on.
-func (ks *Keys) ownsLine(link keyserver.HiddenLink, newest **heldKey) gate.Check {
-	return func(ctx context.Context, who access.Subject) error {
+// ownsLine is owns for the newest key of the lineage of the named key. It returns the newest key, which the operation
+// changes.
+func (ks *Keys) ownsLine(link keyserver.HiddenLink) gate.Resolver[target] {
+	return func(ctx context.Context, who access.Subject) (target, error) {
 		if err := ks.Step(keyserver.StepKey, ks.isOurs(ctx, link)); err != nil {
-			return err
+			return target{}, err
 		}
-		if err := ks.newestOf(ctx, link, newest); err != nil {
-			return err
+		newest, err := ks.newestOf(ctx, link)
+		if err != nil {
+			return target{}, err
 		}
-		return ks.ownedBy(*newest, who)
+		return target{heldKey: newest}, ks.ownedOr(keyserver.Owner, newest, who)
 	}
 }
 
-// newestOf finds the newest key of the line that the named one is of.
-func (ks *Keys) newestOf(ctx context.Context, link keyserver.HiddenLink, newest **heldKey) error {
-	var named *heldKey
-	if err := ks.find(ctx, link, fault.KeyNotFound, &named); err != nil {
-		return err
+// newestOf returns the newest key of the lineage of the named key.
+func (ks *Keys) newestOf(ctx context.Context, link keyserver.HiddenLink) (*heldKey, error) {
+	named, err := ks.find(ctx, link, fault.KeyNotFound)
+	if err != nil {
+		return nil, err
 	}
 	id, err := ks.Store.NewestOfLine(ctx, named.life.Lineage)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return ks.find(ctx, keyserver.NewHiddenLink(ks.System, id), fault.KeyNotFound, newest)
+	return ks.find(ctx, keyserver.NewHiddenLink(ks.System, id), fault.KeyNotFound)
 }
 
-// succeed mints the successor of the newest key of a line, with its list, and stores
-// what becomes of the former one. Uses that are spent stay spent.
+// succeed mints the successor of the newest key of a lineage, with the same ACL, and stores the next life of the former
+// key. The successor keeps the counted uses.
 func (ks *Keys) succeed(ctx context.Context, newest, successor keyserver.ID) error {
 	return ks.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		former, acl, err := tx.KeyWithACL(ctx, newest)
@@ -295,7 +271,7 @@ func (ks *Keys) insertSuccessor(ctx context.Context, tx *sqlstore.Tx, former sql
 	}, entries...)
 }
 
-// replan stores when a line wants something done, where a rotation holds for it.
+// replan stores the time of the next change of a lineage, if it has a rotation.
 func (ks *Keys) replan(ctx context.Context, tx *sqlstore.Tx, line keyserver.ID) error {
 	rotation, err := tx.KeyRotation(ctx, line)
 	if errors.Is(err, sqlstore.ErrNotFound) {
@@ -323,8 +299,8 @@ func generations(keys []sqlstore.KeyRecord) []lifecycle.Generation {
 	return line
 }
 
-// supposed is a key with the uses of its list that are spent by now, and with what is supposed
-// of its list and its state.
+// supposed returns a key with the current uses of its ACL, and with the suppositions of the question about its ACL and
+// state.
 func (ks *Keys) supposed(ctx context.Context, id keyserver.ID) (key *heldKey, err error) {
 	if key, err = ks.behind.held(ctx, id); err != nil {
 		return key, err
@@ -365,9 +341,9 @@ func (ks *Keys) AskedACL(ctx context.Context, c keyserver.Crowd) (keyserver.ACL,
 	case keyserver.OpMACData.ID:
 		key, err = ks.choose(ctx, keyserver.KeyChoice{Line: c.Link}, makeMACs)
 	case keyserver.OpRotateKey.ID:
-		err = ks.newestOf(ctx, c.Link, &key)
+		key, err = ks.newestOf(ctx, c.Link)
 	default:
-		err = ks.find(ctx, c.Link, fault.KeyNotFound, &key)
+		key, err = ks.find(ctx, c.Link, fault.KeyNotFound)
 	}
 	if err != nil {
 		return keyserver.ACL{}, err

@@ -118,6 +118,26 @@ func spend(t *testing.T, f *enginetest.Fixture, link keyserver.HiddenLink, p key
 	}
 }
 
+// A refused export counts no use, whichever check refuses it.
+func TestRefusedExportsCountNoUse(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		owner := f.Add(t, keyserver.PasswordPrincipal, "owner", []keyserver.ID{keyserver.RoleEncryptor, keyserver.RoleExchanger}, nil)
+		sealed := enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.HMACSHA384, Sealed: true}))(t).Link
+		for link, want := range map[keyserver.HiddenLink]fault.Code{f.Mint(t, f.Admin, nil): fault.InvalidArgument, sealed: fault.KeyNotExportable} {
+			f.Grant(t, link, owner.Principal, keyserver.Owner, 1)
+			for range 2 {
+				_, err := f.ExportKey(ctx, owner, keyserver.KeyExport{Link: link, Recipient: f.Admin.Principal})
+				if fault.CodeOf(err) != want {
+					t.Errorf("got %v, want %s", err, want)
+				}
+			}
+			if entry, _ := enginetest.Must(f.ACL(ctx, f.Admin, link))(t).Entry(owner.Principal); entry.Used != 0 {
+				t.Errorf("%d uses were counted by exports that were refused as %s", entry.Used, want)
+			}
+		}
+	})
+}
+
 // An explanation has the uses that are left after each use, by whichever process it was.
 func TestExplainedUsesAreExact(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {

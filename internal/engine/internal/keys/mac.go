@@ -12,14 +12,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// purpose is what a key has to be good for.
+// purpose is a kind of use, and the keys that are fit for it.
 type purpose struct {
 	algorithm keyserver.Algorithm
 	allows    func(keyserver.KeyState) bool
-	does      string // what such a key does
-	// takes is what a key has only so much of, taken before a use of its list is
-	// counted; nil where there is no such thing.
-	takes func(ctx context.Context, key keyserver.ID) error
+	does      string // the verb, for refusals
 }
 
 var (
@@ -28,37 +25,22 @@ var (
 )
 
 // MAC implements keyserver.Keys.
-func (ks *Keys) MAC(ctx context.Context, by keyserver.Caller, in keyserver.MACRequest) (keyserver.MAC, error) {
-	var key chosen
+func (ks *Keys) MAC(ctx context.Context, by keyserver.Caller, in keyserver.MACRequest) (mac keyserver.MAC, err error) {
 	choice := keyserver.KeyChoice{Line: in.Line}
-	r := choosing(by, keyserver.OpMACData, choice, &key)
+	r := choosing(by, keyserver.OpMACData, choice)
 	if to, ok := ks.Foreign(in.Line); ok {
 		return ks.forwardMAC(ctx, r, to, in)
 	}
-	if err := ks.AuthorizeAndAudit(ctx, r, ks.resolveKey(by, choice, makeMACs, &key.heldKey)); err != nil {
-		return keyserver.MAC{}, err
-	}
-	mac := keyserver.MAC{UsedKey: key.used()}
-	if err := key.mac(in.Message, &mac.Sum); err != nil {
-		return keyserver.MAC{}, ks.Failed(ctx, r, err)
-	}
-	return mac, nil
+	err = gate.PerformOn(ctx, ks.Gate, r, ks.resolveKey(by, choice, makeMACs), func(key target) error {
+		mac.UsedKey = key.used()
+		return key.mac(in.Message, &mac.Sum)
+	})
+	return mac, err
 }
 
-// choosing is the request of an operation under a key that a check chooses.
-func choosing(by keyserver.Caller, op keyserver.Operation, choice keyserver.KeyChoice, into *chosen) gate.Request {
-	return gate.Request{By: by, Op: op, Link: choice.Named(), Chosen: into, Counts: true}
-}
-
-// chosen is the key that a check chose for an operation, nil until then.
-type chosen struct{ *heldKey }
-
-// Link returns the link of the key, or an empty one if none is chosen.
-func (c *chosen) Link() keyserver.HiddenLink {
-	if c.heldKey == nil {
-		return ""
-	}
-	return c.acl.Link
+// choosing returns the request of an operation with a key that a check chooses.
+func choosing(by keyserver.Caller, op keyserver.Operation, choice keyserver.KeyChoice) gate.Request {
+	return gate.Request{By: by, Op: op, Link: choice.Named(), Chosen: true, Counts: true}
 }
 
 // mac computes the HMAC of a message.
@@ -76,25 +58,20 @@ func (k *heldKey) mac(message keyserver.Message, sum *[keyserver.MACSize]byte) e
 }
 
 // VerifyMAC implements keyserver.Keys.
-func (ks *Keys) VerifyMAC(ctx context.Context, by keyserver.Caller, in keyserver.MACCheck) (keyserver.MACVerdict, error) {
-	var key chosen
-	var others []*heldKey
-	r := choosing(by, keyserver.OpVerifyMAC, in.KeyChoice, &key)
+func (ks *Keys) VerifyMAC(ctx context.Context, by keyserver.Caller, in keyserver.MACCheck) (verdict keyserver.MACVerdict, err error) {
+	r := choosing(by, keyserver.OpVerifyMAC, in.KeyChoice)
 	if to, ok := ks.Foreign(in.Named()); ok {
 		return ks.forwardVerifyMAC(ctx, r, to, in)
 	}
-	if err := ks.AuthorizeAndAudit(ctx, r, ks.resolveKey(by, in.KeyChoice, checkMACs, &key.heldKey), ks.withOlderKeys(in.KeyChoice, &key.heldKey, &others)); err != nil {
-		return keyserver.MACVerdict{}, err
-	}
-	verdict, err := verify(in, key.heldKey, others)
-	if err != nil {
-		return keyserver.MACVerdict{}, ks.Failed(ctx, r, err)
-	}
-	return verdict, nil
+	err = gate.PerformOn(ctx, ks.Gate, r, ks.withOlderKeys(by, in.KeyChoice), func(keys verification) (err error) {
+		verdict, err = verify(in, keys.heldKey, keys.older)
+		return err
+	})
+	return verdict, err
 }
 
-// verify compares the MAC of a message with what each of the keys makes of it. It
-// reads the message once, and takes as long whichever of them it was.
+// verify compares the MAC of a message with the MAC that each of the keys makes of it. It reads the message once. The time
+// that it takes does not depend on the key that made the MAC.
 func verify(in keyserver.MACCheck, key *heldKey, others []*heldKey) (keyserver.MACVerdict, error) {
 	keys := append([]*heldKey{key}, others...)
 	states := make(fan, 0, len(keys))
@@ -124,7 +101,7 @@ func verify(in keyserver.MACCheck, key *heldKey, others []*heldKey) (keyserver.M
 	return keyserver.MACVerdict{UsedKey: keys[made].used(), Valid: found == 1}, nil
 }
 
-// fan writes to many states.
+// fan writes to several hash states.
 type fan []hash.Hash
 
 // Write implements io.Writer. A hash never fails.
@@ -135,35 +112,25 @@ func (f fan) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// resolveKey returns a check that sets key to the named key, or to the newest key of the lineage that can be used for
-// what, and fails unless the caller may use it now. A caller that the ACL denies learns nothing else about the key.
-func (ks *Keys) resolveKey(by keyserver.Caller, choice keyserver.KeyChoice, what purpose, key **heldKey) gate.Check {
-	return func(ctx context.Context, who access.Subject) error {
-		chosen, err := ks.choose(ctx, choice, what)
+// resolveKey returns the named key, or the newest key of the lineage that can be used for what. It fails unless the caller
+// may use the key now. A caller that the ACL denies learns nothing else about the key.
+func (ks *Keys) resolveKey(by keyserver.Caller, choice keyserver.KeyChoice, what purpose) gate.Resolver[target] {
+	return func(ctx context.Context, who access.Subject) (target, error) {
+		key, err := ks.choose(ctx, choice, what)
 		if err := ks.Step(keyserver.StepKey, err); err != nil {
-			return err
+			return target{}, err
 		}
-		*key = chosen
-		if unfit := what.unfit(chosen, choice); unfit != nil {
-			if err := ks.checkACL(chosen, who, keyserver.Read); err != nil {
-				return err
+		if unfit := what.unfit(key, choice); unfit != nil {
+			if err = ks.checkACL(key, who, keyserver.Read); err == nil {
+				err = ks.Step(keyserver.StepState, unfit)
 			}
-			return ks.Step(keyserver.StepState, unfit)
+			return target{heldKey: key}, err
 		}
-		verdict, err := ks.mayUse(ctx, by, who, keyserver.Read, what.allows, chosen)
-		if err != nil {
-			return err
-		}
-		if what.takes != nil {
-			if err := ks.Step(keyserver.StepUses, what.takes(ctx, chosen.id)); err != nil {
-				return err
-			}
-		}
-		return ks.countUse(ctx, by, verdict)
+		return ks.mayUse(ctx, by, who, keyserver.Read, what.allows, key)
 	}
 }
 
-// unfit says why a key is not good for the purpose.
+// unfit returns a refusal if the key is not fit for the purpose, otherwise nil.
 func (p purpose) unfit(key *heldKey, choice keyserver.KeyChoice) error {
 	switch {
 	case key.algorithm != p.algorithm:
@@ -179,12 +146,11 @@ func (p purpose) unfit(key *heldKey, choice keyserver.KeyChoice) error {
 	}
 }
 
-// choose finds the key that is named, or of a line the newest that is in a state
-// for the purpose; where none is, the newest.
+// choose returns the named key, or the newest key of the lineage whose state allows the purpose. If no state allows it,
+// choose returns the newest key.
 func (ks *Keys) choose(ctx context.Context, choice keyserver.KeyChoice, what purpose) (newest *heldKey, err error) {
 	if choice.Line == "" {
-		err := ks.find(ctx, choice.Key, fault.KeyNotFound, &newest)
-		return newest, err
+		return ks.find(ctx, choice.Key, fault.KeyNotFound)
 	}
 	ids, err := ks.line(ctx, choice.Line)
 	if err != nil {
@@ -205,8 +171,8 @@ func (ks *Keys) choose(ctx context.Context, choice keyserver.KeyChoice, what pur
 	return newest, nil
 }
 
-// line reads the keys of a line through the cache, oldest first. A key that
-// succeeds another is announced as a change of the first, too.
+// line reads the keys of a lineage through the cache, oldest first. The store announces a new key of the lineage as a
+// change of the first key, too.
 func (ks *Keys) line(ctx context.Context, link keyserver.HiddenLink) ([]keyserver.ID, error) {
 	system, first, ok := link.Split()
 	if !ok || system != ks.System {
@@ -231,33 +197,38 @@ func noLine() error {
 		Audited(fault.ReasonObjectNotFound)
 }
 
-// withOlderKeys returns a check that sets others to the older keys of the lineage that a MAC is also compared with: keys
-// that can verify and whose ACL grants READ to the caller. It never fails. It counts no use of an entry with a usage
-// limit: a verification is one use, of the newest key.
-func (ks *Keys) withOlderKeys(choice keyserver.KeyChoice, newest **heldKey, others *[]*heldKey) gate.Check {
-	return func(ctx context.Context, who access.Subject) error {
-		if choice.Line == "" {
-			return nil
+// verification is the key of a verification, and the older keys that it also tries.
+type verification struct {
+	target
+	older []*heldKey
+}
+
+// withOlderKeys is resolveKey for a verification. It also returns the older keys of the lineage that can verify and whose
+// ACL grants READ to the caller. They refuse nothing and count no use: a verification is one use, of the newest key.
+func (ks *Keys) withOlderKeys(by keyserver.Caller, choice keyserver.KeyChoice) gate.Resolver[verification] {
+	resolve := ks.resolveKey(by, choice, checkMACs)
+	return func(ctx context.Context, who access.Subject) (verification, error) {
+		newest, err := resolve(ctx, who)
+		keys := verification{target: newest}
+		if err != nil || choice.Line == "" {
+			return keys, err
 		}
 		ids, err := ks.line(ctx, choice.Line)
 		if err != nil {
-			return err
+			return keys, err
 		}
-		for _, id := range slices.Backward(ids) {
-			if len(*others)+1 == keyserver.MaxTried {
-				return nil
-			}
-			key, err := ks.held(ctx, id)
+		for i := len(ids) - 1; i >= 0 && len(keys.older)+1 < keyserver.MaxTried; i-- {
+			key, err := ks.held(ctx, ids[i])
 			if err != nil {
-				return err
+				return keys, err
 			}
-			if key.life.Generation >= (*newest).life.Generation || checkMACs.unfit(key, choice) != nil {
+			if key.life.Generation >= newest.life.Generation || checkMACs.unfit(key, choice) != nil {
 				continue
 			}
 			if access.Evaluate(key.acl, who, keyserver.Read, ks.Clock()).Allowed {
-				*others = append(*others, key)
+				keys.older = append(keys.older, key)
 			}
 		}
-		return nil
+		return keys, nil
 	}
 }

@@ -10,38 +10,38 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MACBatch implements keyserver.Keys. Each item passes the gate by itself; the rows
-// of all decisions are durable before the first MAC is made.
+// MACBatch implements keyserver.Keys. The gate decides on each item. The rows of all decisions are durable before the first
+// MAC is made.
 func (ks *Keys) MACBatch(ctx context.Context, by keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACAnswer, error) {
-	keys, answers := make([]chosen, len(items)), make([]keyserver.MACAnswer, len(items))
-	refusals, err := ks.AuthorizeAll(ctx, by, keyserver.OpMACData, len(items), func(i int) (gate.Request, []gate.Check) {
+	keys, refusals, err := gate.AuthorizeAll(ctx, ks.Gate, by, keyserver.OpMACData, len(items), func(i int) (gate.Request, gate.Resolver[target]) {
 		choice := keyserver.KeyChoice{Line: items[i].Line}
-		return choosing(by, keyserver.OpMACData, choice, &keys[i]), []gate.Check{ks.isOwn(choice), ks.resolveKey(by, choice, makeMACs, &keys[i].heldKey)}
+		r := choosing(by, keyserver.OpMACData, choice)
+		if peer, ok := ks.Foreign(choice.Line); ok {
+			return r, notForwarded(peer)
+		}
+		return r, ks.resolveKey(by, choice, makeMACs)
 	})
 	if err != nil {
 		return nil, err
 	}
+	answers := make([]keyserver.MACAnswer, len(items))
 	for i := range items {
 		if answers[i].Err = refusals[i]; refusals[i] != nil {
 			continue
 		}
 		answers[i].UsedKey = keys[i].used()
 		if err := keys[i].mac(bytes.NewReader(items[i].Data), &answers[i].Sum); err != nil {
-			return nil, ks.Failed(ctx, choosing(by, keyserver.OpMACData, keyserver.KeyChoice{Line: items[i].Line}, &keys[i]), err)
+			return nil, ks.Failed(ctx, choosing(by, keyserver.OpMACData, keyserver.KeyChoice{Key: keys[i].Link()}), err)
 		}
 	}
 	return answers, nil
 }
 
-// isOwn is the check that this key server has the line itself. A batch is not
-// forwarded: its rows are one commit, and a thousand calls of peers are not one
-// request.
-func (ks *Keys) isOwn(choice keyserver.KeyChoice) gate.Check {
-	return func(context.Context, access.Subject) error {
-		if peer, ok := ks.Foreign(choice.Line); ok {
-			return fault.New(fault.InvalidArgument, "the line belongs to the system id %d, and no batch is forwarded; send the item to POST /api/crypto/mac", peer).
-				Audited(fault.ReasonNotForwarded)
-		}
-		return nil
+// notForwarded returns a check that refuses an item with a key of a peer. A batch is not forwarded: the rows of its items
+// are one commit, and it would make a thousand calls to peers.
+func notForwarded(peer keyserver.SystemID) gate.Resolver[target] {
+	return func(context.Context, access.Subject) (target, error) {
+		return target{}, fault.New(fault.InvalidArgument, "the line belongs to the system id %d, and no batch is forwarded; send the item to POST /api/crypto/mac", peer).
+			Audited(fault.ReasonNotForwarded)
 	}
 }
