@@ -22,11 +22,11 @@ func (t *Trail) ClaimChain(ctx context.Context) (audit.Chain, error) {
 	return t.kind.claimChain(ctx)
 }
 
-// maxSeq is far more than rows that there will ever be.
+// maxSeq is far above the number of rows that a database can ever have.
 const maxSeq = 1 << 53
 
-// checkTrail refuses a trail to which nobody could write: what the tables say of it
-// does not fit together.
+// checkTrail fails if the tables of the audit log contradict each other, so that no
+// process could append rows.
 func (r Reads) checkTrail(ctx context.Context) error {
 	var counter, last, chains, extents int64
 	err := r.sql.Row(ctx, `SELECT coalesce((SELECT value FROM sequences WHERE name = 'audit'), -1), (SELECT coalesce(max(seq), 0) FROM audit),
@@ -71,12 +71,12 @@ func (r Reads) auditEntries(ctx context.Context, text string, args ...any) ([]ke
 	return entries, err
 }
 
-// maxChains bounds the heads that a snapshot holds. Chains are as many as
-// there were ever writers at the same time.
+// maxChains bounds the heads that a snapshot holds. The number of chains is the
+// greatest number of concurrent writers so far.
 const maxChains = 4096
 
-// AuditSnapshot implements audit.Trail. One statement, so that all of it is of
-// one moment.
+// AuditSnapshot implements audit.Trail. It is one statement, so that the snapshot is
+// consistent.
 func (r Reads) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
 	var snapshot audit.Snapshot
 	err := r.sql.Each(ctx, `SELECT s.value, (SELECT coalesce(max(seq), 0) FROM audit),

@@ -11,20 +11,20 @@ import (
 
 const auditExtent = `SELECT first, archived FROM audit_extent`
 
-// AuditExtent answers what of the audit trail is where.
+// AuditExtent returns which rows are in the database and which are in the archive.
 func (r Reads) AuditExtent(ctx context.Context) (e audit.Extent, err error) {
 	err = r.sql.Row(ctx, auditExtent, nil, &e.First, &e.Archived)
 	return e, err
 }
 
-// Archived notes that the archive has the rows up to one.
+// Archived records that the archive has all rows up to last.
 func (t *Trail) Archived(ctx context.Context, last int64) error {
 	_, err := t.db.Alone(ctx, `UPDATE audit_extent SET archived = $1 WHERE archived < $1`, last)
 	return err
 }
 
-// PruneAudit says that the trail begins behind a row that is archived, and where chains
-// stand there. SweepAudit removes the rows.
+// PruneAudit records that the audit log in the database begins after the archived row
+// last, and stores the heads of the chains at that row. SweepAudit removes the rows.
 func (t *Trail) PruneAudit(ctx context.Context, last int64, heads []audit.Head) error {
 	return t.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		n, err := in.Exec(ctx, `UPDATE audit_extent SET first = $1 WHERE first < $1 AND archived >= $2`, last+1, last)
@@ -42,8 +42,8 @@ func (t *Trail) PruneAudit(ctx context.Context, last int64, heads []audit.Head) 
 	})
 }
 
-// SweepAudit removes some of the rows before the first one, and answers whether there
-// are more. On PostgreSQL it makes partitions ahead.
+// SweepAudit removes some of the rows before the first one, and reports whether there
+// are more. On PostgreSQL it also creates partitions in advance.
 func (t *Trail) SweepAudit(ctx context.Context) (more bool, err error) {
 	extent, err := t.reads.AuditExtent(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ func (t *Trail) SweepAudit(ctx context.Context) (more bool, err error) {
 	return t.PruneAuditBlocks(ctx, extent.First)
 }
 
-// isHere refuses a row that is before the first one, whether it is removed yet or not.
+// isHere fails if a row is before the first one, even if the row is not removed yet.
 func (r Reads) isHere(ctx context.Context, seq int64) error {
 	extent, err := r.AuditExtent(ctx)
 	if err == nil && seq < extent.First {
@@ -69,8 +69,8 @@ func archived(seq, first int64) error {
 		seq, first, audit.Segment(seq)).Audited(fault.ReasonObjectNotFound)
 }
 
-// sweepPage is how many audit rows are removed in one transaction, for which writers
-// wait some milliseconds. Their pages are used again; the file does not shrink.
+// sweepPage is the number of audit rows that one transaction removes. Writers wait some
+// milliseconds for it. SQLite reuses the pages of the rows; the file does not shrink.
 const sweepPage = 1024
 
 func (e embedded) sweep(ctx context.Context, first int64) (bool, error) {

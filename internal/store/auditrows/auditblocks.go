@@ -12,12 +12,12 @@ import (
 	"slices"
 )
 
-// auditBlock is how many audit rows a block has. Block n ends with row (n+1) * auditBlock.
-// Another number needs a migration that empties both tables.
+// auditBlock is the number of audit rows of a block. Block n ends with row (n+1) * auditBlock.
+// A change of this number needs a migration that empties both tables of blocks.
 const auditBlock = 16_384
 
-// blockKind is a column of the trail of which the blocks have the keys. Its number is in
-// the database.
+// blockKind is a column of the audit log whose values are the keys of blocks. The
+// database stores its number.
 type blockKind int
 
 const (
@@ -31,7 +31,8 @@ const (
 	blockKinds = iota
 )
 
-// maxBlockKey bounds a key. What begins alike is one key: rows are compared in full.
+// maxBlockKey bounds the length of a key in bytes. Longer values with the same prefix
+// share a key, so a query also compares the complete values of the rows.
 const maxBlockKey = 32
 
 func blockKey(value []byte) []byte { return value[:min(len(value), maxBlockKey)] }
@@ -42,10 +43,10 @@ type keyInBlock struct {
 	key  string
 }
 
-// blockRange is in which rows of a block, from 0, a key stands first and last.
+// blockRange has the first and the last row of a block with a key. Rows count from 0.
 type blockRange struct{ first, last int64 }
 
-// blockContent is what there is to say of a block.
+// blockContent is the content of a block: its number of rows, times and keys.
 type blockContent struct {
 	rows             int64
 	earliest, latest int64
@@ -88,9 +89,9 @@ func (r Reads) auditBlockContent(ctx context.Context, block int64) (blockContent
 	return content, err
 }
 
-// FillAuditBlock notes what is in the oldest block that is full and was not noted, and
-// answers whether there was one. Several processes may do so at the same time. The rows,
-// which do not change any more, are read before anything is locked.
+// FillAuditBlock stores the content of the oldest full block that is not stored yet, and
+// reports whether there was one. Several processes may call it at the same time. It reads
+// the rows before it locks anything, because they no longer change.
 func (t *Trail) FillAuditBlock(ctx context.Context) (bool, error) {
 	var block, end int64
 	err := t.db.Row(ctx, `SELECT coalesce((SELECT max(block) + 1 FROM audit_blocks WHERE block >= 0), (SELECT first - 1 FROM audit_extent) / $1),
@@ -106,10 +107,11 @@ func (t *Trail) FillAuditBlock(ctx context.Context) (bool, error) {
 	return true, t.kind.noteBlock(ctx, block, keys, content)
 }
 
-// noteAlone notes a block. keys is called where nobody has noted it yet.
+// noteAlone stores a block, and calls keys in the same transaction. It does nothing if
+// another process has stored the block.
 func (t *Trail) noteAlone(ctx context.Context, block int64, content blockContent, keys func(in sqldb.Statements) error) error {
 	return t.db.WriteAlone(ctx, func(in sqldb.Statements) error {
-		// On PostgreSQL this waits for a process that is at the same block.
+		// On PostgreSQL this waits for a process that stores the same block.
 		n, err := in.Exec(t.db.Dialect().StatementContext(ctx), `INSERT INTO audit_blocks (block, earliest, latest) VALUES ($1, $2, $3) ON CONFLICT (block) DO NOTHING`,
 			block, content.earliest, content.latest)
 		if err != nil || n == 0 {
@@ -119,15 +121,15 @@ func (t *Trail) noteAlone(ctx context.Context, block int64, content blockContent
 	})
 }
 
-// There are keys of a block that is not noted where a process was stopped, or somebody
-// took the block away.
+// deleteBlockKeys removes the keys of a block that is not stored. They exist if a process
+// stopped before it stored the block, or if the block was deleted.
 const deleteBlockKeys = `DELETE FROM audit_block_keys WHERE block = $1`
 
-// keysAtOnce is how many keys one transaction writes: some milliseconds of work.
+// keysAtOnce is the number of keys that one transaction writes in some milliseconds.
 const keysAtOnce = 1024
 
-// noteBlock lets others write between some keys and the next. A block is there only once
-// it has all of them, and no other process notes it.
+// noteBlock implements kind. It uses several transactions, so that other writes can come
+// between them. It stores the block after all its keys. No other process stores blocks.
 func (e embedded) noteBlock(ctx context.Context, block int64, keys []keyInBlock, content blockContent) error {
 	if _, err := e.db.Alone(ctx, deleteBlockKeys, block); err != nil {
 		return err
@@ -147,7 +149,7 @@ func (e embedded) noteBlock(ctx context.Context, block int64, keys []keyInBlock,
 	return e.noteAlone(ctx, block, content, func(sqldb.Statements) error { return nil })
 }
 
-// noteBlock takes one way to the server and back for all keys.
+// noteBlock implements kind. It sends all keys in one statement.
 func (p shared) noteBlock(ctx context.Context, block int64, keys []keyInBlock, content blockContent) error {
 	var kinds, firsts, lasts []int64
 	var values [][]byte
@@ -170,8 +172,8 @@ func (k keyInBlock) compare(other keyInBlock) int {
 	return cmp.Or(cmp.Compare(k.kind, other.kind), cmp.Compare(k.key, other.key))
 }
 
-// PruneAuditBlocks removes some of the blocks that have no row behind first any more, at
-// most one in a transaction, and answers whether there may be more.
+// PruneAuditBlocks removes the oldest block if all its rows are before first, and reports
+// whether there may be more such blocks.
 func (t *Trail) PruneAuditBlocks(ctx context.Context, first int64) (more bool, err error) {
 	err = t.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		ctx := t.db.Dialect().StatementContext(ctx)
@@ -193,8 +195,8 @@ func (t *Trail) PruneAuditBlocks(ctx context.Context, first int64) (more bool, e
 	return more && err == nil, err
 }
 
-// DisagreeingAuditBlocks answers the first of the blocks that do not say what is in
-// their rows, at most limit: filters may hide rows of those.
+// DisagreeingAuditBlocks returns up to limit blocks that contradict their rows. Filters
+// may miss rows of such blocks.
 func (r Reads) DisagreeingAuditBlocks(ctx context.Context, limit int) ([]int64, error) {
 	extent, err := r.AuditExtent(ctx)
 	if err != nil {
@@ -216,7 +218,7 @@ func (r Reads) DisagreeingAuditBlocks(ctx context.Context, limit int) ([]int64, 
 		if err != nil {
 			return nil, err
 		}
-		if next > begin && block > next { // between others, where it is taken for noted
+		if next > begin && block > next { // missing between others: queries assume that it is stored
 			found = append(found, next)
 			continue
 		}
@@ -228,7 +230,7 @@ func (r Reads) DisagreeingAuditBlocks(ctx context.Context, limit int) ([]int64, 
 		if content.earliest == stored.earliest && content.latest == stored.latest && maps.Equal(content.keys, stored.keys) {
 			continue
 		}
-		// Unless it was removed meanwhile, with its rows.
+		// A block that was removed with its rows in between is no error.
 		if still, _, err := r.storedAuditBlock(ctx, block); err == nil && still == block {
 			found = append(found, block)
 		} else if err != nil && !errors.Is(err, sqldb.ErrNotFound) {
@@ -238,7 +240,7 @@ func (r Reads) DisagreeingAuditBlocks(ctx context.Context, limit int) ([]int64, 
 	return found, nil
 }
 
-// storedAuditBlock reads what is noted of the first block from one on.
+// storedAuditBlock reads the first stored block whose number is at least from.
 func (r Reads) storedAuditBlock(ctx context.Context, from int64) (block int64, stored blockContent, err error) {
 	stored.keys = map[keyInBlock]blockRange{}
 	err = r.sql.Row(ctx, `SELECT block, earliest, latest FROM audit_blocks WHERE block >= $1 ORDER BY block LIMIT 1`, []any{from},

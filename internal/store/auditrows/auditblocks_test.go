@@ -14,10 +14,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
 )
 
-// fillVictim has the process that is killed while it notes blocks.
+// fillVictim is the environment variable with the directory of the database. Only the
+// process that TestFillKilled kills has it.
 const fillVictim = "SQLSTORE_FILL_VICTIM"
 
-// TestFillVictim is run by TestFillKilled in a process of its own.
+// TestFillVictim stores blocks until it is killed. TestFillKilled runs it in a separate
+// process.
 func TestFillVictim(t *testing.T) {
 	dir := os.Getenv(fillVictim)
 	if dir == "" {
@@ -38,7 +40,7 @@ func TestFillVictim(t *testing.T) {
 	}
 }
 
-// manyObjects gives each row an object of its own, so that to note a block takes long.
+// manyObjects gives each row a different object, so that storing a block takes long.
 func manyObjects(t *testing.T, s *Store) {
 	t.Helper()
 	if _, err := s.db.Alone(t.Context(), `UPDATE audit SET object = 'object ' || seq`); err != nil {
@@ -56,7 +58,7 @@ func blocksOf(t *testing.T, s *Store) (blocks, keyless int) {
 	return blocks, keyless
 }
 
-// agree fails where a block that is noted says anything but what is in its rows.
+// agree fails the test if a stored block contradicts its rows.
 func agree(t *testing.T, s *Store) {
 	t.Helper()
 	wrong, err := s.reads.DisagreeingAuditBlocks(t.Context(), 10)
@@ -65,8 +67,8 @@ func agree(t *testing.T, s *Store) {
 	}
 }
 
-// TestFillKilled: whenever a process dies, a block is noted as a whole or not at all,
-// and the next process goes on.
+// TestFillKilled checks that a killed process has stored a block completely or not, and
+// that the next process continues.
 func TestFillKilled(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Dir: t.TempDir()}
@@ -102,7 +104,7 @@ func TestFillKilled(t *testing.T) {
 		}
 		blocks, without := blocksOf(t, s)
 		t.Logf("round %d: %d blocks", round, blocks)
-		if without > 1 { // keys are first, and nobody looks for those of a block that is not there
+		if without > 1 { // keys are stored first; no query reads the keys of a missing block
 			t.Errorf("round %d: there are keys of %d blocks that are not noted", round, without)
 		}
 		agree(t, s)
@@ -117,7 +119,7 @@ func TestFillKilled(t *testing.T) {
 	}
 }
 
-// TestFillTogether: replicas that note the same blocks at the same time do so once.
+// TestFillTogether checks that concurrent replicas store each block once.
 func TestFillTogether(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
@@ -135,7 +137,7 @@ func TestFillTogether(t *testing.T) {
 	var all sync.WaitGroup
 	for _, s := range replicas {
 		all.Go(func() {
-			for range 2 * trailRows / auditBlock { // with some to spare
+			for range 2 * trailRows / auditBlock { // more calls than blocks
 				if _, err := s.FillAuditBlock(t.Context()); err != nil {
 					t.Error(err)
 				}
@@ -149,7 +151,7 @@ func TestFillTogether(t *testing.T) {
 	agree(t, replicas[1])
 }
 
-// TestBlocksTampered: what is taken away, changed or added in the blocks is found.
+// TestBlocksTampered checks that removed, changed and added data of blocks is found.
 func TestBlocksTampered(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), Config{Dir: t.TempDir()})
@@ -187,8 +189,8 @@ func TestBlocksTampered(t *testing.T) {
 	}
 }
 
-// TestBlocksPruned: blocks go with their rows, and filters and what is noted later are
-// none the worse.
+// TestBlocksPruned checks that blocks are removed with their rows, and that filters and
+// blocks that are stored later are still correct.
 func TestBlocksPruned(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *Store) {
@@ -225,7 +227,7 @@ func TestBlocksPruned(t *testing.T) {
 			t.Errorf("%d rows, want %d", len(got), len(want))
 		}
 		emptyBlocks(t, s)
-		fillBlocks(t, s, 1) // from the first row there is
+		fillBlocks(t, s, 1) // from the first row that exists
 		agree(t, s)
 	})
 }

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// PartitionRows is how many audit rows a partition has, but the first one of a
-	// database from before there were any. Migration 30 has the number, too.
+	// PartitionRows is the number of audit rows of a partition. The first partition of a
+	// database that is older than partitions may have more. Migration 30 also has the number.
 	PartitionRows = 1 << 20
-	// partitionsAhead are there before they are needed. Rows beyond them go to the
-	// default partition.
+	// partitionsAhead is the number of partitions that are created before they are needed.
+	// Rows beyond them go to the default partition.
 	partitionsAhead = 4
-	// PartitionPrefix begins the names of partitions.
+	// PartitionPrefix is the prefix of the names of partitions.
 	PartitionPrefix = "audit_until_"
 	defaultPage     = 1000 // rows of the default partition that one statement removes
 )
 
-// sweep drops partitions whose last row is before the first row, and makes those
-// that are to come. Either takes a lock for which all who use the table wait, so that it
-// is given up after a moment, and tried again at the next call.
+// sweep implements kind. It drops a partition whose last row is before first, or creates
+// the next one. Both need a lock that blocks all users of the table. Therefore sweep stops
+// waiting for the lock after 100 ms, and the next call tries again.
 func (p shared) sweep(ctx context.Context, first int64) (more bool, err error) {
 	var last, end, stray int64
 	err = p.db.Each(ctx, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -36,7 +36,7 @@ func (p shared) sweep(ctx context.Context, first int64) (more bool, err error) {
 		}
 		n, err := strconv.ParseInt(strings.TrimPrefix(name, PartitionPrefix), 10, 64)
 		if err != nil {
-			return nil //nolint:nilerr // the default one
+			return nil //nolint:nilerr // the default partition has no number
 		}
 		if n < first && end == 0 {
 			end = n
@@ -68,10 +68,11 @@ func (p shared) sweep(ctx context.Context, first int64) (more bool, err error) {
 	return n > 0, err
 }
 
-// Partition names the partition that ends with a row.
+// Partition returns the name of the partition that ends with the row last.
 func Partition(last int64) string { return fmt.Sprintf("%s%020d", PartitionPrefix, last) }
 
-// alter changes the partitions, and answers whether it could.
+// alter changes the partitions, and reports whether it succeeded. A lock that it cannot
+// get is not an error.
 func (p shared) alter(ctx context.Context, texts ...string) (bool, error) {
 	err := p.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		for _, text := range append([]string{`SET LOCAL lock_timeout = '100ms'`}, texts...) {
@@ -81,7 +82,7 @@ func (p shared) alter(ctx context.Context, texts ...string) (bool, error) {
 		}
 		return nil
 	})
-	if fault.CodeOf(err) == fault.StoreUnavailable { // the lock, as a rule
+	if fault.CodeOf(err) == fault.StoreUnavailable { // usually the lock timed out
 		return false, nil
 	}
 	return err == nil, err

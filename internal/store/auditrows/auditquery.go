@@ -11,42 +11,43 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Bounds of reading the trail.
+// Bounds of a query of the audit log.
 const (
 	defaultAuditPage = 100
 	maxAuditPage     = 1000
-	// auditWindow is how many rows one statement may look at where no block says what
-	// they are, and auditBudget how many one call may. It also pays for each statement
-	// and each block.
+	// auditWindow is the number of rows that one statement may read if no block covers
+	// them. auditBudget is the number of rows that one call may read. Each statement and
+	// each block counts as statementBudget and blockBudget rows.
 	auditWindow     = 50_000
 	auditBudget     = 1_000_000
 	statementBudget = 500
 	blockBudget     = 16
-	// blockSearch is how many blocks one statement may look at, blockPage how many it
-	// may answer.
+	// blockSearch is the number of blocks that one statement may read, blockPage the
+	// number that it may return.
 	blockSearch = 16_384
 	blockPage   = 64
 )
 
-// auditConditions are those of a filter, $4 to $14, the same text for every filter. No
-// planner looks into a CASE: rows are found by seq, of which the blocks say the rest.
+// auditConditions are the conditions of a filter, parameters $4 to $14, with the same text
+// for every filter. The CASE hides them from the planner, so that it finds rows by seq only.
+// The blocks narrow the range of seq.
 const auditConditions = `CASE WHEN time >= $4 AND time < $5
 	AND ($6 = '' OR reason = $6) AND ($7 = '' OR operation = $7) AND ($8 = '' OR outcome = $8)
 	AND ($9 = '' OR object = $9) AND ($10 = '' OR address = $10)
 	AND ($11 = 0 OR principal_id = $12) AND ($13 = 0 OR session_id = $14) THEN TRUE END`
 
-// auditSpan are the rows with after < seq <= last.
+// auditSpan is the range of rows with after < seq <= last.
 type auditSpan struct{ after, last int64 }
 
 func (s auditSpan) rows() int64 { return s.last - s.after }
 
-// auditQuery is a filter, prepared.
+// auditQuery is a filter with the arguments of its statements.
 type auditQuery struct {
 	newest bool
 	times  [2]any // since and until
 	args   []any  // of auditConditions
 	keys   []keyInBlock
-	all    bool // there is no condition
+	all    bool // the filter has no condition
 }
 
 func newAuditQuery(f keyserver.AuditFilter) auditQuery {
@@ -83,9 +84,9 @@ func newAuditQuery(f keyserver.AuditFilter) auditQuery {
 	return q
 }
 
-// AuditRows reads the rows that a filter selects, 100 of them unless the filter says
-// otherwise, at most 1000. It looks at a bounded number of rows: a page may be short,
-// even empty, and still have a Next.
+// AuditRows returns a page of the rows that a filter selects. The limit of the filter is
+// 100 by default and 1000 at most. AuditRows reads a bounded number of rows. Therefore a
+// page may be short or empty and still have a Next.
 func (r Reads) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
 	return r.auditRows(ctx, filter, auditBudget)
 }
@@ -138,7 +139,7 @@ func (r Reads) auditRows(ctx context.Context, filter keyserver.AuditFilter, budg
 	return page, nil
 }
 
-// behind is what is left of a span behind a part of it that was looked at.
+// behind returns the rest of a span after a part of it was read.
 func (s auditSpan) behind(part auditSpan, newest bool) auditSpan {
 	if newest {
 		return auditSpan{s.after, min(s.last, part.after)}
@@ -146,7 +147,7 @@ func (s auditSpan) behind(part auditSpan, newest bool) auditSpan {
 	return auditSpan{max(s.after, part.last), s.last}
 }
 
-// cursor is the After with which a filter selects the span.
+// cursor returns the After with which a filter selects the span.
 func (s auditSpan) cursor(newest bool) int64 {
 	if newest {
 		return s.last + 1
@@ -157,9 +158,9 @@ func (s auditSpan) cursor(newest bool) int64 {
 const auditEnds = `SELECT (SELECT first - 1 FROM audit_extent), (SELECT coalesce(max(seq), 0) FROM audit),
 	(SELECT coalesce(min(block), 0) FROM audit_blocks), (SELECT coalesce(max(block), -1) FROM audit_blocks)`
 
-// auditSpan is where the rows are that a filter may select by its cursor, what of the
-// trail the blocks have, and the first row, 0 where none is archived only. It refuses a
-// cursor with which a page would begin before that.
+// auditSpan returns the range of rows after the cursor of a filter, the range that the
+// blocks cover, and the first row. The first row is 0 if no row is only in the archive.
+// auditSpan rejects a cursor if its page would begin before the first row.
 func (r Reads) auditSpan(ctx context.Context, f keyserver.AuditFilter) (span, blocks auditSpan, first int64, err error) {
 	if err := r.sql.Row(ctx, auditEnds, nil, &span.after, &span.last, &blocks.after, &blocks.last); err != nil {
 		return span, blocks, 0, err
@@ -185,15 +186,16 @@ func (r Reads) auditSpan(ctx context.Context, f keyserver.AuditFilter) (span, bl
 	return span, blocks, first, nil
 }
 
-// auditWindows are the places at the beginning of a span where rows of a filter can be,
-// in the order asked for, each for one statement; and how much of the span they are for.
+// auditWindows returns the ranges at the beginning of a span that may have rows of a
+// filter, in the order of the query. One statement reads each range. passed is the part of
+// the span that the ranges cover.
 func (r Reads) auditWindows(ctx context.Context, q auditQuery, left, blocks auditSpan) (windows []auditSpan, passed auditSpan, err error) {
 	known := auditSpan{max(left.after, blocks.after), min(left.last, blocks.last)}
 	if known.rows() > 0 && (q.newest && known.last == left.last || !q.newest && known.after == left.after) {
 		return r.searchBlocks(ctx, q, known)
 	}
 	part := left.first(auditWindow, q.newest)
-	switch { // up to the blocks
+	switch { // stop at the blocks
 	case known.rows() <= 0:
 	case q.newest:
 		part.after = max(part.after, known.last)
@@ -203,7 +205,7 @@ func (r Reads) auditWindows(ctx context.Context, q auditQuery, left, blocks audi
 	return []auditSpan{part}, part, nil
 }
 
-// first are some rows at the beginning of a span.
+// first returns the first rows of a span, in the order of the query.
 func (s auditSpan) first(rows int64, newest bool) auditSpan {
 	if newest {
 		return auditSpan{max(s.after, s.last-rows), s.last}
@@ -211,7 +213,7 @@ func (s auditSpan) first(rows int64, newest bool) auditSpan {
 	return auditSpan{s.after, min(s.last, s.after+rows)}
 }
 
-// searchBlocks is auditWindows where there are blocks.
+// searchBlocks is auditWindows for a span that blocks cover.
 func (r Reads) searchBlocks(ctx context.Context, q auditQuery, left auditSpan) (windows []auditSpan, passed auditSpan, err error) {
 	passed = left.first(blockSearch*auditBlock, q.newest)
 	args := append([]any{passed.after / auditBlock, (passed.last - 1) / auditBlock, blockPage}, q.times[:]...)
@@ -255,9 +257,9 @@ func (q auditQuery) direction() string {
 	return ""
 }
 
-// blockStatement finds at most $3 of the blocks $1 to $2 that have the times $4 and $5
-// and each of the keys, which are from $6 on. A key is looked up in one block after the
-// other, whatever a planner takes it to be: a subquery in its place joins nothing.
+// blockStatement returns a statement that finds at most $3 of the blocks $1 to $2. Their
+// times overlap $4 to $5, and they have each of the keys, which begin at $6. Each key is a
+// subquery and not a join, so that every planner looks it up block by block.
 func (q auditQuery) blockStatement() string {
 	columns, conditions := "block", ""
 	for i, k := range q.keys {
@@ -271,7 +273,7 @@ func (q auditQuery) blockStatement() string {
 		conditions, "ORDER BY block" + q.direction(), "LIMIT $3"}, " ")
 }
 
-// statement reads the rows of a filter with $1 < seq <= $2, at most $3.
+// statement returns a statement that reads at most $3 rows of a filter with $1 < seq <= $2.
 func (q auditQuery) statement() string {
 	return `SELECT ` + auditColumns + ` FROM audit WHERE seq > $1 AND seq <= $2 AND ` + auditConditions + ` ORDER BY seq` + q.direction() + ` LIMIT $3`
 }

@@ -26,8 +26,8 @@ var trailStart = time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
 
 func rowTime(seq int64) time.Time { return trailStart.Add(time.Duration(seq) * rowPeriod) }
 
-// fillTrail makes a trail whose beginning is all of one kind, and the rest of
-// another. One row in the middle is like no other.
+// fillTrail creates an audit log whose first 8,000 rows have other values than the rest.
+// Row 30,000 has values that no other row has.
 func fillTrail(t *testing.T, s *Store) {
 	t.Helper()
 	blob := func(hex string) string {
@@ -64,7 +64,7 @@ func blobNull(s *Store) string {
 	return `NULL`
 }
 
-// recorder notes what is run, and through how many audit rows.
+// recorder records the statements that run, and the number of audit rows in their ranges.
 type recorder struct {
 	sqldb.Runner
 	texts *[]string
@@ -83,7 +83,7 @@ func recorded(s *Store, texts *[]string, rows *int64) Reads {
 	return NewReads(sqldb.Statements{Run: recorder{s.db.Run, texts, rows}, Dialect: s.db.Dialect()})
 }
 
-// plan is how the database would run a statement without knowing its arguments.
+// plan returns the plan of the database for a statement whose arguments are unknown.
 func plan(t *testing.T, s *Store, text string) string {
 	t.Helper()
 	conn, err := s.db.Pools().Read.Conn(t.Context())
@@ -134,14 +134,14 @@ func plan(t *testing.T, s *Store, text string) string {
 type trailCase struct {
 	reason string
 	filter keyserver.AuditFilter
-	where  string // the same in plain SQL
+	where  string // the filter as an SQL condition
 	looks  int64
 }
 
-// anyRows: how many rows are looked at is of no interest.
+// anyRows is a limit for cases in which the number of rows read does not matter.
 const anyRows = trailRows * trailRows
 
-// trailCases: what is asked for, and how many rows are looked at at most beside those
+// trailCases returns filters, with the maximum number of rows read in addition to those
 // that are in no block yet.
 func trailCases() map[string]trailCase {
 	early, late, rare, nobody := keyserver.IDFromUint64(1), keyserver.IDFromUint64(2), keyserver.IDFromUint64(3), keyserver.IDFromUint64(4)
@@ -180,12 +180,12 @@ func trailCases() map[string]trailCase {
 	}
 }
 
-// maxCalls is how many pages there may be beyond those that are full.
+// maxCalls is the maximum number of pages in addition to full ones.
 const maxCalls = 2
 
-// TestAuditBlocks: each filter finds its rows in both orders, before there are blocks
-// and after, also where a call may do little; and what is in blocks is not looked at for
-// rows that are in none of them.
+// TestAuditBlocks checks that each filter finds its rows in both orders, with and without
+// blocks, and with a small budget for each call. It also checks that no statement reads
+// rows of blocks that cannot have a match.
 func TestAuditBlocks(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *Store) {
@@ -215,13 +215,13 @@ func TestAuditBlocks(t *testing.T) {
 				}
 			}
 		}
-		// Either order is looked at once with much and once with little a call.
+		// Each order is tested with a large and with a small budget for each call.
 		look("no blocks, little by little", true, auditWindow)
 		fillBlocks(t, s, trailRows/auditBlock)
 		look("blocks", false, auditBudget)
 		look("blocks", true, auditBudget)
 		look("blocks, little by little", false, 10_000)
-		manyObjects(t, s) // of a few keys, PostgreSQL reads all
+		manyObjects(t, s) // if there are few keys, PostgreSQL reads all of them
 		emptyBlocks(t, s)
 		fillBlocks(t, s, trailRows/auditBlock)
 		for _, statistics := range []string{"without statistics", "with statistics"} {
@@ -241,7 +241,7 @@ func TestAuditBlocks(t *testing.T) {
 	})
 }
 
-// fillBlocks notes as many blocks as there should be.
+// fillBlocks stores all full blocks. The test fails if their number is not want.
 func fillBlocks(t *testing.T, s *Store, want int) {
 	t.Helper()
 	for n := 0; ; n++ {
@@ -270,8 +270,8 @@ func emptyBlocks(t *testing.T, s *Store) {
 	}
 }
 
-// checkClockPutBack: rows of a clock that was an hour late for a while are found, and a
-// single one as well.
+// checkClockPutBack checks that filters find rows, also a single one, that were written
+// while the clock was an hour late.
 func checkClockPutBack(t *testing.T, s *Store) {
 	t.Helper()
 	const late = `(seq > 20000 AND seq <= 30000 OR seq = 40001)`
@@ -294,8 +294,9 @@ func checkClockPutBack(t *testing.T, s *Store) {
 	}
 }
 
-// bounded reports whether a plan goes to audit rows by both ends of a range, and to the
-// keys of a block by all of their primary key. Of blocks there are few.
+// bounded reports whether a plan reads audit rows by a range with both ends, and the keys
+// of a block by their complete primary key. Scans of audit_blocks are allowed, because it
+// has few rows.
 func bounded(plan string) bool {
 	lines := strings.Split(plan+"\n", "\n")
 	for i, line := range lines {
@@ -313,7 +314,7 @@ func bounded(plan string) bool {
 	return true
 }
 
-// TestAuditCursor: where the windows of one call end, the next call goes on.
+// TestAuditCursor checks that the next call continues after the windows of one call.
 func TestAuditCursor(t *testing.T) {
 	span := auditSpan{after: 0, last: 100}
 	if up := span.behind(auditSpan{0, 30}, false); up != (auditSpan{30, 100}) || up.cursor(false) != 30 {
@@ -324,7 +325,7 @@ func TestAuditCursor(t *testing.T) {
 	}
 }
 
-// seqsOf reads every page of a filter.
+// seqsOf returns the sequence numbers of all pages of a filter.
 func seqsOf(t *testing.T, r Reads, filter keyserver.AuditFilter, budget int64) []int64 {
 	t.Helper()
 	seqs := []int64{}
@@ -345,7 +346,7 @@ func seqsOf(t *testing.T, r Reads, filter keyserver.AuditFilter, budget int64) [
 	}
 }
 
-// plainly asks for the same without any care.
+// plainly returns the same sequence numbers by one plain statement.
 func plainly(t *testing.T, s *Store, where string, filter keyserver.AuditFilter) []int64 {
 	t.Helper()
 	seqs := []int64{}

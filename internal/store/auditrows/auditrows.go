@@ -101,8 +101,8 @@ func New(db *sqldb.DB, o Options) *Trail {
 	return t
 }
 
-// Recover writes rows to their tables that a process which ended without a word has left in
-// its journal.
+// Recover writes to the tables the rows that a process has left in its journal because it
+// was not stopped properly.
 func (t *Trail) Recover(ctx context.Context) error { return t.kind.recoverRows(ctx) }
 
 // trouble returns why the tables could not be filled at the last attempt.

@@ -8,16 +8,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 )
 
-// AuditSinkSent answers up to which row a sink has them, 0 for one that has none.
+// AuditSinkSent returns the last row that was delivered to a sink, or 0 if there is none.
 func (r Reads) AuditSinkSent(ctx context.Context, name string) (int64, error) {
 	var sent int64
 	err := r.sql.Row(ctx, `SELECT coalesce(max(sent), 0) FROM audit_sinks WHERE name = $1`, []any{name}, &sent)
 	return sent, err
 }
 
-// ClaimAuditSink lets a holder deliver to a sink for as long as given, and answers up to
-// which row that is done. It answers false where another holder has it. A sink that is
-// new begins before a row. A claim that would last longer than given is nobody's.
+// ClaimAuditSink claims a sink for a holder from now for the duration lasts. It returns the
+// last delivered row, or false if another holder has the sink. A new sink begins with the
+// row first. A claim that ends later than this one would is invalid, and is replaced.
 func (t *Trail) ClaimAuditSink(ctx context.Context, name string, holder []byte, first int64, now time.Time, lasts time.Duration) (sent int64, held bool, err error) {
 	until := now.Add(lasts).UnixMicro()
 	n, err := t.db.Alone(ctx, `INSERT INTO audit_sinks (name, sent, holder, until) VALUES ($1, $2, $3, $4)
@@ -29,19 +29,19 @@ func (t *Trail) ClaimAuditSink(ctx context.Context, name string, holder []byte, 
 	}
 	err = t.db.Row(ctx, `SELECT sent FROM audit_sinks WHERE name = $1 AND holder = $2`, []any{name, holder}, &sent)
 	if errors.Is(err, sqldb.ErrNotFound) {
-		return 0, false, nil // another one was first
+		return 0, false, nil // another holder was first
 	}
 	return sent, err == nil, err
 }
 
-// MoveAuditSink says that rows of a sink are delivered up to one, and answers false
-// where the holder has it no more or it is elsewhere by now.
+// MoveAuditSink records that the rows after from, up to to, were delivered to a sink. It
+// returns false if another holder has the sink, or if its last delivered row is not from.
 func (t *Trail) MoveAuditSink(ctx context.Context, name string, holder []byte, from, to int64) (bool, error) {
 	n, err := t.db.Alone(ctx, `UPDATE audit_sinks SET sent = $1 WHERE name = $2 AND holder = $3 AND sent = $4`, to, name, holder, from)
 	return n == 1, err
 }
 
-// ReleaseAuditSink gives a sink back.
+// ReleaseAuditSink ends the claim of a holder on a sink.
 func (t *Trail) ReleaseAuditSink(ctx context.Context, name string, holder []byte) error {
 	_, err := t.db.Alone(ctx, `UPDATE audit_sinks SET until = 0 WHERE name = $1 AND holder = $2`, name, holder)
 	return err

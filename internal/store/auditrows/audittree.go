@@ -10,11 +10,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// newestTree is the name of the head that the tree has.
+// newestTree is the name of the current head of the tree.
 const newestTree = "newest"
 
-// AuditTree answers how far the tree over the audit trail has grown, a zero head
-// before it has.
+// AuditTree returns the current head of the tree over the audit log, or a zero head if
+// there is none yet.
 func (r Reads) AuditTree(ctx context.Context) (audit.TreeHead, error) {
 	return r.treeHead(ctx, newestTree)
 }
@@ -29,7 +29,7 @@ func (r Reads) treeHead(ctx context.Context, name string) (audit.TreeHead, error
 	return head, err
 }
 
-// AuditTile reads the hashes of a tile of the tree, as many as there are.
+// AuditTile returns the hashes of a tile of the tree. The tile may be incomplete or missing.
 func (r Reads) AuditTile(ctx context.Context, level int, index int64) ([]byte, error) {
 	var hashes []byte
 	err := r.sql.Row(ctx, `SELECT hashes FROM audit_tiles WHERE level = $1 AND place = $2`, []any{level, index}, &hashes)
@@ -39,17 +39,17 @@ func (r Reads) AuditTile(ctx context.Context, level int, index int64) ([]byte, e
 	return hashes, err
 }
 
-// AuditEnd answers the greatest sequence number among the rows of the audit trail, 0
-// where there are none.
+// AuditEnd returns the greatest sequence number among the rows of the audit log, or 0 if
+// there are none.
 func (r Reads) AuditEnd(ctx context.Context) (int64, error) {
 	var end int64
 	err := r.sql.Row(ctx, `SELECT coalesce(max(seq), 0) FROM audit`, nil, &end)
 	return end, err
 }
 
-// GrowAuditTree stores tiles and a head where the tree still has a size, and answers
-// whether it had. still, which may be nil, is asked in the transaction: by then this
-// process has been told (OnChange) where the database is another one.
+// GrowAuditTree stores tiles and a head if the tree still has the given size, and reports
+// whether it did. It calls still (optional) in the transaction. By then, OnChange has
+// reported to this process if the database was replaced by another one.
 func (t *Trail) GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (done bool, err error) {
 	err = t.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
 		now, err := NewReads(in).AuditTree(ctx)
@@ -83,14 +83,15 @@ func (w Writes) putTreeHead(ctx context.Context, name string, head audit.TreeHea
 // cosignedTree is the name of the newest head that has a quorum of cosignatures.
 const cosignedTree = "cosigned"
 
-// CosignedAuditTree answers the newest head of the tree that a quorum has cosigned, a
-// zero head before there is one.
+// CosignedAuditTree returns the newest head of the tree that a quorum has cosigned, or a
+// zero head if there is none yet.
 func (r Reads) CosignedAuditTree(ctx context.Context) (audit.TreeHead, error) {
 	return r.treeHead(ctx, cosignedTree)
 }
 
-// CosignAuditTree adds cosignatures to a head. add answers a checkpoint with those of
-// another one of the same head, too, and whether they are a quorum.
+// CosignAuditTree adds cosignatures to a head. add gets the stored checkpoint of the same
+// head, or head.Checkpoint if none is stored. It returns that checkpoint with more
+// cosignatures, and whether they are a quorum.
 func (t *Trail) CosignAuditTree(ctx context.Context, head audit.TreeHead, add func(stored []byte) (checkpoint []byte, quorum bool, err error)) error {
 	return t.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
 		var quorum bool

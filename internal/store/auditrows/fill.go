@@ -20,21 +20,21 @@ import (
 // onlyChain is the chain of an embedded database.
 const onlyChain = 1
 
-// filler fills the tables of the trail from one journal. Rows, sequence, head, uses
-// and the position in the journal move together.
+// filler fills the tables of the audit log from one journal. One transaction changes rows,
+// sequence, head, uses and the position in the journal.
 type filler struct {
 	trail *Trail
 	dir   string
 	id    journal.ID
 	args  []any                  // reused
-	uses  map[keyserver.ID]int64 // reused, too
+	uses  map[keyserver.ID]int64 // reused
 }
 
 func newFiller(t *Trail, dir string, id journal.ID) filler {
 	return filler{trail: t, dir: dir, id: id, uses: map[keyserver.ID]int64{}}
 }
 
-// begin notes a new journal, and answers where the trail ends.
+// begin records a new journal, and returns the end of the audit log.
 func (f *filler) begin(ctx context.Context) (reached, error) {
 	var end reached
 	err := f.trail.db.WriteAlone(ctx, func(in sqldb.Statements) error {
@@ -56,8 +56,8 @@ func (f *filler) begin(ctx context.Context) (reached, error) {
 	return end, err
 }
 
-// commit fills the tables with rows that follow from and end at to. Where it is not
-// known whether an earlier commit came through, this one finds out.
+// commit writes rows that follow from and end at to into the tables. It succeeds without a
+// write if an earlier commit of the same rows, whose result was unknown, had succeeded.
 func (f *filler) commit(ctx context.Context, from, to reached, rows []keyserver.AuditEntry) error {
 	ctx = f.trail.db.Dialect().StatementContext(ctx)
 	return f.trail.db.WriteAlone(ctx, func(in sqldb.Statements) error {
@@ -88,7 +88,7 @@ func (f *filler) commit(ctx context.Context, from, to reached, rows []keyserver.
 	})
 }
 
-// end notes that the journal is not needed any more, and removes it.
+// end records that the journal is no longer needed, and removes it.
 func (f *filler) end(ctx context.Context, at reached) error {
 	if err := f.trail.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		return in.ExecOne(ctx, `UPDATE audit_journal SET open = 0 WHERE id = $1 AND life = $2 AND block = $3`, f.id[:], at.at.Life, at.at.Block)
@@ -98,7 +98,8 @@ func (f *filler) end(ctx context.Context, at reached) error {
 	return journal.Remove(f.dir)
 }
 
-// journalOf reads where the tables of the trail end, and in which journal.
+// journalOf returns the end of the tables of the audit log, the id of their journal, and
+// whether the journal is in use.
 func journalOf(ctx context.Context, in sqldb.Statements) (open bool, id journal.ID, end reached, err error) {
 	var head []byte
 	var opened int64
@@ -110,8 +111,8 @@ func journalOf(ctx context.Context, in sqldb.Statements) (open bool, id journal.
 	return opened != 0, id, end, err
 }
 
-// follows reads groups of a journal, makes sure that each row follows the one
-// before it, and appends them to rows.
+// follows reads groups of a journal and appends their rows to rows. It returns the new
+// end. It fails if a row does not follow the row before it.
 func follows(rows []keyserver.AuditEntry, end reached, groups []journal.Group) ([]keyserver.AuditEntry, reached, error) {
 	var err error
 	for _, g := range groups {
@@ -131,14 +132,14 @@ func follows(rows []keyserver.AuditEntry, end reached, groups []journal.Group) (
 	return rows, end, nil
 }
 
-// wayOut is what to do about a journal that cannot be used.
+// wayOut is the end of error messages about an unusable journal: the possible remedies.
 const wayOut = "; put both back as they were beside each other, or give up the rows that only the journal had: keyserver-operator audit discard-journal"
 
 var errNoJournal = sqldb.Refuse(sqldb.ErrUnusable,
 	"the database does not say which audit journal is its own: somebody took that out of the table audit_journal; put the database back from a backup")
 
-// recoverRows fills the tables from the journal of a process that ended without a
-// word.
+// recoverRows implements kind. It fills the tables from the journal of a process that was
+// not stopped properly.
 func (e embedded) recoverRows(ctx context.Context) error {
 	if e.opts.Copied != nil {
 		_, err := e.db.Alone(ctx, `UPDATE audit_journal SET open = 0`)
@@ -194,8 +195,8 @@ func (e embedded) replay(ctx context.Context) error {
 	return f.end(ctx, end)
 }
 
-// unneeded removes a journal that a process left between its last rows and its end,
-// or its beginning and its first row. Rows that are in no table are not removed.
+// unneeded removes a journal that a process left before its first row, or after all its
+// rows were in the tables. It fails if the journal has rows that are in no table.
 func (e embedded) unneeded(id journal.ID, there *journal.Content, end reached) error {
 	if err := e.needsNone(id, there, end); err != nil {
 		return sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, wayOut)
@@ -203,7 +204,8 @@ func (e embedded) unneeded(id journal.ID, there *journal.Content, end reached) e
 	return journal.Remove(e.d.Dir)
 }
 
-// needsNone refuses a journal that has rows, where the database needs none.
+// needsNone fails if a journal that the database does not need has rows that are in no
+// table.
 func (e embedded) needsNone(id journal.ID, there *journal.Content, end reached) error {
 	from := journal.Start
 	if id == there.ID {
@@ -216,10 +218,10 @@ func (e embedded) needsNone(id journal.ID, there *journal.Content, end reached) 
 	return err
 }
 
-// discardedSuffix is behind the name of a journal that was given up.
+// discardedSuffix is the suffix of the name of a discarded journal.
 const discardedSuffix = ".discarded"
 
-// discard sets the journal aside.
+// discard renames the journal, and records that the database has none.
 func (e embedded) discard(ctx context.Context) error {
 	name := filepath.Join(e.d.Dir, journal.File)
 	if err := os.Rename(name, name+discardedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -231,7 +233,8 @@ func (e embedded) discard(ctx context.Context) error {
 	})
 }
 
-// AppendTail adds rows as the filling of the tables from a journal does.
+// AppendTail appends rows to the tables like the filler of a journal. It fails if they do
+// not follow the last row.
 func (t *Trail) AppendTail(ctx context.Context, in sqldb.Statements, tail []keyserver.AuditEntry) error {
 	head := audit.Head{Chain: onlyChain}
 	var seq int64

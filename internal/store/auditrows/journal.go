@@ -18,29 +18,29 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// How far the tables of the trail are behind the journal.
+// Limits of the delay between the journal and the tables.
 const (
-	fillRows  = 1024 // rows of one transaction, and how many do not wait for fillEvery
+	fillRows  = 1024 // rows of one transaction; this many rows are filled before fillEvery ends
 	fillEvery = time.Second
 )
 
-// journaled is the one chain of an embedded database. A row is durable in the
-// journal; a goroutine fills the tables from there, and who reads them waits for it.
+// journaled is the only chain of an embedded database. A row is durable when it is in the
+// journal. A goroutine fills the tables from the journal, and readers wait for it.
 type journaled struct {
 	trail  *Trail
 	log    *journal.Journal
-	closed func() // that its file is not to be looked for any more
+	closed func() // removes the file of the journal from the checked files
 	fill   filler // belongs to the goroutine
 
 	mu      sync.Mutex
-	end     reached // of what was appended
-	filled  reached // of what is in the tables
+	end     reached // of the appended rows
+	filled  reached // of the rows in the tables
 	pending []keyserver.AuditEntry
 	groups  []group       // of pending
 	wanted  int64         // the goroutine fills at least up to this row
 	moved   chan struct{} // closed after each try to fill
 	failing error         // of the last try
-	unsure  error         // whether rows that went to the tables at once are there
+	unsure  error         // of a direct commit; its rows may or may not be in the tables
 
 	wake    chan struct{}
 	stop    chan struct{}
@@ -51,20 +51,21 @@ type journaled struct {
 	released  error
 }
 
-// reached is a place in the trail, and where the journal has it.
+// reached is a position in the audit log, with its position in the journal.
 type reached struct {
 	head audit.Head
 	seq  int64
 	at   journal.Position
 }
 
-// group is how many rows were appended together, and where they end.
+// group has the number of rows of one Append, and their end in the journal.
 type group struct {
 	rows int
 	end  journal.Position
 }
 
-// openJournal claims the chain. What an earlier journal held is in the tables.
+// openJournal creates a journal and claims the chain. The tables must have all rows of an
+// earlier journal.
 func openJournal(ctx context.Context, t *Trail, dir string, place *datadir.Place) (*journaled, error) {
 	var id journal.ID
 	_, _ = rand.Read(id[:]) // never fails
@@ -89,7 +90,8 @@ func openJournal(ctx context.Context, t *Trail, dir string, place *datadir.Place
 	return j, nil
 }
 
-// Head implements audit.Chain. Where it fails, the next claim asks the tables.
+// Head implements audit.Chain. It fails after a direct commit failed, because the result of
+// that commit is unknown. The next claim then reads the head from the tables.
 func (j *journaled) Head(context.Context) (audit.Head, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -134,7 +136,8 @@ func (j *journaled) Append(ctx context.Context, after audit.Head, rows []keyserv
 	return nil
 }
 
-// append waits for room, as long as there is some to be hoped for.
+// append makes the record durable in the journal. If the journal is full, it waits until
+// rows are in the tables. It fails if they cannot be written there.
 func (j *journaled) append(ctx context.Context) (journal.Position, error) {
 	for {
 		j.mu.Lock()
@@ -151,7 +154,7 @@ func (j *journaled) append(ctx context.Context) (journal.Position, error) {
 	}
 }
 
-// appendAtOnce commits rows that are too many for the journal to the tables.
+// appendAtOnce commits rows that are too many for the journal directly to the tables.
 func (j *journaled) appendAtOnce(ctx context.Context, end reached, rows []keyserver.AuditEntry) error {
 	if err := j.flush(ctx); err != nil {
 		return err
@@ -184,7 +187,7 @@ func (j *journaled) flush(ctx context.Context) error {
 	}
 }
 
-// await asks for rows to be filled, and returns after the next try.
+// await requests that rows up to seq are filled, and returns the error of the next try.
 func (j *journaled) await(ctx context.Context, moved chan struct{}, seq int64) error {
 	j.mu.Lock()
 	j.want(seq)
@@ -199,7 +202,7 @@ func (j *journaled) await(ctx context.Context, moved chan struct{}, seq int64) e
 	return j.failing
 }
 
-// want needs the lock.
+// want requests that rows up to seq are filled. The caller holds the lock.
 func (j *journaled) want(seq int64) {
 	j.wanted = max(j.wanted, seq)
 	select {
@@ -227,7 +230,7 @@ func (j *journaled) run() {
 	}
 }
 
-// fillSome fills some rows and answers whether more are wanted.
+// fillSome fills some rows and reports whether more are wanted.
 func (j *journaled) fillSome() (more bool) {
 	j.mu.Lock()
 	from, to, rows := j.filled, j.filled, 0
@@ -262,7 +265,7 @@ func (j *journaled) fillSome() (more bool) {
 	return err == nil && j.filled.seq < min(j.wanted, j.end.seq)
 }
 
-// trouble is why the tables could not be filled at the last try.
+// trouble returns why the tables could not be filled at the last try.
 func (j *journaled) trouble() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -277,9 +280,8 @@ func (j *journaled) report(err error) {
 	j.trail.db.Options().Logger.Info("the database is filled from the audit journal again")
 }
 
-// Release implements audit.Chain. It leaves no journal, unless the tables could not
-// be filled from it: then the next start does. Whoever closes the store before its
-// writer has released it, too.
+// Release implements audit.Chain. It fills the tables and removes the journal. If it cannot
+// fill the tables, the next start fills them. Closing the store also releases the chain.
 func (j *journaled) Release() error {
 	j.releasing.Do(func() { j.released = j.release() })
 	return j.released
@@ -301,13 +303,13 @@ func (j *journaled) release() error {
 	return err
 }
 
-// claimChain always claims chain 1: the directory is held, so that its only
-// rival is a second claim on the same store.
+// claimChain implements kind. It always claims chain 1. This process has locked the
+// directory, so only a second claim on the same store can conflict.
 func (e embedded) claimChain(ctx context.Context) (audit.Chain, error) {
 	if !e.claimed.CompareAndSwap(false, true) {
 		return nil, errors.New("the audit chain has its writer already")
 	}
-	// A claim that could not be given up in order has left its journal.
+	// A claim whose Release failed has left its journal.
 	err := e.replay(ctx)
 	if err != nil {
 		e.claimed.Store(false)
@@ -322,8 +324,8 @@ func (e embedded) claimChain(ctx context.Context) (audit.Chain, error) {
 	return j, nil
 }
 
-// behind answers the rows that are durable and behind one, in their order, and false
-// where some of them are not in memory any more.
+// behind returns the durable rows after seq, in their order, or false if some of them are
+// no longer in memory.
 func (j *journaled) behind(seq int64) ([]keyserver.AuditEntry, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// KeyUse is how often a key was used, and when last.
+// KeyUse has the number of uses of a key, and the time of the last one.
 type KeyUse struct {
 	Uses   int64
 	LastAt time.Time
@@ -18,7 +18,7 @@ type KeyUse struct {
 
 var keyUses = `SELECT key_id, uses, last_used_at FROM key_uses WHERE key_id IN (` + sqldb.Numbered() + `)`
 
-// KeyUses reads those of keys; one that was never used is not among them.
+// KeyUses returns the uses of keys. It omits keys that were never used.
 func (r Reads) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.ID]KeyUse, error) {
 	uses := map[keyserver.ID]KeyUse{}
 	for part := range slices.Chunk(keys, sqldb.LookupSize) {
@@ -36,9 +36,8 @@ func (r Reads) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.
 	return uses, nil
 }
 
-// countUses adds the uses that rows of the trail record, those of one key at once.
-// Other appends come before or after. It works in args and uses, and
-// answers args.
+// countUses adds the uses of keys that rows record, once for each key. No other append runs
+// at the same time. It reuses the memory of args and uses, and returns args.
 func (t *Trail) countUses(ctx context.Context, in sqldb.Statements, rows []keyserver.AuditEntry, args []any, uses map[keyserver.ID]int64) ([]any, error) {
 	tally(uses, rows)
 	for key, n := range uses {

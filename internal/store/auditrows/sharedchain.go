@@ -15,38 +15,38 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// sharedChain is a chain in a PostgreSQL database, where others write theirs. What
-// orders the rows of all is the row of their sequence, which is locked from the
-// number to the commit. So as little as can be lies in between: one way to the
-// server and back, and none where the number was guessed.
+// sharedChain is a chain in a PostgreSQL database in which other replicas write their
+// chains. The row of the sequence orders the rows of all chains. It is locked from the
+// assignment of a number to the commit. Therefore only one round trip lies between them,
+// and none if the number was guessed.
 type sharedChain struct {
 	chain   int64
 	trail   *Trail
 	dialect *postgres.Database
 	claim   *postgres.Claim
-	session *sqldb.Session // that of the claim, where no pooler stands between
+	session *sqldb.Session // the session of the claim, unless there is a pooler
 
-	// next is the sequence number that comes next, unless somebody else writes.
-	// After a wrong guess nothing is guessed for a while.
+	// next is the next sequence number if no other replica writes; 0 is unknown. patient
+	// is the number of appends that do not guess, after a wrong guess.
 	next    int64
 	patient int
 
 	uses map[keyserver.ID]int64 // reused
 }
 
-// guessAgain is how many groups are not guessed after a wrong guess. While others
-// write, most guesses are wrong, and cost a way to the server each.
+// guessAgain is the number of appends without a guess after a wrong guess. While other
+// replicas write, most guesses are wrong, and each costs a round trip.
 const guessAgain = 64
 
-// maxLiveChains bounds the search for a free chain. It is far over the number
-// of replicas that a database would stand.
+// maxLiveChains bounds the search for a free chain. It is far above the number of replicas
+// that a database can serve.
 const maxLiveChains = 1024
 
-// claimChain claims by a lock that lives as long as its connection, and lets
-// the chain be written on that connection only: a replica without the lock cannot
-// write. Behind a pooler, a connection can change its owner at any time. There the lock
-// keeps replicas apart as long as it is held, and a row is written only if the head of the
-// chain has not moved.
+// claimChain implements kind. It claims a chain by a lock that lives as long as its
+// connection, and writes the chain only on that connection. So a replica without the lock
+// cannot write. Behind a pooler, a connection can change its owner at any time. There the
+// lock only separates replicas while it is held, and a row is written only if the head of
+// the chain has not moved.
 func (p shared) claimChain(ctx context.Context) (audit.Chain, error) {
 	for chain := int64(1); chain <= maxLiveChains; chain++ {
 		held, err := p.d.Claim(ctx, p.db.Pools().Write, chain, false)
@@ -72,7 +72,8 @@ func (p shared) claimChain(ctx context.Context) (audit.Chain, error) {
 	return nil, fmt.Errorf("each of the %d audit chains has a live writer", maxLiveChains)
 }
 
-// A row is durable in its table.
+// recoverRows implements kind. There is nothing to recover, because a row is durable in
+// its table.
 func (p shared) recoverRows(context.Context) error { return nil }
 
 func (p shared) unfilled(ctx context.Context) (audit.Snapshot, []keyserver.AuditEntry, error) {
@@ -80,7 +81,7 @@ func (p shared) unfilled(ctx context.Context) (audit.Snapshot, []keyserver.Audit
 	return snapshot, nil, err
 }
 
-// held refuses once the connection is gone.
+// held fails if a connection of the chain is lost.
 func (c *sharedChain) held() error {
 	if c.session.Lost || c.claim.Session.Lost {
 		return sqldb.Unavailable(errors.New("the connection that holds the audit chain is lost"))
@@ -88,8 +89,8 @@ func (c *sharedChain) held() error {
 	return nil
 }
 
-// create makes the chain's row if this is its first claim ever, and has the session
-// wait no longer than it should.
+// create limits the time that the session waits for locks, and inserts the row of the
+// chain at its first claim.
 func (c *sharedChain) create(ctx context.Context) error {
 	if !c.dialect.Pooled {
 		if _, err := c.session.Run.ExecContext(ctx, "SET lock_timeout = "+postgres.LockPatience); err != nil {
@@ -106,7 +107,7 @@ func (c *sharedChain) create(ctx context.Context) error {
 // Outdated reports whether the chain has to be claimed again on a new connection.
 func (c *sharedChain) Outdated() bool { return !c.session.Lost && c.dialect.Outdated(c.session.Conn) }
 
-// Head implements audit.Chain. It gives an outdated session up.
+// Head implements audit.Chain. It drops an outdated session.
 func (c *sharedChain) Head(ctx context.Context) (audit.Head, error) {
 	head := audit.Head{Chain: c.chain}
 	if c.Outdated() {
@@ -135,7 +136,7 @@ func (c *sharedChain) Release() error {
 const (
 	waitForLock = `SELECT set_config('lock_timeout', $1, true)`
 	takeNumbers = `UPDATE sequences SET value = value + $1 WHERE name = 'audit' RETURNING value`
-	// What hits nothing divides by zero, so that nothing behind it in the batch is done.
+	// A statement that changes no row divides by zero, so that the batch stops there.
 	takeGuessed = `WITH taken AS (UPDATE sequences SET value = value + $1 WHERE name = 'audit' AND value = $2 RETURNING 1)
 		SELECT 1 / count(*) FROM taken`
 	moveHead = `WITH moved AS (UPDATE audit_chains SET position = $1, head = $2 WHERE chain = $3 AND position = $4 AND head = $5 RETURNING 1)
@@ -144,7 +145,7 @@ const (
 		ON CONFLICT (key_id) DO UPDATE SET uses = key_uses.uses + excluded.uses, last_used_at = excluded.last_used_at`
 )
 
-// Append implements audit.Chain. It waits as long as it may for its turn.
+// Append implements audit.Chain. It waits for the lock of the sequence until ctx ends.
 func (c *sharedChain) Append(ctx context.Context, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
 	for {
 		err := c.append(ctx, after, rows, seal)
@@ -174,7 +175,7 @@ func (c *sharedChain) append(ctx context.Context, after audit.Head, rows []keyse
 		return nil
 	}
 	c.next = 0
-	c.session.Rollback(ctx) // and drops the connection if it is of no more use
+	c.session.Rollback(ctx) // and drops the connection if it is unusable
 	if postgres.LockTimedOut(err) && !c.session.Lost {
 		return sqldb.ErrLockHeld
 	}
@@ -184,8 +185,8 @@ func (c *sharedChain) append(ctx context.Context, after audit.Head, rows []keyse
 	return c.trail.db.Fail(ctx, err)
 }
 
-// guess appends in one batch, which is a transaction of its own, and answers false
-// where somebody else had taken the numbers.
+// guess appends rows in one batch, which is one transaction, with guessed sequence numbers.
+// It returns false if it did not guess, or if another replica had taken the numbers.
 func (c *sharedChain) guess(ctx context.Context, conn *pgx.Conn, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) (bool, error) {
 	if c.next == 0 || c.patient > 0 || c.dialect.Pooled { // settings need a transaction of several statements there
 		c.patient = max(c.patient-1, 0)
@@ -205,7 +206,7 @@ func (c *sharedChain) guess(ctx context.Context, conn *pgx.Conn, after audit.Hea
 	return true, err
 }
 
-// ask takes the numbers that come next, and then appends.
+// ask takes the next sequence numbers, and then appends rows.
 func (c *sharedChain) ask(ctx context.Context, conn *pgx.Conn, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
 	var last int64
 	var batch pgx.Batch
@@ -229,7 +230,8 @@ func (c *sharedChain) ask(ctx context.Context, conn *pgx.Conn, after audit.Head,
 	return nil
 }
 
-// queue adds what follows the numbers.
+// queue adds the statements after those that take the sequence numbers: the rows, the uses
+// of keys, and the new head.
 func (c *sharedChain) queue(batch *pgx.Batch, after, head audit.Head, rows []keyserver.AuditEntry) {
 	for part := rows; len(part) > 0; {
 		n := len(part)
@@ -256,10 +258,10 @@ func (c *sharedChain) queue(batch *pgx.Batch, after, head audit.Head, rows []key
 	batch.Queue(moveHead, head.Position, head.Hash[:], c.chain, after.Position, after.Hash[:])
 }
 
-// errFirst is wrapped where the first statement of a batch fails.
+// errFirst is part of the error if the first statement of a batch fails.
 var errFirst = errors.New("the first statement")
 
-// send sends a batch at once and waits for all of its answers.
+// send sends a batch and waits for all results.
 func send(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch) (err error) {
 	results := conn.SendBatch(ctx, batch)
 	for i, q := range batch.QueuedQueries {
@@ -269,7 +271,7 @@ func send(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch) (err error) {
 			_, err = results.Exec()
 		}
 		if err != nil {
-			_ = results.Close() // says the same
+			_ = results.Close() // returns the same error
 			if i == 0 {
 				return errors.Join(err, errFirst)
 			}
@@ -279,10 +281,10 @@ func send(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch) (err error) {
 	return results.Close()
 }
 
-// hitNothing reports whether a statement found that it is not as it was thought to be.
+// hitNothing reports whether a statement failed because it changed no row.
 func hitNothing(err error) bool { return postgres.CodeOf(err) == postgres.DivisionByZero }
 
-// ChainsHeld counts the audit chains that processes write to just now.
+// ChainsHeld returns the number of audit chains that processes hold now.
 func (w Writes) ChainsHeld(ctx context.Context) (n int, err error) {
 	if !w.in.Dialect.Shared() { // no other process has the database
 		return 0, nil

@@ -14,8 +14,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Settled waits until every row that this process was told is durable is in the
-// tables. Reads do not: their transaction holds the connection that fills them.
+// Settled waits until the tables have every row that this process has made durable. The
+// methods of Reads do not wait, because their transaction may hold the connection that
+// fills the tables.
 func (t *Trail) Settled(ctx context.Context) error {
 	if j := t.journal.Load(); j != nil {
 		return j.flush(ctx)
@@ -23,9 +24,7 @@ func (t *Trail) Settled(ctx context.Context) error {
 	return nil
 }
 
-// AuditRows reads the rows that a filter selects, 100 of them unless the filter
-// says otherwise, at most 1000. It looks at a bounded number of rows: a page may
-// be short, even empty, and still have a Next.
+// AuditRows is Reads.AuditRows after Settled.
 func (t *Trail) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
 	if err := t.Settled(ctx); err != nil {
 		return keyserver.AuditPage{}, err
@@ -33,7 +32,7 @@ func (t *Trail) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (ke
 	return t.reads.AuditRows(ctx, filter)
 }
 
-// KeyUses reads those of keys; one that was never used is not among them.
+// KeyUses is Reads.KeyUses after Settled.
 func (t *Trail) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.ID]KeyUse, error) {
 	if err := t.Settled(ctx); err != nil {
 		return nil, err
@@ -41,8 +40,9 @@ func (t *Trail) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver
 	return t.reads.KeyUses(ctx, keys)
 }
 
-// AuditSnapshot implements audit.Trail. While a process writes, and after one
-// that was not stopped, it also has the rows that are only in the journal.
+// AuditSnapshot implements audit.Trail. If the database is read-only, the snapshot includes
+// rows that are only in the journal of another process. That process may be running, or was
+// not stopped properly.
 func (t *Trail) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
 	if !t.db.ReadOnly() {
 		if err := t.Settled(ctx); err != nil {
@@ -74,7 +74,7 @@ func (t *Trail) AuditRange(ctx context.Context, after, last int64, limit int) ([
 	return rows, err
 }
 
-// AuditEnd answers the greatest sequence number among the rows, 0 where there are none.
+// AuditEnd returns the greatest sequence number among the rows, or 0 if there are none.
 func (t *Trail) AuditEnd(ctx context.Context) (int64, error) {
 	if err := t.Settled(ctx); err != nil {
 		return 0, err
@@ -86,8 +86,7 @@ func (t *Trail) AuditEnd(ctx context.Context) (int64, error) {
 	return end, err
 }
 
-// Another process may fill the tables, and use the journal again, while both are
-// read.
+// Retries of a read of tables and journal. Another process may change both during the read.
 const (
 	unfilledTries = 50
 	unfilledPause = 10 * time.Millisecond
@@ -121,11 +120,12 @@ func (e embedded) unfilledNow(ctx context.Context) (audit.Snapshot, []keyserver.
 	return snapshot, rows, nil
 }
 
-// copyOf is what to look at where a journal does not fit.
+// copyOf is the end of error messages about a journal that does not match a read-only
+// database.
 const copyOf = "; serve refuses that, too. A copy of an embedded database is keyserver.db, and keyserver.db-wal and audit.journal where they are there"
 
-// unfilledRows reads the rows that are only in the journal, and where the trail ends with
-// them. It refuses what replay refuses.
+// unfilledRows returns the rows that are only in the journal, and the end of the audit log
+// with them. It fails for the same journals as replay.
 func (e embedded) unfilledRows(ctx context.Context) ([]keyserver.AuditEntry, reached, error) {
 	open, id, end, err := journalOf(ctx, e.db.Statements)
 	if errors.Is(err, sqldb.ErrNotFound) {
@@ -156,8 +156,8 @@ func (e embedded) unfilledRows(ctx context.Context) ([]keyserver.AuditEntry, rea
 	return rows, end, err
 }
 
-// Behind returns the rows that are durable and behind one, in their order, and false if some
-// of them are not in memory any more.
+// Behind returns the durable rows after seq, in their order, or false if some of them are
+// no longer in memory.
 func (t *Trail) Behind(seq int64) ([]keyserver.AuditEntry, bool) {
 	var rows []keyserver.AuditEntry
 	if j := t.journal.Load(); j != nil {
@@ -182,12 +182,12 @@ func rowsBehind(rows []keyserver.AuditEntry, seq int64) []keyserver.AuditEntry {
 	return nil
 }
 
-// durableTries bounds how often Durable looks whether the rows are being written.
+// durableTries bounds how often Durable tries to take the lock.
 const durableTries = 100
 
-// Durable answers the rows of the trail that are durable and may be in no table, false
-// where they are just being written. A group that is too large for the journal is written
-// with that lock held, and takes the one of the writer, so there is no wait here.
+// Durable returns the durable rows that may be in no table, or false if the lock of the
+// journal is held for long. appendAtOnce holds that lock while it waits for the lock of the
+// writer. Therefore Durable does not wait for it.
 func (t *Trail) Durable() ([]keyserver.AuditEntry, bool) {
 	j := t.journal.Load()
 	if j == nil {
