@@ -12,9 +12,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// guarded is the gate's question to the approval policy: does a rule guard the
-// operation or its effect, and has the caller an approval that satisfies it. What gives a duty
-// is asked where it is known what is given (giving.go).
+// guarded fails if a rule of the approval policy guards the operation or its effect, and the
+// caller has no approval for it. With --break-glass it records this instead. Operations that
+// give a duty are checked in giving.go of the engine, which knows the duty.
 func (g *Gate) guarded(ctx context.Context, r Request) error {
 	policy, err := g.policies.Get(ctx, g.Deployment, func() (approval.Policy, error) { return approval.Read(ctx, g.Store, g.Deployment) })
 	if err != nil {
@@ -79,14 +79,15 @@ func (v *View) mayTake(policy approval.Policy, r Request) {
 	v.detail = strings.Join(some, "; ")
 }
 
-// unapproved answers the rule for an operation that the caller has no approval for.
+// unapproved returns the rule that guards an operation, and whether the caller needs an
+// approval that it does not have.
 func unapproved(policy approval.Policy, by keyserver.Caller, operation string) (approval.Rule, bool) {
 	rule, guards := policy.Guards(operation)
 	return rule, guards && !slices.Contains(by.Approved, operation)
 }
 
-// brokenGlass records that an operation is let through that takes an approval, or
-// that may give a duty without one.
+// brokenGlass logs and audits that --break-glass allows an operation without an approval that
+// it needs, or that may give a duty without an approval.
 func (g *Gate) brokenGlass(ctx context.Context, r Request) error {
 	g.Logger.ErrorContext(ctx, "an operation is done without the approval that it takes, because of --break-glass; start without the flag as soon as it is over",
 		"operation", r.Op.Key, "object", r.Object, "principal", r.By.Principal.String(), "requestId", r.By.RequestID)
@@ -95,8 +96,8 @@ func (g *Gate) brokenGlass(ctx context.Context, r Request) error {
 	return g.auditor.Write(ctx, row)
 }
 
-// Unchanged is the check that an approval is about what the checks before it have
-// read.
+// Unchanged returns a check that the object of the caller's approval has not changed since
+// the approval was given. It comes after the checks that read the object.
 func (g *Gate) Unchanged(by keyserver.Caller) Check {
 	return func(ctx context.Context, _ access.Subject) error {
 		if by.Approval.IsZero() {
@@ -106,8 +107,8 @@ func (g *Gate) Unchanged(by keyserver.Caller) Check {
 	}
 }
 
-// MustAsk answers the rule by which the caller needs an approval to give a duty,
-// nil where he needs none. The policy is read in the transaction of the write.
+// MustAsk returns the rule that requires an approval of the caller for giving a duty, or nil
+// if the caller needs none. It reads the policy in the transaction of the write.
 func (g *Gate) MustAsk(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller) (*approval.Rule, error) {
 	policy, err := approval.Read(ctx, tx, g.Deployment)
 	if err != nil || g.breakGlass {

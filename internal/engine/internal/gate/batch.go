@@ -19,8 +19,8 @@ func (g *Gate) Entitled(ctx context.Context, by keyserver.Caller, op keyserver.O
 	return nil
 }
 
-// AuthorizeAll is AuthorizeAndAudit for n items, which do the same operation. The caller needs a role for the operation first. One
-// commit has the rows of all decisions. AuthorizeAll returns the target and the refusal of each item.
+// AuthorizeAll is AuthorizeAndAudit for n items, which do the same operation. The caller needs a role for the operation
+// first. One commit has the rows of all decisions. AuthorizeAll returns the target and the refusal of each item.
 func AuthorizeAll[T Target](ctx context.Context, g *Gate, by keyserver.Caller, op keyserver.Operation, n int, item func(i int) (Request, Resolver[T])) ([]T, []error, error) {
 	if err := g.restrained(by, n); err != nil {
 		return nil, nil, err

@@ -22,14 +22,14 @@ const (
 	MaxCachedIssuers = 64
 )
 
-// Auditor makes rows of the audit trail durable.
+// Auditor makes rows of the audit log durable.
 type Auditor interface {
-	// Write answers nil once the row is durable.
+	// Write returns nil when the row is durable.
 	Write(ctx context.Context, entry keyserver.AuditEntry) error
-	// Begin answers once the row is on its way, with a function that waits until
-	// it is durable, and that has to be called.
+	// Begin starts to write a row. It returns a function that waits until the row is
+	// durable. The caller must call it.
 	Begin(ctx context.Context, entry keyserver.AuditEntry) (durable func() error, err error)
-	// WriteAll is Write for rows that one commit has to have, or none of them.
+	// WriteAll is Write for several rows. One commit writes all of them or none.
 	WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error
 }
 
@@ -48,7 +48,7 @@ type Base struct {
 type Config struct {
 	Base
 	Auditor Auditor
-	// BreakGlass lets operations pass that need an approval and have none.
+	// BreakGlass allows operations that need an approval and have none.
 	BreakGlass bool
 	// LimitRefusals limits the refusals of each principal.
 	LimitRefusals bool
@@ -68,11 +68,11 @@ type Gate struct {
 	roles      *cache.ByID[keyserver.Role]
 	standings  *cache.ByID[keyserver.Certificate]
 	issuers    *cache.Cache[string, Evidence]
-	anchors    *cache.Cache[keyserver.ID, time.Time]               // until when a trusted CA vouches for a certificate
+	anchors    *cache.Cache[keyserver.ID, time.Time]               // the end of the trusted CA that issued a certificate
 	enrolled   *cache.Cache[keyserver.ID, []keyserver.Certificate] // of delegators
 	peers      *cache.ByID[keyserver.TrustedServer]                // by system id, as the change feed names them
 	trusts     *cache.Cache[trustKey, []keyserver.PrincipalTrust]
-	policies   *cache.Cache[keyserver.Deployment, approval.Policy] // the one that there is
+	policies   *cache.Cache[keyserver.Deployment, approval.Policy] // the only policy
 }
 
 // New returns a gate with empty caches. Call Changed for each change that the store announces.
@@ -85,7 +85,7 @@ func New(c Config) *Gate {
 	return g
 }
 
-// remember begins with caches that hold nothing.
+// remember replaces the caches by empty ones.
 func (g *Gate) remember() {
 	g.caches = nil
 	g.principals = cache.NewByID[keyserver.Principal](&g.caches, maxCachedPrincipals, keyserver.ChangePrincipal)
@@ -107,7 +107,7 @@ func (g *Gate) Anew() *Gate {
 	return &without
 }
 
-// Changed forgets what committed changes made stale.
+// Changed removes entries that committed changes made stale.
 func (g *Gate) Changed(changes []keyserver.Change) { g.caches.Changed(changes) }
 
 // CachedPrincipal reads a principal through the cache.

@@ -11,10 +11,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Standing answers what the gate would refuse every operation of the caller
-// with, whichever it is and whatever its roles: a principal that is disabled
-// or gone, a certificate that is not in force, a delegator that cannot be
-// acted for any more. nil: nothing of the kind.
+// Standing returns the refusal that every operation of the caller would get, independent of
+// its roles, or nil. Reasons are a disabled or deleted principal, a certificate that is not
+// in force, and a delegator that no longer permits delegation.
 func (g *Gate) Standing(ctx context.Context, by keyserver.Caller) error {
 	if err := g.Store.Current(ctx); err != nil {
 		return err
@@ -36,9 +35,9 @@ func (g *Gate) resolveSubject(ctx context.Context, by keyserver.Caller) (access.
 	return who, roles, g.Step(keyserver.StepCertificate, g.certificateInForce(ctx, by))
 }
 
-// delegationInForce is the gate's question to a delegated caller: may the principal that
-// really acts still act, and may the delegator still be acted for. It is asked
-// anew for each operation.
+// delegationInForce fails if the acting principal of a delegated session is disabled or
+// deleted, or if the delegator no longer permits it to act. The gate calls it for each
+// operation.
 func (g *Gate) delegationInForce(ctx context.Context, by keyserver.Caller) error {
 	if by.Kind != keyserver.DelegatedSession && by.Actor.ID.IsZero() {
 		return nil
@@ -59,8 +58,8 @@ func (g *Gate) delegationInForce(ctx context.Context, by keyserver.Caller) error
 	return fault.New(fault.DelegatorRefused, "the delegator %s %s; an administrator has to restore it", by.Name, why).Audited(fault.ReasonDelegator)
 }
 
-// DelegatorUnfit says why a delegate cannot act for a principal; empty: it can. The
-// error is of the store.
+// DelegatorUnfit returns why a delegate cannot act for a principal, or "" if it can. It fails
+// only if the store fails.
 func (g *Gate) DelegatorUnfit(ctx context.Context, id, actor keyserver.ID) (why string, err error) {
 	p, err := g.CachedPrincipal(ctx, id)
 	switch {
@@ -94,13 +93,13 @@ func (g *Gate) DelegatorUnfit(ctx context.Context, id, actor keyserver.ID) (why 
 	return why, nil
 }
 
-// EnrolledFor reads, through the cache, what currentCertificates does.
+// EnrolledFor is currentCertificates through the cache.
 func (g *Gate) EnrolledFor(ctx context.Context, id keyserver.ID) ([]keyserver.Certificate, error) {
 	return g.enrolled.Get(ctx, id, func() ([]keyserver.Certificate, error) { return g.currentCertificates(ctx, id) })
 }
 
-// currentCertificates reads what is needed of a transport principal's
-// certificates to judge them.
+// currentCertificates reads the certificates of a transport principal that are not replaced,
+// without their requests.
 func (g *Gate) currentCertificates(ctx context.Context, id keyserver.ID) ([]keyserver.Certificate, error) {
 	list, err := g.Store.CertificatesOf(ctx, id, keyserver.MaxCertificates)
 	return current(list), err

@@ -10,17 +10,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Evidence is what is known about the certificates of one issuer.
+// Evidence has the revocation policy, the CRL and the revoked serial numbers of one issuer.
 type Evidence struct {
 	Policy  keyserver.RevocationPolicy
-	CRL     *keyserver.CRLFacts // nil where none was imported
+	CRL     *keyserver.CRLFacts // nil if none was imported
 	Revoked keyserver.SerialSet
 }
 
-// Judge decides about a certificate of the issuer at a point in time: the
-// empty code lets it pass. It is pure. A certificate that was named stays
-// refused however old the list has become, and evidence that is missing or
-// stale counts against a certificate only where the policy requires it.
+// Judge returns the code of the refusal of a certificate of the issuer at a point in time, or
+// "" if it is accepted. It has no side effects. A revoked certificate is refused however old
+// the CRL is. Missing or stale evidence is a refusal only if the policy requires evidence.
 func (v Evidence) Judge(serial []byte, now time.Time) fault.Code {
 	switch v.Policy.Mode {
 	case keyserver.RevocationOff:
@@ -32,7 +31,7 @@ func (v Evidence) Judge(serial []byte, now time.Time) fault.Code {
 		return ""
 	case keyserver.RevocationRequired:
 	}
-	// A mode that is not known is one of a later version: the strictest of ours.
+	// An unknown mode is of a later version, and is treated as the strictest known mode.
 	switch state := v.State(now); {
 	case state == keyserver.NoEvidence:
 		return fault.RevocationUnavailable
@@ -44,8 +43,8 @@ func (v Evidence) Judge(serial []byte, now time.Time) fault.Code {
 	return ""
 }
 
-// State is how fresh the evidence is. A list is stale from its nextUpdate on,
-// and once it is older than the policy's maximum age.
+// State returns whether the evidence is current, stale or missing. A CRL is stale from its
+// nextUpdate on, and when it is older than the maximum age of the policy.
 func (v Evidence) State(now time.Time) keyserver.EvidenceState {
 	switch {
 	case v.CRL == nil:
@@ -57,10 +56,9 @@ func (v Evidence) State(now time.Time) keyserver.EvidenceState {
 	}
 }
 
-// certificateInForce is the gate's question to a caller that logged in with a
-// certificate, or whose session was made from one that was: is that certificate still enrolled for the principal, current,
-// within its dates, of a CA that is trusted, and not refused by the evidence about its issuer. It is
-// asked anew for each operation.
+// certificateInForce fails unless the certificate of the caller's session is in force. It must be enrolled for the
+// principal, not replaced, within its dates, of a trusted CA, and accepted by the evidence about its issuer. A session
+// that was created from a session with a certificate has that certificate. The gate calls it for each operation.
 func (g *Gate) certificateInForce(ctx context.Context, by keyserver.Caller) error {
 	if by.Kind != keyserver.CertificateSession && by.Certificate.IsZero() {
 		return nil
@@ -96,7 +94,7 @@ func (g *Gate) certificateInForce(ctx context.Context, by keyserver.Caller) erro
 	return verdict
 }
 
-// notRevoked judges a stored certificate by what is known about its issuer.
+// notRevoked returns a refusal if the evidence about the issuer of a stored certificate refuses it.
 func (g *Gate) notRevoked(ctx context.Context, c keyserver.Certificate) error {
 	known, err := g.issuers.Get(ctx, c.IssuerDigest, func() (Evidence, error) {
 		state, serials, err := g.Store.Revocation(ctx, c.IssuerDigest)

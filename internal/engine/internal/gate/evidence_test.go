@@ -8,8 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// TestRevocationDecision is the whole decision: policy, list, certificate and
-// time in, code out.
+// TestRevocationDecision checks the code that Judge returns for each kind of policy, CRL,
+// certificate and time.
 func TestRevocationDecision(t *testing.T) {
 	made := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	list := &keyserver.CRLFacts{ThisUpdate: made, NextUpdate: made.Add(7 * 24 * time.Hour)}
@@ -21,7 +21,7 @@ func TestRevocationDecision(t *testing.T) {
 		maxAge time.Duration
 		crl    *keyserver.CRLFacts
 		serial []byte
-		after  time.Duration // since the list was made
+		after  time.Duration // since the CRL was issued
 		want   fault.Code
 	}{
 		"OffNoList":          {"off asks for nothing", keyserver.RevocationOff, 0, nil, []byte{1}, 0, ""},

@@ -7,7 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Invalid is the key server's own refusal of an argument.
+// Invalid returns the fault of an invalid argument.
 func Invalid(format string, args ...any) error {
 	return fault.New(fault.InvalidArgument, format, args...).Audited(fault.ReasonInvalidArgument)
 }

@@ -12,7 +12,7 @@ import (
 
 // Peers reaches other key servers.
 type Peers interface {
-	// At answers the peer of a record, which need not be up.
+	// At returns the client of a peer. The peer need not be reachable.
 	At(peer keyserver.TrustedServer) keyserver.Federated
 }
 
@@ -22,9 +22,9 @@ func (g *Gate) Foreign(link keyserver.HiddenLink) (keyserver.SystemID, bool) {
 	return system, ok && system != g.System
 }
 
-// Forward is Perform for a change of an object that another key server owns:
-// the gate decides here what the caller's own key server has to decide, the
-// owner decides the rest. Both write rows under one request id.
+// Forward is Perform for a change of an object that another key server owns. This gate checks
+// the principal, its roles and the approval policy; the owner checks everything else. Both
+// write rows with the same request id.
 func (g *Gate) Forward(ctx context.Context, r Request, to keyserver.SystemID, absent fault.Code,
 	send func(at keyserver.Federated, as keyserver.Caller) error, checks ...Check,
 ) error {
@@ -35,19 +35,19 @@ func (g *Gate) Forward(ctx context.Context, r Request, to keyserver.SystemID, ab
 	}, append(checks, g.sends(r.By, to, absent, &peer, &as))...)
 }
 
-// Consult is Forward for what changes nothing, or only counts a use. The row
-// becomes durable while the owner works, which has made its own durable by the
-// time that it answers; the answer is withheld until both are (ADR 20).
+// Consult is Forward for an operation that changes nothing, or only counts a use. The row
+// becomes durable while the owner works. The owner makes its row durable before it responds.
+// Consult returns the result only after both rows are durable (ADR 20).
 func (g *Gate) Consult(ctx context.Context, r Request, to keyserver.SystemID, absent fault.Code,
 	send func(at keyserver.Federated, as keyserver.Caller) error, checks ...Check,
 ) error {
 	var peer keyserver.TrustedServer
 	var as keyserver.Caller
-	r.Counts = false // the owner counts what its key is used for
+	r.Counts = false // the owner counts the use
 	if refusal := g.authorise(ctx, r, append(checks, g.sends(r.By, to, absent, &peer, &as))); refusal != nil {
 		return g.refused(ctx, r, refusal)
 	}
-	// A caller that goes away must not take the row of what the owner did along.
+	// The row is written even if the caller disconnects, because the owner does the operation.
 	durable, err := g.auditor.Begin(context.WithoutCancel(ctx), r.row(keyserver.Allowed, ""))
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (g *Gate) Consult(ctx context.Context, r Request, to keyserver.SystemID, ab
 	return nil
 }
 
-// withheld says what became of an answer whose row is not durable.
+// withheld returns the error for a response of a peer whose row here is not durable.
 func withheld(lost error) error {
 	if f := fault.As(lost); f != nil && f.Code == fault.AuditUnavailable {
 		return fault.Temporary(f.Code, f.Scope, f.RetryAfter, "no audit row could be written here, so the answer of the peer is withheld; try again").Because(lost)
@@ -80,7 +80,7 @@ func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Co
 				Audited(fault.ReasonNotForwarded)
 		}
 		*peer, err = g.CachedPeer(ctx, to)
-		if g.Peers == nil { // there is no way to any
+		if g.Peers == nil { // no peer can be reached
 			err = sqlstore.ErrNotFound
 		}
 		if errors.Is(err, sqlstore.ErrNotFound) {
@@ -93,7 +93,7 @@ func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Co
 		if err := g.Step(keyserver.StepExposure, g.mayTell(ctx, who, to, "the principal")); err != nil {
 			return err
 		}
-		if !by.Actor.ID.IsZero() { // the peer is told who really acts, too
+		if !by.Actor.ID.IsZero() { // the peer also learns the acting principal
 			actor, _, err := g.subject(ctx, keyserver.Caller{Principal: by.Actor})
 			if err != nil {
 				return err
@@ -108,8 +108,8 @@ func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Co
 	}
 }
 
-// mayTell refuses unless a peer may be told about a subject; role is what that
-// is in the session.
+// mayTell fails unless the peer may learn the subject. role describes the subject in the
+// error message.
 func (g *Gate) mayTell(ctx context.Context, who access.Subject, peer keyserver.SystemID, role string) error {
 	rows, err := g.trustsOf(ctx, who, peer)
 	if err != nil {
@@ -122,7 +122,7 @@ func (g *Gate) mayTell(ctx context.Context, who access.Subject, peer keyserver.S
 	return nil
 }
 
-// introduce returns the caller as a peer knows it, with a key for this one call.
+// introduce returns the caller as the peer knows it, with a new key that identifies the call.
 func (g *Gate) introduce(by keyserver.Caller, who access.Subject) (keyserver.Caller, error) {
 	as := keyserver.Caller{
 		Principal: who.Principal, Name: by.Name, Type: by.Type, Kind: keyserver.PeerSession, RequestID: by.RequestID, Actor: by.Actor,
@@ -143,8 +143,8 @@ type trustKey struct {
 	peer      keyserver.SystemID
 }
 
-// trustsOf reads, through the cache, the rows of a subject and its groups for
-// a peer.
+// trustsOf reads the trust rows of a subject for a peer through the cache: the row of the
+// principal, or else those of its groups.
 func (g *Gate) trustsOf(ctx context.Context, who access.Subject, peer keyserver.SystemID) ([]keyserver.PrincipalTrust, error) {
 	rows, err := g.CachedTrust(ctx, who.Principal.ID, peer)
 	if err != nil || len(rows) > 0 { // a row of the principal itself comes first

@@ -13,13 +13,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// errNoIssuer keeps "no trusted CA issued it" out of the cache: that changes
-// with time where a CA is trusted before its own life begins.
+// errNoIssuer is an error and not a value, so that the cache does not keep it. A CA may be
+// trusted before it becomes valid, so this result changes with time.
 var errNoIssuer = errors.New("no trusted CA issued the certificate")
 
-// issuerTrusted refuses a certificate whose CA is no longer trusted. Removing
-// a CA takes nothing of its certificates away, and trusting it again restores
-// them; in between they prove nothing, in no session.
+// issuerTrusted fails if the CA of a certificate is no longer trusted. Removing a CA does not
+// delete its certificates, and they are valid again when the CA is trusted again. Until then
+// no session can use them.
 func (g *Gate) issuerTrusted(ctx context.Context, c keyserver.Certificate) error {
 	until, err := g.anchors.Get(ctx, c.ID, func() (time.Time, error) { return g.trustedUntil(ctx, c) })
 	switch {
@@ -31,9 +31,8 @@ func (g *Gate) issuerTrusted(ctx context.Context, c keyserver.Certificate) error
 	}
 }
 
-// vouched reports whether a certificate is one that a login would be let in with: it
-// is within its dates, its CA is trusted now, and no evidence refuses it. An error
-// is no verdict.
+// vouched reports whether a certificate would be accepted for a login: it is within its dates,
+// its CA is trusted now, and no evidence refuses it. It returns an error if it cannot decide.
 func (g *Gate) vouched(ctx context.Context, c keyserver.Certificate) (bool, error) {
 	if !c.ValidAt(g.Clock()) {
 		return false, nil
@@ -48,7 +47,7 @@ func (g *Gate) vouched(ctx context.Context, c keyserver.Certificate) (bool, erro
 	return err == nil, err
 }
 
-// trustedUntil is the end of the CA that vouches for the certificate now.
+// trustedUntil returns the end of the validity of the trusted CA that issued the certificate.
 func (g *Gate) trustedUntil(ctx context.Context, c keyserver.Certificate) (time.Time, error) {
 	leaf, err := x509.ParseCertificate(c.DER)
 	if err != nil {
@@ -65,8 +64,9 @@ func (g *Gate) trustedUntil(ctx context.Context, c keyserver.Certificate) (time.
 	return issuer.NotAfter, nil
 }
 
-// BestOf is of some certificates the one that was made last among those in force; where
-// none is, among those that are not replaced. Zero: there is none of either.
+// BestOf returns the newest certificate in force, and true. If none is in force, it returns
+// the newest certificate that is not replaced, and false. If all are replaced, it returns a
+// zero certificate.
 func (g *Gate) BestOf(ctx context.Context, list []keyserver.Certificate) (best keyserver.Certificate, good bool, err error) {
 	for _, c := range list {
 		if !c.Current() {

@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// What each kind of change makes stale in the caches of the gate.
+// TestWhatAChangeMakesStale checks which cache entries of the gate each kind of change makes stale.
 func TestWhatAChangeMakesStale(t *testing.T) {
 	g := New(Config{})
 	id, other := cachetest.ID, cachetest.Other

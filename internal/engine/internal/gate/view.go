@@ -11,11 +11,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// ErrAsked is the error of every operation behind a gate that is only asked. The gate has decided, and the operation has
-// no effect.
+// ErrAsked is the error of every operation behind a gate that only explains. The gate has decided, and the operation
+// has no effect.
 var ErrAsked = errors.New("the gate was only asked")
 
-// asked notes what the gate says.
+// asked records the decision of the gate, and returns ErrAsked. It fails if the request is for another operation than
+// the question.
 func (v *View) asked(r Request, refusal error) error {
 	if r.Op.ID != v.Question.Operation.ID {
 		return fmt.Errorf("%s was asked about, and %s came to the gate", v.Question.Operation.Key, r.Op.Key)
@@ -24,14 +25,15 @@ func (v *View) asked(r Request, refusal error) error {
 	return ErrAsked
 }
 
-// Asking returns the gate with a view that notes its decision. It writes no rows, and nothing passes it.
+// Asking returns the gate with a view that records its decision. That gate writes no rows, and no operation has an
+// effect.
 func (g *Gate) Asking(q keyserver.Question) (*Gate, *View) {
 	asking := *g
 	asking.view, asking.auditor = &View{behind: g, Question: q}, silent{}
 	return &asking, asking.view
 }
 
-// silent is the trail of what is only asked.
+// silent is the Auditor of explanations. It writes no rows.
 type silent struct{}
 
 func (silent) Write(context.Context, keyserver.AuditEntry) error      { return nil }
@@ -40,21 +42,19 @@ func (silent) Begin(context.Context, keyserver.AuditEntry) (func() error, error)
 	return func() error { return nil }, nil
 }
 
-// View is what a gate that explains has besides: the question, with what is to be
-// supposed, and what has come of it. Without one its methods do nothing.
+// View has the question of an explanation with its suppositions, and the result. Most methods of a nil View do nothing.
 type View struct {
 	behind   *Gate // without a view
 	Question keyserver.Question
 	Steps    []keyserver.ExplainedStep
-	Refusal  error         // what the gate said
-	ACL      keyserver.ACL // the list that was asked
+	Refusal  error         // the decision of the gate; nil is allowed
+	ACL      keyserver.ACL // the ACL that was evaluated
 	Uses     *int64
-	cause    *keyserver.Cause // of the step that is noted next
-	detail   string           // of the step that is noted next, if it passes
+	cause    *keyserver.Cause // of the step that is recorded next
+	detail   string           // of the step that is recorded next, if it passes
 }
 
-// Step notes how a question of the gate came out, if a view asks, and hands
-// the refusal on.
+// Step returns the refusal. For an explanation, it also records the result of the step.
 func (g *Gate) Step(s keyserver.GateStep, refusal error) error {
 	if g.view != nil {
 		g.view.note(s, refusal)
@@ -72,7 +72,7 @@ func (v *View) note(s keyserver.GateStep, refusal error) {
 		}
 	}
 	switch i := slices.IndexFunc(v.Steps, func(had keyserver.ExplainedStep) bool { return had.Step == s }); {
-	case i >= 0 && refusal != nil: // asked in two parts, and no question between them counts
+	case i >= 0 && refusal != nil: // the second part of a step: drop the steps after the first part
 		v.Steps = append(v.Steps[:i], step)
 	case i >= 0:
 		v.Steps[i] = step
@@ -81,7 +81,7 @@ func (v *View) note(s keyserver.GateStep, refusal error) {
 	}
 }
 
-// elsewhere notes what is not for this key server to say.
+// elsewhere records a step that only the peer can decide.
 func (v *View) elsewhere(to keyserver.SystemID) {
 	if v == nil {
 		return
@@ -92,17 +92,17 @@ func (v *View) elsewhere(to keyserver.SystemID) {
 	})
 }
 
-// by names what the step that is noted next came out by.
+// by sets the cause of the step that is recorded next.
 func (v *View) by(c keyserver.Cause) {
 	if v != nil {
 		v.cause = &c
 	}
 }
 
-// Explains reports whether nothing passes the gate, because it is only asked.
+// Explains reports whether the gate only explains, so that no operation has an effect.
 func (g *Gate) Explains() bool { return g.view != nil }
 
-// NoteVerdict notes what the list of a key says.
+// NoteVerdict records the verdict of the ACL of a key for an explanation.
 func (g *Gate) NoteVerdict(acl keyserver.ACL, verdict access.Verdict) {
 	v := g.view
 	if v == nil {
@@ -113,7 +113,7 @@ func (g *Gate) NoteVerdict(acl keyserver.ACL, verdict access.Verdict) {
 	}
 	entry := verdict.By
 	cause := CauseOf(entry)
-	if verdict.Demanded { // whatever the window of its entry is
+	if verdict.Demanded { // independent of the time window of the entry
 		cause = keyserver.Cause{Kind: cause.Kind, ID: cause.ID, System: cause.System, Demands: true}
 	}
 	v.by(cause)
@@ -127,19 +127,19 @@ func (g *Gate) NoteVerdict(acl keyserver.ACL, verdict access.Verdict) {
 	v.Uses = &left
 }
 
-// CauseOf names an entry that gives rights.
+// CauseOf returns an ACL entry that grants rights as a cause.
 func CauseOf(entry keyserver.ACLEntry) keyserver.Cause {
 	return keyserver.Cause{
 		Kind: keyserver.ChangePrincipal, ID: entry.Principal.ID, System: entry.Principal.System, Start: entry.Start, End: entry.End,
 	}
 }
 
-// approves reports whether the approval is supposed.
+// approves reports whether the question supposes an approval.
 func (v *View) approves() bool {
 	return v != nil && slices.ContainsFunc(v.Question.With, func(s keyserver.Supposition) bool { return s.Kind == keyserver.SupposeApproval })
 }
 
-// principal is a principal with what is supposed of it.
+// principal reads a principal and applies the suppositions of the question.
 func (v *View) principal(ctx context.Context, id keyserver.ID) (p keyserver.Principal, err error) {
 	if p, err = v.behind.CachedPrincipal(ctx, id); err != nil {
 		return p, err
@@ -164,13 +164,13 @@ func (v *View) principal(ctx context.Context, id keyserver.ID) (p keyserver.Prin
 			p.Flags |= keyserver.FlagEnable
 		case keyserver.SupposeDisabled:
 			p.Flags &^= keyserver.FlagEnable
-		default: // of something else
+		default: // a supposition about another kind of object
 		}
 	}
 	return p, nil
 }
 
-// trust is the row of a principal for a peer, with what is supposed of it.
+// trust reads the trust row of a principal for a peer and applies the suppositions of the question.
 func (v *View) trust(ctx context.Context, principal keyserver.ID, peer keyserver.SystemID) (rows []keyserver.PrincipalTrust, err error) {
 	rows, err = v.behind.CachedTrust(ctx, principal, peer)
 	for _, s := range v.Question.With {
@@ -182,7 +182,7 @@ func (v *View) trust(ctx context.Context, principal keyserver.ID, peer keyserver
 			rows = []keyserver.PrincipalTrust{{Principal: principal, Server: peer, Flag: keyserver.Expose}}
 		case keyserver.SupposeHidden:
 			rows = []keyserver.PrincipalTrust{{Principal: principal, Server: peer, Flag: keyserver.Restrict}}
-		default: // of something else
+		default: // a supposition about another kind of object
 		}
 	}
 	return rows, err
