@@ -183,7 +183,7 @@ func (ks *Keys) ownerOr(want keyserver.Rights, link keyserver.HiddenLink) gate.C
 }
 
 // ownedOr fails unless the subject is an owner of the key or its ACL grants want. Mandatory groups do not bind an owner
-// here, or owners could lock themselves out for good.
+// here, or owners could lock themselves out permanently.
 func (ks *Keys) ownedOr(want keyserver.Rights, key *heldKey, who access.Subject) error {
 	if access.Owns(key.acl, who, ks.Clock()) {
 		return ks.Step(keyserver.StepList, nil)

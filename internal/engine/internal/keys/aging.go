@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Bounds of one pass over what keys want done by themselves.
+// Bounds of one call of Age: the number of lineages and of keys, and the duration of its lease.
 const (
 	agingBatch = 256
 	agingLease = time.Minute
@@ -20,10 +20,10 @@ const (
 
 var _ lifecycle.Keys = (*Keys)(nil)
 
-// Age does what keys want done by themselves by now: lines that are due are rotated,
-// former keys retired, and the bytes of those go whose time is over. Of several
-// processes one does it; each step has a row of its own, and is decided anew in its
-// transaction. What cannot be done keeps nothing else from it.
+// Age performs the due steps of keys that need no request: it rotates lineages, retires former
+// keys, and destroys keys whose destruction time has come. A lease makes one process do it.
+// Each step has its own audit row, and its transaction checks again whether it is due. A
+// failed step does not prevent the others.
 func (ks *Keys) Age(ctx context.Context) error {
 	now := ks.now()
 	lines, err := ks.Store.LinesDue(ctx, now, agingBatch)
@@ -59,7 +59,7 @@ func (ks *Keys) ageAll(ctx context.Context, lines, ending []keyserver.ID) error 
 	return errors.Join(errs...)
 }
 
-// ageLine does what the rotation of a line wants.
+// ageLine performs the due steps of the rotation of a lineage, and stores the time of the next one.
 func (ks *Keys) ageLine(ctx context.Context, line keyserver.ID) error {
 	rotation, err := ks.Store.KeyRotation(ctx, line)
 	if err != nil {
@@ -85,7 +85,7 @@ func (ks *Keys) ageLine(ctx context.Context, line keyserver.ID) error {
 func (ks *Keys) retire(ctx context.Context, former lifecycle.Generation) error {
 	return ks.bySelf(ctx, keyserver.OpChangeKeyState, ks.link(former.ID)+" "+string(keyserver.DestroyKey), func() error {
 		return ks.age(ctx, former.ID, func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
-			if life.State != keyserver.KeyVerifyOnly { // its owner was faster
+			if life.State != keyserver.KeyVerifyOnly { // its owner has changed the state
 				return life, nil
 			}
 			return former.Life, nil
@@ -93,8 +93,8 @@ func (ks *Keys) retire(ctx context.Context, former lifecycle.Generation) error {
 	})
 }
 
-// rotateBySelf succeeds the newest key of a line without a request: because a rotation
-// wants it, or because the key may not be used more.
+// rotateBySelf mints the successor of the newest key of a lineage without a request. The
+// rotation of the lineage is due, or the key has few or no encryptions left.
 func (ks *Keys) rotateBySelf(ctx context.Context, newest keyserver.ID) error {
 	successor, err := keyserver.NewID(ks.Random)
 	if err != nil {
@@ -105,7 +105,7 @@ func (ks *Keys) rotateBySelf(ctx context.Context, newest keyserver.ID) error {
 	})
 }
 
-// endKey takes the bytes of a key away whose time is over.
+// endKey deletes the bytes of a key whose destruction time has come.
 func (ks *Keys) endKey(ctx context.Context, id keyserver.ID) error {
 	return ks.bySelf(ctx, keyserver.OpChangeKeyState, ks.link(id)+" "+string(keyserver.KeyDestroyed), func() error {
 		ks.unerased.Store(true)
@@ -116,8 +116,8 @@ func (ks *Keys) endKey(ctx context.Context, id keyserver.ID) error {
 	})
 }
 
-// erase makes the bytes that went vanish from the files, too. Where somebody reads
-// what was, the next pass tries again.
+// erase removes deleted bytes of keys from the files of the database. If an open read prevents
+// that, the next call of Age tries again.
 func (ks *Keys) erase(ctx context.Context) error {
 	if !ks.unerased.Load() {
 		return nil
@@ -127,7 +127,7 @@ func (ks *Keys) erase(ctx context.Context) error {
 	return err
 }
 
-// bySelf does something without a request, after an audit row for it.
+// bySelf writes an audit row for an operation without a request, and then runs the effect.
 func (ks *Keys) bySelf(ctx context.Context, op keyserver.Operation, object string, effect func() error) error {
 	r := gate.Request{By: keyserver.Caller{Kind: keyserver.InternalSession, Principal: keyserver.PrincipalRef{System: ks.System}}, Op: op, Object: object}
 	return ks.Unasked(ctx, r, effect)
@@ -135,5 +135,5 @@ func (ks *Keys) bySelf(ctx context.Context, op keyserver.Operation, object strin
 
 func (ks *Keys) link(id keyserver.ID) string { return keyserver.NewHiddenLink(ks.System, id).Base64() }
 
-// now is the time to the microsecond, as the store keeps it.
+// now returns the time in microseconds, the resolution of the store.
 func (ks *Keys) now() time.Time { return ks.Clock().UTC().Truncate(time.Microsecond) }

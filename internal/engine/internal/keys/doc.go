@@ -2,7 +2,7 @@
 // decides on each of them.
 //
 //   - key.go: keys in memory, the checks of their ACLs, and HMACs; acl.go: the ACLs
-//   - mac.go, macbatch.go, encrypt.go: operations with the newest key of a line
+//   - mac.go, macbatch.go, encrypt.go: operations with the newest key of a lineage
 //   - keylife.go, aging.go: states, rotation and the end of keys
 //   - forward.go, forwardcrypto.go: keys of other key servers
 //

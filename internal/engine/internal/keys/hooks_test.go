@@ -6,7 +6,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// RotateBy lets a test say how a line is rotated.
+// RotateBy replaces the function that rotates an exhausted lineage.
 func (ks *Keys) RotateBy(rotate func(ctx context.Context, key keyserver.ID) error) {
 	ks.rotate = rotate
 }

@@ -55,7 +55,7 @@ func (t target) Count(ctx context.Context, by keyserver.Caller) error {
 	return err
 }
 
-// used returns the key as answers name it.
+// used returns the link and generation that identify the key in responses.
 func (k *heldKey) used() keyserver.UsedKey {
 	return keyserver.UsedKey{Link: k.acl.Link, Generation: k.life.Generation}
 }
@@ -119,8 +119,8 @@ func (ks *Keys) storeKey(ctx context.Context, by keyserver.Caller, id keyserver.
 	return meta, err
 }
 
-// Key implements keyserver.Keys. Only a transport principal, one that logged
-// in with a certificate, may read metadata (contract 7.6).
+// Key implements keyserver.Keys. Only a transport principal, which logs in with a
+// certificate, may read metadata (contract 7.6).
 func (ks *Keys) Key(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
 	r := gate.Request{By: by, Op: keyserver.OpReadKey, Link: link, Object: link.Base64()}
 	if to, ok := ks.Foreign(link); ok {
@@ -143,8 +143,8 @@ func (ks *Keys) transportOnly(by keyserver.Caller) gate.Check {
 	}
 }
 
-// AuthorizeKey implements keyserver.Keys. A grant is a use: it counts against
-// an entry's usage limit.
+// AuthorizeKey implements keyserver.Keys. A grant is a use: it counts against the usage limit
+// of an ACL entry.
 func (ks *Keys) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyserver.Use) (keyserver.Grant, error) {
 	r := gate.Request{By: by, Op: keyserver.OpAuthorizeKey, Link: use.Link, Object: use.Link.Base64(), Filename: use.Filename, Counts: true}
 	if to, ok := ks.Foreign(use.Link); ok {

@@ -326,14 +326,14 @@ func (ks *Keys) supposed(ctx context.Context, id keyserver.ID) (key *heldKey, er
 			if is.life.State != keyserver.KeyDestroyed {
 				is.life.State = keyserver.KeyEnabled
 			}
-		default: // of something else
+		default: // a supposition about another kind of object
 		}
 	}
 	return &is, nil
 }
 
-// AskedACL returns the ACL that decides on an operation with a key. If the key is named by its line, that is the ACL of
-// another key of the line.
+// AskedACL returns the ACL that decides on an operation with a key. If the operation names a lineage, that is the ACL
+// of the key of the lineage that the operation would use.
 func (ks *Keys) AskedACL(ctx context.Context, c keyserver.Crowd) (keyserver.ACL, error) {
 	var key *heldKey
 	var err error

@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// maxCached bounds the caches of keys and of lines. A key costs about a kilobyte and a half.
+// maxCached is the maximum number of cached keys, and of cached lineages. A key needs about 1.5 kB.
 const maxCached = 16384
 
 // Keys has the operations with keys and their ACLs. It is safe for concurrent use.
@@ -20,15 +20,15 @@ type Keys struct {
 	keyring  *keyring.Keyring
 	caches   cache.Set
 	keys     *cache.ByID[*heldKey]
-	lines    *cache.ByID[[]keyserver.ID] // the keys of a line, oldest first, by the first
-	unerased *atomic.Bool                // bytes of keys may have gone that are still in the files
+	lines    *cache.ByID[[]keyserver.ID] // the keys of a lineage, oldest first, by the id of the first
+	unerased *atomic.Bool                // the files may still have bytes of destroyed keys
 
 	encryptions *usagequota.Allowances
-	// rotate mints the successor of a key that may encrypt hardly any more, or no
-	// more, unless it has one already. A nil answer says that it has one.
+	// rotate mints the successor of a key with few or no encryptions left, unless it has one
+	// already. It returns nil if the key has a successor.
 	rotate func(ctx context.Context, key keyserver.ID) error
 
-	// behind has the keys to which supposed applies the question. It is nil unless the gate is only asked.
+	// behind has the keys to which supposed applies the question. It is nil unless the gate only explains.
 	behind   *Keys
 	question keyserver.Question
 }
@@ -39,18 +39,18 @@ func New(g *gate.Gate, ring *keyring.Keyring) *Keys {
 	ks.encryptions = usagequota.New(maxCached, ks.reserveEncryptions)
 	ks.rotate = ks.rotateExhausted
 	ks.remember()
-	ks.unerased.Store(true) // a process before this one may not have come to it
+	ks.unerased.Store(true) // an earlier process may have stopped before it erased them
 	return ks
 }
 
-// remember begins with caches that hold nothing.
+// remember replaces the caches by empty ones.
 func (ks *Keys) remember() {
 	ks.caches = nil
 	ks.keys = cache.NewByID[*heldKey](&ks.caches, maxCached, keyserver.ChangeKey)
 	ks.lines = cache.NewByID[[]keyserver.ID](&ks.caches, maxCached, keyserver.ChangeKey)
 }
 
-// Changed forgets what committed changes made stale, also in the gate.
+// Changed removes cache entries that committed changes made stale, also in the gate.
 func (ks *Keys) Changed(changes []keyserver.Change) {
 	ks.Gate.Changed(changes)
 	ks.caches.Changed(changes)
@@ -64,7 +64,7 @@ func (ks *Keys) Anew() *Keys {
 	return &without
 }
 
-// Asking returns the operations behind a gate that is only asked, like Gate.Asking.
+// Asking returns the operations behind a gate that only explains, like Gate.Asking.
 func (ks *Keys) Asking(q keyserver.Question) (*Keys, *gate.View) {
 	asking := *ks
 	var v *gate.View

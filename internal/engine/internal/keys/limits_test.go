@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// A caller whose entry has no uses left is denied like one without an entry, whatever the
-// state of the key and whatever else is wrong with the request.
+// TestSpentEntriesLearnNothing checks that a caller whose entry has no uses left gets the same
+// code for each state of the key, even if the request has another error.
 func TestSpentEntriesLearnNothing(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
@@ -71,7 +71,7 @@ func TestSpentEntriesLearnNothing(t *testing.T) {
 						return err
 					},
 					"Export": func(by keyserver.Caller) error {
-						if by.Peer != nil { // not done for peers at all
+						if by.Peer != nil { // peers cannot export keys
 							return fault.New(fault.ACLDenied, "")
 						}
 						_, err := f.ExportKey(ctx, by, keyserver.KeyExport{Link: hmac, Recipient: f.Admin.Principal})
@@ -138,7 +138,8 @@ func TestRefusedExportsCountNoUse(t *testing.T) {
 	})
 }
 
-// An explanation has the uses that are left after each use, by whichever process it was.
+// TestExplainedUsesAreExact checks that explanations of all processes have the current number
+// of uses that are left.
 func TestExplainedUsesAreExact(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		const uses = 3
@@ -162,8 +163,8 @@ func TestExplainedUsesAreExact(t *testing.T) {
 	})
 }
 
-// A limit is of the line of keys: whichever generations are named, by however many replicas
-// and peers, and while the line is rotated, no use is granted more than it allows, and none less.
+// TestALimitIsOfTheLine checks that a usage limit applies to the lineage. Concurrent replicas
+// and peers use several generations during rotations, and get exactly as many uses as the limit.
 func TestALimitIsOfTheLine(t *testing.T) {
 	const limit, replicas, rotations = 30, 2, 4
 	for name, database := range enginetest.Databases {
@@ -232,7 +233,7 @@ func TestALimitIsOfTheLine(t *testing.T) {
 				}
 			})
 			wg.Wait()
-			for n := range 2 * len(links) { // each generation is named once more by both
+			for n := range 2 * len(links) { // the user and the peer try each generation once more
 				_ = use(engines[0], n)
 			}
 			if granted != [2]int{limit, limit} {
@@ -245,10 +246,10 @@ func TestALimitIsOfTheLine(t *testing.T) {
 					}
 				}
 			}
-			// Another limit counts anew, for the whole line.
+			// A changed limit restarts the count for the entire lineage.
 			f.Grant(t, links[1], team.Principal, keyserver.Read, 2)
 			for i, link := range []keyserver.HiddenLink{links[1], links[0], links[1], links[0]} {
-				want := i != 2 // two uses are spent, which is the limit of that list alone
+				want := i != 2 // two uses are counted; only the ACL of links[1] has that limit
 				if _, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}); (err == nil) != want {
 					t.Errorf("use %d after the change of the limit: %v", i+1, err)
 				}

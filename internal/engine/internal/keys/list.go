@@ -11,14 +11,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// What one call of the listing looks at, however few of it the caller may read.
+// Limits of one call of ListKeys, even if the caller may read few of the keys: the least
+// number of keys that one query reads, and the number of queries.
 const (
 	leastKeyWindow = 64
 	keyWindows     = 8
 )
 
-// ListKeys implements keyserver.KeyLives. It goes through the entries of the caller
-// and his groups, so that what it costs does not grow with the keys that there are.
+// ListKeys implements keyserver.KeyLives. It reads the ACL entries of the caller and its
+// groups, so that its cost does not grow with the number of keys.
 func (ks *Keys) ListKeys(ctx context.Context, by keyserver.Caller, f keyserver.KeyFilter) (page keyserver.KeyPage, err error) {
 	var who access.Subject
 	r := gate.Request{By: by, Op: keyserver.OpListKeys, Object: f.Lineage.Base64()}
@@ -68,8 +69,8 @@ func (ks *Keys) readable(k sqlstore.ListedKey, who access.Subject) bool {
 	return access.Owns(k.List, who, ks.Clock()) || access.Evaluate(k.List, who, keyserver.Read, ks.Clock()).Allowed
 }
 
-// keyWindow answers what reads the next keys that the filter may select, and those
-// behind them at the next call.
+// keyWindow returns a function that reads the next keys that the filter may select. Each call
+// continues after the keys of the call before.
 func (ks *Keys) keyWindow(ctx context.Context, who access.Subject, f keyserver.KeyFilter) (func(limit int) ([]sqlstore.ListedKey, error), error) {
 	var after sqlstore.KeyRecord
 	if f.After != "" {

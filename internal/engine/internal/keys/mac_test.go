@@ -30,7 +30,8 @@ func verifyOf(f *enginetest.Fixture, by keyserver.Caller, choice keyserver.KeyCh
 	return f.VerifyMAC(ctx, by, keyserver.MACCheck{KeyChoice: choice, Message: text(message), MAC: func() [keyserver.MACSize]byte { return mac }})
 }
 
-// A line is named by its first key, and its newest enabled key makes the MAC.
+// TestMACOfALine checks that the first key names a lineage, and that its newest enabled key
+// makes the MAC.
 func TestMACOfALine(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		line := f.Mint(t, f.Admin, nil)
@@ -58,7 +59,7 @@ func TestMACOfALine(t *testing.T) {
 			t.Error("mac and hmac differ")
 		}
 		second := f.Succeed(t, line, keyserver.KeyEnabled)
-		f.Refused(t, mac(f.Admin, second), fault.KeyNotFound, fault.ReasonObjectNotFound) // a line is named by its first
+		f.Refused(t, mac(f.Admin, second), fault.KeyNotFound, fault.ReasonObjectNotFound) // not the first key
 		for _, state := range []keyserver.KeyState{keyserver.KeyVerifyOnly, keyserver.KeyDisabled, keyserver.KeyDestroying, keyserver.KeyDestroyed} {
 			f.Succeed(t, line, state)
 		}
@@ -73,7 +74,8 @@ func TestMACOfALine(t *testing.T) {
 	})
 }
 
-// Where none is enabled, whoever may use the line is told so, and nobody else.
+// TestALineWithoutAnEnabledKey checks that only callers that the ACL allows learn that no key
+// of a lineage is enabled.
 func TestALineWithoutAnEnabledKey(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", []keyserver.ID{keyserver.RoleExchanger}, nil)
@@ -105,7 +107,7 @@ func TestALineWithoutAnEnabledKey(t *testing.T) {
 	})
 }
 
-// storeKey stores a key of admin's that has come into a state.
+// storeKey stores a key of the administrator in a given state.
 func storeKey(t *testing.T, f *enginetest.Fixture, algorithm keyserver.Algorithm, state keyserver.KeyState) keyserver.HiddenLink {
 	t.Helper()
 	link := enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: algorithm}))(t).Link
@@ -131,7 +133,8 @@ func storeKey(t *testing.T, f *enginetest.Fixture, algorithm keyserver.Algorithm
 	return keyserver.NewHiddenLink(f.Prepared.System, record.ID)
 }
 
-// A MAC of any generation that checks is found, and which one it was is said.
+// TestVerifyMAC checks that a verification finds the MAC of each generation that may verify,
+// and returns that generation.
 func TestVerifyMAC(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		line := f.Mint(t, f.Admin, nil)
@@ -168,8 +171,8 @@ func TestVerifyMAC(t *testing.T) {
 				t.Errorf("%s: got %+v", name, got)
 			}
 		}
-		// Those that check no more are not tried, and neither is what is older than
-		// the bound says.
+		// Keys that may no longer verify are not tried and do not count for the bound MaxTried.
+		// Older keys than the bound are not tried either.
 		for range keyserver.MaxTried - 3 {
 			f.Succeed(t, line, keyserver.KeyVerifyOnly)
 		}
@@ -184,8 +187,8 @@ func TestVerifyMAC(t *testing.T) {
 	})
 }
 
-// A verification by line is one use, of the newest; an older key whose list shuts
-// the caller out is not tried for him.
+// TestVerifyMACMindsEachList checks that a verification by lineage is one use, of the newest
+// key. An older key whose ACL denies the caller is not tried.
 func TestVerifyMACMindsEachList(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		line := f.Mint(t, f.Admin, nil)
@@ -197,7 +200,7 @@ func TestVerifyMACMindsEachList(t *testing.T) {
 		}
 		f.Grant(t, line, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		_, err := verify()
-		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // the newest decides
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // the ACL of the newest key decides
 		f.Grant(t, second, user.Principal, keyserver.Read, 2)
 		if !enginetest.Must(verify())(t).Valid {
 			t.Error("the older key is not tried")
@@ -209,11 +212,11 @@ func TestVerifyMACMindsEachList(t *testing.T) {
 			t.Errorf("a key whose list shuts him out was tried: %+v", got)
 		}
 		_, err = verify()
-		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // two uses
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // both uses are spent
 	})
 }
 
-// commits counts how rows are written.
+// commits counts commits of one row and of several rows.
 type commits struct {
 	gate.Auditor
 	alone, together atomic.Int32
@@ -229,8 +232,8 @@ func (c *commits) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) 
 	return c.Auditor.WriteAll(ctx, entries)
 }
 
-// Each item of a batch has its own answer or code and its own row, and all rows
-// are one commit.
+// TestMACBatch checks that each item of a batch has its own result or code and its own row,
+// and that one commit writes all rows.
 func TestMACBatch(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		line, aes := f.Mint(t, f.Admin, nil), enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
@@ -289,7 +292,7 @@ func TestMACBatch(t *testing.T) {
 	})
 }
 
-// While a line is rotated again and again, no MAC that was ever made fails.
+// TestRotationUnderLoad checks that MACs verify while the lineage is rotated repeatedly.
 func TestRotationUnderLoad(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		line := f.Mint(t, f.Admin, nil)
@@ -324,7 +327,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		var rotated error
 		for range keyserver.MaxTried - 1 {
 			before := checked.Load()
-			for checked.Load() < before+20 && len(errs) == 0 { // some of each generation
+			for checked.Load() < before+20 && len(errs) == 0 { // some MACs of each generation
 				_, err := macOf(f, f.Admin, line, "m")
 				rotated = errors.Join(rotated, err)
 			}
@@ -344,7 +347,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	})
 }
 
-// What is encrypted by any generation is decrypted by the line.
+// TestEncryptAndDecrypt checks that a lineage decrypts the ciphertexts of all its generations.
 func TestEncryptAndDecrypt(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		newKey := func() keyserver.HiddenLink {
@@ -419,13 +422,13 @@ func TestEncryptAndDecrypt(t *testing.T) {
 	})
 }
 
-// Under one key no more is encrypted than it may, by any number of processes and
-// across their ends; a line is rotated before.
+// TestKeysAreExhausted checks that several processes, also after restarts, encrypt no more
+// than MaxEncryptions times with one key, and that a lineage is rotated before.
 func TestKeysAreExhausted(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		key := enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		_, id, _ := key.Split()
-		// All but so many are given out.
+		// spend reserves all encryptions except left.
 		spend := func(left int64) {
 			if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 				_, before, err := tx.ReserveEncryptions(ctx, id, 1, keyserver.MaxEncryptions)
@@ -474,7 +477,7 @@ func TestKeysAreExhausted(t *testing.T) {
 		_, err = encrypt(one, byKey)
 		f.Refused(t, err, fault.KeyExhausted, fault.ReasonKeyExhausted)
 
-		// Before that, a line is rotated while there are still some left.
+		// A lineage is rotated while its newest key still has some encryptions left.
 		key = enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		_, id, _ = key.Split()
 		spend(keyserver.MaxEncryptions / 32)
@@ -488,10 +491,10 @@ func TestKeysAreExhausted(t *testing.T) {
 	})
 }
 
-// A refusal because a key is used up spends no use of a limit, so that its
-// ciphertext can be decrypted as often as before; an encryption by a line whose
-// newest key is used up is one use, of the successor. Whoever the list refuses is
-// told that alone, and costs the key no encryption.
+// TestExhaustionSpendsNoUse checks that the refusal of an exhausted key counts no use of a
+// limit, so that the caller can decrypt as often as before. An encryption by a lineage whose
+// newest key is exhausted is one use, of the successor. A caller that the ACL denies learns
+// only that, and takes no encryption of the key.
 func TestExhaustionSpendsNoUse(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		key := enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
@@ -529,7 +532,7 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 			}
 		}
 		shutOut()
-		sealed := enginetest.Must(encrypt(f.Admin, byKey))(t).Sealed // the last
+		sealed := enginetest.Must(encrypt(f.Admin, byKey))(t).Sealed // the last encryption
 		shutOut()
 		f.RotateBy(func(context.Context, keyserver.ID) error { return errors.New("no successor") })
 		for range 4 {
@@ -541,7 +544,7 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 		left(key, 4)
 
 		successor := enginetest.Must(engine.New(f.Config).Encrypt(ctx, user, keyserver.Encryption{KeyChoice: byLine, Plain: []byte("t")}))(t)
-		left(key, 3) // of the line
+		left(key, 3) // all keys of the lineage have one count
 		left(successor.Link, 3)
 		decrypt := func(sealed []byte) error {
 			_, err := f.Decrypt(ctx, user, keyserver.Decryption{KeyChoice: byKey, Sealed: sealed})
@@ -562,8 +565,8 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 	})
 }
 
-// MACs of others are told apart as others do it (RFC 4231, Wycheproof), under keys
-// that are imported.
+// TestMACVectors checks the verdicts on published test vectors (RFC 4231, Wycheproof), with
+// imported keys.
 func TestMACVectors(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	file := enginetest.Must(os.ReadFile("testdata/wycheproof_hmac_sha384.txt"))(t)
@@ -580,8 +583,7 @@ func TestMACVectors(t *testing.T) {
 			links[v[1]] = f.Mint(t, f.Admin, bin(v[1]))
 		}
 		key := keyserver.KeyChoice{Key: links[v[1]]}
-		// One that is cut short is refused where it is read; padded to its length it
-		// is another MAC.
+		// The parser of requests refuses a truncated MAC. Padded to full length, it is another MAC.
 		var mac [keyserver.MACSize]byte
 		if copy(mac[:], tag) < len(mac) {
 			want = "invalid"
@@ -602,7 +604,7 @@ func TestMACVectors(t *testing.T) {
 	}
 }
 
-// rfc4231 are the cases of RFC 4231 for HMAC-SHA-384, but the fifth, which is cut.
+// rfc4231 has the test cases of RFC 4231 for HMAC-SHA-384, except the fifth, whose MAC is truncated.
 var rfc4231 = []string{
 	"rfc4231-1 " + strings.Repeat("0b", 20) + " " + hex.EncodeToString([]byte("Hi There")) +
 		" afd03944d84895626b0825f4ab46907f15f9dadbe4101ec682aa034c7cebc59cfaea9ea9076ede7f4af152e8b2fa9cb6 valid",

@@ -11,14 +11,14 @@ import (
 // errNoClone cannot happen with the standard library's SHA-384.
 var errNoClone = errors.New("the HMAC state cannot be cloned")
 
-// macs makes HMAC-SHA384 states for one key. Only the keyed state is kept:
-// the plain bytes are wiped as soon as it is made, so no cache ever holds
-// them. States are pooled, because keying one costs more than a short message.
+// macs makes HMAC-SHA384 states for one key. It keeps only the keyed state. The plain bytes
+// are wiped as soon as the state is made, so no cache has them. States are pooled, because
+// keying one costs more than the HMAC of a short message.
 type macs struct {
 	pool sync.Pool
 }
 
-// newMACs keys a state and wipes key.
+// newMACs makes a keyed state and wipes key.
 func newMACs(key []byte) (*macs, error) {
 	defer clear(key)
 	template, ok := hmac.New(sha512.New384, key).(hash.Cloner)
@@ -39,7 +39,7 @@ func newMACs(key []byte) (*macs, error) {
 	return m, nil
 }
 
-// take returns a state without any message; give it back with put.
+// take returns a state without a message. The caller returns it with put.
 func (m *macs) take() (hash.Hash, error) {
 	h, ok := m.pool.Get().(hash.Hash)
 	if !ok {

@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// What each kind of change makes stale in the caches of keys.
+// TestWhatAChangeMakesStale checks which cache entries of keys each kind of change makes stale.
 func TestWhatAChangeMakesStale(t *testing.T) {
 	ks := New(gate.New(gate.Config{}), nil)
 	cachetest.Check(t, reflect.TypeFor[Keys](), ks.Changed, map[string]cachetest.Case{

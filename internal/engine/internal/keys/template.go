@@ -9,9 +9,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// firstEntries are the entries of a new key: its creator's and, where a path
-// is given, those of the template of the nearest directory that the path lies
-// under. It answers that directory's path, too.
+// firstEntries returns the ACL entries of a new key: the entry of its creator, and if a path
+// is given, those of the template of the nearest templated directory above the path. It also
+// returns the path of that directory.
 func (ks *Keys) firstEntries(ctx context.Context, tx *sqlstore.Tx, creator keyserver.PrincipalRef, path string) ([]keyserver.ACLEntry, string, error) {
 	var members []keyserver.TemplateMember
 	var directory string
@@ -32,8 +32,8 @@ func (ks *Keys) firstEntries(ctx context.Context, tx *sqlstore.Tx, creator keyse
 	return entries, directory, nil
 }
 
-// templateFor finds the template for keys at a path. No directory is a
-// refusal: a key that was meant to be shared must not come out private.
+// templateFor returns the template for keys at a path, and its directory. It fails if there is
+// no such directory, so that a key that is meant to be shared does not become private.
 func templateFor(ctx context.Context, tx *sqlstore.Tx, path string) (keyserver.ACLTemplate, string, error) {
 	if !keyserver.PlainPath(path) {
 		return keyserver.ACLTemplate{}, "", fault.New(fault.InvalidArgument, "path is not the plain name of a place").Audited(fault.ReasonInvalidArgument)
