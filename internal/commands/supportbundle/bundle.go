@@ -1,6 +1,6 @@
 // Package supportbundle packs a .tar.gz for the diagnosis of an
-// installation, without secrets. It takes the fields that an allow list names (fields.go, log.go,
-// metrics.go); it never looks for secrets in what it takes.
+// installation, without secrets. It packs only the fields that an allow list names (fields.go, log.go,
+// metrics.go). It does not search the packed fields for secrets.
 package supportbundle
 
 import (
@@ -26,48 +26,48 @@ import (
 
 // Bounds of a bundle.
 const (
-	maxFile  = 4 << 20 // of each file; of a log, its end
+	maxFile  = 4 << 20 // bytes of each file; only the end of a longer one is packed
 	maxFiles = 500
 )
 
 // Writer writes a bundle: a tar, compressed by gzip.
 type Writer struct {
-	ctx   context.Context //nolint:containedctx // of the one run that a bundle is of
+	ctx   context.Context //nolint:containedctx // a bundle belongs to one run of the command
 	zip   *gzip.Writer
 	tar   *tar.Writer
 	at    time.Time
 	files []Listed
-	taken map[string]bool // names that are given, in lower case
-	given []string        // credentials, the longest first
+	taken map[string]bool // names in use, in lower case
+	given []string        // credentials to remove, the longest first
 }
 
-// Listed is a file of the bundle, as its last one lists them.
+// Listed is an entry of files.json, which is the last file of the bundle and lists the others.
 type Listed struct {
 	Name    string `json:"name"`
 	Bytes   int    `json:"bytes"`
-	LeftOut int    `json:"leftOut,omitempty"` // lines, attributes and metrics that are not named
-	Cut     bool   `json:"cut,omitempty"`     // only its end is there
-	Error   string `json:"error,omitempty"`   // why there is nothing, or not all of it
+	LeftOut int    `json:"leftOut,omitempty"` // number of lines, attributes and metrics that the allow list does not name
+	Cut     bool   `json:"cut,omitempty"`     // only the end of the file is packed
+	Error   string `json:"error,omitempty"`   // why the file is missing or incomplete
 }
 
-// listName is that of the list of files.
+// listName is the name of the file that lists the others.
 const listName = "files.json"
 
-// New begins a bundle, of the files of which at is the time. It takes none when the context
-// has ended.
+// New begins a bundle that is written to to. at is the modification time of its files. The Writer
+// adds no files after ctx has ended.
 func New(ctx context.Context, to io.Writer, at time.Time) *Writer {
 	zip := gzip.NewWriter(to)
 	return &Writer{ctx: ctx, zip: zip, tar: tar.NewWriter(zip), at: at, taken: map[string]bool{listName: true}}
 }
 
 const (
-	// shortest is the length from which a credential is removed: a shorter one is a part of words.
+	// shortest is the length in bytes from which a credential is removed: a shorter one can be part of a word.
 	shortest = 4
 	removed  = "[left out]"
 )
 
-// Never removes credentials of this command from everything that is added later, as they are
-// and as JSON writes them: an error may quote them if a server sends them back.
+// Never makes the Writer remove credentials of this command from everything that is added later,
+// both plain and encoded as JSON. An error may quote a credential if a server returns it.
 func (w *Writer) Never(credentials ...string) {
 	for _, credential := range credentials {
 		if quoted, err := json.Marshal(credential); err == nil && len(credential) >= shortest {
@@ -85,7 +85,7 @@ func (w *Writer) without(text string) string {
 	return text
 }
 
-// sentence returns the text of an error without URLs and credentials.
+// sentence returns the text of an error without credentials. URLs in it are reduced to scheme and host.
 func (w *Writer) sentence(err error) string {
 	if err == nil {
 		return ""
@@ -93,10 +93,10 @@ func (w *Writer) sentence(err error) string {
 	return w.without(urltext.Redact(err.Error()))
 }
 
-// ErrFull says that the bundle takes no more files.
+// ErrFull is the error if the bundle has the maximum number of files.
 var ErrFull = fmt.Errorf("a bundle has at most %d files", maxFiles)
 
-// add adds a file, or its end if it is too long.
+// add adds a file, or only its end if it is longer than maxFile.
 func (w *Writer) add(listed Listed, text []byte) error {
 	if err := w.takes(); err != nil {
 		return err
@@ -110,13 +110,13 @@ func (w *Writer) add(listed Listed, text []byte) error {
 	return w.write(listed.Name, text)
 }
 
-// end returns the whole lines at the end of a text.
+// end returns the complete lines in the last maxFile bytes of a text.
 func end(text []byte) []byte {
 	_, text, _ = bytes.Cut(text[len(text)-maxFile:], []byte("\n"))
 	return text
 }
 
-// JSON adds a file with a value, all of which is packed.
+// JSON adds a file with the entire value, encoded as JSON.
 func (w *Writer) JSON(name string, value any) error {
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
@@ -136,8 +136,8 @@ func (w *Writer) Log(name string, raw []byte, why error) error {
 	return w.add(listed, text)
 }
 
-// Missing notes why a file is not there. A bundle of something that is broken has what can
-// be had.
+// Missing records in files.json why a file is missing. A bundle of a broken installation has the
+// files that can be read.
 func (w *Writer) Missing(name string, why error) error {
 	if err := w.takes(); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (w *Writer) Missing(name string, why error) error {
 	return nil
 }
 
-// takes says why no more files are taken.
+// takes returns an error if the bundle is full or its context has ended.
 func (w *Writer) takes() error {
 	if len(w.files) >= maxFiles {
 		return ErrFull
@@ -154,7 +154,7 @@ func (w *Writer) takes() error {
 	return w.ctx.Err()
 }
 
-// fileTime bounds what a file of the machine takes to be read.
+// fileTime limits the time to read one file of this machine.
 const fileTime = 10 * time.Second
 
 // Tail adds the named attributes at the end of a log file of this machine.
@@ -166,15 +166,15 @@ func (w *Writer) Tail(name, file string) error {
 	return w.Log(name, text, nil)
 }
 
-// within gives up a read that takes too long: of the system some files look like any other,
-// and have nothing to read until something happens.
+// within calls read and returns an error if it takes longer than most. Some files of the system,
+// such as /proc/kmsg, look like regular files, but reading them blocks until an event happens.
 func within(ctx context.Context, most time.Duration, read func() ([]byte, error)) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("it could not be read within %s", most))
 	defer cancel()
 	return await.Answer(ctx, read)
 }
 
-// tail does not wait for a pipe to which nobody writes.
+// tail returns the last maxFile+1 bytes of a regular file. It does not wait for a pipe without a writer.
 func tail(file string) (_ []byte, err error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -188,15 +188,15 @@ func tail(file string) (_ []byte, err error) {
 	if !info.Mode().IsRegular() {
 		return nil, errors.New(filepath.Base(file) + " is not a regular file")
 	}
-	// One byte more than is kept, so that it is seen to be cut.
+	// One byte more than the limit shows that the file was cut.
 	if _, err := f.Seek(max(info.Size()-maxFile-1, 0), io.SeekStart); err != nil {
 		return nil, err
 	}
 	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
-// named makes of a name one that leads nowhere but into the bundle, whoever gave it, that a
-// terminal does not act upon, and that no other file has.
+// named returns a safe and unique form of a name, which may come from an untrusted source: a path
+// inside the bundle, without control characters for a terminal, that no other file has.
 func (w *Writer) named(name string) string {
 	parts := strings.Split(w.without(name), "/")
 	for i, part := range parts {
@@ -204,18 +204,18 @@ func (w *Writer) named(name string) string {
 	}
 	name = strings.Join(parts, "/")
 	free := name
-	for n := 2; w.taken[strings.ToLower(free)]; n++ { // there are disks to which a and A are the same
+	for n := 2; w.taken[strings.ToLower(free)]; n++ { // some file systems ignore case
 		free = name + "~" + strconv.Itoa(n)
 	}
 	w.taken[strings.ToLower(free)] = true
 	return free
 }
 
-// maxLabel is less than any file system takes.
+// maxLabel is the length in bytes of a part of a name; every file system allows more.
 const maxLabel = 200
 
-// label is a name of one part. What names of Kubernetes and of files do not usually have is
-// written in hexadecimal; of one that is too long there is the end, which says what it is.
+// label returns a name that is one part of a path. Bytes that are unusual in names of Kubernetes and
+// of files are encoded in hexadecimal. A long name is cut to its end, which has the file extension.
 func label(name string) string {
 	if name == "" || name == "." || name == ".." {
 		return "%" + strings.Repeat("2E", len(name))
@@ -231,7 +231,7 @@ func label(name string) string {
 	return b.String()[max(b.Len()-maxLabel, 0):]
 }
 
-// write has a name of named, or that of the list.
+// write writes one file to the tar. The name is a result of named, or listName.
 func (w *Writer) write(name string, text []byte) error {
 	err := w.tar.WriteHeader(&tar.Header{Name: "support-bundle/" + name, Mode: 0o600, Size: int64(len(text)), ModTime: w.at})
 	if err == nil {
@@ -240,7 +240,7 @@ func (w *Writer) write(name string, text []byte) error {
 	return err
 }
 
-// Close adds the list of what is in the bundle, and ends it.
+// Close adds the list of files and ends the bundle.
 func (w *Writer) Close() error {
 	text, err := json.MarshalIndent(w.files, "", "  ")
 	if err == nil {
@@ -249,5 +249,5 @@ func (w *Writer) Close() error {
 	return errors.Join(w.ctx.Err(), err, w.tar.Close(), w.zip.Close())
 }
 
-// Files are those that the bundle has so far.
+// Files returns the entries that the bundle has so far.
 func (w *Writer) Files() []Listed { return w.files }

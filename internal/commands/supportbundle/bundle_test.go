@@ -20,12 +20,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// line is a line of a log of ours that says n.
+// line returns a line of a log of ours with the message n.
 func line(n int) string {
 	return fmt.Sprintf(`{"time":"2026-11-25T21:57:38Z","level":"INFO","msg":"%d"}`, n) + "\n"
 }
 
-// TestABundleHasTheEndsOfLogs, says what it lacks, and names no file of the machine.
+// TestABundleHasTheEndsOfLogs: files.json lists the missing files, and the bundle reads only regular files.
 func TestABundleHasTheEndsOfLogs(t *testing.T) {
 	dir := t.TempDir()
 	long, short := filepath.Join(dir, "long.log"), filepath.Join(dir, "short.log")
@@ -34,7 +34,7 @@ func TestABundleHasTheEndsOfLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	pipe := filepath.Join(dir, "pipe") // nobody writes to it
+	pipe := filepath.Join(dir, "pipe") // no process writes to it
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestABundleHasTheEndsOfLogs(t *testing.T) {
 	}
 }
 
-// TestALineThatIsCutThroughIsLeftOut, also if what is left of it looks whole.
+// TestALineThatIsCutThroughIsLeftOut: a cut line is left out even if its rest looks complete.
 func TestALineThatIsCutThroughIsLeftOut(t *testing.T) {
 	text := strings.Repeat(" ", maxFile-len(line(1))-len(line(2))) + line(1) + line(2)
 	files := packedBy(t, func(w *Writer) error { return w.Log("log", []byte("cut "+text), nil) })
@@ -91,7 +91,7 @@ func TestABundleIsBounded(t *testing.T) {
 	}
 }
 
-// TestNoNameLeadsOutOfABundle, be it as bad as the API server that gives it, and each file has its own.
+// TestNoNameLeadsOutOfABundle: names from a malicious API server stay inside the bundle and are unique.
 func TestNoNameLeadsOutOfABundle(t *testing.T) {
 	names := []string{
 		"../x", "../../x", "/x", "x/../../y", "x/./y", "x//y", "x/", "", ".", "..", "a\x1b[31m\nb", `..\x`, "x\u202ey", "C:x", "x\x00",
@@ -150,7 +150,7 @@ func TestNoNameLeadsOutOfABundle(t *testing.T) {
 	}
 }
 
-// TestABundleEndsWithItsContext: one without what was left out is not taken for whole.
+// TestABundleEndsWithItsContext: a canceled bundle returns errors, so that it is not taken for a complete one.
 func TestABundleEndsWithItsContext(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	w := New(ctx, io.Discard, time.Time{})
@@ -168,8 +168,8 @@ func TestABundleEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestAReadThatDoesNotEnd, as of /proc/kmsg, is given up: when it has its time, and when the
-// program is told to end.
+// TestAReadThatDoesNotEnd: a read that blocks, as of /proc/kmsg, ends at its time limit, and when the
+// context is canceled.
 func TestAReadThatDoesNotEnd(t *testing.T) {
 	block := make(chan struct{})
 	defer close(block)

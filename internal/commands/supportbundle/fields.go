@@ -12,16 +12,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// The types of this file are the allow list for answers of a key server and of a cluster. A
-// field that they do not name is not in a bundle.
+// The types of this file are the allow list for responses of a key server and of a cluster. A
+// bundle does not contain fields that these types do not name.
 
-// redacted is a text of an answer. Only the scheme and the host of each URL in it are packed.
+// redacted is a text of a response. Only the scheme and the host of each URL in it are packed.
 type redacted string
 
-// MarshalText returns the text with its URLs cut.
+// MarshalText returns the text with each URL cut to its scheme and host.
 func (r redacted) MarshalText() ([]byte, error) { return []byte(urltext.Redact(string(r))), nil }
 
-// named keeps the fields of an answer that T names.
+// named returns the fields of a response that T names. It returns err unchanged if it is not nil.
 func named[T any](answer any, err error) (kept T, _ error) {
 	if err != nil {
 		return kept, err
@@ -54,7 +54,7 @@ type version struct {
 	Version redacted `json:"version"`
 }
 
-// settingNames are the attributes of each element of the settings.
+// settingNames are the packed attributes of each element of the settings.
 var settingNames = map[string][]string{
 	"ROOT":              nil,
 	"KeyServer":         {"systemId", "serverName", "deployment", "breakGlass", "externalUrl", "trustedProxies"},
@@ -83,7 +83,7 @@ type setting struct {
 
 type settings struct {
 	Nodes      []setting `json:"nodes"`
-	Suppressed int       `json:"suppressed"` // elements that are not named, here or by the key server
+	Suppressed int       `json:"suppressed"` // number of elements that this list or the key server leaves out
 }
 
 func namedSettings(answer schema.Configuration, err error) (settings, error) {
@@ -218,8 +218,8 @@ type container struct {
 	LastState    state    `json:"lastState"`
 }
 
-// state is the state of a container. The message of one that has ended is not named: it is
-// written by the container, and may be the end of its log.
+// state is the state of a container. The message of a terminated container is left out: the
+// container writes it, and it may be the end of its log.
 type state struct {
 	Waiting *struct {
 		Reason  redacted `json:"reason"`
@@ -237,7 +237,7 @@ type state struct {
 	} `json:"terminated,omitzero"`
 }
 
-// foundPod is the fields of a Pod that are read.
+// foundPod has the fields of a Pod that are read.
 type foundPod struct {
 	Metadata struct {
 		Name string `json:"name"`
@@ -269,7 +269,7 @@ func namedPods(pods []foundPod) []pod {
 	return about
 }
 
-// foundEvent is the fields of an event that are read.
+// foundEvent has the fields of an event that are read.
 type foundEvent struct {
 	FirstTimestamp metav1.Time      `json:"firstTimestamp"`
 	LastTimestamp  metav1.Time      `json:"lastTimestamp"`
@@ -300,13 +300,13 @@ type event struct {
 	Count    int32       `json:"count"`
 }
 
-// reporters write the messages of events that are packed: the manager and Kubernetes.
+// reporters are the components whose event messages are packed: the manager and Kubernetes.
 var reporters = strings.Fields(`keyserver-operator kubelet default-scheduler attachdetach-controller
 	cronjob-controller daemonset-controller deployment-controller endpoint-slice-controller horizontal-pod-autoscaler
 	job-controller node-controller persistentvolume-controller replicaset-controller statefulset-controller
 	taint-eviction-controller`)
 
-// quoting are reasons of events whose messages quote the output of a container.
+// quoting are the reasons of events whose messages quote the output of a container. These messages are left out.
 var quoting = []string{"Unhealthy", "ProbeWarning", "FailedPostStartHook", "FailedPreStopHook"}
 
 func namedEvent(e *foundEvent) event {

@@ -15,8 +15,8 @@ import (
 )
 
 // logFields are the attributes of a log line that are packed, in the order in which they are
-// written. These attributes of our lines are not named: "name" of a refused login, because
-// people type passwords as names; "session"; "panic", which can quote the request.
+// written. These attributes of our lines are left out: "name" of a refused login, because
+// users type passwords as names; "session"; "panic", which can quote the request.
 var logFields = strings.Fields(`time level msg error err cause code detail why message
 	requestId traceId method route status took principal peer remote keyServer operation part
 	logger controller controllerGroup controllerKind namespace reconcileID object configMap rule action reason
@@ -27,23 +27,23 @@ var logFields = strings.Fields(`time level msg error err cause code detail why m
 	connections transactions sessions logins watched started released decided recovered replaced
 	by followed ahead difference dir file mode feed before checkpoint id use stack stacktrace`)
 
-// idFields are attributes whose texts are packed only if they are ids: in the log of another
-// program they may be keys.
+// idFields are attributes whose text is packed only if it is an id: in the log of another program
+// it may be a key.
 var idFields = []string{"id", "key", "keys", "lineage", "dataKey", "retiring"}
 
 var (
-	// frame is a place in our own code, in a stack that the Go runtime has printed.
+	// frame matches a line of our own code in a stack trace of the Go runtime.
 	frame = regexp.MustCompile(`^\t(github\.com/keyserver-operator/keyserver-operator/[\w./-]+\.go:[0-9]+)(?: \+0x[0-9a-f]+)?$`)
-	// failure is how our programs print the error with which they end.
+	// failure matches the start of the error line that our programs print before they exit.
 	failure = regexp.MustCompile(`^keyserver(?:-operator|-agent|-dev|ctl): `)
 )
 
-// mistake comes before the value of a panic in a failure.
+// mistake is the text before the value of a panic in a failure.
 const mistake = "please report it: "
 
-// namedLog keeps what the allow list names of a log of our programs: the named attributes of
-// JSON lines, failures, and places in our own code. It counts the lines and attributes that it
-// leaves out.
+// namedLog returns the parts of a log of our programs that the allow list names: the named
+// attributes of JSON lines, failures, and stack frames of our own code. leftOut is the number of
+// lines and attributes that it leaves out.
 func namedLog(raw []byte) (kept []byte, leftOut int) {
 	for line := range bytes.Lines(raw) {
 		if line = bytes.TrimRight(line, "\r\n"); len(line) == 0 {
@@ -92,8 +92,8 @@ func namedLine(line []byte) (kept []byte, leftOut int) {
 	return append(kept, '}'), leftOut
 }
 
-// isOurs reports whether a line has the attributes that log/slog adds to each line. Lines of another program with
-// log/slog have them, too.
+// isOurs reports whether a line has the attributes that log/slog adds to each line. It also accepts lines of other
+// programs that use log/slog.
 func isOurs(line map[string]json.RawMessage) bool {
 	var at time.Time
 	var level slog.Level

@@ -14,22 +14,22 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// families begin the names of the metrics that are packed: ours, those of Go and of the process,
+// families are the prefixes of the names of packed metrics: ours, those of Go and of the process,
 // and those of controller-runtime.
 var families = []string{
 	"keyserver_", "go_", "process_", "promhttp_",
 	"controller_runtime_", "workqueue_", "rest_client_", "leader_election_", "certwatcher_",
 }
 
-// labels are those of the metrics that are packed.
+// labels are the labels that a packed metric may have.
 var labels = strings.Fields(`bound call ceiling code commit conflict expires flag goversion keyserver kind method name
 	namespace outcome part peer reason route sink state table use version
 	controller host priority result webhook`)
 
 var errNoMetrics = errors.New("it answers with something that is not the text format of Prometheus")
 
-// namedMetrics keeps the metrics that the allow list names, with all of their labels, and counts
-// the others. It returns the metrics before a line that cannot be read.
+// namedMetrics returns the metrics that the allow list names, with all of their labels. leftOut is
+// the number of the others. With an error it returns the metrics before the line that it cannot parse.
 func namedMetrics(raw []byte) (kept []byte, leftOut int, err error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	all, err := parser.TextToMetricFamilies(bytes.NewReader(raw))
@@ -39,7 +39,7 @@ func namedMetrics(raw []byte) (kept []byte, leftOut int, err error) {
 	var out bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		family := all[name]
-		family.Help = nil // docs/metrics.md has it
+		family.Help = nil // docs/metrics.md has the help texts
 		found := len(family.Metric)
 		family.Metric = slices.DeleteFunc(family.Metric, func(m *dto.Metric) bool { return !namedMetric(name, m) })
 		leftOut += found - len(family.Metric)

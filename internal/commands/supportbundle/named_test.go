@@ -26,7 +26,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// marker begins each planted text; the path of its field follows.
+// marker is the prefix of each planted text; the path of its field follows.
 const marker = "Pl4nted:"
 
 var (
@@ -34,8 +34,8 @@ var (
 	inEncoded = regexp.MustCompile(base64.StdEncoding.EncodeToString([]byte(marker))[:10] + `[\w+/]*=*`)
 )
 
-// plant fills every text of a value with the marker and its path, also texts of maps, lists and
-// objects in it.
+// plant sets every text in a value, also in nested maps, lists and objects, to the marker and the
+// path of the text.
 func plant(v reflect.Value, path string) {
 	switch {
 	case v.Type() == reflect.TypeFor[time.Time](), v.Type() == reflect.TypeFor[metav1.Time](), v.Type() == reflect.TypeFor[metav1.MicroTime]():
@@ -46,13 +46,13 @@ func plant(v reflect.Value, path string) {
 		at.Set(reflect.ValueOf(time.Unix(1_700_000_000, 0)))
 		return
 	case v.Type() == reflect.TypeFor[metav1.FieldsV1]():
-		v.FieldByName("Raw").SetBytes([]byte(`"` + marker + path + `"`)) // it is JSON
+		v.FieldByName("Raw").SetBytes([]byte(`"` + marker + path + `"`)) // the field holds JSON
 		return
 	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8:
 		v.SetBytes([]byte(marker + path))
 		return
 	case reflect.PointerTo(v.Type()).Implements(reflect.TypeFor[interface{ UnmarshalText([]byte) error }]()):
-		return // an id, or a quantity: it has a form of its own
+		return // an id or a quantity cannot hold a planted text
 	}
 	switch v.Kind() {
 	case reflect.String:
@@ -91,7 +91,7 @@ func planted[T any]() *T {
 	return &v
 }
 
-// found returns the paths of the planted texts that a text has, sorted.
+// found returns the sorted paths of the planted texts in a text.
 func found(text string) []string {
 	all := inPlain.FindAllString(text, -1)
 	for _, spelt := range inEncoded.FindAllString(text, -1) {
@@ -106,7 +106,7 @@ func found(text string) []string {
 	return slices.Compact(all)
 }
 
-// packedBy returns the texts of the files that something adds to a bundle.
+// packedBy returns the texts of the files that add adds to a bundle, by name.
 func packedBy(t *testing.T, add func(*Writer) error) map[string]string {
 	t.Helper()
 	var packed bytes.Buffer
@@ -119,7 +119,7 @@ func packedBy(t *testing.T, add func(*Writer) error) map[string]string {
 	return files
 }
 
-// only checks that a file has the planted texts of these fields, and of no other.
+// only checks that a file has the planted texts of exactly these fields.
 func only(t *testing.T, files map[string]string, name, fields string) {
 	t.Helper()
 	want := strings.Fields(fields)
@@ -129,7 +129,7 @@ func only(t *testing.T, files map[string]string, name, fields string) {
 	}
 }
 
-// unnamed adds a field to every object of a JSON value, but for one whose values are no texts.
+// unnamed adds a field to every object in a JSON value, except below allowList, whose values are not texts.
 func unnamed(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -147,7 +147,7 @@ func unnamed(value any) any {
 	return value
 }
 
-// TestOnlyNamedFieldsOfAKeyServerArePacked: each text of each answer is planted, and each object
+// TestOnlyNamedFieldsOfAKeyServerArePacked: each text of each response is planted, and each object
 // has a field that no type names.
 func TestOnlyNamedFieldsOfAKeyServerArePacked(t *testing.T) {
 	settings := planted[schema.Configuration]()
@@ -158,7 +158,7 @@ func TestOnlyNamedFieldsOfAKeyServerArePacked(t *testing.T) {
 		}
 	}
 	servers := planted[schema.TrustedServerList]()
-	servers.TrustedServers[0].TrustBlob = nil // it is parsed, and cannot have such a text
+	servers.TrustedServers[0].TrustBlob = nil // the client parses it, so it cannot hold a planted text
 	answers := map[string]any{
 		"/api/ready": planted[schema.Ready](), "/api/server/version": planted[schema.Version](), "/api/config/get": settings,
 		"/api/custody": planted[schema.Custody](), "/api/authority": planted[schema.AuthorityList](), "/api/trusted-cas": planted[schema.TrustedCAList](),
@@ -191,8 +191,8 @@ func TestOnlyNamedFieldsOfAKeyServerArePacked(t *testing.T) {
 	only(t, files, "files.json", "")
 }
 
-// TestEverySettingThatMayLeaveIsNamed: a setting that the key server adds to its own list is
-// packed only after a decision.
+// TestEverySettingThatMayLeaveIsNamed: fails if the key server's allow list gets a setting, so that
+// packing it is a deliberate decision.
 func TestEverySettingThatMayLeaveIsNamed(t *testing.T) {
 	for _, row := range keyserver.ConfigAllowList {
 		names, known := settingNames[row.Tag]
@@ -253,7 +253,7 @@ func TestOnlyNamedFieldsOfAClusterArePacked(t *testing.T) {
 	only(t, files, "cluster/events.json", "InvolvedObject.Kind InvolvedObject.Name Message.0 Message.1")
 }
 
-// TestOnlyNamedAttributesOfALogArePacked: secrets are where the allow list names nothing.
+// TestOnlyNamedAttributesOfALogArePacked: secrets in parts that the allow list does not name are left out.
 func TestOnlyNamedAttributesOfALogArePacked(t *testing.T) {
 	const base = `{"time":"2026-11-25T21:57:38.072421156Z","level":"WARN","msg":"it fails"`
 	const place = "github.com/keyserver-operator/keyserver-operator/main.go:1"
@@ -325,7 +325,7 @@ keyserver_ready{part="database"} 1
 	}
 }
 
-// TestNothingThatIsPackedHasAKnownCredential: neither files, nor their names, nor why one is not there.
+// TestNothingThatIsPackedHasAKnownCredential: files, their names and their errors contain no credential.
 func TestNothingThatIsPackedHasAKnownCredential(t *testing.T) {
 	for _, credential := range []string{"obGf2DRdPyXdH-8ikRtoW0zjUU-9n5t8", `a"b\c<d>&e/f`, "pässwörd+/="} {
 		quoted, err := json.Marshal(credential)

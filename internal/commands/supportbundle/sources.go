@@ -22,8 +22,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 )
 
-// Service adds the named fields of the answers of a key server about itself. loggedIn: more than
-// what strangers may ask can be.
+// Service adds the named fields of the responses of a key server about itself. Without loggedIn it
+// sends only the requests that need no session.
 func (w *Writer) Service(ctx context.Context, c *api.Client, loggedIn bool) error {
 	answers := []struct {
 		name string
@@ -33,7 +33,7 @@ func (w *Writer) Service(ctx context.Context, c *api.Client, loggedIn bool) erro
 		{"ready", func() (any, error) {
 			answer, err := c.GetReadiness(ctx)
 			if api.IsCode(err, "NOT_READY") {
-				err = nil // which is what is to be seen
+				err = nil // the response shows the parts that are not ready
 			}
 			return named[ready](answer, err)
 		}, true},
@@ -67,10 +67,10 @@ func (w *Writer) Service(ctx context.Context, c *api.Client, loggedIn bool) erro
 	return nil
 }
 
-// metricsWithin bounds what a process takes to show its metrics.
+// metricsWithin limits the time to read the metrics of one process.
 const metricsWithin = 15 * time.Second
 
-// Metrics adds the named metrics of a process.
+// Metrics adds the named metrics of the process at a URL.
 func (w *Writer) Metrics(ctx context.Context, name, url string) error {
 	text, err := get(ctx, url)
 	if err != nil {
@@ -102,32 +102,32 @@ func get(ctx context.Context, url string) (_ []byte, err error) {
 	return text, err
 }
 
-// Cluster is what is read of a cluster.
+// Cluster selects the data that is read from a cluster.
 type Cluster struct {
 	*cluster.Client
 	Namespace string // of the operator
 	Lines     int64  // of each log
-	// LogTime is how long one log may take to be read, and LogsTime all of them with what is
-	// done to them.
+	// LogTime limits the time to read one log. LogsTime limits the time to read and pack all of
+	// them.
 	LogTime, LogsTime time.Duration
-	// Progress is told what is being read where that takes long.
+	// Progress is called with one line about the progress of a long read.
 	Progress func(string)
 }
 
-// Bounds of what is read of a cluster.
+// Bounds of the data that is read from a cluster.
 const (
-	maxObjects = 5000 // conditions of one kind
+	maxObjects = 5000 // objects of one kind
 	maxPods    = 50
 	pageEvents = 500
-	maxEvents  = 1000 // the newest of as many as are read
+	maxEvents  = 1000 // packed: the newest of those that are read
 	readEvents = 10_000
 	maxPages   = 100
-	// spare is how many files are left to what comes after the logs of a cluster.
+	// spare is the number of files that are reserved for sources after the logs of a cluster.
 	spare = 100
 )
 
-// Cluster adds the conditions of all objects, and of the operator's namespace its Pods, their
-// events, and the ends of their logs. No Secret is read.
+// Cluster adds the conditions of all objects, and the Pods, the events and the ends of the logs of
+// the operator's namespace. It reads no Secret.
 func (w *Writer) Cluster(ctx context.Context, c Cluster) error {
 	for _, kind := range v1alpha1.Kinds {
 		found, err := c.conditions(ctx, kind)
@@ -158,7 +158,7 @@ func (w *Writer) Cluster(ctx context.Context, c Cluster) error {
 	return w.logs(ctx, c, logs)
 }
 
-// listed adds a list that was read, and why not to its end.
+// listed adds a list. If why is a Cut, it also adds a note that the list is incomplete.
 func (w *Writer) listed(name string, list any, why error) error {
 	var cut cluster.Cut
 	switch {
@@ -188,20 +188,20 @@ func (c Cluster) below(resource string) string {
 	return "/api/v1/namespaces/" + c.Namespace + "/" + resource
 }
 
-// pods are the first ones.
+// pods returns the first maxPods Pods, and a Cut if there are more.
 func (c Cluster) pods(ctx context.Context) ([]foundPod, error) {
 	var list cluster.List[foundPod]
 	err := c.Get(ctx, c.below("pods"), url.Values{"limit": {strconv.Itoa(maxPods)}}, &list)
 	if err != nil {
 		return nil, err
 	}
-	if list.Metadata.Continue != "" || len(list.Items) > maxPods { // a server may ignore the limit
+	if list.Metadata.Continue != "" || len(list.Items) > maxPods { // a server can ignore the limit
 		err = cluster.Cut(fmt.Sprintf("there are more than %d Pods", maxPods))
 	}
 	return slices.Clone(list.Items[:min(len(list.Items), maxPods)]), err
 }
 
-// events are the newest, oldest first.
+// events returns the newest maxEvents events, oldest first. It returns a Cut if it did not read all events.
 func (c Cluster) events(ctx context.Context) ([]event, error) {
 	all := []event{}
 	err := cluster.Each(ctx, c.Client, c.below("events"), maxPages, pageEvents, func(e *foundEvent) error {
@@ -215,7 +215,7 @@ func (c Cluster) events(ctx context.Context) ([]event, error) {
 	return all[max(len(all)-maxEvents, 0):], err
 }
 
-// lastSeen is when it happened last: components say it by different fields.
+// lastSeen returns the last time of an event. Components use different fields for it.
 func lastSeen(e *foundEvent) metav1.Time {
 	last := e.LastTimestamp.Time
 	times := []time.Time{e.FirstTimestamp.Time, e.EventTime.Time}
@@ -230,7 +230,7 @@ func lastSeen(e *foundEvent) metav1.Time {
 	return metav1.NewTime(last)
 }
 
-// log is of one container of a Pod, or of the one that was there before it.
+// log identifies the log of a container of a Pod, or of its previous instance.
 type log struct {
 	pod, container string
 	previous       bool
@@ -244,7 +244,7 @@ func logsOf(p *foundPod) []log {
 	return logs
 }
 
-// name returns the name of its file; without removes credentials before label encodes them.
+// name returns the file name of a log. without removes credentials before label encodes them.
 func (l log) name(without func(string) string) string {
 	name := "logs/" + label(without(l.pod)) + "." + label(without(l.container))
 	if l.previous {
@@ -253,14 +253,14 @@ func (l log) name(without func(string) string) string {
 	return name + ".log"
 }
 
-// logsAtOnce is how many are read at the same time: one that hangs does not hold the others up.
+// logsAtOnce is the number of logs that are read concurrently, so that a log that hangs does not delay the others.
 const logsAtOnce = 4
 
-// reportEvery is how often is said how far it is.
+// reportEvery is the interval of progress lines.
 const reportEvery = 10 * time.Second
 
-// logs adds those of a cluster in the order in which they come, so that no more of them are
-// held than are read at once.
+// logs adds logs of a cluster in the order in which they arrive, so that at most logsAtOnce of them
+// are in memory.
 func (w *Writer) logs(ctx context.Context, c Cluster, logs []log) error {
 	ctx, stop := context.WithTimeoutCause(ctx, c.LogsTime, fmt.Errorf("the logs took longer than %s together", c.LogsTime))
 	defer stop()
@@ -268,7 +268,7 @@ func (w *Writer) logs(ctx context.Context, c Cluster, logs []log) error {
 	defer tick.Stop()
 	readers, ctx := errgroup.WithContext(ctx)
 	readers.SetLimit(logsAtOnce)
-	var one sync.Mutex // adds what it has read
+	var one sync.Mutex // held while a log is added
 	done := 0
 	for _, l := range logs {
 		readers.Go(func() error {
@@ -287,24 +287,24 @@ func (w *Writer) logs(ctx context.Context, c Cluster, logs []log) error {
 	return readers.Wait()
 }
 
-// log adds a log, or as much of it as came before the error.
+// log adds a log, or the part of it that was read before the error.
 func (w *Writer) log(l log, text []byte, err error) error {
 	var answered apierrors.APIStatus
 	switch {
 	case err == nil || len(text) > 0:
 		return w.Log(l.name(w.without), text, err)
 	case l.previous && errors.As(err, &answered):
-		return nil // it has not been restarted
+		return nil // the container has not been restarted
 	}
 	return w.Missing(l.name(w.without), err)
 }
 
-// log reads the end of a log. A limit in bytes would be one of the beginning of it.
+// log reads the end of a log. It limits lines, because a limit in bytes would keep the beginning.
 func (c Cluster) log(ctx context.Context, l log) (_ []byte, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.LogTime, fmt.Errorf("it could not be read to its end within %s", c.LogTime))
 	defer cancel()
 	defer func() {
-		if err != nil && ctx.Err() != nil { // which says more than what became of it
+		if err != nil && ctx.Err() != nil { // the cause is more specific than the error of the read
 			err = context.Cause(ctx)
 		}
 	}()
@@ -321,7 +321,7 @@ func (c Cluster) log(ctx context.Context, l log) (_ []byte, err error) {
 	return endOf(stream)
 }
 
-// endOf is the end of what is read, one byte longer than what is kept of it where it was cut.
+// endOf returns the last maxFile+1 bytes of r. The extra byte shows that the text must be cut.
 func endOf(r io.Reader) ([]byte, error) {
 	var text []byte
 	for piece := make([]byte, 64<<10); ; {

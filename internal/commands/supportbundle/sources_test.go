@@ -17,7 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// clusterOf is one whose API server answers with what no real one does.
+// clusterOf returns a cluster whose API server is answer, which can behave unlike a real one.
 func clusterOf(t *testing.T, answer http.HandlerFunc) Cluster {
 	t.Helper()
 	s := httptest.NewServer(answer)
@@ -27,7 +27,7 @@ func clusterOf(t *testing.T, answer http.HandlerFunc) Cluster {
 	return Cluster{Client: c, Namespace: "n", Lines: 10, LogTime: time.Hour, LogsTime: time.Hour, Progress: func(string) {}}
 }
 
-// logsOfAll packs a log of each container and answers with the files and what is wrong with them.
+// logsOfAll packs a log of each container. It returns the files and the error of each entry, by name.
 func logsOfAll(t *testing.T, c Cluster, containers ...string) (map[string]rig.Packed, map[string]string) {
 	t.Helper()
 	var packed bytes.Buffer
@@ -51,7 +51,7 @@ func hang(w http.ResponseWriter, r *http.Request, before string) {
 	<-r.Context().Done()
 }
 
-// TestALogThatDoesNotEnd is packed as far as it came, without the line in which it was given up.
+// TestALogThatDoesNotEnd: the bundle has the complete lines that arrived before the time limit.
 func TestALogThatDoesNotEnd(t *testing.T) {
 	c := clusterOf(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Query().Get("container") {
@@ -77,7 +77,7 @@ func TestALogThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// TestAllLogsHaveOneBound: where each hangs, not each is waited for, and one that comes is there.
+// TestAllLogsHaveOneBound: all logs that hang share one time limit, and a log that arrives is packed.
 func TestAllLogsHaveOneBound(t *testing.T) {
 	var asked atomic.Int64
 	c := clusterOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -109,7 +109,7 @@ func TestAllLogsHaveOneBound(t *testing.T) {
 	}
 }
 
-// TestEventsWithoutEnd are given up, and so is a server that ignores how many are wanted.
+// TestEventsWithoutEnd: reading ends if the list of events has no end, or if the server ignores the limit.
 func TestEventsWithoutEnd(t *testing.T) {
 	pages := 0
 	for name, tc := range map[string]struct {
@@ -130,7 +130,7 @@ func TestEventsWithoutEnd(t *testing.T) {
 			_, _ = fmt.Fprintf(w, `{"kind":"EventList","apiVersion":"v1","metadata":{"continue":%q},"items":[%s]}`, tc.next(), strings.TrimSuffix(strings.Repeat(`{"reason":"x"},`, tc.items), ","))
 		})
 		found, err := c.events(t.Context())
-		if _, cut := err.(cluster.Cut); !cut || !strings.Contains(err.Error(), tc.says) { //nolint:errorlint // it is not wrapped
+		if _, cut := err.(cluster.Cut); !cut || !strings.Contains(err.Error(), tc.says) { //nolint:errorlint // the Cut is not wrapped
 			t.Errorf("%s: it ends with %v", name, err)
 		}
 		if pages != tc.pages || len(found) != min(tc.items, maxEvents) {
@@ -139,7 +139,7 @@ func TestEventsWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestPodsWithoutEnd: who ignores how many are wanted is not followed.
+// TestPodsWithoutEnd: at most maxPods Pods are used if the server ignores the limit.
 func TestPodsWithoutEnd(t *testing.T) {
 	c := clusterOf(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
