@@ -15,15 +15,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 )
 
-// Cluster is the cluster that the operator runs in.
+// Cluster has the checks of the cluster that the operator runs in.
 type Cluster struct {
 	*cluster.Client
-	Namespace string // of the operator
-	Lease     string // that managers compete for
+	Namespace string // namespace of the operator
+	Lease     string // name of the Lease that managers compete for
 	Now       time.Time
 }
 
-// Checks are those of a cluster.
+// Checks returns the checks of a cluster.
 func (c Cluster) Checks() []Check {
 	checks := []Check{{"definitions", c.definitions}, {"manager", c.manager}}
 	for _, kind := range v1alpha1.Kinds {
@@ -34,7 +34,7 @@ func (c Cluster) Checks() []Check {
 	return checks
 }
 
-// definitions checks which kinds the cluster serves.
+// definitions checks that the cluster serves all kinds.
 func (c Cluster) definitions(ctx context.Context, found func(string) error) (string, error) {
 	for _, kind := range v1alpha1.Kinds {
 		err := c.Get(ctx, cluster.PathOf(kind), url.Values{"limit": {"1"}}, &cluster.List[struct{}]{})
@@ -48,7 +48,7 @@ func (c Cluster) definitions(ctx context.Context, found func(string) error) (str
 	return fmt.Sprintf("the cluster knows %d kinds", len(v1alpha1.Kinds)), nil
 }
 
-// lease is the fields of a Lease that show whether a manager is active.
+// lease has the fields of a Lease that show whether a manager is active.
 type lease struct {
 	Spec struct {
 		HolderIdentity       string            `json:"holderIdentity"`
@@ -75,7 +75,7 @@ func (c Cluster) manager(ctx context.Context, found func(string) error) (string,
 	return "a manager is active", nil
 }
 
-// Bounds of what is said of one kind.
+// Bounds of the check of one kind.
 const (
 	maxPages    = 5000
 	maxFindings = 1000
@@ -99,7 +99,7 @@ func (c Cluster) objects(ctx context.Context, kind v1alpha1.Kind, found func(str
 	return fmt.Sprintf("%d objects were looked at", all), err
 }
 
-// unready finds an object that is not Ready, and says what its condition does.
+// unready calls found with one line if the object is not Ready: the reason and message of its condition.
 func unready(o *cluster.Object, found func(string) error) error {
 	name := o.Metadata.Name
 	if ns := o.Metadata.Namespace; ns != "" {

@@ -1,7 +1,7 @@
 // Package doctor runs checks that change nothing and prints their findings. It has the checks of a key server (Service)
 // and of a cluster (Cluster), which keyserverctl links. The checks of a database are in doctor/storecheck.
 //
-// A check reports each finding as a line. It has failed if it could not look, too.
+// A check reports each finding as a line. It also fails if it cannot do its work.
 //
 // It may import api, httpapi/client, httpapi/schema, commands/cluster and platform/fault.
 package doctor

@@ -11,19 +11,19 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Check is one thing that should hold.
+// Check is a check of one part of an installation.
 type Check struct {
 	Name string
-	// Look calls found with a line for each thing that does not hold, and answers
-	// in words what does. An error says that it could not look.
+	// Look calls found with a line for each problem. holds is a text about the
+	// part. An error means that the check could not be done.
 	Look func(ctx context.Context, found func(line string) error) (holds string, err error)
 }
 
-// ErrFindings is wrapped where something does not hold.
+// ErrFindings is wrapped by the error of Run if there are findings.
 var ErrFindings = errors.New("something does not hold")
 
-// Run looks at all checks and writes one line for each, behind a line for each
-// finding. What could not be looked at is a finding, too.
+// Run runs all checks and writes one line for each, after a line for each of its
+// findings. A check that could not be done is a finding, too.
 func Run(ctx context.Context, out io.Writer, checks []Check) error {
 	var all, failed int
 	for _, c := range checks {
@@ -65,10 +65,10 @@ func counted(findings int) string {
 	return fmt.Sprintf("%d findings", findings)
 }
 
-// maxLine is more than anybody reads of one line.
+// maxLine is the maximum length in bytes of a printed text.
 const maxLine = 4 << 10
 
-// oneLine is what others have said, as one line that a terminal does not act upon.
+// oneLine returns untrusted text as one line, with characters replaced that a terminal would interpret.
 func oneLine(text string) string {
 	if len(text) > maxLine {
 		text = strings.ToValidUTF8(text[:maxLine], "") + " (cut)"

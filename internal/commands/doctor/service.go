@@ -12,19 +12,19 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// soon is how long before its end something has to be seen to.
+// soon is the remaining lifetime below which a certificate is a finding.
 const soon = 30 * 24 * time.Hour
 
-// Asked is a key server that is asked over /api.
+// Asked is a key server to check over /api.
 type Asked struct {
 	*client.Client
-	LoggedIn bool  // whether more than what strangers may ask can be
-	Refused  error // why a login that was wanted failed
+	LoggedIn bool  // there is a session, so that all checks are possible
+	Refused  error // the error of a failed login
 	Build    string
 	Now      time.Time
 }
 
-// Service are the checks of a key server that answers.
+// Service returns the checks of a key server that responds.
 func Service(s Asked) []Check {
 	checks := []Check{{"service", s.service}}
 	if s.Refused != nil {
@@ -129,7 +129,7 @@ func (s Asked) peers(ctx context.Context, found func(string) error) (string, err
 	return fmt.Sprintf("%d peers are registered", len(list.TrustedServers)), nil
 }
 
-// ends finds a certificate that ends soon.
+// ends calls found if the certificate expires in less than soon.
 func (s Asked) ends(what string, c schema.Certificate, found func(string) error) error {
 	if c.ExpirationDate == nil || c.Subject == nil || c.ExpirationDate.Sub(s.Now) >= soon {
 		return nil

@@ -1,4 +1,4 @@
-// Package storecheck has the checks of keyserver-operator doctor: of a database and of its data directory. They read only.
+// Package storecheck has the checks of keyserver-operator doctor for a database and its data directory. They read only.
 //
 // The checks that need no database are in package doctor, so that keyserverctl does not link the store.
 //

@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// Volume is the check of the volume of a data directory.
+// Volume returns the check of the volume of a data directory.
 func Volume(dir string) doctor.Check {
 	return doctor.Check{Name: "volume", Look: func(context.Context, func(string) error) (string, error) {
 		v, err := datadir.VolumeOf(dir)
@@ -30,7 +30,7 @@ func Database(store *sqlstore.Store, kek func() (url string, err error)) []docto
 	opened := errors.New("the data key is not open")
 	return []doctor.Check{
 		{Name: "schema", Look: func(ctx context.Context, found func(string) error) (string, error) {
-			holds := "the database is of this version" // an older one is not opened
+			holds := "the database is of this version" // OpenReadOnly rejects an older one
 			if newer := store.Ahead(); newer != "" {
 				holds = newer
 			}
@@ -62,7 +62,7 @@ func Database(store *sqlstore.Store, kek func() (url string, err error)) []docto
 				if errors.Is(err, sqlstore.ErrNotFound) {
 					err = found(name + " is missing: somebody took it away, and the server does not start without it; put it back from a backup")
 				}
-				if err != nil && fault.CodeOf(err) != fault.StoreTampered { // which is among the rows
+				if err != nil && fault.CodeOf(err) != fault.StoreTampered { // the check of the rows reports it
 					return "", err
 				}
 			}
