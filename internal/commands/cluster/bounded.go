@@ -14,15 +14,15 @@ import (
 // Bounds of each response.
 const (
 	answerTime = 10 * time.Second
-	maxAnswer  = 32 << 20 // bytes, as of the verbs of keyserverctl
-	maxValues  = 500_000  // of JSON: an object of two bytes takes much more memory when it is decoded
+	maxAnswer  = 32 << 20 // bytes; the same as for the verbs of keyserverctl
+	maxValues  = 500_000  // JSON values: an object of two bytes takes much more memory when it is decoded
 )
 
-// bounded rejects a response that is too long after decompression. The client of Kubernetes keeps all that it reads, and
-// a response may have no end.
+// bounded rejects a response that is too long after decompression. The Kubernetes client keeps all data that it reads,
+// and a response may have no end.
 type bounded struct {
 	http.RoundTripper
-	streams bool // successful responses are streams, which their reader bounds
+	streams bool // successful responses are streams, and their readers limit them
 }
 
 func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -31,7 +31,7 @@ func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, err
 	}
 	resp.Body = &boundedBody{resp.Body, maxAnswer, maxValues}
-	// The client decodes errors of other media types, too, and their values are not counted.
+	// The client would also decode errors of other media types, whose values are not counted.
 	if is := resp.Header.Get("Content-Type"); is != "" && !strings.HasPrefix(is, runtime.ContentTypeJSON) {
 		resp.Header.Set("Content-Type", "text/plain")
 	}
@@ -47,7 +47,7 @@ type boundedBody struct {
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.bytes+1)])
 	b.bytes -= int64(n)
-	b.values -= bytes.Count(p[:n], []byte(",")) // which divide them
+	b.values -= bytes.Count(p[:n], []byte(",")) // a comma separates two values
 	switch {
 	case b.bytes < 0:
 		return 0, fmt.Errorf("the cluster answers with more than %d MiB", maxAnswer>>20)

@@ -24,8 +24,8 @@ import (
 // Client sends requests to the API of a cluster.
 type Client struct{ answers, streams *rest.RESTClient }
 
-// Connect returns a client of the cluster that the flags name. It fails if the cluster does not respond, so that not
-// every later request waits for it.
+// Connect returns a client of the cluster that the flags name. It fails if the cluster does not respond. Without
+// that, every later request would wait for the cluster.
 func (o *Options) Connect(ctx context.Context) (*Client, error) {
 	config, err := Config(o.kubeconfig)
 	if err != nil {
@@ -43,7 +43,7 @@ func (o *Options) Connect(ctx context.Context) (*Client, error) {
 	return c, nil
 }
 
-// New returns a client with bounded responses. It changes the config.
+// New returns a client with bounded responses. It changes config.
 func New(config *rest.Config) (*Client, error) {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // the commands print each error once
 	scheme := runtime.NewScheme()
@@ -72,10 +72,10 @@ func to(c *rest.RESTClient, path string, query url.Values) *rest.Request {
 	return request
 }
 
-// Get decodes the response to a request into the fields that into has.
+// Get sends a request and decodes the response into the fields of into. It uses one value of each query parameter.
 func (c *Client) Get(ctx context.Context, path string, query url.Values, into any) error {
 	result := to(c.answers, path, query).Do(ctx)
-	if err := result.Error(); err != nil { // unlike that of DoRaw, it has the message of the API server
+	if err := result.Error(); err != nil { // unlike the error of DoRaw, it has the message of the API server
 		return err
 	}
 	raw, err := result.Raw()
@@ -90,7 +90,7 @@ func (c *Client) Stream(ctx context.Context, path string, query url.Values) (io.
 	return to(c.streams, path, query).Stream(ctx)
 }
 
-// List is the fields of a list that paging needs, and its items.
+// List has the fields of a list that paging needs, and its items.
 type List[T any] struct {
 	Metadata struct {
 		Continue string `json:"continue"`
@@ -98,7 +98,7 @@ type List[T any] struct {
 	Items []T `json:"items"`
 }
 
-// Object is the fields of an object of our kinds that doctor and a support bundle read.
+// Object has the fields of an object of our kinds that doctor and a support bundle read.
 type Object struct {
 	Metadata struct {
 		Namespace  string `json:"namespace"`
@@ -124,7 +124,7 @@ func (c Cut) Error() string { return string(c) }
 const PageOfObjects = 100
 
 // Each reads a list page by page and calls do for each item, until do returns an error. It returns a Cut if the list has
-// more pages, or repeats a page.
+// more pages than pages, or repeats a page.
 func Each[T any](ctx context.Context, c *Client, path string, pages, perPage int, do func(*T) error) error {
 	next := ""
 	for range pages {

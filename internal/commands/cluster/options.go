@@ -31,7 +31,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.StringVarP(&o.Namespace, "namespace", "n", "keyserver-system", "with --cluster: namespace of the operator")
 }
 
-// CheckNamespace returns a usage error if no namespace can have that name.
+// CheckNamespace returns a usage error if name is not valid for a namespace.
 func CheckNamespace(name string) error {
 	if len(validation.IsDNS1123Label(name)) > 0 {
 		return program.Usagef("--namespace is %q; it must be a name of lower-case letters, digits and dashes", name)
@@ -39,7 +39,7 @@ func CheckNamespace(name string) error {
 	return nil
 }
 
-// Config returns the access that the kubeconfig file gives, else that of $KUBECONFIG, else that of the Pod.
+// Config returns the configuration of the kubeconfig file, else of $KUBECONFIG, else of the Pod.
 func Config(kubeconfig string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
@@ -60,7 +60,7 @@ func Config(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// Secrets returns the credentials of the kubeconfig that can be seen, so that a support bundle can leave them out.
+// Secrets returns the tokens and the password of the kubeconfig, so that a support bundle can leave them out.
 func (o *Options) Secrets() []string {
 	config, err := Config(o.kubeconfig)
 	if err != nil {
