@@ -16,17 +16,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 )
 
-// adminName is the password principal of a new key server.
+// adminName is the name of the password principal of a new key server.
 const adminName = "admin"
 
-// Options are the flags that say how to reach one key server. They are
-// those of a KeyServer's spec. A password comes from a file, and not from the
-// command line, which other users of the machine can read.
+// Options are the flags for access to one key server. They match the fields
+// of a KeyServer's spec. A password comes from a file, because other users of
+// the machine can read the command line.
 type Options struct {
 	Server       string
 	CAFile       string
-	ExternalURL  string // has no flag here
-	TokenFile    string // of commands that bind it, instead of a password
+	ExternalURL  string // this package has no flag for it
+	TokenFile    string // replaces the password; only some commands bind a flag for it
 	username     string
 	passwordFile string
 	officer      string
@@ -47,13 +47,13 @@ func (o *Options) BindOne(f *pflag.FlagSet) {
 	o.BindPassword(f)
 }
 
-// BindPassword adds the flags of a login to a command that finds its key server in another way.
+// BindPassword adds only the login flags, for a command that gets the URL of its key server in another way.
 func (o *Options) BindPassword(f *pflag.FlagSet) {
 	f.StringVar(&o.username, "username", adminName, "password principal to log in as")
 	f.StringVar(&o.passwordFile, "password-file", "", "file with the password of --username")
 }
 
-// Access is the values of the flags. Parts that were not given are empty.
+// Access has the values of the flags and the content of their files. Parts that were not given are empty.
 type Access struct {
 	URL            string
 	CA             string // PEM
@@ -61,11 +61,11 @@ type Access struct {
 	Admin, Officer *Login
 }
 
-// Login is a password principal, or a service account with its token in a file. Only a
-// name is ever printed.
+// Login is a password principal, or a service account with its token in a file. Its printed form
+// never contains the password or the token.
 type Login struct{ Name, Password, tokenFile string }
 
-// Format prints the name only.
+// Format prints the name of the principal or of the token file, for every verb.
 func (l Login) Format(f fmt.State, _ rune) {
 	if l.tokenFile != "" {
 		_, _ = f.Write([]byte("token in " + l.tokenFile))
@@ -81,7 +81,7 @@ func (l Login) credentials() client.Credentials {
 	return client.PasswordCredentials(l.Name, func(context.Context) (string, error) { return l.Password, nil })
 }
 
-// Read reads the files that the flags name.
+// Read validates the flags and reads the files that they name.
 func (o *Options) Read(cmd *cobra.Command) (Access, error) {
 	a := Access{URL: o.Server, externalURL: o.ExternalURL}
 	if err := program.CheckServer(o.Server); err != nil {
@@ -113,8 +113,8 @@ func (o *Options) Read(cmd *cobra.Command) (Access, error) {
 	return a, err
 }
 
-// Explained adds to a failure which flag helps, where one does. The words are
-// looked at, because a plan hears of the failure through a condition.
+// Explained adds the flag that can fix a failure, if there is one. It compares
+// texts, because a plan receives a TLS failure only as the text of a condition.
 func (a Access) Explained(err error) error {
 	switch {
 	case err == nil || a.URL == "":
@@ -128,12 +128,12 @@ func (a Access) Explained(err error) error {
 	}
 }
 
-// Given reports whether a flag says something about a key server.
+// Given reports whether a flag about a key server was given.
 func (a Access) Given() bool { return a.URL != "" || a.CA != "" || a.Admin != nil }
 
 func readLogin(flag, name, file string) (*Login, error) {
 	if file == "" {
-		return nil, nil //nolint:nilnil // not given, and that is no mistake
+		return nil, nil //nolint:nilnil // the flag is optional
 	}
 	text, err := program.ReadFile(flag, file)
 	if err != nil {
@@ -146,9 +146,9 @@ func readLogin(flag, name, file string) (*Login, error) {
 	return &Login{Name: name, Password: password}, nil
 }
 
-// Client returns a client that is logged in as one of the two. The session is bound to a key
-// of this process only if the key server requires that (serve --require-proof). A key server
-// that knows itself by another URL, behind a port that is forwarded, would take no proof.
+// Client returns a client that is logged in as l. It binds the session to a key of this process
+// only if the key server requires that (serve --require-proof): behind a forwarded port, the key
+// server knows itself by another URL and would reject the proof.
 func (a Access) Client(ctx context.Context, l *Login, userAgent string) (*client.Client, error) {
 	c, err := a.connect(l, userAgent, nil)
 	if err != nil {
@@ -164,7 +164,7 @@ func (a Access) Client(ctx context.Context, l *Login, userAgent string) (*client
 	return a.connect(l, userAgent, key)
 }
 
-// roots are those of --ca-file, nil for the system's.
+// roots returns the certificates of --ca-file, or nil for those of the system.
 func (a Access) roots() (*x509.CertPool, error) {
 	if a.CA == "" {
 		return nil, nil

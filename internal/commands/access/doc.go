@@ -1,8 +1,8 @@
-// Package access has the flags that say how to reach one key server and as which principal, and logs in for one command.
+// Package access has the flags for the URL and the principal of one key server, and logs in for one command.
 // The commands plan, export and backup bind all flags. Commands of keyserverctl bind the password only, because they
 // have the URL from a context.
 //
-// A password or a token comes from a file. The package keeps no session: the command that opens one ends it.
+// A password or a token comes from a file. The package stores no session: the command that opens one ends it.
 //
 // It may import httpapi/client, program and pki/certtext.
 package access
