@@ -42,7 +42,7 @@ func ReadLines(flag, file string) ([]byte, error) {
 	return []byte(strings.TrimRight(text, "\r\n") + "\n"), err
 }
 
-// ReadVerifier reads a key, a response of GET /api/audit/key, or the file that has one of the two.
+// ReadVerifier parses text: a key, a response of GET /api/audit/key, or the name of a file with one of the two.
 func ReadVerifier(text string) (note.Verifier, error) {
 	if key, err := parseVerifier(text); err == nil {
 		return key, nil

@@ -16,8 +16,8 @@ func HeadText(h audit.Head) string { return fmt.Sprintf("%d:%d:%x", h.Chain, h.P
 
 // Report is the findings of one verification.
 type Report struct {
-	Expected bool // heads were given
-	Remote   bool // of a key server, which does not return chains
+	Expected bool // the caller gave expected heads
+	Remote   bool // the log of a key server, which does not return chains
 	Options  tree.Options
 	Chains   audit.Report
 	Tree     tree.Report
@@ -102,8 +102,9 @@ func (f *Report) Begin(e audit.Extent) {
 	}
 }
 
-// checkExtent says what is wrong with where a trail begins. pruned: a row under the signed
-// tree says that the rows before it were removed. That is written before each segment goes.
+// checkExtent returns what is wrong with the first row of an audit log, or "". pruned reports that a
+// row under the signed tree records the removal of the rows before the first one. The server writes
+// that row before it removes a segment.
 func checkExtent(e audit.Extent, pruned bool) string {
 	switch {
 	case e.First == 1:

@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 )
 
-// TestReadVerifier: a key is taken as it is, as it is answered, and from a file of either.
+// TestReadVerifier: a key is accepted as plain text, as a response of the server, and from a file with either.
 func TestReadVerifier(t *testing.T) {
 	_, key, err := note.GenerateKey(rand.Reader, "keys.example/log")
 	if err != nil {
@@ -40,7 +40,7 @@ func TestReadVerifier(t *testing.T) {
 	}
 }
 
-// TestFiltersThatLieAreInTheFirstLine: nobody reads intact, and stops there.
+// TestFiltersThatLieAreInTheFirstLine: a reader who stops after the first line must see that filters are wrong.
 func TestFiltersThatLieAreInTheFirstLine(t *testing.T) {
 	for _, tc := range []struct {
 		filters error
@@ -57,8 +57,8 @@ func TestFiltersThatLieAreInTheFirstLine(t *testing.T) {
 	}
 }
 
-// TestCheckExtent: the first row is at most the one behind those that are archived, begins
-// a segment, and a row says that the one before it was removed.
+// TestCheckExtent: the first row is at most the row after the archived ones, and begins a segment. A
+// row of the log must record the removal of the rows before it.
 func TestCheckExtent(t *testing.T) {
 	for _, tc := range []struct {
 		extent audit.Extent
