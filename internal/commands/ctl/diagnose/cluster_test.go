@@ -22,7 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// liar is an API server that answers as a real one does, but where other does.
+// liar starts an API server and returns its kubeconfig. It responds like a real one unless other handles the request.
 func liar(t *testing.T, other func(w http.ResponseWriter, r *http.Request) bool) (kubeconfig string) {
 	t.Helper()
 	answers := map[string]string{
@@ -51,14 +51,14 @@ func liar(t *testing.T, other func(w http.ResponseWriter, r *http.Request) bool)
 	return kubeconfig
 }
 
-// listOf is a page of a kind.
+// listOf returns a page of a list of a kind. next is the continue token.
 func listOf(kind v1alpha1.Kind, next, items string) string {
 	return fmt.Sprintf(`{"kind":"%sList","apiVersion":%q,"metadata":{"continue":%q},"items":[%s]}`, kind.Name, v1alpha1.GroupVersion.String(), next, items)
 }
 
-// TestAnAnswerOfAClusterIsBounded in bytes, whatever it is and however it is packed.
+// TestAnAnswerOfAClusterIsBounded: every response is bounded in bytes, also a compressed one.
 func TestAnAnswerOfAClusterIsBounded(t *testing.T) {
-	const all = 256 << 20 // the test would end, too, where nothing else did
+	const all = 256 << 20 // ends the test even if the client reads without a bound
 	flood := func(w io.Writer) (sent int) {
 		for piece := []byte(`{"a":"` + strings.Repeat("b", 65_000) + `"},`); sent < all; sent += len(piece) {
 			if _, err := w.Write(piece); err != nil {
@@ -127,8 +127,8 @@ func TestAnAnswerOfAClusterIsBounded(t *testing.T) {
 	}
 }
 
-// TestAnAnswerOfSmallValuesIsBounded: two bytes of an answer become a kilobyte in memory, also
-// where it is of a type that nobody asked for.
+// TestAnAnswerOfSmallValuesIsBounded: two bytes of a response can become a kilobyte in memory, also
+// if the response has a media type that was not requested.
 func TestAnAnswerOfSmallValuesIsBounded(t *testing.T) {
 	role := kindOf("roles")
 	for name, tc := range map[string]struct{ is, answer, says string }{
@@ -156,7 +156,7 @@ func kindOf(resource string) v1alpha1.Kind {
 	return v1alpha1.Kinds[slices.IndexFunc(v1alpha1.Kinds, func(k v1alpha1.Kind) bool { return k.Resource == resource })]
 }
 
-// TestDoctorEndsWhereAListDoesNot, and says that it did not look at the rest.
+// TestDoctorEndsWhereAListDoesNot: doctor stops reading an endless list and prints that it did not check the rest.
 func TestDoctorEndsWhereAListDoesNot(t *testing.T) {
 	const broken = `{"metadata":{"name":"a","namespace":"d"}}`
 	role := kindOf("roles")
@@ -174,7 +174,7 @@ func TestDoctorEndsWhereAListDoesNot(t *testing.T) {
 	} {
 		pages = 0
 		kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {
-			if !strings.HasSuffix(r.URL.Path, "/roles") || r.URL.Query().Get("limit") == "1" { // which looks for the definition
+			if !strings.HasSuffix(r.URL.Path, "/roles") || r.URL.Query().Get("limit") == "1" { // the check "definitions"
 				return false
 			}
 			pages++
@@ -197,7 +197,7 @@ func TestDoctorEndsWhereAListDoesNot(t *testing.T) {
 	}
 }
 
-// TestALineOfDoctorIsBounded: a message may be as long as an answer.
+// TestALineOfDoctorIsBounded: the message of an error can be as long as a response.
 func TestALineOfDoctorIsBounded(t *testing.T) {
 	kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "/roles") {
@@ -214,7 +214,7 @@ func TestALineOfDoctorIsBounded(t *testing.T) {
 	}
 }
 
-// TestABundleThatIsGivenUpLeavesNothing, and one that is made replaces nothing.
+// TestABundleThatIsGivenUpLeavesNothing: a canceled bundle leaves no file, and a new bundle replaces no file.
 func TestABundleThatIsGivenUpLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "b.tar.gz")

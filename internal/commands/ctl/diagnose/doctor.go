@@ -72,8 +72,8 @@ func (o *doctorOptions) run(cmd *cobra.Command) error {
 	return doctor.Run(cmd.Context(), cmd.OutOrStdout(), doctor.Service(asked))
 }
 
-// ask returns a key server with the session that a opens, or that is kept. Without both, or if the login fails, it has no
-// session: that a key server cannot open one is a finding. The caller calls end, unless there is an error.
+// ask returns a key server with the session that a opens, or with the stored session. Without both, or if the login
+// fails, the result has no session: a failed login is a finding. The caller must call end, unless there is an error.
 func ask(ctx context.Context, h *login.Context, a access.Access, userAgent string) (_ doctor.Asked, end func(), err error) {
 	asked := doctor.Asked{Build: version.String(), Now: time.Now()}
 	if a.Admin != nil || h.LoggedIn() {

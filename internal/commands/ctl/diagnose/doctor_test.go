@@ -26,7 +26,7 @@ func run(t *testing.T, args []string, out io.Writer) (code int) {
 	return p.Run(args, nil, out, out)
 }
 
-// A key server that says of itself what no test can have a real one say.
+// TestDoctorAsksAKeyServer uses a fake key server, with states that a test cannot cause in a real one.
 func TestDoctorAsksAKeyServer(t *testing.T) {
 	const whole = `{"ready":true,"detail":"every part is ready","warnings":["the replica knows no other"],"parts":[{"part":"store","ready":true,"detail":"it answers"}]}`
 	for name, tc := range map[string]struct {
@@ -81,7 +81,7 @@ func TestDoctorAsksAKeyServer(t *testing.T) {
 	}
 }
 
-// A key server on a full volume lets nobody log in. What is the matter is said all the same.
+// TestDoctorWhereNobodyLogsIn: a key server on a full volume rejects logins. doctor still reports the full volume.
 func TestDoctorWhereNobodyLogsIn(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

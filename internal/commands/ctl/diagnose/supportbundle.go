@@ -35,7 +35,7 @@ type supportBundleOptions struct {
 	output  string
 }
 
-// maxSources bounds what --metrics-url and --log name.
+// maxSources is the maximum number of values of each of --metrics-url and --log.
 const maxSources = 32
 
 func newSupportBundle(flags *login.Flags) *cobra.Command {
@@ -91,7 +91,7 @@ func (o *supportBundleOptions) check() error {
 	return nil
 }
 
-// asks reports whether the bundle has a key server: if a flag names it, or nothing else is to be packed.
+// asks reports whether the bundle includes a key server: if a flag names one, or if no flag names another source.
 func (o *supportBundleOptions) asks() bool {
 	return o.flags.Chosen() || !o.in.Cluster && len(o.metrics) == 0 && len(o.logs) == 0
 }
@@ -134,24 +134,24 @@ func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// pack writes the bundle beside its place and puts it there when it is whole: what was cut off
-// is not taken for one.
+// pack writes the bundle to a temporary file and renames it when it is complete, so that an
+// incomplete bundle never has the name of --output. h is nil if no key server is asked.
 func (o *supportBundleOptions) pack(cmd *cobra.Command, h *login.Context, now time.Time) (_ *supportbundle.Writer, err error) {
 	dir := filepath.Dir(o.output)
 	if o.output == standardOutput {
-		dir = "" // that of the system for temporary files
-	} else if _, err := os.Lstat(o.output); err == nil { // which need not be found out at the end
+		dir = "" // the system directory for temporary files
+	} else if _, err := os.Lstat(o.output); err == nil { // fail now and not after all the work
 		return nil, fmt.Errorf("--output: %s: %w", o.output, fs.ErrExist)
 	}
 	f, err := os.CreateTemp(dir, ".support-bundle-*.partial")
 	if err != nil {
 		if at := (*fs.PathError)(nil); errors.As(err, &at) {
-			at.Path = o.output // which is the file that somebody named
+			at.Path = o.output // the user named this file, not the temporary one
 		}
 		return nil, fmt.Errorf("--output: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(f.Name())) }()
-	// It goes at once when the command is told to end, which what is under way may outlast.
+	// Cancellation deletes the file immediately, because requests in progress may take longer to end.
 	keep := context.AfterFunc(cmd.Context(), func() { _ = os.Remove(f.Name()) })
 	w := supportbundle.New(cmd.Context(), f, now)
 	if err := errors.Join(o.fill(cmd, w, h, now), w.Close(), f.Close()); err != nil {
@@ -184,13 +184,13 @@ func copyOut(to io.Writer, file string) (err error) {
 	return err
 }
 
-// put gives a file a name that nothing has.
+// put renames a file. It fails if the new name exists.
 func put(file, name string) error {
 	err := os.Link(file, name)
 	if err == nil || errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // a disk that knows no links
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // the file system has no hard links
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *supportbundle.W
 	return w.Service(cmd.Context(), asked.Client, asked.LoggedIn)
 }
 
-// Limits of the time that one log of a cluster takes, and that all of them take together.
+// Time limits for one log of a cluster, and for all of them together.
 const (
 	logTime  = 15 * time.Second
 	logsTime = 2 * time.Minute
