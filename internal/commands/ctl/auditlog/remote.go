@@ -11,13 +11,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// remoteTrail is the trail of a key server, as it answers it.
+// remoteTrail is the audit log of a key server, read over /api.
 type remoteTrail struct {
 	client *client.Client
 	size   int64 // of the tree
 }
 
-// first is the first row that the key server has.
+// first returns the sequence number of the first row that the key server has.
 func (r *remoteTrail) first(ctx context.Context) (int64, error) {
 	limit := 1
 	page, err := r.client.ListAuditEntries(ctx, schema.AuditQuery{Limit: &limit})
@@ -41,7 +41,7 @@ func (r *remoteTrail) AuditTree(ctx context.Context) (audit.TreeHead, error) {
 	return head, nil
 }
 
-// AuditTile implements tree.Reader. A tile is asked for as wide as the tree has it.
+// AuditTile implements tree.Reader. It requests the width that the tile has in a tree of r.size rows.
 func (r *remoteTrail) AuditTile(ctx context.Context, level int, index int64) ([]byte, error) {
 	width := min(r.size>>(schema.TileHeight*level)-index*schema.TileWidth, schema.TileWidth)
 	hashes, err := r.client.GetAuditHashes(ctx, schema.AuditHashesRequest{
