@@ -22,16 +22,16 @@ func newAudit(args []string) *cobra.Command {
 		program.Group("receipt", "Work on receipts of audit rows", forwards("verify", clientProgram, args)))
 }
 
-// databaseOptions say where a database is that is read beside a server.
+// databaseOptions are the flags that locate a database.
 type databaseOptions struct{ dataDir, databaseURL string }
 
-// bind makes the flags; also says what besides is in the directory.
+// bind adds the flags. The help of --data-dir ends with also, which names other content of the directory.
 func (o *databaseOptions) bind(f *pflag.FlagSet, also string) {
 	f.StringVar(&o.dataDir, "data-dir", "keyserver-data", "directory of the embedded database"+also)
 	f.StringVar(&o.databaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")
 }
 
-// config is where the store is.
+// config returns the location of the store. It returns a usage error if the flags are invalid.
 func (o *databaseOptions) config() (sqlstore.Config, error) {
 	switch {
 	case o.databaseURL == "" && o.dataDir == "":
@@ -105,7 +105,7 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 	return found.Show(cmd.OutOrStdout())
 }
 
-// verifyDatabase reads each row once, for its chain and for the tree.
+// verifyDatabase reads each row once and checks it against its chain and the tree.
 func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *auditverify.Report, expected []audit.Head) (err error) {
 	if err := program.Without(cmd, "says how to reach a key server; give --server, too, or leave it out", "ca-file", "username", "password-file"); err != nil {
 		return err
@@ -139,10 +139,10 @@ func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *auditverify.Rep
 	return err
 }
 
-// maxBlocksNamed is how many blocks are named; there may be more.
+// maxBlocksNamed is the maximum number of blocks that an error names; there may be more.
 const maxBlocksNamed = 10
 
-// checkBlocks finds out whether filters find the rows of the trail.
+// checkBlocks returns an error if filters may miss rows of the audit log, because its index of blocks is wrong.
 func checkBlocks(ctx context.Context, store *sqlstore.Store) error {
 	wrong, err := store.DisagreeingAuditBlocks(ctx, maxBlocksNamed)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
 
-// verifyArchive verifies an archive. It needs nothing else than the key.
+// verifyArchive verifies an archive. Of the other flags it requires only --key.
 func (o *auditOptions) verifyArchive(cmd *cobra.Command, options tree.Options) (err error) {
 	if err := program.Without(cmd, "says something about a database or a key server, and --archive reads none; leave one of them out", "data-dir", "database-url", "server", "ca-file", "username", "password-file", "expect-head"); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (o *auditOptions) verifyArchive(cmd *cobra.Command, options tree.Options) (
 	return err
 }
 
-// openArchive opens what --archive names.
+// openArchive opens the archive at the URL of --archive.
 func openArchive(ctx context.Context, url string) (*archive.Archive, error) {
 	if err := blobstore.CheckURL(url); err != nil {
 		return nil, program.Usagef("--archive: %s", err)

@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// TestAuditVerifyRefuses what says nothing of what it would verify, before it reads
-// anything.
+// TestAuditVerifyRefuses: audit verify rejects flags that do not apply to the source that it would
+// verify, before it reads anything.
 func TestAuditVerifyRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -31,7 +31,7 @@ func TestAuditVerifyRefuses(t *testing.T) {
 		want string
 	}{
 		{[]string{"--archive", url}, "--key is missing"},
-		{[]string{"--archive", ""}, "--key is missing"}, // an empty variable is no database
+		{[]string{"--archive", ""}, "--key is missing"}, // an empty variable does not select the database
 		{[]string{"--archive", "", "--key", key}, "--archive: the URL must be"},
 		{[]string{"--archive", dir, "--key", key}, "--archive: the URL must be"},
 		{[]string{"--archive", url, "--key", key, "--data-dir", dir}, "--data-dir says something about a database or a key server"},

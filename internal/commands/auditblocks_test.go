@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestCheckBlocks: audit verify refuses blocks that do not say what is in their rows.
+// TestCheckBlocks: audit verify rejects blocks that do not match their rows.
 func TestCheckBlocks(t *testing.T) {
 	cfg := sqlstore.Config{Dir: t.TempDir()}
 	for _, tc := range []struct{ change, want string }{

@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// readHeads reads what --expect-head was given.
+// readHeads parses the values of --expect-head.
 func readHeads(texts []string) ([]audit.Head, error) {
 	var all []audit.Head
 	for _, text := range texts {

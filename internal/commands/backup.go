@@ -61,7 +61,7 @@ func (o *backupOptions) checked(cmd *cobra.Command) (age.Recipient, error) {
 	if err := program.Needed(cmd, flags...); err != nil {
 		return nil, err
 	}
-	if o.databaseURL != "" { // also where it is not used
+	if o.databaseURL != "" { // checked even if --include-kek does not use it
 		if _, err := o.config(); err != nil {
 			return nil, err
 		}
@@ -116,7 +116,7 @@ func (o *backupOptions) run(cmd *cobra.Command) (err error) {
 		return fmt.Errorf("--to: %w", err)
 	}
 	name := backup.Name(system, time.Now())
-	if kek != nil { // first: a backup that is there is all there
+	if kek != nil { // before the backup, so that an existing backup has its key
 		if _, err := place.Save(ctx, backup.KeyName(name), func(w io.Writer) error { return backup.Seal(w, recipient, kek) }); err != nil {
 			return fmt.Errorf("write the key-encryption key: %w", err)
 		}
@@ -134,8 +134,8 @@ func (o *backupOptions) run(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// fileKEK reads the key-encryption key, and makes sure that it is the one that the key
-// server uses.
+// fileKEK returns the content of the file with the key-encryption key. It fails if the key server
+// uses another key.
 func (o *backupOptions) fileKEK(ctx context.Context, c *client.Client) (_ []byte, err error) {
 	cfg, err := o.config()
 	if err != nil {

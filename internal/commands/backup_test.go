@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// Who logs in is said once.
+// TestBackupRefusesTwoLogins: the flags must give exactly one login.
 func TestBackupRefusesTwoLogins(t *testing.T) {
 	const recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
 	for name, tc := range map[string]struct {

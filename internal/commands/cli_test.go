@@ -11,12 +11,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// broken fails as no writer should.
+// broken is a writer that panics.
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { panic("the writer\nis broken") }
 
-// A mistake of the program is no wrong command line and, of a plan, no change.
 // TestLinkOfThePlugin: docs/ctl.md once recommended a link of this name to keyserver-operator.
 func TestLinkOfThePlugin(t *testing.T) {
 	for _, name := range []string{"kubectl-keyserver", "/usr/bin/kubectl_complete-keyserver"} {
@@ -28,6 +27,7 @@ func TestLinkOfThePlugin(t *testing.T) {
 	}
 }
 
+// TestPanic: a panic exits with 1. Exit code 2 would mean a wrong command line, or changes of a plan.
 func TestPanic(t *testing.T) {
 	var errOut bytes.Buffer
 	if code := Main([]string{"version"}, nil, broken{}, &errOut); code != program.ExitError {
@@ -39,7 +39,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// Of an error one line reaches the terminal, and nothing that it acts upon.
+// TestOneLine: an error is printed as one line without control characters for the terminal.
 func TestOneLine(t *testing.T) {
 	for given, want := range map[string]string{
 		"a: b\nc\r\nd\n":                   "a: b; c; d",
@@ -55,8 +55,8 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// TestCauses: the last line of a command and each line of the log have the causes of errors,
-// however deep they are.
+// TestCauses: the last line of a command and each line of the log include the causes of errors, at
+// any depth of wrapping.
 func TestCauses(t *testing.T) {
 	err := fmt.Errorf("start: %w", fault.New(fault.StoreUnavailable, "the database does not answer; try again").Because(errors.New("SQLSTATE 25006")))
 	if got := program.OneLine(err); !strings.HasSuffix(got, "try again: SQLSTATE 25006") {

@@ -91,7 +91,7 @@ func (o *recoveryOptions) write(ctx context.Context, keeper *keyring.Keeper, sto
 	}
 	ids, err := keyring.WriteRecovery(ctx, keeper, store.Setting, o.recipient, file)
 	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return nil, errors.Join(err, os.Remove(o.out)) // it is of no use
+		return nil, errors.Join(err, os.Remove(o.out)) // an incomplete file is useless
 	}
 	return ids, nil
 }
@@ -145,7 +145,7 @@ func (o *restoreOptions) run(ctx context.Context, out io.Writer) (err error) {
 	defer identity.Close() //nolint:errcheck // only read
 	if o.databaseURL == "" {
 		if _, err := os.Stat(filepath.Join(o.dataDir, sqlite.DatabaseFile)); err != nil {
-			return fmt.Errorf("--data-dir: %w", err) // none is made
+			return fmt.Errorf("--data-dir: %w", err) // Open would create the database
 		}
 	}
 	store, err := sqlstore.Open(ctx, cfg)

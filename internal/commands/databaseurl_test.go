@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// TestRawDatabaseURLIsRefused: each command that takes a database URL refuses one with a raw
-// password before it uses it, and shows no part of the password.
+// TestRawDatabaseURLIsRefused: each command with a database URL rejects an unescaped password in it
+// before it uses the URL. The error shows no part of the password.
 func TestRawDatabaseURLIsRefused(t *testing.T) {
 	needs := map[string][]string{
 		"serve":            {},

@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// keyOptions are the flags of what looks at a database with its key-encryption key.
+// keyOptions are the flags of commands that open a database with its key-encryption key.
 type keyOptions struct {
 	databaseOptions
 	kek string
@@ -26,7 +26,7 @@ func (o *keyOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.kek, "kek", "", "URL of the key-encryption key, as serve has it; default, or file: the file kek in --data-dir")
 }
 
-// keyURL is the key-encryption key that is there; none is made.
+// keyURL returns the URL of an existing key-encryption key. It never creates a key.
 func (o *keyOptions) keyURL() (string, error) {
 	if o.kek != "" && o.kek != "file" {
 		return o.kek, nil

@@ -45,7 +45,7 @@ func TestUnknownVariables(t *testing.T) {
 	}
 }
 
-// TestVariablesOfOtherPrograms: programs of one Pod share their variables.
+// TestVariablesOfOtherPrograms: a program accepts variables of the others, because programs in one Pod share them.
 func TestVariablesOfOtherPrograms(t *testing.T) {
 	environment := []string{"KEYSERVER_DATA_DIR=/data", "KEYSERVER_LINEAGE=AAAAAQECAwQFBgcI", "KEYSERVER_SOCKET_MODE=0660"}
 	for _, name := range []string{"keyserver-agent", "keyserver-operator"} {

@@ -47,7 +47,7 @@ func newExport() *cobra.Command {
 	return cmd
 }
 
-// check refuses what would make manifests that nobody can apply.
+// check returns a usage error if the flags would produce manifests that cannot be applied.
 func (o *exportOptions) check(cmd *cobra.Command) error {
 	if err := program.Needed(cmd, "server", "password-file"); err != nil {
 		return err

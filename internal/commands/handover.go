@@ -16,9 +16,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/trustfiles"
 )
 
-// handoverOptions are the flags of what the manager does for a key server in
-// its Pod. Those that serve has, too, name the same file there, so that one
-// environment variable sets both.
+// handoverOptions are the flags for files that the manager and a key server in
+// the same Pod share. A flag that serve has, too, names the same file there, so
+// that one environment variable sets both.
 type handoverOptions struct {
 	jwksFile     string
 	issuer       string
@@ -27,8 +27,8 @@ type handoverOptions struct {
 	caConfigMap  string
 }
 
-// caInterval is how often --ca-file is looked at. It changes when the key
-// server starts with another database, hardly ever otherwise.
+// caInterval is the interval of reads of --ca-file. The file changes when the
+// key server starts with another database, and rarely otherwise.
 const caInterval = 10 * time.Second
 
 func (o *handoverOptions) bind(f *pflag.FlagSet) {
@@ -55,7 +55,7 @@ func (o *handoverOptions) validate() error {
 	return nil
 }
 
-// add has the manager run what is asked for.
+// add adds the tasks that the flags select to the manager.
 func (o *handoverOptions) add(mgr ctrl.Manager, logger *slog.Logger) error {
 	if o.jwksFile != "" {
 		client, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())

@@ -55,8 +55,8 @@ type managerOptions struct {
 	restConfig    *rest.Config
 }
 
-// leaderOptions are the flags that let one of several managers be active. The
-// zero value has no election.
+// leaderOptions are the flags of leader election: one of several managers is
+// active. The zero value disables it.
 type leaderOptions struct {
 	elect     bool
 	namespace string
@@ -85,7 +85,7 @@ func (l *leaderOptions) bind(f *pflag.FlagSet) {
 	f.DurationVar(&l.retry, "leader-elect-retry-period", 2*time.Second, "how often the lease is renewed, or asked for")
 }
 
-// validate refuses what would let two managers be active, or none.
+// validate returns a usage error for durations that would allow two active managers, or none.
 func (l *leaderOptions) validate() error {
 	switch {
 	case l.retry < 10*time.Millisecond:
@@ -150,9 +150,9 @@ func RunManager(ctx context.Context, cluster *rest.Config, logger *slog.Logger, 
 // run runs the controllers until ctx ends.
 func (o *managerOptions) run(ctx context.Context) error {
 	ctrl.SetLogger(logr.FromSlogHandler(o.logger.Handler()))
-	klog.SetSlogLogger(o.logger) // leader election and caches: lines of JSON, too
-	// The API server has its own fairness; the client's default of a few
-	// requests a second would only add a queue that nobody sees.
+	klog.SetSlogLogger(o.logger) // leader election and caches also log JSON
+	// The API server has its own fairness. The client's default of a few
+	// requests per second would only add a hidden queue.
 	o.restConfig.QPS = -1
 	options := ctrl.Options{
 		Scheme: NewScheme(),
@@ -164,7 +164,7 @@ func (o *managerOptions) run(ctx context.Context) error {
 		options.LeaderElection, options.LeaderElectionID = true, cluster.ManagerLease
 		options.LeaderElectionNamespace = o.leader.namespace
 		options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &o.leader.lease, &o.leader.renew, &o.leader.retry
-		// Who stops in order hands over at once.
+		// A manager that stops normally releases the lease immediately.
 		options.LeaderElectionReleaseOnCancel = true
 	}
 	registerBuild()
@@ -199,12 +199,12 @@ const (
 	probeHeaderSize = 16 << 10
 )
 
-// serveProbes serves metrics and health by the manager. Health and readiness say only that
-// the process runs: in a Pod with the key server, more would take the key server out of its
-// Service whenever Kubernetes does not answer.
+// serveProbes adds the servers of metrics and health to the manager. Health and readiness show only
+// that the process runs. In a Pod with the key server, a check of Kubernetes would remove the key
+// server from its Service whenever Kubernetes does not respond.
 func (o *managerOptions) serveProbes(ctx context.Context, mgr ctrl.Manager) error {
 	accepts := listener.NewAccepts("keyserver_manager_accept_failures_total", o.logger)
-	// The registry is one of the process, in which tests run several managers.
+	// The registry belongs to the process, in which tests run several managers.
 	if err := metrics.Registry.Register(accepts); err != nil && !errors.As(err, &prometheus.AlreadyRegisteredError{}) {
 		return err
 	}
@@ -255,5 +255,5 @@ func NewScheme() *runtime.Scheme {
 	return scheme
 }
 
-// off is controller-runtime's word for no address.
+// off disables an address in controller-runtime.
 const off = "0"

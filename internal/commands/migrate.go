@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// What --from and --to of migrate name.
+// Values of --from and --to of migrate.
 const (
 	fromSQLite = "sqlite"
 	toPostgres = "postgres"
@@ -89,7 +89,7 @@ func (o *migrateOptions) run(cmd *cobra.Command) (err error) {
 	return o.report(cmd.OutOrStdout(), from, to, done)
 }
 
-// check refuses what is not offered.
+// check returns a usage error if flags are missing or a migration is not supported.
 func (o *migrateOptions) check(cmd *cobra.Command) error {
 	if err := program.Needed(cmd, "from", "to", "database-url"); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (o *migrateOptions) databases() (from, to sqlstore.Config, err error) {
 	return sqlstore.Config{Dir: o.dataDir}, to, err
 }
 
-// keeper opens a key-encryption key that is there; none is made.
+// keeper opens an existing key-encryption key. flag is the flag that errors name.
 func (o *migrateOptions) keeper(ctx context.Context, flag, kek string) (*keyring.Keeper, error) {
 	named := o.keyOptions
 	named.kek = kek
@@ -128,7 +128,7 @@ func (o *migrateOptions) keeper(ctx context.Context, flag, kek string) (*keyring
 	return nil, fmt.Errorf("%s: %w", flag, err)
 }
 
-// report says what there is now, and what is still to do.
+// report prints the result and the remaining steps for the user.
 func (o *migrateOptions) report(out io.Writer, from, to sqlstore.Config, done migrate.Moved) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "moved %s to %s: %d rows in %d tables, each compared with what was read\n", sqlstore.PlaceOf(from), sqlstore.PlaceOf(to), done.Rows, done.Tables)

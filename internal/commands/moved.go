@@ -14,14 +14,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// Programs that have commands of keyserver-operator now (ADR 79).
+// Programs that took over commands of keyserver-operator (ADR 79).
 const (
 	agentProgram  = "keyserver-agent"
 	clientProgram = "keyserverctl"
 )
 
-// movedCommands returns the commands that other programs have now. args are the arguments of the program. Manifests, unit
-// files and scripts name these commands, so most of them run the other program for one release.
+// movedCommands returns the commands that moved to other programs. args are the arguments of the program. Manifests,
+// unit files and scripts name these commands, so most of them run the other program for one release.
 func movedCommands(args []string) []*cobra.Command {
 	return []*cobra.Command{
 		forwards("agent", agentProgram, args),
@@ -32,7 +32,7 @@ func movedCommands(args []string) []*cobra.Command {
 	}
 }
 
-// forwards returns a command that runs the command of the same name of another program.
+// forwards returns a command that runs the command with the same name in another program.
 func forwards(name, other string, args []string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,
@@ -62,7 +62,7 @@ func forward(cmd *cobra.Command, form, other string, args []string) error {
 // findProgram returns the path of a program of ours: in the directory of this program, or else in $PATH.
 func findProgram(name string) (string, error) {
 	places := []string{name}
-	if self, err := os.Executable(); err == nil { // without /proc it fails
+	if self, err := os.Executable(); err == nil { // fails without /proc
 		places = []string{filepath.Join(filepath.Dir(self), name), name}
 	}
 	for _, place := range places {
@@ -73,15 +73,15 @@ func findProgram(name string) (string, error) {
 	return "", fmt.Errorf("there is no executable %s in the directory of this program or in $PATH; install it there", name)
 }
 
-// forwarded has the flags of doctor and audit verify that keyserverctl has now. If server or cluster is set, the command
-// is forwarded.
+// forwarded has the flags of doctor and audit verify that moved to keyserverctl. If server or cluster is set, the
+// command is forwarded.
 type forwarded struct {
 	args    []string // of the program
 	server  string
 	cluster bool
 }
 
-// bindServer adds the flags of an access to a key server. They are hidden, because they are deprecated.
+// bindServer adds the flags for access to a key server. They are hidden because they are deprecated.
 func (o *forwarded) bindServer(f *pflag.FlagSet) {
 	f.StringVar(&o.server, "server", "", "use keyserverctl")
 	for _, name := range []string{"ca-file", "username", "password-file"} {
@@ -90,7 +90,7 @@ func (o *forwarded) bindServer(f *pflag.FlagSet) {
 	hide(f, "server", "ca-file", "username", "password-file")
 }
 
-// bindCluster adds the flags of an access to a cluster.
+// bindCluster adds the hidden flags for access to a key server or a cluster.
 func (o *forwarded) bindCluster(f *pflag.FlagSet) {
 	o.bindServer(f)
 	f.BoolVar(&o.cluster, "cluster", false, "use keyserverctl")

@@ -24,7 +24,7 @@ func newOpenAPI() *cobra.Command {
 	}
 }
 
-// newReference prints what "make generate" keeps as docs/api.md.
+// newReference returns the command that prints docs/api.md for "make generate".
 func newReference() *cobra.Command {
 	return &cobra.Command{
 		Use:    "reference",

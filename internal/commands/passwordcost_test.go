@@ -21,11 +21,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// shippedCost begins each hash that a key server stores.
+// shippedCost is the prefix of each hash that a key server stores.
 const shippedCost = "$argon2id$v=19$m=19456,t=2,p=1$"
 
-// Each stored hash has the shipped cost: that of the first start, that of a new principal,
-// and that of a principal that has logged in.
+// TestServeStoresTheShippedCost: each stored hash has the shipped cost, at the first start, for a new
+// principal, and for a principal that has logged in.
 func TestServeStoresTheShippedCost(t *testing.T) {
 	root, err := program.Program{Name: programName, Root: newRoot}.Commands(nil)
 	rig.Must(t, err)
@@ -43,7 +43,7 @@ func TestServeStoresTheShippedCost(t *testing.T) {
 	}
 }
 
-// useServer runs serve, logs in, has a principal made that logs in as well, and ends it.
+// useServer runs serve, logs in, creates a principal, logs in as that principal, and stops serve.
 func useServer(t *testing.T, root *cobra.Command, dir string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -109,9 +109,9 @@ func hashesIn(t *testing.T, dir string) (hashes []string) {
 	return hashes
 }
 
-// knowsCost are the files outside of tests that may name the field PasswordCost or the
-// cost of tests: those that pass the field on from server.Config, and the support of
-// tests, which sets it. internal/commands is not among them.
+// knowsCost are the non-test files that may name the field PasswordCost or the cost for
+// tests: files that copy the field from server.Config, and test support that sets it.
+// No file of internal/commands may do so.
 var knowsCost = []string{
 	"internal/auth/session/account.go",
 	"internal/auth/session/manager.go",
@@ -131,9 +131,9 @@ var (
 	environment = regexp.MustCompile(`\b(Getenv|LookupEnv|Environ|ExpandEnv)\(`)
 )
 
-// TestNoProgramSetsThePasswordCost: no command sets another cost in a way that a start
-// of serve does not show, for instance by a flag of up, and no variable of the
-// environment is read where the cost is.
+// TestNoProgramSetsThePasswordCost: no command sets another cost in a way that a test of
+// serve does not detect, for instance by a flag of up. The files that handle the cost
+// read no environment variable.
 func TestNoProgramSetsThePasswordCost(t *testing.T) {
 	root, err := rig.Root()
 	rig.Must(t, err)

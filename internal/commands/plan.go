@@ -21,9 +21,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// exitChanges is the exit code of a plan that the key server does not agree
-// with. That a command line is wrong, which other commands say with 2, is an
-// error of 1 here: a script must not take it for changes.
+// exitChanges is the exit code if the key server does not agree with the plan.
+// Other commands exit with 2 for a wrong command line. plan exits with 1 for
+// that, so that a script does not take it for changes.
 const exitChanges program.Exit = 2
 
 // planOptions are the flags of plan.
@@ -66,7 +66,7 @@ func newPlan() *cobra.Command {
 	return cmd
 }
 
-// notUsage makes a wrong command line an error like every other.
+// notUsage turns a usage error into an ordinary error.
 func notUsage(err error) error {
 	var usage program.UsageError
 	if errors.As(err, &usage) {
@@ -136,13 +136,13 @@ func planLogin(l *access.Login) *plan.Login {
 	return &plan.Login{Name: l.Name, Password: l.Password}
 }
 
-// cluster returns a client of the cluster, nil where none was named. Nobody
-// should plan against a cluster by accident, so that there is no other default.
+// cluster returns a client of the cluster, or nil if none was named. It has no
+// other default, so that no user plans against a cluster by accident.
 func (o *planOptions) cluster() (client.Reader, *sources.Issuer, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
 	if o.kubeconfig == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
-		return nil, nil, nil // none was named, and that is no mistake
+		return nil, nil, nil // a plan without a cluster is valid
 	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {

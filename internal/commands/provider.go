@@ -6,8 +6,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
-// bindProviders has the flags of serve for the identity providers that logins
-// come from.
+// bindProviders adds the flags of serve for the identity providers that verify
+// logins.
 func bindProviders(f *pflag.FlagSet, p *server.Providers) {
 	f.StringVar(&p.OIDCIssuer, "oidc-issuer", "", "issuer of the tokens that open sessions (method kubernetes)")
 	f.StringSliceVar(&p.OIDCAudiences, "oidc-audience", nil, "audience of which a token must name one; may be given more than once, or with commas")

@@ -58,7 +58,7 @@ func releaseKeygen(key, pub string, out, notes io.Writer) error {
 	}
 	if err := write(pub, public, 0o644); err != nil {
 		if key != standardOutput {
-			err = errors.Join(err, os.Remove(key)) // a key alone would stand in the way of the next try
+			err = errors.Join(err, os.Remove(key)) // an existing key file would make the next attempt fail
 		}
 		return err
 	}
@@ -199,7 +199,7 @@ func digests(binaries []string) ([]string, error) {
 	return sums, nil
 }
 
-// writeNew makes a file whole and durable, and never touches one that is there.
+// writeNew creates a file and syncs it to disk. It fails if the file exists, and deletes an incomplete file.
 func writeNew(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
@@ -215,8 +215,8 @@ func writeNew(path string, content []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// replace puts a file that anybody may read into its place at once: a server
-// that looks in between finds the old one or the new one.
+// replace writes a file that any user may read (mode 0644), atomically: a
+// concurrent reader sees the old file or the new one.
 func replace(path string, content []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

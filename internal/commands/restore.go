@@ -115,7 +115,7 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 	return o.report(cmd.OutOrStdout(), moment.Name, done, beside{})
 }
 
-// passedOver says what has the name of something to restore and is empty.
+// passedOver prints the names of skipped empty objects: at most 10 names, and the number of the rest.
 func passedOver(cmd *cobra.Command, names []string) {
 	const most = 10
 	for _, name := range names[:min(len(names), most)] {
@@ -126,7 +126,7 @@ func passedOver(cmd *cobra.Command, names []string) {
 	}
 }
 
-// moment looks for the replica that is to be restored, nil where it is a backup.
+// moment returns the restore point of a replica, or nil if a backup is to be restored.
 func (o *restoreBackupOptions) moment(ctx context.Context) (*backup.Moment, error) {
 	var at time.Time
 	if o.at != "" {
@@ -139,7 +139,7 @@ func (o *restoreBackupOptions) moment(ctx context.Context) (*backup.Moment, erro
 		}
 	}
 	if o.name != "" && !backup.IsGeneration(o.name) {
-		return nil, nil //nolint:nilnil // there is nothing to look for
+		return nil, nil //nolint:nilnil // --backup names a backup
 	}
 	moment, err := backup.FindMoment(ctx, o.from, o.name, at)
 	if err != nil {
@@ -160,7 +160,7 @@ func (o *restoreBackupOptions) moment(ctx context.Context) (*backup.Moment, erro
 	return moment, nil
 }
 
-// backup restores a backup.
+// backup restores a backup, with its key-encryption key if --include-kek is set.
 func (o *restoreBackupOptions) backup(cmd *cobra.Command, identity string, options backup.Options) (err error) {
 	ctx := cmd.Context()
 	found, err := backup.Find(ctx, o.from, o.name)
@@ -193,7 +193,7 @@ func (o *restoreBackupOptions) backup(cmd *cobra.Command, identity string, optio
 	return o.report(cmd.OutOrStdout(), found.Name, done, kek)
 }
 
-// report says what there is now, and what is still to do.
+// report prints the result and the remaining steps for the user.
 func (o *restoreBackupOptions) report(out io.Writer, name string, done backup.Restored, kek beside) error {
 	var b strings.Builder
 	h := done.Head
@@ -231,23 +231,23 @@ func (o *restoreBackupOptions) report(out io.Writer, name string, done backup.Re
 	return err
 }
 
-// beside is the key-encryption key beside a backup, and where it goes.
+// beside is the key-encryption key that is stored next to a backup.
 type beside struct {
 	there   bool
-	plain   []byte // nil: it was not asked for
+	plain   []byte // nil without --include-kek
 	path    string
 	written bool
 }
 
-// besides looks for it, and opens it where it is asked for: whoever can write to --from can have
-// put it there.
+// besides looks for the key-encryption key next to a backup. It decrypts the key only with
+// --include-kek, because any user that can write to --from can have put it there.
 func (o *restoreBackupOptions) besides(ctx context.Context, found backup.Found, identity string) (k beside, err error) {
 	r, err := found.Key(ctx)
 	if err != nil {
 		if o.includeKEK {
 			return k, err
 		}
-		return k, nil // nobody has asked for it
+		return k, nil // the key was not requested
 	}
 	if r == nil {
 		if o.includeKEK {
@@ -264,8 +264,8 @@ func (o *restoreBackupOptions) besides(ctx context.Context, found backup.Found, 
 	return k, err
 }
 
-// write writes it as a whole, where nothing has the name yet but the same key, which one
-// left that was killed.
+// write writes the key to path atomically. It fails if the file exists with another key. It accepts
+// the same key, which a killed restore may have left.
 func (k *beside) write() error {
 	if err := os.MkdirAll(filepath.Dir(k.path), 0o700); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
@@ -281,7 +281,7 @@ func (k *beside) write() error {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
 	whole := filepath.Join(filepath.Dir(k.path), sqlite.RestoringFile+"-"+keyring.KeyFile)
-	if err := os.Remove(whole); err != nil && !errors.Is(err, fs.ErrNotExist) { // of one that was killed
+	if err := os.Remove(whole); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a killed restore
 		return fmt.Errorf("--data-dir: %w", err)
 	}
 	f, err := os.OpenFile(whole, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -299,13 +299,13 @@ func (k *beside) write() error {
 	return nil
 }
 
-// remove takes away what was written for nothing, be it by one that was killed.
+// remove deletes the key after a failed restore, also if a killed restore wrote it.
 func (k *beside) remove() error {
 	if k.plain == nil {
 		return nil
 	}
 	if is, err := os.ReadFile(k.path); err != nil || !bytes.Equal(is, k.plain) {
-		return nil //nolint:nilerr // nothing of ours is there
+		return nil //nolint:nilerr // the file is missing or not ours
 	}
 	return os.Remove(k.path)
 }

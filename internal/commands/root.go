@@ -22,8 +22,8 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	return Program().Run(args, in, out, errOut)
 }
 
-// Run is Main for a program that was started by that name. It refuses the names of the plugin of kubectl: links of these
-// names, which docs/ctl.md recommended, have to point to keyserverctl now.
+// Run is Main for a program that was started with the name started. It rejects names of a kubectl plugin: docs/ctl.md
+// once recommended links with these names, and they must point to keyserverctl now.
 func Run(started string, args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	if name := filepath.Base(started); strings.HasPrefix(name, "kubectl") {
 		fmt.Fprintf(errOut, "%s: %s is a link to the wrong program; link it to keyserverctl\n", programName, name)
@@ -32,7 +32,7 @@ func Run(started string, args []string, in io.Reader, out, errOut io.Writer) (co
 	return Main(args, in, out, errOut)
 }
 
-// Program returns keyserver-operator.
+// Program returns the program keyserver-operator.
 func Program() program.Program { return program.Program{Name: programName, Root: newRoot} }
 
 func newRoot(args []string) (*cobra.Command, error) {

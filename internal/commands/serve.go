@@ -106,13 +106,13 @@ func ServerDefaults() server.Config {
 	return o.Config
 }
 
-// identify sets the version of this program and its clock.
+// identify sets the version of this program and its clocks.
 func (o *serveOptions) identify() {
 	o.Version, o.Steady = program.BuildVersion(programName), monotonic.New()
 	o.Clock = o.Steady.Now
 }
 
-// complete checks the options and gives them a logger.
+// complete sets the logger, the version and the clocks, and validates the options.
 func (o *serveOptions) complete(errOut io.Writer) error {
 	logger, err := program.NewLogger(errOut, o.logLevel)
 	if err != nil {
@@ -148,7 +148,7 @@ func newServe() *cobra.Command {
 	return cmd
 }
 
-// serve runs until ctx ends, then drains.
+// serve runs a key server until ctx ends or the server fails, and then drains it.
 func serve(ctx context.Context, o serveOptions, out io.Writer) error {
 	s, err := server.Start(ctx, o.Config)
 	if err != nil {
