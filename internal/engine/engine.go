@@ -87,9 +87,9 @@ func (e *Engine) with(ks *keys.Keys) *Engine {
 	return &Engine{Parts: e.Parts, Gate: ks.Gate, Keys: ks, Trust: trust.New(ks.Gate, e.CAManager, e.Self), feed: e.feed}
 }
 
-// anew returns the engine with its own empty caches, so that its results include every change committed until now.
+// withEmptyCaches returns the engine with its own empty caches, so that its results include every change committed until now.
 // Use it for one question only, because later changes do not clear these caches.
-func (e *Engine) anew() *Engine { return e.with(e.Keys.Anew()) }
+func (e *Engine) withEmptyCaches() *Engine { return e.with(e.Keys.WithEmptyCaches()) }
 
 // changed drops the cache entries that a committed change made stale, and wakes the readers of the change feed.
 func (e *Engine) changed(changes []keyserver.Change) {

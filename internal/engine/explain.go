@@ -42,7 +42,7 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 		}
 		asked, confirmed := e, e.Store.Confirmed()
 		if q.At > 0 {
-			asked, confirmed = e.anew(), e.Store.Now()
+			asked, confirmed = e.withEmptyCaches(), e.Store.Now()
 		}
 		told := !own || e.WouldAllow(ctx, by, keyserver.OpExplainAccess)
 		q.Bare = q.Bare || !told

@@ -41,7 +41,7 @@ func TestMayShutOut(t *testing.T) {
 // TestRegisteredAnewDuringAHandshake checks that a peer that is registered again during
 // its handshake is not accepted as the earlier peer.
 func TestRegisteredAnewDuringAHandshake(t *testing.T) {
-	for name, anew := range map[string]func(*keyserver.TrustedServer){
+	for name, change := range map[string]func(*keyserver.TrustedServer){
 		"Unchanged":      func(*keyserver.TrustedServer) {},
 		"OtherTransport": func(s *keyserver.TrustedServer) { s.Transport = keyserver.IDFromUint64(4711) },
 		"OtherSystem":    func(s *keyserver.TrustedServer) { s.System = 9 },
@@ -57,7 +57,7 @@ func TestRegisteredAnewDuringAHandshake(t *testing.T) {
 			}()
 			endpoint := w.gate.endpoint
 			conn, _, err := endpoint.handshake(t.Context(), here, tls.Server, func(keyserver.TrustedServer) error {
-				w.knows.forget(func(r *registry) { anew(&r.servers[0]) })
+				w.knows.forget(func(r *registry) { change(&r.servers[0]) })
 				endpoint.changed(nil)
 				return endpoint.settle(context.Background()) // before the connection is registered
 			})

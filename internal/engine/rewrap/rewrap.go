@@ -174,14 +174,14 @@ func (w *Worker) place(ctx context.Context, p place) error {
 			return err
 		}
 		for _, one := range list {
-			anew, changed, err := w.Keyring.Rewrap(one.id, w.System, one.bytes)
+			rewrapped, changed, err := w.Keyring.Rewrap(one.id, w.System, one.bytes)
 			if err != nil {
 				return err
 			}
 			if !changed {
 				continue
 			}
-			if err := p.write(ctx, tx, wrapped{one.id, anew}); err != nil {
+			if err := p.write(ctx, tx, wrapped{one.id, rewrapped}); err != nil {
 				return err
 			}
 		}
@@ -222,7 +222,7 @@ func (w *Worker) retire(ctx context.Context, old keyserver.ID) error {
 		return err
 	}
 	if left > 0 {
-		w.Logger.Warn("keys are still under a data key that was to be retired; they are wrapped anew", "dataKey", old.Hex(), "keys", left)
+		w.Logger.Warn("keys are still under a data key that was to be retired; they are wrapped rewrapped", "dataKey", old.Hex(), "keys", left)
 		w.poke()
 		return nil
 	}

@@ -99,9 +99,9 @@ func (g *Gate) remember() {
 	g.policies = cache.New[keyserver.Deployment, approval.Policy](&g.caches, 4, keyserver.ChangeApprovalPolicy)
 }
 
-// Anew returns the gate with empty caches. Its decisions know every change that is committed by now. It is for one
+// WithEmptyCaches returns the gate with empty caches. Its decisions know every change that is committed by now. It is for one
 // request, because no later change reaches it.
-func (g *Gate) Anew() *Gate {
+func (g *Gate) WithEmptyCaches() *Gate {
 	without := *g
 	without.remember()
 	return &without

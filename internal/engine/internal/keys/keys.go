@@ -56,10 +56,10 @@ func (ks *Keys) Changed(changes []keyserver.Change) {
 	ks.caches.Changed(changes)
 }
 
-// Anew returns the operations and their gate with empty caches, like Gate.Anew.
-func (ks *Keys) Anew() *Keys {
+// WithEmptyCaches returns the operations and their gate with empty caches, like Gate.WithEmptyCaches.
+func (ks *Keys) WithEmptyCaches() *Keys {
 	without := *ks
-	without.Gate = ks.Gate.Anew()
+	without.Gate = ks.Gate.WithEmptyCaches()
 	without.remember()
 	return &without
 }
