@@ -21,9 +21,9 @@ const (
 // it instead, and the annotation is removed.
 const AnnotationCreatePending = "trust.keyserver.dev/create-pending"
 
-// AnnotationPublishedBy, on an object that the manager publishes in the cluster, names
-// the object that declares it: KIND/NAMESPACE/NAME. The manager changes and deletes no
-// published object without this annotation.
+// AnnotationPublishedBy is on each object that the manager publishes in the cluster. It
+// names the object that declares it: KIND/NAMESPACE/NAME. The manager changes and deletes
+// no published object without this annotation.
 const AnnotationPublishedBy = "trust.keyserver.dev/published-by"
 
 // Finalizers.

@@ -59,19 +59,20 @@ func newAuditVerify(args []string) *cobra.Command {
 	o := auditOptions{forwarded: forwarded{args: args}}
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Check every row of the audit trail against its hash chain and the audit tree",
-		Long: "Check every row of the audit trail against its hash chain and the audit tree, and\n" +
-			"report what was changed, removed or inserted. It reads only, and may run beside a\n" +
-			"server, or read an archive by --archive. With --key, which GET /api/audit/key answers, the\n" +
-			"newest checkpoint has to be signed by it; with --checkpoint, which was noted\n" +
-			"earlier, the trail has to lead through it. Both together find whatever was done to\n" +
-			"the database since, rows cut from the end included. Of a database it also finds out\n" +
-			"whether the filters of GET /api/audit find every row. keyserverctl audit verify reads\n" +
-			"the trail of a key server.",
+		Short: "Check every row of the audit log in a database or an archive",
+		Long: "Check every row of the audit log against its hash chain and the audit tree, and\n" +
+			"report rows that were changed, removed or inserted. It reads only, and may run while\n" +
+			"a server runs. With --archive it reads an archive instead of a database. With --key,\n" +
+			"which GET /api/audit/key returns, that key must have signed the newest checkpoint.\n" +
+			"With --checkpoint, which was saved earlier, the log must continue that checkpoint.\n" +
+			"Both together find every change of the database since then, also rows that were\n" +
+			"removed from the end. For a database, it also checks that the filters of\n" +
+			"GET /api/audit find every row.\n\n" +
+			"keyserverctl audit verify checks the audit log of a key server.",
 		Args: program.NoArgs,
 		RunE: program.Ran(o.run),
 	}
-	o.databaseOptions.bind(cmd.Flags(), "")
+	o.bind(cmd.Flags(), "")
 	o.bindServer(cmd.Flags())
 	cmd.Flags().StringVar(&o.archive, "archive", "", "URL of an audit archive, as --audit-archive of serve has it: verify that, and no database")
 	cmd.Flags().StringVar(&o.key, "key", "", "key that signs the checkpoints, as GET /api/audit/key answers it, or a file that holds it")

@@ -48,7 +48,7 @@ func newBackup() *cobra.Command {
 	cmd.Flags().StringVar(&o.to, "to", "", "directory, which is made where there is none, or file:///DIRECTORY, s3://BUCKET, gs://BUCKET or azblob://CONTAINER")
 	cmd.Flags().StringVar(&o.recipient, "recipient", "", "recipient of age, age1...; whoever has its identity opens the backup")
 	cmd.Flags().BoolVar(&o.includeKEK, "include-kek", false, "put the key-encryption key beside the backup, encrypted like it, where it is the file kek in --data-dir")
-	o.databaseOptions.bind(cmd.Flags(), ", which --include-kek takes the key-encryption key from")
+	o.bind(cmd.Flags(), ", which --include-kek takes the key-encryption key from")
 	return cmd
 }
 

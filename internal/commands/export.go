@@ -25,7 +25,7 @@ type exportOptions struct {
 }
 
 func (o *exportOptions) bind(f *pflag.FlagSet) {
-	o.Options.Bind(f)
+	o.Bind(f)
 	f.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of the manifests")
 	f.StringVar(&o.keyServer, "key-server-ref", "default", "KeyServer that the manifests refer to")
 	f.StringSliceVar(&o.kinds, "kind", nil, "only this kind, of "+strings.Join(export.Kinds, ", ")+"; may be given several times")

@@ -42,7 +42,7 @@ func (o *planOptions) bind(f *pflag.FlagSet) {
 	f.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of manifests that name none")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster that the manifests are for; default: $KUBECONFIG, and without it no cluster is asked")
 	f.StringVar(&o.keyServer, "key-server-ref", "default", "KeyServer that the flags about a key server stand for, or change")
-	o.Options.Bind(f)
+	o.Bind(f)
 	f.StringVarP(&o.output, "output", "o", "text", "text or json")
 	f.StringVar(&o.logLevel, "log-level", "error", "debug, info, warn or error")
 }

@@ -102,7 +102,7 @@ func (f *Report) Begin(e audit.Extent) {
 	}
 }
 
-// checkExtent returns what is wrong with the first row of an audit log, or "". pruned reports that a
+// checkExtent returns the defect of the first row of an audit log, or "". pruned reports that a
 // row under the signed tree records the removal of the rows before the first one. The server writes
 // that row before it removes a segment.
 func checkExtent(e audit.Extent, pruned bool) string {

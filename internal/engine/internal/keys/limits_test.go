@@ -118,7 +118,7 @@ func spend(t *testing.T, f *enginetest.Fixture, link keyserver.HiddenLink, p key
 	}
 }
 
-// A refused export counts no use, whichever check refuses it.
+// TestRefusedExportsCountNoUse checks that a refused export counts no use, for each check that refuses it.
 func TestRefusedExportsCountNoUse(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		owner := f.Add(t, keyserver.PasswordPrincipal, "owner", []keyserver.ID{keyserver.RoleEncryptor, keyserver.RoleExchanger}, nil)
