@@ -83,8 +83,9 @@ func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
 	return claims
 }
 
-// Reach implements reconcile.Adapter. Observe finds the present name of
-// the role. An operation that the key server does not know has no duty.
+// Reach implements reconcile.Adapter: it returns the names and duties that a grant must cover.
+// Observe finds the present name of the role. An operation that the key server does not know
+// has no duty.
 func (roleAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.Role, _ *declaredRole) (grants.Reach, error) {
 	var reach grants.Reach
 	if obj.Spec.RoleName != nil {

@@ -46,7 +46,7 @@ type Route struct {
 	// Many marks a route with many objects in one request, if Long cannot tell that from its name
 	// and its body.
 	Many bool
-	// Uncounted routes respond under any load.
+	// Uncounted routes take no part in the limits of concurrent requests, so they respond under any load.
 	Uncounted bool
 	// Unconditional routes also respond if the build is not admitted.
 	Unconditional bool

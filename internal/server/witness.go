@@ -70,7 +70,7 @@ func (s *Server) openWitness(ctx context.Context, alarm *conflictAlarm) (*witnes
 	return witness.New(witness.Config{Store: s.store, Signer: signer, Own: s.tree.Key(), Clients: s.cfg.WitnessClients, Clock: s.cfg.Clock, Alarm: alarm.raise})
 }
 
-// openFeed starts to send the tree's checkpoints to witnesses, and to fetch the keys of witnesses that are
+// openFeed starts to send the checkpoints of the audit tree to witnesses, and to fetch the keys of witnesses that are
 // peers.
 func (s *Server) openFeed() (*witness.Feed, error) {
 	var remotes []witness.Remote

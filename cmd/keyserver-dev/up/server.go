@@ -132,7 +132,7 @@ func (o *options) trustTokens(ctx context.Context, cluster *rest.Config, logger 
 	return err
 }
 
-// besides returns the port for peers that belongs to a port for clients, as 9443 to 8443. It is the same in
+// besides returns the port for peers of a key server with the given port for clients: 9443 for 8443. It is the same in
 // each run, so that peers find the key server again.
 func besides(port string) string {
 	n, err := strconv.ParseUint(port, 10, 16)

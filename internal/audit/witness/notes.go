@@ -34,7 +34,8 @@ func countSigned(signed []byte, by []note.Verifier) int {
 	return n
 }
 
-// cosignatureOf returns the line of a witness from the lines of its response.
+// cosignatureOf returns the signature line of the witness from the lines of its response, after it has
+// verified the signature.
 func cosignatureOf(checkpoint, lines []byte, by note.Verifier) ([]byte, error) {
 	n, err := note.Open(append(append(bytes.Clone(textOf(checkpoint)), '\n'), lines...), note.VerifierList(by))
 	if err != nil {

@@ -12,9 +12,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// Logins that may wait per place. One network, or one known name, has a share of them. If all are
-// taken, a new login evicts one of the largest holder. Strangers wait twice as long for a place
-// because of the pauses. The last one must be served within the time limit of a request.
+// Number of logins that may wait for each concurrent password hash. One network, or one name that
+// has logged in before, has a share of them. If the queue is full, a new login evicts a login of the
+// network or name that has most. The last login in the queue must be served within the time limit
+// of a request. Logins of unknown names have half as many places, because they take twice as long.
 const (
 	knownPerPlace     = 128
 	strangersPerPlace = 64

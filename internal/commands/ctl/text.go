@@ -35,8 +35,8 @@ func readable(to io.Writer) io.WriteCloser {
 	}))
 }
 
-// fold breaks a text into lines at spaces. A word longer than a line is cut, because a broken word
-// cannot be copied; --field prints all of it.
+// fold breaks a text into lines at spaces. A word longer than a line is cut off: a word that
+// continues on the next line would be copied with the line break. --field prints all of it.
 func fold(text string, width int) string { return lined(text, width, cut) }
 
 // broken breaks a text like fold, but also breaks words longer than a line, so that nothing is lost.

@@ -58,7 +58,7 @@ func Decode(part string) ([]byte, bool) {
 	return b, err == nil
 }
 
-// Members are the known members of an object.
+// Members are the known members of a JSON object, by name.
 type Members map[string]jsontext.Value
 
 // Object parses a JSON object without duplicate names at any depth. It rejects a known

@@ -22,9 +22,9 @@ import (
 const dataKeySetting = rowmac.DataKeySetting
 
 // A wrapped key has a version byte, the id of its data key, a nonce, and the sealed bytes
-// with their tag. Version 1 has no id: its data key is the first one of a database from
-// before there was a ring, and has the id zero. That data key keeps this format until it
-// is retired, because older replicas know no other.
+// with their tag. Version 1 stores no id. Databases of older releases use it for
+// their only data key, whose id counts as zero. That data key keeps the format until it is
+// retired, because older replicas know no other.
 const (
 	wrapVersionAlone = 1
 	wrapVersion      = 2

@@ -114,7 +114,7 @@ func refusedRule(i int, format string, args ...any) error {
 	return fault.New(fault.InvalidArgument, "rules[%d].%s", i, fmt.Sprintf(format, args...)).Audited(fault.ReasonInvalidArgument)
 }
 
-// settings is a store, or a transaction on it.
+// settings reads the stored approval policy. A store implements it, and a transaction.
 type settings interface {
 	ApprovalPolicy(ctx context.Context) ([]byte, error)
 }

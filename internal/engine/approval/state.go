@@ -48,8 +48,8 @@ func Digest(method, path string, body []byte) ([32]byte, error) {
 	return sha256.Sum256(form), err
 }
 
-// Standing has the operations that each approver holds now, nil if the approver is
-// disabled or deleted.
+// Standing maps each approver to the operations that its roles grant now, or to nil if the
+// approver is disabled or deleted.
 type Standing map[keyserver.PrincipalRef][]keyserver.ID
 
 // Tally is the number of approvals under one rule.

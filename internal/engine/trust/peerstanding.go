@@ -50,8 +50,8 @@ func (r *PeerRegistry) TrustedServers(ctx context.Context) ([]keyserver.TrustedS
 	return r.store.TrustedServers(ctx)
 }
 
-// Revoked returns why a certificate that a trusted CA signed is refused, by the policy
-// for that CA and the revocation evidence. It returns "" if the certificate is accepted.
+// Revoked applies the revocation policy of a trusted CA to a certificate that the CA signed. It
+// returns the reason of a refusal, or "" if the certificate is accepted.
 func (r *PeerRegistry) Revoked(ctx context.Context, cert, issuer *x509.Certificate) (why string, err error) {
 	digest := pki.RevocationDigest(issuer.Raw)
 	known, err := r.issuers.Get(ctx, digest, func() (gate.Evidence, error) {

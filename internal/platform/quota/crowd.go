@@ -76,7 +76,7 @@ func (c *Crowd[K]) Join(holder K, evict func()) (*Member[K], Verdict) {
 	return m, Taken
 }
 
-// holder returns the holder of that key, which may be new.
+// holder returns the holder with that key, and creates it if there is none.
 func (c *Crowd[K]) holder(key K) *crowdHolder[K] {
 	h := c.holders[key]
 	if h == nil {

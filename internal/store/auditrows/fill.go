@@ -221,7 +221,7 @@ func (e embedded) needsNone(id journal.ID, there *journal.Content, end reached) 
 // discardedSuffix is the suffix of the name of a discarded journal.
 const discardedSuffix = ".discarded"
 
-// discard renames the journal, and records that the database has none.
+// discard puts the journal out of use: it renames the file, and records that the database has no journal.
 func (e embedded) discard(ctx context.Context) error {
 	name := filepath.Join(e.d.Dir, journal.File)
 	if err := os.Rename(name, name+discardedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -33,8 +33,8 @@ const (
 	// maxLogBytes bounds the log. A larger log is folded without waiting for the place; a new base is
 	// then needed.
 	maxLogBytes = 512 << 20
-	// A new base is made after maxGeneration, or when so much was shipped after the base that a
-	// restore would read more of that than of the base.
+	// A new base is made after maxGeneration, or when a restore would read more log after the base
+	// than the base itself has.
 	maxGeneration  = 24 * time.Hour
 	maxBehindBase  = 1 << 30
 	maxBehindTimes = 2

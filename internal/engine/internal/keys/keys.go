@@ -43,7 +43,7 @@ func New(g *gate.Gate, ring *keyring.Keyring) *Keys {
 	return ks
 }
 
-// remember replaces the caches by empty ones.
+// remember starts new, empty caches.
 func (ks *Keys) remember() {
 	ks.caches = nil
 	ks.keys = cache.NewByID[*heldKey](&ks.caches, maxCached, keyserver.ChangeKey)
