@@ -1,32 +1,32 @@
-/** What is known of a route, made from the server's table of routes. */
+/** One route of the HTTP API. Most routes are generated from the server's table of routes. */
 export interface Route {
-  /** Its operationId. */
+  /** operationId in the OpenAPI description. */
   name: string;
   method: "GET" | "POST" | "PUT" | "DELETE";
-  /** With the names of its fields in braces. */
+  /** Path with the names of its fields in braces. */
   path: string;
-  /** The fields that go into the query. */
+  /** Fields that are sent in the query. */
   query?: readonly string[];
-  /** What goes neither into the path nor into the query is the body. */
+  /** The route has a body. It contains the fields that are in neither the path nor the query. */
   body?: boolean;
-  /** The field at the end of the path that may have slashes. */
+  /** The field at the end of the path, if it may contain slashes. */
   rest?: string;
-  /** It needs no session. */
+  /** The route needs no session. */
   open?: boolean;
-  /** The call may count a use of a key, so that asking twice may count twice. */
+  /** The call may count a use of a key, so that a repeated call may count two uses. */
   counts?: boolean;
-  /** The answer may take as long as the field wait says, in seconds. */
+  /** The response may take as many seconds as the field wait says. */
   waits?: boolean;
-  /** What a success is, JSON where nothing is said. */
+  /** Format of a successful response. The default is JSON. */
   answers?: "text" | "bytes" | "stream";
-  /** The member of a verified write's answer that says that it was read back. */
+  /** Member of the response to a verified write. It is true if the server has read the change back. */
   proves?: "saved" | "gone";
 }
 
-/** Of one call. */
+/** Options of one call. */
 export interface CallOptions {
-  /** Ends the call early. */
+  /** Aborts the call. */
   signal?: AbortSignal;
-  /** What the call is for, up to 256 printable characters: audit rows have it. */
+  /** Purpose of the call for the audit log, at most 256 printable characters. */
   purpose?: string;
 }

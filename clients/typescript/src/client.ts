@@ -18,31 +18,31 @@ import {
 } from "./routes.js";
 import { type Credentials, good, held, type HeldSession } from "./session.js";
 
-/** Which service to speak to, and how. */
+/** Options of a Client. */
 export interface ClientOptions {
   /**
-   * The address of the service without /api or another path, for instance
-   * "https://keys.example:8443". Plain http is taken for loopback only: a password or session id
-   * would travel in the clear.
+   * Address of the service without /api or another path, for instance
+   * "https://keys.example:8443". Plain http is accepted only for loopback addresses, because it
+   * sends passwords and session ids unencrypted.
    */
   baseUrl: string;
-  /** Open sessions. Without them login() does, and calls that need no session work. */
+  /** Used to open sessions. Without credentials, call login() before calls that need a session. */
   credentials?: Credentials;
-  /** Binds each session to itself. Left out, none is bound. */
+  /** Key that each session is bound to. If it is undefined, sessions are not bound. */
   proofKey?: ProofKey;
-  /** The URL by which the service knows itself (serve --external-url), where that is another one. */
+  /** External URL of the service (serve --external-url), if it differs from baseUrl. */
   proofUrl?: string;
-  /** A session that was opened before, by the same key. */
+  /** Session that was opened earlier with the same proof key. */
   session?: HeldSession;
-  /** Is told of each session that is held from now on, and of none (undefined) when it has ended. */
+  /** Called with each new session of the client, and with undefined when the session has ended. */
   onSession?: (session: HeldSession | undefined) => void;
-  /** Instead of the fetch of the platform; with one of undici's, connections can have settings of their own. */
+  /** Replaces the fetch of the platform. The fetch of undici allows separate settings for connections. */
   fetch?: typeof fetch;
-  /** How often a call is tried again; 3 when left out. */
+  /** Maximum number of retries of a call. The default is 3. */
   maxRetries?: number;
-  /** Bounds each attempt, in milliseconds; 30 s when left out. A long poll adds its wait. */
+  /** Timeout of each attempt, in milliseconds. The default is 30 s. A long poll adds its wait time. */
   timeout?: number;
-  /** The clock in milliseconds since 1970. */
+  /** Clock, which returns milliseconds since 1970. The default is Date.now. */
   now?: () => number;
 }
 
@@ -52,7 +52,7 @@ const maxBackoff = 30_000;
 const path = "/api/sessions";
 const endSession: Route = { name: "endCurrentSession", method: "DELETE", path: `${path}/current` };
 
-/** Speaks to one service with one session. */
+/** Client of one service. It holds at most one session. */
 export class Client extends Routes {
   private readonly base: string;
   private readonly known: string;
@@ -61,7 +61,7 @@ export class Client extends Routes {
   private readonly now: () => number;
   private session: HeldSession | undefined;
   private opening: Promise<LoginResponse> | undefined;
-  private skew = 0; // of the service's clock against ours
+  private skew = 0; // the service's clock minus ours, in milliseconds
 
   constructor(options: ClientOptions) {
     super();
@@ -73,7 +73,7 @@ export class Client extends Routes {
     this.session = options.session;
   }
 
-  /** Opens a session, which the next calls use, whatever the credentials of the client are. */
+  /** Opens a session for the next calls, with the given request instead of the client's credentials. */
   async login(request: LoginRequest, options?: CallOptions): Promise<LoginResponse> {
     const route: Route = { name: "login", method: "POST", path, open: true };
     const { answer, response } = await this.attempts<LoginResponse>({ route, body: () => JSON.stringify(request), binds: true, options });
@@ -82,12 +82,15 @@ export class Client extends Routes {
     return answer;
   }
 
-  /** Makes a session with the rights of another, or a credential for a few keys, of the one that is held. */
+  /**
+   * Makes a delegated session with the rights of another principal, or a scoped credential for a
+   * few keys. It needs the held session and does not replace it.
+   */
   derive(request: LoginRequest & { method: "delegated" | "scoped" }, options?: CallOptions): Promise<LoginResponse> {
     return this.ask({ name: "login", method: "POST", path, body: true }, request, options);
   }
 
-  /** Ends the session that is held, if there is one. */
+  /** Ends the held session, if there is one. */
   async logout(options?: CallOptions): Promise<void> {
     const ending = this.session;
     if (ending === undefined) {
@@ -98,7 +101,7 @@ export class Client extends Routes {
       await this.attempts({ route: endSession, session: ending, options });
     } catch (error) {
       if (!(error instanceof KeyserverError && error.reauth)) {
-        throw error; // otherwise it had ended by itself
+        throw error; // otherwise the session had already ended
       }
     }
   }
@@ -124,8 +127,8 @@ export class Client extends Routes {
   }
 
   /**
-   * Asks others to approve a call instead of making it, where a rule of the approval policy guards
-   * it (APPROVAL_REQUIRED): client.askFor("it leaked", (c) => c.disableKey({ ttag })).
+   * Requests an approval for a call instead of making it. Use it if the approval policy requires
+   * one (APPROVAL_REQUIRED): client.askFor("it leaked", (c) => c.disableKey({ ttag })).
    */
   async askFor(reason: string, call: (client: Routes) => Promise<unknown>, options?: CallOptions): Promise<Approval> {
     const noted = await new Promise<Omit<ApprovalRequest, "reason">>((resolve, reject) => {
@@ -147,7 +150,7 @@ export class Client extends Routes {
     return (await this.attempts<Out>({ route, body: make, spent, broken, options })).answer;
   }
 
-  /** Tries a call until it is answered for good. */
+  /** Repeats a call until it succeeds. Throws the error of the last attempt if no other is allowed. */
   private async attempts<Out>(call: Call): Promise<{ answer: Out; response: Response }> {
     let renewed = false;
     let proved = false;
@@ -157,7 +160,7 @@ export class Client extends Routes {
         return await this.attempt<Out>(call, using);
       } catch (error) {
         if (error instanceof KeyserverError && error.reauth && using !== undefined && call.session === undefined) {
-          // The session ended early; a 401 says that nothing was done.
+          // The session ended early. A 401 means that the service did nothing.
           this.drop(using);
           if (!renewed && !call.spent && this.options.credentials !== undefined) {
             renewed = true;
@@ -184,7 +187,7 @@ export class Client extends Routes {
     }
   }
 
-  /** How long to wait before another attempt, undefined where there is none. */
+  /** Returns the milliseconds to wait before the next attempt, or undefined if there must be none. */
   private again(call: Call, error: unknown, attempt: number): number | undefined {
     if (attempt >= (this.options.maxRetries ?? 3) || call.options?.signal?.aborted) {
       return undefined;
@@ -198,24 +201,24 @@ export class Client extends Routes {
       return undefined;
     }
     if (call.route.name === "getReadiness" && error.code === "NOT_READY") {
-      return undefined; // which is what was asked for
+      return undefined; // "not ready" is a result of this call
     }
     if (call.route.counts && error.code === "PEER_UNAVAILABLE") {
-      // The peer may have counted the use of the call that it did not answer, and would count
-      // another one: whether that is worth it, the caller knows.
+      // The peer may have counted a use although its response is missing. Another attempt could
+      // count a second use, so that the caller must decide.
       return undefined;
     }
     const asked = error.retryAfter * 1000;
     return asked <= maxBackoff ? Math.max(backoff, asked) : undefined;
   }
 
-  /** After how long another proof may succeed where this one was refused. */
+  /** Returns the milliseconds to wait before an attempt with a new proof, or undefined if there must be none. */
   private proveAnew(call: Call, error: unknown): number | undefined {
     if (this.options.proofKey === undefined || !(error instanceof KeyserverError)) {
       return undefined;
     }
     if (error.code === "PROOF_STALE") {
-      return 1000; // a service that crashed takes no proof of the second before
+      return 1000; // after a crash, the service rejects proofs of the second before
     }
     return error.code === "PROOF_REPLAYED" && call.route.method === "GET" ? 0 : undefined;
   }
@@ -232,7 +235,7 @@ export class Client extends Routes {
       if (credentials === undefined && this.opening === undefined) {
         throw new KeyserverError({ status: 0, code: "SESSION_NOT_FOUND", reauth: true, detail: "there is no session; call login() first" });
       }
-      // Calls that find no session share one login, which none of them ends.
+      // Calls without a session share one login. No single call can abort it.
       this.opening ??= (async () => this.login(await credentials!()))().finally(() => (this.opening = undefined));
       await this.opening;
     }
@@ -263,7 +266,7 @@ export class Client extends Routes {
         ...(body === undefined ? {} : { body }),
         ...(body instanceof ReadableStream ? { duplex: "half" } : {}),
         signal: options?.signal === undefined ? limit : AbortSignal.any([options.signal, limit]),
-        redirect: "error", // one would carry the session id to wherever it points
+        redirect: "error", // a redirect would send the session id to another address
         credentials: "omit",
         cache: "no-store",
         referrerPolicy: "no-referrer",
@@ -317,7 +320,7 @@ export class Client extends Routes {
       });
     }
     if (said.code === "PROOF_STALE") {
-      // A date has no fraction of a second, and stands for the whole second.
+      // The Date header has no fraction, so that it stands for an entire second.
       const skew = Date.parse(response.headers.get("date") ?? "") - this.now();
       this.skew = Number.isNaN(skew) ? 0 : skew < 0 ? Math.min(skew + 1000, 0) : skew;
     }
@@ -334,20 +337,20 @@ export class Client extends Routes {
   }
 }
 
-/** One request, independent of how often it is tried. */
+/** One call, which may take several attempts. */
 interface Call {
   route: Route;
-  target?: string; // the path that is asked, and the query
-  body?: (() => BodyInit) | undefined; // made anew for each attempt
-  spent?: boolean; // the body can be sent once
+  target?: string; // path and query of the request
+  body?: (() => BodyInit) | undefined; // called for each attempt
+  spent?: boolean; // the body can be sent only once
   broken?: MessageBody["broken"];
-  binds?: boolean; // opens a session, which a proof binds to its key
-  session?: HeldSession; // instead of the client's own
+  binds?: boolean; // opens a session, and a proof binds it to the proof key
+  session?: HeldSession; // used instead of the client's session
   wait?: number;
   options: CallOptions | undefined;
 }
 
-/** Throws why the message of a call ended early, if it did: no answer is about all of it then. */
+/** Throws the reason if the message of a call ended early. The response is then not about the complete message. */
 function whole(call: Call): void {
   const broken = call.broken?.();
   if (broken !== undefined) {
@@ -355,7 +358,7 @@ function whole(call: Call): void {
   }
 }
 
-/** The origin that an option names; to anything else a request would go astray, or in the clear. */
+/** Returns the origin of a URL option. Throws if requests would have a wrong path or be unencrypted. */
 function checked(option: "baseUrl" | "proofUrl", text: string): string {
   let url: URL;
   try {
@@ -376,7 +379,7 @@ function checked(option: "baseUrl" | "proofUrl", text: string): string {
   return url.origin;
 }
 
-/** Makes no call: it notes the first, which never comes to an end. */
+/** Passes each call to note instead of making it. The promise of a call never settles. */
 class Noted extends Routes {
   private readonly note: (request: Omit<ApprovalRequest, "reason">) => void;
 
@@ -392,7 +395,7 @@ class Noted extends Routes {
   }
 }
 
-/** Puts the fields where they go. What could not be a request is refused before anything is sent. */
+/** Places the input fields in path, query and body. Throws BAD_REQUEST if they cannot form a request. */
 function place(route: Route, input: object): { target: string; rest: Record<string, unknown> } {
   const rest: Record<string, unknown> = { ...input };
   const take = (name: string): unknown => {
@@ -457,13 +460,13 @@ function parsed(body: Uint8Array): unknown {
   }
 }
 
-/** Reads an answer, and refuses a success that does not show what it rests on. */
+/** Parses a successful response. Throws if the format is wrong or a verified write is not confirmed. */
 function understood<Out>(route: Route, response: Response, body: Uint8Array<ArrayBuffer>): Out {
   const kind = (response.headers.get("content-type") ?? "").split(";")[0]!.trim();
   const wanted = { text: "text/plain", bytes: "application/octet-stream", json: "application/json", stream: "" }[route.answers ?? "json"];
   const requestId = response.headers.get("x-request-id") ?? "";
   const answer = route.answers === "text" ? new TextDecoder().decode(body) : route.answers === "bytes" ? body : parsed(body);
-  const shaped = wanted !== "application/json" || (typeof answer === "object" && answer !== null && !Array.isArray(answer)); // each is an object
+  const shaped = wanted !== "application/json" || (typeof answer === "object" && answer !== null && !Array.isArray(answer)); // each JSON response is an object
   if (kind !== wanted || !shaped) {
     throw new KeyserverError({
       status: 200,

@@ -1,6 +1,6 @@
 const chunk = 0x8000;
 
-/** Standard base64, padded, as the service takes it. */
+/** Encodes bytes in standard base64 with padding, which the service requires. */
 export function toBase64(bytes: Uint8Array): string {
   let text = "";
   for (let at = 0; at < bytes.length; at += chunk) {
@@ -9,12 +9,12 @@ export function toBase64(bytes: Uint8Array): string {
   return btoa(text);
 }
 
-/** Throws where the text is no base64. */
+/** Decodes base64. Throws if the text is not base64. */
 export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 }
 
-/** As JOSE spells bytes. */
+/** Encodes bytes in base64url without padding, as in JOSE. */
 export function toBase64url(bytes: Uint8Array): string {
   return toBase64(bytes).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }

@@ -1,29 +1,29 @@
-/** What a refusal says. */
+/** Contents of a KeyserverError. */
 export interface Refusal {
-  /** 0 where the call was refused before it was sent. */
+  /** HTTP status, or 0 if the call was rejected before it was sent. */
   status: number;
-  /** What to match on; empty where whatever answered was no key server. */
+  /** Error code for programs. It is empty if the response is not from a key server. */
   code: string;
-  /** For people. */
+  /** Message for people. */
   detail: string;
   /** The same request may succeed later. */
   retryable?: boolean;
-  /** A new login is what helps. */
+  /** A new login is required. */
   reauth?: boolean;
-  /** How far a 503 reaches: the session or the process. */
+  /** Scope of a 503: the session or the process. */
   scope?: string;
-  /** Seconds that the service asked to wait. */
+  /** Seconds to wait before the next attempt, from the header Retry-After. */
   retryAfter?: number;
-  /** Finds the cause in the service's log. */
+  /** Id of the request, to find the cause in the service's log. */
   requestId?: string;
   /**
-   * The answer as it came: of a verified write whose re-read disagreed, and of a service that is
-   * not ready, it has the shape of a success.
+   * Response body as received. It has the format of a success if the re-read of a verified write
+   * did not match, or if the service is not ready.
    */
   answer?: unknown;
 }
 
-/** A refusal or failure that the service answered, or that was found before sending. */
+/** An error that the service returned, or that was found before the call was sent. */
 export class KeyserverError extends Error implements Refusal {
   override readonly name = "KeyserverError";
   readonly status: number;
@@ -48,17 +48,17 @@ export class KeyserverError extends Error implements Refusal {
     this.retryAfter = retryAfter;
     this.requestId = requestId;
     this.answer = answer;
-    // It may hold what nobody should see who prints the error.
+    // The response may contain secrets. Do not show it if the error is printed.
     Object.defineProperty(this, "answer", { enumerable: false });
   }
 }
 
-/** A call that got no answer. */
+/** Error of a call that received no response. */
 export class NetworkError extends Error {
   override readonly name = "NetworkError";
   /**
-   * False where nothing of the request can have reached the service. Where it is true, a write may
-   * have taken effect. Browsers do not tell, so there it is always true.
+   * False if no part of the request can have reached the service. If it is true, a write may have
+   * taken effect. Browsers do not report this, so that there it is always true.
    */
   readonly sent: boolean;
 
@@ -72,10 +72,10 @@ export class NetworkError extends Error {
   }
 }
 
-/** No connection was there. */
+/** Codes of failures to connect. */
 const unconnected = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"]);
 
-/** Nobody whom Node.js trusts has signed the certificate of the service. */
+/** Codes of Node.js for a certificate whose issuer it does not trust. */
 const unknownIssuer = new Set([
   "DEPTH_ZERO_SELF_SIGNED_CERT",
   "SELF_SIGNED_CERT_IN_CHAIN",
@@ -84,7 +84,7 @@ const unknownIssuer = new Set([
   "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
 ]);
 
-/** What else Node.js refuses a certificate for: the codes of OpenSSL, and that of another name. */
+/** Other codes of Node.js for a rejected certificate: those of OpenSSL, and the code for a wrong host name. */
 const badCertificate = new Set([
   "CERT_CHAIN_TOO_LONG",
   "CERT_HAS_EXPIRED",
@@ -105,14 +105,14 @@ const badCertificate = new Set([
 ]);
 
 /**
- * Nothing was sent where there was no connection yet. A certificate is judged before the first
- * byte of a request goes.
+ * Returns true if the error shows that nothing was sent. Either there was no connection, or the
+ * certificate was rejected, which happens before the first byte of a request is sent.
  */
 export function unsent(error: unknown): boolean {
   return codes(error).some((code) => unconnected.has(code) || unknownIssuer.has(code) || badCertificate.has(code));
 }
 
-/** The codes of an error and of what caused it. */
+/** Returns the codes of an error and of its causes. */
 function codes(error: unknown): string[] {
   const found: string[] = [];
   for (let at: unknown = error; at instanceof Error; at = at.cause) {
@@ -124,12 +124,12 @@ function codes(error: unknown): string[] {
   return found;
 }
 
-/** Node's fetch says "fetch failed" and has the reason inside. */
+/** Returns the innermost cause. The fetch of Node.js only reports "fetch failed", with the reason as cause. */
 function inner(error: Error): Error {
   return error.cause instanceof Error ? inner(error.cause) : error;
 }
 
-/** The code that the service answered, empty for any other error. */
+/** Returns the code of a KeyserverError, or an empty string for any other error. */
 export function codeOf(error: unknown): string {
   return error instanceof KeyserverError ? error.code : "";
 }

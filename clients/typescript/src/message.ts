@@ -1,27 +1,27 @@
 import { toBase64, utf8 } from "./encoding.js";
 
 /**
- * A message for a key: bytes, and nothing that would have to be made bytes of first. It is what it
- * was when the call was made. A stream is read once and never held whole, so that a call with one
- * is not repeated. Browsers send streams over HTTP/2 only; the others go everywhere.
+ * Message for a key operation. It must be bytes; other values are not converted. Changes of the
+ * bytes after the call has started are ignored. A stream is read once and never completely in
+ * memory, so that a call with a stream is not retried. Browsers send streams over HTTP/2 only.
  */
 export type Message = Uint8Array | ArrayBuffer | ArrayBufferView | Blob | ReadableStream<Uint8Array>;
 
-/** The body of a request, made anew for each attempt. */
+/** Body of a request. */
 export interface MessageBody {
   make: () => BodyInit;
-  /** It can be sent once. */
+  /** The body can be sent only once. */
   spent: boolean;
-  /** Why the message ended early: whatever the service answered, it has not seen all of it. */
+  /** Returns the reason if the message ended early. The service has then not seen the complete message. */
   broken: () => { reason: unknown } | undefined;
 }
 
-/** Up to this many bytes are sent in one piece. */
+/** Messages of at most this many bytes are sent in one piece. */
 const small = 1 << 20;
 
 /**
- * The body of a request whose last member is data. What is no message is refused here, by a
- * TypeError: the platform would make text of it, and the key would be used for "[object Object]".
+ * Returns the body of a request whose last member is data. Throws a TypeError if data is not a
+ * message: the platform would convert it to text, and the key would be used for "[object Object]".
  */
 export function messageBody(fields: object, data: Message): MessageBody {
   const head = JSON.stringify(fields).slice(0, -1);
@@ -42,7 +42,7 @@ export function messageBody(fields: object, data: Message): MessageBody {
   if (bytes === undefined) {
     throw new TypeError(`data ${refusal(data)}`);
   }
-  // Of what the caller writes into the bytes from now on, nothing is sent.
+  // Encode or copy the bytes now, so that later changes by the caller are not sent.
   if (bytes.length <= small) {
     const all = before + toBase64(bytes) + after;
     return body(() => all, false);
@@ -51,7 +51,7 @@ export function messageBody(fields: object, data: Message): MessageBody {
   return body(() => encode(copy.stream()), false);
 }
 
-/** A stream that was read before would be another message without a word, most often the empty one. */
+/** Throws if a stream is or was being read: it would silently be another message, usually an empty one. */
 function unread(data: ReadableStream): void {
   try {
     new Response(data);
@@ -60,7 +60,10 @@ function unread(data: ReadableStream): void {
   }
 }
 
-/** Undefined for what is no bytes. The constructors know those of other realms, and no impostors. */
+/**
+ * Returns the bytes of a value, or undefined if it is not bytes. The constructors accept bytes of
+ * other realms and reject objects that only look like bytes.
+ */
 function bytesOf(value: unknown): Uint8Array | undefined {
   try {
     const { buffer, byteOffset, byteLength } = ArrayBuffer.isView(value) ? value : new DataView(value as ArrayBuffer);
@@ -70,7 +73,7 @@ function bytesOf(value: unknown): Uint8Array | undefined {
   }
 }
 
-/** Says what a value is, without its content, and what to do. */
+/** Returns the error text for a value: its kind, without its content, and the remedy. */
 function refusal(value: unknown): string {
   if (typeof value === "string") {
     return "is a string, and must be bytes: new TextEncoder().encode(text)";
@@ -95,10 +98,10 @@ function kind(value: unknown): string {
   return Array.isArray(value) ? "an array" : `an object (${Object.prototype.toString.call(value).slice(8, -1)})`;
 }
 
-/** The bytes of a stream in base64, between two texts. It tells why it breaks off, if it does. */
+/** Returns a stream of the bytes in base64, between two texts. If it fails, it calls tell with the reason. */
 function encoded(before: string, from: ReadableStream<unknown>, after: string, tell: (reason: unknown) => void): ReadableStream<Uint8Array<ArrayBuffer>> {
   const reader = from.getReader();
-  // Base64 knows groups of three bytes: what is left of a piece goes before the next one.
+  // Base64 encodes groups of three bytes. The rest of a piece is put before the next piece.
   let left = new Uint8Array(0);
   const next = async (to: ReadableStreamDefaultController<Uint8Array<ArrayBuffer>>): Promise<void> => {
     for (;;) {
@@ -128,7 +131,7 @@ function encoded(before: string, from: ReadableStream<unknown>, after: string, t
       } catch (reason) {
         tell(reason);
         to.error(reason);
-        await reader.cancel(reason).catch(() => undefined); // it knows why already, or never will
+        await reader.cancel(reason).catch(() => undefined); // the source has already failed, or cannot be cancelled
       }
     },
     cancel: (reason) => reader.cancel(reason),

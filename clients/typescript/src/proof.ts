@@ -3,23 +3,23 @@ import { sha256, toBase64url, utf8 } from "./encoding.js";
 const algorithm = { name: "ECDSA", namedCurve: "P-256" };
 
 /**
- * A key that sessions are bound to (DPoP, RFC 9449): whoever gets hold of a session id can do
- * nothing without it.
+ * Key that sessions are bound to (DPoP, RFC 9449). A stolen session id is useless without this
+ * key.
  */
 export class ProofKey {
   private described: Promise<{ header: string; thumbprint: string }> | undefined;
 
   private constructor(
-    /** What IndexedDB can keep: the private half never leaves it as bytes. */
+    /** Key pair. IndexedDB can store it without exposing the bytes of the private key. */
     readonly pair: CryptoKeyPair,
   ) {}
 
-  /** A key that no script can read. */
+  /** Generates a key whose private half no script can read. */
   static async generate(): Promise<ProofKey> {
     return ProofKey.of(await crypto.subtle.generateKey(algorithm, false, ["sign", "verify"]));
   }
 
-  /** A pair that was made before. */
+  /** Returns the proof key for an existing pair. Throws a TypeError if it is not ECDSA on P-256 or may not sign. */
   static of(pair: CryptoKeyPair): ProofKey {
     const { name, namedCurve } = pair.privateKey.algorithm as EcKeyAlgorithm;
     if (name !== algorithm.name || namedCurve !== algorithm.namedCurve || !pair.privateKey.usages.includes("sign")) {
@@ -28,12 +28,12 @@ export class ProofKey {
     return new ProofKey(pair);
   }
 
-  /** RFC 7638, as a session's boundKey has it. */
+  /** Returns the thumbprint of RFC 7638. The boundKey of a session contains it. */
   async thumbprint(): Promise<string> {
     return (await this.describe()).thumbprint;
   }
 
-  /** A proof for one attempt of one request. Query and fragment are no part of it. */
+  /** Returns a proof for one attempt of one request. It does not cover query and fragment of the URL. */
   async prove(method: string, url: string, sessionId: string | undefined, at: Date): Promise<string> {
     const claims: Record<string, string | number> = {
       jti: crypto.randomUUID(),
@@ -53,7 +53,7 @@ export class ProofKey {
   private describe() {
     this.described ??= (async () => {
       const { crv, kty, x, y } = await crypto.subtle.exportKey("jwk", this.pair.publicKey);
-      const jwk = { crv, kty, x, y }; // in the order that RFC 7638 asks for
+      const jwk = { crv, kty, x, y }; // in the order that RFC 7638 requires
       return {
         header: toBase64url(utf8(JSON.stringify({ typ: "dpop+jwt", alg: "ES256", jwk }))),
         thumbprint: toBase64url(await sha256(utf8(JSON.stringify(jwk)))),

@@ -1,20 +1,20 @@
 import { fromBase64, sha256, toBase64, utf8 } from "./encoding.js";
 import type { AuditEntry } from "./routes.js";
 
-/** What a receipt shows about a row. */
+/** Result of a verified receipt. */
 export interface Verified {
-  /** The name of the log that the row is in. */
+  /** Name of the log that contains the row. */
   origin: string;
-  /** How many rows the checkpoint stands for. */
+  /** Number of rows that the checkpoint covers. */
   size: number;
 }
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
 /**
- * Verifies, asking nobody, that a row of the audit trail as GET /api/audit answers it is in the
- * tree that its receipt (C2SP tlog-proof) proves and that the key (vkey of C2SP signed-note) has
- * signed. Throws with a sentence that says what is wrong.
+ * Verifies offline that a row of the audit log, as GET /api/audit returns it, is in a tree that the
+ * key has signed. The receipt is a C2SP tlog-proof, the key a vkey of C2SP signed-note. Throws an
+ * error whose message says what is wrong.
  */
 export async function verifyReceipt(row: AuditEntry, receipt: string, vkey: string): Promise<Verified> {
   checkSpelling(row);
@@ -40,24 +40,24 @@ const integer = (from: number, to: number): Rule => [(value) => Number.isInteger
 const matches = (value: unknown, pattern: RegExp): value is string => typeof value === "string" && pattern.test(value);
 const left = ([holds, words]: Rule): Rule => [(value) => value === undefined || holds(value), `${words}, or left out`];
 
-// Half a surrogate pair would be encoded like the character for what is no character.
+// Half a surrogate pair would be encoded like U+FFFD, the replacement character.
 const text: Rule = [(value) => typeof value === "string" && !/\p{Surrogate}/u.test(value), "be a string of whole characters"];
 const hash: Rule = [(value) => typeof value === "string" && canonical(value)?.length === 32, "be the base64 of a hash"];
 const decimal: Rule = [
   (value) => matches(value, /^(0|[1-9]\d{0,19})$/) && BigInt(value) < 1n << 64n,
   "be a decimal number from 0 to 18446744073709551615 without sign or leading zeros, as a string",
 ];
-// Zero has the bytes of null.
+// Zero would be encoded like null.
 const hexOrNull: Rule = [(value) => value === null || matches(value, /^(?!0{16})[0-9a-f]{16}$/), "be 16 lower-case hexadecimal digits that are not all zero, or null"];
-// Date takes the 31st of February for a day in March.
+// Date parses 31 February as a day in March.
 const time: Rule = [
   (value) => matches(value, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{0,5}[1-9])?Z$/) && isoSecond(value) === value.slice(0, 19),
   "be a time of RFC 3339 in UTC with at most six digits of a second, the last of them not zero",
 ];
 
 /**
- * How the service spells each member of a row. The bytes alone do not tell: another spelling, which
- * says something else to who reads it, could have the same.
+ * Format of each member of a row. The hash does not protect the format: another text, with another
+ * meaning for a reader, could be encoded to the same bytes.
  */
 const spelling: Record<keyof AuditEntry, Rule> = {
   seq: integer(1, Number.MAX_SAFE_INTEGER), time, operation: text, outcome: text, reason: text,
@@ -83,7 +83,7 @@ function checkSpelling(row: AuditEntry): void {
   }
 }
 
-/** The bytes of a row that is spelt as the service does, as docs/audit.md has them. */
+/** Encodes a row as docs/audit.md defines. The row must have passed checkSpelling. */
 function encodeRow(row: AuditEntry): Bytes {
   const parts: Uint8Array[] = [];
   const number = (value: number | bigint) => {
@@ -134,13 +134,13 @@ function encodeRow(row: AuditEntry): Bytes {
   return join(...parts);
 }
 
-/** The second that a time is taken to be in, empty where it is none. */
+/** Returns the date and second that Date parses from a time, or an empty string if it cannot parse it. */
 function isoSecond(time: string): string {
   const at = Date.parse(`${time.slice(0, 19)}Z`);
   return Number.isNaN(at) ? "" : new Date(at).toISOString().slice(0, 19);
 }
 
-/** A Date has milliseconds only. */
+/** Returns the microseconds since 1970. A Date has only milliseconds. */
 function microseconds(time: string): bigint {
   return BigInt(Date.parse(`${time.slice(0, 19)}Z`)) * 1000n + BigInt(time.slice(20, -1).padEnd(6, "0"));
 }
@@ -155,7 +155,7 @@ function join(...parts: Uint8Array[]): Bytes {
   return all;
 }
 
-/** Canonical base64 of 32 bytes. */
+/** Decodes the canonical base64 of 32 bytes. Throws if the text is anything else. */
 function digest(text: string, what: string): Bytes {
   const bytes = canonical(text);
   if (bytes?.length !== 32) {
@@ -164,7 +164,7 @@ function digest(text: string, what: string): Bytes {
   return bytes;
 }
 
-/** atob takes spaces and what has no padding, too. */
+/** Decodes canonical base64, or returns undefined. atob alone also accepts spaces and missing padding. */
 function canonical(text: string): Bytes | undefined {
   try {
     const bytes = fromBase64(text);
@@ -174,7 +174,7 @@ function canonical(text: string): Bytes | undefined {
   }
 }
 
-// A tree of 2^63 leaves has as many levels.
+// A tree of 2^63 leaves has 63 levels.
 const maxHashes = 63;
 
 function parseProof(text: string): { index: bigint; hashes: Bytes[]; checkpoint: string } {
@@ -193,7 +193,7 @@ interface VerificationKey {
   key: CryptoKey;
 }
 
-/** NAME+ID+BASE64, of the algorithm 1, which is Ed25519. */
+/** Parses NAME+ID+BASE64 with the algorithm 1, which is Ed25519. Throws if the id is not that of the key. */
 async function parseKey(vkey: string): Promise<VerificationKey> {
   const [, name, id, text] = /^([^\s+]+)\+([0-9a-f]{8})\+(\S+)$/.exec(vkey.trim()) ?? [];
   const bytes = canonical(text ?? "");
@@ -207,7 +207,7 @@ async function parseKey(vkey: string): Promise<VerificationKey> {
   return { name, id: expected, key: await crypto.subtle.importKey("raw", bytes.slice(1), { name: "Ed25519" }, false, ["verify"]) };
 }
 
-/** Reads a checkpoint that the key has signed. Other signatures, such as those of witnesses, are not looked at. */
+/** Parses a checkpoint and verifies the signature of the key. Other signatures, such as those of witnesses, are ignored. */
 async function openCheckpoint(text: string, by: VerificationKey): Promise<{ origin: string; size: bigint; root: string }> {
   const end = text.lastIndexOf("\n\n");
   const signed = text.slice(0, end + 1);
@@ -235,8 +235,8 @@ const leafHash = (content: Bytes): Promise<Bytes> => sha256(join(Uint8Array.of(0
 const nodeHash = (left: Bytes, right: Bytes): Promise<Bytes> => sha256(join(Uint8Array.of(1), left, right));
 
 /**
- * The root to which hashes lead from a leaf (RFC 9162, section 2.1.3.2), undefined where they lead
- * to none.
+ * Computes the root from a leaf and the hashes of its proof (RFC 9162, section 2.1.3.2). Returns
+ * undefined if the number of hashes does not fit the index and the size.
  */
 async function rootOf(index: bigint, size: bigint, leaf: Bytes, hashes: Bytes[]): Promise<Bytes | undefined> {
   if (index >= size) {

@@ -1,11 +1,11 @@
 import type { LoginRequest, LoginResponse } from "./routes.js";
 
-/** How sessions are opened: asked anew for each login, so that tokens may change and nothing is kept. */
+/** Returns the request of a login. It is called for each login, so that tokens may change. */
 export type Credentials = () => LoginRequest | Promise<LoginRequest>;
 
 type Given = string | (() => string | Promise<string>);
 
-/** What is missing is said here, where its name is known, and not by whatever it is handed on to. */
+/** Returns a non-empty string. Throws here and not in later code, because the name of the value is known here. */
 function text(what: string, value: unknown): string {
   if (value === undefined || value === null || value === "") {
     throw new TypeError(`no ${what} was given`);
@@ -16,7 +16,7 @@ function text(what: string, value: unknown): string {
   return value;
 }
 
-/** A secret is looked at when it is given, and one that a function answers when it is asked for. */
+/** Checks a given secret immediately, and the secret of a function each time the function is called. */
 function secret(what: string, given: Given): () => Promise<string> {
   if (typeof given === "function") {
     return async () => text(what, await given());
@@ -25,19 +25,19 @@ function secret(what: string, given: Given): () => Promise<string> {
   return async () => known;
 }
 
-/** Logs in by name and password. */
+/** Logs in with a name and a password. */
 export function password(name: string, given: Given): Credentials {
   const told = secret("password", given);
   return async () => ({ method: "password", name, password: await told() });
 }
 
-/** Logs in by name and password of a directory. */
+/** Logs in with a name and a password of a directory (LDAP). */
 export function ldap(name: string, given: Given): Credentials {
   const told = secret("password", given);
   return async () => ({ method: "ldap", name, password: await told() });
 }
 
-/** Logs in by a projected token of a Kubernetes service account. */
+/** Logs in with a projected token of a Kubernetes service account. */
 export function serviceAccount(given: Given): Credentials {
   const told = secret("token", given);
   return async () => ({ method: "kubernetes", token: (await told()).trim() });
@@ -46,23 +46,23 @@ export function serviceAccount(given: Given): Credentials {
 /** Logs in as the principal that the client certificate of the connection is enrolled for. */
 export const certificate = (): Credentials => () => ({ method: "certificate" });
 
-/** A session with its limits on this machine's clock, which may be minutes away from the service's. */
+/** Session with its limits by this machine's clock, which may differ from the service's clock by minutes. */
 export interface HeldSession {
   sessionId: string;
   /** Public id of the session. It does not authenticate requests. */
   id: string;
-  /** End of the absolute lifetime, in milliseconds since 1970, less a margin. */
+  /** End of the absolute lifetime, in milliseconds since 1970, minus a margin. */
   until: number;
-  /** For how many milliseconds it may lie unused, less a margin. */
+  /** Idle timeout in milliseconds, minus a margin. */
   idle: number;
-  /** When it was used last. */
+  /** Time of the last use, in milliseconds since 1970. */
   used: number;
 }
 
-/** A session is replaced a little before its end. */
+/** Shortens a lifetime in milliseconds, so that a session is replaced a little before its end. */
 const margin = (life: number): number => life - Math.min(life / 10, 30_000);
 
-/** there is the service's clock when it answered. */
+/** Returns the session of a login. there is the service's time of the response, now is ours. */
 export function held(answer: LoginResponse, there: number, now: number): HeldSession {
   return {
     sessionId: answer.sessionId,
