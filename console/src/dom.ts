@@ -2,8 +2,8 @@ type Child = Node | string | number | null | undefined | false | Child[];
 type Attributes = Record<string, string | number | boolean | null | undefined | ((event: never) => unknown)>;
 
 /**
- * Makes an element. Text stays text: nothing here turns a string into HTML, which the page's
- * policy would not let through either.
+ * Creates an element. Strings become text and never HTML, which the content security policy of the
+ * page would also block.
  */
 export function h<K extends keyof HTMLElementTagNameMap>(tag: K, attributes: Attributes | null, ...children: Child[]): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
@@ -32,7 +32,7 @@ function append(to: Element, children: Child[]): void {
   }
 }
 
-/** Puts something in the place of whatever an element has. */
+/** Replaces the children of an element. */
 export function fill(element: Element, ...children: Child[]): void {
   element.replaceChildren();
   append(element, children);

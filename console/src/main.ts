@@ -15,19 +15,19 @@ import { who, why } from "./views/why.js";
 
 const views: View[] = [overview, trust, told, why, who, audit, row, sessions, approvals, approval, keys];
 
-/** A session of this browser, and how its user speaks to the service. */
+/** Session of this browser, with its client. */
 interface Held {
   client: Client;
   session: HeldSession;
   name: string;
 }
 
-/** Who is logged in. */
+/** Session of the user who is logged in. */
 interface Self extends Held {
   me: Session;
 }
 
-/** What tabs tell each other of a session: who has logged in, or that it has ended where no name is told. */
+/** Message between tabs. With a name, that user has logged in; without a name, the session has ended. */
 interface Told {
   id: string;
   name?: string;
@@ -35,14 +35,14 @@ interface Told {
 
 const main = h("main", { id: "main" });
 const status = h("p", { role: "status", class: "status" });
-/** What has to be read. It stays until somebody logs in. */
+/** Notices that the user has to read. They stay until the next login. */
 const notices = h("div", { class: "notices", "aria-live": "polite" });
 const top = h("header", null);
-/** A browser keeps one session, and no tab of it shows what is of another one. */
+/** Channel between tabs. A browser keeps one session, and no tab shows data of another session. */
 const tabs = new BroadcastChannel("keyserver-console");
 let self: Self | undefined;
 let leaving = new AbortController();
-/** Counts what decides who is logged in: whatever is overtaken by another has no say any more. */
+/** Number of the newest login, logout or resume. An older one must no longer change the page. */
 let turn = 0;
 
 document.body.append(
@@ -54,7 +54,7 @@ function speak(key: ProofKey, onSession: (session: HeldSession | undefined) => v
   return new Client({ baseUrl: location.origin, proofKey: key, onSession, ...(session === undefined ? {} : { session }) });
 }
 
-/** Speaks in a session that was kept, by a release of before without a name. */
+/** Returns the client of a stored session. Older releases stored sessions without a name. */
 function revive({ session, pair, name = "somebody" }: Kept): Held {
   const used = { ...session, used: Date.now() };
   const client: Client = speak(ProofKey.of(pair), () => ended(client), used);
@@ -76,12 +76,12 @@ async function enter(request: LoginRequest): Promise<void> {
   if (saved !== undefined) {
     tell({ id: entered.session.id, name: entered.name });
   }
-  // What was kept before, nobody could end any more.
+  // End the replaced session now, because its key is no longer stored.
   const replaced = saved?.replaced;
   await Promise.all([begun(entered), replaced === undefined ? undefined : end(revive(replaced))]);
 }
 
-/** Goes on in the session that this browser keeps, if there is one. */
+/** Resumes the session that this browser keeps, if there is one. */
 async function resume(): Promise<void> {
   const mine = ++turn;
   const kept = await load();
@@ -126,7 +126,7 @@ async function begun(next: Self): Promise<void> {
   await show();
 }
 
-/** Of a client whose session is over. */
+/** Handles the end of a client's session. */
 function ended(client: Client): void {
   if (self?.client === client) {
     over(self);
@@ -139,7 +139,7 @@ function over(held: Held): void {
   void drop(held);
 }
 
-/** Logs out. The server is not waited for before the page is empty and the key forgotten. */
+/** Logs out. It clears the page and forgets the key before it waits for the server. */
 async function leave(held: Held): Promise<void> {
   const mine = ++turn;
   outside(login(enter));
@@ -157,13 +157,13 @@ async function drop({ session }: Held): Promise<void> {
   tell({ id: session.id });
 }
 
-/** Has the server end a session. Where it does not confirm that, a notice says until when the session lives. */
+/** Ends a session on the server. If the server does not confirm this, a notice shows the end of the session. */
 async function end({ client, session, name }: Held): Promise<boolean> {
   try {
     await client.logout();
     return true;
   } catch (error) {
-    const last = Math.min(session.until, Date.now() + session.idle) + 30_000; // the client gives up on it so much earlier, at most
+    const last = Math.min(session.until, Date.now() + session.idle) + 30_000; // the largest margin that the client has subtracted
     const notice = failure(error);
     notice.prepend(h("p", null, `The server did not confirm that the session of ${name} has ended. There it may go on until `, time(new Date(last).toISOString()),
       ", and no longer. This browser has forgotten its key, without which nobody can use it."));
@@ -210,7 +210,7 @@ function navigation(current: View, held: Self): void {
       h("button", { type: "button", click: () => void leave(held) }, "Log out")));
 }
 
-/** Takes away what the page shows, and stops what it waits for. */
+/** Clears the page and aborts its requests. Returns the heading of the new page. */
 function clear(title: string): HTMLElement {
   leaving.abort();
   leaving = new AbortController();
@@ -222,7 +222,7 @@ function clear(title: string): HTMLElement {
   return heading;
 }
 
-/** The page of who is not logged in. */
+/** Shows the page for a user who is not logged in. */
 function outside(content: HTMLElement): void {
   self = undefined;
   clear("Log in");
@@ -231,7 +231,7 @@ function outside(content: HTMLElement): void {
   main.removeAttribute("aria-busy");
 }
 
-/** Shows what the address says, to who is logged in. */
+/** Shows the view of the address, if a user is logged in. */
 async function show(): Promise<void> {
   if (self === undefined) {
     return;
@@ -248,27 +248,27 @@ async function show(): Promise<void> {
     content = await view.render(context);
   } catch (error) {
     if (signal.aborted || (error instanceof KeyserverError && error.reauth)) {
-      return; // somebody else has the page by now
+      return; // the page shows another view or the login by now
     }
     content = [failure(error)];
   }
   if (!signal.aborted) {
     fill(main, heading, content);
     main.removeAttribute("aria-busy");
-    main.dataset["view"] = location.hash; // for tests: what is shown is of this address
+    main.dataset["view"] = location.hash; // for tests: the address of the view that is shown
   }
 }
 
 addEventListener("hashchange", () => {
   if (self === undefined) {
-    return; // the form stays as it was filled in
+    return; // the login form keeps its input
   }
   say("");
   fill(notices);
   void show().then(begin);
 });
 
-/** Whoever uses the keyboard or hears the page begins at its top. */
+/** Moves the focus to the heading, for users of keyboards and screen readers. */
 function begin(): void {
   main.querySelector<HTMLElement>("h1")?.focus();
 }

@@ -7,11 +7,11 @@ type Cell = Node | string | number | null | undefined;
 export interface Column<Row> {
   title: string;
   cell: (row: Row) => Cell | Cell[];
-  /** Numbers stand at the right. */
+  /** Aligns numbers right. */
   number?: boolean;
 }
 
-/** On a narrow screen each row becomes a card, whose lines are labelled by the columns. */
+/** Returns a table, or the text none if there are no rows. On a narrow screen, each row is a card with labels. */
 export function table<Row>(caption: string, columns: Column<Row>[], rows: Row[], none: string): HTMLElement {
   if (rows.length === 0) {
     return h("p", { class: "none" }, none);
@@ -26,7 +26,7 @@ export function table<Row>(caption: string, columns: Column<Row>[], rows: Row[],
     ));
 }
 
-/** Where a list goes on. The way back is the browser's. */
+/** Returns links to the first and the next page, or null if there is one page. The browser has the way back. */
 export function pager(context: Context, view: string, next: string | number | null, by = "after"): HTMLElement | null {
   const now = Object.fromEntries(context.params);
   const first = { ...now, [by]: null };
@@ -44,7 +44,7 @@ export const badge = (text: string, tone: Tone): HTMLElement => h("span", { clas
 
 export const code = (text: string): HTMLElement => h("code", null, text);
 
-/** A time where people are, with their zone, and exactly for machines and for who points at it. */
+/** Shows a time in the user's time zone. The attribute datetime and the tooltip have the exact time. */
 export function time(text: string | null | undefined): Cell {
   const at = new Date(text ?? "");
   if (Number.isNaN(at.getTime())) {
@@ -55,7 +55,7 @@ export function time(text: string | null | undefined): Cell {
 
 const day = 86_400_000;
 
-/** How long until something ends, and whether somebody has to see to it soon. */
+/** Shows the time that is left until an end. Warns if it is less than soon days; 0 means no warning. */
 export function until(text: string | null | undefined, now: number, soon = 30): HTMLElement {
   const left = Date.parse(text ?? "") - now;
   if (Number.isNaN(left)) {
@@ -69,7 +69,7 @@ export function until(text: string | null | undefined, now: number, soon = 30): 
   return badge(words, soon === 0 ? "plain" : days < soon ? "warn" : "good");
 }
 
-/** What went wrong, in the service's own words. */
+/** Shows an error with the message of the service. */
 export function failure(error: unknown): HTMLElement {
   if (error instanceof KeyserverError) {
     const denied = error.code === "ACCESS_DENIED";
@@ -80,7 +80,7 @@ export function failure(error: unknown): HTMLElement {
   return h("div", { class: "notice bad", role: "alert" }, h("p", null, error instanceof Error ? error.message : String(error)));
 }
 
-/** A part of a page that may fail by itself. */
+/** Returns a section of a page. If its request fails, only this section shows the error. */
 export async function panel<T>(title: string, asked: Promise<T>, show: (answer: T) => (Cell | null)[]): Promise<HTMLElement> {
   const section = h("section", { class: "panel" }, h("h2", null, title));
   try {
@@ -91,7 +91,7 @@ export async function panel<T>(title: string, asked: Promise<T>, show: (answer: 
   return section;
 }
 
-/** Names and what they stand for. */
+/** Shows a list of names and values. */
 export function facts(list: [string, Cell | Cell[]][]): HTMLElement {
   return h("dl", null, list.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value ?? "–"))));
 }
@@ -119,7 +119,7 @@ export function field(f: Field): HTMLElement {
   return h("div", { class: "field" }, h("label", { for: id }, f.label), input, hint);
 }
 
-/** A form whose fields become the address of a view. */
+/** Returns a form that puts its fields into the address of a view. */
 export function query(view: string, label: string, list: Field[]): HTMLElement {
   return h("form", {
     class: "query", role: "search", "aria-label": label,
@@ -136,12 +136,12 @@ export function query(view: string, label: string, list: Field[]): HTMLElement {
   }, list.map(field), h("button", { class: "primary" }, label));
 }
 
-/** Does something by calls of the client that it is given, and says what came of it. */
+/** Makes calls with the given client. Returns a message about the result. */
 type Work = (client: Routes) => Promise<string>;
 
 /**
- * Asks before something is done that cannot be taken back, does it, and says what came of it. What
- * a rule guards can be asked for instead, of others.
+ * Returns a button that asks for confirmation, does the work and shows the result. If the approval
+ * policy guards the work, the user can request an approval instead.
  */
 export function act(context: Context, label: string, question: (Cell | null)[], work: Work, tone: "danger" | "primary" = "danger", name?: string): HTMLElement {
   return h("button", { type: "button", class: tone === "danger" ? "danger" : "", "aria-label": name ?? null, click: () => ask(context, name ?? label, label, question, work, tone) }, label);
@@ -190,5 +190,5 @@ function ask(context: Context, title: string, label: string, question: (Cell | n
   dialog.showModal();
 }
 
-/** 16 hexadecimal digits of an id that the audit trail spells in decimal. */
+/** Converts a decimal id of the audit log to 16 hexadecimal digits. */
 export const hexId = (decimal: string): string => BigInt(decimal).toString(16).padStart(16, "0");

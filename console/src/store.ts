@@ -1,13 +1,13 @@
 import type { HeldSession } from "@keyserver-operator/client";
 
 /**
- * What outlives a reload: the session, and the key without which it is worth nothing. Scripts can
- * use the key, and none can read it.
+ * Data that survives a reload: the session and the key that it is bound to. Scripts can use the
+ * key but cannot read it.
  */
 export interface Kept {
   session: HeldSession;
   pair: CryptoKeyPair;
-  /** Whose it is. */
+  /** Name of the principal. */
   name: string;
 }
 
@@ -26,7 +26,7 @@ async function store(mode: IDBTransactionMode): Promise<IDBObjectStore> {
   return (await request(open)).transaction(name, mode).objectStore(name);
 }
 
-/** Without a database, as in some private windows, a reload asks for another login. */
+/** Returns undefined if the database fails, as in some private windows. A reload then requires a login. */
 async function tolerant<T>(work: () => Promise<T>): Promise<T | undefined> {
   try {
     return await work();
@@ -37,7 +37,7 @@ async function tolerant<T>(work: () => Promise<T>): Promise<T | undefined> {
 
 export const load = (): Promise<Kept | undefined> => tolerant(async () => request<Kept | undefined>((await store("readonly")).get(name)));
 
-/** Keeps a session, and answers the one in whose place it is; undefined where none can be kept. */
+/** Stores a session and returns the session that it replaces. Returns undefined if the database fails. */
 export const save = (kept: Kept): Promise<{ replaced: Kept | undefined } | undefined> => tolerant(async () => {
   const at = await store("readwrite");
   const replaced = await request<Kept | undefined>(at.get(name));
@@ -45,7 +45,7 @@ export const save = (kept: Kept): Promise<{ replaced: Kept | undefined } | undef
   return { replaced };
 });
 
-/** Forgets a session, and not the one that another tab may have put in its place. */
+/** Deletes the stored session if it has this id. Another tab may have replaced it. */
 export const forget = (id: string): Promise<unknown> => tolerant(async () => {
   const at = await store("readwrite");
   const kept = await request<Kept | undefined>(at.get(name));

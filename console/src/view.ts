@@ -1,24 +1,24 @@
 import type { Client, Session } from "@keyserver-operator/client";
 
-/** What a view is given. */
+/** Input of a view. */
 export interface Context {
   client: Client;
   me: Session;
-  /** Of the address: a view is what its address says, so that it can be sent to somebody. */
+  /** Parameters of the address. They determine the view, so that users can share its address. */
   params: URLSearchParams;
-  /** Ends when the view is left. */
+  /** Aborted when the user leaves the view. */
   signal: AbortSignal;
-  /** Shows the view anew, after something was changed. */
+  /** Shows the view again after a change. */
   reload: () => void;
-  /** Tells people what was done. */
+  /** Shows the result of an action to the user. */
   say: (text: string) => void;
 }
 
 export interface View {
-  /** In the address, and in the navigation where it has a title there. */
+  /** Name in the address. */
   name: string;
   title: string;
-  /** Views that belong to another one in the navigation. */
+  /** Name of the view that the navigation shows instead of this one. */
   under?: string;
   render: (context: Context) => Promise<Node[]>;
 }

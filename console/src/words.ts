@@ -1,9 +1,9 @@
 import { hexId } from "./parts.js";
 
-/** Bits of the rights over a key, as docs/api.md has them. */
+/** Bits of the rights on a key, as docs/api.md defines them. */
 const rights: [number, string][] = [[1, "READ"], [2, "WRITE"], [4, "OWNER"], [8, "MANDATORY_GROUP"], [16, "HOST_MATRIX"]];
 
-/** What a body spells for programs, in words, by where it stands. What speaks for itself is left out. */
+/** Returns the encoded values of a body in words, each with its path. Other values are omitted. */
 export function meanings(body: unknown, operations: Map<string, string>, at = ""): [string, string][] {
   if (typeof body !== "object" || body === null) {
     return [];
@@ -31,14 +31,14 @@ function meaning(name: string, value: unknown, operations: Map<string, string>):
   return "";
 }
 
-/** A key server holds more than it is asked for: WRITE adds READ, OWNER adds both. */
+/** Returns rights in words, also the rights that a key server adds: WRITE adds READ, OWNER adds both. */
 function rightsInWords(asked: number): string {
   const names = (of: number) => rights.filter(([bit]) => (of & bit) !== 0).map(([, word]) => word).join(", ");
   const held = asked | ((asked & 4) !== 0 ? 3 : 0) | ((asked & 2) !== 0 ? 1 : 0);
   return asked === 0 ? "none" : names(asked) + (held === asked ? "" : ` (held as ${names(held)})`);
 }
 
-/** A raw time: the milliseconds since 1970 in UTC, as 8 bytes in base64; all zero bounds nothing. */
+/** Returns a raw time in words: the milliseconds since 1970 in UTC, as 8 bytes in base64. All zero means no bound. */
 export function stampInWords(raw: string, bound: string): string {
   if (!/^[A-Za-z0-9+/]{11}=$/.test(raw)) {
     return "no time that this page understands";

@@ -15,7 +15,7 @@ export const approvals: View = {
     const list = (more: ListApprovalsInput) => c.client.listApprovals({ limit: 50, ...more, ...(after === null ? {} : { after }) }, { signal: c.signal });
     const own = { asker: c.me.principal.id };
     const wanted = which === "own" ? own : which === "all" ? {} : { open: true };
-    let withheld = false; // what others have asked for
+    let withheld = false; // the user may not read approvals that others requested
     const page = await list(wanted).catch((error: unknown) => {
       if (codeOf(error) !== "ACCESS_DENIED") {
         throw error;
@@ -99,7 +99,7 @@ function decisions(c: Context, a: Approval, mine: boolean, digest: string): Node
   ];
 }
 
-/** What operations are called, where the request names some and the service says it. */
+/** Returns the names of operations by id. It is empty if the body has no operations or the list cannot be read. */
 async function operationNames(c: Context, body: unknown): Promise<Map<string, string>> {
   if (!JSON.stringify(body ?? null).includes('"operations"')) {
     return new Map();
@@ -108,13 +108,13 @@ async function operationNames(c: Context, body: unknown): Promise<Map<string, st
   return new Map(answer?.operations.map((o) => [o.id, `${o.name} (${o.operation})`]));
 }
 
-/** SHA-256 over the RFC 8785 form of what the page shows, so that nobody approves what he has not read. */
+/** Returns the SHA-256 of the RFC 8785 form of the request on the page, so that users approve only what they see. */
 async function digestOf({ method, path, body }: Approval): Promise<string> {
   const bytes = new TextEncoder().encode(canonical({ method, path, body: body ?? null }));
   return [...new Uint8Array(await crypto.subtle.digest("SHA-256", bytes))].map((b) => b.toString(16).padStart(2, "0")).join("");
 }
 
-/** JSON spells numbers and texts as RFC 8785 wants them; members are in the order of their UTF-16 units. */
+/** Returns the RFC 8785 form: numbers and strings as JSON.stringify formats them, members sorted by UTF-16 units. */
 function canonical(value: unknown): string {
   if (Array.isArray(value)) {
     return `[${value.map(canonical).join(",")}]`;

@@ -5,7 +5,7 @@ import { address, type Context, type View } from "../view.js";
 
 const tones: Record<string, Tone> = { allowed: "good", refused: "bad", failed: "warn" };
 
-/** What the gate was not asked about cannot be explained by it. */
+/** Operations that the authorizer does not decide and therefore cannot explain. */
 const unexplained = new Set(["login", "logout", "proof"]);
 
 const who = (e: AuditEntry): Node | string => (e.principalId === "0" ? "nobody" : code(hexId(e.principalId)));
@@ -14,7 +14,7 @@ export const whyOf = (e: AuditEntry): HTMLElement | null =>
   e.outcome !== "refused" || e.principalId === "0" || unexplained.has(e.operation) ? null
     : h("a", { href: address("why", { operation: e.operation, principalId: hexId(e.principalId), hiddenLink: linkOf(e) }) }, "Why?");
 
-/** Of operations on keys the object is the key's hidden link. */
+/** Returns the hidden link of the key, which is the object of key operations, or an empty string. */
 function linkOf(e: AuditEntry): string {
   return /^(hmac|mac|verify|encrypt|decrypt|authorizeKey|readKey|readACL|amendACL|export|rotateKey|changeKey)/i.test(e.operation) && /^[A-Za-z0-9+/]+={0,2}$/.test(e.object) ? e.object : "";
 }
@@ -64,7 +64,7 @@ export const audit: View = {
   },
 };
 
-/** A filter as the service takes it. 16 characters are the digits that a row shows; no id is likely to be so short in decimal. */
+/** Converts a filter for the service. 16 digits are hexadecimal, as in a row; decimal ids are hardly ever so short. */
 function spelled(filter: string, value: string): string {
   if (filter === "since" || filter === "until") {
     return instant(value);
@@ -74,10 +74,10 @@ function spelled(filter: string, value: string): string {
 
 const zone = (): string => Intl.DateTimeFormat().resolvedOptions().timeZone;
 
-/** Of the clock of who looks, as the field shows it. */
+/** Converts a local time of the user, as in the field, to UTC. */
 const instant = (local: string): string => new Date(local).toISOString();
 
-/** The key that somebody noted, so that the service is not asked each time whom to believe. */
+/** Storage name of the log key that the user trusts. The service must not choose the key each time. */
 const noted = "audit-key";
 
 export const row: View = {
@@ -111,7 +111,7 @@ export const row: View = {
   },
 };
 
-/** Verifies the row in this browser: the service only hands the receipt over. */
+/** Returns a form that verifies the row in this browser. The service only provides the receipt. */
 async function verification(c: Context, entry: AuditEntry): Promise<HTMLElement> {
   const said = await c.client.getAuditKey({ signal: c.signal }).catch(() => undefined);
   const kept = localStorage.getItem(noted);

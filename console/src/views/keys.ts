@@ -5,7 +5,7 @@ import { address, type Context, type View } from "../view.js";
 
 const tones: Record<string, Tone> = { enabled: "good", verifyOnly: "plain", disabled: "warn", destroying: "bad", destroyed: "bad" };
 
-/** Keys of one line stand together, the newest first. */
+/** Groups keys by key lineage, each with the newest key first. */
 function lines(keys: KeyFacts[]): [string, KeyFacts[]][] {
   const of = new Map<string, KeyFacts[]>();
   for (const key of keys) {

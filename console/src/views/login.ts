@@ -2,7 +2,7 @@ import type { LoginRequest } from "@keyserver-operator/client";
 import { fill, h } from "../dom.js";
 import { failure, field } from "../parts.js";
 
-/** The page for who has no session. */
+/** Returns the login form. */
 export function login(enter: (request: LoginRequest) => Promise<void>): HTMLElement {
   const problem = h("div", { "aria-live": "polite" });
   const attempt = async (request: LoginRequest, form: HTMLElement) => {

@@ -4,7 +4,7 @@ import { badge, panel, table, time, until } from "../parts.js";
 import { address, type Context, type View } from "../view.js";
 import { rows } from "./audit.js";
 
-/** Not ready is an answer, too. */
+/** Returns the readiness. NOT_READY is a result and not an error. */
 async function readiness(c: Context): Promise<Ready> {
   try {
     return await c.client.getReadiness({ signal: c.signal });
@@ -23,10 +23,10 @@ interface Ending {
   href: string;
 }
 
-/** How many of what ends are listed. */
+/** Maximum number of rows in a table. */
 const most = 10;
 
-/** What ends, from whatever the caller may read; what he may not is left out, and said. */
+/** Returns what expires, the soonest first. hidden names the sources that the user may not read. */
 async function endings(c: Context): Promise<{ list: Ending[]; hidden: string[] }> {
   const options = { signal: c.signal };
   const sources: [string, Promise<Ending[]>][] = [
@@ -40,7 +40,7 @@ async function endings(c: Context): Promise<{ list: Ending[]; hidden: string[] }
       ({ what: "Peer", name: s.friendlyName || s.serverName || "", at: s.certificate?.expirationDate ?? "", href: address("trust") })))],
   ];
   const hidden: string[] = [];
-  // All at once: one that fails while another is waited for must not fail unheard.
+  // Wait for all together, so that no failure stays unhandled while another request is awaited.
   const answers = await Promise.all(sources.map(async ([what, asked]) => {
     try {
       return await asked;

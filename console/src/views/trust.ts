@@ -3,10 +3,10 @@ import { h } from "../dom.js";
 import { badge, code, facts, pager, panel, query, table, until } from "../parts.js";
 import { address, type Context, type View } from "../view.js";
 
-/** Lists that the service answers whole are shown so many at a time. */
+/** Rows per page, also of lists that the service returns completely. */
 const pageSize = 50;
 
-/** A part of a list that is all there: what a filter leaves, from a place on. */
+/** Filters a complete list and returns one page of it. by is the parameter with the offset. */
 function part<T>(c: Context, list: T[], text: (one: T) => string, by: string): { shown: T[]; found: number; next: number | null } {
   const wanted = (c.params.get("name") ?? "").toLowerCase();
   const found = list.filter((one) => text(one).toLowerCase().includes(wanted));
@@ -87,7 +87,7 @@ export const told: View = {
   },
 };
 
-/** The names of principals, where the caller may read them. */
+/** Returns the names of principals by id. It is empty if they cannot be read. */
 export async function resolve(c: Context, ids: (string | null)[]): Promise<Map<string, string>> {
   const wanted = [...new Set(ids.filter((id): id is string => id !== null))];
   if (wanted.length === 0) {

@@ -4,7 +4,7 @@ import { badge, code, facts, failure, pager, query, table, type Field } from "..
 import { stampInWords } from "../words.js";
 import { address, type Context, type View } from "../view.js";
 
-/** The operations that can be asked about, by name where the caller may read the catalogue. */
+/** Returns the operations, or an empty list if the catalogue cannot be read. */
 async function operations(c: Context): Promise<Operation[]> {
   try {
     return (await c.client.listOperations({ signal: c.signal })).operations;
@@ -30,7 +30,7 @@ const by = (b: GateBy | null): Node | string | null =>
 const outcomes = { passed: "good", refused: "bad", notAsked: "plain" } as const;
 const outcomeNames = { passed: "passed", refused: "refused", notAsked: "not asked" } as const;
 
-/** The steps of the gate, as somebody would ask them who does not know their names. */
+/** The authorizer's steps as questions, for readers who do not know the names of the steps. */
 const questions: Record<string, string> = {
   current: "Does this process know the newest changes?",
   delegation: "May the caller act for whom he acts for?",
