@@ -1,5 +1,5 @@
-// The documents of docs/ as a site. hack/site.sh says by the environment which release they
-// are of, where the site will lie, and where the repository is.
+// Configuration of the site, which shows docs/. hack/site.sh sets environment variables for the
+// release, the address of the site, and the repository.
 import { createCssVariablesTheme } from 'shiki'
 import { copyFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -26,9 +26,9 @@ export default defineConfig({
   srcDir: '../docs',
   outDir: './dist',
   base,
-  head: [['link', { rel: 'icon', href: 'data:,' }]], // or browsers ask for one
+  head: [['link', { rel: 'icon', href: 'data:,' }]], // otherwise browsers request an icon
   rewrites: { 'README.md': 'index.md' },
-  appearance: { disableTransition: false }, // which takes a style element
+  appearance: { disableTransition: false }, // disabling transitions needs a style element
   metaChunk: true, // no inline script
   contentProps: { class: 'content' }, // no style attribute
   themeConfig: {
@@ -59,8 +59,8 @@ export default defineConfig({
   },
 })
 
-// A style attribute is what the policy of a strict site refuses: the colour of a token is
-// that of its class.
+// classesForStyles replaces style attributes by classes, which set the colours of tokens. The
+// policy of a strict site rejects style attributes.
 function classesForStyles() {
   return {
     name: 'classes-for-styles',

@@ -1,5 +1,5 @@
-// Looks at the pages as they were written: each link of the site leads to a file there, and
-// its fragment to an element of that page.
+// Checks the built pages: each link within the site must lead to a file, and its fragment to an
+// element of that page.
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 

@@ -1,12 +1,12 @@
-// What Markdown means on the site, as it means it on a forge.
+// Makes Markdown work on the site as it does on a forge.
 import { existsSync, statSync } from 'node:fs'
 import { dirname, join, relative, resolve } from 'node:path'
 
-// fragment is what a heading is called in a link, as forges do.
+// fragment returns the fragment of a link to a heading, in the format of forges.
 export const fragment = (title) => title.trim().toLowerCase().replace(/[^\p{L}\p{N} _-]/gu, '').replaceAll(' ', '-')
 
-// links leads what lies outside of docs, and is no page, to the repository. What is nowhere
-// ends the build.
+// links makes links to files that are not pages of docs lead to the repository. The build fails if
+// such a file does not exist.
 export function links({ docs, checkout, repository, ref }) {
   const elsewhere = (href, env) => {
     if (/^([a-z][a-z0-9+.-]*:|#|\/\/)/i.test(href)) return href
@@ -27,11 +27,11 @@ export function links({ docs, checkout, repository, ref }) {
       tokens[i].attrSet('href', elsewhere(tokens[i].attrGet('href'), env))
       return link(tokens, i, options, env, self)
     }
-    // Nothing in a document is a template.
+    // Escape "{{", because documents contain no templates.
     const plain = (rule) => (...args) => rule(...args).replaceAll('{{', '&#123;&#123;')
     md.renderer.rules.text = plain(text)
     md.renderer.rules.code_inline = plain(code)
-    // A column without a name has no heading.
+    // The header cell of a column without a title becomes a td.
     md.core.ruler.push('unnamed', ({ tokens }) => {
       for (let i = 0; i + 2 < tokens.length; i++) {
         if (tokens[i].type === 'th_open' && !tokens[i + 1].content) tokens[i].tag = tokens[i + 2].tag = 'td'

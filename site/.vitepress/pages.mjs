@@ -1,4 +1,4 @@
-// The sidebar is what lies in docs: nobody keeps a list.
+// The sidebar lists the files in docs, so that no list must be maintained.
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 

@@ -1,6 +1,6 @@
-// What VitePress writes into each page and a policy without 'unsafe-inline' refuses: two
-// scripts, which become files that run as early, and the style attribute of a menu, which
-// the page sets again by itself.
+// Removes the parts of each VitePress page that a policy without 'unsafe-inline' rejects. Two
+// inline scripts become files that run equally early. The style attribute of a menu is deleted;
+// the page sets it again.
 export const early = {}
 
 export const strict = (base) => (html) =>

@@ -1,6 +1,6 @@
-// The search box of VitePress says of itself that it is a button with links in options. Here
-// it is a dialog with a box whose options are the links. An expected text that is gone, in
-// another version of VitePress, ends the build.
+// The ARIA roles of the VitePress search box describe a button with links in options. These
+// replacements describe a dialog with a combobox whose options are the links. The build fails if
+// another version of VitePress does not have an expected text.
 const roles = [
   [/role="button"\s+:aria-owns="[^"]*"\s+aria-expanded="true"\s+aria-haspopup="listbox"/, 'role="dialog" aria-modal="true"'],
   [/aria-autocomplete="both"/, 'role="combobox" aria-haspopup="listbox" :aria-expanded="results?.length ? \'true\' : \'false\'" aria-autocomplete="list"'],
